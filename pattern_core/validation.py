@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from pattern_core.errors import InvalidInput
+from pattern_db import columns
 
 EXCERPT_CHARS = 60  # of a misfitting value
 MISFITS_MAX = 10  # named in one answer; more would drown the first
@@ -40,6 +41,18 @@ T = TypeVar("T")
 _to_json = json.JSONEncoder().encode
 Known = Callable[[tuple[Any, ...]], Collection[str]]
 """Returns the names that an object may have, which stands at this place: the keys and numbers that lead to it."""
+
+
+def column_time(text: str | None, name: str) -> str | None:
+    """Return an RFC 3339 time as columns hold it; None for None. `name` is what messages call it.
+
+    Raises:
+        InvalidInput: it is no time, or has no offset.
+    """
+    try:
+        return None if text is None else columns.canonical(text)
+    except ValueError as error:
+        raise InvalidInput(f"`{name}` cannot be read: {error}") from None
 
 
 def read(adapter: TypeAdapter[T], value: object, known: Known, *, place: str = "", ignores_unknown: bool = False) -> T:

@@ -341,7 +341,7 @@ def sample(connection: Connection, count: int) -> list[Row]:
 
 def surroundings(connection: Connection, numbers: Sequence[int], reach: int) -> dict[int, Surroundings]:
     """Return for each message up to `reach` spoken ones of its session on each side, in the order of positions."""
-    # The session is compared only afterwards: at a session's border the search for one more would go on to the end.
+    # The session is compared only afterwards: at a session's border the search for one more would read to the end.
     side = (
         "json((SELECT json_group_array(row) FROM (SELECT n.row, n.session_id FROM messages AS n"
         " WHERE n.agent_id = m.agent_id AND n.position {0} m.position AND n.role <> 'tool' AND n.is_deleted = 0"
@@ -376,7 +376,7 @@ def is_narrow(filters: Filters) -> bool:
 
 
 def rebuild(connection: Connection) -> None:
-    """Fill all full-text indexes anew from their tables."""
+    """Fill all full-text indexes again from their tables."""
     for index in indexes():
         connection.execute(f"INSERT INTO {index}({index}) VALUES ('rebuild')")
 

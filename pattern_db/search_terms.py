@@ -58,6 +58,11 @@ class Wanted:
     required: tuple[Term, ...] = ()
     excluded: tuple[Term, ...] = ()
 
+    @property
+    def is_plain(self) -> bool:
+        """True if any of the terms is enough, and an index answers each of them alone."""
+        return not self.required and not self.excluded and all(term.literal is None for term in self.terms)
+
 
 def parse(text: str) -> Wanted:
     """Read a query. Without any term there is nothing to look for.

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-SECOND_PASS = 6  # rows whose signs are summed, per candidate that is asked for; more found no more
+SECOND_PASS = 6  # rows whose signs are summed, per candidate that is asked for; more found nothing else
 BYTES_MAX = 64 * 1024 * 1024  # of all codes that are kept: a million vectors of 384 numbers
 BYTES_BESIDE_CODE = 12  # of each row in memory: its id and its owner
 ADDED_MAX = 2_000  # reading more new embeddings than this takes longer than reading all codes again
@@ -96,7 +96,7 @@ class Codes:
         return int(self._allowed(scopes).sum()) if scopes is not None or self._has_gone else len(self._ids)
 
     def nearest(self, query: bytes, scopes: Sequence[str] | None, count: int) -> list[int]:
-        """Return the ids of the `count` embeddings of these owners (None: of anybody) that seem nearest to a vector.
+        """Return the ids of the `count` embeddings of these owners (None: of all) that seem nearest to a vector.
 
         The vector is float32, little endian; the ids come in their order. All are returned if there are not more.
         """
@@ -161,9 +161,9 @@ _Key: TypeAlias = tuple[ref[Connection], int, SearchKind]
 class CodeCache:
     """Codes by connection, index and kind; those not used for longest go when all together exceed `bytes_max`.
 
-    They are up to date at every search, whoever wrote meanwhile, without a word from the writer: ids of embeddings are
-    never given twice (AUTOINCREMENT), so that what is newer than the newest one is what was added, and a candidate that
-    is no longer there was removed. A vector that takes another's place has an id of its own.
+    They are up to date at every search, also if another connection wrote meanwhile: ids of embeddings are never given
+    twice (AUTOINCREMENT), so that what is newer than the newest one is what was added, and a candidate that is no
+    longer there was removed. A vector that takes another's place has an id of its own.
 
     Each connection is one thread's at a time, and what is kept for it goes with it. What threads share is changed by
     single operations on the dictionary, which no other thread can come between.

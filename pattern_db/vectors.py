@@ -46,7 +46,7 @@ class Neighbour(NamedTuple):
 class SqlCondition:
     """SQL that a row `e` of `embeddings` must satisfy (`e.ref` is the id of its text), with its named values.
 
-    Names that begin with an underscore are taken.
+    Names that begin with an underscore are reserved.
     """
 
     sql: str
@@ -72,7 +72,7 @@ def nearest(
 ) -> list[Neighbour]:
     """Return the `limit` nearest vectors of `kind`, nearest first, from the active index.
 
-    Only those of the owners `scopes` (None: of everybody's), and where `condition` holds. None without an index, or if
+    Only those of the owners `scopes` (None: of all), and where `condition` holds. None without an index, or if
     its vectors have another length: it is of another model.
     """
     index = embedding_indexes.active(connection)
@@ -129,7 +129,7 @@ class _ExactSearch:
 
     def among(self, ids: Sequence[int], limit: int) -> tuple[list[Neighbour], list[int]]:
         """Return the nearest of the embeddings with these ids, and those ids that are no longer there."""
-        # The order of the join is told: SQLite would rather walk through all embeddings of the kind.
+        # The order of the join is fixed: SQLite would rather walk through all embeddings of the kind.
         rows: list[tuple[float | None, int, str]] = self.connection.execute(
             f"SELECT CASE WHEN {self._fits()} THEN vec_distance_cosine(e.vector, :_vector) END, e.id, e.ref"
             " FROM json_each(:_ids) CROSS JOIN embeddings AS e ON e.id = value",

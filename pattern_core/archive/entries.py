@@ -24,7 +24,8 @@ from pattern_core.ids import Clock, Ids, now_text
 from pattern_core.limits import ARCHIVE_ENTRY_CHARS_MAX, ARCHIVE_ROWS_MAX
 from pattern_core.messages import check_text
 from pattern_core.unit_of_work import Commit, UnitOfWork
-from pattern_db.columns import Json, canonical, to_json
+from pattern_core.validation import column_time
+from pattern_db.columns import Json, to_json
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.tables import archival
@@ -97,17 +98,9 @@ class StoredEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Added:
-    """The entry that was asked for, and whether it is new or was there already, word for word."""
-
-    entry: ArchiveEntry
-    is_new: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EntryFilter:
     """Which entries to list: after (older than) which one, by its `created_at` and id; with which tag; and whether
-    those that hold no more too.
+    those that ended too.
     """
 
     after: tuple[str, str] | None = None
@@ -148,8 +141,8 @@ def checked_fields(fields: Mapping[str, Json]) -> dict[str, Json]:
     if cleaned.get("workspace") is not None and not 1 <= len(_storable(cleaned["workspace"])) <= WORKSPACE_CHARS_MAX:
         raise InvalidInput(f"a workspace has 1 to {WORKSPACE_CHARS_MAX} characters")
     for name in ("valid_from", "valid_to"):
-        if cleaned.get(name) is not None:
-            cleaned[name] = _time(cleaned[name], name)
+        if name in cleaned:
+            cleaned[name] = column_time(cleaned[name], name)
     if cleaned.get("valid_from") and cleaned.get("valid_to") and cleaned["valid_from"] > cleaned["valid_to"]:
         raise InvalidInput("`valid_to` is before `valid_from`; exchange them or leave one out")
     return cleaned
@@ -171,7 +164,7 @@ def find(connection: Connection, owner: str, entry_id: str) -> ArchiveEntry:
     """Return the owner's entry with this id, whole; a chunk's id finds the entry that it is a part of.
 
     Raises:
-        NotFound: there is none, or it is somebody else's.
+        NotFound: there is none, or it is another owner's.
     """
     return whole(connection, [_row(connection, owner, entry_id)])[0]
 
@@ -328,13 +321,6 @@ def _check_details(name: str, value: Json) -> None:
         raise InvalidInput(f"`{name}` has at most {DETAILS_CHARS_MAX} characters as JSON, this one {len(text)}")
 
 
-def _time(text: str, name: str) -> str:
-    try:
-        return canonical(text)
-    except ValueError as error:
-        raise InvalidInput(f"`{name}` cannot be read: {error}") from None
-
-
 class Archive:
     """The entries of all agents of a constellation. An `owner` is an agent's id, or CONSTELLATION_OWNER."""
 
@@ -346,8 +332,9 @@ class Archive:
 
     async def add(
         self, owner: str, new: NewEntry, *, author: str, supersedes: str | None = None, force: bool = False
-    ) -> Added:
-        """Store an entry, in place of the one that it `supersedes`; or find it, if it is there word for word.
+    ) -> tuple[ArchiveEntry, bool]:
+        """Store an entry, in place of the one that it `supersedes`. Return it, and whether it is new or was there
+        already, word for word.
 
         Raises:
             InvalidInput: it is empty, too long, malformed, or says what the entry to supersede says.
@@ -360,11 +347,11 @@ class Archive:
         new = replace(new, source={**(new.source or {}), "author": author})
         entry_id = self._ids.new("arch")
         terms = Terms(now=now_text(self._clock), supersedes=supersedes, force=force)
-        added: list[Added] = []
+        added: list[tuple[ArchiveEntry, bool]] = []
 
         def change(connection: Connection) -> list[Event]:
             stored = store(connection, owner, new, entry_id, terms)
-            added.append(Added(entry=find(connection, owner, stored.entry_id), is_new=stored.is_new))
+            added.append((find(connection, owner, stored.entry_id), stored.is_new))
             if not stored.is_new and supersedes is None:
                 return []
             return append(connection, None, [changed(owner, stored.entry_id, terms.supersedes)], created_at=terms.now)

@@ -6,13 +6,14 @@ compare by the dot product. Vectors of different fingerprints mean different thi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from pattern_core.embeddings.settings import EmbedderSettings, Purpose
 from pattern_core.errors import PatternError
 from pattern_db.tables.embedding_indexes import EmbedderInfo as EmbedderInfo  # an index remembers it
 
+TEXTS_MAX = 16  # of one call; more would hold up a question for longer: half a second on one slow core
 WRONG_RETRY_S = 60.0  # after vectors that cannot be used
 SWITCHED_OFF = (
     "Embeddings are switched off, so search goes by words alone. "
@@ -49,7 +50,7 @@ class Embedder(Protocol):
         ...
 
     async def embed(self, texts: Sequence[str], *, purpose: Purpose) -> list[bytes]:
-        """Return one unit vector per text, in order; queries go before passages.
+        """Return one unit vector for each of up to `TEXTS_MAX` texts, in order; queries go before passages.
 
         Raises:
             TextsRefused: it fails in a way that may come from one of these texts.
@@ -87,25 +88,8 @@ async def checked_vectors(
     return vectors
 
 
-def portions(texts: Sequence[str], order: Iterable[int], *, texts_max: int, chars_max: int) -> Iterator[list[int]]:
-    """Yield the indexes of texts, in this order, in portions of so many texts and characters at most.
-
-    A text of more characters stands alone.
-    """
-    portion: list[int] = []
-    chars = 0
-    for index in order:
-        if portion and (len(portion) >= texts_max or chars + len(texts[index]) > chars_max):
-            yield portion
-            portion, chars = [], 0
-        portion.append(index)
-        chars += len(texts[index])
-    if portion:
-        yield portion
-
-
 class AbsentEmbedder:
-    """The embedder of a server that has none: says the same sentence to everybody, which tells what to configure."""
+    """The embedder of a server that has none: always says the same sentence, which tells what to configure."""
 
     def __init__(self, message: str = SWITCHED_OFF) -> None:
         self._message = message

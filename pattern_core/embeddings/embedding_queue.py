@@ -1,7 +1,7 @@
 """The embedding queue of one constellation: sees to it that every text has its vectors, and embeds questions.
 
 There is no list of jobs. What lacks a vector follows from the texts and from how far the index has got (see
-`work.gather`), so nothing can be lost, and after a kill the queue goes on where the last batch was stored. It reads
+`work.gather`), so nothing can be lost, and after a kill the queue continues where the last batch was stored. It reads
 aside and writes one short transaction per batch; the model works elsewhere. So no turn ever waits for it.
 """
 
@@ -17,6 +17,7 @@ import trio
 
 from pattern_core.embeddings import work
 from pattern_core.embeddings.embedder import (
+    TEXTS_MAX,
     Embedder,
     EmbedderInfo,
     EmbedderUnavailable,
@@ -45,8 +46,7 @@ BACKOFF_MAX_S = 300.0
 INFO_DEADLINE_S = 2.0
 HOPELESS_S = 900.0  # between two attempts when nothing but a new configuration would help
 PURGED_AT_ONCE = 500  # vectors of a retired index, some 10 ms
-REFUSALS_TOLD = 20
-TEXTS_PER_CALL = 16  # more would hold up a question for longer: half a second on one slow core
+REFUSALS_SHOWN = 20
 FAILURES_BEFORE_HALVES = 2  # the first may have been chance
 _HARMLESS = "a few words"
 
@@ -63,7 +63,7 @@ class Progress:
     `state`: idle (all done), working, waiting (the model does not answer; it is asked again), unavailable (something
     must be installed, configured or decided first); `reason` says what. `model` is the active index's. `configured`
     is the embedder's own word; None while it is unknown. With `switch_needed` the two differ, and nothing is embedded
-    until somebody switches. `skipped` counts texts among those done that the model refuses to embed, at least in part;
+    until a person switches. `skipped` counts texts among those done that the model refuses to embed, at least in part;
     `refusals` are the first of them with its reasons.
     """
 
@@ -101,7 +101,7 @@ class EmbeddingQueue:
         self._reason: str | None = None
         self._failures = 0  # in a row
         self._woken = trio.Event()  # there may be something to do
-        self._told = trio.Event()  # somebody decided something: do not wait any longer
+        self._decided = trio.Event()  # a person decided something: do not wait any longer
 
     async def run(self) -> None:
         """Embed what lacks a vector, and questions, until cancelled.
@@ -112,9 +112,9 @@ class EmbeddingQueue:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._questions.run)
             with trio.move_on_after(START_AFTER_S):
-                await self._told.wait()
+                await self._decided.wait()
             while True:
-                self._woken, self._told = trio.Event(), trio.Event()
+                self._woken, self._decided = trio.Event(), trio.Event()
                 try:
                     worked = await self._work()
                 except EmbedderUnavailable as error:
@@ -124,7 +124,7 @@ class EmbeddingQueue:
                     with trio.move_on_after(RECHECK_S):
                         await self._woken.wait()
                     with trio.move_on_after(GATHER_S):
-                        await self._told.wait()
+                        await self._decided.wait()
 
     def wake(self) -> None:
         """Something was committed; there may be texts to embed. Never waits, costs next to nothing."""
@@ -173,9 +173,9 @@ class EmbeddingQueue:
         )
 
     async def start_switch(self) -> IndexRow:
-        """Begin to embed every text by the configured model; search goes on with the old vectors until it is done.
+        """Begin to embed every text by the configured model; search continues with the old vectors until it is done.
 
-        Survives restarts. If it is under way already, it goes on. With the old model configured again, a switch to
+        Survives restarts. If it is under way already, it continues. With the old model configured again, a switch to
         another is given up.
 
         Raises:
@@ -185,7 +185,7 @@ class EmbeddingQueue:
         info = await self._embedder.info()
         self._info = info
         index = await self._database.write(work.start_switch, info, now_text(self._clock))
-        self._decided()
+        self._start_over()
         return index
 
     async def cancel_switch(self) -> None:
@@ -196,23 +196,23 @@ class EmbeddingQueue:
         """
         if not await self._database.write(work.cancel_switch):
             raise Conflict("no switch to another embedding model is under way")
-        self._decided()
+        self._start_over()
 
     async def rebuild(self) -> None:
-        """Look at every text again; what is not up to date is embedded anew.
+        """Look at every text again; what is not up to date is embedded again.
 
         Raises:
             Conflict: nothing was embedded yet.
         """
         if not await self._database.write(work.rebuild):
             raise Conflict("no text was embedded yet, so there is nothing to look at again")
-        self._decided()
+        self._start_over()
 
-    def _decided(self) -> None:
+    def _start_over(self) -> None:
         self._failures = 0
         self._portions.forget()
         self._woken.set()
-        self._told.set()
+        self._decided.set()
 
     async def _work(self) -> bool:
         """Do one piece of work; False if there is none."""
@@ -268,7 +268,7 @@ class EmbeddingQueue:
                 error.message,
             )
         with trio.move_on_after(wait_s):
-            await self._told.wait()
+            await self._decided.wait()
 
     def _rests(self, state: State, reason: str | None = None) -> None:
         self._state, self._reason = state, reason
@@ -285,7 +285,7 @@ class EmbeddingQueue:
         )
 
     def _left_behind(self, live: Sequence[IndexRow]) -> str | None:
-        """Return what to say about a switch that nobody goes on with."""
+        """Return what to say about a switch that is not continued."""
         if self._info is None or live[-1].matches(self._info):
             return None
         return (
@@ -327,7 +327,7 @@ class Portions:
 
     def forget(self) -> None:
         """Begin again with whole portions, and give every text another chance."""
-        self._size = TEXTS_PER_CALL
+        self._size = TEXTS_MAX
         self._failures = 0  # since the last halving
         self._is_down = False  # the harmless text failed, too
         self._suspects: list[str] = []  # hashes of the portion that failed last
@@ -364,7 +364,7 @@ class Portions:
         return vectors, refused
 
     async def _narrow_down(self, info: EmbedderInfo) -> None:
-        is_whole = self._size == TEXTS_PER_CALL
+        is_whole = self._size == TEXTS_MAX
         if is_whole and self._failures < FAILURES_BEFORE_HALVES and not self._is_down:
             return
         was_down, self._is_down = self._is_down, True
@@ -383,7 +383,7 @@ class Portions:
 
 
 def _name(before: EmbedderInfo, now: EmbedderInfo) -> str:
-    """Return the configured model, told apart from the one before even if their names are the same."""
+    """Return the configured model, in words that differ from the one before even if their names are the same."""
     if before.model != now.model:
         return now.model
     if before.dimension != now.dimension:
@@ -404,5 +404,5 @@ def _progress(connection: Connection, info: EmbedderInfo | None) -> tuple[list[I
     """Return the indexes, and how far the one is that is worked on: the configured model's, or else the last begun."""
     live = indexes.live(connection)
     index = next((one for one in reversed(live) if info is None or one.matches(info)), live[-1] if live else None)
-    refused = [] if index is None else embeddings.refusals(connection, index, REFUSALS_TOLD)
+    refused = [] if index is None else embeddings.refusals(connection, index, REFUSALS_SHOWN)
     return live, indexes.coverage(connection, index), refused

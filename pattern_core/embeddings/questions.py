@@ -3,7 +3,7 @@
 Questions can be compared only with vectors of their own model. So while an index of an earlier model still answers,
 that model is wanted too, for questions alone. It is made when the first question needs it, from what is configured;
 its own word (`info`) decides whether it is the one. What was made stays for the next question, a few at most: a model
-on this machine gives its memory back by itself when nobody asks.
+on this machine gives its memory back by itself when it is not asked.
 
 The model works in a task of its own: a question that is given up does not stop it from loading, and its vector is
 there when the question is asked again.

@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 from pattern_core.models.providers.settings import Secret
 
 Purpose: TypeAlias = Literal["query", "passage"]
-"""What a text is for: some models want to be told, and a question that somebody waits for goes first."""
+"""What a text is for: some models need to know, and a question that a person waits for goes first."""
 
 RuntimeName: TypeAlias = Literal["auto", "sentence-transformers", "onnx"]
 
@@ -27,7 +27,7 @@ class EmbedderSettings:
     `dimensions` None takes the model's; `base_url` and `api_key` are for services, the rest of the second group for
     models on this machine: `idle_unload_s` are seconds without a question after which the model's memory is given
     back. `query_prefix` and `passage_prefix` None take what the model's family wants. `account` are headers that tell
-    OpenAI, and no other server, whose account it is.
+    OpenAI, and no other server, which account pays.
     """
 
     provider: str = "local"

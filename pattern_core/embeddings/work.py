@@ -19,11 +19,11 @@ set the machine to work for hours. Only the very first index begins without bein
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from pattern_core.archive import texts
 from pattern_core.errors import Conflict
 from pattern_db.connection import Connection
 from pattern_db.enums import IndexState, SearchKind
@@ -40,10 +40,7 @@ _PAST = (SearchKind.BLOCK, SearchKind.ARCHIVAL, SearchKind.SUMMARY, SearchKind.M
 
 PIECE_CHARS = 900  # some 200 tokens of English; small models read 256 and silently leave out the rest
 PREVIOUS_CHARS = 300
-PIECES_MAX = 256  # of a text beyond 200,000 characters only the beginning is embedded; words find the rest
-# Where a piece may end, the best place first: a paragraph, a line, a sentence, a word.
-_ENDS = (re.compile(r"\n\s*\n"), re.compile(r"\n"), re.compile(r"[.!?。！？]\s*"), re.compile(r"\s+"))
-_SHORTEST = PIECE_CHARS // 2  # a piece is not ended before, unless there is no better place
+PIECES_MAX = 256  # of a text beyond some 200,000 characters only the beginning is embedded; words find the rest
 
 
 class TextPiece(NamedTuple):
@@ -152,43 +149,25 @@ def store(
 
 def pieces_of(source: EmbeddingSource) -> list[TextPiece]:
     """Return the pieces of a text as a model is given them, in order; none if there are no words in it."""
-    texts = split(source.text)
+    pieces = split(source.text)
     if source.kind is SearchKind.MESSAGE:
-        texts = [_named(source.speaker, text) for text in texts]
+        pieces = [_named(source.speaker, text) for text in pieces]
         before = source.previous
-        if texts and before is not None and before.text.strip():
+        if pieces and before is not None and before.text.strip():
             said = before.text.strip()
             if len(said) > PREVIOUS_CHARS:  # its last words are what an answer answers
                 said = "…" + said[-PREVIOUS_CHARS:].split(" ", 1)[-1]
-            texts[0] = f"{_named(before.speaker, said)}\n{texts[0]}"
+            pieces[0] = f"{_named(before.speaker, said)}\n{pieces[0]}"
     elif source.title is not None:
-        texts = [f"{source.title}\n{text}" for text in texts]
-    hashes = [hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest() for text in texts]
-    return [TextPiece(content_hash, text) for content_hash, text in zip(hashes, texts, strict=True)]
+        pieces = [f"{source.title}\n{text}" for text in pieces]
+    hashes = [hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest() for text in pieces]
+    return [TextPiece(content_hash, text) for content_hash, text in zip(hashes, pieces, strict=True)]
 
 
 def split(text: str) -> list[str]:
-    """Return the text in pieces of at most `PIECE_CHARS` characters, ended where a reader would; no blank ones."""
-    pieces: list[str] = []
-    begin = 0
-    while begin < len(text) and len(pieces) < PIECES_MAX:
-        end = _end(text, begin)
-        if piece := text[begin:end].strip():
-            pieces.append(piece)
-        begin = end
-    return pieces
-
-
-def _end(text: str, begin: int) -> int:
-    """Return where the piece ends that begins at `begin`."""
-    limit = begin + PIECE_CHARS
-    if limit >= len(text):
-        return len(text)
-    for pattern in _ENDS:
-        places = [found.end() for found in pattern.finditer(text, begin + _SHORTEST, limit)]
-        if places:
-            return places[-1]
-    return limit
+    """Return the text in pieces of at most `PIECE_CHARS` characters, cut as an entry is into chunks; no blank ones."""
+    parts = (part.strip() for part in texts.split(text[: PIECES_MAX * PIECE_CHARS], PIECE_CHARS))
+    return [part for part in parts if part][:PIECES_MAX]
 
 
 def _named(speaker: str | None, text: str) -> str:
@@ -196,7 +175,7 @@ def _named(speaker: str | None, text: str) -> str:
 
 
 def start_switch(connection: Connection, info: EmbedderInfo, now: str) -> IndexRow:
-    """Begin an index for another model beside the active one, or go on with it; one for a third model is given up.
+    """Begin an index for another model beside the active one, or continue it; one for a third model is given up.
 
     If the active index is of this model and another one's is being built, that one is given up: back to the old model.
 

@@ -19,7 +19,7 @@ from typing import Protocol
 from pattern_core.search import messages
 from pattern_core.search.hits import hits_of, holds, stems_of
 from pattern_core.search.messages import by_session, name_words, speaker
-from pattern_core.search.plan import Meanings, Plan, Ranked, Selection, compare, fitting, plan, selection
+from pattern_core.search.plan import Meanings, Plan, Ranked, Selection, breadth, compare, fitting, plan, selection
 from pattern_core.search.postings import bits
 from pattern_core.search.request import GroupBy, Hit, Mode, QueryVector, SearchRequest, SearchResult, check
 from pattern_db import search as storage
@@ -32,7 +32,7 @@ from pattern_db.search_terms import Wanted, parse
 from pattern_db.tables import embedding_indexes
 
 SWITCHES_MAX = 3  # of models, while one search looks for the vector of its query
-SAMPLED = 100  # messages, evenly over all there are: whoever says one in thirty is almost surely among them
+SAMPLED = 100  # messages, evenly over all there are: a person who says one in thirty is almost surely among them
 # Of documents.
 MEANING_SHARE = 0.5
 SPECIAL_ROWS_MAX = 2_000
@@ -61,11 +61,12 @@ async def search(database: Database, request: SearchRequest, queries: QueryVecto
     """
     request = check(request)
     wanted = parse(request.query)
+    is_quick = breadth(request, wanted).is_bounded
     notice = None
     if request.mode is not Mode.WORDS and queries is None:
         notice = f"searched by words only, not by {request.mode.value}: no embedder is configured"
     elif request.mode is not Mode.WORDS and queries is not None:
-        unindexed = await database.read(_find_unindexed, request, wanted) if request.is_quick else None
+        unindexed = await database.read(_find_unindexed, request, wanted) if is_quick else None
         if unindexed is not None:
             return SearchResult(hits=unindexed, notice="searched by words alone: no text is embedded yet")
         for _attempt in range(SWITCHES_MAX):
@@ -78,7 +79,7 @@ async def search(database: Database, request: SearchRequest, queries: QueryVecto
                 return SearchResult(hits=hits, notice=notice)
         else:
             notice = "searched by words alone: one embedding model takes over from another"
-    by_words = database.read if request.is_quick else database.read_aside
+    by_words = database.read if is_quick else database.read_aside
     return SearchResult(hits=await by_words(find, request, wanted, None), notice=notice)
 
 

@@ -56,10 +56,10 @@ def _rounded(one: Ranked) -> dict[str, float]:
 
 def reason(one: Ranked) -> str:
     """Return why the row was found, in words, with what each part adds: `its words fit (+0.81), it asks (-0.17)`."""
-    told = [f"{_WORDS[name]} ({value:+.2f})" for name, value in one.parts.items() if round(value, 2)]
+    said = [f"{_WORDS[name]} ({value:+.2f})" for name, value in one.parts.items() if round(value, 2)]
     if one.factor != 1.0:
-        told.append(f"a tool's result (×{one.factor})")
-    return ", ".join(told)
+        said.append(f"a tool's result (×{one.factor})")
+    return ", ".join(said)
 
 
 def stems_of(words: Sequence[str]) -> tuple[str, ...]:

@@ -11,17 +11,17 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
 from heapq import nlargest
 
-from pattern_core.search.plan import Meanings, Plan, Ranked, Selection, compare, fitting, posted, selection
-from pattern_core.search.postings import Postings, bits, gather
+from pattern_core.search.plan import Meanings, Plan, Ranked, compare, fitting, posted, selection
+from pattern_core.search.postings import bits, gather
 from pattern_db import search as storage
 from pattern_db.connection import Connection
 from pattern_db.enums import Role, SearchKind
-from pattern_db.search import Row, Surroundings
+from pattern_db.search import Filters, Row, Surroundings
 
 BATCHES_MAX = 10  # of candidates that the filters may leave out
 FITTING_MIN = 0.1  # of a batch; with fewer the rest is not looked at: it is faster to filter all
@@ -84,160 +84,141 @@ _NEXT_MONTH = 0.3
 _DAYS = ((-1, 1, _SAME_DAY), (0, 8, _SAME_WEEK), (0, 31, _SAME_MONTH))
 
 
-@dataclass(slots=True)
-class _Pool:
-    """The messages that are compared, and what is known about them."""
-
-    postings: Postings
-    rows: dict[int, Row] = field(default_factory=dict)
-    around: dict[int, Surroundings] = field(default_factory=dict)
-    near: dict[int, float] = field(default_factory=dict)
-    masks: dict[int, int] = field(default_factory=dict)  # of these and what is around them; bit n: it holds term n
-    heard: dict[int, Sequence[tuple[int, float]]] = field(default_factory=dict)  # in and around: term, how much
-
-
 def rank(connection: Connection, plan: Plan, most: int | None = None) -> tuple[list[Ranked], Meanings]:
     """Return the messages that speak to the query (the first `most` of them), best first, and how near the nearest are
     in meaning.
     """
-    chosen = selection(connection, plan, SearchKind.MESSAGE)
-    meanings = compare(connection, plan, SearchKind.MESSAGE, _at_least(plan, plan.breadth.nearest))
-    pool = _by_own_words(connection, plan, chosen)
-    named = storage.rows_of_refs(connection, SearchKind.MESSAGE, list(meanings.nearness), plan.request)
-    _keep(pool, chosen, named.values())
-    pool.near = {number: meanings.nearness[row.ref] for number, row in named.items()}
-    _look_around(connection, pool, list(pool.rows))
+    pool = _Pool(connection, plan)
+    pool.take_by_words()
+    meanings = compare(connection, plan, SearchKind.MESSAGE, max(plan.breadth.nearest, plan.request.limit))
+    pool.take_near(meanings)
     if plan.takes_neighbours:
-        _add_neighbours(connection, plan, pool, chosen)
-    return _ranked(plan, pool, most), meanings
+        pool.take_neighbours()
+    return pool.ranked()[:most], meanings
 
 
-def _by_own_words(connection: Connection, plan: Plan, chosen: Selection) -> _Pool:
-    """Return a pool with the messages whose own words fit best."""
-    if not plan.compares_words:
-        return _Pool(gather([]))
-    if plan.breadth.is_bounded:
-        postings, rows = fitting(connection, plan, SearchKind.MESSAGE, _at_least(plan, plan.breadth.candidates))
-        return _Pool(postings, rows)
-    is_narrow = storage.is_narrow(plan.request)
-    if is_narrow and plan.posted[SearchKind.MESSAGE]:
+class _Pool:
+    """The messages that are compared, and what is known about them."""
+
+    def __init__(self, connection: Connection, plan: Plan) -> None:
+        self._connection = connection
+        self._plan = plan
+        self._count = max(plan.breadth.candidates, plan.request.limit)
+        self._chosen = selection(connection, plan, SearchKind.MESSAGE)
+        self._postings = gather([])
+        self._rows: dict[int, Row] = {}
+        self._around: dict[int, Surroundings] = {}
+        self._near: dict[int, float] = {}
+        self._masks: dict[int, int] = {}  # of these and what is around them; bit n: it holds term n
+        self._heard: dict[int, Sequence[tuple[int, float]]] = {}  # in and around: term, how much
+
+    def take_by_words(self) -> None:
+        """Take the messages whose own words fit best."""
+        plan = self._plan
+        if not plan.compares_words:
+            return
+        if plan.breadth.is_bounded:
+            self._postings, self._rows = fitting(self._connection, plan, SearchKind.MESSAGE, self._count)
+            return
+        is_narrow = storage.is_narrow(plan.request)
         # Most filters leave a good part: taking the best that fit is then much faster than to filter all there are.
-        found, is_complete = posted(connection, plan, SearchKind.MESSAGE, chosen)
-        pool = _Pool(gather(found))
-        if _fill(connection, plan, pool, chosen, is_complete=is_complete, fitting_min=FITTING_MIN):
-            return pool
-    filters = plan.request if is_narrow else None
-    found, is_complete = posted(connection, plan, SearchKind.MESSAGE, chosen, filters)
-    pool = _Pool(gather(found))
-    _fill(connection, plan, pool, chosen, is_complete=is_complete)
-    return pool
+        is_filled = is_narrow and plan.posted[SearchKind.MESSAGE] and self._fill(None, FITTING_MIN)
+        if not is_filled:
+            self._fill(plan.request if is_narrow else None)
 
+    def take_near(self, meanings: Meanings) -> None:
+        """Take the messages that are near in meaning, and look around in all of the pool."""
+        named = storage.rows_of_refs(self._connection, SearchKind.MESSAGE, list(meanings.nearness), self._plan.request)
+        self._keep(named.values())
+        self._near = {number: meanings.nearness[row.ref] for number, row in named.items()}
+        self._look_around(list(self._rows))
 
-def _look_around(connection: Connection, pool: _Pool, numbers: Sequence[int]) -> None:
-    """Find out what stands around these messages of the pool, and which terms are heard there."""
-    around = storage.surroundings(connection, numbers, len(BEFORE))
-    pool.around |= around
-    wanted = set(numbers).union(*[(*one.before, *one.after) for one in around.values()])
-    pool.masks |= pool.postings.masks(wanted - pool.masks.keys())
-    for number in numbers:
-        pool.heard[number] = _heard(number, pool)
+    def take_neighbours(self) -> None:
+        """Take what stands directly beside the best finds: often the answer to them."""
+        words = self._windows(self._plan.weights)
+        greatest = max(words.values(), default=0.0) or 1.0
+        value = {row: words[row] / greatest + WEIGHTS.meaning * self._near.get(row, 0.0) for row in self._rows}
+        leaders = [self._around[row] for row in nlargest(self._plan.breadth.leaders, value, key=value.__getitem__)]
+        beside = {row for around in leaders for row in (*around.before[:1], *around.after[:1])} - self._rows.keys()
+        found = storage.rows(self._connection, SearchKind.MESSAGE, sorted(beside), self._plan.request)
+        self._keep(found.values())
+        self._look_around([number for number in found if number in self._rows])
 
+    def ranked(self) -> list[Ranked]:
+        """Return those that speak to the query, best first; of equals the newest."""
+        plan = self._plan
+        asked = {word for term in plan.wanted.terms for part in term.words for word in _WORD.findall(part)}
+        speakers = {number: speaker(row) for number, row in self._rows.items()}
+        words = self._windows(_without_names(plan, {word for name in speakers.values() for word in name_words(name)}))
+        greatest = max(words.values(), default=0.0) or 1.0
+        dates = named_dates(plan.request.query)
+        found: list[Ranked] = []
+        for number, row in self._rows.items():
+            parts = self._meaning(number)
+            if words[number] > 0:
+                parts["words"] = words[number] / greatest
+            if parts:
+                is_named = bool(asked) and not asked.isdisjoint(name_words(speakers[number]))
+                factor = TOOL_RESULT_FACTOR if row.role is Role.TOOL else 1.0
+                parts |= _priors(row, dates, is_named=is_named)
+                found.append(Ranked(row=row, parts=parts, factor=factor, held=bits(self._masks.get(number, 0))))
+        found.sort(key=lambda one: (-one.value, -one.row.row))
+        return found
 
-def _fill(
-    connection: Connection, plan: Plan, pool: _Pool, chosen: Selection, *, is_complete: bool, fitting_min: float = 0.0
-) -> bool:
-    """Take the best that fit into the pool. False if others may fit that are not among them, and as soon as a smaller
-    share than `fitting_min` fits.
-    """
-    count = _at_least(plan, plan.breadth.candidates)
-    ordered = pool.postings.best(plan.weights, count * BATCHES_MAX)
-    are_all = is_complete and len(ordered) < count * BATCHES_MAX
-    for at in range(0, len(ordered), count):
-        before = len(pool.rows)
-        found = storage.rows(connection, SearchKind.MESSAGE, ordered[at : at + count], plan.request)
-        _keep(pool, chosen, found.values())
-        if len(pool.rows) >= count:
-            return True
-        if not are_all and len(pool.rows) - before < count * fitting_min:
-            return False
-    return are_all
+    def _fill(self, filters: Filters | None, fitting_min: float = 0.0) -> bool:
+        """Take the best that fit, instead of what is in the pool. False if others may fit that are not among them, and
+        as soon as a smaller share than `fitting_min` fits.
+        """
+        found, is_complete = posted(self._connection, self._plan, SearchKind.MESSAGE, self._chosen, filters)
+        self._postings, self._rows = gather(found), {}
+        ordered = self._postings.best(self._plan.weights, self._count * BATCHES_MAX)
+        are_all = is_complete and len(ordered) < self._count * BATCHES_MAX
+        for at in range(0, len(ordered), self._count):
+            before, batch = len(self._rows), ordered[at : at + self._count]
+            self._keep(storage.rows(self._connection, SearchKind.MESSAGE, batch, self._plan.request).values())
+            if len(self._rows) >= self._count:
+                return True
+            if not are_all and len(self._rows) - before < self._count * fitting_min:
+                return False
+        return are_all
 
+    def _keep(self, rows: Iterable[Row]) -> None:
+        self._rows |= {row.row: row for row in rows if self._chosen.holds(row.row)}
 
-def _at_least(plan: Plan, least: int) -> int:
-    """Return how many messages are compared where `least` would do for a few hits."""
-    return max(least, plan.request.limit)
+    def _look_around(self, numbers: Sequence[int]) -> None:
+        """Find out what stands around these messages of the pool, and which terms are heard there."""
+        around = storage.surroundings(self._connection, numbers, len(BEFORE))
+        self._around |= around
+        wanted = set(numbers).union(*[(*one.before, *one.after) for one in around.values()])
+        self._masks |= self._postings.masks(wanted - self._masks.keys())
+        self._heard |= {number: self._terms_around(number) for number in numbers}
 
+    def _terms_around(self, number: int) -> Sequence[tuple[int, float]]:
+        """Return the terms in and around the message, and how much each counts: less with every time it recurs."""
+        around = self._around.get(number)
+        counts = dict.fromkeys(bits(self._masks.get(number, 0)), 1.0)
+        if around is not None:
+            for share, row in (*zip(BEFORE, around.before, strict=False), *zip(AFTER, around.after, strict=False)):
+                for term in bits(self._masks.get(row, 0)):
+                    counts[term] = counts.get(term, 0.0) + share
+        saturation = SATURATION * math.sqrt(max(1.0, self._rows[number].content.count(" ") / LONG_WORDS))
+        return [(term, count * (1 + SATURATION) / (count + saturation)) for term, count in counts.items()]
 
-def _add_neighbours(connection: Connection, plan: Plan, pool: _Pool, chosen: Selection) -> None:
-    """Take in what stands directly beside the best finds: often the answer to them."""
-    words = _windows(pool, plan.weights)
-    greatest = max(words.values(), default=0.0) or 1.0
-    value = {number: words[number] / greatest + WEIGHTS.meaning * pool.near.get(number, 0.0) for number in pool.rows}
-    leaders = nlargest(plan.breadth.leaders, value, key=value.__getitem__)
-    beside = {row for leader in leaders for row in (*pool.around[leader].before[:1], *pool.around[leader].after[:1])}
-    found = storage.rows(connection, SearchKind.MESSAGE, sorted(beside - pool.rows.keys()), plan.request)
-    _keep(pool, chosen, found.values())
-    new = [number for number in found if number in pool.rows]
-    if plan.breadth.is_bounded:
-        _look_around_known(pool, leaders, new)
-    else:
-        _look_around(connection, pool, new)
+    def _windows(self, weights: Sequence[float]) -> dict[int, float]:
+        """Return for each message of the pool the weight of the terms in it and around it."""
+        return {row: sum([weights[term] * share for term, share in self._heard[row]]) for row in self._rows}
 
-
-def _look_around_known(pool: _Pool, leaders: Sequence[int], numbers: Sequence[int]) -> None:
-    """Do the same for messages beside these leaders, from what stands around the leaders: all but what is furthest
-    off.
-    """
-    for leader in leaders:
-        around = pool.around[leader]
-        for row in around.before[:1]:
-            pool.around.setdefault(row, Surroundings(before=around.before[1:], after=(leader, *around.after[:-1])))
-        for row in around.after[:1]:
-            pool.around.setdefault(row, Surroundings(before=(leader, *around.before[:-1]), after=around.after[1:]))
-    pool.masks |= pool.postings.masks(set(numbers) - pool.masks.keys())
-    for number in numbers:
-        pool.heard[number] = _heard(number, pool)
-
-
-def _keep(pool: _Pool, chosen: Selection, rows: Iterable[Row]) -> None:
-    for row in rows:
-        if chosen.holds(row.row):
-            pool.rows[row.row] = row
-
-
-def _ranked(plan: Plan, pool: _Pool, most: int | None) -> list[Ranked]:
-    asked = {word for term in plan.wanted.terms for part in term.words for word in _WORD.findall(part)}
-    speakers = {number: speaker(row) for number, row in pool.rows.items()}
-    names = {word for name in set(speakers.values()) for word in name_words(name)}
-    weights = _without_names(plan, names)
-    words = _windows(pool, weights)
-    greatest = max(words.values(), default=0.0) or 1.0
-    dates = named_dates(plan.request.query)
-    found: list[Ranked] = []
-    for number, row in pool.rows.items():
-        parts = _meaning(plan, pool, number)
-        if words[number] > 0:
-            parts["words"] = words[number] / greatest
-        if parts:
-            is_named = bool(asked) and not asked.isdisjoint(name_words(speakers[number]))
-            factor = TOOL_RESULT_FACTOR if row.role is Role.TOOL else 1.0
-            parts |= _priors(row, dates, is_named=is_named)
-            found.append(Ranked(row=row, parts=parts, factor=factor, held=bits(pool.masks.get(number, 0))))
-    found.sort(key=lambda one: (-one.value, -one.row.row))
-    return found[:most]
-
-
-def _meaning(plan: Plan, pool: _Pool, number: int) -> dict[str, float]:
-    parts: dict[str, float] = {}
-    scale = 1.0 if plan.compares_words else 1.0 / WEIGHTS.meaning
-    near = pool.near.get(number, 0.0)
-    if near > 0:
-        parts["meaning"] = scale * WEIGHTS.meaning * near
-    after = pool.around[number].after if number in pool.around else ()
-    answer = pool.near.get(after[0], 0.0) if after else 0.0
-    if answer > 0:
-        parts["answer"] = scale * WEIGHTS.answer_meaning * answer
-    return parts
+    def _meaning(self, number: int) -> dict[str, float]:
+        parts: dict[str, float] = {}
+        scale = 1.0 if self._plan.compares_words else 1.0 / WEIGHTS.meaning
+        near = self._near.get(number, 0.0)
+        if near > 0:
+            parts["meaning"] = scale * WEIGHTS.meaning * near
+        after = self._around[number].after if number in self._around else ()
+        answer = self._near.get(after[0], 0.0) if after else 0.0
+        if answer > 0:
+            parts["answer"] = scale * WEIGHTS.answer_meaning * answer
+        return parts
 
 
 def _priors(row: Row, dates: Sequence[NamedDate], *, is_named: bool) -> dict[str, float]:
@@ -252,32 +233,9 @@ def _priors(row: Row, dates: Sequence[NamedDate], *, is_named: bool) -> dict[str
     return parts
 
 
-def _heard(number: int, pool: _Pool) -> Sequence[tuple[int, float]]:
-    """Return the terms in the message and around it, and how much each counts: less with every time that it recurs."""
-    masks = pool.masks
-    own, around = masks.get(number), pool.around.get(number)
-    counts = dict.fromkeys(bits(own), 1.0) if own else {}
-    if around is not None:
-        for share, row in (*zip(BEFORE, around.before, strict=False), *zip(AFTER, around.after, strict=False)):
-            mask = masks.get(row)
-            if mask:
-                for term in bits(mask):
-                    counts[term] = counts.get(term, 0.0) + share
-    if not counts:
-        return ()
-    saturation = SATURATION * math.sqrt(max(1.0, pool.rows[number].content.count(" ") / LONG_WORDS))
-    return [(term, count * (1 + SATURATION) / (count + saturation)) for term, count in counts.items()]
-
-
-def _windows(pool: _Pool, weights: Sequence[float]) -> dict[int, float]:
-    """Return for each message of the pool the weight of the terms in it and around it."""
-    heard = pool.heard
-    return {number: sum([weights[term] * share for term, share in heard[number]]) for number in pool.rows}
-
-
 def _without_names(plan: Plan, names: set[str]) -> Sequence[float]:
-    """Return names of those who speak tell who is asked about, not what: they count by the speaker, unless nothing else
-    is asked.
+    """Return the terms' weights. Names of those who speak tell who is asked about, not what: they count by the speaker,
+    unless nothing else is asked.
     """
     is_name = [bool(term.words) and names.issuperset(term.words) for term in plan.wanted.terms]
     if all(is_name):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pattern_core.search.postings import Postings, gather
 from pattern_core.search.request import GroupBy, Mode, SearchRequest
@@ -56,9 +56,9 @@ QUICK = Breadth(
 )
 
 
-def breadth(request: SearchRequest) -> Breadth:
-    """Return what the request calls for; more where more hits are asked for than would be compared."""
-    if request.is_quick:
+def breadth(request: SearchRequest, wanted: Wanted) -> Breadth:
+    """Return what the request calls for. What no index answers alone is not looked for in a part of the rows."""
+    if request.is_quick and wanted.is_plain:
         return QUICK
     return SESSIONS if request.group_by is GroupBy.SESSION else FULL
 
@@ -103,8 +103,9 @@ class Plan:
 
 def plan(connection: Connection, request: SearchRequest, wanted: Wanted, vector: bytes | None) -> Plan:
     """Look up how common the query's terms are."""
-    wide = breadth(request)
-    wanted = _plain(wanted) if wide.is_bounded else wanted
+    wide = breadth(request, wanted)
+    if wide.is_bounded:
+        wanted = replace(wanted, terms=wanted.terms[:POSTED_MAX])
     kinds = list(dict.fromkeys(request.kinds))
     posted = {kind: _posted(connection, kind, wanted, request, wide) for kind in kinds}
     sizes = {kind: storage.size(connection, kind) for kind in kinds}
@@ -140,13 +141,6 @@ def selection(connection: Connection, plan: Plan, kind: SearchKind) -> Selection
     return Selection(required, frozenset().union(*excluded))
 
 
-def _plain(wanted: Wanted) -> Wanted:
-    """Return the terms that an index answers alone, and no others: for those all rows that may fit would have to be
-    read.
-    """
-    return Wanted(terms=tuple(term for term in wanted.terms if term.literal is None)[:POSTED_MAX])
-
-
 def _posted(
     connection: Connection, kind: SearchKind, wanted: Wanted, request: SearchRequest, wide: Breadth
 ) -> dict[int, str]:
@@ -160,8 +154,8 @@ def _posted(
 
 
 def _spread(posted: str, limit: int, size: int) -> int:
-    """Return how many of `size` rows hold a term of which these were read, newest first: told by how close they are if
-    there may be more than the limit.
+    """Return how many of `size` rows hold a term of which these were read, newest first: estimated by how close they
+    are if there may be more than the limit.
     """
     count = storage.count_posted(posted)
     if count < limit:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from pattern_core.errors import InvalidInput
-from pattern_db.columns import Json, canonical
+from pattern_core.validation import column_time
+from pattern_db.columns import Json
 from pattern_db.enums import Role, SearchKind
 from pattern_db.search import Filters
 
@@ -36,7 +37,8 @@ class SearchRequest(Filters):
     """What to look for and where: the filters say what a hit must satisfy.
 
     `since` and `until` may be any RFC 3339 times with an offset. `group_by` session ranks conversations: each hit is
-    the best message of one. `is_quick`: the work is bounded, whatever there is (`plan.QUICK`).
+    the best message of one. `is_quick`: the work is bounded, whatever there is (`plan.QUICK`), as long as the
+    query consists of plain words.
     """
 
     query: str
@@ -108,13 +110,4 @@ def check(request: SearchRequest) -> SearchRequest:
     for name, values in (("agents", request.agents), ("tags", request.tags), ("sessions", request.sessions)):
         if values is not None and len(values) > FILTER_VALUES_MAX:
             raise InvalidInput(f"at most {FILTER_VALUES_MAX} {name} can be named, these are {len(values)}")
-    return replace(request, since=_time(request.since, "since"), until=_time(request.until, "until"))
-
-
-def _time(text: str | None, name: str) -> str | None:
-    if text is None:
-        return None
-    try:
-        return canonical(text)
-    except ValueError as error:
-        raise InvalidInput(f"`{name}` cannot be read: {error}") from None
+    return replace(request, since=column_time(request.since, "since"), until=column_time(request.until, "until"))

@@ -5,7 +5,7 @@ What it does depends on the texts, so that a test can break it at any moment:
     crash    kills itself, as the system does when memory runs out
     hang     never answers
     babble   writes what is no answer
-    short    answers with too few bytes
+    short    answers with too few vectors
     slow     answers after a fifth of a second
     other    makes vectors of hashed words
 

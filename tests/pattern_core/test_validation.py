@@ -10,7 +10,7 @@ import pytest
 from pydantic import Field, TypeAdapter
 
 from pattern_core.errors import InvalidInput
-from pattern_core.validation import EXCERPT_CHARS, MISFITS_MAX, in_one_line, read
+from pattern_core.validation import EXCERPT_CHARS, MISFITS_MAX, column_time, in_one_line, read
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +59,10 @@ def test_each_misfit_is_named(value: object, words: str) -> None:
 def test_the_first_misfits_are_told_and_the_others_counted() -> None:
     assert in_one_line(["a", "b"]) == "a; b"
     assert in_one_line(["a"] * (MISFITS_MAX + 2)) == "; ".join(["a"] * MISFITS_MAX) + "; and 2 more"
+
+
+def test_times_are_read_with_their_offset() -> None:
+    assert column_time("2026-01-01T01:00:00+01:00", "since") == "2026-01-01T00:00:00.000Z"
+    assert column_time(None, "since") is None
+    with pytest.raises(InvalidInput, match="`since` cannot be read"):
+        column_time("soon", "since")

@@ -45,10 +45,14 @@ def rows(db: Connection, begin_index: Callable[..., IndexRow]) -> list[bytes]:
     return made
 
 
-def read(db: Connection, scopes: list[str] | None = None) -> Codes:
+def active(db: Connection) -> IndexRow:
     index = embedding_indexes.active(db)
     assert index is not None
-    return vector_codes.read(db, index, SearchKind.MESSAGE, scopes)
+    return index
+
+
+def read(db: Connection, scopes: list[str] | None = None) -> Codes:
+    return vector_codes.read(db, active(db), SearchKind.MESSAGE, scopes)
 
 
 def test_the_codes_are_read_as_vec0_means_them(db: Connection, rows: list[bytes]) -> None:
@@ -80,15 +84,6 @@ def test_only_the_asked_owners_are_compared(db: Connection, rows: list[bytes]) -
     assert read(db, ["agt_1"]).count(None) == ROWS // 2
     assert read(db, []).count(None) == 0
     assert read(db, []).newest == 0
-
-
-def test_the_vector_itself_is_always_among_the_best(db: Connection, rows: list[bytes]) -> None:
-    codes = read(db)
-    for number, query in enumerate(rows[:20]):
-        found = codes.nearest(query, None, 3)
-        assert number + 1 in found
-        assert len(found) == 3
-        assert found == sorted(found)
 
 
 def test_what_is_removed_is_no_candidate(db: Connection, rows: list[bytes]) -> None:
@@ -153,9 +148,7 @@ def reader(place: Path) -> Iterator[Connection]:
 
 
 def codes_of(cache: CodeCache, connection: Connection) -> Codes:
-    index = embedding_indexes.active(connection)
-    assert index is not None
-    codes = cache.codes(connection, index, SearchKind.MESSAGE, None)
+    codes = cache.codes(connection, active(connection), SearchKind.MESSAGE, None)
     assert codes is not None
     return codes
 
@@ -214,8 +207,7 @@ def test_after_many_additions_it_is_read_anew(writer: Connection, reader: Connec
 
 def test_lost_tables_and_dropped_codes(writer: Connection) -> None:
     cache = CodeCache()
-    index = embedding_indexes.active(writer)
-    assert index is not None
+    index = active(writer)
     codes = codes_of(cache, writer)
     assert codes_of(cache, writer) is codes
     cache.drop(writer, index, SearchKind.MESSAGE)
@@ -253,9 +245,7 @@ def test_all_together_stay_within_the_bound(place: Path) -> None:
 
 def test_what_is_too_large_is_read_every_time_and_no_more_than_is_asked(reader: Connection) -> None:
     cache = CodeCache(bytes_max=100)
-    index = embedding_indexes.active(reader)
-    assert index is not None
-    codes = cache.codes(reader, index, SearchKind.MESSAGE, ["agt_bob"])
+    codes = cache.codes(reader, active(reader), SearchKind.MESSAGE, ["agt_bob"])
     assert codes is not None
     assert codes.count(None) == 17
     assert cache.size == 0

@@ -91,14 +91,6 @@ def test_passages_are_found_by_their_folder(db: Connection) -> None:
     assert rows == [("psg_1", "fil_1", "fld_1")]
 
 
-def test_everybodys_at_once(db: Connection) -> None:
-    for number in range(300):
-        put(db, f"msg_{number}", 1, number / 300, 0, 0, scope=f"agt_{number}")
-    assert refs(vectors.nearest(db, SearchKind.MESSAGE, QUERY, None, 2)) == ["msg_0", "msg_1"]
-    owners = [f"agt_{number}" for number in range(100, 300)]
-    assert refs(vectors.nearest(db, SearchKind.MESSAGE, QUERY, owners, 2)) == ["msg_100", "msg_101"]
-
-
 def test_a_condition_holds_before_the_limit_counts(db: Connection) -> None:
     for number in range(20):
         put(db, f"msg_{number}", 1, number / 100, 0, 0)

@@ -1,11 +1,10 @@
 """The child process: `python -m pattern_core.embeddings.local.child SETTINGS`; see `EmbedderSettings.to_json`.
 
-Answers lines of JSON from standard input on standard output, in order. An answer is a line of JSON, followed by as
-many bytes as it says:
+Answers lines of JSON from standard input by lines of JSON on standard output, in order:
 
-    {"id", "do": "info"}                     → {"id", "bytes", "model", "dimension", "fingerprint"}
-    {"id", "do": "embed", "purpose", "texts"} → {"id", "bytes", "fingerprint"}, the vectors one behind the other
-    what cannot be done                      → {"id", "bytes", "error"}
+    {"id", "do": "info"}                     → {"id", "model", "dimension", "fingerprint"}
+    {"id", "do": "embed", "purpose", "texts"} → {"id", "fingerprint", "vectors"}: base64, one behind the other
+    what cannot be done                      → {"id", "error"}
 
 It ends by itself when nothing was asked for the settings' `idle_unload_s` seconds, and when its standard input closes,
 which is how it notices the death of its parent, even while it loads.
@@ -13,6 +12,7 @@ which is how it notices the death of its parent, even while it loads.
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import queue
@@ -38,28 +38,23 @@ class Answering:
         self._model: FoundModel | None = None
         self._loaded: LoadedModel | None = None
 
-    def answer(self, question: dict[str, object]) -> bytes:
+    def answer(self, question: Mapping[str, object]) -> dict[str, object]:
         """Return what answers a question."""
-        about = {"id": question.get("id"), "bytes": 0}
+        about = {"id": question.get("id")}
         try:
             if self._model is None:
                 self._model = self._find()
             about["fingerprint"] = self._model.fingerprint
             if question.get("do") == "info":
-                return _line({**about, "model": self._model.model, "dimension": self._model.dimension})
+                return {**about, "model": self._model.model, "dimension": self._model.dimension}
             if self._loaded is None:
                 self._loaded = self._model.load()
         except ModelUnusable as error:
-            return _line({**about, "error": str(error)})
+            return {**about, "error": str(error)}
         texts = question.get("texts")
         purpose: Purpose = "query" if question.get("purpose") == "query" else "passage"
         vectors = self._loaded.embed([str(text) for text in texts] if isinstance(texts, list) else [], purpose)
-        payload = b"".join(vectors)
-        return _line({**about, "bytes": len(payload)}) + payload
-
-
-def _line(head: Mapping[str, object]) -> bytes:
-    return json.dumps(head).encode() + b"\n"
+        return {**about, "vectors": base64.b64encode(b"".join(vectors)).decode()}
 
 
 def serve(
@@ -78,17 +73,11 @@ def serve(
     # A thread reads, so that the end of the parent is seen while the model works.
     threading.Thread(target=_read, args=(source, questions, on_orphaned), daemon=True).start()
     answering = Answering(find_model)
-    while True:
-        try:
-            question = questions.get(timeout=idle_s)
-        except queue.Empty:
-            return 0
-        if question is None:
-            return 0
-        try:
-            _write(target, answering.answer(question))
-        except BrokenPipeError:
-            return 0
+    with suppress(queue.Empty, BrokenPipeError), open(target, "w", closefd=False) as answers:
+        while (question := questions.get(timeout=idle_s)) is not None:
+            answers.write(json.dumps(answering.answer(question)) + "\n")
+            answers.flush()
+    return 0
 
 
 def _read(source: int, questions: queue.Queue[dict[str, object] | None], on_orphaned: Callable[[], None]) -> None:
@@ -103,12 +92,6 @@ def _read(source: int, questions: queue.Queue[dict[str, object] | None], on_orph
     on_orphaned()
 
 
-def _write(target: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(target, view) :]
-
-
 def prepare() -> int:
     """Make this process a good neighbour; returns the descriptor for answers, which no library can write to."""
     with suppress(OSError):
@@ -121,7 +104,7 @@ def prepare() -> int:
 
 
 def end_soon() -> None:
-    """End this process although it may be loading or hang: nobody is left to read the answer."""
+    """End this process although it may be loading or hang: no parent is left to read the answer."""
     threading.Event().wait(LINGER_S)
     os._exit(0)
 

@@ -2,7 +2,7 @@
 
 Dimension and fingerprint are known before anything heavy is loaded. Weights come from a folder, an installed package or
 the hub's cache on this machine; from the network only where that is allowed. What a package brings is checked against
-the hashes below, since anybody may publish a package.
+the hashes below, since any person may publish a package.
 
 A text's vector must not depend on its neighbours: the same text is embedded once and found by its hash later. PyTorch
 picks its kernels by the width of a batch, so texts are put together, and padded to a width that is their own. Measured
@@ -180,14 +180,14 @@ def _onnx(settings: EmbedderSettings) -> FoundModel:
     _verify(VOCABULARY, VOCABULARY_SHA256, "pattern-server")
     prefixes = Prefixes().configured(settings)
     files = {"model.onnx": ONNX_SHA256, "vocabulary": VOCABULARY_SHA256}
-    told = {"files": files, "tokens": _DEFAULT_TOKENS_MAX, "pooling": "mean", "prefixes": asdict(prefixes)}
+    identity = {"files": files, "tokens": _DEFAULT_TOKENS_MAX, "pooling": "mean", "prefixes": asdict(prefixes)}
     return FoundModel(
         runtime="onnx",
         model=DEFAULT_MODEL,
         path=file,
         dimension=_DEFAULT_DIMENSION,
         prefixes=prefixes,
-        fingerprint=_digest({**told, "normalised": True}),
+        fingerprint=_digest({**identity, "normalised": True}),
         tokens_max=_DEFAULT_TOKENS_MAX,
         threads=settings.threads,
     )
@@ -280,8 +280,8 @@ def _sha256(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _digest(told: Mapping[str, object]) -> str:
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+def _digest(identity: Mapping[str, object]) -> str:
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
 
 
 class OnnxModel:
@@ -306,12 +306,18 @@ class OnnxModel:
         self._numpy = numpy
         self._prefixes = found.prefixes
         self._tokenizer = bert_tokenizer(found.tokens_max)
-        told = onnxruntime.capi.onnxruntime_pybind11_state
+        errors = onnxruntime.capi.onnxruntime_pybind11_state
         try:
             self._session = onnxruntime.InferenceSession(
                 str(found.path), sess_options=options, providers=["CPUExecutionProvider"]
             )
-        except (told.Fail, told.InvalidGraph, told.InvalidProtobuf, told.NoSuchFile, told.RuntimeException) as error:
+        except (
+            errors.Fail,
+            errors.InvalidGraph,
+            errors.InvalidProtobuf,
+            errors.NoSuchFile,
+            errors.RuntimeException,
+        ) as error:
             raise RuntimeError(str(error)) from error  # they share no base but Exception
 
     def embed(self, texts: Sequence[str], purpose: Purpose) -> list[bytes]:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from pattern_core.embeddings.embedder import EmbedderInfo
 from pattern_core.embeddings.settings import EmbedderSettings, Purpose
+from pattern_db.vectors import packed
 
 _WORD = re.compile(r"\w+")
 _PLACES_PER_WORD = 8  # with one, two words of a short text may take each other away
@@ -55,4 +56,4 @@ def hashed_words(text: str, dimension: int) -> bytes:
     length = math.sqrt(sum(value * value for value in values))
     if not length:  # words that share a place took each other away
         values[0] = length = 1.0
-    return struct.pack(f"<{dimension}f", *(value / length for value in values))
+    return packed([value / length for value in values])

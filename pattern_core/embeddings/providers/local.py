@@ -6,25 +6,21 @@ answer dropped when the next one comes: the child is never killed for being aske
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TypeAlias
+from typing import IO
 
 import trio
 
-from pattern_core.embeddings.embedder import (
-    EmbedderInfo,
-    EmbedderUnavailable,
-    TextsRefused,
-    portions,
-)
+from pattern_core.embeddings.embedder import EmbedderInfo, EmbedderUnavailable, TextsRefused
 from pattern_core.embeddings.settings import EmbedderSettings, Purpose
 
 BATCH_TEXTS_MAX = 8  # in one question to the child; between two of them a query may go first
@@ -32,16 +28,13 @@ BATCH_CHARS_MAX = 4_096  # some 1,000 tokens: half a second on a slow core
 TEXT_CHARS_MAX = 32_768  # of one text; far more than any of these models reads
 ATTEMPTS_MAX = 2
 WAITING_MAX = 1_000
-ANSWER_BYTES_MAX = 64 * 1024 * 1024
+ANSWER_BYTES_MAX = 4 * 1024 * 1024  # eight vectors of 8,192 numbers take 350 KB
 SEND_TIMEOUT_S = 5.0  # the child reads at once, whatever else it does
 REAP_TIMEOUT_S = 5.0
 _BUSY_S = 5.0
 _STDERR_TAIL_BYTES = 4_096
 _ROOT = Path(__file__).resolve().parents[3]  # where `-m` finds our packages, in a checkout as in site-packages
 _MODULE = "pattern_core.embeddings.local.child"
-
-ChildAnswer: TypeAlias = tuple[dict[str, object], bytes]
-"""What it says about a question, and the vectors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +46,7 @@ class LocalLimits:
     answer_s: float = 60.0
     rest_s: float = 1.0  # after a failure; doubled with each further one
     rest_max_s: float = 300.0
-    unusable_s: float = 30.0  # after "not installed": somebody may be installing it right now
+    unusable_s: float = 30.0  # after "not installed": it may be about to be installed
 
 
 class LocalEmbedder:
@@ -71,11 +64,10 @@ class LocalEmbedder:
         self._worker = Worker(command or child_command(settings))
         self._turns = Turns()
         self._info: EmbedderInfo | None = None
-        self._warm_pid: int | None = None  # the child that has embedded something, so that its model is loaded
+        self._warm_pid = 0  # of the child that has embedded something, so that its model is loaded
         self._failures = 0  # since the last answer
         self._rests_until = -math.inf  # on trio's clock
         self._failure = "", False  # message, whether it lasts until something is installed
-        self._is_closed = False
 
     @property
     def child_pid(self) -> int | None:
@@ -91,12 +83,12 @@ class LocalEmbedder:
         if self._info is None:
             async with self._turns.taken("query"):
                 if self._info is None:  # another task may have asked meanwhile
-                    head, _ = await self._ask({"do": "info"})
+                    answer = await self._ask({"do": "info"})
                     self._info = EmbedderInfo(
                         provider="local",
-                        model=str(head["model"]),
-                        dimension=int(str(head["dimension"])),
-                        fingerprint=str(head["fingerprint"]),
+                        model=str(answer["model"]),
+                        dimension=int(str(answer["dimension"])),
+                        fingerprint=str(answer["fingerprint"]),
                     )
         return self._info
 
@@ -111,17 +103,16 @@ class LocalEmbedder:
         info = await self.info()
         cut = [text[:TEXT_CHARS_MAX] for text in texts]
         vectors = [b""] * len(cut)
-        order = sorted(range(len(cut)), key=lambda index: len(cut[index]))  # similar lengths together
-        for indexes in portions(cut, order, texts_max=BATCH_TEXTS_MAX, chars_max=BATCH_CHARS_MAX):
+        for indexes in portions(cut):
             question = {"do": "embed", "purpose": purpose, "texts": [cut[index] for index in indexes]}
             async with self._turns.taken(purpose):
-                head, payload = await self._ask(question)
-            if head.get("fingerprint") != info.fingerprint:
+                answer = await self._ask(question)
+            if answer.get("fingerprint") != info.fingerprint:
                 raise EmbedderUnavailable(
                     f"The files of the embedding model {info.model} changed while the server ran. Start the server "
                     "again; its vectors must not be mixed with the earlier ones."
                 )
-            size = 4 * info.dimension
+            payload, size = base64.b64decode(str(answer["vectors"])), 4 * info.dimension
             if len(payload) != size * len(indexes):
                 raise self._failed("its answer has the wrong length")
             for place, index in enumerate(indexes):
@@ -130,34 +121,30 @@ class LocalEmbedder:
 
     async def aclose(self) -> None:
         """End the child."""
-        self._is_closed = True
         await self._worker.aclose()
 
-    async def _ask(self, question: Mapping[str, object]) -> ChildAnswer:
+    async def _ask(self, question: Mapping[str, object]) -> Mapping[str, object]:
         """Return the child's answer; it is asked again once if it died, which may be no fault of the question."""
         for attempt in range(1, ATTEMPTS_MAX + 1):
-            if self._is_closed:
+            if self._worker.is_closed:
                 raise EmbedderUnavailable("The server is stopping.")
             if trio.current_time() < self._rests_until:
                 raise self._refusal()
+            is_warm = self._worker.pid == self._warm_pid
             try:
-                head, payload = await self._worker.ask(question, timeout_s=self._timeout_s())
+                answer = await self._worker.ask(question, timeout_s=self._limits.answer_s if is_warm else self._first_s)
             except WorkerFailed as error:
                 if attempt == ATTEMPTS_MAX or isinstance(error, WorkerHung):
                     failure = self._failed(str(error))
                     raise TextsRefused(failure.message, retry_after_s=failure.retry_after_s) from error
                 continue
-            if "error" in head:
-                raise self._resting(str(head["error"]), self._limits.unusable_s, is_lasting=True)
+            if "error" in answer:
+                raise self._resting(str(answer["error"]), self._limits.unusable_s, is_lasting=True)
             self._failures, self._rests_until = 0, -math.inf
             if question["do"] == "embed":
-                self._warm_pid = self._worker.pid
-            return head, payload
+                self._warm_pid = self._worker.pid or 0
+            return answer
         raise AssertionError("the last attempt answers or raises")
-
-    def _timeout_s(self) -> float:
-        is_warm = self._worker.pid is not None and self._worker.pid == self._warm_pid
-        return self._limits.answer_s if is_warm else self._first_s
 
     def _failed(self, why: str) -> EmbedderUnavailable:
         """Leave the child alone for a while: one that dies of a text or of too little memory will do so again."""
@@ -175,6 +162,20 @@ class LocalEmbedder:
         return EmbedderUnavailable(
             message, retry_after_s=None if is_lasting else self._rests_until - trio.current_time()
         )
+
+
+def portions(texts: Sequence[str]) -> Iterator[list[int]]:
+    """Yield the indexes of texts in portions for one question each, similar lengths together."""
+    portion: list[int] = []
+    chars = 0
+    for index in sorted(range(len(texts)), key=lambda index: len(texts[index])):
+        if portion and (len(portion) >= BATCH_TEXTS_MAX or chars + len(texts[index]) > BATCH_CHARS_MAX):
+            yield portion
+            portion, chars = [], 0
+        portion.append(index)
+        chars += len(texts[index])
+    if portion:
+        yield portion
 
 
 class Turns:
@@ -249,37 +250,39 @@ class Worker:
         self._errors: IO[bytes] | None = None
         self._buffer = bytearray()
         self._last_id = 0
-        self._is_closed = False
+        self.is_closed = False
 
     @property
     def pid(self) -> int | None:
         """The child's process id, None while there is none; it may have ended without having been noticed."""
         return None if self._process is None else self._process.pid
 
-    async def ask(self, question: Mapping[str, object], *, timeout_s: float) -> ChildAnswer:
+    async def ask(self, question: Mapping[str, object], *, timeout_s: float) -> Mapping[str, object]:
         """Return the answer to a question (without its `id`), for which the child has `timeout_s` seconds.
 
         Raises:
             WorkerFailed: the child died, hung or babbled; it is gone, and the next question starts another.
         """
-        await self._forget_the_ended()
+        if self._process is not None and self._process.poll() is not None:
+            await self.stop()  # it ended because it was idle: that is no failure
         process = self._process or await self._start()
         self._last_id += 1
         try:
             await self._send(process, json.dumps({**question, "id": self._last_id}).encode() + b"\n")
             with trio.move_on_after(timeout_s):
                 return await self._answer(process, self._last_id)
+            raise WorkerHung(f"it did not answer within {timeout_s:g} s")
         except (trio.BrokenResourceError, trio.ClosedResourceError, EOFError) as error:
-            raise WorkerFailed(await self._obituary(process)) from error
+            failure = WorkerFailed(await self._obituary(process))
+            await self.stop()
+            raise failure from error
         except WorkerFailed:
             await self.stop()
             raise
-        await self.stop()
-        raise WorkerHung(f"it did not answer within {timeout_s:g} s")
 
     async def aclose(self) -> None:
         """Stop the child, and start none any more."""
-        self._is_closed = True
+        self.is_closed = True
         await self.stop()
 
     async def stop(self) -> None:
@@ -299,7 +302,7 @@ class Worker:
 
     async def _start(self) -> trio.Process:
         self._buffer.clear()
-        # A file never fills up and blocks the child, as a pipe that nobody reads would.
+        # A file never fills up and blocks the child, as a pipe that is not read would.
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `stop`
         with trio.CancelScope(shield=True):  # a child must not be started and then forgotten
             try:
@@ -316,7 +319,7 @@ class Worker:
                 self._errors = None
                 raise WorkerFailed(f"it could not be started: {error}") from error
         self._process = process
-        if self._is_closed:  # meanwhile
+        if self.is_closed:  # meanwhile
             await self.stop()
             raise WorkerFailed("it is not needed any more")
         return process
@@ -329,65 +332,47 @@ class Worker:
         if scope.cancelled_caught:
             raise WorkerHung("it did not read its question")
 
-    async def _answer(self, process: trio.Process, question_id: int) -> ChildAnswer:
+    async def _answer(self, process: trio.Process, question_id: int) -> Mapping[str, object]:
         assert process.stdout is not None
         while True:
-            while (answer := take_answer(self._buffer)) is not None:
-                if answer[0].get("id") == question_id:
+            line, end, rest = self._buffer.partition(b"\n")
+            if end:
+                self._buffer = rest
+                if (answer := parsed_answer(line)).get("id") == question_id:
                     return answer
+                continue  # it answers a question whose asker was cancelled
+            if len(self._buffer) > ANSWER_BYTES_MAX:
+                raise WorkerFailed(f"it wrote a line of more than {ANSWER_BYTES_MAX} bytes")
             data = await process.stdout.receive_some(65_536)
             if not data:
                 raise EOFError
             self._buffer += data
 
-    async def _forget_the_ended(self) -> None:
-        """Forget a child that ended because it was idle: that is no failure."""
-        if self._process is not None and self._process.poll() is not None:
-            await self.stop()
-
     async def _obituary(self, process: trio.Process) -> str:
+        """Return how the child ended, with the last line of its standard error, where Python puts what went wrong."""
         with trio.CancelScope(shield=True, deadline=trio.current_time() + REAP_TIMEOUT_S):
             await process.wait()  # it has closed its output
-        words = self._last_words()
-        await self.stop()
+        lines: list[str] = []
+        if self._errors is not None:
+            self._errors.seek(max(0, self._errors.seek(0, 2) - _STDERR_TAIL_BYTES))
+            lines = self._errors.read().decode("utf-8", "replace").strip().splitlines()
+        words = f": {lines[-1][:300]}" if lines else ""
         code = process.returncode
-        how = (
-            "closed its output"
-            if code is None
-            else f"ended with {f'signal {-code}' if code < 0 else f'exit code {code}'}"
-        )
-        return f"it {how}{f': {words}' if words else ''}"
-
-    def _last_words(self) -> str:
-        """Return the last line that the child wrote to its standard error, where Python puts what went wrong."""
-        if self._errors is None:
-            return ""
-        end = self._errors.seek(0, 2)
-        self._errors.seek(max(0, end - _STDERR_TAIL_BYTES))
-        lines = self._errors.read().decode("utf-8", "replace").strip().splitlines()
-        return lines[-1][:300] if lines else ""
+        if code is None:
+            return f"it closed its output{words}"
+        return f"it ended with {f'signal {-code}' if code < 0 else f'exit code {code}'}{words}"
 
 
-def take_answer(buffer: bytearray) -> ChildAnswer | None:
-    """Take the next answer out of what the child wrote: a line of JSON, and as many `bytes` after it as it says.
-
-    None while it is not whole.
+def parsed_answer(line: bytes | bytearray) -> Mapping[str, object]:
+    """Return an answer of the child.
 
     Raises:
         WorkerFailed: this is no answer; something else wrote.
     """
-    end = buffer.find(b"\n") + 1
-    if not end and len(buffer) <= ANSWER_BYTES_MAX:
-        return None
     try:
-        head = json.loads(buffer[:end])
+        answer = json.loads(line)
     except ValueError as error:
         raise WorkerFailed(f"it wrote what is no answer: {error}") from error
-    size = head.get("bytes") if isinstance(head, dict) else None
-    if not isinstance(size, int) or not 0 <= size <= ANSWER_BYTES_MAX:
-        raise WorkerFailed("it wrote what is no answer: its first line does not say how many bytes follow")
-    if len(buffer) < end + size:
-        return None
-    payload = bytes(buffer[end : end + size])
-    del buffer[: end + size]
-    return head, payload
+    if not isinstance(answer, dict):
+        raise WorkerFailed("it wrote what is no answer: a line that is no JSON object")
+    return answer

@@ -1,4 +1,4 @@
-"""The embedder of a service over HTTP: portions, attempts, and no number believed before it was looked at.
+"""The embedder of a service over HTTP: attempts, rests, and no number believed before it was looked at.
 
 What differs between services is a `Service`: values and pure functions.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -16,13 +15,12 @@ from urllib.parse import urlsplit
 
 import trio
 
-from pattern_core.embeddings.embedder import EmbedderInfo, EmbedderUnavailable, TextsRefused, portions
+from pattern_core.embeddings.embedder import EmbedderInfo, EmbedderUnavailable, TextsRefused
 from pattern_core.embeddings.settings import EmbedderSettings, Purpose
 from pattern_core.ids import Clock, SystemClock
 from pattern_core.models.errors import (
     ModelError,
     ModelGarbage,
-    ModelRefused,
     ModelRejected,
     ModelServerError,
     ModelTimeout,
@@ -32,26 +30,25 @@ from pattern_core.models.errors import (
 from pattern_core.models.providers.failures import failure, retry_after_s, shortened, vendor_words
 from pattern_core.models.providers.settings import Secret
 from pattern_core.models.throttle import RetryPolicy
+from pattern_db.vectors import packed
 
 if TYPE_CHECKING:
     import httpx2
 
-BATCH_TEXTS_MAX = 32  # the least that the known services take
-BATCH_CHARS_MAX = 100_000
 TEXT_CHARS_MAX = 24_000
 TEXT_CHARS_MIN = 500  # a service that refuses so few characters as too many is asked no further
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
 WAITING_MAX = 1_000
 CONNECT_TIMEOUT_S = 10.0
-# For a query somebody waits, so it is tried less and waits less.
+# A person waits for a query, so it is tried less and waits less.
 CALLS_MAX: Mapping[Purpose, int] = {"query": 4, "passage": 2}
 ATTEMPTS_MAX: Mapping[Purpose, int] = {"query": 2, "passage": 4}
 WAIT_MAX_S: Mapping[Purpose, float] = {"query": 2.0, "passage": 30.0}
-REST_MAX_S = 60.0  # after the last attempt, everybody is refused at once for as long as it would have waited
+REST_MAX_S = 60.0  # after the last attempt, all callers are refused at once for as long as it would have waited
 _PROBE = "dimension"
 # Some servers answer 500 for a text that makes their model give no numbers.
 _MAYBE_OF_A_TEXT = (ModelGarbage, ModelRejected, ModelServerError)
-_OF_THE_WAY = (409, 502, 504)  # somebody between us and the model speaks
+_OF_THE_WAY = (409, 502, 504)  # something between us and the model speaks
 
 
 class UnusableAnswer(Exception):
@@ -68,7 +65,7 @@ class Service:
     `advice_if_absent` about a model that is not there. `identity` is what decides about the vectors, beside the model's
     name: the address, prefixes. `known_dimension` is how long the vectors are, where that is known without asking.
     `about` is where to ask about the model before its first use, and how the digest of its weights is read from that;
-    the digest is empty if it is not told.
+    the digest is empty if the service does not give one.
     """
 
     provider: str
@@ -131,13 +128,8 @@ class RemoteEmbedder:
             TextsRefused: the service is there, and refuses or garbles the answer to these texts.
             EmbedderUnavailable: the service does not answer or is busy, or does not accept the key or the model.
         """
-        info = await self.info()
         self._refuse_while_resting()
-        cut = [text[:TEXT_CHARS_MAX] for text in texts]
-        vectors = []
-        for indexes in portions(cut, range(len(cut)), texts_max=BATCH_TEXTS_MAX, chars_max=BATCH_CHARS_MAX):
-            vectors += await self._embed([cut[index] for index in indexes], purpose, info.dimension)
-        return vectors
+        return await self._embed([text[:TEXT_CHARS_MAX] for text in texts], purpose)
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -154,20 +146,20 @@ class RemoteEmbedder:
                 digest = read(await self._answer(path, None, "query"))
             dimension = self._dimensions or service.known_dimension
             if dimension is None:
-                dimension = len((await self._vectors([_PROBE], "query", None))[0]) // 4
+                dimension = len((await self._vectors([_PROBE], "query"))[0]) // 4
         except ModelError as error:
             raise self._unavailable(error) from error
-        told = {**service.identity, "model": service.model, "dimension": dimension, "digest": digest}
+        identity = {**service.identity, "model": service.model, "dimension": dimension, "digest": digest}
         return EmbedderInfo(
             provider=service.provider,
             model=service.model,
             dimension=dimension,
-            fingerprint=hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest(),
+            fingerprint=hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest(),
         )
 
-    async def _embed(self, texts: list[str], purpose: Purpose, dimension: int) -> list[bytes]:
+    async def _embed(self, texts: list[str], purpose: Purpose) -> list[bytes]:
         try:
-            return await self._vectors(texts, purpose, dimension)
+            return await self._vectors(texts, purpose)
         except WindowExceeded as error:
             if len(texts) == 1 and len(texts[0]) <= TEXT_CHARS_MIN:
                 raise self._refused(error) from error
@@ -175,16 +167,16 @@ class RemoteEmbedder:
             raise self._refused(error) from error
         # One of them is too long. Each alone, so that a text's vector does not depend on its neighbours.
         if len(texts) > 1:
-            return [vector for text in texts for vector in await self._embed([text], purpose, dimension)]
-        return await self._embed([texts[0][: len(texts[0]) // 2]], purpose, dimension)
+            return [vector for text in texts for vector in await self._embed([text], purpose)]
+        return await self._embed([texts[0][: len(texts[0]) // 2]], purpose)
 
-    async def _vectors(self, texts: list[str], purpose: Purpose, dimension: int | None) -> list[bytes]:
-        """Vectors of at most `BATCH_TEXTS_MAX` texts, asked for as often as that may help."""
+    async def _vectors(self, texts: list[str], purpose: Purpose) -> list[bytes]:
+        """Return the texts' vectors, asked for as often as that may help."""
         body = self._service.body([text if text.strip() else "." for text in texts], purpose)
         attempt = 1
         while True:
             try:
-                return self._checked(await self._answer(self._service.path, body, purpose), len(texts), dimension)
+                return self._checked(await self._answer(self._service.path, body, purpose), len(texts))
             except ModelError as error:
                 # The policy's number is for conversations; queries and passages have their own.
                 is_over = attempt >= ATTEMPTS_MAX[purpose] or not self._retry.again(attempt, error)
@@ -205,20 +197,20 @@ class RemoteEmbedder:
             raise EmbedderUnavailable(message, retry_after_s=5.0)
         async with slots:
             with trio.move_on_after(self._timeout_s) as scope:
-                status, headers, told = await self._exchange(path, body)
+                status, headers, answer = await self._exchange(path, body)
             if scope.cancelled_caught:
                 raise ModelTimeout(f"{name} did not answer within {self._timeout_s:g} s.", provider=name)
         if status != 200:
-            words, code = vendor_words(told)
+            words, code = vendor_words(answer)
             wait_s = retry_after_s(headers, words, self._clock.now_ms())
             refused = failure(name, status, words, code=code, retry_after_s=wait_s)
             # Its kind is right, its advice is about agents.
             refused.message = f"{name} answered {status}: {shortened(words) or 'nothing more'}"
             raise refused
-        if not isinstance(told, dict):
+        if not isinstance(answer, dict):
             raise ModelGarbage(f"{name} answered what is no JSON object.", provider=name)
         self._failure = None
-        return told
+        return answer
 
     async def _exchange(self, path: str, body: Mapping[str, object] | None) -> tuple[int, Mapping[str, str], object]:
         """POST the body as JSON, or GET without one. Return status, headers in lower case, and JSON, or else text."""
@@ -261,7 +253,7 @@ class RemoteEmbedder:
             follow_redirects=service.follows_redirects,
         )
 
-    def _checked(self, answer: Mapping[str, object], count: int, dimension: int | None) -> list[bytes]:
+    def _checked(self, answer: Mapping[str, object], count: int) -> list[bytes]:
         """Return the vectors of an answer, if all of them can be used."""
         name = self._service.provider
         try:
@@ -270,23 +262,15 @@ class RemoteEmbedder:
             raise ModelGarbage(f"{name} answered with a vector that cannot be used: {error}.", provider=name) from error
         if len(vectors) != count:
             raise ModelGarbage(f"{name} answered {len(vectors)} vectors for {count} texts.", provider=name)
-        lengths = sorted({len(vector) // 4 for vector in vectors})
-        if dimension is not None and lengths != [dimension]:
-            found = " and ".join(str(length) for length in lengths)
-            raise ModelRefused(
-                f"{name} answered vectors of {found} numbers where {dimension} were expected. None was stored. Set "
-                f"[embeddings] dimensions = {lengths[-1]}, or correct the model, and start the server again.",
-                provider=name,
-            )
         return vectors
 
     def _refuse_while_resting(self) -> None:
-        """Refuse a question while a service that is down rests: nobody waits for its time limit with every query."""
+        """Refuse a question while a service that is down rests: no query waits for its time limit."""
         if self._failure is not None and trio.current_time() < self._rests_until:
             raise self._unavailable(self._failure)
 
     def _unavailable(self, error: ModelError) -> EmbedderUnavailable:
-        """Our error for theirs; only what may pass by itself has a time to ask again."""
+        """Return our error for theirs; only what may pass by itself has a time to ask again."""
         if error.retryable:
             wait_s = max(1.0, self._rests_until - trio.current_time())
             return EmbedderUnavailable(f"Embeddings: {error.message} It is tried again later.", retry_after_s=wait_s)
@@ -295,7 +279,7 @@ class RemoteEmbedder:
         return EmbedderUnavailable(f"Embeddings: {error.message}{advice}")
 
     def _refused(self, error: ModelError) -> EmbedderUnavailable:
-        """Our error for one about certain texts, as far as it may be about them."""
+        """Return our error for one about certain texts, as far as it may be about them."""
         failure = self._unavailable(error)
         if not isinstance(error, _MAYBE_OF_A_TEXT) or error.status in _OF_THE_WAY:
             return failure
@@ -333,16 +317,14 @@ def unit_vector(values: object) -> bytes:
     Raises:
         UnusableAnswer: they cannot be compared with others: it is no list of finite numbers, or they are all zero.
     """
-    if not isinstance(values, Sequence) or isinstance(values, str) or not values:
+    if not isinstance(values, list):
         raise UnusableAnswer("it is no list of numbers")
-    if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
-        raise UnusableAnswer("it holds something that is no number")
     try:
         length = math.hypot(*values)
-    except OverflowError as error:
-        raise UnusableAnswer("it holds a number that is too large") from error
+    except (TypeError, OverflowError) as error:
+        raise UnusableAnswer(f"it holds what cannot be compared: {error}") from error
     if not math.isfinite(length):
         raise UnusableAnswer("it holds a number that is not finite")
     if not length:
         raise UnusableAnswer("all its numbers are zero")
-    return struct.pack(f"<{len(values)}f", *(value / length for value in values))
+    return packed([value / length for value in values])

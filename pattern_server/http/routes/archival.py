@@ -134,9 +134,11 @@ async def _stored(home: Access, a: str, body: EntryRequest, supersedes: str | No
     author = home.caller.author
     async with home.use() as constellation:
         owner = await owner_of(constellation, a)
-        added = await constellation.archive.add(owner, new, author=author, supersedes=supersedes, force=body.force)
-    if not added.is_new:
+        entry, is_new = await constellation.archive.add(
+            owner, new, author=author, supersedes=supersedes, force=body.force
+        )
+    if not is_new:
         response.status_code = 200
     where = f"/api/v1/constellations/{constellation.id}/agents/{owner}/archival"
-    response.headers["location"] = f"{where}/{quote(added.entry.id)}"
-    return fields_with(added.entry, is_new=added.is_new)
+    response.headers["location"] = f"{where}/{quote(entry.id)}"
+    return fields_with(entry, is_new=is_new)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 
@@ -48,9 +49,13 @@ def db() -> Iterator[Connection]:
     connection.close()
 
 
-def put(db: Connection, content: str, entry_id: str = "arch_1", **fields: object) -> StoredEntry:
-    new = checked(NewEntry(content=content, **fields))  # type: ignore[arg-type]  # the tests know the fields
-    return store(db, ADA, new, entry_id, TERMS)
+def put(db: Connection, content: str, entry_id: str = "arch_1", *, terms: Terms = TERMS, **fields: Any) -> StoredEntry:
+    return store(db, ADA, checked(NewEntry(content=content, **fields)), entry_id, terms)
+
+
+def correct(db: Connection, content: str, entry_id: str = "arch_2", **fields: Any) -> StoredEntry:
+    """Store an entry in the place of arch_1."""
+    return put(db, content, entry_id, terms=replace(TERMS, supersedes="arch_1"), **fields)
 
 
 def test_an_entry_comes_back_whole(db: Connection) -> None:
@@ -87,8 +92,7 @@ def test_nearly_the_same_is_named_and_stored_only_by_force(db: Connection) -> No
         put(db, "User lives in Lisbon", "arch_2")
     assert refused.value.details == {"entry_id": "arch_1", "content": "The user lives in Lisbon."}
     assert archival.count(db, ADA) == 1
-    forced = store(db, ADA, NewEntry(content="User lives in Lisbon"), "arch_2", replace(TERMS, force=True))
-    assert forced == StoredEntry(entry_id="arch_2", is_new=True)
+    assert put(db, "User lives in Lisbon", "arch_2", terms=replace(TERMS, force=True)).is_new
 
 
 def test_different_facts_in_the_same_words_are_stored(db: Connection) -> None:
@@ -131,39 +135,33 @@ def test_superseding_keeps_both_and_inherits(db: Connection) -> None:
 
 def test_the_old_one_ends_when_the_new_one_begins(db: Connection) -> None:
     put(db, "Anna works for Acme.")
-    new = checked(NewEntry(content="Anna works for Bolt.", valid_from="2026-12-01T01:00:00+01:00"))
-    store(db, ADA, new, "arch_2", replace(TERMS, supersedes="arch_1"))
+    correct(db, "Anna works for Bolt.", valid_from="2026-12-01T01:00:00+01:00")
     assert find(db, ADA, "arch_1").valid_to == find(db, ADA, "arch_2").valid_from == LATER
 
 
 def test_superseding_twice(db: Connection) -> None:
     put(db, "Anna is 30")
-    terms = replace(TERMS, supersedes="arch_1")
     with pytest.raises(InvalidInput, match="says this already"):
-        store(db, ADA, NewEntry(content="anna is 30"), "arch_2", terms)
-    store(db, ADA, NewEntry(content="Anna is 31"), "arch_2", terms)
-    again = store(db, ADA, NewEntry(content="Anna is 31"), "arch_3", terms)
-    assert again == StoredEntry(entry_id="arch_2", is_new=False)  # a repeated request
+        correct(db, "anna is 30")
+    correct(db, "Anna is 31")
+    assert correct(db, "Anna is 31", "arch_3") == StoredEntry(entry_id="arch_2", is_new=False)  # a repeated request
     with pytest.raises(Conflict, match="was superseded by arch_2"):
-        store(db, ADA, NewEntry(content="Anna is 32"), "arch_3", terms)
+        correct(db, "Anna is 32", "arch_3")
     with pytest.raises((NotFound, RowNotFound)):
-        store(db, BOB, NewEntry(content="Anna is 33"), "arch_3", terms)
+        store(db, BOB, NewEntry(content="Anna is 33"), "arch_3", replace(TERMS, supersedes="arch_1"))
     assert archival.count(db, ADA) == 2
 
 
 def test_what_is_known_already_may_take_the_place_of_another(db: Connection) -> None:
     put(db, "Anna is 30")
     put(db, "Anna is 31", "arch_2")
-    merged = store(db, ADA, NewEntry(content="Anna is 31"), "arch_3", replace(TERMS, supersedes="arch_1"))
-    assert merged == StoredEntry(entry_id="arch_2", is_new=False)
+    assert correct(db, "Anna is 31", "arch_3") == StoredEntry(entry_id="arch_2", is_new=False)
     assert find(db, ADA, "arch_1").superseded_by == "arch_2"
 
 
 def test_a_correction_of_one_word_is_no_duplicate_of_what_it_corrects(db: Connection) -> None:
     put(db, "The user lives in Lisbon.")
-    assert store(
-        db, ADA, NewEntry(content="User lives in Lisbon"), "arch_2", replace(TERMS, supersedes="arch_1")
-    ).is_new
+    assert correct(db, "User lives in Lisbon").is_new
 
 
 def test_foreseeing_stores_nothing(db: Connection) -> None:
@@ -175,10 +173,10 @@ def test_foreseeing_stores_nothing(db: Connection) -> None:
 
 def test_deleting_a_successor_leaves_the_past_as_it_is(db: Connection) -> None:
     put(db, "Anna is 30")
-    store(db, ADA, NewEntry(content="Anna is 31"), "arch_2", replace(TERMS, supersedes="arch_1"))
+    correct(db, "Anna is 31")
     archival.delete(db, "arch_2")
     assert (find(db, ADA, "arch_1").superseded_by, find(db, ADA, "arch_1").valid_to) == (None, NOW)
-    store(db, ADA, NewEntry(content="Anna is 32"), "arch_3", replace(TERMS, supersedes="arch_1"))
+    correct(db, "Anna is 32", "arch_3")
     agents.delete(db, ADA)
     assert archival.count_rows(db, ADA) == 0
 
@@ -220,112 +218,115 @@ def test_fields_that_are_not_given_are_not_touched() -> None:
     assert checked_fields({"tags": None, "valid_to": None}) == {"tags": (), "valid_to": None}
 
 
-async def told(home: Running) -> list[dict[str, object]]:
-    return [dict(event.data) for event in await home.events() if event.name == CHANGED]
+@dataclass
+class Shelf:
+    """The archive of a running constellation; what it stores is agent_1's."""
+
+    home: Running
+    clock: StoppedClock
+
+    @property
+    def archive(self) -> Archive:
+        return self.home.constellation.archive
+
+    async def add(
+        self, content: str, *, owner: str = "agent_1", supersedes: str | None = None, force: bool = False, **fields: Any
+    ) -> tuple[str, bool]:
+        new = NewEntry(content=content, **fields)
+        entry, is_new = await self.archive.add(owner, new, author=USER, supersedes=supersedes, force=force)
+        return entry.id, is_new
+
+    async def shown(self, limit: int = 10, **wanted: Any) -> tuple[list[str], bool]:
+        entries_, has_more = await self.archive.page("agent_1", EntryFilter(**wanted), limit)
+        return [one.id for one in entries_], has_more
+
+    async def told(self) -> list[dict[str, object]]:
+        return [dict(event.data) for event in await self.home.events() if event.name == CHANGED]
 
 
-async def added(archive: Archive, content: str, owner: str = "agent_1", **fields: object) -> str:
-    new = NewEntry(content=content, **fields)  # type: ignore[arg-type]  # the tests know the fields
-    return (await archive.add(owner, new, author=USER)).entry.id
-
-
-async def test_an_entrys_life() -> None:
-    async with running() as home:
-        archive = home.constellation.archive
-        first = await archive.add("agent_1", NewEntry(content="Anna is 30", tags=["anna"]), author=USER)
-        assert first.is_new
-        assert (first.entry.created_at, first.entry.source) == (START, {"author": USER})
-        old = first.entry.id
-        newer = await archive.add("agent_1", NewEntry(content="Anna is 31"), author=USER, supersedes=old)
-        assert [one.id for one in await archive.versions("agent_1", newer.entry.id)] == [old, newer.entry.id]
-        entry = await archive.change("agent_1", newer.entry.id, {"tags": ["x"], "metadata": {"a": 1}, "workspace": "w"})
-        assert (entry.tags, entry.metadata, entry.workspace, entry.content) == (("x",), {"a": 1}, "w", "Anna is 31")
-        assert await archive.get("agent_1", newer.entry.id) == entry
-        await archive.delete("agent_1", newer.entry.id)
-        with pytest.raises(NotFound):
-            await archive.get("agent_2", old)
-        of = {"agent_id": "agent_1", "entry_id": newer.entry.id}
-        assert await told(home) == [
-            {"agent_id": "agent_1", "entry_id": old},
-            {**of, "supersedes": old},
-            of,
-            {**of, "is_deleted": True},
-        ]
-
-
-async def test_what_is_there_already_tells_nothing() -> None:
-    async with running() as home:
-        archive = home.constellation.archive
-        first = await added(archive, "The user likes tea.")
-        again = await archive.add("agent_1", NewEntry(content="the user likes tea"), author=USER)
-        assert (again.entry.id, again.is_new) == (first, False)
-        with pytest.raises(SimilarEntry):
-            await archive.add("agent_1", NewEntry(content="user likes tea"), author=USER)
-        assert (await archive.add("agent_1", NewEntry(content="user likes tea"), author=USER, force=True)).is_new
-        assert len(await told(home)) == 2
-
-
-async def test_pages_are_newest_first_and_leave_out_what_holds_no_more() -> None:
+@pytest.fixture
+async def shelf() -> AsyncIterator[Shelf]:
     clock = StoppedClock()
     async with running(clock=clock) as home:
-        archive = home.constellation.archive
-        ids = [await added(archive, f"fact {number}", tags=["even"] if number % 2 == 0 else []) for number in range(5)]
-        await added(archive, "fact 9", owner=CONSTELLATION_OWNER)
-        clock.advance(1)
-        newer = (await archive.add("agent_1", NewEntry(content="fact 7"), author=USER, supersedes=ids[1])).entry.id
-        expected = [newer, *reversed([one for one in ids if one != ids[1]])]
-        seen: list[str] = []
-        wanted, has_more = EntryFilter(), True
-        while has_more:
-            shown, has_more = await archive.page("agent_1", wanted, 2)
-            seen += [one.id for one in shown]
-            wanted = EntryFilter(after=(shown[-1].created_at, shown[-1].id))
-        assert seen == expected
-        everything, _ = await archive.page("agent_1", EntryFilter(include_superseded=True), 10)
-        assert [one.id for one in everything] == [newer, *reversed(ids)]
-        tagged, _ = await archive.page("agent_1", EntryFilter(tag="even"), 10)
-        assert [one.id for one in tagged] == [ids[4], ids[2], ids[0]]
+        yield Shelf(home, clock)
 
 
-async def test_a_page_goes_on_where_its_last_entry_was_deleted() -> None:
-    clock = StoppedClock()
-    async with running(clock=clock) as home:
-        archive = home.constellation.archive
-        ids = []
-        for number in range(4):
-            ids.append(await added(archive, f"fact {number}"))
-            clock.advance(1)
-        [_newest, last], _ = await archive.page("agent_1", EntryFilter(), 2)
-        await archive.delete("agent_1", last.id)
-        rest, has_more = await archive.page("agent_1", EntryFilter(after=(last.created_at, last.id)), 2)
-        assert ([one.id for one in rest], has_more) == ([ids[1], ids[0]], False)
+async def test_an_entrys_life(shelf: Shelf) -> None:
+    archive = shelf.archive
+    first, is_new = await archive.add("agent_1", NewEntry(content="Anna is 30", tags=["anna"]), author=USER)
+    assert (is_new, first.created_at, first.source) == (True, START, {"author": USER})
+    old = first.id
+    newer, _ = await shelf.add("Anna is 31", supersedes=old)
+    assert [one.id for one in await archive.versions("agent_1", newer)] == [old, newer]
+    entry = await archive.change("agent_1", newer, {"tags": ["x"], "metadata": {"a": 1}, "workspace": "w"})
+    assert (entry.tags, entry.metadata, entry.workspace, entry.content) == (("x",), {"a": 1}, "w", "Anna is 31")
+    assert await archive.get("agent_1", newer) == entry
+    await archive.delete("agent_1", newer)
+    with pytest.raises(NotFound):
+        await archive.get("agent_2", old)
+    of = {"agent_id": "agent_1", "entry_id": newer}
+    assert await shelf.told() == [
+        {"agent_id": "agent_1", "entry_id": old},
+        {**of, "supersedes": old},
+        of,
+        {**of, "is_deleted": True},
+    ]
 
 
-async def test_a_page_of_long_texts_ends_early(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_there_already_tells_nothing(shelf: Shelf) -> None:
+    first, _ = await shelf.add("The user likes tea.")
+    assert await shelf.add("the user likes tea") == (first, False)
+    with pytest.raises(SimilarEntry):
+        await shelf.add("user likes tea")
+    assert (await shelf.add("user likes tea", force=True))[1]
+    assert len(await shelf.told()) == 2
+
+
+async def test_pages_are_newest_first_and_leave_out_what_ended(shelf: Shelf) -> None:
+    ids = [(await shelf.add(f"fact {number}", tags=[] if number % 2 else ["even"]))[0] for number in range(5)]
+    await shelf.add("fact 9", owner=CONSTELLATION_OWNER)
+    shelf.clock.advance(1)
+    newer, _ = await shelf.add("fact 7", supersedes=ids[1])
+    seen: list[str] = []
+    wanted, has_more = EntryFilter(), True
+    while has_more:
+        shown, has_more = await shelf.archive.page("agent_1", wanted, 2)
+        seen += [one.id for one in shown]
+        wanted = EntryFilter(after=(shown[-1].created_at, shown[-1].id))
+    assert seen == [newer, *reversed([one for one in ids if one != ids[1]])]
+    assert await shelf.shown(include_superseded=True) == ([newer, *reversed(ids)], False)
+    assert await shelf.shown(tag="even") == ([ids[4], ids[2], ids[0]], False)
+
+
+async def test_a_page_continues_where_its_last_entry_was_deleted(shelf: Shelf) -> None:
+    ids = []
+    for number in range(4):
+        ids.append((await shelf.add(f"fact {number}"))[0])
+        shelf.clock.advance(1)
+    [_newest, last], _ = await shelf.archive.page("agent_1", EntryFilter(), 2)
+    await shelf.archive.delete("agent_1", last.id)
+    assert await shelf.shown(2, after=(last.created_at, last.id)) == ([ids[1], ids[0]], False)
+
+
+async def test_a_page_of_long_texts_ends_early(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(entries, "PAGE_CHARS_MAX", 5_000)
-    async with running() as home:
-        archive = home.constellation.archive
-        for number in range(4):
-            await added(archive, f"fact {number} " * 300)  # 2,100 characters
-        shown, has_more = await archive.page("agent_1", EntryFilter(), 10)
-        assert (len(shown), has_more) == (2, True)
-        monkeypatch.setattr(entries, "PAGE_CHARS_MAX", 1)
-        assert len((await archive.page("agent_1", EntryFilter(), 10))[0]) == 1
+    ids = [(await shelf.add(f"fact {number} " * 300))[0] for number in range(4)]  # 2,100 characters each
+    assert await shelf.shown() == ([ids[3], ids[2]], True)
+    monkeypatch.setattr(entries, "PAGE_CHARS_MAX", 1)
+    assert await shelf.shown() == ([ids[3]], True)
 
 
-async def test_the_end_of_an_entry_may_be_set_but_not_of_a_superseded_one() -> None:
-    async with running() as home:
-        archive = home.constellation.archive
-        old = await added(archive, "Anna is 30")
-        ended = await archive.change("agent_1", old, {"valid_to": "2026-01-01T00:00:00Z"})
-        assert ended.valid_to == START
-        assert await archive.page("agent_1", EntryFilter(), 10) == ([], False)
-        with pytest.raises(InvalidInput, match="before `valid_from`"):
-            await archive.change("agent_1", old, {"valid_from": "2026-01-02T00:00:00Z"})
-        await archive.change("agent_1", old, {"valid_to": None})
-        await archive.add("agent_1", NewEntry(content="Anna is 31"), author=USER, supersedes=old)
-        with pytest.raises(Conflict, match="took its place"):
-            await archive.change("agent_1", old, {"valid_to": None})
+async def test_the_end_of_an_entry_may_be_set_but_not_of_a_superseded_one(shelf: Shelf) -> None:
+    old, _ = await shelf.add("Anna is 30")
+    ended = await shelf.archive.change("agent_1", old, {"valid_to": "2026-01-01T00:00:00Z"})
+    assert ended.valid_to == START
+    assert await shelf.shown() == ([], False)
+    with pytest.raises(InvalidInput, match="before `valid_from`"):
+        await shelf.archive.change("agent_1", old, {"valid_from": "2026-01-02T00:00:00Z"})
+    await shelf.archive.change("agent_1", old, {"valid_to": None})
+    await shelf.add("Anna is 31", supersedes=old)
+    with pytest.raises(Conflict, match="took its place"):
+        await shelf.archive.change("agent_1", old, {"valid_to": None})
 
 
 def test_the_event_names_what_happened() -> None:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import trio
+import trio.testing
 
 from pattern_core.embeddings.embedder import Embedder, EmbedderInfo, EmbedderUnavailable, TextsRefused
 from pattern_core.embeddings.embedding_queue import EmbeddingQueue
@@ -15,13 +16,11 @@ from pattern_core.embeddings.questions import EmbedderShelf
 from pattern_core.embeddings.settings import Purpose
 from pattern_core.embeddings.work import pieces_of
 from pattern_core.testing import StoppedClock
-from pattern_db import template, vectors
-from pattern_db.connection import Connection, fetch_all
+from pattern_db import vectors
+from pattern_db.connection import fetch_all
 from pattern_db.database import Database
 from pattern_db.enums import BlockType, Role, SearchKind
-from pattern_db.migrate import migrations_of
 from pattern_db.tables import (
-    agents,
     archival,
     embedding_indexes,
     embedding_sources,
@@ -29,120 +28,121 @@ from pattern_db.tables import (
     messages,
     summaries,
 )
-from pattern_db.tables.agents import AgentRow
 from pattern_db.tables.archival import ArchivalRow
 from pattern_db.tables.memory_blocks import BlockRow
 from pattern_db.tables.messages import MessageRow
 from pattern_db.tables.summaries import SummaryRow
+from tests.pattern_core.memory.rig import constellation
 
 NOW = "2026-11-21T22:24:40.123Z"
 
 
-def connection() -> Connection:
-    """A constellation with the agent ada and nothing else."""
-    made = template.in_memory(migrations_of("constellation"), now=NOW)
-    agents.create(
-        made,
-        AgentRow(
-            id="agt_ada",
-            name="ada",
-            model_provider="embedded",
-            model_name="small",
-            system_prompt="",
+class World:
+    """A constellation with the agents ada and bob and nothing else, and a queue that embeds what is put into it.
+
+    `database` is the fixture's to open, in tests that run a queue.
+    """
+
+    database: Database
+
+    def __init__(self) -> None:
+        self.db = constellation()
+
+    def say(self, number: int, content: str, role: Role = Role.USER) -> str:
+        """Store a message at this position; return its id."""
+        position = f"{number:019d}"
+        row = MessageRow(
+            id=f"msg_{number}", agent_id="agt_ada", position=position, role=role, content=content, created_at=NOW
+        )
+        messages.append(self.db, [row])
+        return row.id
+
+    def keep(self, number: int, content: str) -> str:
+        """Store an archival entry; return its id."""
+        row = ArchivalRow(id=f"arc_{number}", agent_id="agt_ada", content=content, created_at=NOW)
+        archival.insert(self.db, row)
+        return row.id
+
+    def note(self, label: str, content: str) -> str:
+        """Store a block; return its id."""
+        row = BlockRow(
+            id=f"blk_{label}",
+            agent_id="agt_ada",
+            label=label,
+            description="",
+            block_type=BlockType.CORE,
+            content_preview=content,
             created_at=NOW,
             updated_at=NOW,
-        ),
-    )
-    return made
+        )
+        memory_blocks.create(self.db, row)
+        return row.id
 
+    def summarise(self, number: int, content: str, *, is_stub: bool = False) -> str:
+        """Store a summary; return its id."""
+        position = f"{number:019d}"
+        row = SummaryRow(
+            id=f"sum_{number}",
+            agent_id="agt_ada",
+            summary=content,
+            start_position=position,
+            end_position=position,
+            message_count=1,
+            strategy="truncate",
+            started_at=NOW,
+            ended_at=NOW,
+            created_at=NOW,
+            is_stub=is_stub,
+        )
+        summaries.insert(self.db, row)
+        return row.id
 
-def say(db: Connection, number: int, content: str, role: Role = Role.USER) -> str:
-    """Store a message at this position; return its id."""
-    position = f"{number:019d}"
-    row = MessageRow(
-        id=f"msg_{number}", agent_id="agt_ada", position=position, role=role, content=content, created_at=NOW
-    )
-    messages.append(db, [row])
-    return row.id
+    def say_many(self, count: int) -> None:
+        """Store `message 0` and so on."""
+        for number in range(count):
+            self.say(number, f"message {number}")
 
+    def keep_many(self, count: int) -> None:
+        """Store `entry 0` and so on."""
+        for number in range(count):
+            self.keep(number, f"entry {number}")
 
-def keep(db: Connection, number: int, content: str) -> str:
-    """Store an archival entry; return its id."""
-    archival.insert(db, ArchivalRow(id=f"arc_{number}", agent_id="agt_ada", content=content, created_at=NOW))
-    return f"arc_{number}"
+    def stored(self) -> set[tuple[str, str, int, str]]:
+        """What the newest index in use holds: kind, ref, chunk and hash."""
+        sql = "SELECT kind, ref, chunk_index, content_hash FROM embeddings WHERE index_id = ?"
+        rows = fetch_all(self.db, sql, (embedding_indexes.live(self.db)[-1].id,))
+        return {(row[0], row[1], row[2], row[3]) for row in rows}
 
+    def wanted(self) -> set[tuple[str, str, int, str]]:
+        """What it should hold, read from the texts themselves."""
+        found = set()
+        for kind, table in embedding_indexes.SOURCES.items():
+            for (ref,) in fetch_all(self.db, f"SELECT id FROM {table}"):
+                source = embedding_sources.get(self.db, kind, ref)
+                pieces = [] if source is None else pieces_of(source)
+                found |= {(kind.value, ref, number, piece.content_hash) for number, piece in enumerate(pieces)}
+        return found
 
-def note(db: Connection, label: str, content: str) -> str:
-    """Store a block; return its id."""
-    row = BlockRow(
-        id=f"blk_{label}",
-        agent_id="agt_ada",
-        label=label,
-        description="",
-        block_type=BlockType.CORE,
-        content_preview=content,
-        created_at=NOW,
-        updated_at=NOW,
-    )
-    memory_blocks.create(db, row)
-    return row.id
+    @asynccontextmanager
+    async def running(self, embedder: Embedder, *former: Embedder) -> AsyncIterator[EmbeddingQueue]:
+        """A queue at work; leaving stops it in the middle of whatever it does. `former` can be made again."""
+        shelf = EmbedderShelf(embedder, lambda _wanted: former)
+        queue = EmbeddingQueue(database=self.database, embedders=shelf, clock=StoppedClock())
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(queue.run)
+            yield queue
+            nursery.cancel_scope.cancel()
 
+    async def embed_all(self, embedder: Embedder) -> None:
+        """Have every text embedded."""
+        async with self.running(embedder) as queue:
+            await settle(queue)
 
-def summarise(db: Connection, number: int, content: str, *, is_stub: bool = False) -> str:
-    """Store a summary; return its id."""
-    position = f"{number:019d}"
-    row = SummaryRow(
-        id=f"sum_{number}",
-        agent_id="agt_ada",
-        summary=content,
-        start_position=position,
-        end_position=position,
-        message_count=1,
-        strategy="truncate",
-        started_at=NOW,
-        ended_at=NOW,
-        created_at=NOW,
-        is_stub=is_stub,
-    )
-    summaries.insert(db, row)
-    return row.id
-
-
-def stored(db: Connection) -> set[tuple[str, str, int, str]]:
-    """What the newest index in use holds: kind, ref, chunk and hash."""
-    index = embedding_indexes.live(db)[-1]
-    rows = fetch_all(db, "SELECT kind, ref, chunk_index, content_hash FROM embeddings WHERE index_id = ?", (index.id,))
-    return {(row[0], row[1], row[2], row[3]) for row in rows}
-
-
-def wanted(db: Connection) -> set[tuple[str, str, int, str]]:
-    """What it should hold, told from the texts themselves."""
-    found = set()
-    for kind, table in embedding_indexes.SOURCES.items():
-        for (ref,) in fetch_all(db, f"SELECT id FROM {table}"):
-            source = embedding_sources.get(db, kind, ref)
-            pieces = [] if source is None else pieces_of(source)
-            found |= {(kind.value, ref, number, piece.content_hash) for number, piece in enumerate(pieces)}
-    return found
-
-
-def texts_of(embedder: ScriptedEmbedder, purpose: Purpose = "passage") -> list[str]:
-    """All that the embedder was asked for."""
-    return list(itertools.chain.from_iterable(texts for asked, texts in embedder.asked if asked == purpose))
-
-
-@asynccontextmanager
-async def running(database: Database, embedder: Embedder, *former: Embedder) -> AsyncIterator[EmbeddingQueue]:
-    """A queue at work over `database`; leaving stops it in the middle of whatever it does.
-
-    `former` are those that can be made again.
-    """
-    shelf = EmbedderShelf(embedder, lambda _wanted: former)
-    queue = EmbeddingQueue(database=database, embedders=shelf, clock=StoppedClock())
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(queue.run)
-        yield queue
-        nursery.cancel_scope.cancel()
+    async def near(self, queue: EmbeddingQueue, text: str, kind: SearchKind = SearchKind.MESSAGE) -> list[str]:
+        """The id of the text whose meaning is nearest."""
+        found = await queue.query_vector(text)
+        assert found.vector is not None, found.notice
+        return [neighbour.ref for neighbour in vectors.nearest(self.db, kind, found.vector, None, 1)]
 
 
 async def settle(queue: EmbeddingQueue) -> None:
@@ -152,14 +152,9 @@ async def settle(queue: EmbeddingQueue) -> None:
     await trio.testing.wait_all_tasks_blocked()
 
 
-async def refs_near(
-    queue: EmbeddingQueue, db: Connection, text: str, kind: SearchKind = SearchKind.MESSAGE
-) -> list[str]:
-    """The ids of the texts whose meaning is nearest."""
-    found = await queue.query_vector(text)
-    assert found.vector is not None, found.notice
-    near = vectors.nearest(db, kind, found.vector, None, 1)
-    return [neighbour.ref for neighbour in near]
+def texts_of(embedder: ScriptedEmbedder, purpose: Purpose = "passage") -> list[str]:
+    """All that the embedder was asked for."""
+    return list(itertools.chain.from_iterable(texts for asked, texts in embedder.asked if asked == purpose))
 
 
 class ScriptedEmbedder:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +17,7 @@ from pattern_core.embeddings.work import (
     pieces_of,
     split,
 )
+from pattern_core.errors import Conflict
 from pattern_db import maintenance, vectors
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.enums import IndexState, Role, SearchKind
@@ -22,15 +25,16 @@ from pattern_db.tables import agents, archival, embeddings, memory_blocks, messa
 from pattern_db.tables import embedding_indexes as indexes
 from pattern_db.tables.embedding_indexes import IndexRow
 from pattern_db.tables.embedding_sources import EmbeddingSource, Said
-from tests.pattern_core.embeddings import stage
+from tests.pattern_core.embeddings.stage import NOW, World
 
 INFO = EmbedderInfo(provider="test", model="m", dimension=64, fingerprint="f")
 OTHER = EmbedderInfo(provider="test", model="longer", dimension=72, fingerprint="g")
+THIRD = EmbedderInfo(provider="test", model="third", dimension=64, fingerprint="h")
 
 
 @pytest.fixture
-def db() -> Connection:
-    return stage.connection()
+def world() -> World:
+    return World()
 
 
 def made(batch: work.Batch) -> dict[str, bytes]:
@@ -43,148 +47,139 @@ def counted(db: Connection, index: IndexRow) -> tuple[int, int, int]:
     return coverage.done, coverage.total, coverage.refused
 
 
+def begun(world: World) -> IndexRow:
+    return indexes.begin(world.db, INFO, IndexState.ACTIVE, NOW)
+
+
+def gathered(world: World, index: IndexRow) -> work.Batch:
+    batch = work.gather(world.db, index)
+    assert batch is not None
+    return batch
+
+
 def finish(db: Connection, index: IndexRow) -> int:
     """Work off all that is to be done; return how many texts had to be embedded."""
     count = 0
     while (batch := work.gather(db, index)) is not None:
         count += len(batch.missing)
-        assert work.store(db, batch, made(batch), stage.NOW)
+        assert work.store(db, batch, made(batch), NOW)
     return count
 
 
-def test_a_batch_is_bounded_by_rows_and_by_pieces(db: Connection) -> None:
-    for number in range(50):
-        stage.keep(db, number, f"entry {number}")
-    index = indexes.begin(db, INFO, IndexState.ACTIVE, stage.NOW)
-    batch = work.gather(db, index)
-    assert batch is not None
+def test_a_batch_is_bounded_by_rows_and_by_pieces(world: World) -> None:
+    world.keep_many(50)
+    index = begun(world)
+    batch = gathered(world, index)
     assert len(batch.refs) == work.BATCH_ROWS
     for number in range(50, 55):
-        stage.keep(db, number, " ".join(f"entry {number} part {part}" for part in range(4_000)))
-    batch = work.gather(db, index)
-    assert batch is not None
+        world.keep(number, " ".join(f"entry {number} part {part}" for part in range(4_000)))
+    batch = gathered(world, index)
     assert len(batch.refs) == 1
-    assert finish(db, index) > 100
-    assert stage.stored(db) == stage.wanted(db)
+    assert finish(world.db, index) > 100
+    assert world.stored() == world.wanted()
 
 
-def test_what_is_removed_between_gathering_and_storing_leaves_nothing(db: Connection) -> None:
-    stage.say(db, 1, "to be removed")
-    stage.keep(db, 1, "stays")
-    index = indexes.begin(db, INFO, IndexState.ACTIVE, stage.NOW)
-    while (batch := work.gather(db, index)) is not None:
-        if (SearchKind.MESSAGE, "msg_1") in batch.refs:
-            messages.tombstone(db, ["msg_1"])
-        work.store(db, batch, made(batch), stage.NOW)
-    assert {ref for _kind, ref, *_ in stage.stored(db)} == {"arc_1"}
+def test_a_row_number_that_is_given_again_meanwhile_is_not_overlooked(world: World) -> None:
+    index = begun(world)
+    world.keep(1, "first")
+    batch = gathered(world, index)
+    archival.delete(world.db, "arc_1")
+    world.keep(2, "takes its row")
+    work.store(world.db, batch, made(batch), NOW)
+    finish(world.db, index)
+    assert world.stored() == world.wanted() != set()
 
 
-def test_a_row_number_that_is_given_again_meanwhile_is_not_overlooked(db: Connection) -> None:
-    index = indexes.begin(db, INFO, IndexState.ACTIVE, stage.NOW)
-    stage.keep(db, 1, "first")
-    batch = work.gather(db, index)
-    assert batch is not None
-    archival.delete(db, "arc_1")
-    stage.keep(db, 2, "takes its row")
-    work.store(db, batch, made(batch), stage.NOW)
-    finish(db, index)
-    assert stage.stored(db) == stage.wanted(db) != set()
+def test_nothing_is_stored_for_an_index_that_was_given_up(world: World) -> None:
+    world.keep(1, "words")
+    begun(world)
+    index = work.start_switch(world.db, OTHER, NOW)
+    batch = gathered(world, index)
+    work.cancel_switch(world.db)
+    assert not work.store(world.db, batch, made(batch), NOW)
+    assert fetch_all(world.db, "SELECT count(*) FROM embeddings") == [(0,)]
 
 
-def test_nothing_is_stored_for_an_index_that_was_given_up(db: Connection) -> None:
-    stage.keep(db, 1, "words")
-    indexes.begin(db, INFO, IndexState.ACTIVE, stage.NOW)
-    index = work.start_switch(db, OTHER, stage.NOW)
-    batch = work.gather(db, index)
-    assert batch is not None
-    work.cancel_switch(db)
-    assert not work.store(db, batch, made(batch), stage.NOW)
-    assert fetch_all(db, "SELECT count(*) FROM embeddings") == [(0,)]
+def test_a_vector_of_another_length_stores_nothing_of_its_batch(world: World) -> None:
+    world.keep(1, "words")
+    index = begun(world)
+    batch = gathered(world, index)
+    with pytest.raises(ValueError, match="2 numbers"), world.db:
+        work.store(world.db, batch, dict.fromkeys(batch.missing, bytes(8)), NOW)
+    assert fetch_all(world.db, "SELECT count(*) FROM embeddings") == [(0,)]
+    assert counted(world.db, index) == (0, 1, 0)
 
 
-def test_a_vector_of_another_length_stores_nothing_of_its_batch(db: Connection) -> None:
-    stage.keep(db, 1, "words")
-    index = indexes.begin(db, INFO, IndexState.ACTIVE, stage.NOW)
-    batch = work.gather(db, index)
-    assert batch is not None
-    with pytest.raises(ValueError, match="2 numbers"), db:
-        work.store(db, batch, dict.fromkeys(batch.missing, bytes(8)), stage.NOW)
-    assert fetch_all(db, "SELECT count(*) FROM embeddings") == [(0,)]
-    assert counted(db, index) == (0, 1, 0)
-
-
-def test_coverage_counts_rows(db: Connection) -> None:
+def test_coverage_counts_rows(world: World) -> None:
     for number in range(40):
-        stage.say(db, number, f"message {number}", Role.TOOL if number % 2 else Role.USER)
-    index = indexes.begin(db, INFO, IndexState.ACTIVE, stage.NOW)
-    assert counted(db, index) == (0, 40, 0)
-    batch = work.gather(db, index)
-    assert batch is not None
-    work.store(db, batch, made(batch), stage.NOW)
-    assert counted(db, index) == (32, 40, 0)
-    assert indexes.coverage(db, index).left
-    finish(db, index)
-    assert counted(db, index) == (40, 40, 0)
-    assert not indexes.coverage(db, index).left
-    messages.tombstone(db, ["msg_0"])
-    assert indexes.coverage(db, index).left
+        world.say(number, f"message {number}", Role.TOOL if number % 2 else Role.USER)
+    index = begun(world)
+    assert counted(world.db, index) == (0, 40, 0)
+    batch = gathered(world, index)
+    work.store(world.db, batch, made(batch), NOW)
+    assert counted(world.db, index) == (32, 40, 0)
+    assert indexes.coverage(world.db, index).left
+    finish(world.db, index)
+    assert counted(world.db, index) == (40, 40, 0)
+    assert not indexes.coverage(world.db, index).left
+    messages.tombstone(world.db, ["msg_0"])
+    assert indexes.coverage(world.db, index).left
 
 
-def test_another_owner_of_the_same_text_takes_its_vectors_along(db: Connection) -> None:
-    stage.note(db, "shared", "words")
-    index = indexes.begin(db, INFO, IndexState.ACTIVE, stage.NOW)
-    finish(db, index)
-    db.execute("UPDATE memory_blocks SET agent_id = 'agt_eve'")
-    assert finish(db, index) == 0
-    near = vectors.nearest(db, SearchKind.BLOCK, hashed_words("words", 64), ["agt_eve"], 1)
+def test_another_owner_of_the_same_text_takes_its_vectors_along(world: World) -> None:
+    world.note("shared", "words")
+    index = begun(world)
+    finish(world.db, index)
+    world.db.execute("UPDATE memory_blocks SET agent_id = 'agt_eve'")
+    assert finish(world.db, index) == 0
+    near = vectors.nearest(world.db, SearchKind.BLOCK, hashed_words("words", 64), ["agt_eve"], 1)
     assert [neighbour.ref for neighbour in near] == ["blk_shared"]
 
 
-def test_summaries_are_embedded_and_stubs_are_not(db: Connection) -> None:
-    stage.summarise(db, 1, "before there was a model")
-    stage.summarise(db, 2, "3 messages were archived", is_stub=True)
-    index = indexes.begin(db, INFO, IndexState.ACTIVE, stage.NOW)
-    stage.summarise(db, 3, "while there is one")
-    assert counted(db, index) == (0, 3, 0)
-    assert finish(db, index) == 2
-    assert counted(db, index) == (3, 3, 0)
-    assert {ref for _kind, ref, *_ in stage.stored(db)} == {"sum_1", "sum_3"}
-    near = vectors.nearest(db, SearchKind.SUMMARY, hashed_words("before a model", 64), ["agt_ada"], 1)
+def test_summaries_are_embedded_and_stubs_are_not(world: World) -> None:
+    world.summarise(1, "before there was a model")
+    world.summarise(2, "3 messages were archived", is_stub=True)
+    index = begun(world)
+    world.summarise(3, "while there is one")
+    assert counted(world.db, index) == (0, 3, 0)
+    assert finish(world.db, index) == 2
+    assert counted(world.db, index) == (3, 3, 0)
+    assert {ref for _kind, ref, *_ in world.stored()} == {"sum_1", "sum_3"}
+    near = vectors.nearest(world.db, SearchKind.SUMMARY, hashed_words("before a model", 64), ["agt_ada"], 1)
     assert [neighbour.ref for neighbour in near] == ["sum_1"]
-    db.execute("UPDATE archive_summaries SET summary = 'another' WHERE id = 'sum_1'")
-    db.execute("DELETE FROM archive_summaries WHERE id = 'sum_3'")
-    assert finish(db, index) == 1
-    assert {ref for _kind, ref, *_ in stage.stored(db)} == {"sum_1"}
-    agents.delete(db, "agt_ada")
-    assert stage.stored(db) == set()
-    assert maintenance.check(db) == []
+    world.db.execute("UPDATE archive_summaries SET summary = 'another' WHERE id = 'sum_1'")
+    world.db.execute("DELETE FROM archive_summaries WHERE id = 'sum_3'")
+    assert finish(world.db, index) == 1
+    assert {ref for _kind, ref, *_ in world.stored()} == {"sum_1"}
+    agents.delete(world.db, "agt_ada")
+    assert world.stored() == set()
+    assert maintenance.check(world.db) == []
 
 
-def test_a_rebuild_forgets_no_text_that_is_gone(db: Connection) -> None:
-    stage.summarise(db, 1, "words")
-    index = indexes.begin(db, INFO, IndexState.ACTIVE, stage.NOW)
-    finish(db, index)
-    db.execute("DELETE FROM archive_summaries")
-    assert work.rebuild(db)
-    finish(db, index)
-    assert stage.stored(db) == set()
+def test_a_rebuild_forgets_no_text_that_is_gone(world: World) -> None:
+    world.summarise(1, "words")
+    index = begun(world)
+    finish(world.db, index)
+    world.db.execute("DELETE FROM archive_summaries")
+    assert work.rebuild(world.db)
+    finish(world.db, index)
+    assert world.stored() == set()
 
 
-def test_what_one_model_refuses_keeps_the_vector_of_the_other(db: Connection) -> None:
-    stage.keep(db, 1, "poison")
-    finish(db, indexes.begin(db, INFO, IndexState.ACTIVE, stage.NOW))
-    index = work.start_switch(db, OTHER, stage.NOW)
-    batch = work.gather(db, index)
-    assert batch is not None
-    assert work.store(db, batch, {}, stage.NOW, dict.fromkeys(batch.missing, "no"))
-    assert finish(db, index) == 0
-    assert counted(db, index) == (1, 1, 1)
-    near = vectors.nearest(db, SearchKind.ARCHIVAL, hashed_words("poison", 64), None, 1)
+def test_what_one_model_refuses_keeps_the_vector_of_the_other(world: World) -> None:
+    world.keep(1, "poison")
+    finish(world.db, begun(world))
+    index = work.start_switch(world.db, OTHER, NOW)
+    batch = gathered(world, index)
+    assert work.store(world.db, batch, {}, NOW, dict.fromkeys(batch.missing, "no"))
+    assert finish(world.db, index) == 0
+    assert counted(world.db, index) == (1, 1, 1)
+    near = vectors.nearest(world.db, SearchKind.ARCHIVAL, hashed_words("poison", 64), None, 1)
     assert [neighbour.ref for neighbour in near] == ["arc_1"]
-    db.execute("UPDATE archival_entries SET content = 'bread'")
-    assert finish(db, index) == 1
-    assert counted(db, index) == (1, 1, 0)
-    assert vectors.nearest(db, SearchKind.ARCHIVAL, hashed_words("poison", 64), None, 1) == []
+    world.db.execute("UPDATE archival_entries SET content = 'bread'")
+    assert finish(world.db, index) == 1
+    assert counted(world.db, index) == (1, 1, 0)
+    assert vectors.nearest(world.db, SearchKind.ARCHIVAL, hashed_words("poison", 64), None, 1) == []
 
 
 class Lives(RuleBasedStateMachine):
@@ -192,10 +187,11 @@ class Lives(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.db = stage.connection()
+        self.world = World()
+        self.db = self.world.db
         self.number = 0
         self.batch: work.Batch | None = None
-        self.index = indexes.begin(self.db, INFO, IndexState.ACTIVE, stage.NOW)
+        self.index = indexes.begin(self.db, INFO, IndexState.ACTIVE, NOW)
         for text in ("red", "green", "blue"):
             self.say(text, Role.USER)
         self.finish()
@@ -203,22 +199,22 @@ class Lives(RuleBasedStateMachine):
     @rule(text=st.sampled_from(["red", "green", "blue " * 300, " "]), role=st.sampled_from([Role.USER, Role.TOOL]))
     def say(self, text: str, role: Role) -> None:
         self.number += 1
-        stage.say(self.db, self.number, text, role)
+        self.world.say(self.number, text, role)
 
     @rule(text=st.sampled_from(["red", "green"]))
     def keep(self, text: str) -> None:
         self.number += 1
-        stage.keep(self.db, self.number, text)
+        self.world.keep(self.number, text)
 
     @rule(text=st.sampled_from(["red", "green", ""]))
     def note(self, text: str) -> None:
         self.number += 1
-        stage.note(self.db, f"note{self.number}", text)
+        self.world.note(f"note{self.number}", text)
 
     @rule(text=st.sampled_from(["red", "green"]), is_stub=st.booleans())
     def summarise(self, text: str, is_stub: bool) -> None:
         self.number += 1
-        stage.summarise(self.db, self.number, text, is_stub=is_stub)
+        self.world.summarise(self.number, text, is_stub=is_stub)
 
     @rule(chance=st.integers(0, 1_000))
     def remove_a_summary(self, chance: int) -> None:
@@ -244,12 +240,12 @@ class Lives(RuleBasedStateMachine):
     @rule(chance=st.integers(0, 1_000), text=st.sampled_from(["red", "other"]))
     def change_a_block(self, chance: int, text: str) -> None:
         if found := self._ids("memory_blocks", "is_active = 1"):
-            memory_blocks.update_content(self.db, found[chance % len(found)], text, None, stage.NOW)
+            memory_blocks.update_content(self.db, found[chance % len(found)], text, None, NOW)
 
     @rule(chance=st.integers(0, 1_000))
     def remove_a_block(self, chance: int) -> None:
         if found := self._ids("memory_blocks", "is_active = 1"):
-            memory_blocks.deactivate(self.db, found[chance % len(found)], stage.NOW)
+            memory_blocks.deactivate(self.db, found[chance % len(found)], NOW)
 
     @rule()
     def gather(self) -> None:
@@ -259,7 +255,7 @@ class Lives(RuleBasedStateMachine):
     @precondition(lambda self: self.batch is not None)
     def store(self) -> None:
         assert self.batch is not None
-        work.store(self.db, self.batch, made(self.batch), stage.NOW)
+        work.store(self.db, self.batch, made(self.batch), NOW)
         self.batch = None
 
     @rule()
@@ -268,7 +264,7 @@ class Lives(RuleBasedStateMachine):
         assert self.batch is not None
         refused = dict(list(self.batch.missing.items())[:1])
         vectors_made = {key: vector for key, vector in made(self.batch).items() if key not in refused}
-        work.store(self.db, self.batch, vectors_made, stage.NOW, refused)
+        work.store(self.db, self.batch, vectors_made, NOW, refused)
         self.batch = None
 
     @rule()
@@ -279,7 +275,7 @@ class Lives(RuleBasedStateMachine):
     def switch(self) -> None:
         if len(indexes.live(self.db)) == 1:
             now = indexes.live(self.db)[0]
-            self.index = work.start_switch(self.db, OTHER if now.fingerprint == "f" else INFO, stage.NOW)
+            self.index = work.start_switch(self.db, OTHER if now.fingerprint == "f" else INFO, NOW)
 
     @rule()
     def give_up_the_switch(self) -> None:
@@ -302,11 +298,11 @@ class Lives(RuleBasedStateMachine):
         finish(self.db, self.index)
         sql = "SELECT kind, ref, content_hash FROM embedding_refusals WHERE index_id = ?"
         refused = set(fetch_all(self.db, sql, (self.index.id,)))
-        left_out = {(kind, ref, content_hash) for kind, ref, _, content_hash in stage.wanted(self.db)} & refused
+        left_out = {(kind, ref, content_hash) for kind, ref, _, content_hash in self.world.wanted()} & refused
         assert left_out == refused  # none is left of a text that is gone or another
-        stored = stage.stored(self.db)
-        assert stored == {one for one in stage.wanted(self.db) if (one[0], one[1], one[3]) not in refused}
-        assert work.complete(self.db, self.index, stage.NOW)
+        stored = self.world.stored()
+        assert stored == {one for one in self.world.wanted() if (one[0], one[1], one[3]) not in refused}
+        assert work.complete(self.db, self.index, NOW)
         self.index = indexes.live(self.db)[-1]
         assert maintenance.check(self.db) == []
 
@@ -385,3 +381,57 @@ def test_nothing_is_lost_and_no_piece_is_too_long(text: str) -> None:
     pieces = split(text)
     assert "".join("".join(pieces).split()) == "".join(text.split())
     assert all(0 < len(piece) <= PIECE_CHARS for piece in pieces)
+
+
+def states(world: World) -> dict[str, IndexState]:
+    return {index.model: index.state for index in indexes.kept(world.db)}
+
+
+def test_there_must_be_something_to_switch_from(world: World) -> None:
+    with pytest.raises(Conflict, match="begins by itself"):
+        work.start_switch(world.db, INFO, NOW)
+    assert not work.rebuild(world.db)
+    begun(world)
+    assert states(world) == {"m": IndexState.ACTIVE}
+    with pytest.raises(Conflict, match="already"):
+        work.start_switch(world.db, INFO, NOW)
+    assert not work.cancel_switch(world.db)
+    assert work.rebuild(world.db)
+
+
+def test_an_equal_fingerprint_of_another_length_is_another_model(world: World) -> None:
+    index = begun(world)
+    assert index.matches(INFO)
+    assert not index.matches(replace(INFO, dimension=128))
+    assert work.start_switch(world.db, replace(INFO, dimension=128), NOW).dimension == 128
+
+
+def test_it_takes_over_only_when_every_text_is_done(world: World) -> None:
+    first = begun(world)
+    world.keep(1, "words")
+    building = work.start_switch(world.db, OTHER, NOW)
+    assert work.start_switch(world.db, OTHER, NOW) == building
+    assert not work.complete(world.db, building, NOW)
+    assert states(world) == {"m": IndexState.ACTIVE, "longer": IndexState.BUILDING}
+    world.keep(2, "more words")
+    world.db.execute("DELETE FROM archival_entries")
+    for kind, cursor in indexes.cursors(world.db, building.id).items():
+        indexes.advance(world.db, building.id, move=(cursor, replace(cursor, low=0, kind=kind)))
+    assert not work.complete(world.db, building, NOW)  # the removal of a text was noted, and is not worked off
+    world.db.execute("DELETE FROM embedding_changes")
+    assert work.complete(world.db, building, NOW)
+    assert states(world) == {"m": IndexState.RETIRED, "longer": IndexState.ACTIVE}
+    assert not work.complete(world.db, first, NOW)
+
+
+def test_a_third_model_takes_the_place_of_the_second(world: World) -> None:
+    begun(world)
+    work.start_switch(world.db, OTHER, NOW)
+    work.start_switch(world.db, THIRD, NOW)
+    assert states(world) == {
+        "m": IndexState.ACTIVE,
+        "third": IndexState.BUILDING,
+        "longer": IndexState.RETIRED,
+    }
+    assert work.cancel_switch(world.db)
+    assert states(world)["third"] is IndexState.RETIRED

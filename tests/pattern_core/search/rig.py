@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from pattern_core.embeddings.providers.deterministic import hashed_words
-from pattern_core.search.request import Mode, SearchRequest, check
+from pattern_core.search.find import find
+from pattern_core.search.plan import Plan, plan
+from pattern_core.search.request import SearchRequest, check
 from pattern_db.connection import Connection
 from pattern_db.enums import IndexState, Role, SearchKind
+from pattern_db.search_terms import parse
 from pattern_db.tables import archival, embedding_indexes, messages
 from pattern_db.tables.archival import ArchivalRow
 from pattern_db.tables.embedding_indexes import EmbedderInfo
@@ -45,6 +49,17 @@ class Past:
         row = ArchivalRow(id=entry, agent_id=ADA, content=content, created_at=NOW, parent_entry_id=parent)
         archival.insert(self.connection, row)
 
+    def plan(self, query: str, meant: str | None = None, *, dimension: int = DIMENSION, **fields: Any) -> Plan:
+        """Plan a search for `query`; `meant` are the words of its vector."""
+        request = asked(query, **fields)
+        vector = None if meant is None else hashed_words(meant, dimension)
+        return plan(self.connection, request, parse(request.query), vector)
+
+    def find(self, query: str, **fields: Any) -> list[str]:
+        """The ids of what is found by words."""
+        request = asked(query, **fields)
+        return [hit.id for hit in find(self.connection, request, parse(request.query), None)]
+
     def embed(self, kind: SearchKind, ref: str, text: str) -> None:
         if embedding_indexes.active(self.connection) is None:
             info = EmbedderInfo(fingerprint="f", provider="p", model="m", dimension=DIMENSION)
@@ -60,6 +75,6 @@ def past() -> Past:
     return Past(constellation())
 
 
-def asked(query: str, *, mode: Mode = Mode.HYBRID, **fields: object) -> SearchRequest:
+def asked(query: str, **fields: Any) -> SearchRequest:
     """A request for `query`."""
-    return check(SearchRequest(query=query, mode=mode, **fields))  # type: ignore[arg-type]  # the tests know the fields
+    return check(SearchRequest(query=query, **fields))

@@ -4,21 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from pattern_core.embeddings.providers.deterministic import hashed_words
 from pattern_core.search import plan as planning
 from pattern_core.search.messages import NamedDate, by_session, is_question, named_dates, nearness, rank, speaker
-from pattern_core.search.plan import Ranked, plan
+from pattern_core.search.plan import Ranked
 from pattern_core.search.request import Mode
 from pattern_db.enums import SearchKind
 from pattern_db.search import Row
-from pattern_db.search_terms import parse
-from tests.pattern_core.search.rig import DIMENSION, Past, asked, past
+from tests.pattern_core.search.rig import Past, past
 
 
 def ranking(rig: Past, query: str, *, mode: Mode = Mode.HYBRID, meant: str | None = None) -> list[str]:
-    request = asked(query, mode=mode)
-    vector = None if meant is None else hashed_words(meant, DIMENSION)
-    found, _ = rank(rig.connection, plan(rig.connection, request, parse(request.query), vector))
+    found, _ = rank(rig.connection, rig.plan(query, meant, mode=mode))
     return [one.row.id for one in found]
 
 
@@ -92,6 +88,9 @@ def test_of_very_common_words_the_newest_messages_count(monkeypatch: pytest.Monk
     found = ranking(rig, "tea", mode=Mode.WORDS)
     assert len(found) == 3
     assert old not in found
+    rare = rig.say("milk", session="last")
+    assert len(ranking(rig, "tea milk", mode=Mode.WORDS)) == 3, "the rows of both words together"
+    assert ranking(rig, "tea milk", mode=Mode.WORDS)[0] == rare
 
 
 @pytest.mark.parametrize(
@@ -125,13 +124,20 @@ def test_what_a_filter_leaves_is_found_however_many_others_fit_better() -> None:
     wanted = rig.say("the pottery was from the market, as far as I know", session="mine")
     for number in range(600):
         rig.say("pottery market", session=f"other {number % 7}")
-    request = asked("pottery market", sessions=["mine"])
-    found, _ = rank(rig.connection, plan(rig.connection, request, parse(request.query), None))
+    found, _ = rank(rig.connection, rig.plan("pottery market", sessions=["mine"]))
     assert [one.row.id for one in found] == [wanted]
-    half = asked("pottery market", sessions=[f"other {number}" for number in range(4)])
-    found, _ = rank(rig.connection, plan(rig.connection, half, parse(half.query), None))
+    half = [f"other {number}" for number in range(4)]
+    found, _ = rank(rig.connection, rig.plan("pottery market", sessions=half))
     assert len(found) >= planning.FULL.candidates
-    assert {one.row.session_id for one in found} <= set(half.sessions or [])
+    assert {one.row.session_id for one in found} == set(half)
+
+
+def test_what_is_excluded_does_not_crowd_out_the_rest() -> None:
+    rig = past()
+    wanted = rig.say("tea", session="mine")
+    for number in range(600):
+        rig.say("tea with milk", session=f"other {number}")
+    assert ranking(rig, "tea -milk", mode=Mode.WORDS) == [wanted]
 
 
 def said(name: str, session: str | None, value: float, *, meaning: float = 0.0, held: tuple[int, ...] = ()) -> Ranked:

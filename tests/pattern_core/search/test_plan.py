@@ -1,27 +1,29 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from pattern_core.embeddings.providers.deterministic import hashed_words
 from pattern_core.search import plan as planning
-from pattern_core.search.find import find
 from pattern_core.search.plan import (
     FULL,
     NOTHING,
     QUICK,
     SESSIONS,
+    Breadth,
     Meanings,
     Ranked,
     breadth,
     compare,
     fitting,
-    plan,
     selection,
 )
+from pattern_core.search.postings import FEW, Few, Many, bits, gather, is_numpy_there
 from pattern_core.search.request import GroupBy, Mode
 from pattern_db.connection import Connection
 from pattern_db.enums import SearchKind
@@ -38,8 +40,7 @@ def test_a_rare_term_weighs_more_than_a_common_one() -> None:
     for _ in range(9):
         rig.say("tea")
     rig.say("assam tea")
-    request = asked("tea Assam")
-    found = plan(rig.connection, request, parse(request.query), None)
+    found = rig.plan("tea Assam")
     assert found.spreads[KIND] == [10, 1]
     assert found.weights[1] > 10 * found.weights[0] > 0
 
@@ -48,42 +49,36 @@ def test_required_and_excluded_terms_leave_rows() -> None:
     rig = past()
     for text in ("green tea", "tea green", "green tea with milk"):
         rig.say(text)
-    request = asked('"green tea" -milk')
-    found = plan(rig.connection, request, parse(request.query), None)
-    chosen = selection(rig.connection, found, KIND)
+    chosen = selection(rig.connection, rig.plan('"green tea" -milk'), KIND)
     assert [row for row in (1, 2, 3) if chosen.holds(row)] == [1]
 
 
-def test_only_a_question_of_several_words_takes_what_stands_beside() -> None:
-    rig = past()
-
-    def takes(query: str, mode: Mode) -> bool:
-        request = asked(query, mode=mode)
-        return plan(rig.connection, request, parse(request.query), None).takes_neighbours
-
-    assert takes("green tea", Mode.HYBRID)
-    assert not takes("tea", Mode.HYBRID)
-    assert not takes("green tea", Mode.WORDS)
+@pytest.mark.parametrize(
+    ("query", "mode", "takes"),
+    [("green tea", Mode.HYBRID, True), ("tea", Mode.HYBRID, False), ("a b", Mode.WORDS, False)],
+)
+def test_only_a_question_of_several_words_takes_what_stands_beside(query: str, mode: Mode, takes: bool) -> None:
+    assert past().plan(query, mode=mode).takes_neighbours == takes
 
 
-def test_a_request_tells_how_much_is_looked_at() -> None:
-    assert breadth(asked("tea")) is FULL
-    assert breadth(asked("tea", group_by=GroupBy.SESSION)) is SESSIONS
-    assert breadth(asked("tea", is_quick=True)) is QUICK
-
-
-def test_only_the_quick_one_is_bounded() -> None:
-    assert (FULL.is_bounded, SESSIONS.is_bounded, QUICK.is_bounded) == (False, False, True)
-    assert QUICK.together < FULL.together
-
-
-KIND = SearchKind.MESSAGE
+@pytest.mark.parametrize(
+    ("query", "fields", "expected"),
+    [
+        ("tea", {}, FULL),
+        ("tea", {"group_by": GroupBy.SESSION}, SESSIONS),
+        ("tea", {"is_quick": True}, QUICK),
+        ("tea -milk", {"is_quick": True}, FULL),
+        ('"green tea"', {"is_quick": True}, FULL),
+        ("C++", {"is_quick": True}, FULL),
+    ],
+)
+def test_the_request_tells_how_much_is_looked_at(query: str, fields: dict[str, Any], expected: Breadth) -> None:
+    assert breadth(asked(query, **fields), parse(query)) is expected
+    assert expected.is_bounded == (expected is QUICK)
 
 
 def chosen(rig: Past, query: str, count: int, **fields: Any) -> list[str]:
-    request = asked(query, is_quick=True, **fields)
-    planned = plan(rig.connection, request, parse(request.query), None)
-    _postings, rows = fitting(rig.connection, planned, KIND, count)
+    _postings, rows = fitting(rig.connection, rig.plan(query, is_quick=True, **fields), KIND, count)
     return [row.id for row in rows.values()]
 
 
@@ -137,9 +132,9 @@ def test_of_words_that_many_hold_the_newest_rows_are_read_and_the_rare_ones_whol
     for _ in range(40):
         rig.say("tea")
     monkeypatch.setattr(planning, "QUICK", replace(planning.QUICK, posted=10))
-    request = asked("Assam tea", is_quick=True)
-    planned = plan(rig.connection, request, parse(request.query), None)
-    assert planned.spreads[KIND] == [1, 41], "how common a word is can be told from the newest rows"
+    assert rig.plan("Assam tea", is_quick=True).spreads[KIND] == [1, 41], (
+        "how common a word is can be told from the newest rows"
+    )
     assert chosen(rig, "Assam tea", 30)[0] == both
     assert len(chosen(rig, "Assam tea", 30)) == 11
 
@@ -147,10 +142,9 @@ def test_of_words_that_many_hold_the_newest_rows_are_read_and_the_rare_ones_whol
 def test_the_work_does_not_grow_with_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "QUICK", replace(planning.QUICK, posted=40, together=100))
     rig = past()
-    request = asked("green tea with milk please", is_quick=True, limit=5)
 
-    def look() -> None:
-        assert len(find(rig.connection, request, parse(request.query), None)) == 5
+    def look(*, is_quick: bool = True) -> None:
+        assert len(rig.find("green tea with milk please", is_quick=is_quick, limit=5)) == 5
 
     def fill(count: int) -> None:
         for number in range(count):
@@ -162,8 +156,7 @@ def test_the_work_does_not_grow_with_what_there_is(monkeypatch: pytest.MonkeyPat
     fill(1_350)
     many = steps_of(rig.connection, look)
     assert many < 1.5 * few
-    in_full = replace(request, is_quick=False)
-    assert steps_of(rig.connection, lambda: find(rig.connection, in_full, parse(in_full.query), None)) > 3 * many
+    assert steps_of(rig.connection, lambda: look(is_quick=False)) > 3 * many
 
 
 def test_a_quick_look_finds_entries_by_their_words() -> None:
@@ -171,17 +164,29 @@ def test_a_quick_look_finds_entries_by_their_words() -> None:
     rig.store("long", "the greenhouse keys hang behind the clock " + "and much more was said " * 40)
     rig.store("short", "the greenhouse keys hang behind the clock")
     rig.store("other", "the keys of the car")
-    request = asked("greenhouse keys", is_quick=True, kinds=[SearchKind.ARCHIVAL])
-    assert [hit.id for hit in find(rig.connection, request, parse(request.query), None)] == ["short", "long", "other"]
+    found = rig.find("greenhouse keys", is_quick=True, kinds=[SearchKind.ARCHIVAL])
+    assert found == ["short", "long", "other"]
 
 
-@pytest.mark.parametrize("query", ["C++ code", '"green tea"', "tea -milk", "猫 が 好き", "-milk", "C++"])
-def test_any_query_is_answered(query: str) -> None:
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("green tea", {"1", "2"}),
+        ("tea -milk", {"1"}),
+        ('"tea with"', {"2"}),
+        ("C++", {"3"}),
+        ("C++ tea", {"1", "2", "3"}),
+        ("猫 が 好き", {"3"}),
+        ("-milk", set()),
+        ("?!", set()),
+    ],
+)
+def test_a_quick_search_finds_what_any_other_finds(query: str, found: set[str]) -> None:
     rig = past()
-    rig.say("green tea with milk")
-    rig.say("C++ code 猫が好き")
-    request = asked(query, is_quick=True)
-    find(rig.connection, request, parse(request.query), None)
+    for text in ("green tea", "tea with milk", "C++ code 猫が好き", "vitamin C"):
+        rig.say(text, session=text)  # of its own, so that none is found for what stands beside it
+    for is_quick in (True, False):
+        assert set(rig.find(query, is_quick=is_quick)) == found
 
 
 ROW = Row(kind=SearchKind.BLOCK, row=1, ref="b", id="b", agent_id="a", content="", created_at="")
@@ -194,9 +199,7 @@ def test_the_value_is_the_sum_of_its_parts_and_never_below_zero() -> None:
 
 
 def compared(rig: Past, meant: str | None, dimension: int = DIMENSION, **fields: Any) -> Meanings:
-    request = asked("anything", **fields)
-    vector = None if meant is None else hashed_words(meant, dimension)
-    return compare(rig.connection, plan(rig.connection, request, parse(request.query), vector), SearchKind.MESSAGE, 10)
+    return compare(rig.connection, rig.plan("anything", meant, dimension=dimension, **fields), KIND, 10)
 
 
 def test_nearness_goes_from_the_last_to_the_nearest() -> None:
@@ -224,3 +227,44 @@ def test_filters_hold() -> None:
     assert set(compared(rig, "boat", sessions=["b"]).nearness) == {"2"}
     assert set(compared(rig, "boat", agents=[ADA]).nearness) == {"1", "2"}
     assert compared(rig, "boat", agents=[BOB]) == NOTHING
+
+
+TERMS = st.lists(st.lists(st.integers(1, 30), unique=True), min_size=1, max_size=5)
+
+
+@given(
+    terms=TERMS,
+    weights=st.lists(st.sampled_from([0.0, 0.1, 0.7, 2.0]), min_size=5, max_size=5),
+    most=st.integers(1, 12),
+    apart=st.sampled_from([1, 1_000]),
+)
+@settings(max_examples=60, deadline=None)
+def test_both_ways_find_the_same(terms: list[list[int]], weights: list[float], most: int, apart: int) -> None:
+    terms = [[apart * row for row in rows] for rows in terms]
+    few = Few(list(enumerate(terms)))
+    many = Many([(number, json.dumps(rows)) for number, rows in enumerate(terms)])
+    values = {row: sum([weights[n] for n, rows in enumerate(terms) if row in rows]) for rows in terms for row in rows}
+    expected = sorted(values, key=lambda row: (-values[row], -row))[:most]
+    assert few.best(weights, most) == many.best(weights, most) == expected
+    masks = {row: sum(1 << n for n, rows in enumerate(terms) if row in rows) for row in values}
+    looked = [*range(40), *(apart * row for row in range(40))]
+    assert few.masks(looked) == many.masks(looked) == masks
+
+
+def test_sixty_four_terms_are_told_apart() -> None:
+    posted = [(number, json.dumps([number + 1])) for number in range(64)]
+    for one in (Many(posted), Few([(number, json.loads(text)) for number, text in posted])):
+        assert one.masks([1, 64, 65]) == {1: 1, 64: 1 << 63}
+    assert bits(1 << 63 | 1) == (0, 63)
+
+
+def test_nothing_is_found_in_nothing() -> None:
+    for one in (gather([]), gather([(0, "[]")]), Many([]), Many([(0, "[]")])):
+        assert one.best([1.0], 5) == []
+        assert one.masks([1, 2]) == {}
+
+
+def test_numpy_is_for_many_alone() -> None:
+    assert is_numpy_there()
+    assert isinstance(gather([(0, json.dumps(list(range(1, FEW + 10))))]), Many)
+    assert isinstance(gather([(0, "[1,2]")]), Few)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import base64
 import json
 import os
 import select
@@ -16,7 +17,6 @@ import pytest
 from pattern_core.embeddings.local.child import Answering, serve
 from pattern_core.embeddings.local.models import FoundModel, ModelUnusable
 from pattern_core.embeddings.providers.deterministic import hashed_words
-from pattern_core.embeddings.providers.local import ChildAnswer, take_answer
 from pattern_core.embeddings.settings import EmbedderSettings, Prefixes
 from pattern_core.testing.embedding_child import DIMENSION, played
 
@@ -31,10 +31,11 @@ def asking(**question: object) -> bytes:
     return json.dumps(question).encode() + b"\n"
 
 
-def read(descriptor: int) -> ChildAnswer:
-    buffer = bytearray()
-    while (answer := take_answer(buffer)) is None:
-        buffer += os.read(descriptor, 1)
+def read(descriptor: int) -> dict[str, object]:
+    line = b""
+    while not line.endswith(b"\n"):
+        line += os.read(descriptor, 1)
+    answer: dict[str, object] = json.loads(line)
     return answer
 
 
@@ -61,12 +62,9 @@ def test_questions_are_answered_in_order() -> None:
     with serving(playing()) as (questions, answers, orphaned):
         os.write(questions, asking(id=1, do="info") + asking(id=2, do="embed", texts=["a", "b"]))
         first, second = read(answers), read(answers)
-        assert first == (
-            {"id": 1, "bytes": 0, "fingerprint": "ab" * 32, "model": "played", "dimension": DIMENSION},
-            b"",
-        )
-        vectors = hashed_words("a", DIMENSION) + hashed_words("b", DIMENSION)
-        assert second == ({"id": 2, "bytes": len(vectors), "fingerprint": "ab" * 32}, vectors)
+        assert first == {"id": 1, "fingerprint": "ab" * 32, "model": "played", "dimension": DIMENSION}
+        vectors = base64.b64encode(hashed_words("a", DIMENSION) + hashed_words("b", DIMENSION)).decode()
+        assert second == {"id": 2, "fingerprint": "ab" * 32, "vectors": vectors}
         assert not orphaned.is_set()
 
 
@@ -74,8 +72,8 @@ def test_questions_are_answered_in_order() -> None:
 def test_what_cannot_be_done_is_an_answer(name: str) -> None:
     with serving(playing(name)) as (questions, answers, _):
         os.write(questions, asking(id=1, do="embed", texts=["a"]))
-        head, payload = read(answers)
-        assert name in str(head["error"]) and head["id"] == 1 and not payload
+        answer = read(answers)
+        assert name in str(answer["error"]) and answer["id"] == 1
 
 
 @pytest.mark.parametrize("garbage", [b"\xff" * 20 + b"\n", b"[]\n"])
@@ -144,7 +142,5 @@ def test_as_a_process_it_writes_answers_only_and_ends_with_its_input() -> None:
         timeout=60,
         check=False,
     )
-    output = bytearray(done.stdout)
-    head, _ = take_answer(output) or ({}, b"")
-    assert not output
-    assert done.returncode == 0 and head["id"] == 7 and "/no/such/folder" in str(head["error"])
+    answer = json.loads(done.stdout)
+    assert done.returncode == 0 and answer["id"] == 7 and "/no/such/folder" in answer["error"]

