@@ -22,6 +22,8 @@ from pattern_db.columns import from_json, to_json
 from pattern_db.errors import NotFound, translated
 
 Connection = apsw.Connection
+Value: TypeAlias = str | int | float | bytes | None
+Values: TypeAlias = Sequence[Value]
 
 PAGE_BYTES = 2048
 CACHE_KIB = 512
@@ -85,9 +87,7 @@ def transaction(connection: Connection) -> Iterator[None]:
         raise
 
 
-def fetch_all(
-    connection: Connection, sql: str, values: Sequence[str | int | float | bytes | None] = ()
-) -> list[tuple[Any, ...]]:
+def fetch_all(connection: Connection, sql: str, values: Values = ()) -> list[tuple[Any, ...]]:
     """Return all rows of one statement. The types of the columns are the statement's business, hence Any."""
     return connection.execute(sql, values).fetchall()
 
@@ -150,7 +150,6 @@ def _pragma(connection: Connection, name: str, value: int | str) -> None:
 
 
 Row = TypeVar("Row")
-Values: TypeAlias = Sequence[str | int | float | bytes | None]
 
 
 class Table(Generic[Row]):
@@ -229,12 +228,38 @@ class Table(Generic[Row]):
         """
         connection.executemany(f"{self._insert} {rest}", map(self.values, rows))
 
-    def update(self, connection: Connection, row: Row, fields: Collection[str], rest: str = "") -> bool:
-        """Store these fields of the row with this id, if it is one that `rest` ("AND …") leaves; False if it is not."""
+    def update(self, connection: Connection, row: Row, fields: Collection[str], missing: str) -> None:
+        """Store these fields of a row in the one with its id.
+
+        Raises:
+            NotFound: there is none; `missing` names it.
+        """
         values = dict(zip(self._fields, self.values(row), strict=True))
-        changes = ", ".join(f"{field} = :{field}" for field in fields)
-        connection.execute(f"UPDATE {self._name} SET {changes} WHERE id = :id {rest}", values)
-        return connection.changes() > 0
+        self.change(connection, values["id"], {field: values[field] for field in fields}, missing)
+
+    def change(self, connection: Connection, row_id: Value, changes: Mapping[str, Value], missing: str) -> None:
+        """Store values, by column, in the row with this id.
+
+        Raises:
+            NotFound: there is none; `missing` names it.
+        """
+        columns = ", ".join(f"{column} = ?" for column in changes)
+        connection.execute(f"UPDATE {self._name} SET {columns} WHERE id = ?", (*changes.values(), row_id))
+        _refuse_unchanged(connection, missing)
+
+    def delete(self, connection: Connection, where: str, values: Values, missing: str) -> None:
+        """Delete the rows that `where` (WHERE …) leaves.
+
+        Raises:
+            NotFound: there is none; `missing` names it.
+        """
+        connection.execute(f"DELETE FROM {self._name} {where}", values)
+        _refuse_unchanged(connection, missing)
+
+
+def _refuse_unchanged(connection: Connection, missing: str) -> None:
+    if connection.changes() == 0:
+        raise NotFound(f"there is no {missing}")
 
 
 def _reader(made: Callable[[Any], object]) -> Callable[[Any], object]:

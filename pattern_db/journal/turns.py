@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pattern_db.connection import Connection, Table
+from pattern_db.connection import Connection, Table, Values
 from pattern_db.errors import Conflict
 
 _NEW = "agent_id, id, sender, seed, created_at, parent_turn, depth, idempotency, fingerprint"  # as in NewTurn
@@ -151,12 +151,7 @@ def join(connection: Connection, key: int, into: int, *, ended_at: str) -> None:
     Raises:
         Conflict: it is not queued any more.
     """
-    connection.execute(
-        "UPDATE turn SET status = 'completed', joined_turn = ?, ended_at = ? WHERE key = ? AND status = 'queued'",
-        (into, ended_at, key),
-    )
-    if connection.changes() != 1:
-        raise _not_any_more(key, "queued")
+    _change(connection, key, "queued", "status = 'completed', joined_turn = ?, ended_at = ?", (into, ended_at))
 
 
 def waiting_batches(connection: Connection, agent_id: str) -> list[str]:
@@ -195,13 +190,8 @@ def start(connection: Connection, key: int, started: Started) -> None:
     Raises:
         Conflict: it is not queued any more.
     """
-    connection.execute(
-        "UPDATE turn SET status = 'running', batch_id = ?, epoch = ?, started_at = ?, deadline_at = ?"
-        " WHERE key = ? AND status = 'queued'",
-        (*started, key),
-    )
-    if connection.changes() != 1:
-        raise _not_any_more(key, "queued")
+    changes = "status = 'running', batch_id = ?, epoch = ?, started_at = ?, deadline_at = ?"
+    _change(connection, key, "queued", changes, started)
 
 
 def resume(connection: Connection, key: int, *, epoch: int, step: int) -> None:
@@ -210,13 +200,8 @@ def resume(connection: Connection, key: int, *, epoch: int, step: int) -> None:
     Raises:
         Conflict: the turn has ended.
     """
-    connection.execute(
-        "UPDATE turn SET epoch = ?1, resumes = CASE steps WHEN ?2 THEN resumes + 1 ELSE 1 END, steps = ?2"
-        " WHERE key = ?3 AND ended_at IS NULL",
-        (epoch, step, key),
-    )
-    if connection.changes() != 1:
-        raise _not_any_more(key, "open")
+    changes = "epoch = ?, resumes = CASE steps WHEN ? THEN resumes + 1 ELSE 1 END, steps = ?"
+    _change(connection, key, "open", changes, (epoch, step, step))
 
 
 def wait(connection: Connection, key: int, *, time_left_ms: int) -> None:
@@ -225,12 +210,8 @@ def wait(connection: Connection, key: int, *, time_left_ms: int) -> None:
     Raises:
         Conflict: it does not run any more.
     """
-    connection.execute(
-        "UPDATE turn SET status = 'waiting', deadline_at = NULL, time_left_ms = ? WHERE key = ? AND status = 'running'",
-        (time_left_ms, key),
-    )
-    if connection.changes() != 1:
-        raise _not_any_more(key, "running")
+    changes = "status = 'waiting', deadline_at = NULL, time_left_ms = ?"
+    _change(connection, key, "running", changes, (time_left_ms,))
 
 
 def go_on(connection: Connection, key: int, *, deadline_at: str) -> None:
@@ -239,12 +220,8 @@ def go_on(connection: Connection, key: int, *, deadline_at: str) -> None:
     Raises:
         Conflict: it does not wait any more.
     """
-    connection.execute(
-        "UPDATE turn SET status = 'running', deadline_at = ?, time_left_ms = NULL WHERE key = ? AND status = 'waiting'",
-        (deadline_at, key),
-    )
-    if connection.changes() != 1:
-        raise _not_any_more(key, "waiting")
+    changes = "status = 'running', deadline_at = ?, time_left_ms = NULL"
+    _change(connection, key, "waiting", changes, (deadline_at,))
 
 
 def request_cancel(connection: Connection, key: int, reason: str) -> bool:
@@ -275,17 +252,21 @@ def end(
     Raises:
         Conflict: it has ended already; a second terminal event would be a lie.
     """
-    connection.execute(
-        "UPDATE turn SET status = ?, ended_at = ?, steps = ?, error = ?, deadline_at = NULL"
-        " WHERE key = ? AND ended_at IS NULL",
-        (status, ended_at, steps, None if error is None else json.dumps(error, ensure_ascii=False), key),
-    )
+    said = None if error is None else json.dumps(error, ensure_ascii=False)
+    changes = "status = ?, ended_at = ?, steps = ?, error = ?, deadline_at = NULL"
+    _change(connection, key, "open", changes, (status, ended_at, steps, said))
+
+
+def _change(connection: Connection, key: int, expected: str, changes: str, values: Values) -> None:
+    """Change a turn that has a status, or is open.
+
+    Raises:
+        Conflict: it is not as expected any more.
+    """
+    condition = "ended_at IS NULL" if expected == "open" else f"status = '{expected}'"
+    connection.execute(f"UPDATE turn SET {changes} WHERE key = ? AND {condition}", (*values, key))
     if connection.changes() != 1:
-        raise _not_any_more(key, "open")
-
-
-def _not_any_more(key: int, expected: str) -> Conflict:
-    return Conflict(f"turn {key} is not {expected} any more")
+        raise Conflict(f"turn {key} is not {expected} any more")
 
 
 @dataclass(frozen=True, slots=True)

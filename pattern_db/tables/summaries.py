@@ -61,15 +61,6 @@ def insert(connection: Connection, row: SummaryRow) -> None:
     _SUMMARIES.insert(connection, [row])
 
 
-def get(connection: Connection, summary_id: str) -> SummaryRow:
-    """Return the summary with this id.
-
-    Raises:
-        NotFound: there is none.
-    """
-    return _SUMMARIES.one(connection, "WHERE id = ?", (summary_id,), f"summary {summary_id}")
-
-
 def newest(connection: Connection, agent_id: str) -> SummaryRow | None:
     """Return the agent's newest summary; None if there is none."""
     found = recent(connection, agent_id, 1)

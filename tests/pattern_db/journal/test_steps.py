@@ -16,19 +16,21 @@ from pattern_db.journal.steps import EffectRow, StepRow
 from pattern_db.journal.turns import Started
 from pattern_db.migrate import Migrations, migrations_of
 from pattern_db.tables.messages import MessageRow
+from pattern_db.tables.prompts import LoggedParts, ShownRow
 from tests.pattern_db.journal.conftest import LATER, NOW, MakeTurn, PlanOf
 
+SHOWN = ShownRow(9, LoggedParts(b"s" * 16, "{}"), LoggedParts(b"v" * 16, "{}"), "", 0, 0)
 OPEN = {EffectStatus.PLANNED, EffectStatus.STARTED, EffectStatus.AWAITING_APPROVAL}
 
 
-def step(turn: int, no: int = 1, attempt: int = 1, status: str = "open") -> StepRow:
-    return StepRow(turn, no, attempt, status, "scripted", "script-1", "7", b"p" * 16, b"r" * 16, None, NOW)
+def step(turn: int, no: int = 1, attempt: int = 1) -> StepRow:
+    return StepRow(turn, no, attempt, "open", "scripted", "script-1", "7", b"p" * 16, b"r" * 16, None, NOW)
 
 
 def test_a_step_is_opened_and_closed(db: Connection, make_turn: MakeTurn) -> None:
     turn = make_turn()
     assert steps.latest(db, turn) is None
-    steps.open_step(db, step(turn))
+    steps.open_step(db, step(turn), SHOWN)
     assert steps.latest(db, turn) == step(turn)
     steps.close(db, (turn, 1, 1), status="done", ended_at=LATER, finish_reason="stop", request_id="req_1")
     found = steps.latest(db, turn)
@@ -37,23 +39,17 @@ def test_a_step_is_opened_and_closed(db: Connection, make_turn: MakeTurn) -> Non
     assert fetch_all(db, "SELECT provider_request_id, ended_at FROM step") == [("req_1", LATER)]
 
 
-def test_a_step_is_always_opened_open(db: Connection, make_turn: MakeTurn) -> None:
-    turn = make_turn()
-    steps.open_step(db, step(turn, status="done"))
-    assert steps.latest(db, turn) == step(turn)
-
-
 def test_the_latest_is_the_newest_attempt_of_the_newest_step(db: Connection, make_turn: MakeTurn) -> None:
     turn, other = make_turn("turn_1"), make_turn("turn_2")
     for no, attempt in ((1, 1), (2, 1), (1, 2), (2, 2), (1, 3)):
-        steps.open_step(db, step(turn, no, attempt))
-    steps.open_step(db, step(other, 9))
+        steps.open_step(db, step(turn, no, attempt), SHOWN)
+    steps.open_step(db, step(other, 9), SHOWN)
     assert steps.latest(db, turn) == step(turn, 2, 2)
 
 
 def test_a_step_is_closed_once(db: Connection, make_turn: MakeTurn) -> None:
     turn = make_turn()
-    steps.open_step(db, step(turn))
+    steps.open_step(db, step(turn), SHOWN)
     steps.close(db, (turn, 1, 1), status="superseded", ended_at=LATER)
     for key in ((turn, 1, 1), (turn, 1, 2), (turn, 2, 1), (turn + 1, 1, 1)):
         with pytest.raises(Conflict, match="is not open"):
@@ -62,14 +58,14 @@ def test_a_step_is_closed_once(db: Connection, make_turn: MakeTurn) -> None:
 
 def test_what_is_refused_of_a_step(db: Connection, make_turn: MakeTurn) -> None:
     turn = make_turn()
-    steps.open_step(db, step(turn))
+    steps.open_step(db, step(turn), SHOWN)
     with pytest.raises(Conflict), translated():
-        steps.open_step(db, step(turn))
+        steps.open_step(db, step(turn), SHOWN)
     with pytest.raises(Conflict), translated():
-        steps.open_step(db, step(turn + 1))
+        steps.open_step(db, step(turn + 1), SHOWN)
     for bad in (step(turn, 0), step(turn, 1, 0)):
         with pytest.raises(apsw.ConstraintError):
-            steps.open_step(db, bad)
+            steps.open_step(db, bad, SHOWN)
     with pytest.raises(apsw.ConstraintError):
         steps.close(db, (turn, 1, 1), status="lost", ended_at=LATER)
 

@@ -41,6 +41,7 @@ def test_what_a_prompt_may_show_is_what_is_not_archived(db: Connection, say: Say
     assert positions(messages.shown(db, "agt_ada", 9)) == [6, 3, 2]
     assert messages.count_shown(db, "agt_ada", before=at(6)) == 2
     assert [int(position) for position, _time in messages.first_shown(db, "agt_ada", 5, before=at(6))] == [2, 3]
+    assert positions(messages.recent(db, "agt_ada", 9)) == [6, 3, 2]
     assert positions(messages.recent(db, "agt_ada", 9, include_archived=True)) == [6, 5, 4, 3, 2, 1]
     assert positions(messages.shown(db, "agt_bob", 9)) == [9]
 
@@ -98,18 +99,6 @@ def test_recent_is_newest_first_and_pages(db: Connection, say: Say) -> None:
     say(6, "of somebody else", agent="bob")
     assert positions(messages.recent(db, "agt_ada", 2)) == [5, 4]
     assert positions(messages.recent(db, "agt_ada", 2, before=at(4))) == [3, 2]
-    assert positions(messages.after(db, "agt_ada", at(3), 9)) == [4, 5]
-
-
-def test_archived_messages_leave_the_prompt_but_not_the_history(db: Connection, say: Say) -> None:
-    for number in range(1, 5):
-        say(number, str(number))
-    assert messages.archive(db, "agt_ada", [at(1), at(2)]) == 2
-    assert messages.archive(db, "agt_ada", [at(1), at(2)]) == 0
-    assert positions(messages.recent(db, "agt_ada", 9)) == [4, 3]
-    assert positions(messages.recent(db, "agt_ada", 9, include_archived=True)) == [4, 3, 2, 1]
-    assert messages.count(db, "agt_ada") == 4
-    assert messages.count(db, "agt_ada", include_archived=False) == 2
 
 
 def test_a_tombstone_is_seen_nowhere_and_its_position_stays_taken(db: Connection, say: Say, now: str) -> None:
@@ -129,12 +118,8 @@ def test_a_tombstone_is_seen_nowhere_and_its_position_stays_taken(db: Connection
     assert messages.tombstone(db, [row.id]) == 0
     with pytest.raises(NotFound):
         messages.get(db, row.id)
-    with pytest.raises(NotFound):
-        messages.replace(db, row)
     assert messages.recent(db, "agt_ada", 9, include_archived=True) == []
     assert messages.by_batch(db, "agt_ada", at(1)) == []
-    assert messages.by_session(db, "s", 9) == []
-    assert messages.count(db, "agt_ada") == 0
     assert vector_rows.count(db, SearchKind.MESSAGE) == 0
     assert messages.newest_position(db) == at(1)
 
@@ -149,29 +134,11 @@ def test_a_batch_is_the_messages_of_one_turn(db: Connection, say: Say) -> None:
     assert messages.by_batch(db, "agt_bob", at(1)) == []
 
 
-def test_sessions(db: Connection, say: Say) -> None:
-    say(1, "a", session_id="s1")
-    say(2, "b", session_id="s2")
-    say(3, "c", session_id="s1")
-    assert positions(messages.by_session(db, "s1", 9)) == [3, 1]
-    assert positions(messages.by_session(db, "s1", 9, before=at(3))) == [1]
-
-
 def test_newest_position_over_all_agents(db: Connection, say: Say) -> None:
     assert messages.newest_position(db) is None
     say(2, "a")
     say(9, "b", agent="bob")
     assert messages.newest_position(db) == at(9)
-
-
-def test_replace_changes_the_words_and_not_the_place(db: Connection, say: Say) -> None:
-    row = say(1, "before", batch_id=at(1))
-    changed = MessageRow(
-        id=row.id, agent_id="agt_bob", position=at(5), role=Role.SYSTEM, created_at=row.created_at, content="after"
-    )
-    messages.replace(db, changed)
-    stored = messages.get(db, row.id)
-    assert (stored.content, stored.agent_id, stored.position, stored.role) == ("after", "agt_ada", at(1), Role.USER)
 
 
 def test_a_position_is_given_once_and_all_rows_or_none_are_stored(db: Connection, say: Say) -> None:
@@ -197,10 +164,8 @@ def test_messages_go_with_their_agent(db: Connection, say: Say) -> None:
     "read",
     [
         lambda db: messages.recent(db, "agt_ada", 5, before=at(9)),
-        lambda db: messages.after(db, "agt_ada", at(1), 5),
         lambda db: messages.by_batch(db, "agt_ada", at(1)),
         lambda db: messages.get(db, "msg_1"),
-        lambda db: messages.by_session(db, "s", 5),
         lambda db: messages.newest_position(db),
         lambda db: messages.archive(db, "agt_ada", [at(1)]),
         lambda db: messages.archive_hidden(db, "agt_ada", [at(1)], at(1), at(2)),
@@ -265,11 +230,8 @@ def add(
 def test_a_summary_comes_back_as_it_was_stored(db: Connection) -> None:
     first = add(db, 1)
     second = add(db, 2, before=first.id)
-    assert summaries.get(db, second.id) == second
     assert summaries.newest(db, "agt_ada") == second
     assert summaries.newest(db, "agt_bob") is None
-    with pytest.raises(NotFound):
-        summaries.get(db, "sum_none")
     with pytest.raises(apsw.ConstraintError):
         add(db, 3, agent="agt_nobody")
 

@@ -28,13 +28,14 @@ def new_turn(db: Connection, turn_id: str = "turn_1", agent: str = "agt_ada") ->
     return turns.insert(db, NewTurn(id=turn_id, agent_id=agent, sender="user:usr_1", seed=1, created_at=NOW))
 
 
-def step(turn: int, no: int, shown: ShownRow | None, attempt: int = 1) -> StepRow:
-    return StepRow(turn, no, attempt, "open", "scripted", "script-1", "7", b"p" * 16, b"r" * 16, None, NOW, shown)
+def open_step(db: Connection, turn: int, no: int, shown: ShownRow = SHOWN) -> None:
+    row = StepRow(turn, no, 1, "open", "scripted", "script-1", "7", b"p" * 16, b"r" * 16, None, NOW)
+    steps.open_step(db, row, shown)
 
 
 def test_a_step_tells_what_it_was_shown(db: Connection) -> None:
     turn = new_turn(db)
-    steps.open_step(db, step(turn, 1, SHOWN))
+    open_step(db, turn, 1)
     [found] = prompts.of_turn(db, turn)
     assert found.shown == SHOWN
     assert (found.no, found.attempt, found.status, found.cursor, found.model) == (1, 1, "open", "7", "script-1")
@@ -45,8 +46,8 @@ def test_a_step_tells_what_it_was_shown(db: Connection) -> None:
 def test_a_list_is_stored_once_for_an_agent(db: Connection) -> None:
     turn, other = new_turn(db), new_turn(db, "turn_2", "agt_bob")
     for no in (1, 2, 3):
-        steps.open_step(db, step(turn, no, replace(SHOWN, tokens=no)))
-    steps.open_step(db, step(other, 1, SHOWN))
+        open_step(db, turn, no, replace(SHOWN, tokens=no))
+    open_step(db, other, 1)
     assert fetch_all(db, "SELECT agent_id, count(*) FROM prompt_log GROUP BY 1") == [("agt_ada", 2), ("agt_bob", 2)]
     assert [one.shown and one.shown.tokens for one in prompts.of_turn(db, turn)] == [1, 2, 3]
     agents.delete(db, "agt_ada")
@@ -55,14 +56,15 @@ def test_a_list_is_stored_once_for_an_agent(db: Connection) -> None:
 
 def test_steps_from_before_say_nothing(db: Connection) -> None:
     turn = new_turn(db)
-    steps.open_step(db, step(turn, 1, None))
+    open_step(db, turn, 1)
+    db.execute("UPDATE step SET prompt_stable = NULL, prompt_volatile = NULL")
     assert [one.shown for one in prompts.of_turn(db, turn)] == [None]
 
 
 def test_what_the_vendor_counted_is_told_and_an_estimate_is_not(db: Connection) -> None:
     turn = new_turn(db)
     for no, is_estimate in ((1, 0), (2, 1)):
-        steps.open_step(db, step(turn, no, SHOWN))
+        open_step(db, turn, no)
         db.execute(
             "INSERT INTO usage (turn, agent_id, step, attempt, provider, model, input_tokens, output_tokens,"
             " cached_tokens, is_estimate, at) VALUES (?, 'agt_ada', ?, 1, 'p', 'm', 1000, 5, 800, ?, ?)",

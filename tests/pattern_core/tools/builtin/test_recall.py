@@ -65,7 +65,7 @@ async def test_the_same_again_is_found(tools: ToolRig) -> None:
     again = await tools.call(recall, op="insert", content="ruth likes tea")
     assert again["message"] == "Your archive holds this already, word for word"
     assert again["data"] == first["data"]
-    assert len(told(tools)) == await tools.rig.database.read(archival.count, ADA) == 1
+    assert len(told(tools)) == await tools.rig.database.read(archival.count_rows, ADA) == 1
 
 
 async def test_nearly_the_same_is_stored_only_by_force(tools: ToolRig) -> None:
@@ -73,7 +73,7 @@ async def test_nearly_the_same_is_stored_only_by_force(tools: ToolRig) -> None:
     refused = await tools.call(recall, op="insert", content="User likes green tea")
     assert refused["success"] is False
     assert refused["data"]["entry_id"] == first["data"]["entry_id"]
-    assert await tools.rig.database.read(archival.count, ADA) == 1
+    assert await tools.rig.database.read(archival.count_rows, ADA) == 1
     assert (await tools.call(recall, op="insert", content="User likes green tea", force=True))["success"] is True
     assert (await tools.call(recall, op="insert", content="User likes green tea no more"))["success"] is True
 
@@ -146,7 +146,7 @@ async def test_what_changed_between_the_look_and_the_commit_is_refused(tools: To
     await tools.call(recall, op="insert", content="Ruth likes sea")
     with pytest.raises(Conflict, match="says nearly the same"):
         await tools.rig.commit(near)
-    assert await tools.rig.database.read(archival.count, ADA) == 2
+    assert await tools.rig.database.read(archival.count_rows, ADA) == 2
 
 
 @pytest.mark.parametrize(
@@ -163,4 +163,4 @@ async def test_what_changed_between_the_look_and_the_commit_is_refused(tools: To
 async def test_what_does_not_fit(tools: ToolRig, arguments: dict[str, object], words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
         await tools.call(recall, **arguments)
-    assert await tools.rig.database.read(archival.count, ADA) == 0
+    assert await tools.rig.database.read(archival.count_rows, ADA) == 0
