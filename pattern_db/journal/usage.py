@@ -12,7 +12,6 @@ from enum import StrEnum
 
 from pattern_db.columns import iso, unix_ms
 from pattern_db.connection import Connection, Table
-from pattern_db.errors import Conflict
 
 STEP = "step"  # the purpose of a step's own call; others ("summary" …) may be made several times in a step
 DAY_CHARS = 10  # `2026-11-21`
@@ -25,16 +24,17 @@ class UsageRow:
     """Tokens and micro-dollars of one call; `cost_microdollars` is None where the price is unknown.
 
     `input_tokens` holds `cached_tokens` and `cache_write_tokens`, `output_tokens` holds `reasoning_tokens`. `at` is
-    the time as stored at which the call ended; None is the time at which its step began. `agent_id` None is the
-    turn's agent; a call for no turn (None) names both. `group_id` names the group on whose behalf it was made. `no`
-    tells several calls of one purpose within a step apart; `add` sets it.
+    the time as stored at which the call ended. `turn` is None for a call for no turn; `group_id` names the group on
+    whose behalf it was made. `no` tells several calls of one purpose within a step apart; `add` sets it.
     """
 
     turn: int | None
     step: int
     attempt: int
+    agent_id: str
     provider: str
     model: str
+    at: str
     input_tokens: int
     output_tokens: int
     cached_tokens: int = 0
@@ -43,8 +43,6 @@ class UsageRow:
     purpose: str = STEP
     cache_write_tokens: int = 0
     reasoning_tokens: int = 0
-    at: str | None = None
-    agent_id: str | None = None
     group_id: str | None = None
     no: int = 0
 
@@ -137,29 +135,13 @@ def add(connection: Connection, row: UsageRow) -> None:
     """Store what a call cost. A step's own call is stored once; calls of another purpose are counted through.
 
     Raises:
-        Conflict: there is no such turn, or the usage of this attempt of the step is stored already.
+        apsw.ConstraintError: there is no such turn, or the usage of this attempt of the step is stored already (a
+            `Conflict` once translated).
     """
-    agent_id = row.agent_id or _agent_of(connection, row.turn)
-    at = row.at or _began_at(connection, row)
-    no = 0 if row.purpose == STEP else _next_no(connection, row)
-    _USAGE.insert(connection, [replace(row, no=no, agent_id=agent_id, at=at)])
+    if row.purpose != STEP:
+        row = replace(row, no=_next_no(connection, row))
+    _USAGE.insert(connection, [row])
     connection.execute(_ADD_TO_DAY)
-
-
-def _agent_of(connection: Connection, turn: int | None) -> str:
-    found = connection.execute("SELECT agent_id FROM turn WHERE key = ?", (turn,)).fetchone()
-    if found is None:
-        raise Conflict(f"there is no turn {turn} that the usage could belong to")
-    return str(found[0])
-
-
-def _began_at(connection: Connection, row: UsageRow) -> str:
-    found: str = connection.execute(
-        "SELECT coalesce(s.started_at, t.created_at) FROM turn AS t LEFT JOIN step AS s ON s.turn = t.key"
-        " AND s.no = ? AND s.attempt = ? WHERE t.key = ?",
-        (row.step, row.attempt, row.turn),
-    ).get
-    return found
 
 
 def _next_no(connection: Connection, row: UsageRow) -> int:
