@@ -12,12 +12,14 @@ from pattern_core.errors import NotFound as Damaged
 from pattern_core.ids import Ids, seeded_randomness
 from pattern_core.limits import RESULT_STORED_CHARS_MAX, RESULTS_MAX
 from pattern_core.tools import results as module
+from pattern_core.tools.builtin.result import result
 from pattern_core.tools.results import FOUND_MAX, PIECE_CHARS_MAX, Origin, Results, to_text
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.errors import NotFound
 from tests.pattern_core.memory.rig import ADA, BOB, Rig, constellation
+from tests.pattern_core.tools.rig import ToolRig
 
 WEB = Origin(agent_id=ADA, tool="web", call_id="call_1", reader="result")
 
@@ -200,3 +202,48 @@ def test_no_result_is_longer_than_allowed_and_all_can_be_encoded(text: str, char
     result = to_text(text, chars_max)
     assert len(result) <= chars_max
     result.encode()
+
+
+TEXT = "".join(f"line {number:05d}\n" for number in range(1_000))
+
+
+async def kept(tools: ToolRig) -> str:
+    work = UnitOfWork()
+    await tools.results.shorten(
+        TEXT, limit=100, origin=Origin(agent_id=ADA, tool="web", call_id="c", reader="result"), work=work
+    )
+    await tools.rig.commit(work)
+
+    def newest(connection: Connection) -> str:
+        return str(connection.execute("SELECT id FROM tool_results").fetchall()[0][0])
+
+    return await tools.rig.database.read(newest)
+
+
+async def test_reading_on_to_the_end(tools: ToolRig) -> None:
+    result_id = await kept(tools)
+    first = await tools.call(result, op="read", id=result_id)
+    head, _, text = first.partition(":\n")
+    assert head.startswith("Characters 0 to 8000 of 11000 of a result of web")
+    assert head.endswith("read on with offset=8000")
+    second = await tools.call(result, op="read", id=result_id, offset=8_000)
+    assert "this is the end" in second
+    assert text + second.partition(":\n")[2] == TEXT
+
+
+async def test_finding(tools: ToolRig) -> None:
+    result_id = await kept(tools)
+    found = await tools.call(result, op="find", id=result_id, pattern="LINE 00777")
+    assert f"[offset {TEXT.index('line 00777')}]" in found
+    assert "There are more" not in found
+    assert "find again from offset 210" in await tools.call(result, op="find", id=result_id, pattern="line")
+    assert "Nothing in" in await tools.call(result, op="find", id=result_id, pattern="owl")
+
+
+async def test_errors_say_what_to_do(tools: ToolRig) -> None:
+    result_id = await kept(tools)
+    with pytest.raises(InvalidInput, match="needs `pattern`"):
+        await tools.call(result, op="find", id=result_id)
+    tools.agent_id = BOB
+    with pytest.raises(NotFound, match="call the tool again"):
+        await tools.call(result, op="read", id=result_id)
