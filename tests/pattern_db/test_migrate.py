@@ -314,12 +314,7 @@ def test_summaries_from_before_get_vectors_and_the_others_keep_theirs(
     vector_rows.insert(
         connection,
         vector_rows.VectorRow(
-            kind=SearchKind.SUMMARY,
-            ref="sum_1",
-            scope="agt_ada",
-            vector=vectors.packed([0, 1, 0, 0]),
-            content_hash="s",
-            created_at=NOW,
+            kind=SearchKind.SUMMARY, ref="sum_1", scope="agt_ada", vector=vectors.packed([0, 1, 0, 0]), content_hash="s"
         ),
     )
     assert fetch_all(connection, "SELECT rowid, summary_id FROM summary_embeddings") == [(42, "sum_1")]

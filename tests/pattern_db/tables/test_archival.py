@@ -3,7 +3,6 @@ from __future__ import annotations
 import apsw
 import pytest
 
-from pattern_db import vectors
 from pattern_db.connection import Connection
 from pattern_db.enums import SearchKind
 from pattern_db.errors import NotFound
@@ -49,17 +48,7 @@ def test_delete_takes_chunks_and_vectors_along(db: Connection, now: str) -> None
     archival.insert(db, entry(1))
     archival.insert(db, entry(2, parent="arc_1"))
     for ref in ("arc_1", "arc_2"):
-        vector_rows.insert(
-            db,
-            VectorRow(
-                kind=SearchKind.ARCHIVAL,
-                ref=ref,
-                scope="agt_ada",
-                vector=vectors.packed([1, 0, 0, 0]),
-                content_hash="h",
-                created_at=now,
-            ),
-        )
+        vector_rows.insert(db, VectorRow(kind=SearchKind.ARCHIVAL, ref=ref, scope="agt_ada"))
     archival.delete(db, "arc_1")
     assert archival.count_rows(db, "agt_ada") == 0
     assert vector_rows.count(db, SearchKind.ARCHIVAL) == 0
