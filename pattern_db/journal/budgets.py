@@ -112,11 +112,11 @@ def put(connection: Connection, row: BudgetRow, *, now: str) -> None:
     )
 
 
-def remove(connection: Connection, scope: BudgetScope, ref: str, period: Period, unit: Unit) -> bool:
-    """Take a budget away; False if there is none."""
+def remove(connection: Connection, row: BudgetRow) -> bool:
+    """Delete the budget about the same as `row`, whatever its amount; False if there is none."""
     connection.execute(
         "DELETE FROM budget WHERE scope = ? AND ref = ? AND period = ? AND unit = ?",
-        (scope.value, ref, period.value, unit.value),
+        (row.scope.value, row.ref, row.period.value, row.unit.value),
     )
     return connection.changes() == 1
 

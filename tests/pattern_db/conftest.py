@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from pattern_db import template
 from pattern_db.connection import Connection
+from pattern_db.database import Database, DatabaseThreads
 from pattern_db.enums import BlockType, IndexState, Role
 from pattern_db.migrate import migrations_of
 from pattern_db.tables import agents, constellations, embedding_indexes, memory_blocks, messages, users
@@ -17,6 +19,7 @@ from pattern_db.tables.embedding_indexes import EmbedderInfo, IndexRow
 from pattern_db.tables.memory_blocks import BlockRow
 from pattern_db.tables.messages import MessageRow
 from pattern_db.tables.users import UserRow
+from tests.pattern_db import word_files
 
 NOW = "2026-11-21T22:24:40.123Z"
 
@@ -56,6 +59,27 @@ def global_db() -> Iterator[Connection]:
     )
     yield connection
     connection.close()
+
+
+@pytest.fixture
+async def threads() -> AsyncIterator[DatabaseThreads]:
+    """The threads that open files share."""
+    with DatabaseThreads() as threads:
+        yield threads
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> AsyncIterator[Database]:
+    """A file with a table of words."""
+    async with word_files.on_file(tmp_path) as database:
+        yield database
+
+
+@pytest.fixture(params=["file", "memory"])
+async def either(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
+    """The same, also in memory."""
+    async with word_files.on_file(tmp_path) if request.param == "file" else word_files.inline() as database:
+        yield database
 
 
 def make_index(

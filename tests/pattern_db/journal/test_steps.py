@@ -56,20 +56,6 @@ def test_a_step_is_closed_once(db: Connection, make_turn: MakeTurn) -> None:
             steps.close(db, key, status="done", ended_at=LATER)
 
 
-def test_what_is_refused_of_a_step(db: Connection, make_turn: MakeTurn) -> None:
-    turn = make_turn()
-    steps.open_step(db, step(turn), SHOWN)
-    with pytest.raises(Conflict), translated():
-        steps.open_step(db, step(turn), SHOWN)
-    with pytest.raises(Conflict), translated():
-        steps.open_step(db, step(turn + 1), SHOWN)
-    for bad in (step(turn, 0), step(turn, 1, 0)):
-        with pytest.raises(apsw.ConstraintError):
-            steps.open_step(db, bad, SHOWN)
-    with pytest.raises(apsw.ConstraintError):
-        steps.close(db, (turn, 1, 1), status="lost", ended_at=LATER)
-
-
 def row(turn: int, call: int = 0, *, step: int = 1, effect_class: str = "unsafe") -> EffectRow:
     return EffectRow(turn, step, call, f"call_{call}", "mail", '{"to":"bob"}', b"a" * 16, effect_class, f"key_{call}")
 
@@ -82,22 +68,11 @@ def finish(db: Connection, key: tuple[int, int, int], status: str = "done") -> N
     steps.finish_call(db, key, status=status, message_id="msg_1", ended_at=LATER)
 
 
-def test_calls_are_planned_in_order(db: Connection, make_turn: MakeTurn) -> None:
-    turn, other = make_turn("turn_1"), make_turn("turn_2")
-    steps.plan_calls(db, [row(turn, 1), row(turn, 0)])
-    steps.plan_calls(db, [row(turn, 0, step=2)])
-    steps.plan_calls(db, [row(other, 0)])
-    assert steps.calls_of_step(db, turn, 1) == [row(turn, 0), row(turn, 1)]
-    assert steps.calls_of_turn(db, turn) == [row(turn, 0), row(turn, 1), row(turn, 0, step=2)]
-    assert steps.calls_of_step(db, turn, 3) == []
-    steps.plan_calls(db, [])
-
-
 def test_a_call_is_started_and_finished(db: Connection, make_turn: MakeTurn) -> None:
     turn = make_turn()
     steps.plan_calls(db, [row(turn)])
     start(db, (turn, 1, 0))
-    [started] = steps.calls_of_turn(db, turn)
+    [started] = steps.calls_of_step(db, turn, 1)
     assert started == replace(row(turn), status="started", attempts=1, deadline_at=LATER)
     finish(db, (turn, 1, 0))
     [done] = steps.calls_of_turn(db, turn)

@@ -93,14 +93,6 @@ def test_a_message_comes_back_as_it_was_stored(db: Connection, say: Say) -> None
     assert messages.get(db, row.id) == row
 
 
-def test_recent_is_newest_first_and_pages(db: Connection, say: Say) -> None:
-    for number in range(1, 6):
-        say(number, str(number))
-    say(6, "of somebody else", agent="bob")
-    assert positions(messages.recent(db, "agt_ada", 2)) == [5, 4]
-    assert positions(messages.recent(db, "agt_ada", 2, before=at(4))) == [3, 2]
-
-
 def test_a_tombstone_is_seen_nowhere_and_its_position_stays_taken(db: Connection, say: Say, now: str) -> None:
     row = say(1, "secret", batch_id=at(1), session_id="s")
     vector_rows.insert(db, VectorRow(kind=SearchKind.MESSAGE, ref=row.id, scope="agt_ada"))
@@ -124,13 +116,6 @@ def test_a_batch_is_the_messages_of_one_turn(db: Connection, say: Say) -> None:
     assert messages.by_batch(db, "agt_bob", at(1)) == []
 
 
-def test_newest_position_over_all_agents(db: Connection, say: Say) -> None:
-    assert messages.newest_position(db) is None
-    say(2, "a")
-    say(9, "b", agent="bob")
-    assert messages.newest_position(db) == at(9)
-
-
 def test_a_position_is_given_once_and_all_rows_or_none_are_stored(db: Connection, say: Say) -> None:
     taken = say(2, "first")
     with pytest.raises(apsw.ConstraintError), db:
@@ -142,12 +127,6 @@ def test_a_position_is_given_once_and_all_rows_or_none_are_stored(db: Connection
             ],
         )
     assert positions(messages.recent(db, "agt_ada", 9)) == [2]
-
-
-def test_messages_go_with_their_agent(db: Connection, say: Say) -> None:
-    say(1, "a")
-    agents.delete(db, "agt_ada")
-    assert db.execute("SELECT count(*) FROM messages").fetchall() == [(0,)]
 
 
 @pytest.mark.parametrize(
@@ -226,13 +205,6 @@ def test_a_summary_comes_back_as_it_was_stored(db: Connection) -> None:
         add(db, 3, agent="agt_nobody")
 
 
-def test_recent_summaries_are_newest_first_and_paged(db: Connection) -> None:
-    rows = [add(db, number) for number in (3, 1, 2)]
-    add(db, 9, agent="agt_bob")
-    assert summaries.recent(db, "agt_ada", 2) == [rows[2], rows[1]]
-    assert summaries.recent(db, "agt_ada", 9, before=rows[1].id) == [rows[0]]
-
-
 def test_the_chain_goes_back_to_the_last_that_stands_for_all_before(db: Connection) -> None:
     assert summaries.chain(db, "agt_ada", head=2, tail=2) == summaries.Chain()
     rows = [add(db, number, depth=1 if number == 3 else 0) for number in range(1, 10)]
@@ -298,11 +270,6 @@ def test_an_import_is_found_by_its_key(db: Connection, now: str) -> None:
         messages.note_import(db, row(now, positions=()))
     agents.delete(db, "agt_ada")
     assert messages.find_import(db, KEY) is None
-
-
-def test_an_import_belongs_to_an_agent(db: Connection, now: str) -> None:
-    with pytest.raises(apsw.ConstraintError):
-        messages.note_import(db, row(now, agent_id="agt_nobody"))
 
 
 def test_the_newest_position_that_is_taken(db: Connection, say: Callable[..., MessageRow]) -> None:

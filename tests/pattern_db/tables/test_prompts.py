@@ -85,6 +85,8 @@ def test_what_can_be_found_beyond_the_prompt_is_told_by_kind(db: Connection) -> 
     assert findable(db, "agt_bob", "") == ()
     archival.insert(db, ArchivalRow(id="arc_1", agent_id=CONSTELLATION_OWNER, content="fact", created_at=NOW))
     assert findable(db, "agt_bob", "") == (SearchKind.ARCHIVAL,)
+    messages.tombstone(db, ["msg_5"])
+    assert [prompts.text_of(db, ref) for ref in ("msg_5", "arc_1", "other")] == [None, "fact", None]
 
 
 def findable(db: Connection, agent_id: str, before: str) -> Sequence[SearchKind]:
@@ -109,17 +111,6 @@ def test_what_others_left_is_asked_for_only_if_there_is_any(db: Connection) -> N
     assert (told("agt_ada")[0], told("agt_cleo")[0]) == (True, False)
     db.execute(task, ("task_3", None, "in_progress", NOW, NOW))
     assert told("agt_cleo")[0]
-
-
-def test_texts_are_found_by_their_ids(db: Connection) -> None:
-    row = MessageRow(
-        id="msg_5", agent_id="agt_ada", position="5".zfill(19), role=Role.USER, created_at=NOW, content="x"
-    )
-    messages.append(db, [row])
-    archival.insert(db, ArchivalRow(id="arc_1", agent_id="agt_ada", content="fact", created_at=NOW))
-    assert [prompts.text_of(db, ref) for ref in ("msg_5", "arc_1", "other")] == ["x", "fact", None]
-    messages.tombstone(db, ["msg_5"])
-    assert prompts.text_of(db, "msg_5") is None
 
 
 def call(db: Connection, key: int, *, agent: str = "agt_ada", purpose: str = "step", is_estimate: bool = False) -> None:
