@@ -95,7 +95,7 @@ class DataDirLock:
 
 
 def holder_of(directory: Path) -> Holder | None:
-    """Return who holds the folder's lock now; None if nobody does."""
+    """Return who holds the folder's lock now; None if it is free."""
     path = directory / LOCK_NAME
     try:
         descriptor = os.open(path, os.O_RDWR)
@@ -123,7 +123,7 @@ def _read(path: Path) -> Holder:
     try:
         content = json.loads(path.read_bytes() or b"{}")
     except (OSError, ValueError):
-        content = {}  # somebody is just writing it; the lock itself is what counts
+        content = {}  # it is being written; the lock itself is what counts
     pid, url = content.get("pid"), content.get("url")
     return Holder(pid=pid if isinstance(pid, int) else None, url=url if isinstance(url, str) else None)
 

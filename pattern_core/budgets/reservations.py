@@ -116,8 +116,8 @@ def settle(connection: Connection, row: UsageRow, held: ReservationRow | None = 
 def recover(connection: Connection, turn: int, *, at: str) -> int:
     """Charge what a dead process's calls for a turn may have taken, except a step's own; return how many there were.
 
-    Nobody knows what they cost, so their prompts are charged and said to be an estimate. Whoever supersedes or ends a
-    step settles its own call.
+    Their cost is unknown, so their prompts are charged as an estimate. A step's own call is settled when the step is
+    superseded or ended.
     """
     lost = [row for row in budgets.reservations(connection, turn) if row.purpose != STEP]
     for row in lost:

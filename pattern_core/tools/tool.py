@@ -93,8 +93,8 @@ class Toolbox:
 class ToolContext:
     """The services that a tool may use, and who calls it.
 
-    A *local* tool changes state only through `work`, which commits with its result. `author` is whose its changes are,
-    and `cause` what led to them: the message that started the turn, the turn, the call. `idempotency_key` is the same
+    A *local* tool changes state only through `work`, which commits with its result. `author` signs its changes, and
+    `cause` is what led to them: the message that started the turn, the turn, the call. `idempotency_key` is the same
     when an idempotent or verifiable call is run again after a crash.
     """
 
@@ -277,7 +277,7 @@ def arguments_of(fn: Callable[..., Awaitable[object]]) -> Arguments:
             raise ValueError(f"{fn.__name__}: the parameter {parameter.name} needs an annotation: the model reads it")
         default = ... if parameter.default is parameter.empty else parameter.default
         fields[parameter.name] = (_described(hints[parameter.name]), default)
-    # Strict and closed: what does not fit is told to the model, which mends it; a guess would hide the slip.
+    # Strict and closed: the model reads what does not fit and corrects it; a guess would hide the mistake.
     config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
     model = cast("type[BaseModel]", create_model(fn.__name__, __config__=config, **fields))
     return Arguments(schema=_schema(model), model=TypeAdapter(model))

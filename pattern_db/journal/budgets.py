@@ -21,7 +21,7 @@ class BudgetScope(StrEnum):
 
 
 class Period(StrEnum):
-    """When a budget begins anew: each day or month (UTC), or never."""
+    """When a budget starts again: each day or month (UTC), or never."""
 
     DAY = "day"
     MONTH = "month"
@@ -225,7 +225,7 @@ def hold(connection: Connection, row: ReservationRow) -> None:
 
 
 def let_go(connection: Connection, key: tuple[int, int, int, str, int]) -> bool:
-    """Hold no more for one call; False if nothing was held."""
+    """Release what is held for one call; False if nothing was."""
     connection.execute(
         "DELETE FROM reservation WHERE turn = ? AND step = ? AND attempt = ? AND purpose = ? AND no = ?", key
     )
@@ -233,7 +233,7 @@ def let_go(connection: Connection, key: tuple[int, int, int, str, int]) -> bool:
 
 
 def let_go_of_turn(connection: Connection, turn: int) -> int:
-    """Hold no more for any call of a turn; return for how many something was held."""
+    """Release what is held for all calls of a turn; return for how many something was."""
     connection.execute("DELETE FROM reservation WHERE turn = ?", (turn,))
     return connection.changes()
 

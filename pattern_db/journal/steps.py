@@ -163,7 +163,7 @@ def approve_call(connection: Connection, key: Key, *, args: str, args_hash: byte
 
 
 def deny_call(connection: Connection, key: Key) -> None:
-    """Keep a call that waited for consent from running; its result is still to be told.
+    """Keep a call that waited for consent from running; its result is stored later.
 
     Raises:
         Conflict: it does not wait any more.

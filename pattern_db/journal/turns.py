@@ -119,8 +119,8 @@ def by_idempotency(connection: Connection, idempotency: bytes) -> TurnRow | None
 
 
 def unfinished(connection: Connection, agent_id: str) -> TurnRow | None:
-    """Return the agent's turn to go on with, if any: the one that was started and has not ended, else the first waiting
-    one whose questions are all answered, or that somebody asked to stop. An agent works on one at a time.
+    """Return the agent's turn to continue, if any: the one that was started and has not ended, else the first waiting
+    one whose questions are all answered, or that was asked to stop. An agent works on one at a time.
     """
     found = _TURNS.select(
         connection,
@@ -176,7 +176,7 @@ def open_turns(connection: Connection, agent_id: str) -> list[str]:
 
 
 def unwanted(connection: Connection) -> list[tuple[str, str]]:
-    """Return the ids of queued turns that somebody asked to stop, with the reasons, oldest first."""
+    """Return the ids of queued turns that were asked to stop, with the reasons, oldest first."""
     rows = connection.execute(
         "SELECT id, cancel_reason FROM turn WHERE ended_at IS NULL AND status = 'queued' AND cancel_reason IS NOT NULL"
         " ORDER BY key"
@@ -195,7 +195,7 @@ def start(connection: Connection, key: int, started: Started) -> None:
 
 
 def resume(connection: Connection, key: int, *, epoch: int, step: int) -> None:
-    """Note that the owner of `epoch` takes up an unfinished turn at `step`; counts how often that step was taken up.
+    """Note that the owner of `epoch` resumes an unfinished turn at `step`; count how often that step was resumed.
 
     Raises:
         Conflict: the turn has ended.
@@ -205,7 +205,7 @@ def resume(connection: Connection, key: int, *, epoch: int, step: int) -> None:
 
 
 def wait(connection: Connection, key: int, *, time_left_ms: int) -> None:
-    """Have a running turn wait for a person: nobody works on it, and its time stands still.
+    """Have a running turn wait for a person: its time stands still.
 
     Raises:
         Conflict: it does not run any more.
@@ -225,7 +225,7 @@ def go_on(connection: Connection, key: int, *, deadline_at: str) -> None:
 
 
 def request_cancel(connection: Connection, key: int, reason: str) -> bool:
-    """Note that somebody wants the turn stopped; False if it had ended. The first reason stays."""
+    """Note a request to stop the turn; False if it had ended. The first reason stays."""
     connection.execute(
         "UPDATE turn SET cancel_reason = coalesce(cancel_reason, ?) WHERE key = ? AND ended_at IS NULL", (reason, key)
     )
@@ -233,7 +233,7 @@ def request_cancel(connection: Connection, key: int, reason: str) -> bool:
 
 
 def request_cancel_all(connection: Connection, reason: str) -> int:
-    """Note that no open turn shall go on; return how many there are."""
+    """Note a request to stop every open turn; return how many there are."""
     connection.execute("UPDATE turn SET cancel_reason = coalesce(cancel_reason, ?) WHERE ended_at IS NULL", (reason,))
     return connection.changes()
 
@@ -308,7 +308,7 @@ def take_message(connection: Connection, turn: int) -> None:
     """Remove the message; its turn starts in the same transaction.
 
     Raises:
-        Conflict: somebody took it already.
+        Conflict: it was taken already.
     """
     connection.execute("DELETE FROM inbox WHERE turn = ?", (turn,))
     if connection.changes() != 1:
@@ -316,10 +316,10 @@ def take_message(connection: Connection, turn: int) -> None:
 
 
 def take_first_message(connection: Connection, agent_id: str, turn: int) -> None:
-    """As `take`, if the message is the one to take next: messages are taken in order, whoever hears of which first.
+    """As `take_message`, if the message is the next one: messages are taken in order, whichever is noticed first.
 
     Raises:
-        Conflict: somebody took it already, or another message goes before it.
+        Conflict: it was taken already, or another message goes before it.
     """
     connection.execute(
         "DELETE FROM inbox WHERE turn = ?2"

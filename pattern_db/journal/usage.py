@@ -91,7 +91,7 @@ class UsageLine:
     """The sum over the calls of one day, agent, model or turn.
 
     `key` is the day, the agent's id, `provider/model` or the turn's id; `name` an agent's name as long as there is one.
-    `cost_microdollars` leaves the `unpriced_calls` out, whose price nobody knows.
+    `cost_microdollars` leaves the `unpriced_calls` out, whose price is unknown.
     """
 
     key: str

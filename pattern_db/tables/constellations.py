@@ -36,7 +36,7 @@ def find(connection: Connection, id_or_name: str, *, owner_id: str | None = None
     """Return the owner's constellation with this id, else with this name; with no owner given, anybody's.
 
     Raises:
-        NotFound: there is none, or it is somebody else's, or (with no owner given) several have that name.
+        NotFound: there is none, or it is another owner's, or (with no owner given) several have that name.
     """
     found = _CONSTELLATIONS.select(
         connection,

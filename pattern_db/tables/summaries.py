@@ -16,7 +16,7 @@ from pattern_db.connection import Connection, Table, fetch_all
 class SummaryRow:
     """A summary of `message_count` messages between two positions, said from `started_at` to `ended_at`.
 
-    A stub only says what left. `model` is who wrote it (`provider/model`), None for nobody; `tokens` an estimate.
+    A stub only says what left. `model` is who wrote it (`provider/model`), None for a stub; `tokens` an estimate.
     """
 
     id: str
