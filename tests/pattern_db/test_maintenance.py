@@ -80,13 +80,6 @@ def test_damage_of_what_is_derived_is_found_and_mended(db: Connection, say: Call
     assert len(found(db, "something")) == 2
 
 
-def test_broken_references_are_named(db: Connection, say: Callable[..., MessageRow]) -> None:
-    say(1, "words")
-    db.execute("PRAGMA foreign_keys = 0").fetchall()
-    db.execute("DELETE FROM agents WHERE id = 'agt_ada'")
-    assert any("messages" in problem and "agents" in problem for problem in maintenance.check(db))
-
-
 def test_vacuum_gives_space_back_and_search_still_fits(tmp_path: Path, db: Connection) -> None:
     path = tmp_path / "a.db"
     template.create(path, migrations_of("constellation"), now=NOW)

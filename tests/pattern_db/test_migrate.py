@@ -404,13 +404,6 @@ def test_the_time_must_be_one_that_columns_hold() -> None:
         template.in_memory(migrations_of("global"), now="yesterday")
 
 
-def test_put_replaces(db: Connection) -> None:
-    assert meta.get(db, "colour") is None
-    meta.put(db, "colour", "red")
-    meta.put(db, "colour", "blue")
-    assert meta.get(db, "colour") == "blue"
-
-
 def test_a_file_is_named_once(db: Connection, now: str) -> None:
     meta.initialise(db, "cst_1", now)
     meta.initialise(db, "cst_1", "2027-01-01T00:00:00.000Z")

@@ -1,12 +1,11 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import apsw
 import pytest
 
-from pattern_db import template
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.errors import Conflict, translated
 from pattern_db.journal import budgets, usage
@@ -20,8 +19,8 @@ from pattern_db.journal.budgets import (
     Unit,
 )
 from pattern_db.journal.usage import Grouping, UsageFilter, UsageLine, UsageRow, UsageSum
-from pattern_db.migrate import Migrations, migrations_of
 from pattern_db.tables import agents
+from tests.pattern_db.conftest import OlderFile
 from tests.pattern_db.journal.conftest import LATER, NOW, MakeTurn, PlanOf
 
 DAILY = BudgetRow(BudgetScope.AGENT, "agt_ada", Period.DAY, Unit.TOKENS, 1000)
@@ -282,23 +281,10 @@ def test_what_a_deleted_agent_spent_is_spent(db: Connection, make_turn: MakeTurn
     assert keys(usage.lines(db, ALL, Grouping.TURN, limit=9)) == [("turn_2", 1, 7)]
 
 
-def test_usage_of_older_files_is_kept(tmp_path: Path) -> None:
+def test_usage_of_older_files_is_kept(older: Callable[[str], OlderFile]) -> None:
     """The migration gives each call its agent and time, and makes the sums by day."""
-    files = migrations_of("constellation").all
-    number = next(index for index, one in enumerate(files) if one.name == "budgets")
-    for one in files[:number]:
-        (tmp_path / one.file).write_text(one.sql, encoding="utf-8")
-    db = template.in_memory(Migrations(tmp_path), now=NOW)
-    db.execute(
-        "INSERT INTO agents (id, name, model_provider, model_name, system_prompt, config, enabled_tools,"
-        " created_at, updated_at) VALUES ('agt_ada', 'ada', 'p', 'm', '', '{}', '[]', ?1, ?1)",
-        (NOW,),
-    )
-    db.execute(
-        "INSERT INTO turn (key, id, agent_id, sender, status, seed, created_at)"
-        " VALUES (1, 'turn_1', 'agt_ada', 'user:u', 'completed', 1, ?)",
-        (NOW,),
-    )
+    file = older("budgets")
+    db = file.db
     db.execute(
         "INSERT INTO step (turn, no, attempt, status, provider, model, cursor, prefix_hash, request_hash, started_at,"
         " ended_at) VALUES (1, 1, 1, 'done', 'p', 'm', '', x'', x'', ?, ?)",
@@ -310,7 +296,7 @@ def test_usage_of_older_files_is_kept(tmp_path: Path) -> None:
             " cost_microdollars, is_estimate) VALUES (1, ?, 1, 'p', 'm', 100, 10, 40, ?, 0)",
             (step, cost),
         )
-    db.execute(files[number].sql)
+    file.upgrade()
     assert fetch_all(db, "SELECT step, purpose, agent_id, at, cost_microdollars FROM usage ORDER BY step") == [
         (1, "step", "agt_ada", NEXT, 7),
         (2, "step", "agt_ada", NOW, None),

@@ -2,21 +2,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import apsw
 import pytest
 
-from pattern_db import template
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.enums import EffectClass, EffectStatus
 from pattern_db.errors import Conflict, translated
 from pattern_db.journal import steps, turns
 from pattern_db.journal.steps import EffectRow, StepRow
 from pattern_db.journal.turns import Started
-from pattern_db.migrate import Migrations, migrations_of
 from pattern_db.tables.messages import MessageRow
 from pattern_db.tables.prompts import LoggedParts, ShownRow
+from tests.pattern_db.conftest import OlderFile
 from tests.pattern_db.journal.conftest import LATER, NOW, MakeTurn, PlanOf
 
 SHOWN = ShownRow(9, LoggedParts(b"s" * 16, "{}"), LoggedParts(b"v" * 16, "{}"), "", 0, 0)
@@ -211,23 +209,10 @@ def test_the_calls_of_a_turn_with_what_came_of_them(db: Connection, make_turn: M
     ]
 
 
-def test_uses_in_older_files_are_found(tmp_path: Path) -> None:
+def test_uses_in_older_files_are_found(older: Callable[[str], OlderFile]) -> None:
     """The migration takes up what tools were used before, by agent and tool."""
-    files = migrations_of("constellation").all
-    number = next(index for index, one in enumerate(files) if one.name == "tool_rules")
-    for one in files[:number]:
-        (tmp_path / one.file).write_text(one.sql, encoding="utf-8")
-    db = template.in_memory(Migrations(tmp_path), now=NOW)
-    db.execute(
-        "INSERT INTO agents (id, name, model_provider, model_name, system_prompt, config, enabled_tools,"
-        " created_at, updated_at) VALUES ('agt_ada', 'ada', 'p', 'm', '', '{}', '[]', ?1, ?1)",
-        (NOW,),
-    )
-    db.execute(
-        "INSERT INTO turn (key, id, agent_id, sender, status, seed, created_at)"
-        " VALUES (1, 'turn_1', 'agt_ada', 'user:u', 'completed', 1, ?)",
-        (NOW,),
-    )
+    file = older("tool_rules")
+    db = file.db
     for call, (tool, status, started_at) in enumerate(
         [("mail", "done", NOW), ("mail", "done", LATER), ("note", "done", None), ("web", "error", NOW)]
     ):
@@ -236,9 +221,8 @@ def test_uses_in_older_files_are_found(tmp_path: Path) -> None:
             " started_at, ended_at) VALUES (1, 1, ?, 'c', ?, '{}', x'', 'unsafe', 'k', ?, ?, ?)",
             (call, tool, status, started_at, LATER),
         )
-    db.execute(files[number].sql)
+    file.upgrade()
     assert steps.last_used(db, "agt_ada", ["mail", "note", "web"]) == {"mail": LATER, "note": LATER}
-    db.close()
 
 
 def test_equal_calls_have_equal_digests() -> None:

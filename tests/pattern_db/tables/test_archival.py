@@ -24,13 +24,6 @@ def entry(number: int, *, agent: str = "agt_ada", parent: str | None = None) -> 
     )
 
 
-def test_an_entry_comes_back_as_it_was_stored(db: Connection) -> None:
-    archival.insert(db, entry(1))
-    archival.insert(db, entry(2, parent="arc_1"))
-    assert archival.get(db, "arc_1") == entry(1)
-    assert archival.get(db, "arc_2") == entry(2, parent="arc_1")
-
-
 def test_list_is_newest_first_pages_and_keeps_agents_apart(db: Connection) -> None:
     for number in range(1, 5):
         archival.insert(db, entry(number))

@@ -3,15 +3,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import apsw
 import pytest
 
 from pattern_db import vectors
-from pattern_db.connection import Connection, fetch_all, open_in_memory
+from pattern_db.connection import Connection, fetch_all
 from pattern_db.enums import EMBEDDED, IndexState, Role, SearchKind
-from pattern_db.migrate import Migrations, migrations_of
 from pattern_db.tables import embedding_indexes, embedding_sources, embeddings, memory_blocks, messages
 from pattern_db.tables.embedding_indexes import Cursor, EmbedderInfo, IndexRow
 from pattern_db.tables.embedding_sources import EmbeddingSource, Said
@@ -19,7 +17,7 @@ from pattern_db.tables.embeddings import Refusal
 from pattern_db.tables.memory_blocks import BlockRow
 from pattern_db.tables.messages import MessageRow
 from tests.pattern_db import vector_rows
-from tests.pattern_db.conftest import NOW
+from tests.pattern_db.conftest import NOW, OlderFile
 from tests.pattern_db.vector_rows import VectorRow
 
 NOTE = EmbeddingSource(kind=SearchKind.ARCHIVAL, ref="arc_1", scope="agt_ada", text="")
@@ -181,12 +179,9 @@ def test_changes_of_what_was_done_are_noted_and_nothing_else(db: Connection, say
     assert embedding_indexes.changes(db, 1, 9) == [(SearchKind.BLOCK, "blk_1")]
 
 
-def test_vectors_of_before_the_indexes_are_kept_and_not_compared(tmp_path: Path, now: str) -> None:
-    shipped = migrations_of("constellation").all
-    for migration in shipped[:14]:
-        (tmp_path / migration.file).write_text(migration.sql)
-    connection = open_in_memory()
-    Migrations(tmp_path).apply(connection, now=now)
+def test_vectors_of_before_the_indexes_are_kept_and_not_compared(older: Callable[[str], OlderFile], now: str) -> None:
+    file = older("embeddings")
+    connection = file.db
     connection.execute("CREATE VIRTUAL TABLE message_embeddings USING vec0(embedding float[4])")
     for model, length in (("small", 4), ("large", 8)):
         connection.execute(
@@ -194,14 +189,12 @@ def test_vectors_of_before_the_indexes_are_kept_and_not_compared(tmp_path: Path,
             " VALUES ('message', ?1, 'agt_ada', 'h', ?1, ?2, ?3, zeroblob(4 * ?2))",
             (model, length, now),
         )
-    (tmp_path / shipped[14].file).write_text(shipped[14].sql)
-    Migrations(tmp_path).apply(connection, now=now)
+    file.upgrade()
     retired = embedding_indexes.kept(connection)
     assert [(index.model, index.dimension) for index in retired] == [("large", 8), ("small", 4)]
     assert fetch_all(connection, "SELECT ref, dimension FROM embeddings ORDER BY ref") == [("large", 8), ("small", 4)]
     assert embedding_indexes.active(connection) is None
     assert fetch_all(connection, "SELECT 1 FROM sqlite_schema WHERE sql LIKE '%USING vec0%'") == []
-    connection.close()
 
 
 def put(db: Connection, index: IndexRow, ref: str) -> None:
