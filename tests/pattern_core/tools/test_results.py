@@ -238,12 +238,3 @@ async def test_finding(tools: ToolRig) -> None:
     assert "There are more" not in found
     assert "find again from offset 210" in await tools.call(result, op="find", id=result_id, pattern="line")
     assert "Nothing in" in await tools.call(result, op="find", id=result_id, pattern="owl")
-
-
-async def test_errors_say_what_to_do(tools: ToolRig) -> None:
-    result_id = await kept(tools)
-    with pytest.raises(InvalidInput, match="needs `pattern`"):
-        await tools.call(result, op="find", id=result_id)
-    tools.agent_id = BOB
-    with pytest.raises(NotFound, match="call the tool again"):
-        await tools.call(result, op="read", id=result_id)
