@@ -174,7 +174,7 @@ class Table(Generic[Row]):
         named = ", ".join((columns or {}).get(field, field) for field in fields)
         readers: dict[str, Callable[[Any], object]] = {**dict.fromkeys(json, from_json), **(types or {})}
         self._row: Callable[..., Row] = row
-        self._name, self._fields = name, fields
+        self._name, self._fields, self._width = name, fields, len(fields)
         self._json = tuple(fields.index(field) for field in json)
         self._readers = tuple((fields.index(field), _reader(made)) for field, made in readers.items())
         self._fields_of = attrgetter(*fields)
@@ -184,7 +184,9 @@ class Table(Generic[Row]):
 
     def make(self, values: Sequence[Any]) -> Row:
         """Make a row of what was selected: its `columns`, which others may follow."""
-        made = list(values[: len(self._fields)])
+        if not self._readers:
+            return self._row(*values[: self._width])
+        made = list(values[: self._width])
         for at, read in self._readers:
             if made[at] is not None:
                 made[at] = read(made[at])
@@ -214,6 +216,9 @@ class Table(Generic[Row]):
 
     def values(self, row: Row) -> Values:
         """Return what is stored of a row, in the order of `columns`."""
+        if not self._json:
+            stored: Values = self._fields_of(row)
+            return stored
         values = list(self._fields_of(row))
         for at in self._json:
             if values[at] is not None:

@@ -277,6 +277,9 @@ class InboxRow:
     payload: str
 
 
+_INBOX = Table("inbox", InboxRow)
+
+
 def put_message(
     connection: Connection, *, turn: int, agent_id: str, priority: int, payload: str, created_at: str
 ) -> None:
@@ -289,19 +292,14 @@ def put_message(
 
 def first_message(connection: Connection, agent_id: str) -> InboxRow | None:
     """Return the message to take next: highest priority first, then in order of acceptance."""
-    row = connection.execute(
-        "SELECT turn, payload FROM inbox WHERE agent_id = ? ORDER BY priority DESC, turn LIMIT 1", (agent_id,)
-    ).fetchone()
-    return None if row is None else InboxRow(*row)
+    return _INBOX.first(connection, "WHERE agent_id = ? ORDER BY priority DESC, turn LIMIT 1", (agent_id,))
 
 
 def steering_messages(connection: Connection, agent_id: str) -> list[InboxRow]:
     """Return the messages that shall join the agent's turn under way, oldest first."""
-    rows = connection.execute(
-        "SELECT turn, payload FROM inbox WHERE agent_id = ? AND payload ->> '$.policy' = 'steer' ORDER BY turn",
-        (agent_id,),
+    return _INBOX.select(
+        connection, "WHERE agent_id = ? AND payload ->> '$.policy' = 'steer' ORDER BY turn", (agent_id,)
     )
-    return [InboxRow(*row) for row in rows]
 
 
 def take_message(connection: Connection, turn: int) -> None:
