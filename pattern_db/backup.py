@@ -195,4 +195,4 @@ def _set_aside(target: Path) -> None:
             path.replace(aside)
         else:
             aside.unlink(missing_ok=True)
-    files.sync_directory(target.parent)
+    files.sync(target.parent)

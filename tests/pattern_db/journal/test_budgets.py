@@ -147,14 +147,6 @@ def keys(lines: list[UsageLine]) -> list[tuple[str, int, int]]:
     return [(line.key, line.calls, line.cost_microdollars) for line in lines]
 
 
-def test_all_calls_of_a_turn_are_summed(db: Connection, make_turn: MakeTurn) -> None:
-    turn, other = make_turn("turn_1"), make_turn("turn_2")
-    for call in (row(turn), row(turn, 1, 2), row(turn, 2), row(other)):
-        usage.add(db, call)
-    assert usage.of_turn(db, turn) == UsageSum(300, 30, 120, 21, False, 15, 9, 3, 0)
-    assert usage.of_turn(db, other) == UsageSum(100, 10, 40, 7, False, 5, 3, 1, 0)
-
-
 def test_one_unknown_price_or_estimate_makes_the_sum_one(db: Connection, make_turn: MakeTurn) -> None:
     turn = make_turn()
     usage.add(db, row(turn))
@@ -191,22 +183,6 @@ def test_the_turns_that_a_turn_led_to_count_with_it(db: Connection, make_turn: M
     found = usage.lines(db, UsageFilter(turn=root), Grouping.AGENT, limit=10)
     assert keys(found) == [("agt_ada", 2, 14), ("agt_bob", 1, 7)]
     assert usage.total(db, UsageFilter(turn=root, agent_id="agt_ada")).input_tokens == 200
-
-
-def test_lines_by_day_agent_model_and_turn(db: Connection, make_turn: MakeTurn) -> None:
-    first, second = make_turn("turn_1"), make_turn("turn_2", agent="bob")
-    usage.add(db, row(first))
-    usage.add(db, replace(row(first, 2), at=NEXT, cost_microdollars=None, is_estimate=True))
-    usage.add(db, replace(row(second, agent="bob"), at=NEXT, model="script-2"))
-    assert keys(usage.lines(db, ALL, Grouping.DAY, limit=9)) == [("2026-11-22", 2, 7), (DAY, 1, 7)]
-    agents_of = usage.lines(db, ALL, Grouping.AGENT, limit=9)
-    assert agents_of[0] == UsageLine("agt_ada", "ada", 2, 1, 1, 200, 20, 80, 10, 6, 7)
-    assert keys(usage.lines(db, ALL, Grouping.MODEL, limit=9)) == [
-        ("scripted/script-1", 2, 7),
-        ("scripted/script-2", 1, 7),
-    ]
-    assert keys(usage.lines(db, ALL, Grouping.TURN, limit=9)) == [("turn_2", 1, 7), ("turn_1", 2, 7)]
-    assert usage.total(db, ALL) == UsageLine("", None, 3, 1, 1, 300, 30, 120, 15, 9, 14)
 
 
 def test_sums_by_day_are_those_of_the_calls(db: Connection, make_turn: MakeTurn) -> None:
