@@ -196,6 +196,8 @@ def test_an_excerpt_is_centred_on_the_match() -> None:
     assert "the match" in cut
     assert cut.startswith("…")
     assert cut.endswith("…")
+    for elsewhere in ("", "…", "not there"):
+        assert excerpt("abcdef" * 10, elsewhere, 10) == "abcdefab…"
 
 
 @given(st.text(max_size=50), st.text(max_size=10), st.integers(2, 40))

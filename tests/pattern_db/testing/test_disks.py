@@ -49,16 +49,6 @@ def test_the_nth_write_fails_once(disk: FaultyDisk, tmp_path: Path) -> None:
     assert rows(tmp_path / "a.db") == ["first", "third"]
 
 
-@pytest.mark.parametrize("op", [Op.OPEN, Op.READ])
-def test_opening_and_reading_fail(disk: FaultyDisk, tmp_path: Path, op: Op) -> None:
-    a_table(disk, tmp_path / "a.db").close()
-    disk.fail(op, count=math.inf)
-    with pytest.raises((apsw.IOError, apsw.CantOpenError, Exception), match=r"fails|cannot be read"):
-        a_table(disk, tmp_path / "a.db")
-    disk.heal()
-    a_table(disk, tmp_path / "a.db").close()
-
-
 def test_a_full_disk_refuses_growth_and_nothing_else(disk: FaultyDisk, tmp_path: Path) -> None:
     connection = a_table(disk, tmp_path / "a.db")
     connection.execute("INSERT INTO t VALUES ('small')").fetchall()
@@ -212,17 +202,3 @@ def test_a_database_works_and_every_call_is_seen(tmp_path: Path) -> None:
     again = open_connection(path)
     assert again.execute("SELECT a FROM t").get == "words"
     again.close()
-
-
-def test_a_new_log_says_that_its_first_sync_makes_its_name_durable(tmp_path: Path) -> None:
-    disk = Listener()
-    connection = open_connection(tmp_path / "a.db", create=True, vfs=disk.name)
-    connection.execute("CREATE TABLE t (a TEXT) STRICT").fetchall()
-    connection.execute("INSERT INTO t VALUES ('more')").fetchall()
-    made = [call for call in disk.did if call.op is Op.OPEN and call.path.endswith("-wal")]
-    syncs = [call.syncs_folder for call in disk.did if call.op is Op.SYNC and call.path.endswith("-wal")]
-    assert [call.is_new for call in made] == [True]
-    assert syncs[0]
-    assert not any(syncs[1:])
-    connection.close()
-    disk.unregister()
