@@ -178,6 +178,8 @@ class Table(Generic[Row]):
         self._json = tuple(fields.index(field) for field in json)
         self._readers = tuple((fields.index(field), _reader(made)) for field, made in readers.items())
         self._fields_of = attrgetter(*fields)
+        # What is stored of a row, in the order of `columns`.
+        self.values: Callable[[Row], Values] = self._encoded if json else self._fields_of
         self._insert = f"INSERT INTO {name} ({named}) VALUES ({', '.join('?' * len(fields))})"
         self.columns = named
         self.source = source or name
@@ -214,11 +216,7 @@ class Table(Generic[Row]):
             raise NotFound(f"there is no {missing}")
         return found
 
-    def values(self, row: Row) -> Values:
-        """Return what is stored of a row, in the order of `columns`."""
-        if not self._json:
-            stored: Values = self._fields_of(row)
-            return stored
+    def _encoded(self, row: Row) -> Values:
         values = list(self._fields_of(row))
         for at in self._json:
             if values[at] is not None:
