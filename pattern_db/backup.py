@@ -96,7 +96,7 @@ def verify(path: Path) -> Report:
 def restore(file: Path, target_directory: Path) -> Report:
     """Put the copy `file` into `target_directory` as its database; verified before anything there is touched.
 
-    The caller owns the directory (see `files`) and nobody has the database open. What it replaces is kept
+    The caller owns the directory (see `files`) and the database is open nowhere. What it replaces is kept
     beside it under the suffix `.replaced`. A crash in between leaves no database rather than a mixed one: restore
     again.
 
@@ -195,4 +195,4 @@ def _set_aside(target: Path) -> None:
             path.replace(aside)
         else:
             aside.unlink(missing_ok=True)
-    files.sync_directory(target.parent)
+    files.sync(target.parent)

@@ -22,6 +22,8 @@ from pattern_db.columns import from_json, to_json
 from pattern_db.errors import NotFound, translated
 
 Connection = apsw.Connection
+Value: TypeAlias = str | int | float | bytes | None
+Values: TypeAlias = Sequence[Value]
 
 PAGE_BYTES = 2048
 CACHE_KIB = 512
@@ -54,7 +56,7 @@ def open_in_memory() -> Connection:
 
 
 def open_immutable(path: Path) -> Connection:
-    """Open a file that nobody writes (a backup) without locks and without leaving files beside it.
+    """Open a file that is not being written (a backup) without locks and without leaving files beside it.
 
     Raises:
         NotFound: there is no file at `path`.
@@ -85,9 +87,7 @@ def transaction(connection: Connection) -> Iterator[None]:
         raise
 
 
-def fetch_all(
-    connection: Connection, sql: str, values: Sequence[str | int | float | bytes | None] = ()
-) -> list[tuple[Any, ...]]:
+def fetch_all(connection: Connection, sql: str, values: Values = ()) -> list[tuple[Any, ...]]:
     """Return all rows of one statement. The types of the columns are the statement's business, hence Any."""
     return connection.execute(sql, values).fetchall()
 
@@ -150,7 +150,6 @@ def _pragma(connection: Connection, name: str, value: int | str) -> None:
 
 
 Row = TypeVar("Row")
-Values: TypeAlias = Sequence[str | int | float | bytes | None]
 
 
 class Table(Generic[Row]):
@@ -175,17 +174,21 @@ class Table(Generic[Row]):
         named = ", ".join((columns or {}).get(field, field) for field in fields)
         readers: dict[str, Callable[[Any], object]] = {**dict.fromkeys(json, from_json), **(types or {})}
         self._row: Callable[..., Row] = row
-        self._name, self._fields = name, fields
+        self._name, self._fields, self._width = name, fields, len(fields)
         self._json = tuple(fields.index(field) for field in json)
         self._readers = tuple((fields.index(field), _reader(made)) for field, made in readers.items())
         self._fields_of = attrgetter(*fields)
+        # What is stored of a row, in the order of `columns`.
+        self.values: Callable[[Row], Values] = self._encoded if json else self._fields_of
         self._insert = f"INSERT INTO {name} ({named}) VALUES ({', '.join('?' * len(fields))})"
         self.columns = named
         self.source = source or name
 
     def make(self, values: Sequence[Any]) -> Row:
         """Make a row of what was selected: its `columns`, which others may follow."""
-        made = list(values[: len(self._fields)])
+        if not self._readers:
+            return self._row(*values[: self._width])
+        made = list(values[: self._width])
         for at, read in self._readers:
             if made[at] is not None:
                 made[at] = read(made[at])
@@ -213,8 +216,7 @@ class Table(Generic[Row]):
             raise NotFound(f"there is no {missing}")
         return found
 
-    def values(self, row: Row) -> Values:
-        """Return what is stored of a row, in the order of `columns`."""
+    def _encoded(self, row: Row) -> Values:
         values = list(self._fields_of(row))
         for at in self._json:
             if values[at] is not None:
@@ -229,12 +231,38 @@ class Table(Generic[Row]):
         """
         connection.executemany(f"{self._insert} {rest}", map(self.values, rows))
 
-    def update(self, connection: Connection, row: Row, fields: Collection[str], rest: str = "") -> bool:
-        """Store these fields of the row with this id, if it is one that `rest` ("AND …") leaves; False if it is not."""
+    def update(self, connection: Connection, row: Row, fields: Collection[str], missing: str) -> None:
+        """Store these fields of a row in the one with its id.
+
+        Raises:
+            NotFound: there is none; `missing` names it.
+        """
         values = dict(zip(self._fields, self.values(row), strict=True))
-        changes = ", ".join(f"{field} = :{field}" for field in fields)
-        connection.execute(f"UPDATE {self._name} SET {changes} WHERE id = :id {rest}", values)
-        return connection.changes() > 0
+        self.change(connection, values["id"], {field: values[field] for field in fields}, missing)
+
+    def change(self, connection: Connection, row_id: Value, changes: Mapping[str, Value], missing: str) -> None:
+        """Store values, by column, in the row with this id.
+
+        Raises:
+            NotFound: there is none; `missing` names it.
+        """
+        columns = ", ".join(f"{column} = ?" for column in changes)
+        connection.execute(f"UPDATE {self._name} SET {columns} WHERE id = ?", (*changes.values(), row_id))
+        _refuse_unchanged(connection, missing)
+
+    def delete(self, connection: Connection, where: str, values: Values, missing: str) -> None:
+        """Delete the rows that `where` (WHERE …) leaves.
+
+        Raises:
+            NotFound: there is none; `missing` names it.
+        """
+        connection.execute(f"DELETE FROM {self._name} {where}", values)
+        _refuse_unchanged(connection, missing)
+
+
+def _refuse_unchanged(connection: Connection, missing: str) -> None:
+    if connection.changes() == 0:
+        raise NotFound(f"there is no {missing}")
 
 
 def _reader(made: Callable[[Any], object]) -> Callable[[Any], object]:

@@ -102,7 +102,7 @@ class Database:
 
     @classmethod
     async def open(cls, path: Path, threads: DatabaseThreads, *, vfs: str | None = None) -> Database:
-        """Open the existing file at `path`, off the event loop. Its schema is checked by whoever knows the version.
+        """Open the existing file at `path`, off the event loop. The caller checks its schema.
 
         Raises:
             DatabaseError: the file is missing, not a database, damaged or busy.
@@ -154,7 +154,7 @@ class Database:
 
     async def write_and_announce(self, fn: Callable[[Connection], T], announce: Callable[[T], None]) -> T:
         """Like `write`; then `announce(value)` runs in trio's thread in the order of the commits, before the caller
-        goes on. `announce` must neither wait nor raise.
+        continues. `announce` must neither wait nor raise.
 
         This is the shielded commit: a cancelled caller still waits for it, bounded by `watch`.
         """
@@ -193,7 +193,7 @@ class Database:
             return await reader.submit(Request(lambda connection: _at_one_moment(connection, fn, *args, **kwargs)))
         except StorageFailed:
             if self._reader is reader:
-                self._reader = None  # the next long read opens the file anew
+                self._reader = None  # the next long read opens the file again
                 await _close(reader)
             raise
 

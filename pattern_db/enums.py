@@ -115,7 +115,7 @@ class EffectClass(StrEnum):
 
 
 class EffectStatus(StrEnum):
-    """Where a tool call is; in doubt means that nobody knows whether it happened."""
+    """Where a tool call is; in doubt means that it may have happened."""
 
     PLANNED = "planned"
     AWAITING_APPROVAL = "awaiting_approval"

@@ -11,7 +11,7 @@ DatabaseError
 ├── OwnedElsewhere      another process owns the folder
 ├── BackupInvalid       a copy is not what it should be
 ├── BackupFailed        a copy could not be written where it was wanted
-└── StorageFailed       the disk or the file failed; open it anew
+└── StorageFailed       the disk or the file failed; open it again
     ├── DiskFull
     ├── IOFailed
     └── Corrupt
@@ -46,7 +46,7 @@ class NotFound(DatabaseError):
 
 
 class Conflict(DatabaseError):
-    """The name is taken, a referenced row is missing, or somebody else changed the row first."""
+    """The name is taken, a referenced row is missing, or the row was changed first by another."""
 
     code = "conflict"
 
@@ -80,7 +80,7 @@ class SchemaTooNew(DatabaseError):
 
 
 class MigrationEdited(DatabaseError):
-    """A migration file is not the one that was applied to this database, so nobody knows its real schema."""
+    """A migration file is not the one that was applied to this database, so its real schema is unknown."""
 
     code = "migration_edited"
 
@@ -119,7 +119,7 @@ class BackupFailed(DatabaseError):
 
 
 class StorageFailed(DatabaseError):
-    """The disk or the file failed, and the connection's state is unknown: close it and open the file anew."""
+    """The disk or the file failed, and the connection's state is unknown: close it and open the file again."""
 
     code = "storage_failed"
 

@@ -95,7 +95,7 @@ class DataDirLock:
 
 
 def holder_of(directory: Path) -> Holder | None:
-    """Return who holds the folder's lock now; None if nobody does."""
+    """Return who holds the folder's lock now; None if it is free."""
     path = directory / LOCK_NAME
     try:
         descriptor = os.open(path, os.O_RDWR)
@@ -123,27 +123,22 @@ def _read(path: Path) -> Holder:
     try:
         content = json.loads(path.read_bytes() or b"{}")
     except (OSError, ValueError):
-        content = {}  # somebody is just writing it; the lock itself is what counts
+        content = {}  # it is being written; the lock itself is what counts
     pid, url = content.get("pid"), content.get("url")
     return Holder(pid=pid if isinstance(pid, int) else None, url=url if isinstance(url, str) else None)
 
 
-def sync_file(path: Path) -> None:
-    """Wait until the file's bytes are on the disk.
+def sync(path: Path) -> None:
+    """Wait until a file's bytes, or the names in a directory, are on the disk.
 
     Raises:
         OSError: the disk failed.
     """
-    _sync(path, os.O_RDONLY)
-
-
-def sync_directory(path: Path) -> None:
-    """Wait until the names in the directory are on the disk.
-
-    Raises:
-        OSError: the disk failed.
-    """
-    _sync(path, os.O_RDONLY | os.O_DIRECTORY)
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def replace(source: Path, target: Path) -> None:
@@ -152,9 +147,9 @@ def replace(source: Path, target: Path) -> None:
     Raises:
         OSError: the disk failed.
     """
-    sync_file(source)
+    sync(source)
     source.replace(target)
-    sync_directory(target.parent)
+    sync(target.parent)
 
 
 @contextmanager
@@ -177,11 +172,3 @@ def temporary(target: Path) -> Iterator[Path]:
 def _remove(path: Path) -> None:
     for suffix in ("", "-journal", "-wal", "-shm"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
-
-
-def _sync(path: Path, flags: int) -> None:
-    descriptor = os.open(path, flags)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

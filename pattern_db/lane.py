@@ -29,7 +29,7 @@ T = TypeVar("T")
 # Requests that share one transaction. With 64 as many turns per second went through, but the tasks that one commit
 # wakes kept the event loop for longer (p99 7 ms against 6 with 50 agents); with 16 a quarter fewer turns.
 BATCH_MAX = 32
-WOKEN_MAX = 4  # tasks woken at once: each goes on to a millisecond's work, and the event loop is others', too
+WOKEN_MAX = 4  # tasks woken at once: each then works for a millisecond, and other tasks need the event loop, too
 QUEUE_MAX = 10_000  # requests that wait for one file; callers bound their own work far below this
 # An open connection weighs 0.5 to 1 MiB (the parsed schema, then statements and pages); to open it again takes 2 ms.
 REST_S = 30.0
@@ -167,7 +167,7 @@ class Lane:
             request = self._ended.popleft()
             result = request.result
             if request.state != "running" or result is None:
-                continue  # given up: the caller was told that the outcome is unknown
+                continue  # given up: the caller knows that the outcome is unknown
             request.state = "done"
             if request.announce is not None and isinstance(result, outcome.Value):
                 request.announce(result.value)
@@ -178,7 +178,7 @@ class Lane:
     def give_up_if_stuck(self, timeout_s: float) -> None:
         """Fail everything that waits if a batch has run for longer than `timeout_s`: the disk hangs.
 
-        The thread cannot be stopped and may still store its work, so the callers are told that the outcome is unknown.
+        The thread cannot be stopped and may still store its work, so the error says that the outcome is unknown.
         """
         with self._lock:
             if self.is_stuck or time.monotonic() - self._running_since <= timeout_s:

@@ -165,7 +165,7 @@ class Migrations:
     def migrate(self, path: Path, *, backup_to: Path, now: str) -> Outcome:
         """Bring the file at `path` to the newest version, after a verified copy to the file `backup_to`.
 
-        The caller owns the file: nobody else has it open. `now` is a time as columns hold it.
+        The caller owns the file: it is open nowhere else. `now` is a time as columns hold it.
 
         Raises:
             MigrationFailed: the file at `path` is as it was, byte by byte; the error names the backup.

@@ -35,7 +35,7 @@ class KnownBudgets:
     """What is known of a constellation's budgets without a look into its file. `configured` are the operator's.
 
     Unless they `exist`, a model call has nothing to keep to: no budget is configured or stored, and no turn has bounds
-    of its own. Whoever stores one says so here before; nobody takes it back.
+    of its own. Set it before one is stored; it is never reset.
     """
 
     configured: Sequence[Budget] = ()

@@ -17,7 +17,7 @@ no budget (`KnownBudgets`), nothing of this is called.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from pattern_core.budgets.amounts import WorstCase
 from pattern_core.budgets.budget import (
@@ -92,21 +92,8 @@ def reserve(
     if call.turn is None:
         return None
     is_step = call.purpose == STEP
-    row = ReservationRow(
-        turn=call.turn,
-        step=call.step,
-        attempt=call.attempt,
-        purpose=call.purpose,
-        no=0 if is_step else budgets.next_no(connection, call.turn, call.step, call.attempt, call.purpose),
-        agent_id=call.agent_id,
-        group_id=call.group_id,
-        provider=call.provider,
-        model=call.model,
-        tokens=worst.tokens,
-        microdollars=worst.microdollars,
-        prompt_tokens=worst.prompt_tokens,
-        prompt_microdollars=worst.prompt_microdollars,
-    )
+    no = 0 if is_step else budgets.next_no(connection, call.turn, call.step, call.attempt, call.purpose)
+    row = ReservationRow(no=no, **asdict(call), **asdict(worst))
     budgets.hold(connection, row)
     return row
 
@@ -129,8 +116,8 @@ def settle(connection: Connection, row: UsageRow, held: ReservationRow | None = 
 def recover(connection: Connection, turn: int, *, at: str) -> int:
     """Charge what a dead process's calls for a turn may have taken, except a step's own; return how many there were.
 
-    Nobody knows what they cost, so their prompts are charged and said to be an estimate. Whoever supersedes or ends a
-    step settles its own call.
+    Their cost is unknown, so their prompts are charged as an estimate. A step's own call is settled when the step is
+    superseded or ended.
     """
     lost = [row for row in budgets.reservations(connection, turn) if row.purpose != STEP]
     for row in lost:

@@ -25,7 +25,7 @@ class BudgetView:
     """A budget as it stands. `spent`, `held` (by calls under way) and `left` are in its unit, `left` at least 0.
 
     They are None where it holds for each of several agents or turns. `unpriced_calls` of its period cost money that
-    nobody could count. `is_configured` tells that it is the operator's and stands in the configuration.
+    could not be counted. `is_configured` tells that it is the operator's and stands in the configuration.
     """
 
     id: str
@@ -97,9 +97,7 @@ class Budgets:
             NotFound: there is none.
         """
         named = of_name(name)
-        if named is None or not await self._database.write(
-            budgets.remove, named.scope, named.ref, named.period, named.unit
-        ):
+        if named is None or not await self._database.write(budgets.remove, named):
             is_configured = any(name == name_of(one) for one in self._known.configured)
             known = " (what is configured is changed in pattern.toml)" if is_configured else ""
             raise NotFound(f"there is no stored budget {name!r}{known}; `pattern budget list` names them")

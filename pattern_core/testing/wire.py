@@ -203,7 +203,7 @@ class _Connection:
         return WireRequest(method=method, path=path, headers=headers, body=body)
 
     async def play(self, play: Play, exchange: Exchange) -> bool:
-        """Send the answer; False if the connection is of no more use."""
+        """Send the answer; False if the connection cannot be used again."""
         is_over = is_reusable = False
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._watch, nursery.cancel_scope)

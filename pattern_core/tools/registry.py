@@ -98,7 +98,7 @@ class ToolRegistry:
         return tool
 
     def specs(self, enabled: Collection[str]) -> tuple[ToolSpec, ...]:
-        """Return the enabled tools as the model sees them. Names of tools that are no more are passed over."""
+        """Return the enabled tools as the model sees them. Names of tools that do not exist are ignored."""
         key = tuple(enabled)
         try:
             return self._enabled[key]

@@ -36,8 +36,8 @@ _to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=s
 def to_text(result: object, chars_max: int | None = None) -> str:
     """Return a tool's result as text: a string as it is, nothing as `done`, anything else as compact JSON.
 
-    What JSON has no form for is told in Python's words: the call has happened, so that its tool is written badly must
-    cost neither the result nor the turn. A text of more than `chars_max` code points, if that is given, is cut in the
+    What JSON has no form for is written as Python shows it: the call has happened, and a badly written tool must cost
+    neither the result nor the turn. A text of more than `chars_max` code points, if that is given, is cut in the
     middle and says so.
     """
     match result:

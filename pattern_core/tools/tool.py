@@ -16,7 +16,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, cast, get_args, get_origin, get_type_hints
 
@@ -93,8 +93,8 @@ class Toolbox:
 class ToolContext:
     """The services that a tool may use, and who calls it.
 
-    A *local* tool changes state only through `work`, which commits with its result. `author` is whose its changes are,
-    and `cause` what led to them: the message that started the turn, the turn, the call. `idempotency_key` is the same
+    A *local* tool changes state only through `work`, which commits with its result. `author` signs its changes, and
+    `cause` is what led to them: the message that started the turn, the turn, the call. `idempotency_key` is the same
     when an idempotent or verifiable call is run again after a crash.
     """
 
@@ -127,18 +127,14 @@ ConfigureFunction = Callable[["Tool", "ToolSettings"], "Tool"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tool:
-    """A tool, with everything that the rest of the program must know about it. Every default is the safe value.
+class ToolAttributes:
+    """What a tool declares beside its function. Every default is the safe value: unsafe, untrusted and off.
 
-    `run` is called with the context and the checked arguments by name. `probe`, for verifiable tools, returns for an
-    idempotency key whether an earlier start happened: "done" (with the result's text), "absent" or "unknown".
+    `probe`, for verifiable tools, returns for an idempotency key whether an earlier start happened: "done" (with the
+    result's text), "absent" or "unknown".
     """
 
-    name: str
-    description: str
-    effect: EffectClass
-    arguments: Arguments
-    run: ToolFunction
+    effect: EffectClass = EffectClass.UNSAFE
     probe: ProbeFunction | None = None
     timeout_s: float | None = None  # None: the limit `tool_timeout_s`
     consent: ConsentFunction | None = None
@@ -147,6 +143,19 @@ class Tool:
     returns_untrusted_text: bool = True
     enabled_by_default: bool = False  # for a new agent that names no tools
     reads_results: bool = False  # reads long results that were stored; its own are not stored again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool(ToolAttributes):
+    """A tool, with everything that the rest of the program must know about it.
+
+    `run` is called with the context and the checked arguments by name.
+    """
+
+    name: str
+    description: str
+    arguments: Arguments
+    run: ToolFunction
 
     @property
     def spec(self) -> ToolSpec:
@@ -183,47 +192,26 @@ def _what_counts(group: BaseExceptionGroup[BaseException]) -> BaseException:
     return only
 
 
-def tool(
-    *,
-    effect: EffectClass = EffectClass.UNSAFE,
-    probe: ProbeFunction | None = None,
-    timeout_s: float | None = None,
-    name: str | None = None,
-    consent: ConsentFunction | None = None,
-    configure: ConfigureFunction | None = None,
-    returns_untrusted_text: bool = True,
-    enabled_by_default: bool = False,
-    reads_results: bool = False,
-) -> Callable[[ToolFunction], Tool]:
-    """Make a `Tool` of an async function. A tool that declares nothing is unsafe, untrusted and off.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class tool(ToolAttributes):  # noqa: N801 - used as the function that it would be, were its parameters not attributes
+    """Make a `Tool` of an async function, by default under the function's name.
 
     Raises:
         ValueError: there is no docstring, or a verifiable tool has no probe.
     """
 
-    def make(fn: ToolFunction) -> Tool:
-        tool_name = name or str(getattr(fn, "__name__", ""))
+    name: str | None = None
+
+    def __call__(self, fn: ToolFunction) -> Tool:
+        """Return the tool that runs `fn`."""
+        name = self.name or str(getattr(fn, "__name__", ""))
         description = inspect.getdoc(fn)
         if not description:
-            raise ValueError(f"the tool {tool_name} needs a docstring: the model reads it")
-        if (effect is EffectClass.VERIFIABLE) != (probe is not None):
-            raise ValueError(f"the tool {tool_name} must be verifiable and have a probe, or neither")
-        return Tool(
-            name=tool_name,
-            description=description,
-            effect=effect,
-            arguments=arguments_of(fn),
-            run=fn,
-            probe=probe,
-            timeout_s=timeout_s,
-            consent=consent,
-            configure=configure,
-            returns_untrusted_text=returns_untrusted_text,
-            enabled_by_default=enabled_by_default,
-            reads_results=reads_results,
-        )
-
-    return make
+            raise ValueError(f"the tool {name} needs a docstring: the model reads it")
+        if (self.effect is EffectClass.VERIFIABLE) != (self.probe is not None):
+            raise ValueError(f"the tool {name} must be verifiable and have a probe, or neither")
+        attributes = {field.name: getattr(self, field.name) for field in fields(ToolAttributes)}
+        return Tool(**attributes, name=name, description=description, arguments=arguments_of(fn), run=fn)
 
 
 # Arguments
@@ -269,17 +257,17 @@ def arguments_of(fn: Callable[..., Awaitable[object]]) -> Arguments:
         ValueError: a parameter has no annotation, is positional-only or variadic, or its type contains itself.
     """
     hints = get_type_hints(fn, include_extras=True)
-    fields: dict[str, Any] = {}
+    parameters: dict[str, Any] = {}
     for parameter in list(inspect.signature(fn).parameters.values())[1:]:
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise ValueError(f"{fn.__name__}: the parameter {parameter.name} cannot be given by name")
         if parameter.name not in hints:
             raise ValueError(f"{fn.__name__}: the parameter {parameter.name} needs an annotation: the model reads it")
         default = ... if parameter.default is parameter.empty else parameter.default
-        fields[parameter.name] = (_described(hints[parameter.name]), default)
-    # Strict and closed: what does not fit is told to the model, which mends it; a guess would hide the slip.
+        parameters[parameter.name] = (_described(hints[parameter.name]), default)
+    # Strict and closed: the model reads what does not fit and corrects it; a guess would hide the mistake.
     config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
-    model = cast("type[BaseModel]", create_model(fn.__name__, __config__=config, **fields))
+    model = cast("type[BaseModel]", create_model(fn.__name__, __config__=config, **parameters))
     return Arguments(schema=_schema(model), model=TypeAdapter(model))
 
 

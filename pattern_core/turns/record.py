@@ -323,9 +323,8 @@ class Record:
                 prompt.request_hash,
                 None,
                 now,
-                prompt.log,
             )
-            steps.open_step(connection, row, self.journal.logged.get(self.agent.id, ()))
+            steps.open_step(connection, row, prompt.log, self.journal.logged.get(self.agent.id, ()))
 
         rows.store(opened)
         await self.flush(rows, shows_results=True, now=now)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pattern_db.columns import Json, from_json, to_json
 from pattern_db.connection import Connection, Table, fetch_all
 from pattern_db.enums import ApprovalKind, ApprovalStatus
-from pattern_db.errors import Conflict, NotFound
+from pattern_db.errors import Conflict
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,9 +188,7 @@ def delete_grant(connection: Connection, grant_id: str) -> None:
     Raises:
         NotFound: there is none with this id.
     """
-    connection.execute("DELETE FROM consent_grant WHERE id = ?", (grant_id,))
-    if connection.changes() != 1:
-        raise NotFound(f"there is no consent {grant_id}")
+    _GRANTS.delete(connection, "WHERE id = ?", (grant_id,), f"consent {grant_id}")
 
 
 def delete_expired_grants(connection: Connection, now: str) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
-from pattern_db.connection import Connection, Table
+from pattern_db.connection import Connection, Table, Value
 from pattern_db.journal.usage import DAY_CHARS, TREE
 
 
@@ -19,7 +21,7 @@ class BudgetScope(StrEnum):
 
 
 class Period(StrEnum):
-    """When a budget begins anew: each day or month (UTC), or never."""
+    """When a budget starts again: each day or month (UTC), or never."""
 
     DAY = "day"
     MONTH = "month"
@@ -92,6 +94,13 @@ class ReservationRow:
 
 _BUDGETS = Table("budget", BudgetRow, types={"scope": BudgetScope, "period": Period, "unit": Unit})
 _RESERVATIONS = Table("reservation", ReservationRow)
+_USED = "coalesce(sum(input_tokens + output_tokens), 0), coalesce(sum(cost_microdollars), 0)"
+_HELD = "coalesce(sum(tokens), 0), coalesce(sum(microdollars), 0), 0"
+_OF_SCOPE = {
+    BudgetScope.AGENT: "agent_id = :ref",
+    BudgetScope.GROUP: "group_id = :ref",
+    BudgetScope.CONSTELLATION: "true",
+}
 
 
 def put(connection: Connection, row: BudgetRow, *, now: str) -> None:
@@ -103,11 +112,11 @@ def put(connection: Connection, row: BudgetRow, *, now: str) -> None:
     )
 
 
-def remove(connection: Connection, scope: BudgetScope, ref: str, period: Period, unit: Unit) -> bool:
-    """Take a budget away; False if there is none."""
+def remove(connection: Connection, row: BudgetRow) -> bool:
+    """Delete the budget about the same as `row`, whatever its amount; False if there is none."""
     connection.execute(
         "DELETE FROM budget WHERE scope = ? AND ref = ? AND period = ? AND unit = ?",
-        (scope.value, ref, period.value, unit.value),
+        (row.scope.value, row.ref, row.period.value, row.unit.value),
     )
     return connection.changes() == 1
 
@@ -167,45 +176,34 @@ def children(connection: Connection, turn: int) -> int:
 
 def spent(connection: Connection, scope: BudgetScope, ref: str, *, since: str) -> Spent:
     """Return what the calls of an agent, a group or the constellation took from the day of `since` on (empty: ever)."""
-    column = {BudgetScope.AGENT: "agent_id", BudgetScope.GROUP: "group_id"}.get(scope)
-    condition = "" if column is None else f" AND {column} = ?2"
-    row = connection.execute(
-        "SELECT coalesce(sum(input_tokens + output_tokens), 0), coalesce(sum(cost_microdollars), 0),"
-        f" coalesce(sum(unpriced_calls), 0) FROM usage_day WHERE day >= ?1{condition}",
-        (since[:DAY_CHARS],) if column is None else (since[:DAY_CHARS], ref),
-    ).fetchone()
-    return Spent(*(row or (0, 0)))
+    return _sum(
+        connection,
+        f"SELECT {_USED}, coalesce(sum(unpriced_calls), 0) FROM usage_day WHERE day >= :since AND {_OF_SCOPE[scope]}",
+        {"since": since[:DAY_CHARS], "ref": ref},
+    )
 
 
 def spent_by_tree(connection: Connection, turn: int) -> Spent:
     """Return what a turn took, with all turns that it led to."""
-    row = connection.execute(
-        f"{TREE} SELECT coalesce(sum(input_tokens + output_tokens), 0), coalesce(sum(cost_microdollars), 0),"
-        " count(*) FILTER (WHERE cost_microdollars IS NULL) FROM usage WHERE turn IN (SELECT key FROM tree)",
-        (turn,),
-    ).fetchone()
-    return Spent(*(row or (0, 0)))
+    unpriced = "count(*) FILTER (WHERE cost_microdollars IS NULL)"
+    sql = f"{TREE} SELECT {_USED}, {unpriced} FROM usage WHERE turn IN (SELECT key FROM tree)"
+    return _sum(connection, sql, {"root": turn})
 
 
 def held(connection: Connection, scope: BudgetScope, ref: str) -> Spent:
     """Return what calls under way of an agent, a group or the constellation may take."""
-    column = {BudgetScope.AGENT: "agent_id", BudgetScope.GROUP: "group_id"}.get(scope)
-    row = connection.execute(
-        "SELECT coalesce(sum(tokens), 0), coalesce(sum(microdollars), 0), 0 FROM reservation"
-        + ("" if column is None else f" WHERE {column} = ?"),
-        () if column is None else (ref,),
-    ).fetchone()
-    return Spent(*(row or (0, 0)))
+    return _sum(connection, f"SELECT {_HELD} FROM reservation WHERE {_OF_SCOPE[scope]}", {"ref": ref})
 
 
 def held_by_tree(connection: Connection, turn: int) -> Spent:
     """Return what calls under way of a turn may take, with those of all turns that it led to."""
-    row = connection.execute(
-        f"{TREE} SELECT coalesce(sum(tokens), 0), coalesce(sum(microdollars), 0), 0 FROM reservation"
-        " WHERE turn IN (SELECT key FROM tree)",
-        (turn,),
-    ).fetchone()
-    return Spent(*(row or (0, 0)))
+    sql = f"{TREE} SELECT {_HELD} FROM reservation WHERE turn IN (SELECT key FROM tree)"
+    return _sum(connection, sql, {"root": turn})
+
+
+def _sum(connection: Connection, sql: str, values: Mapping[str, Value]) -> Spent:
+    found: Any = connection.execute(sql, values).fetchone()
+    return Spent(*found)
 
 
 def next_no(connection: Connection, turn: int, step: int, attempt: int, purpose: str) -> int:
@@ -227,7 +225,7 @@ def hold(connection: Connection, row: ReservationRow) -> None:
 
 
 def let_go(connection: Connection, key: tuple[int, int, int, str, int]) -> bool:
-    """Hold no more for one call; False if nothing was held."""
+    """Release what is held for one call; False if nothing was."""
     connection.execute(
         "DELETE FROM reservation WHERE turn = ? AND step = ? AND attempt = ? AND purpose = ? AND no = ?", key
     )
@@ -235,7 +233,7 @@ def let_go(connection: Connection, key: tuple[int, int, int, str, int]) -> bool:
 
 
 def let_go_of_turn(connection: Connection, turn: int) -> int:
-    """Hold no more for any call of a turn; return for how many something was held."""
+    """Release what is held for all calls of a turn; return for how many something was."""
     connection.execute("DELETE FROM reservation WHERE turn = ?", (turn,))
     return connection.changes()
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pattern_db.columns import to_json
-from pattern_db.connection import Connection
+from pattern_db.connection import Connection, Table
 
 # A range of rows in place of an index. A turn that has not ended has no last event, so its range is open.
-_FIRST = "(SELECT first_event FROM turn WHERE key = :turn)"
+_FIRST = "(SELECT first_event FROM turn WHERE key = ?1)"
 _UP_TO_LAST = (
-    "turn = :turn AND seq <= coalesce((SELECT last.seq FROM turn AS t JOIN event AS last ON last.seq >= t.first_event"
-    " AND last.turn = t.key AND last.name = 'turn.' || t.status WHERE t.key = :turn ORDER BY last.seq LIMIT 1),"
+    "turn = ?1 AND seq <= coalesce((SELECT last.seq FROM turn AS t JOIN event AS last ON last.seq >= t.first_event"
+    " AND last.turn = t.key AND last.name = 'turn.' || t.status WHERE t.key = ?1 ORDER BY last.seq LIMIT 1),"
     " 0x7fffffffffffffff)"
 )
 
@@ -26,6 +26,9 @@ class EventRow:
     name: str
     data: str
     created_at: str
+
+
+_EVENTS = Table("event", EventRow)
 
 
 def append(connection: Connection, rows: Sequence[tuple[int | None, str, str]], *, created_at: str) -> int:
@@ -50,22 +53,17 @@ def latest(connection: Connection) -> int:
 
 def after(connection: Connection, seq: int, *, limit: int, turn: int | None = None) -> list[EventRow]:
     """Return at most `limit` events after `seq`, oldest first; of one turn (by key) if given."""
-    where = "seq > :seq" if turn is None else f"seq >= max(:seq + 1, {_FIRST}) AND {_UP_TO_LAST}"
-    rows = connection.execute(
-        f"SELECT seq, turn, name, data, created_at FROM event WHERE {where} ORDER BY seq LIMIT :limit",
-        {"seq": seq, "turn": turn, "limit": limit},
-    )
-    return [EventRow(*row) for row in rows]
+    where = "seq > ?2" if turn is None else f"seq >= max(?2 + 1, {_FIRST}) AND {_UP_TO_LAST}"
+    return _EVENTS.select(connection, f"WHERE {where} ORDER BY seq LIMIT ?3", (turn, seq, limit))
 
 
 def named(connection: Connection, turn: int, names: Sequence[str]) -> list[EventRow]:
     """Return the events of a turn (by key) with one of these names, oldest first."""
-    rows = connection.execute(
-        f"SELECT seq, turn, name, data, created_at FROM event WHERE seq >= {_FIRST} AND {_UP_TO_LAST}"
-        " AND name IN (SELECT value FROM json_each(:names)) ORDER BY seq",
-        {"turn": turn, "names": to_json(list(names))},
+    return _EVENTS.select(
+        connection,
+        f"WHERE seq >= {_FIRST} AND {_UP_TO_LAST} AND name IN (SELECT value FROM json_each(?2)) ORDER BY seq",
+        (turn, to_json(list(names))),
     )
-    return [EventRow(*row) for row in rows]
 
 
 def prune_deltas(connection: Connection, turn: int) -> None:
@@ -73,5 +71,5 @@ def prune_deltas(connection: Connection, turn: int) -> None:
     connection.execute(
         f"DELETE FROM event WHERE seq >= {_FIRST} AND {_UP_TO_LAST} AND name IN ('text.delta', 'reasoning.delta')"
         " AND seq < (SELECT max(seq) FROM event)",
-        {"turn": turn},
+        (turn,),
     )

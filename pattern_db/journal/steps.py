@@ -6,27 +6,21 @@ A call is planned with the decision (T3), started (T5) and ended (T6); its row i
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import blake2b
 
 from pattern_db.columns import to_json
-from pattern_db.connection import Connection, Table
+from pattern_db.connection import Connection, Table, Values
 from pattern_db.enums import EffectStatus
 from pattern_db.errors import Conflict
 from pattern_db.tables import prompts
 from pattern_db.tables.prompts import ShownRow
 
-_STEP_COLUMNS = (
-    "turn, no, attempt, status, provider, model, cursor, prefix_hash, request_hash, finish_reason, started_at"
-)
+_WAITS = "status = 'awaiting_approval'"
 # The arguments of a call that has ended stand in the message with its result; 'null' here says so.
 _ARGS = (
     "CASE effect.args WHEN 'null' THEN coalesce((SELECT tool_args FROM messages WHERE id = effect.message_id), 'null')"
     " ELSE effect.args END"
-)
-_CALL_COLUMNS = (
-    f"turn, step, call, call_id, tool, {_ARGS}, args_hash, class, idempotency_key, status, attempts, message_id,"
-    " deadline_at"
 )
 
 Key = tuple[int, int, int]  # of a step: turn, number, attempt; of a call: turn, step, call
@@ -34,10 +28,7 @@ Key = tuple[int, int, int]  # of a step: turn, number, attempt; of a call: turn,
 
 @dataclass(frozen=True, slots=True)
 class StepRow:
-    """A step as stored. The hashes are 16-byte digests, `cursor` the position of the newest message shown.
-
-    `shown` is what the model is shown, to be stored with the step; it is read by `tables.prompts`, not from here.
-    """
+    """A step as stored. The hashes are 16-byte digests, `cursor` the position of the newest message shown."""
 
     turn: int
     no: int
@@ -50,7 +41,9 @@ class StepRow:
     request_hash: bytes
     finish_reason: str | None
     started_at: str
-    shown: ShownRow | None = field(default=None, compare=False, repr=False)
+
+
+_STEPS = Table("step", StepRow)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +65,6 @@ class EffectRow:
     deadline_at: str | None = None
 
 
-_EFFECTS = Table("effect", EffectRow, columns={"effect_class": "class"})
-
-
-def hash_call(tool: str, arguments: str) -> bytes:
-    """Return 16 bytes that name a tool with its arguments: equal calls have equal digests."""
-    return blake2b(f"{tool}\0{arguments}".encode(), digest_size=16).digest()
-
-
 @dataclass(frozen=True, slots=True)
 class CallRow:
     """A call of a turn with what came of it: when it started and the beginning of its result's text."""
@@ -94,38 +79,29 @@ class CallRow:
     result: str | None
 
 
-def open_step(connection: Connection, row: StepRow, known: Collection[bytes] = ()) -> None:
-    """Store a step that is about to ask its model. `known` are digests of what prompts showed that are stored."""
-    shown = row.shown
+_PLANNED = Table("effect", EffectRow, columns={"effect_class": "class"})
+_EFFECTS = Table("effect", EffectRow, columns={"effect_class": "class", "args": _ARGS})
+
+
+def hash_call(tool: str, arguments: str) -> bytes:
+    """Return 16 bytes that name a tool with its arguments: equal calls have equal digests."""
+    return blake2b(f"{tool}\0{arguments}".encode(), digest_size=16).digest()
+
+
+def open_step(connection: Connection, row: StepRow, shown: ShownRow, known: Collection[bytes] = ()) -> None:
+    """Store a step that is about to ask its model, with what the model is shown; `tables.prompts` reads that.
+
+    `known` are digests of what prompts showed that are stored.
+    """
     connection.execute(
-        "INSERT INTO step (turn, no, attempt, status, provider, model, cursor, prefix_hash, request_hash, started_at,"
-        " prompt_tokens, prompt_stable, prompt_volatile, history_from, history_count, history_tokens)"
-        " VALUES (?, ?, ?, 'open', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        f"INSERT INTO step ({_STEPS.columns}, prompt_tokens, prompt_stable, prompt_volatile, history_from,"
+        " history_count, history_tokens) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
-            row.turn,
-            row.no,
-            row.attempt,
-            row.provider,
-            row.model,
-            row.cursor,
-            row.prefix_hash,
-            row.request_hash,
-            row.started_at,
-            *(
-                (None,) * 6
-                if shown is None
-                else (
-                    shown.tokens,
-                    shown.stable.digest,
-                    shown.volatile.digest,
-                    shown.history_from,
-                    shown.history_count,
-                    shown.history_tokens,
-                )
-            ),
+            *(*_STEPS.values(row), shown.tokens, shown.stable.digest, shown.volatile.digest),
+            *(shown.history_from, shown.history_count, shown.history_tokens),
         ),
     )
-    for logged in () if shown is None else (shown.stable, shown.volatile):
+    for logged in (shown.stable, shown.volatile):
         if logged.digest not in known:
             prompts.remember(connection, row.turn, logged)
 
@@ -158,15 +134,12 @@ def close(
 
 def latest(connection: Connection, turn: int) -> StepRow | None:
     """Return the newest attempt of the turn's newest step, if it has any."""
-    row = connection.execute(
-        f"SELECT {_STEP_COLUMNS} FROM step WHERE turn = ? ORDER BY no DESC, attempt DESC LIMIT 1", (turn,)
-    ).fetchone()
-    return None if row is None else StepRow(*row)
+    return _STEPS.first(connection, "WHERE turn = ? ORDER BY no DESC, attempt DESC LIMIT 1", (turn,))
 
 
 def plan_calls(connection: Connection, rows: Sequence[EffectRow]) -> None:
     """Store the calls of one decision, in the model's order."""
-    _EFFECTS.insert(connection, rows)
+    _PLANNED.insert(connection, rows)
 
 
 def start_call(connection: Connection, key: Key, *, epoch: int, started_at: str, deadline_at: str) -> None:
@@ -175,13 +148,9 @@ def start_call(connection: Connection, key: Key, *, epoch: int, started_at: str,
     Raises:
         Conflict: it is neither planned nor a started one that may be run again.
     """
-    connection.execute(
-        "UPDATE effect SET status = 'started', epoch = ?, attempts = attempts + 1, started_at = ?, deadline_at = ?"
-        " WHERE turn = ? AND step = ? AND call = ? AND (status = 'planned'"
-        " OR (status = 'started' AND class IN ('idempotent', 'verifiable')))",
-        (epoch, started_at, deadline_at, *key),
-    )
-    _exactly_one_call(connection, key)
+    changes = "status = 'started', epoch = ?, attempts = attempts + 1, started_at = ?, deadline_at = ?"
+    may_run = "(status = 'planned' OR (status = 'started' AND class IN ('idempotent', 'verifiable')))"
+    _change_call(connection, key, may_run, changes, (epoch, started_at, deadline_at))
 
 
 def approve_call(connection: Connection, key: Key, *, args: str, args_hash: bytes) -> None:
@@ -190,25 +159,16 @@ def approve_call(connection: Connection, key: Key, *, args: str, args_hash: byte
     Raises:
         Conflict: it does not wait any more.
     """
-    connection.execute(
-        "UPDATE effect SET status = 'planned', args = ?, args_hash = ? WHERE turn = ? AND step = ? AND call = ?"
-        " AND status = 'awaiting_approval'",
-        (args, args_hash, *key),
-    )
-    _exactly_one_call(connection, key)
+    _change_call(connection, key, _WAITS, "status = 'planned', args = ?, args_hash = ?", (args, args_hash))
 
 
 def deny_call(connection: Connection, key: Key) -> None:
-    """Keep a call that waited for consent from running; its result is still to be told.
+    """Keep a call that waited for consent from running; its result is stored later.
 
     Raises:
         Conflict: it does not wait any more.
     """
-    connection.execute(
-        "UPDATE effect SET status = 'denied' WHERE turn = ? AND step = ? AND call = ? AND status = 'awaiting_approval'",
-        key,
-    )
-    _exactly_one_call(connection, key)
+    _change_call(connection, key, _WAITS, "status = 'denied'")
 
 
 def ask_about_call(connection: Connection, key: Key) -> None:
@@ -217,12 +177,7 @@ def ask_about_call(connection: Connection, key: Key) -> None:
     Raises:
         Conflict: it has ended, or waits already.
     """
-    connection.execute(
-        "UPDATE effect SET status = 'awaiting_approval' WHERE turn = ? AND step = ? AND call = ?"
-        " AND status IN ('planned', 'started')",
-        key,
-    )
-    _exactly_one_call(connection, key)
+    _change_call(connection, key, "status IN ('planned', 'started')", "status = 'awaiting_approval'")
 
 
 def finish_call(connection: Connection, key: Key, *, status: str, message_id: str, ended_at: str) -> None:
@@ -262,16 +217,12 @@ def waiting_calls(connection: Connection, agent_id: str) -> set[str]:
 
 def calls_of_step(connection: Connection, turn: int, step: int) -> list[EffectRow]:
     """Return the calls of one step in the model's order."""
-    rows = connection.execute(
-        f"SELECT {_CALL_COLUMNS} FROM effect WHERE turn = ? AND step = ? ORDER BY call", (turn, step)
-    )
-    return [EffectRow(*row) for row in rows]
+    return _EFFECTS.select(connection, "WHERE turn = ? AND step = ? ORDER BY call", (turn, step))
 
 
 def calls_of_turn(connection: Connection, turn: int) -> list[EffectRow]:
     """Return all calls of a turn in order."""
-    rows = connection.execute(f"SELECT {_CALL_COLUMNS} FROM effect WHERE turn = ? ORDER BY step, call", (turn,))
-    return [EffectRow(*row) for row in rows]
+    return _EFFECTS.select(connection, "WHERE turn = ? ORDER BY step, call", (turn,))
 
 
 def last_used(connection: Connection, agent_id: str, tools: Collection[str]) -> dict[str, str]:
@@ -300,7 +251,10 @@ def calls_with_results(connection: Connection, turn: int, *, chars_max: int) -> 
     return [CallRow(*row) for row in rows]
 
 
-def _exactly_one_call(connection: Connection, key: Key) -> None:
+def _change_call(connection: Connection, key: Key, condition: str, changes: str, values: Values = ()) -> None:
+    connection.execute(
+        f"UPDATE effect SET {changes} WHERE turn = ? AND step = ? AND call = ? AND {condition}", (*values, *key)
+    )
     if connection.changes() != 1:
         raise _not_allowed(key)
 

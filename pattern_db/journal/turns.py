@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pattern_db.connection import Connection, Table
+from pattern_db.connection import Connection, Table, Values
 from pattern_db.errors import Conflict
 
 _NEW = "agent_id, id, sender, seed, created_at, parent_turn, depth, idempotency, fingerprint"  # as in NewTurn
@@ -119,8 +119,8 @@ def by_idempotency(connection: Connection, idempotency: bytes) -> TurnRow | None
 
 
 def unfinished(connection: Connection, agent_id: str) -> TurnRow | None:
-    """Return the agent's turn to go on with, if any: the one that was started and has not ended, else the first waiting
-    one whose questions are all answered, or that somebody asked to stop. An agent works on one at a time.
+    """Return the agent's turn to continue, if any: the one that was started and has not ended, else the first waiting
+    one whose questions are all answered, or that was asked to stop. An agent works on one at a time.
     """
     found = _TURNS.select(
         connection,
@@ -151,12 +151,7 @@ def join(connection: Connection, key: int, into: int, *, ended_at: str) -> None:
     Raises:
         Conflict: it is not queued any more.
     """
-    connection.execute(
-        "UPDATE turn SET status = 'completed', joined_turn = ?, ended_at = ? WHERE key = ? AND status = 'queued'",
-        (into, ended_at, key),
-    )
-    if connection.changes() != 1:
-        raise _not_any_more(key, "queued")
+    _change(connection, key, "queued", "status = 'completed', joined_turn = ?, ended_at = ?", (into, ended_at))
 
 
 def waiting_batches(connection: Connection, agent_id: str) -> list[str]:
@@ -181,7 +176,7 @@ def open_turns(connection: Connection, agent_id: str) -> list[str]:
 
 
 def unwanted(connection: Connection) -> list[tuple[str, str]]:
-    """Return the ids of queued turns that somebody asked to stop, with the reasons, oldest first."""
+    """Return the ids of queued turns that were asked to stop, with the reasons, oldest first."""
     rows = connection.execute(
         "SELECT id, cancel_reason FROM turn WHERE ended_at IS NULL AND status = 'queued' AND cancel_reason IS NOT NULL"
         " ORDER BY key"
@@ -195,42 +190,28 @@ def start(connection: Connection, key: int, started: Started) -> None:
     Raises:
         Conflict: it is not queued any more.
     """
-    connection.execute(
-        "UPDATE turn SET status = 'running', batch_id = ?, epoch = ?, started_at = ?, deadline_at = ?"
-        " WHERE key = ? AND status = 'queued'",
-        (*started, key),
-    )
-    if connection.changes() != 1:
-        raise _not_any_more(key, "queued")
+    changes = "status = 'running', batch_id = ?, epoch = ?, started_at = ?, deadline_at = ?"
+    _change(connection, key, "queued", changes, started)
 
 
 def resume(connection: Connection, key: int, *, epoch: int, step: int) -> None:
-    """Note that the owner of `epoch` takes up an unfinished turn at `step`; counts how often that step was taken up.
+    """Note that the owner of `epoch` resumes an unfinished turn at `step`; count how often that step was resumed.
 
     Raises:
         Conflict: the turn has ended.
     """
-    connection.execute(
-        "UPDATE turn SET epoch = ?1, resumes = CASE steps WHEN ?2 THEN resumes + 1 ELSE 1 END, steps = ?2"
-        " WHERE key = ?3 AND ended_at IS NULL",
-        (epoch, step, key),
-    )
-    if connection.changes() != 1:
-        raise _not_any_more(key, "open")
+    changes = "epoch = ?, resumes = CASE steps WHEN ? THEN resumes + 1 ELSE 1 END, steps = ?"
+    _change(connection, key, "open", changes, (epoch, step, step))
 
 
 def wait(connection: Connection, key: int, *, time_left_ms: int) -> None:
-    """Have a running turn wait for a person: nobody works on it, and its time stands still.
+    """Have a running turn wait for a person: its time stands still.
 
     Raises:
         Conflict: it does not run any more.
     """
-    connection.execute(
-        "UPDATE turn SET status = 'waiting', deadline_at = NULL, time_left_ms = ? WHERE key = ? AND status = 'running'",
-        (time_left_ms, key),
-    )
-    if connection.changes() != 1:
-        raise _not_any_more(key, "running")
+    changes = "status = 'waiting', deadline_at = NULL, time_left_ms = ?"
+    _change(connection, key, "running", changes, (time_left_ms,))
 
 
 def go_on(connection: Connection, key: int, *, deadline_at: str) -> None:
@@ -239,16 +220,12 @@ def go_on(connection: Connection, key: int, *, deadline_at: str) -> None:
     Raises:
         Conflict: it does not wait any more.
     """
-    connection.execute(
-        "UPDATE turn SET status = 'running', deadline_at = ?, time_left_ms = NULL WHERE key = ? AND status = 'waiting'",
-        (deadline_at, key),
-    )
-    if connection.changes() != 1:
-        raise _not_any_more(key, "waiting")
+    changes = "status = 'running', deadline_at = ?, time_left_ms = NULL"
+    _change(connection, key, "waiting", changes, (deadline_at,))
 
 
 def request_cancel(connection: Connection, key: int, reason: str) -> bool:
-    """Note that somebody wants the turn stopped; False if it had ended. The first reason stays."""
+    """Note a request to stop the turn; False if it had ended. The first reason stays."""
     connection.execute(
         "UPDATE turn SET cancel_reason = coalesce(cancel_reason, ?) WHERE key = ? AND ended_at IS NULL", (reason, key)
     )
@@ -256,7 +233,7 @@ def request_cancel(connection: Connection, key: int, reason: str) -> bool:
 
 
 def request_cancel_all(connection: Connection, reason: str) -> int:
-    """Note that no open turn shall go on; return how many there are."""
+    """Note a request to stop every open turn; return how many there are."""
     connection.execute("UPDATE turn SET cancel_reason = coalesce(cancel_reason, ?) WHERE ended_at IS NULL", (reason,))
     return connection.changes()
 
@@ -275,17 +252,21 @@ def end(
     Raises:
         Conflict: it has ended already; a second terminal event would be a lie.
     """
-    connection.execute(
-        "UPDATE turn SET status = ?, ended_at = ?, steps = ?, error = ?, deadline_at = NULL"
-        " WHERE key = ? AND ended_at IS NULL",
-        (status, ended_at, steps, None if error is None else json.dumps(error, ensure_ascii=False), key),
-    )
+    said = None if error is None else json.dumps(error, ensure_ascii=False)
+    changes = "status = ?, ended_at = ?, steps = ?, error = ?, deadline_at = NULL"
+    _change(connection, key, "open", changes, (status, ended_at, steps, said))
+
+
+def _change(connection: Connection, key: int, expected: str, changes: str, values: Values) -> None:
+    """Change a turn that has a status, or is open.
+
+    Raises:
+        Conflict: it is not as expected any more.
+    """
+    condition = "ended_at IS NULL" if expected == "open" else f"status = '{expected}'"
+    connection.execute(f"UPDATE turn SET {changes} WHERE key = ? AND {condition}", (*values, key))
     if connection.changes() != 1:
-        raise _not_any_more(key, "open")
-
-
-def _not_any_more(key: int, expected: str) -> Conflict:
-    return Conflict(f"turn {key} is not {expected} any more")
+        raise Conflict(f"turn {key} is not {expected} any more")
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,6 +275,9 @@ class InboxRow:
 
     turn: int
     payload: str
+
+
+_INBOX = Table("inbox", InboxRow)
 
 
 def put_message(
@@ -308,26 +292,21 @@ def put_message(
 
 def first_message(connection: Connection, agent_id: str) -> InboxRow | None:
     """Return the message to take next: highest priority first, then in order of acceptance."""
-    row = connection.execute(
-        "SELECT turn, payload FROM inbox WHERE agent_id = ? ORDER BY priority DESC, turn LIMIT 1", (agent_id,)
-    ).fetchone()
-    return None if row is None else InboxRow(*row)
+    return _INBOX.first(connection, "WHERE agent_id = ? ORDER BY priority DESC, turn LIMIT 1", (agent_id,))
 
 
 def steering_messages(connection: Connection, agent_id: str) -> list[InboxRow]:
     """Return the messages that shall join the agent's turn under way, oldest first."""
-    rows = connection.execute(
-        "SELECT turn, payload FROM inbox WHERE agent_id = ? AND payload ->> '$.policy' = 'steer' ORDER BY turn",
-        (agent_id,),
+    return _INBOX.select(
+        connection, "WHERE agent_id = ? AND payload ->> '$.policy' = 'steer' ORDER BY turn", (agent_id,)
     )
-    return [InboxRow(*row) for row in rows]
 
 
 def take_message(connection: Connection, turn: int) -> None:
     """Remove the message; its turn starts in the same transaction.
 
     Raises:
-        Conflict: somebody took it already.
+        Conflict: it was taken already.
     """
     connection.execute("DELETE FROM inbox WHERE turn = ?", (turn,))
     if connection.changes() != 1:
@@ -335,10 +314,10 @@ def take_message(connection: Connection, turn: int) -> None:
 
 
 def take_first_message(connection: Connection, agent_id: str, turn: int) -> None:
-    """As `take`, if the message is the one to take next: messages are taken in order, whoever hears of which first.
+    """As `take_message`, if the message is the next one: messages are taken in order, whichever is noticed first.
 
     Raises:
-        Conflict: somebody took it already, or another message goes before it.
+        Conflict: it was taken already, or another message goes before it.
     """
     connection.execute(
         "DELETE FROM inbox WHERE turn = ?2"

@@ -7,12 +7,11 @@ whole days read a few rows however many calls there were.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from pattern_db.columns import iso, unix_ms
-from pattern_db.connection import Connection
-from pattern_db.errors import Conflict
+from pattern_db.connection import Connection, Table
 
 STEP = "step"  # the purpose of a step's own call; others ("summary" …) may be made several times in a step
 DAY_CHARS = 10  # `2026-11-21`
@@ -25,15 +24,17 @@ class UsageRow:
     """Tokens and micro-dollars of one call; `cost_microdollars` is None where the price is unknown.
 
     `input_tokens` holds `cached_tokens` and `cache_write_tokens`, `output_tokens` holds `reasoning_tokens`. `at` is
-    the time as stored at which the call ended; None is the time at which its step began. `agent_id` None is the
-    turn's agent; a call for no turn (None) names both. `group_id` names the group on whose behalf it was made.
+    the time as stored at which the call ended. `turn` is None for a call for no turn; `group_id` names the group on
+    whose behalf it was made. `no` tells several calls of one purpose within a step apart; `add` sets it.
     """
 
     turn: int | None
     step: int
     attempt: int
+    agent_id: str
     provider: str
     model: str
+    at: str
     input_tokens: int
     output_tokens: int
     cached_tokens: int = 0
@@ -42,9 +43,11 @@ class UsageRow:
     purpose: str = STEP
     cache_write_tokens: int = 0
     reasoning_tokens: int = 0
-    at: str | None = None
-    agent_id: str | None = None
     group_id: str | None = None
+    no: int = 0
+
+
+_USAGE = Table("usage", UsageRow)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +91,7 @@ class UsageLine:
     """The sum over the calls of one day, agent, model or turn.
 
     `key` is the day, the agent's id, `provider/model` or the turn's id; `name` an agent's name as long as there is one.
-    `cost_microdollars` leaves the `unpriced_calls` out, whose price nobody knows.
+    `cost_microdollars` leaves the `unpriced_calls` out, whose price is unknown.
     """
 
     key: str
@@ -105,30 +108,26 @@ class UsageLine:
 
 
 # The turns that a turn led to, with it.
-TREE = "WITH RECURSIVE tree(key) AS (SELECT ?1 UNION SELECT t.key FROM turn AS t JOIN tree ON t.parent_turn = tree.key)"
+TREE = (
+    "WITH RECURSIVE tree(key) AS (SELECT :root UNION SELECT t.key FROM turn AS t JOIN tree ON t.parent_turn = tree.key)"
+)
 _OF_CALLS = (
     "count(*), count(*) FILTER (WHERE cost_microdollars IS NULL), coalesce(sum(is_estimate), 0),"
     " coalesce(sum(input_tokens), 0), coalesce(sum(output_tokens), 0), coalesce(sum(cached_tokens), 0),"
     " coalesce(sum(cache_write_tokens), 0), coalesce(sum(reasoning_tokens), 0), coalesce(sum(cost_microdollars), 0)"
 )
-_OF_DAYS = (
-    "coalesce(sum(calls), 0), coalesce(sum(unpriced_calls), 0), coalesce(sum(estimated_calls), 0),"
-    " coalesce(sum(input_tokens), 0), coalesce(sum(output_tokens), 0), coalesce(sum(cached_tokens), 0),"
-    " coalesce(sum(cache_write_tokens), 0), coalesce(sum(reasoning_tokens), 0), coalesce(sum(cost_microdollars), 0)"
+_COUNTED = (  # columns of `usage_day`, as in `UsageLine`
+    *("calls", "unpriced_calls", "estimated_calls", "input_tokens", "output_tokens", "cached_tokens"),
+    *("cache_write_tokens", "reasoning_tokens", "cost_microdollars"),
 )
+_OF_DAYS = ", ".join(f"coalesce(sum({column}), 0)" for column in _COUNTED)
 _NAME = "(SELECT name FROM agents WHERE id = agent_id)"
 _ADD_TO_DAY = (
-    "INSERT INTO usage_day (day, agent_id, group_id, provider, model, calls, unpriced_calls, estimated_calls,"
-    " input_tokens, output_tokens, cached_tokens, cache_write_tokens, reasoning_tokens, cost_microdollars)"
-    " VALUES (?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?)"
-    " ON CONFLICT DO UPDATE SET calls = calls + 1, unpriced_calls = unpriced_calls + excluded.unpriced_calls,"
-    " estimated_calls = estimated_calls + excluded.estimated_calls,"
-    " input_tokens = input_tokens + excluded.input_tokens,"
-    " output_tokens = output_tokens + excluded.output_tokens,"
-    " cached_tokens = cached_tokens + excluded.cached_tokens,"
-    " cache_write_tokens = cache_write_tokens + excluded.cache_write_tokens,"
-    " reasoning_tokens = reasoning_tokens + excluded.reasoning_tokens,"
-    " cost_microdollars = cost_microdollars + excluded.cost_microdollars"
+    f"INSERT INTO usage_day (day, agent_id, group_id, provider, model, {', '.join(_COUNTED)})"
+    f" SELECT substr(at, 1, {DAY_CHARS}), agent_id, coalesce(group_id, ''), provider, model, 1,"
+    " cost_microdollars IS NULL, is_estimate, input_tokens, output_tokens, cached_tokens, cache_write_tokens,"
+    " reasoning_tokens, coalesce(cost_microdollars, 0) FROM usage WHERE key = last_insert_rowid()"
+    f" ON CONFLICT DO UPDATE SET {', '.join(f'{column} = {column} + excluded.{column}' for column in _COUNTED)}"
 )
 
 
@@ -136,70 +135,19 @@ def add(connection: Connection, row: UsageRow) -> None:
     """Store what a call cost. A step's own call is stored once; calls of another purpose are counted through.
 
     Raises:
-        Conflict: there is no such turn, or the usage of this attempt of the step is stored already.
+        apsw.ConstraintError: there is no such turn, or the usage of this attempt of the step is stored already (a
+            `Conflict` once translated).
     """
-    agent_id = row.agent_id or _agent_of(connection, row.turn)
-    at = row.at or _began_at(connection, row)
-    key = (row.turn, row.step, row.attempt, row.purpose)
-    tokens = (
-        row.input_tokens,
-        row.output_tokens,
-        row.cached_tokens,
-        row.cache_write_tokens,
-        row.reasoning_tokens,
-    )
-    connection.execute(
-        "INSERT INTO usage (turn, step, attempt, purpose, no, agent_id, group_id, provider, model, input_tokens,"
-        " output_tokens, cached_tokens, cache_write_tokens, reasoning_tokens, cost_microdollars, is_estimate, at)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            *key,
-            0 if row.purpose == STEP else _next_no(connection, key),
-            agent_id,
-            row.group_id,
-            row.provider,
-            row.model,
-            *tokens,
-            row.cost_microdollars,
-            int(row.is_estimate),
-            at,
-        ),
-    )
-    connection.execute(
-        _ADD_TO_DAY,
-        (
-            at[:DAY_CHARS],
-            agent_id,
-            row.group_id or "",
-            row.provider,
-            row.model,
-            int(row.cost_microdollars is None),
-            int(row.is_estimate),
-            *tokens,
-            row.cost_microdollars or 0,
-        ),
-    )
+    if row.purpose != STEP:
+        row = replace(row, no=_next_no(connection, row))
+    _USAGE.insert(connection, [row])
+    connection.execute(_ADD_TO_DAY)
 
 
-def _agent_of(connection: Connection, turn: int | None) -> str:
-    found = connection.execute("SELECT agent_id FROM turn WHERE key = ?", (turn,)).fetchone()
-    if found is None:
-        raise Conflict(f"there is no turn {turn} that the usage could belong to")
-    return str(found[0])
-
-
-def _began_at(connection: Connection, row: UsageRow) -> str:
-    found: str = connection.execute(
-        "SELECT coalesce(s.started_at, t.created_at) FROM turn AS t LEFT JOIN step AS s ON s.turn = t.key"
-        " AND s.no = ? AND s.attempt = ? WHERE t.key = ?",
-        (row.step, row.attempt, row.turn),
-    ).get
-    return found
-
-
-def _next_no(connection: Connection, key: tuple[int | None, int, int, str]) -> int:
+def _next_no(connection: Connection, row: UsageRow) -> int:
     no: int = connection.execute(
-        "SELECT coalesce(max(no) + 1, 0) FROM usage WHERE turn = ? AND step = ? AND attempt = ? AND purpose = ?", key
+        "SELECT coalesce(max(no) + 1, 0) FROM usage WHERE turn = ? AND step = ? AND attempt = ? AND purpose = ?",
+        (row.turn, row.step, row.attempt, row.purpose),
     ).get
     return no
 
@@ -286,7 +234,7 @@ def _conditions(which: UsageFilter, table: str) -> tuple[list[str], dict[str, st
     if which.turn is None:
         return conditions, values, ""
     conditions.append("turn IN (SELECT key FROM tree)")
-    return conditions, {**values, "root": which.turn}, TREE.replace("?1", ":root")
+    return conditions, {**values, "root": which.turn}, TREE
 
 
 def _where(conditions: Sequence[str]) -> str:

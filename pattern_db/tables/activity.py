@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pattern_db.columns import Json
 from pattern_db.connection import Connection, Table
 
-TURNS_REACH = 500  # newest turns that are looked at, so that a file with years of them costs no more
+TURNS_REACH = 500  # newest turns that are looked at, so that a file with years of them costs the same
 WORDS_CHARS = 300  # read of what a turn was about
 
 
@@ -15,7 +15,7 @@ WORDS_CHARS = 300  # read of what a turn was about
 class TurnActivity:
     """A turn that was started. `words` is the beginning of the message that it answered; `sender` as in the turn.
 
-    Whoever keeps it follows what happens: `status` and `agent_name` change.
+    `status` and `agent_name` are updated while it is kept.
     """
 
     id: str

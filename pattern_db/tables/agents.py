@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pattern_db.columns import Json, from_json
 from pattern_db.connection import Connection, Table, fetch_all
 from pattern_db.enums import AgentStatus
-from pattern_db.errors import NotFound
 from pattern_db.tables import embeddings
 
 
@@ -91,8 +90,7 @@ def update(connection: Connection, row: AgentRow) -> None:
         NotFound: there is no such agent.
         apsw.ConstraintError: the name is taken (a `Conflict` once translated).
     """
-    if not _AGENTS.update(connection, row, _CHANGEABLE):
-        raise NotFound(f"there is no agent {row.id}")
+    _AGENTS.update(connection, row, _CHANGEABLE, f"agent {row.id}")
 
 
 def delete(connection: Connection, agent_id: str) -> None:
@@ -107,9 +105,7 @@ def delete(connection: Connection, agent_id: str) -> None:
     connection.execute(
         "UPDATE event SET turn = NULL WHERE turn IN (SELECT key FROM turn WHERE agent_id = ?)", (agent_id,)
     )
-    connection.execute("DELETE FROM agents WHERE id = ?", (agent_id,))
-    if connection.changes() == 0:
-        raise NotFound(f"there is no agent {agent_id}")
+    _AGENTS.delete(connection, "WHERE id = ?", (agent_id,), f"agent {agent_id}")
     connection.execute("DELETE FROM memory_blocks WHERE agent_id = ?", (agent_id,))
     connection.execute("DELETE FROM archival_entries WHERE agent_id = ?", (agent_id,))
     embeddings.delete_scope(connection, agent_id)

@@ -101,20 +101,9 @@ def list_for_agent(
     )
 
 
-def count(connection: Connection, agent_id: str) -> int:
-    """Return how many entries the agent has, whatever their number of chunks."""
-    row = fetch_all(
-        connection,
-        "SELECT count(*) FROM archival_entries WHERE agent_id = ? AND parent_entry_id IS NULL",
-        (agent_id,),
-    )
-    return int(row[0][0])
-
-
 def count_rows(connection: Connection, agent_id: str) -> int:
     """Return how many rows the agent's archive takes, each chunk counted; read from the index alone."""
-    row = fetch_all(connection, "SELECT count(*) FROM archival_entries WHERE agent_id = ?", (agent_id,))
-    return int(row[0][0])
+    return int(fetch_all(connection, "SELECT count(*) FROM archival_entries WHERE agent_id = ?", (agent_id,))[0][0])
 
 
 def same(connection: Connection, agent_id: str, content_hash: bytes, now: str) -> ArchivalRow | None:
@@ -209,8 +198,6 @@ def delete(connection: Connection, entry_id: str) -> None:
         NotFound: there is none.
     """
     rows = fetch_all(connection, "SELECT id FROM archival_entries WHERE id = ?1 OR parent_entry_id = ?1", (entry_id,))
-    connection.execute("DELETE FROM archival_entries WHERE id = ?", (entry_id,))
-    if connection.changes() == 0:
-        raise NotFound(f"there is no archival entry {entry_id}")
+    _ENTRIES.delete(connection, "WHERE id = ?", (entry_id,), f"archival entry {entry_id}")
     for (removed,) in rows:
         embeddings.delete(connection, SearchKind.ARCHIVAL, removed)

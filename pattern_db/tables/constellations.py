@@ -32,20 +32,11 @@ def create(connection: Connection, row: ConstellationRow) -> None:
     _CONSTELLATIONS.insert(connection, [row])
 
 
-def get(connection: Connection, constellation_id: str) -> ConstellationRow:
-    """Return the constellation with this id.
-
-    Raises:
-        NotFound: there is none.
-    """
-    return _CONSTELLATIONS.one(connection, "WHERE id = ?", (constellation_id,), f"constellation {constellation_id}")
-
-
 def find(connection: Connection, id_or_name: str, *, owner_id: str | None = None) -> ConstellationRow:
     """Return the owner's constellation with this id, else with this name; with no owner given, anybody's.
 
     Raises:
-        NotFound: there is none, or it is somebody else's, or (with no owner given) several have that name.
+        NotFound: there is none, or it is another owner's, or (with no owner given) several have that name.
     """
     found = _CONSTELLATIONS.select(
         connection,
@@ -71,9 +62,7 @@ def rename(connection: Connection, constellation_id: str, name: str) -> None:
         NotFound: there is none.
         apsw.ConstraintError: the owner has another one of that name (a `Conflict` once translated).
     """
-    connection.execute("UPDATE constellations SET name = ? WHERE id = ?", (name, constellation_id))
-    if connection.changes() == 0:
-        raise NotFound(f"there is no constellation {constellation_id}")
+    _CONSTELLATIONS.change(connection, constellation_id, {"name": name}, f"constellation {constellation_id}")
 
 
 def touch(connection: Connection, constellation_id: str, last_accessed_at: str) -> None:
@@ -89,6 +78,4 @@ def delete(connection: Connection, constellation_id: str) -> None:
     Raises:
         NotFound: there is none.
     """
-    connection.execute("DELETE FROM constellations WHERE id = ?", (constellation_id,))
-    if connection.changes() == 0:
-        raise NotFound(f"there is no constellation {constellation_id}")
+    _CONSTELLATIONS.delete(connection, "WHERE id = ?", (constellation_id,), f"constellation {constellation_id}")

@@ -94,7 +94,7 @@ def purge(connection: Connection, index: IndexRow, after: tuple[str, str], limit
     """Remove some vectors of a retired index, in the order of kind and ref; with the last ones also its tables.
 
     Begin `after` ("", "") and go on with what is returned, until it is None. About `limit` vectors go at a time, so
-    that nobody waits for long.
+    that no other request waits for long.
     """
     if any(one.id == index.id for one in embedding_indexes.live(connection)):
         return None  # taken up again meanwhile

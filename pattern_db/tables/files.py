@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from pattern_db.connection import Connection, Table, fetch_all
 from pattern_db.enums import SearchKind
@@ -52,42 +52,28 @@ def put(connection: Connection, row: FileRow, content: bytes | None = None) -> b
         apsw.ConstraintError: the folder is missing or another file has the name (a `Conflict` once translated).
     """
     is_new = _FILES.first(connection, "WHERE id = ?", (row.id,)) is None
+    values = {**asdict(row), "content": content}
     connection.execute(
         "INSERT INTO folder_files (id, folder_id, name, content_type, size_bytes, uploaded_at, indexed_at, content)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET content_type = excluded.content_type,"
+        " VALUES (:id, :folder_id, :name, :content_type, :size_bytes, :uploaded_at, :indexed_at, :content)"
+        " ON CONFLICT (id) DO UPDATE SET content_type = excluded.content_type,"
         " size_bytes = excluded.size_bytes, uploaded_at = excluded.uploaded_at, indexed_at = excluded.indexed_at,"
         " content = coalesce(excluded.content, content)",
-        (
-            row.id,
-            row.folder_id,
-            row.name,
-            row.content_type,
-            row.size_bytes,
-            row.uploaded_at,
-            row.indexed_at,
-            content,
-        ),
+        values,
     )
     connection.execute(
         "INSERT INTO file_index (file_id, status, error, mtime_ns, content_hash, line_count, passage_count)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (file_id) DO UPDATE SET status = excluded.status,"
-        " error = excluded.error, mtime_ns = excluded.mtime_ns, content_hash = excluded.content_hash,"
+        " VALUES (:id, :status, :error, :mtime_ns, :content_hash, :line_count, :passage_count)"
+        " ON CONFLICT (file_id) DO UPDATE SET status = excluded.status, error = excluded.error,"
+        " mtime_ns = excluded.mtime_ns, content_hash = excluded.content_hash,"
         " line_count = excluded.line_count, passage_count = excluded.passage_count",
-        (
-            row.id,
-            row.status,
-            row.error,
-            row.mtime_ns,
-            row.content_hash,
-            row.line_count,
-            row.passage_count,
-        ),
+        values,
     )
     return is_new
 
 
 def touch(connection: Connection, file_id: str, mtime_ns: int) -> None:
-    """Note that a local file was written anew with the same bytes."""
+    """Note that a local file was written again with the same bytes."""
     connection.execute("UPDATE file_index SET mtime_ns = ? WHERE file_id = ?", (mtime_ns, file_id))
 
 
@@ -141,6 +127,4 @@ def delete(connection: Connection, file_id: str) -> None:
     """
     for (passage_id,) in fetch_all(connection, "SELECT id FROM file_passages WHERE file_id = ?", (file_id,)):
         embeddings.delete(connection, SearchKind.FILE, passage_id)
-    connection.execute("DELETE FROM folder_files WHERE id = ?", (file_id,))
-    if connection.changes() == 0:
-        raise NotFound(f"there is no file {file_id}")
+    _FILES.delete(connection, "WHERE id = ?", (file_id,), f"file {file_id}")

@@ -83,9 +83,7 @@ def change(connection: Connection, folder_id: str, *, name: str, description: st
         NotFound: there is no such folder.
         apsw.ConstraintError: the name is taken (a `Conflict` once translated).
     """
-    connection.execute("UPDATE folders SET name = ?, description = ? WHERE id = ?", (name, description, folder_id))
-    if connection.changes() == 0:
-        raise NotFound(f"there is no folder {folder_id}")
+    _FOLDERS.change(connection, folder_id, {"name": name, "description": description}, f"folder {folder_id}")
 
 
 def note_indexed(connection: Connection, folder_id: str, indexed_at: str) -> None:
@@ -108,9 +106,7 @@ def delete(connection: Connection, folder_id: str) -> None:
         NotFound: there is no such folder.
     """
     embeddings.delete_scope(connection, folder_id)
-    connection.execute("DELETE FROM folders WHERE id = ?", (folder_id,))
-    if connection.changes() == 0:
-        raise NotFound(f"there is no folder {folder_id}")
+    _FOLDERS.delete(connection, "WHERE id = ?", (folder_id,), f"folder {folder_id}")
 
 
 def attach(connection: Connection, row: FolderAttachment) -> None:

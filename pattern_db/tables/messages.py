@@ -13,7 +13,6 @@ from typing import Literal, NamedTuple
 from pattern_db.columns import Json, to_json
 from pattern_db.connection import Connection, Table, fetch_all
 from pattern_db.enums import BatchType, Role, SearchKind
-from pattern_db.errors import NotFound
 from pattern_db.tables import embeddings
 
 
@@ -97,15 +96,6 @@ def recent(
     )
 
 
-def after(connection: Connection, agent_id: str, position: str, limit: int) -> list[MessageRow]:
-    """Return the agent's first `limit` messages beyond `position`, oldest first, archived or not."""
-    return _MESSAGES.select(
-        connection,
-        "WHERE agent_id = ? AND position > ? AND is_deleted = 0 ORDER BY position LIMIT ?",
-        (agent_id, position, limit),
-    )
-
-
 def by_batch(connection: Connection, agent_id: str, batch_id: str) -> list[MessageRow]:
     """Return the messages of one turn, oldest first; empty if there are none.
 
@@ -134,15 +124,6 @@ def discard_batch(connection: Connection, agent_id: str, batch_id: str) -> None:
     tombstone(connection, [row.id for row in by_batch(connection, agent_id, batch_id)])
 
 
-def by_session(connection: Connection, session_id: str, limit: int, *, before: str | None = None) -> list[MessageRow]:
-    """Return the newest `limit` messages of a session, newest first, archived or not."""
-    return _MESSAGES.select(
-        connection,
-        "WHERE session_id = ? AND position < ? AND is_deleted = 0 ORDER BY position DESC LIMIT ?",
-        (session_id, before if before is not None else "~", limit),
-    )
-
-
 def newest_position(connection: Connection) -> str | None:
     """Return the greatest position of all agents, tombstones included, because no position is given twice; None if
     empty.
@@ -168,12 +149,11 @@ def shown(connection: Connection, agent_id: str, limit: int) -> list[MessageRow]
 
 def count_shown(connection: Connection, agent_id: str, *, before: str) -> int:
     """Return how many messages at positions smaller than `before` are not archived."""
-    row = fetch_all(
-        connection,
+    shown: int = connection.execute(
         "SELECT count(*) FROM messages WHERE agent_id = ? AND is_archived = 0 AND is_deleted = 0 AND position < ?",
         (agent_id, before),
-    )
-    return int(row[0][0])
+    ).get
+    return shown
 
 
 def first_shown(connection: Connection, agent_id: str, limit: int, *, before: str) -> list[tuple[str, str]]:
@@ -195,16 +175,6 @@ def positions_of(connection: Connection, agent_id: str, batch_ids: Sequence[str]
         (agent_id, to_json(list(batch_ids))),
     )
     return [position for (position,) in rows]
-
-
-def count(connection: Connection, agent_id: str, *, include_archived: bool = True) -> int:
-    """Return how many messages the agent has."""
-    row = fetch_all(
-        connection,
-        "SELECT count(*) FROM messages WHERE agent_id = ? AND is_deleted = 0 AND is_archived <= ?",
-        (agent_id, include_archived),
-    )
-    return int(row[0][0])
 
 
 def archive(connection: Connection, agent_id: str, positions: Sequence[str]) -> int:
@@ -231,17 +201,6 @@ def archive_hidden(connection: Connection, agent_id: str, positions: Sequence[st
     )
 
 
-def replace(connection: Connection, row: MessageRow) -> None:
-    """Rewrite what a message says: content, parts and tool columns. Its place, role and origin stay.
-
-    Raises:
-        NotFound: there is no such message.
-    """
-    said = ("content", "parts", "tool_call_id", "tool_name", "tool_args", "tool_result")
-    if not _MESSAGES.update(connection, row, said, "AND is_deleted = 0"):
-        raise NotFound(f"there is no message {row.id}")
-
-
 def tombstone(connection: Connection, message_ids: Sequence[str]) -> int:
     """Hide messages for good, from reads and from both searches; return how many were visible."""
     connection.execute(
@@ -254,15 +213,22 @@ def tombstone(connection: Connection, message_ids: Sequence[str]) -> int:
     return changed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ImportRow:
     """One import. Both digests have 16 bytes; `positions` are those of its messages, in the order they were sent in."""
 
     idempotency: bytes
     fingerprint: bytes
     agent_id: str
-    positions: Sequence[int]
     created_at: str
+    positions: Sequence[int]
+
+
+_IMPORTS = Table(
+    "history_import",
+    ImportRow,
+    types={"positions": lambda packed: struct.unpack(f"<{len(packed) // 8}q", packed)},
+)
 
 
 def note_import(connection: Connection, row: ImportRow) -> None:
@@ -272,32 +238,14 @@ def note_import(connection: Connection, row: ImportRow) -> None:
         apsw.ConstraintError: the key was used, or the agent is missing (a `Conflict` once translated).
     """
     connection.execute(
-        "INSERT INTO history_import (idempotency, fingerprint, agent_id, created_at, positions) VALUES (?, ?, ?, ?, ?)",
-        (
-            row.idempotency,
-            row.fingerprint,
-            row.agent_id,
-            row.created_at,
-            struct.pack(f"<{len(row.positions)}q", *row.positions),
-        ),
+        f"INSERT INTO history_import ({_IMPORTS.columns}) VALUES (?, ?, ?, ?, ?)",
+        (*_IMPORTS.values(row)[:-1], struct.pack(f"<{len(row.positions)}q", *row.positions)),
     )
 
 
 def find_import(connection: Connection, idempotency: bytes) -> ImportRow | None:
     """Return the import made under this digest of a key; None if there is none."""
-    row = connection.execute(
-        "SELECT idempotency, fingerprint, agent_id, created_at, positions FROM history_import WHERE idempotency = ?",
-        (idempotency,),
-    ).fetchone()
-    if row is None:
-        return None
-    return ImportRow(
-        idempotency=row[0],
-        fingerprint=row[1],
-        agent_id=row[2],
-        created_at=row[3],
-        positions=struct.unpack(f"<{len(row[4]) // 8}q", row[4]),
-    )
+    return _IMPORTS.first(connection, "WHERE idempotency = ?", (idempotency,))
 
 
 def newest_between(connection: Connection, agent_id: str, first: str, last: str) -> str | None:

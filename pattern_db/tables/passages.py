@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pattern_db.columns import to_json
-from pattern_db.connection import Connection
+from pattern_db.connection import Connection, Table
 from pattern_db.enums import SearchKind
 from pattern_db.tables import embeddings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class PassageRow:
     """A piece of a file's text: its lines from 1, both included, and its page if the file has pages.
 
@@ -30,6 +30,14 @@ class PassageRow:
     created_at: str
     heading: str = ""
     page: int | None = None
+
+
+_PASSAGES = Table("file_passages", PassageRow)
+_STORED = Table(  # older rows have no lines
+    "file_passages",
+    PassageRow,
+    columns={"start_line": "coalesce(start_line, 1)", "end_line": "coalesce(end_line, 1)"},
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +79,9 @@ def replace(
             _move(connection, same.popleft(), piece, index)
             kept += 1
         else:
-            _insert(connection, file_id, piece, index, new_id(), now)
+            lines = piece.start_line, piece.end_line
+            new = PassageRow(new_id(), file_id, piece.content, *lines, index, now, piece.heading, piece.page)
+            _PASSAGES.insert(connection, [new])
     gone = [row.id for rows in known.values() for row in rows]
     for passage_id in gone:
         embeddings.delete(connection, SearchKind.FILE, passage_id)
@@ -83,26 +93,12 @@ def of_file(
     connection: Connection, file_id: str, *, first_line: int = 1, last_line: int | None = None
 ) -> list[PassageRow]:
     """Return the passages of a file in order; only those that hold any of the given lines."""
-    rows = connection.execute(
-        "SELECT id, file_id, content, start_line, end_line, chunk_index, created_at, heading, page FROM file_passages"
-        " WHERE file_id = ?1 AND coalesce(end_line, 1) >= ?2 AND (?3 IS NULL OR coalesce(start_line, 1) <= ?3)"
+    return _STORED.select(
+        connection,
+        "WHERE file_id = ?1 AND coalesce(end_line, 1) >= ?2 AND (?3 IS NULL OR coalesce(start_line, 1) <= ?3)"
         " ORDER BY chunk_index",
         (file_id, first_line, last_line),
     )
-    return [
-        PassageRow(
-            id=row[0],
-            file_id=row[1],
-            content=row[2],
-            start_line=row[3] or 1,
-            end_line=row[4] or 1,
-            chunk_index=row[5],
-            created_at=row[6],
-            heading=row[7],
-            page=row[8],
-        )
-        for row in rows
-    ]
 
 
 def _move(connection: Connection, row: PassageRow, piece: Piece, index: int) -> None:
@@ -114,25 +110,7 @@ def _move(connection: Connection, row: PassageRow, piece: Piece, index: int) -> 
         )
 
 
-def _insert(connection: Connection, file_id: str, piece: Piece, index: int, passage_id: str, now: str) -> None:
-    connection.execute(
-        "INSERT INTO file_passages (id, file_id, content, start_line, end_line, chunk_index, created_at, heading, page)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            passage_id,
-            file_id,
-            piece.content,
-            piece.start_line,
-            piece.end_line,
-            index,
-            now,
-            piece.heading,
-            piece.page,
-        ),
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class PassagePlace:
     """Where a passage stands: its folder's and file's names, its lines, its page."""
 
@@ -151,7 +129,4 @@ def places(connection: Connection, passage_ids: Sequence[str]) -> dict[str, Pass
         " WHERE p.id IN (SELECT value FROM json_each(?))",
         (to_json(list(passage_ids)),),
     )
-    return {
-        row[0]: PassagePlace(folder=row[1], file=row[2], start_line=row[3], end_line=row[4], page=row[5])
-        for row in rows
-    }
+    return {passage_id: PassagePlace(*place) for passage_id, *place in rows}

@@ -19,7 +19,7 @@ class LoggedParts:
     parts: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ShownRow:
     """What a step's model was shown. `tokens` is an estimate of all of it.
 
@@ -35,7 +35,7 @@ class ShownRow:
     history_tokens: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class StepPrompt:
     """A step with what it was shown; None for steps from before that was noted.
 
@@ -50,9 +50,9 @@ class StepPrompt:
     model: str
     started_at: str
     cursor: str
-    shown: ShownRow | None
     counted: int | None
     cached: int | None
+    shown: ShownRow | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +96,8 @@ def unpacked(parts: bytes) -> str:
 
 def of_turn(connection: Connection, turn: int) -> list[StepPrompt]:
     """Return the steps of the turn with the key `turn`, every attempt, in order."""
-    rows = connection.execute(
+    rows = fetch_all(
+        connection,
         "SELECT s.no, s.attempt, s.status, s.provider, s.model, s.started_at, s.cursor, u.input_tokens,"
         " u.cached_tokens, s.prompt_tokens, s.prompt_stable, stable.parts, s.prompt_volatile, volatile.parts,"
         " s.history_from, s.history_count, s.history_tokens FROM step AS s JOIN turn AS t ON t.key = s.turn"
@@ -107,32 +108,18 @@ def of_turn(connection: Connection, turn: int) -> list[StepPrompt]:
         (turn,),
     )
     return [
-        StepPrompt(
-            no=row[0],
-            attempt=row[1],
-            status=row[2],
-            provider=row[3],
-            model=row[4],
-            started_at=row[5],
-            cursor=row[6],
-            counted=row[7],
-            cached=row[8],
-            shown=None if row[11] is None or row[13] is None else _shown(row[9:]),
-        )
-        for row in rows
+        StepPrompt(no, attempt, status, provider, model, started_at, cursor, counted, cached, _shown(*shown))
+        for no, attempt, status, provider, model, started_at, cursor, counted, cached, *shown in rows
     ]
 
 
-def _shown(row: tuple[Any, ...]) -> ShownRow:
-    tokens, stable, stable_parts, volatile, volatile_parts, first, count, history_tokens = row
-    return ShownRow(
-        tokens=tokens,
-        stable=LoggedParts(stable, unpacked(stable_parts)),
-        volatile=LoggedParts(volatile, unpacked(volatile_parts)),
-        history_from=first,
-        history_count=count,
-        history_tokens=history_tokens,
-    )
+def _shown(
+    tokens: int, stable: bytes, stable_parts: bytes | None, volatile: bytes, volatile_parts: bytes | None, *history: Any
+) -> ShownRow | None:
+    if stable_parts is None or volatile_parts is None:
+        return None
+    logged = LoggedParts(stable, unpacked(stable_parts)), LoggedParts(volatile, unpacked(volatile_parts))
+    return ShownRow(tokens, *logged, *history)
 
 
 def counted(connection: Connection, agent_id: str, model: str, limit: int, *, among: int) -> list[CountedRow]:

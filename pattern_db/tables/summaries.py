@@ -16,7 +16,7 @@ from pattern_db.connection import Connection, Table, fetch_all
 class SummaryRow:
     """A summary of `message_count` messages between two positions, said from `started_at` to `ended_at`.
 
-    A stub only says what left. `model` is who wrote it (`provider/model`), None for nobody; `tokens` an estimate.
+    A stub only says what left. `model` is who wrote it (`provider/model`), None for a stub; `tokens` an estimate.
     """
 
     id: str
@@ -59,15 +59,6 @@ def insert(connection: Connection, row: SummaryRow) -> None:
         apsw.ConstraintError: the agent or the summary before it is missing (a `Conflict` once translated).
     """
     _SUMMARIES.insert(connection, [row])
-
-
-def get(connection: Connection, summary_id: str) -> SummaryRow:
-    """Return the summary with this id.
-
-    Raises:
-        NotFound: there is none.
-    """
-    return _SUMMARIES.one(connection, "WHERE id = ?", (summary_id,), f"summary {summary_id}")
 
 
 def newest(connection: Connection, agent_id: str) -> SummaryRow | None:

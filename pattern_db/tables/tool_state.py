@@ -81,7 +81,7 @@ def get_result(connection: Connection, agent_id: str, result_id: str) -> ToolRes
     """Return the agent's result with this id.
 
     Raises:
-        NotFound: the agent has none, or has it no more.
+        NotFound: the agent has none, or it was removed for newer ones.
     """
     return _RESULTS.one(
         connection,

@@ -73,11 +73,8 @@ def set_disabled(connection: Connection, user_id: str, disabled_at: str | None, 
     Raises:
         NotFound: there is no such user.
     """
-    connection.execute(
-        "UPDATE users SET disabled_at = ?, updated_at = ? WHERE id = ?", (disabled_at, updated_at, user_id)
-    )
-    if connection.changes() == 0:
-        raise NotFound(f"there is no user {user_id}")
+    changes = {"disabled_at": disabled_at, "updated_at": updated_at}
+    _USERS.change(connection, user_id, changes, f"user {user_id}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,15 +110,6 @@ def create_token(connection: Connection, row: TokenRow, token_hash: bytes) -> No
 def find_token(connection: Connection, token_hash: bytes) -> TokenRow | None:
     """Return the token with this hash, whatever its state: revoked, expired, of a disabled user; or None."""
     return _TOKENS.first(connection, "WHERE token_hash = ?", (token_hash,))
-
-
-def get_token(connection: Connection, token_id: str) -> TokenRow:
-    """Return the token with this id.
-
-    Raises:
-        NotFound: there is none.
-    """
-    return _TOKENS.one(connection, "WHERE id = ?", (token_id,), f"token {token_id}")
 
 
 def list_tokens(connection: Connection, *, user_id: str | None = None) -> list[TokenRow]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from pattern_db import template
 from pattern_db.connection import Connection
+from pattern_db.database import Database, DatabaseThreads
 from pattern_db.enums import BlockType, IndexState, Role
-from pattern_db.migrate import migrations_of
+from pattern_db.migrate import Migration, Migrations, migrations_of
 from pattern_db.tables import agents, constellations, embedding_indexes, memory_blocks, messages, users
 from pattern_db.tables.agents import AgentRow
 from pattern_db.tables.constellations import ConstellationRow
@@ -17,6 +21,7 @@ from pattern_db.tables.embedding_indexes import EmbedderInfo, IndexRow
 from pattern_db.tables.memory_blocks import BlockRow
 from pattern_db.tables.messages import MessageRow
 from pattern_db.tables.users import UserRow
+from tests.pattern_db import word_files
 
 NOW = "2026-11-21T22:24:40.123Z"
 
@@ -35,6 +40,42 @@ def db() -> Iterator[Connection]:
     make_index(connection)
     yield connection
     connection.close()
+
+
+@dataclass
+class OlderFile:
+    """A constellation as it was before a migration, with ada and a turn of hers that ended."""
+
+    db: Connection
+    migration: Migration
+
+    def upgrade(self) -> None:
+        self.db.execute(self.migration.sql)
+
+
+@pytest.fixture
+def older(tmp_path: Path) -> Iterator[Callable[[str], OlderFile]]:
+    """Make a file from before a migration: older("budgets")."""
+    with ExitStack() as stack:
+
+        def make(name: str) -> OlderFile:
+            (migration,) = (one for one in migrations_of("constellation").all if one.name == name)
+            for one in migrations_of("constellation").all[: migration.version - 1]:
+                (tmp_path / one.file).write_text(one.sql, encoding="utf-8")
+            db = stack.enter_context(closing(template.in_memory(Migrations(tmp_path), now=NOW)))
+            db.execute(
+                "INSERT INTO agents (id, name, model_provider, model_name, system_prompt, config, enabled_tools,"
+                " created_at, updated_at) VALUES ('agt_ada', 'ada', 'p', 'm', '', '{}', '[]', ?1, ?1)",
+                (NOW,),
+            )
+            db.execute(
+                "INSERT INTO turn (key, id, agent_id, sender, status, seed, created_at)"
+                " VALUES (1, 'turn_1', 'agt_ada', 'user:u', 'completed', 1, ?)",
+                (NOW,),
+            )
+            return OlderFile(db, migration)
+
+        yield make
 
 
 @pytest.fixture
@@ -56,6 +97,27 @@ def global_db() -> Iterator[Connection]:
     )
     yield connection
     connection.close()
+
+
+@pytest.fixture
+async def threads() -> AsyncIterator[DatabaseThreads]:
+    """The threads that open files share."""
+    with DatabaseThreads() as threads:
+        yield threads
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> AsyncIterator[Database]:
+    """A file with a table of words."""
+    async with word_files.on_file(tmp_path) as database:
+        yield database
+
+
+@pytest.fixture(params=["file", "memory"])
+async def either(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
+    """The same, also in memory."""
+    async with word_files.on_file(tmp_path) if request.param == "file" else word_files.inline() as database:
+        yield database
 
 
 def make_index(

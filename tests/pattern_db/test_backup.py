@@ -11,8 +11,8 @@ from pattern_db.enums import Role
 from pattern_db.errors import BackupFailed, BackupInvalid, Conflict, DiskFull, NotFound
 from pattern_db.migrate import migrations_of
 from pattern_db.tables import agents, messages, meta
-from pattern_db.tables.agents import AgentRow
 from pattern_db.tables.messages import MessageRow
+from tests.pattern_db.conftest import make_agent
 
 NOW = "2026-11-21T22:24:40.123Z"
 
@@ -24,18 +24,7 @@ def home(tmp_path: Path) -> Path:
     template.create(path, migrations_of("constellation"), now=NOW)
     connection = open_connection(path)
     meta.initialise(connection, "cst_1", NOW)
-    agents.create(
-        connection,
-        AgentRow(
-            id="agt_ada",
-            name="ada",
-            model_provider="p",
-            model_name="m",
-            system_prompt="",
-            created_at=NOW,
-            updated_at=NOW,
-        ),
-    )
+    agents.create(connection, make_agent("ada"))
     say(connection, range(300))
     connection.close()
     return path.parent

@@ -111,10 +111,6 @@ def test_an_immutable_file_is_opened_without_a_trace(tmp_path: Path) -> None:
         open_immutable(tmp_path / "b.db")
 
 
-def test_the_cache_is_small() -> None:
-    assert opening.CACHE_KIB * 1024 / opening.PAGE_BYTES == 256  # pages
-
-
 def test_a_transaction_leaves_all_or_nothing_and_says_what_ended_it(tmp_path: Path) -> None:
     connection = open_connection(tmp_path / "a.db", create=True)
     with transaction(connection):

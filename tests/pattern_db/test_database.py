@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -20,7 +20,6 @@ from pattern_db.database import Database, DatabaseThreads
 from pattern_db.errors import Conflict, NotFound, StorageFailed
 from pattern_db.lane import BATCH_MAX, QUEUE_MAX, WOKEN_MAX
 from pattern_db.tables import meta
-from tests.pattern_db import word_files
 from tests.pattern_db.word_files import (
     PATIENCE_S,
     Hold,
@@ -34,24 +33,6 @@ from tests.pattern_db.word_files import (
     nothing,
     words,
 )
-
-
-@pytest.fixture
-async def threads() -> AsyncIterator[DatabaseThreads]:
-    with DatabaseThreads() as threads:
-        yield threads
-
-
-@pytest.fixture
-async def database(tmp_path: Path) -> AsyncIterator[Database]:
-    async with word_files.on_file(tmp_path) as database:
-        yield database
-
-
-@pytest.fixture(params=["file", "memory"])
-async def either(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
-    async with word_files.on_file(tmp_path) if request.param == "file" else word_files.inline() as database:
-        yield database
 
 
 async def test_what_was_written_is_read(either: Database) -> None:

@@ -105,11 +105,9 @@ def test_nothing_is_left_of_what_failed(tmp_path: Path) -> None:
 
 
 def test_syncing_what_is_missing_is_an_error(tmp_path: Path) -> None:
-    files.sync_directory(tmp_path)
+    files.sync(tmp_path)
     with pytest.raises(FileNotFoundError):
-        files.sync_file(tmp_path / "none")
-    with pytest.raises(FileNotFoundError):
-        files.sync_directory(tmp_path / "none")
+        files.sync(tmp_path / "none")
 
 
 def test_what_cannot_be_locked_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -14,26 +13,7 @@ from pattern_db.connection import Connection
 from pattern_db.database import Database, DatabaseThreads
 from pattern_db.errors import DiskFull, StorageFailed
 from pattern_db.tables import meta
-from tests.pattern_db import word_files
 from tests.pattern_db.word_files import PATIENCE_S, Hold, add, fails, held, make, make_constellation, words
-
-
-@pytest.fixture
-async def threads() -> AsyncIterator[DatabaseThreads]:
-    with DatabaseThreads() as threads:
-        yield threads
-
-
-@pytest.fixture
-async def database(tmp_path: Path) -> AsyncIterator[Database]:
-    async with word_files.on_file(tmp_path) as database:
-        yield database
-
-
-@pytest.fixture(params=["file", "memory"])
-async def either(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
-    async with word_files.on_file(tmp_path) if request.param == "file" else word_files.inline() as database:
-        yield database
 
 
 def fill_disk(connection: Connection) -> None:

@@ -64,10 +64,12 @@ class Folder:
         return sorted(path.name for path in self.database.parent.iterdir())
 
     def rows(self, sql: str) -> list[tuple[object, ...]]:
-        connection = open_connection(self.database)
-        rows = fetch_all(connection, sql)
-        connection.close()
-        return rows
+        with closing(open_connection(self.database)) as connection:
+            return fetch_all(connection, sql)
+
+    def check(self, migrations: Migrations) -> None:
+        with closing(open_connection(self.database)) as connection:
+            migrations.check(connection)
 
 
 @pytest.fixture
@@ -94,12 +96,9 @@ def test_pending_files_are_applied_once_in_order_after_a_backup(place: Folder) -
 def test_an_outdated_file_is_refused_with_what_to_do(place: Folder) -> None:
     place.make(place.write(FIRST))
     newer = place.write(FIRST, "CREATE TABLE more (id INTEGER PRIMARY KEY);")
-    connection = open_connection(place.database)
     with pytest.raises(SchemaOutdated, match="pattern db migrate") as caught:
-        newer.check(connection)
+        place.check(newer)
     assert (caught.value.found, caught.value.newest) == (1, 2)
-    assert [migration.file for migration in newer.plan(connection)] == ["0002_step.sql"]
-    connection.close()
     assert place.rows("SELECT count(*) FROM sqlite_schema WHERE name = 'more'") == [(0,)]
 
 
@@ -107,10 +106,8 @@ def test_a_newer_file_is_refused(place: Folder) -> None:
     older = place.write(FIRST)
     place.make(place.write(FIRST, "CREATE TABLE more (id INTEGER PRIMARY KEY);"))
     digest = place.digest()
-    connection = open_connection(place.database)
     with pytest.raises(SchemaTooNew, match="upgrade the server"):
-        older.check(connection)
-    connection.close()
+        place.check(older)
     with pytest.raises(SchemaTooNew):
         older.migrate(place.database, backup_to=place.backup, now=NOW)
     assert place.digest() == digest
@@ -120,18 +117,14 @@ def test_a_newer_file_is_refused(place: Folder) -> None:
 def test_an_edited_file_is_noticed(place: Folder) -> None:
     place.make(place.write(FIRST))
     edited = place.write(FIRST.replace("things", "thinks"))
-    connection = open_connection(place.database)
     with pytest.raises(MigrationEdited, match=r"0001_step\.sql"):
-        edited.check(connection)
-    connection.close()
+        place.check(edited)
 
 
 def test_line_ends_are_no_edit(place: Folder) -> None:
     place.make(place.write(FIRST))
     (place.folder / "0001_step.sql").write_bytes(FIRST.replace("\n", "\r\n").encode())
-    connection = open_connection(place.database)
-    Migrations(place.folder).check(connection)
-    connection.close()
+    place.check(Migrations(place.folder))
 
 
 @pytest.mark.parametrize(
@@ -314,12 +307,7 @@ def test_summaries_from_before_get_vectors_and_the_others_keep_theirs(
     vector_rows.insert(
         connection,
         vector_rows.VectorRow(
-            kind=SearchKind.SUMMARY,
-            ref="sum_1",
-            scope="agt_ada",
-            vector=vectors.packed([0, 1, 0, 0]),
-            content_hash="s",
-            created_at=NOW,
+            kind=SearchKind.SUMMARY, ref="sum_1", scope="agt_ada", vector=vectors.packed([0, 1, 0, 0]), content_hash="s"
         ),
     )
     assert fetch_all(connection, "SELECT rowid, summary_id FROM summary_embeddings") == [(42, "sum_1")]
@@ -346,34 +334,23 @@ def test_vectors_are_there_after_a_migration(tmp_path: Path, begin_index: Callab
     connection.close()
 
 
-def schema(path: Path) -> list[tuple[object, ...]]:
-    connection = open_connection(path)
-    rows = fetch_all(connection, "SELECT type, name, sql FROM sqlite_schema ORDER BY type, name")
-    connection.close()
-    return rows
-
-
 def test_a_copy_is_what_the_migrations_make(tmp_path: Path, now: str) -> None:
     migrations = migrations_of("global")
     template.create(tmp_path / "copy.db", migrations, now=now)
-    connection = open_connection(tmp_path / "run.db", create=True)
-    migrations.apply(connection, now=now)
-    ledger = fetch_all(connection, "SELECT * FROM schema_migrations")
-    connection.close()
-    assert schema(tmp_path / "copy.db") == schema(tmp_path / "run.db")
-    connection = open_connection(tmp_path / "copy.db")
-    assert fetch_all(connection, "SELECT * FROM schema_migrations") == ledger
-    connection.close()
+    with closing(open_connection(tmp_path / "run.db", create=True)) as run:
+        migrations.apply(run, now=now)
+        with closing(open_connection(tmp_path / "copy.db")) as copy:
+            for sql in ("SELECT type, name, sql FROM sqlite_schema ORDER BY 1, 2", "SELECT * FROM schema_migrations"):
+                assert fetch_all(copy, sql) == fetch_all(run, sql)
 
 
 def test_each_copy_has_its_own_time(tmp_path: Path) -> None:
     migrations = migrations_of("constellation")
     for name, now in (("a", "2026-11-21T22:24:40.123Z"), ("b", "2027-01-01T00:00:00.000Z")):
         template.create(tmp_path / name, migrations, now=now)
-        connection = open_connection(tmp_path / name)
-        assert fetch_all(connection, "SELECT DISTINCT applied_at FROM schema_migrations") == [(now,)]
-        assert fetch_all(connection, "PRAGMA integrity_check") == [("ok",)]
-        connection.close()
+        with closing(open_connection(tmp_path / name)) as connection:
+            assert fetch_all(connection, "SELECT DISTINCT applied_at FROM schema_migrations") == [(now,)]
+            assert fetch_all(connection, "PRAGMA integrity_check") == [("ok",)]
 
 
 def test_a_copy_is_in_wal_mode_and_alone(tmp_path: Path, now: str) -> None:
@@ -407,13 +384,6 @@ def test_no_vector_tables_before_there_are_vectors(now: str) -> None:
 def test_the_time_must_be_one_that_columns_hold() -> None:
     with pytest.raises(ValueError, match="yesterday"):
         template.in_memory(migrations_of("global"), now="yesterday")
-
-
-def test_put_replaces(db: Connection) -> None:
-    assert meta.get(db, "colour") is None
-    meta.put(db, "colour", "red")
-    meta.put(db, "colour", "blue")
-    assert meta.get(db, "colour") == "blue"
 
 
 def test_a_file_is_named_once(db: Connection, now: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pattern_db import vectors
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.enums import SearchKind
 from pattern_db.tables import embedding_indexes, embeddings
@@ -18,7 +19,7 @@ class VectorRow:
     kind: SearchKind
     ref: str
     scope: str
-    vector: bytes
+    vector: bytes = vectors.packed([1, 0, 0, 0])
     content_hash: str = "h"
     parent: str | None = None
     created_at: str = "2026-11-21T22:24:40.123Z"
@@ -35,8 +36,8 @@ def replace(connection: Connection, index: IndexRow, *pieces: VectorRow) -> None
     """Let these be all vectors of a text in an index."""
     row = pieces[0]
     source = EmbeddingSource(kind=row.kind, ref=row.ref, scope=row.scope, parent=row.parent, text="")
-    vectors = {piece.content_hash: piece.vector for piece in pieces}
-    embeddings.replace(connection, index, source, list(vectors), vectors, now=row.created_at)
+    known = {piece.content_hash: piece.vector for piece in pieces}
+    embeddings.replace(connection, index, source, list(known), known, now=row.created_at)
 
 
 def count(connection: Connection, kind: SearchKind) -> int:

@@ -65,7 +65,7 @@ async def recall(
 
 
 async def _insert(context: ToolContext, new: NewEntry, supersedes: str | None, *, force: bool) -> dict[str, object]:
-    """Judge the entry now, so that the answer can say what becomes of it, and once more in the transaction."""
+    """Judge the entry now, so that the answer can say how it is stored, and again in the transaction."""
     cause = {name: value for name, value in context.cause.items() if name in ("message", "turn")}
     new = entries.checked(NewEntry(content=new.content, tags=new.tags, source={**cause, "author": context.author}))
     terms = Terms(now=now_text(context.clock), supersedes=supersedes, force=force)
@@ -84,7 +84,7 @@ async def _insert(context: ToolContext, new: NewEntry, supersedes: str | None, *
 def _store(connection: Connection, owner: str, new: NewEntry, terms: Terms, expected: StoredEntry) -> None:
     try:
         stored = entries.store(connection, owner, new, expected.entry_id, terms)
-    except PatternError as error:  # a refused transaction is told to the model; any other error would end its turn
+    except PatternError as error:  # the model reads why a transaction was refused; any other error would end its turn
         raise Conflict(error.message) from None
     if stored != expected:
         raise Conflict(f"the archive changed meanwhile, and {stored.entry_id} says this; look at it first")

@@ -51,6 +51,6 @@ def _to_user(context: ToolContext, content: str) -> dict[str, object]:
     )
     context.work.store(messages.append, [row])
     # The words are in the message's row; the stored event only refers to it.
-    told = {"message_id": row.id, "role": row.role.value, "channel": "user"}
-    context.work.drafts.append(Draft("message", told, {"content": content}))
+    sent = {"message_id": row.id, "role": row.role.value, "channel": "user"}
+    context.work.drafts.append(Draft("message", sent, {"content": content}))
     return done("Sent to the user", message_id=row.id)

@@ -74,6 +74,7 @@ def took(one: ModelCall, tokens: int, *, price: int | None = 2, at: str = NOW, i
         step=one.step,
         attempt=one.attempt,
         purpose=one.purpose,
+        agent_id=one.agent_id,
         provider=one.provider,
         model=one.model,
         input_tokens=tokens,

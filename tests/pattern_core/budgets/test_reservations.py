@@ -175,6 +175,8 @@ def test_what_dead_calls_held_is_charged_at_an_estimate(db: Connection) -> None:
     assert reservations.recover(db, turn, at=NOW) == 0
     rows = fetch_all(db, "SELECT purpose, no, input_tokens, cost_microdollars, is_estimate FROM usage ORDER BY key")
     assert rows == [("summary", 0, 15, 30, 0), ("summary", 1, 6, 12, 1), ("step", 0, 4, 8, 1)]
+    total = usage.total(db, UsageFilter())
+    assert total.cached_tokens + total.cache_write_tokens + total.reasoning_tokens == 0
 
 
 def test_a_turn_that_ended_holds_nothing(db: Connection) -> None:

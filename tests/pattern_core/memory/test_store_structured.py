@@ -181,14 +181,14 @@ async def test_nothing_is_archived_by_a_unit_that_is_given_up(rig: Rig) -> None:
     edited = await rig.store.edit(ADA, "diary", AppendText(text="two"), author=BY_ADA, work=work)
     assert "moved the oldest" in edited.note
     work.settle(committed=False)
-    assert await rig.database.read(archival.count, ADA) == 0
+    assert await rig.database.read(archival.count_rows, ADA) == 0
     assert [entry["text"] for entry in await rig.value("diary")] == ["one"]
 
 
 async def test_a_log_begins_with_more_than_it_holds(rig: Rig) -> None:
     entries = [{"text": f"event {number}", "timestamp": NOW} for number in range(9)]
     await rig.block(label="diary", owner=ALL, block_type=BlockType.LOG, char_limit=100, value=entries)
-    assert len(await rig.value("diary")) + await rig.database.read(archival.count, ALL) == 9
+    assert len(await rig.value("diary")) + await rig.database.read(archival.count_rows, ALL) == 9
     rows = await rig.database.read(archival.list_for_agent, ALL, 10)
     assert {row.created_at for row in rows} == {NOW}
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from pattern_core.errors import InvalidInput
 from pattern_core.rules.facts import JudgedCall
 from pattern_core.rules.rule import NOTHING_LEFT, AskedCall, ForcedCall
 from tests.pattern_core.rules.moments import (
@@ -21,7 +20,6 @@ from tests.pattern_core.rules.moments import (
     offer,
     ran,
     rules,
-    spec,
     specs,
     verdict,
 )
@@ -77,22 +75,6 @@ def test_arguments_that_the_rules_give() -> None:
     assert (both.prefill, len(both.notes)) == ({"a": {"q": 1}, "b": {"q": 2}}, 1)
     twice = rules(CHILD, {**CHILD, "args": {"b": {"n": 2}}, "priority": 6})
     assert offer(twice, after(ran("a")), specs(*TOOLS)).prefill == {"b": {"n": 2}}
-
-
-def test_what_is_due_is_told() -> None:
-    given = rules({"tool": "a", "type": "periodic", "seconds": 120})
-    assert offer(given, after(), specs("a")).notes == ("`a` is due in this turn: it should run every 2 minutes.",)
-    assert offer(given, after(ran("a")), specs("a")).notes == ()
-
-
-def test_operations_are_filtered() -> None:
-    given = rules({"tool": "file", "type": "allowed_operations", "operations": ["read"]})
-    file, other = spec("file", op={"enum": ["read", "save"]}), spec("other")
-    shown = offer(given, after(tools=("file", "other")), [file, other]).tools
-    assert shown[0].parameters["properties"]["op"]["enum"] == ["read"]  # type: ignore[index]  # JSON
-    assert shown[1] is other
-    none = rules({"tool": "file", "type": "allowed_operations", "operations": ["burn"]})
-    assert [one.name for one in offer(none, after(tools=("file", "other")), [file, other]).tools] == ["other"]
 
 
 def test_the_third_time_a_first_tool_is_passed_over_it_is_called() -> None:
@@ -168,9 +150,6 @@ def test_what_stands_behind_the_end_is_skipped() -> None:
 )
 def test_calls_run_side_by_side_unless_order_matters(rule: dict[str, Any], tools: list[str], wanted: bool) -> None:
     assert in_order(rules(rule), after(), tools) is wanted
-
-
-def test_after_the_first_tool_nothing_waits_for_it() -> None:
     assert not in_order(rules(FIRST), after(ran("a")), ["c", "d"])
 
 
@@ -179,24 +158,6 @@ def test_no_rules_refuse_nothing() -> None:
     shown = specs(*TOOLS)
     assert offer(rules(), after(ran("a")), shown).tools == tuple(shown)
     assert at_exit(rules(), after(step=1)).may_end and not in_order(rules(), after(), ["a", "b"])
-
-
-def test_what_is_needed_must_be_enabled() -> None:
-    given = rules({"tool": "calendar", "type": "needed"}, {"tool": "web", "type": "needed"})
-    given.check_enabled(("web", "calendar", "x"))
-    rules({"tool": "git__log", "type": "needed"}).check_enabled(("git__*",))
-    with pytest.raises(InvalidInput, match="needs calendar: add it"):
-        given.check_enabled(("web",))
-
-
-def test_tools_whose_past_matters() -> None:
-    given = rules(
-        {"tool": "web*", "type": "cooldown", "seconds": 5},
-        {"tool": "diary", "type": "periodic", "seconds": 5},
-        {"tool": "x", "type": "max_calls", "count": 1},
-    )
-    assert given.timed(("x", "web_fetch", "diary", "web")) == ("web_fetch", "diary", "web")
-    assert rules({"tool": "*", "type": "cooldown", "seconds": 5}).timed(("x", "y")) == ("x", "y")
 
 
 LEAVE = {"tool": "a", "type": "exit_loop"}
@@ -270,6 +231,7 @@ def test_what_is_due() -> None:
     due = at_exit(given, after(step=1, now_ms=3_601_000, last_ms=hour_ago))
     assert due.reminder is not None and "every 1 hour" in due.reminder
     assert at_exit(given, after(ran("c"), step=2, now_ms=9_000_000, last_ms=hour_ago)).may_end
+    assert offer(given, after(), specs("c")).notes == ("`c` is due in this turn: it should run every 1 hour.",)
     # The clock was a day ahead when the tool was used, and was set right since.
     assert not at_exit(given, after(step=1, now_ms=1_000, last_ms={"c": 86_401_000})).may_end
 

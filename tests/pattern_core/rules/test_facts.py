@@ -19,9 +19,9 @@ from pattern_db.journal.steps import EffectRow
 from pattern_db.journal.turns import NewTurn
 from pattern_db.migrate import migrations_of
 from pattern_db.tables import agents, messages
-from pattern_db.tables.agents import AgentRow
 from pattern_db.tables.messages import MessageRow
 from tests.pattern_core.rules.moments import check
+from tests.pattern_db.conftest import make_agent
 
 NOW = "2026-11-21T22:24:40.123Z"
 
@@ -30,25 +30,12 @@ NOW = "2026-11-21T22:24:40.123Z"
 def db() -> Iterator[Connection]:
     connection = template.in_memory(migrations_of("constellation"), now=NOW)
     for agent in ("ada", "bob"):
-        agents.create(
-            connection,
-            AgentRow(
-                id=agent,
-                name=agent,
-                model_provider="embedded",
-                model_name="m",
-                system_prompt="",
-                config={},
-                enabled_tools=(),
-                created_at=NOW,
-                updated_at=NOW,
-            ),
-        )
+        agents.create(connection, make_agent(agent))
     yield connection
     connection.close()
 
 
-def turn_of(db: Connection, agent: str = "ada", name: str = "turn_1") -> int:
+def turn_of(db: Connection, agent: str = "agt_ada", name: str = "turn_1") -> int:
     return turns.insert(db, NewTurn(id=name, agent_id=agent, sender="user:u", seed=1, created_at=NOW))
 
 
@@ -71,7 +58,7 @@ def call(
         [
             MessageRow(
                 id=message,
-                agent_id="ada",
+                agent_id="agt_ada",
                 position=f"{turn}{number:018}",
                 role=Role.TOOL,
                 content=result,
@@ -99,16 +86,16 @@ def test_calls_of_a_turn(db: Connection) -> None:
 
 
 def test_the_last_use_of_a_tool_reaches_across_turns(db: Connection) -> None:
-    first, second, other = turn_of(db), turn_of(db, name="turn_2"), turn_of(db, "bob", "turn_3")
+    first, second, other = turn_of(db), turn_of(db, name="turn_2"), turn_of(db, "agt_bob", "turn_3")
     late, later = (iso(unix_ms(NOW) + ms) for ms in (5_000, 60_000))
     call(db, second, 0, "web", at=late)
     call(db, first, 0, "web", at=NOW)  # ends after a later one: the last start counts
     call(db, second, 1, "web", at=later, status="error")
     call(db, other, 0, "web", at=later)
     call(db, second, 2, "note", at=None)
-    assert read(db, "ada", ("web", "note", "none")) == {"web": unix_ms(late), "note": unix_ms(NOW) + 1_000}
-    assert read(db, "bob", ("web",)) == {"web": unix_ms(later)}
-    assert read(db, "ada", ()) == {}
+    assert read(db, "agt_ada", ("web", "note", "none")) == {"web": unix_ms(late), "note": unix_ms(NOW) + 1_000}
+    assert read(db, "agt_bob", ("web",)) == {"web": unix_ms(later)}
+    assert read(db, "agt_ada", ()) == {}
 
 
 def test_a_restart_judges_the_same(db: Connection) -> None:
@@ -124,7 +111,7 @@ def test_a_restart_judges_the_same(db: Connection) -> None:
     call(db, turn, 1, "web", status="denied", at=None)
     call(db, turn, 2, "note", at=None)
     now_ms = unix_ms(NOW) + 30_000
-    state = Moment(calls=calls_of(db, turn), step=1, last_ms=read(db, "ada", ("web",)), now_ms=now_ms)
+    state = Moment(calls=calls_of(db, turn), step=1, last_ms=read(db, "agt_ada", ("web",)), now_ms=now_ms)
     kinds = {tool: check(rules, state, AskedCall(tool=tool)).kind for tool in ("web", "mail", "note")}
     assert kinds == {"web": "refuse", "mail": "run", "note": "run"}
     call(db, turn, 3, "mail")

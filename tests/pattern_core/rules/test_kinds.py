@@ -287,12 +287,6 @@ def test_tools_without_operations_stay_as_they_are() -> None:
     assert offer(rules(READ), after(tools=("file", "web")), [plain, other]).tools == (plain, other)
 
 
-def test_several_rules_leave_what_all_allow() -> None:
-    given = rules(READ, {**READ, "tool": "*", "operations": ["read"]})
-    [found] = offer(given, after(tools=("file",)), [spec("file", op={"type": "string"})]).tools
-    assert found.parameters["properties"]["op"]["enum"] == ["read"]  # type: ignore[index]  # JSON
-
-
 FILE = {"properties": {"op": {"enum": ["read", "append", "patch"], "default": "patch"}, "path": {"type": "string"}}}
 
 

@@ -286,6 +286,19 @@ def test_tools_of_a_server_are_enabled_with_it() -> None:
     assert len(given.warnings(("hub__*",))) == 1
 
 
+def test_what_an_agent_must_have_and_whose_past_matters() -> None:
+    needed = rules({"tool": "calendar", "type": "needed"}, {"tool": "git__log", "type": "needed"})
+    needed.check_enabled(("git__*", "calendar", "x"))
+    with pytest.raises(InvalidInput, match="needs calendar: add it"):
+        needed.check_enabled(("git__log",))
+    timed = rules(
+        {"tool": "web*", "type": "cooldown", "seconds": 5},
+        {"tool": "diary", "type": "periodic", "seconds": 5},
+        {"tool": "x", "type": "max_calls", "count": 1},
+    )
+    assert timed.timed(("x", "web_fetch", "diary", "web")) == ("web_fetch", "diary", "web")
+
+
 def test_stored_rules_that_cannot_be_read_are_told() -> None:
     assert warnings_of(None, ("a",)) == warnings_of([FIRST], ("a",)) == ()
     [told] = warnings_of([FIRST, {"type": "sing"}], ("a",))

@@ -31,7 +31,7 @@ from pattern_db.tables.summaries import SummaryRow
 from tests.pattern_core.memory.rig import ADA, BOB, NOW, Rig, add_agents, constellation
 from tests.pattern_core.search.rig import Past
 from tests.pattern_core.search.rig import past as conversation
-from tests.pattern_core.tools.builtin.rig import ToolRig
+from tests.pattern_core.tools.rig import ToolRig
 from tests.pattern_db import vector_rows
 from tests.pattern_db.vector_rows import VectorRow
 

@@ -39,11 +39,6 @@ async def test_a_question_beyond_the_script_is_a_bug_of_the_test() -> None:
         await ask(ScriptedProvider())
 
 
-async def test_streams_in_slices() -> None:
-    _, seen = await ask(ScriptedProvider([says("abcde")], slice_chars=2))
-    assert seen == [TextDelta(text="ab"), TextDelta(text="cd"), TextDelta(text="e")]
-
-
 async def test_functions_and_errors_of_the_script() -> None:
     broken = ModelUnreachable("gone", provider="scripted")
     script: list[Answer] = [lambda question: says(question.messages[-1].text.upper()), broken, lambda question: broken]
@@ -66,15 +61,6 @@ async def test_tool_calls_get_ids_that_repeat_for_the_same_question_only() -> No
     assert len(set(ids)) == 4
     given, _ = await ask(ScriptedProvider([calls("search", call_id="mine")]))
     assert given.parts == (ToolCall(call_id="mine", tool="search"),)
-
-
-def test_virtual_time_passes_between_pieces() -> None:
-    async def run() -> float:
-        paced = Paced(answer=says("abc"), delay_s=10, between_s=5)
-        await ask(ScriptedProvider([paced], slice_chars=1))
-        return trio.current_time()
-
-    assert trio.run(run, clock=MockClock(autojump_threshold=0)) == 25
 
 
 async def test_breaks_in_the_middle() -> None:
@@ -122,8 +108,3 @@ def test_trio_clock_follows_virtual_time() -> None:
         return [first, clock.now_ms()]
 
     assert trio.run(readings, clock=MockClock(autojump_threshold=0)) == [5_000, 3_605_000]
-
-
-def test_trio_clock_needs_trio() -> None:
-    with pytest.raises(RuntimeError):
-        TrioClock().now_ms()

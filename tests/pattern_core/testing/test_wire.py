@@ -6,7 +6,7 @@ import httpx2
 import pytest
 import trio
 
-from pattern_core.testing.wire import NO_SCRIPT, Entry, Play, document, events, serve_wire
+from pattern_core.testing.wire import Entry, Play, document, events, serve_wire
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -33,22 +33,6 @@ async def test_plays_its_script_over_one_connection_then_the_rest() -> None:
             assert not exchange.client_gone.is_set()
         with pytest.raises(ValueError, match=r"JSON|Expecting"):
             server.requests[1].json()
-
-
-async def test_without_a_script_it_says_so() -> None:
-    async with serve_wire() as server, httpx2.AsyncClient(timeout=60) as client:
-        assert (await client.get(server.url)).content == NO_SCRIPT.body
-
-
-async def test_names_of_events() -> None:
-    assert events({"type": "ping"}, names=True).body == b'event: ping\ndata: {"type": "ping"}\n\n'
-
-
-@pytest.mark.parametrize("play", [Play(chunks=(b"abcdef",), slice_bytes=1), Play(chunks=(b"abcdef",)).cut([2, 4, 99])])
-async def test_slices_make_the_same_body(play: Play) -> None:
-    async with serve_wire([play]) as server, httpx2.AsyncClient(timeout=60) as client:
-        assert (await client.get(server.url)).content == b"abcdef"
-    assert Play(chunks=(b"abcdef",)).cut([2, 4, 99]).chunks == (b"ab", b"cd", b"ef")
 
 
 async def test_stops_in_the_middle_of_the_body() -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from datetime import date
 
 import pytest
@@ -9,26 +8,25 @@ from hypothesis import strategies as st
 
 from pattern_core.errors import InvalidInput
 from pattern_core.errors import NotFound as Damaged
-from pattern_core.ids import Ids, seeded_randomness
 from pattern_core.limits import RESULT_STORED_CHARS_MAX, RESULTS_MAX
 from pattern_core.tools import results as module
-from pattern_core.tools.results import FOUND_MAX, PIECE_CHARS_MAX, Origin, Results, to_text
+from pattern_core.tools.builtin.result import result
+from pattern_core.tools.results import FOUND_MAX, PIECE_CHARS_MAX, Origin, to_text
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.connection import Connection
-from pattern_db.database import Database
 from pattern_db.errors import NotFound
-from tests.pattern_core.memory.rig import ADA, BOB, Rig, constellation
+from tests.pattern_core.memory.rig import ADA, BOB
+from tests.pattern_core.tools.rig import ToolRig
 
 WEB = Origin(agent_id=ADA, tool="web", call_id="call_1", reader="result")
 
 
 class Shelf:
-    """`Results` on a constellation in memory, and the commit that a turn makes."""
+    """The results that Ada's tools store, and the commit that a turn makes."""
 
-    def __init__(self, rig: Rig) -> None:
-        self.rig = rig
-        ids = Ids(rig.clock, seeded_randomness(3))
-        self.results = Results(database=rig.database, clock=rig.clock, ids=ids)
+    def __init__(self, tools: ToolRig) -> None:
+        self.rig = tools.rig
+        self.results = tools.results
 
     async def shorten(self, text: str, limit: int = 1_000, origin: Origin = WEB) -> str:
         work = UnitOfWork()
@@ -48,9 +46,8 @@ class Shelf:
 
 
 @pytest.fixture
-async def shelf() -> AsyncIterator[Shelf]:
-    async with Database.in_memory(constellation()) as database:
-        yield Shelf(Rig(database))
+def shelf(tools: ToolRig) -> Shelf:
+    return Shelf(tools)
 
 
 def numbered(lines: int) -> str:
@@ -200,3 +197,26 @@ def test_no_result_is_longer_than_allowed_and_all_can_be_encoded(text: str, char
     result = to_text(text, chars_max)
     assert len(result) <= chars_max
     result.encode()
+
+
+TEXT = numbered(1_000)
+
+
+async def test_reading_on_to_the_end(tools: ToolRig, shelf: Shelf) -> None:
+    result_id = await shelf.stored(TEXT)
+    first = await tools.call(result, op="read", id=result_id)
+    head, _, text = first.partition(":\n")
+    assert head.startswith("Characters 0 to 8000 of 11000 of a result of web")
+    assert head.endswith("read on with offset=8000")
+    second = await tools.call(result, op="read", id=result_id, offset=8_000)
+    assert "this is the end" in second
+    assert text + second.partition(":\n")[2] == TEXT
+
+
+async def test_finding(tools: ToolRig, shelf: Shelf) -> None:
+    result_id = await shelf.stored(TEXT)
+    found = await tools.call(result, op="find", id=result_id, pattern="LINE 00777")
+    assert f"[offset {TEXT.index('line 00777')}]" in found
+    assert "There are more" not in found
+    assert "find again from offset 210" in await tools.call(result, op="find", id=result_id, pattern="line")
+    assert "Nothing in" in await tools.call(result, op="find", id=result_id, pattern="owl")

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import apsw
 import pytest
 
 from pattern_db.connection import Connection, fetch_all
@@ -131,15 +130,6 @@ def test_a_grant_holds_until_before_its_end_or_for_good(db: Connection) -> None:
     assert approvals.is_granted(db, "agt_ada", "tool:pay", SAME, "9" * 24)
 
 
-def test_the_newest_stand_first_and_in_pages(db: Connection) -> None:
-    made = [replace(GRANT, id=f"cgr_{number}") for number in range(3)]
-    for row in made:
-        approvals.insert_grant(db, row)
-    assert approvals.standing_grants(db, NOW, limit=9) == made[::-1]
-    assert approvals.standing_grants(db, NOW, limit=1) == [made[2]]
-    assert approvals.standing_grants(db, NOW, limit=9, before="cgr_2") == [made[1], made[0]]
-
-
 def test_a_grant_is_deleted_once_and_with_its_agent(db: Connection) -> None:
     approvals.insert_grant(db, GRANT)
     approvals.insert_grant(db, replace(GRANT, id="cgr_2"))
@@ -155,15 +145,3 @@ def test_only_what_no_longer_holds_is_cleared(db: Connection) -> None:
         approvals.insert_grant(db, replace(GRANT, id=name, expires_at=until))
     approvals.delete_expired_grants(db, NOW)
     assert fetch_all(db, "SELECT id FROM consent_grant ORDER BY id") == [("cgr_2",), ("cgr_3",)]
-
-
-def test_what_no_grant_may_be(db: Connection) -> None:
-    approvals.insert_grant(db, GRANT)
-    for bad in (GRANT, replace(GRANT, id="cgr_2", agent_id="agt_x"), replace(GRANT, id="cgr_2", subject="")):
-        with pytest.raises(apsw.ConstraintError):
-            approvals.insert_grant(db, bad)
-
-
-def test_a_grant_is_found_by_an_index(db: Connection) -> None:
-    plan = fetch_all(db, "EXPLAIN QUERY PLAN SELECT 1 FROM consent_grant WHERE agent_id = '' AND subject = ''")
-    assert "consent_grant_agent" in str(plan)

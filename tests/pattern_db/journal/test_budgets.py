@@ -1,12 +1,11 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import apsw
 import pytest
 
-from pattern_db import template
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.errors import Conflict, translated
 from pattern_db.journal import budgets, usage
@@ -20,8 +19,8 @@ from pattern_db.journal.budgets import (
     Unit,
 )
 from pattern_db.journal.usage import Grouping, UsageFilter, UsageLine, UsageRow, UsageSum
-from pattern_db.migrate import Migrations, migrations_of
 from pattern_db.tables import agents
+from tests.pattern_db.conftest import OlderFile
 from tests.pattern_db.journal.conftest import LATER, NOW, MakeTurn, PlanOf
 
 DAILY = BudgetRow(BudgetScope.AGENT, "agt_ada", Period.DAY, Unit.TOKENS, 1000)
@@ -48,44 +47,16 @@ def holding(turn: int, *, step: int = 1, agent: str = "ada", money: int | None =
     )
 
 
-def used(turn: int, **columns: object) -> UsageRow:
-    values: dict[str, object] = {"input_tokens": 100, "output_tokens": 10, "cost_microdollars": 7, "at": LATER}
-    return UsageRow(turn=turn, step=1, attempt=1, provider="p", model="m", **{**values, **columns})  # type: ignore[arg-type]  # columns as the test names them
-
-
-def test_budgets_are_stored_replaced_and_removed(db: Connection) -> None:
-    assert not budgets.has_any(db)
-    for row in (DAILY, OVERALL, OF_TURNS, OF_GROUP):
-        budgets.put(db, row, now=NOW)
-    budgets.put(db, replace(DAILY, amount=2000), now=LATER)
-    assert budgets.has_any(db)
-    assert budgets.every(db) == [replace(DAILY, amount=2000), OVERALL, OF_GROUP, OF_TURNS]
-    assert budgets.about_turns(db) == [OF_TURNS]
-    assert budgets.remove(db, BudgetScope.AGENT, "agt_ada", Period.DAY, Unit.TOKENS)
-    assert not budgets.remove(db, BudgetScope.AGENT, "agt_ada", Period.DAY, Unit.TOKENS)
-
-
 def test_which_budgets_a_call_has_to_keep(db: Connection) -> None:
     each = replace(DAILY, ref="", amount=7)
+    budgets.put(db, replace(DAILY, amount=1), now=LATER)
     for row in (DAILY, each, OVERALL, OF_TURNS, OF_GROUP):
         budgets.put(db, row, now=NOW)
     assert set(budgets.about_call(db, "agt_ada", None)) == {DAILY, each, OVERALL}
     assert set(budgets.about_call(db, "agt_bob", "grp_1")) == {each, OVERALL, OF_GROUP}
-
-
-@pytest.mark.parametrize(
-    "row",
-    [
-        replace(OF_TURNS, ref="turn_1"),
-        replace(OF_TURNS, period=Period.DAY),
-        replace(OVERALL, ref="agt_ada"),
-        replace(OF_GROUP, ref=""),
-        replace(DAILY, amount=-1),
-    ],
-)
-def test_what_makes_no_sense_is_refused(db: Connection, row: BudgetRow) -> None:
-    with pytest.raises(apsw.ConstraintError):
-        budgets.put(db, row, now=NOW)
+    assert budgets.about_turns(db) == [OF_TURNS]
+    assert budgets.every(db) == [each, DAILY, OVERALL, OF_GROUP, OF_TURNS]
+    assert [budgets.remove(db, DAILY) for _time in range(2)] == [True, False]
 
 
 def test_a_turn_has_the_budgets_of_those_that_led_to_it(db: Connection, make_turn: MakeTurn) -> None:
@@ -107,8 +78,9 @@ def test_a_turn_has_the_budgets_of_those_that_led_to_it(db: Connection, make_tur
 def test_what_is_spent(db: Connection, make_turn: MakeTurn) -> None:
     root = make_turn("turn_1")
     child = make_turn("turn_2", agent="bob", parent_turn=root)
-    usage.add(db, used(root))
-    usage.add(db, used(child, cost_microdollars=None, group_id="grp_1", at="2026-11-22T00:00:00.000Z"))
+    usage.add(db, row(root))
+    of_group = replace(row(child, agent="bob"), cost_microdollars=None, group_id="grp_1", at="2026-11-22T00:00:00.000Z")
+    usage.add(db, of_group)
     assert budgets.spent(db, BudgetScope.CONSTELLATION, "", since="") == Spent(220, 7, 1)
     assert budgets.spent(db, BudgetScope.CONSTELLATION, "", since="2026-11-22T00:00:00.000Z") == Spent(110, 0, 1)
     assert budgets.spent(db, BudgetScope.AGENT, "agt_ada", since="") == Spent(110, 7)
@@ -123,6 +95,7 @@ def test_what_is_held(db: Connection, make_turn: MakeTurn) -> None:
     mine, other = holding(root), replace(holding(child, agent="bob", money=None), group_id="grp_1")
     for row in (mine, other, holding(root, step=2)):
         budgets.hold(db, row)
+    assert [budgets.next_no(db, root, step, 1, "step") for step in (2, 3)] == [1, 0]
     with pytest.raises(Conflict), translated():
         budgets.hold(db, mine)
     assert budgets.held(db, BudgetScope.CONSTELLATION, "") == Spent(600, 60)
@@ -133,14 +106,6 @@ def test_what_is_held(db: Connection, make_turn: MakeTurn) -> None:
     assert budgets.let_go(db, mine.key)
     assert not budgets.let_go(db, mine.key)
     assert (budgets.let_go_of_turn(db, root), budgets.let_go_of_turn(db, root)) == (1, 0)
-
-
-def test_calls_of_one_purpose_are_numbered(db: Connection, make_turn: MakeTurn) -> None:
-    turn = make_turn()
-    for number in range(2):
-        assert budgets.next_no(db, turn, 1, 1, "summary") == number
-        budgets.hold(db, replace(holding(turn), purpose="summary", no=number))
-    assert budgets.next_no(db, turn, 1, 2, "summary") == 0
 
 
 def test_nothing_is_scanned_for_a_call(db: Connection, plan_of: PlanOf) -> None:
@@ -159,11 +124,12 @@ NEXT = "2026-11-22T08:00:00.000Z"
 ALL = UsageFilter()
 
 
-def row(turn: int, step: int = 1, attempt: int = 1) -> UsageRow:
+def row(turn: int, step: int = 1, attempt: int = 1, *, agent: str = "ada") -> UsageRow:
     return UsageRow(
         turn=turn,
         step=step,
         attempt=attempt,
+        agent_id=f"agt_{agent}",
         provider="scripted",
         model="script-1",
         input_tokens=100,
@@ -181,32 +147,16 @@ def keys(lines: list[UsageLine]) -> list[tuple[str, int, int]]:
     return [(line.key, line.calls, line.cost_microdollars) for line in lines]
 
 
-def test_all_calls_of_a_turn_are_summed(db: Connection, make_turn: MakeTurn) -> None:
-    turn, other = make_turn("turn_1"), make_turn("turn_2")
-    for call in (row(turn), row(turn, 1, 2), row(turn, 2), row(other)):
-        usage.add(db, call)
-    assert usage.of_turn(db, turn) == UsageSum(300, 30, 120, 21, False, 15, 9, 3, 0)
-    assert usage.of_turn(db, other) == UsageSum(100, 10, 40, 7, False, 5, 3, 1, 0)
-
-
-def test_a_turn_without_calls(db: Connection, make_turn: MakeTurn) -> None:
-    assert usage.of_turn(db, make_turn()) == UsageSum(0, 0, 0, None, False)
-
-
-def test_one_unknown_price_makes_the_sum_unknown(db: Connection, make_turn: MakeTurn) -> None:
+def test_one_unknown_price_or_estimate_makes_the_sum_one(db: Connection, make_turn: MakeTurn) -> None:
     turn = make_turn()
     usage.add(db, row(turn))
-    usage.add(db, replace(row(turn, 2), cost_microdollars=None))
+    usage.add(db, replace(row(turn, 2), cost_microdollars=None, is_estimate=True))
+    for _time in range(2):
+        usage.add(db, replace(row(turn, 3), purpose="summary"))
     found = usage.of_turn(db, turn)
-    assert (found.cost_microdollars, found.calls, found.unpriced_calls) == (None, 2, 1)
-
-
-def test_one_estimate_makes_the_sum_an_estimate(db: Connection, make_turn: MakeTurn) -> None:
-    turn = make_turn()
-    usage.add(db, row(turn))
-    usage.add(db, replace(row(turn, 2), is_estimate=True))
-    assert usage.of_turn(db, turn).is_estimate
-    assert fetch_all(db, "SELECT is_estimate FROM usage ORDER BY step") == [(0,), (1,)]
+    assert (found.cost_microdollars, found.calls, found.unpriced_calls, found.is_estimate) == (None, 4, 1, True)
+    assert fetch_all(db, "SELECT step, no, is_estimate FROM usage") == [(1, 0, 0), (2, 0, 1), (3, 0, 0), (3, 1, 0)]
+    assert usage.of_turn(db, make_turn("turn_2")) == UsageSum(0, 0, 0, None, False)
 
 
 def test_what_is_refused(db: Connection, make_turn: MakeTurn) -> None:
@@ -214,23 +164,10 @@ def test_what_is_refused(db: Connection, make_turn: MakeTurn) -> None:
     usage.add(db, row(turn))
     with pytest.raises(Conflict), translated():
         usage.add(db, row(turn))
-    with pytest.raises(Conflict):
+    with pytest.raises(Conflict), translated():
         usage.add(db, row(turn + 1))
     with pytest.raises(apsw.ConstraintError):
         usage.add(db, replace(row(turn, 2), output_tokens=-1))
-
-
-def test_a_step_may_have_several_calls_of_another_purpose(db: Connection, make_turn: MakeTurn) -> None:
-    turn = make_turn()
-    for purpose in ("step", "summary", "summary"):
-        usage.add(db, replace(row(turn), purpose=purpose))
-    assert fetch_all(db, "SELECT purpose, no FROM usage ORDER BY key") == [("step", 0), ("summary", 0), ("summary", 1)]
-    assert usage.of_turn(db, turn).calls == 3
-
-
-def test_a_call_without_a_time_has_its_turns(db: Connection, make_turn: MakeTurn) -> None:
-    usage.add(db, replace(row(make_turn()), at=None))
-    assert fetch_all(db, "SELECT at FROM usage") == [(NOW,)]
 
 
 def test_the_turns_that_a_turn_led_to_count_with_it(db: Connection, make_turn: MakeTurn) -> None:
@@ -239,29 +176,13 @@ def test_the_turns_that_a_turn_led_to_count_with_it(db: Connection, make_turn: M
     grandchild = make_turn("turn_3", parent_turn=child)
     other = make_turn("turn_4")
     for turn in (root, child, grandchild, other):
-        usage.add(db, row(turn))
+        usage.add(db, row(turn, agent="bob" if turn == child else "ada"))
     trees = (root, child, grandchild, other)
     assert [usage.total(db, UsageFilter(turn=turn)).calls for turn in trees] == [3, 2, 1, 1]
     assert usage.of_turn(db, root).calls == 1
     found = usage.lines(db, UsageFilter(turn=root), Grouping.AGENT, limit=10)
     assert keys(found) == [("agt_ada", 2, 14), ("agt_bob", 1, 7)]
     assert usage.total(db, UsageFilter(turn=root, agent_id="agt_ada")).input_tokens == 200
-
-
-def test_lines_by_day_agent_model_and_turn(db: Connection, make_turn: MakeTurn) -> None:
-    first, second = make_turn("turn_1"), make_turn("turn_2", agent="bob")
-    usage.add(db, row(first))
-    usage.add(db, replace(row(first, 2), at=NEXT, cost_microdollars=None, is_estimate=True))
-    usage.add(db, replace(row(second), at=NEXT, model="script-2"))
-    assert keys(usage.lines(db, ALL, Grouping.DAY, limit=9)) == [("2026-11-22", 2, 7), (DAY, 1, 7)]
-    agents_of = usage.lines(db, ALL, Grouping.AGENT, limit=9)
-    assert agents_of[0] == UsageLine("agt_ada", "ada", 2, 1, 1, 200, 20, 80, 10, 6, 7)
-    assert keys(usage.lines(db, ALL, Grouping.MODEL, limit=9)) == [
-        ("scripted/script-1", 2, 7),
-        ("scripted/script-2", 1, 7),
-    ]
-    assert keys(usage.lines(db, ALL, Grouping.TURN, limit=9)) == [("turn_2", 1, 7), ("turn_1", 2, 7)]
-    assert usage.total(db, ALL) == UsageLine("", None, 3, 1, 1, 300, 30, 120, 15, 9, 14)
 
 
 def test_sums_by_day_are_those_of_the_calls(db: Connection, make_turn: MakeTurn) -> None:
@@ -279,7 +200,7 @@ def test_sums_by_day_are_those_of_the_calls(db: Connection, make_turn: MakeTurn)
 def test_pages_go_on_after_the_last_key(db: Connection, make_turn: MakeTurn, by: Grouping) -> None:
     for number, agent in enumerate(("ada", "bob", "ada"), 1):
         turn = make_turn(f"turn_{number}", agent=agent)
-        usage.add(db, replace(row(turn), at=f"2026-11-2{number}T01:00:00.000Z", model=f"script-{number}"))
+        usage.add(db, replace(row(turn, agent=agent), at=f"2026-11-2{number}T01:00:00.000Z", model=f"script-{number}"))
     whole = usage.lines(db, ALL, by, limit=9)
     found = usage.lines(db, ALL, by, limit=1)
     while page := usage.lines(db, ALL, by, limit=1, after=found[-1].key):
@@ -326,7 +247,7 @@ def test_sums_read_what_they_need(db: Connection, make_turn: MakeTurn, plan_of: 
 
 def test_what_a_deleted_agent_spent_is_spent(db: Connection, make_turn: MakeTurn) -> None:
     usage.add(db, row(make_turn()))
-    usage.add(db, row(make_turn("turn_2", agent="bob")))
+    usage.add(db, row(make_turn("turn_2", agent="bob"), agent="bob"))
     agents.delete(db, "agt_ada")
     assert usage.total(db, ALL).calls == 2
     assert [(line.key, line.name) for line in usage.lines(db, ALL, Grouping.AGENT, limit=9)] == [
@@ -336,23 +257,10 @@ def test_what_a_deleted_agent_spent_is_spent(db: Connection, make_turn: MakeTurn
     assert keys(usage.lines(db, ALL, Grouping.TURN, limit=9)) == [("turn_2", 1, 7)]
 
 
-def test_usage_of_older_files_is_kept(tmp_path: Path) -> None:
+def test_usage_of_older_files_is_kept(older: Callable[[str], OlderFile]) -> None:
     """The migration gives each call its agent and time, and makes the sums by day."""
-    files = migrations_of("constellation").all
-    number = next(index for index, one in enumerate(files) if one.name == "budgets")
-    for one in files[:number]:
-        (tmp_path / one.file).write_text(one.sql, encoding="utf-8")
-    db = template.in_memory(Migrations(tmp_path), now=NOW)
-    db.execute(
-        "INSERT INTO agents (id, name, model_provider, model_name, system_prompt, config, enabled_tools,"
-        " created_at, updated_at) VALUES ('agt_ada', 'ada', 'p', 'm', '', '{}', '[]', ?1, ?1)",
-        (NOW,),
-    )
-    db.execute(
-        "INSERT INTO turn (key, id, agent_id, sender, status, seed, created_at)"
-        " VALUES (1, 'turn_1', 'agt_ada', 'user:u', 'completed', 1, ?)",
-        (NOW,),
-    )
+    file = older("budgets")
+    db = file.db
     db.execute(
         "INSERT INTO step (turn, no, attempt, status, provider, model, cursor, prefix_hash, request_hash, started_at,"
         " ended_at) VALUES (1, 1, 1, 'done', 'p', 'm', '', x'', x'', ?, ?)",
@@ -364,7 +272,7 @@ def test_usage_of_older_files_is_kept(tmp_path: Path) -> None:
             " cost_microdollars, is_estimate) VALUES (1, ?, 1, 'p', 'm', 100, 10, 40, ?, 0)",
             (step, cost),
         )
-    db.execute(files[number].sql)
+    file.upgrade()
     assert fetch_all(db, "SELECT step, purpose, agent_id, at, cost_microdollars FROM usage ORDER BY step") == [
         (1, "step", "agt_ada", NEXT, 7),
         (2, "step", "agt_ada", NOW, None),

@@ -20,18 +20,6 @@ def tell(db: Connection, *names: str, turn: int | None = None) -> int:
     return events.append(db, [(turn, name, '{"a":1}') for name in names], created_at=NOW)
 
 
-def test_events_are_numbered_in_one_order(db: Connection, make_turn: MakeTurn) -> None:
-    turn = make_turn()
-    assert (events.latest(db), tell(db)) == (0, 1)
-    assert tell(db, "a", "b") == 1
-    assert tell(db, "c", turn=turn) == 3
-    assert (events.latest(db), tell(db)) == (3, 4)
-    assert events.after(db, 1, limit=10) == [
-        EventRow(2, None, "b", '{"a":1}', NOW),
-        EventRow(3, turn, "c", '{"a":1}', NOW),
-    ]
-
-
 def test_reading_is_bounded_and_may_be_of_one_turn(db: Connection, make_turn: MakeTurn) -> None:
     one, two = make_turn("turn_1"), make_turn("turn_2", agent="bob")
     for _time in range(3):
@@ -67,14 +55,6 @@ def test_pieces_are_pruned_when_the_whole_is_stored(db: Connection, make_turn: M
     events.prune_deltas(db, one)
     assert [event.seq for event in events.after(db, 0, limit=9)] == [1, 4, 5, 6]
     assert tell(db, "next") == 7
-
-
-def test_a_number_is_never_given_twice(db: Connection, make_turn: MakeTurn) -> None:
-    turn = make_turn()
-    tell(db, "text.delta", "text.delta", turn=turn)
-    events.prune_deltas(db, turn)  # the newest stays, though it is a piece
-    assert [event.seq for event in events.after(db, 0, limit=9)] == [2]
-    assert tell(db, "next") == 3
 
 
 def test_events_outlive_their_turn(db: Connection, make_turn: MakeTurn) -> None:

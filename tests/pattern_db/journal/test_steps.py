@@ -2,33 +2,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
-import apsw
 import pytest
 
-from pattern_db import template
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.enums import EffectClass, EffectStatus
-from pattern_db.errors import Conflict, translated
+from pattern_db.errors import Conflict
 from pattern_db.journal import steps, turns
-from pattern_db.journal.steps import EffectRow, StepRow
+from pattern_db.journal.steps import EffectRow, Key, StepRow
 from pattern_db.journal.turns import Started
-from pattern_db.migrate import Migrations, migrations_of
 from pattern_db.tables.messages import MessageRow
+from pattern_db.tables.prompts import LoggedParts, ShownRow
+from tests.pattern_db.conftest import OlderFile
 from tests.pattern_db.journal.conftest import LATER, NOW, MakeTurn, PlanOf
 
+SHOWN = ShownRow(9, LoggedParts(b"s" * 16, "{}"), LoggedParts(b"v" * 16, "{}"), "", 0, 0)
 OPEN = {EffectStatus.PLANNED, EffectStatus.STARTED, EffectStatus.AWAITING_APPROVAL}
 
 
-def step(turn: int, no: int = 1, attempt: int = 1, status: str = "open") -> StepRow:
-    return StepRow(turn, no, attempt, status, "scripted", "script-1", "7", b"p" * 16, b"r" * 16, None, NOW)
+def step(turn: int, no: int = 1, attempt: int = 1) -> StepRow:
+    return StepRow(turn, no, attempt, "open", "scripted", "script-1", "7", b"p" * 16, b"r" * 16, None, NOW)
 
 
 def test_a_step_is_opened_and_closed(db: Connection, make_turn: MakeTurn) -> None:
     turn = make_turn()
     assert steps.latest(db, turn) is None
-    steps.open_step(db, step(turn))
+    steps.open_step(db, step(turn), SHOWN)
     assert steps.latest(db, turn) == step(turn)
     steps.close(db, (turn, 1, 1), status="done", ended_at=LATER, finish_reason="stop", request_id="req_1")
     found = steps.latest(db, turn)
@@ -37,41 +36,21 @@ def test_a_step_is_opened_and_closed(db: Connection, make_turn: MakeTurn) -> Non
     assert fetch_all(db, "SELECT provider_request_id, ended_at FROM step") == [("req_1", LATER)]
 
 
-def test_a_step_is_always_opened_open(db: Connection, make_turn: MakeTurn) -> None:
-    turn = make_turn()
-    steps.open_step(db, step(turn, status="done"))
-    assert steps.latest(db, turn) == step(turn)
-
-
 def test_the_latest_is_the_newest_attempt_of_the_newest_step(db: Connection, make_turn: MakeTurn) -> None:
     turn, other = make_turn("turn_1"), make_turn("turn_2")
     for no, attempt in ((1, 1), (2, 1), (1, 2), (2, 2), (1, 3)):
-        steps.open_step(db, step(turn, no, attempt))
-    steps.open_step(db, step(other, 9))
+        steps.open_step(db, step(turn, no, attempt), SHOWN)
+    steps.open_step(db, step(other, 9), SHOWN)
     assert steps.latest(db, turn) == step(turn, 2, 2)
 
 
 def test_a_step_is_closed_once(db: Connection, make_turn: MakeTurn) -> None:
     turn = make_turn()
-    steps.open_step(db, step(turn))
+    steps.open_step(db, step(turn), SHOWN)
     steps.close(db, (turn, 1, 1), status="superseded", ended_at=LATER)
     for key in ((turn, 1, 1), (turn, 1, 2), (turn, 2, 1), (turn + 1, 1, 1)):
         with pytest.raises(Conflict, match="is not open"):
             steps.close(db, key, status="done", ended_at=LATER)
-
-
-def test_what_is_refused_of_a_step(db: Connection, make_turn: MakeTurn) -> None:
-    turn = make_turn()
-    steps.open_step(db, step(turn))
-    with pytest.raises(Conflict), translated():
-        steps.open_step(db, step(turn))
-    with pytest.raises(Conflict), translated():
-        steps.open_step(db, step(turn + 1))
-    for bad in (step(turn, 0), step(turn, 1, 0)):
-        with pytest.raises(apsw.ConstraintError):
-            steps.open_step(db, bad)
-    with pytest.raises(apsw.ConstraintError):
-        steps.close(db, (turn, 1, 1), status="lost", ended_at=LATER)
 
 
 def row(turn: int, call: int = 0, *, step: int = 1, effect_class: str = "unsafe") -> EffectRow:
@@ -86,22 +65,11 @@ def finish(db: Connection, key: tuple[int, int, int], status: str = "done") -> N
     steps.finish_call(db, key, status=status, message_id="msg_1", ended_at=LATER)
 
 
-def test_calls_are_planned_in_order(db: Connection, make_turn: MakeTurn) -> None:
-    turn, other = make_turn("turn_1"), make_turn("turn_2")
-    steps.plan_calls(db, [row(turn, 1), row(turn, 0)])
-    steps.plan_calls(db, [row(turn, 0, step=2)])
-    steps.plan_calls(db, [row(other, 0)])
-    assert steps.calls_of_step(db, turn, 1) == [row(turn, 0), row(turn, 1)]
-    assert steps.calls_of_turn(db, turn) == [row(turn, 0), row(turn, 1), row(turn, 0, step=2)]
-    assert steps.calls_of_step(db, turn, 3) == []
-    steps.plan_calls(db, [])
-
-
 def test_a_call_is_started_and_finished(db: Connection, make_turn: MakeTurn) -> None:
     turn = make_turn()
     steps.plan_calls(db, [row(turn)])
     start(db, (turn, 1, 0))
-    [started] = steps.calls_of_turn(db, turn)
+    [started] = steps.calls_of_step(db, turn, 1)
     assert started == replace(row(turn), status="started", attempts=1, deadline_at=LATER)
     finish(db, (turn, 1, 0))
     [done] = steps.calls_of_turn(db, turn)
@@ -148,35 +116,49 @@ def test_a_call_ends_once_and_never_starts_again(db: Connection, make_turn: Make
     assert steps.calls_of_turn(db, turn)[0].status == status
 
 
-@pytest.mark.parametrize("was", ["planned", "started"])
-def test_a_call_waits_for_a_person_and_then_runs_or_does_not(db: Connection, make_turn: MakeTurn, was: str) -> None:
+def approve(db: Connection, key: Key) -> None:
+    steps.approve_call(db, key, args='{"to":"eve"}', args_hash=b"e" * 16)
+
+
+@pytest.mark.parametrize("state", ["planned", "started", "awaiting_approval", "denied", "done"])
+@pytest.mark.parametrize(
+    ("change", "fits"),
+    [
+        (start, {"planned"}),
+        (steps.ask_about_call, {"planned", "started"}),
+        (approve, {"awaiting_approval"}),
+        (steps.deny_call, {"awaiting_approval"}),
+        (finish, OPEN | {"denied"}),
+    ],
+)
+def test_a_call_changes_only_from_where_it_should_be(
+    db: Connection, make_turn: MakeTurn, state: str, change: Callable[[Connection, Key], None], fits: set[str]
+) -> None:
+    key = (make_turn(), 1, 0)
+    steps.plan_calls(db, [replace(row(key[0]), status=state)])
+    before = steps.calls_of_turn(db, key[0])
+    if state in fits:
+        change(db, key)
+        assert steps.calls_of_turn(db, key[0]) != before
+    else:
+        with pytest.raises(Conflict, match="not in a state"):
+            change(db, key)
+        assert steps.calls_of_turn(db, key[0]) == before
+    for other in ((key[0], 1, 1), (key[0], 2, 0), (key[0] + 1, 1, 0)):
+        with pytest.raises(Conflict):
+            change(db, other)
+
+
+def test_what_a_person_answers_is_stored(db: Connection, make_turn: MakeTurn) -> None:
     turn = make_turn()
-    keys = [(turn, 1, call) for call in range(3)]
-    steps.plan_calls(db, [row(turn, call) for call in range(3)])
-    for key in keys:
-        if was == "started":
-            start(db, key)
-        steps.ask_about_call(db, key)
-        with pytest.raises(Conflict):
-            steps.ask_about_call(db, key)
-        with pytest.raises(Conflict):
-            start(db, key)
-    steps.approve_call(db, keys[0], args='{"to":"eve"}', args_hash=b"e" * 16)
-    steps.deny_call(db, keys[1])
-    first, second, third = steps.calls_of_turn(db, turn)
+    steps.plan_calls(db, [row(turn, 0), row(turn, 1)])
+    for call in range(2):
+        steps.ask_about_call(db, (turn, 1, call))
+    approve(db, (turn, 1, 0))
+    steps.deny_call(db, (turn, 1, 1))
+    first, second = steps.calls_of_turn(db, turn)
     assert (first.status, first.args, first.args_hash) == ("planned", '{"to":"eve"}', b"e" * 16)
     assert (second.status, second.args) == ("denied", '{"to":"bob"}')
-    assert third.status == "awaiting_approval"
-    for key in keys[:2]:
-        with pytest.raises(Conflict):
-            steps.approve_call(db, key, args="{}", args_hash=b"e" * 16)
-        with pytest.raises(Conflict):
-            steps.deny_call(db, key)
-    start(db, keys[0])
-    finish(db, keys[1], "denied")
-    with pytest.raises(Conflict):
-        finish(db, keys[1], "denied")
-    finish(db, keys[2], "cancelled")
 
 
 def test_calls_that_wait_are_known_while_their_turn_does(db: Connection, make_turn: MakeTurn) -> None:
@@ -191,23 +173,6 @@ def test_calls_that_wait_are_known_while_their_turn_does(db: Connection, make_tu
     assert steps.waiting_calls(db, "agt_bob") == set()
     steps.deny_call(db, (turn, 1, 1))
     assert steps.waiting_calls(db, "agt_ada") == set()
-
-
-def test_what_is_refused(db: Connection, make_turn: MakeTurn) -> None:
-    turn = make_turn()
-    steps.plan_calls(db, [row(turn)])
-    for key in ((turn, 1, 1), (turn, 2, 0), (turn + 1, 1, 0)):
-        with pytest.raises(Conflict):
-            start(db, key)
-        with pytest.raises(Conflict):
-            finish(db, key)
-    with pytest.raises(Conflict), translated():
-        steps.plan_calls(db, [row(turn)])
-    with pytest.raises(Conflict), translated():
-        steps.plan_calls(db, [row(turn + 1)])
-    for bad in (replace(row(turn, 1), args="no json"), replace(row(turn, 1), effect_class="odd"), row(turn, -1)):
-        with pytest.raises(apsw.ConstraintError):
-            steps.plan_calls(db, [bad])
 
 
 def test_the_last_successful_use_of_a_tool_is_kept(db: Connection, make_turn: MakeTurn, plan_of: PlanOf) -> None:
@@ -240,23 +205,10 @@ def test_the_calls_of_a_turn_with_what_came_of_them(db: Connection, make_turn: M
     ]
 
 
-def test_uses_in_older_files_are_found(tmp_path: Path) -> None:
+def test_uses_in_older_files_are_found(older: Callable[[str], OlderFile]) -> None:
     """The migration takes up what tools were used before, by agent and tool."""
-    files = migrations_of("constellation").all
-    number = next(index for index, one in enumerate(files) if one.name == "tool_rules")
-    for one in files[:number]:
-        (tmp_path / one.file).write_text(one.sql, encoding="utf-8")
-    db = template.in_memory(Migrations(tmp_path), now=NOW)
-    db.execute(
-        "INSERT INTO agents (id, name, model_provider, model_name, system_prompt, config, enabled_tools,"
-        " created_at, updated_at) VALUES ('agt_ada', 'ada', 'p', 'm', '', '{}', '[]', ?1, ?1)",
-        (NOW,),
-    )
-    db.execute(
-        "INSERT INTO turn (key, id, agent_id, sender, status, seed, created_at)"
-        " VALUES (1, 'turn_1', 'agt_ada', 'user:u', 'completed', 1, ?)",
-        (NOW,),
-    )
+    file = older("tool_rules")
+    db = file.db
     for call, (tool, status, started_at) in enumerate(
         [("mail", "done", NOW), ("mail", "done", LATER), ("note", "done", None), ("web", "error", NOW)]
     ):
@@ -265,9 +217,8 @@ def test_uses_in_older_files_are_found(tmp_path: Path) -> None:
             " started_at, ended_at) VALUES (1, 1, ?, 'c', ?, '{}', x'', 'unsafe', 'k', ?, ?, ?)",
             (call, tool, status, started_at, LATER),
         )
-    db.execute(files[number].sql)
+    file.upgrade()
     assert steps.last_used(db, "agt_ada", ["mail", "note", "web"]) == {"mail": LATER, "note": LATER}
-    db.close()
 
 
 def test_equal_calls_have_equal_digests() -> None:

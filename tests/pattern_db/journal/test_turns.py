@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 
 import apsw
 import pytest
 
 from pattern_db.connection import Connection, fetch_all
-from pattern_db.errors import Conflict, NotFound, translated
+from pattern_db.errors import Conflict, translated
 from pattern_db.journal import steps, turns
 from pattern_db.journal.steps import EffectRow
 from pattern_db.journal.turns import InboxRow, NewTurn, Started
@@ -34,16 +35,6 @@ def test_a_turn_is_stored_as_queued(db: Connection, make_turn: MakeTurn) -> None
     assert (row.steps, row.resumes, row.cancel_reason, row.error) == (0, 0, None, None)
 
 
-def test_what_is_not_there(db: Connection) -> None:
-    with pytest.raises(NotFound, match="no turn 9"):
-        turns.by_key(db, 9)
-    with pytest.raises(NotFound, match="no turn turn_9"):
-        turns.by_id(db, "turn_9")
-    assert turns.by_idempotency(db, b"x" * 16) is None
-    assert turns.unfinished(db, "agt_ada") is None
-    assert turns.agents_with_work(db) == []
-
-
 def test_ids_and_idempotency_digests_are_taken_once(db: Connection, make_turn: MakeTurn) -> None:
     make_turn("turn_1", idempotency=b"i" * 16)
     with pytest.raises(Conflict), translated():
@@ -56,32 +47,72 @@ def test_ids_and_idempotency_digests_are_taken_once(db: Connection, make_turn: M
     make_turn("turn_4")  # no digest is no digest in common
 
 
-def test_a_turn_starts_once(db: Connection, make_turn: MakeTurn) -> None:
-    key = make_turn()
+def in_status(db: Connection, make_turn: MakeTurn, status: str) -> int:
+    """Store a turn that has come so far, and return its key."""
+    key = make_turn(f"turn_{status}")
+    if status != "queued":
+        start(db, key)
+    if status == "waiting":
+        wait(db, key)
+    if status == "completed":
+        turns.end(db, key, status="completed", ended_at=NOW)
+    return key
+
+
+STATUSES = ("queued", "running", "waiting", "completed")
+OPEN = {"queued", "running", "waiting"}
+
+
+@pytest.mark.parametrize("status", STATUSES)
+@pytest.mark.parametrize(
+    ("change", "fits"),
+    [
+        (start, {"queued"}),
+        (lambda db, key: turns.join(db, key, key, ended_at=LATER), {"queued"}),
+        (lambda db, key: turns.resume(db, key, epoch=4, step=1), OPEN),
+        (lambda db, key: wait(db, key), {"running"}),
+        (lambda db, key: turns.go_on(db, key, deadline_at=NOW), {"waiting"}),
+        (lambda db, key: turns.end(db, key, status="failed", ended_at=LATER, steps=3), OPEN),
+    ],
+)
+def test_a_turn_changes_only_from_where_it_should_be(
+    db: Connection, make_turn: MakeTurn, status: str, change: Callable[[Connection, int], None], fits: set[str]
+) -> None:
+    key = in_status(db, make_turn, status)
+    before = turns.by_key(db, key)
+    if status in fits:
+        change(db, key)
+        assert turns.by_key(db, key) != before
+    else:
+        with pytest.raises(Conflict, match="any more"):
+            change(db, key)
+        assert turns.by_key(db, key) == before
+    with pytest.raises(Conflict):
+        change(db, key + 1)
+
+
+def test_what_a_change_stores(db: Connection, make_turn: MakeTurn) -> None:
+    key, joins = make_turn("turn_1"), make_turn("turn_2")
+
+    def stored() -> tuple[object, ...]:
+        row = turns.by_key(db, key)
+        return row.status, row.deadline_at, row.time_left_ms
+
     start(db, key)
     row = turns.by_key(db, key)
-    assert (row.status, row.batch_id, row.epoch) == ("running", "0000000000000000007", 3)
-    assert (row.started_at, row.deadline_at) == (NOW, LATER)
-    with pytest.raises(Conflict, match="not queued any more"):
-        start(db, key)
-    with pytest.raises(Conflict):
-        start(db, key + 1)
-
-
-def test_a_turn_ends_once(db: Connection, make_turn: MakeTurn) -> None:
-    key = make_turn()
-    start(db, key)
+    assert (row.batch_id, row.epoch, row.started_at) == (STARTED.batch_id, 3, NOW)
+    assert stored() == ("running", LATER, None)
+    wait(db, key)
+    assert stored() == ("waiting", None, 1_500)
+    turns.go_on(db, key, deadline_at=NOW)
+    assert stored() == ("running", NOW, None)
+    turns.join(db, joins, key, ended_at=LATER)
+    assert (turns.by_key(db, joins).status, turns.by_key(db, joins).ended_at) == ("completed", LATER)
+    assert fetch_all(db, "SELECT joined_turn FROM turn ORDER BY key") == [(None,), (key,)]
     turns.end(db, key, status="failed", ended_at=LATER, steps=3, error={"code": "x", "message": "naïve"})
     row = turns.by_key(db, key)
-    assert (row.status, row.ended_at, row.steps) == ("failed", LATER, 3)
-    assert json.loads(row.error or "") == {"code": "x", "message": "naïve"}
-    with pytest.raises(Conflict, match="not open any more"):
-        turns.end(db, key, status="completed", ended_at=LATER)
-    with pytest.raises(Conflict):
-        turns.resume(db, key, epoch=4, step=1)
-    with pytest.raises(Conflict):
-        start(db, key)
-    assert turns.by_key(db, key).status == "failed"
+    assert (row.ended_at, row.steps, json.loads(row.error or "")) == (LATER, 3, {"code": "x", "message": "naïve"})
+    assert stored() == ("failed", None, None)
 
 
 def test_resuming_counts_per_step(db: Connection, make_turn: MakeTurn) -> None:
@@ -106,46 +137,12 @@ def test_the_first_wish_to_cancel_stays(db: Connection, make_turn: MakeTurn) -> 
     assert not turns.request_cancel(db, key + 1, "nobody's")
 
 
-def test_work_that_is_left(db: Connection, make_turn: MakeTurn) -> None:
-    first, second, _third = make_turn("turn_1"), make_turn("turn_2"), make_turn("turn_3", agent="bob")
-    assert turns.agents_with_work(db) == ["agt_ada", "agt_bob"]
-    assert turns.unfinished(db, "agt_ada") is None  # queued ones wait in the inbox
-    start(db, second)
-    found = turns.unfinished(db, "agt_ada")
-    assert found is not None
-    assert found.key == second
-    assert turns.open_turns(db, "agt_ada") == ["turn_1", "turn_2"]
-    turns.end(db, second, status="completed", ended_at=LATER)
-    assert turns.unfinished(db, "agt_ada") is None
-    turns.end(db, first, status="cancelled", ended_at=LATER)
-    assert turns.agents_with_work(db) == ["agt_bob"]
-    assert turns.open_turns(db, "agt_ada") == []
-
-
 def wait(db: Connection, key: int) -> None:
     turns.wait(db, key, time_left_ms=1_500)
 
 
 def awaiting(turn: int, call: int = 0) -> EffectRow:
     return EffectRow(turn, 1, call, f"c{call}", "mail", "{}", b"a" * 16, "unsafe", f"k{call}", "awaiting_approval")
-
-
-def test_a_turn_waits_and_goes_on_once(db: Connection, make_turn: MakeTurn) -> None:
-    key = make_turn()
-    with pytest.raises(Conflict, match="not running any more"):
-        wait(db, key)
-    start(db, key)
-    with pytest.raises(Conflict, match="not waiting any more"):
-        turns.go_on(db, key, deadline_at=LATER)
-    wait(db, key)
-    row = turns.by_key(db, key)
-    assert (row.status, row.deadline_at, row.time_left_ms) == ("waiting", None, 1_500)
-    turns.go_on(db, key, deadline_at=LATER)
-    row = turns.by_key(db, key)
-    assert (row.status, row.deadline_at, row.time_left_ms) == ("running", LATER, None)
-    turns.end(db, key, status="completed", ended_at=LATER)
-    with pytest.raises(Conflict):
-        wait(db, key)
 
 
 def test_a_waiting_turn_is_taken_up_when_all_is_answered_or_nobody_wants_it(
@@ -210,19 +207,6 @@ def test_an_agent_that_waits_for_a_person_is_not_busy(db: Connection, make_turn:
     assert turns.waiting_batches(db, "agt_ada") == []
 
 
-def test_a_queued_turn_joins_another_one_once(db: Connection, make_turn: MakeTurn) -> None:
-    into, joins = make_turn("turn_1"), make_turn("turn_2")
-    start(db, into)
-    turns.join(db, joins, into, ended_at=LATER)
-    row = turns.by_key(db, joins)
-    assert (row.status, row.ended_at) == ("completed", LATER)
-    assert fetch_all(db, "SELECT joined_turn FROM turn ORDER BY key") == [(None,), (into,)]
-    with pytest.raises(Conflict, match="not queued any more"):
-        turns.join(db, joins, into, ended_at=LATER)
-    with pytest.raises(Conflict):
-        turns.join(db, into, joins, ended_at=LATER)
-
-
 def test_everything_open_is_asked_to_stop_with_the_first_reason(db: Connection, make_turn: MakeTurn) -> None:
     keys = [make_turn(f"turn_{number}") for number in range(3)]
     start(db, keys[0])
@@ -231,15 +215,6 @@ def test_everything_open_is_asked_to_stop_with_the_first_reason(db: Connection, 
     assert turns.request_cancel_all(db, "moved") == 2
     assert turns.unwanted(db) == [("turn_1", "user"), ("turn_2", "moved")]
     assert turns.by_key(db, keys[0]).cancel_reason is None
-
-
-def test_turns_go_with_their_agent_and_children_forget_their_parent(db: Connection, make_turn: MakeTurn) -> None:
-    parent = make_turn("turn_1")
-    child = make_turn("turn_2", agent="bob", parent_turn=parent)
-    agents.delete(db, "agt_ada")
-    with pytest.raises(NotFound):
-        turns.by_key(db, parent)
-    assert turns.by_key(db, child).parent_turn is None
 
 
 def test_finding_work_reads_no_ended_turns(db: Connection, plan_of: PlanOf) -> None:
@@ -269,27 +244,6 @@ def test_messages_are_taken_by_priority_and_then_in_order(db: Connection, make_t
         taken.append(keys.index(waiting.turn))
         turns.take_message(db, waiting.turn)
     assert taken == [2, 4, 0, 3, 1]
-
-
-def test_each_agent_has_its_own(db: Connection, make_turn: MakeTurn) -> None:
-    ada, bob = make_turn("turn_1"), make_turn("turn_2", agent="bob")
-    put(db, bob, agent="bob", priority=3)
-    put(db, ada, payload='{"content":"hello"}')
-    assert turns.first_message(db, "agt_ada") == InboxRow(ada, '{"content":"hello"}')
-    assert (
-        turns.count_messages(db, "agt_ada"),
-        turns.count_messages(db, "agt_bob"),
-        turns.count_messages(db, "agt_none"),
-    ) == (1, 1, 0)
-
-
-def test_a_message_is_taken_once(db: Connection, make_turn: MakeTurn) -> None:
-    key = make_turn()
-    put(db, key)
-    turns.take_message(db, key)
-    assert turns.first_message(db, "agt_ada") is None
-    with pytest.raises(Conflict, match="taken already"):
-        turns.take_message(db, key)
 
 
 def test_only_the_next_message_is_taken_first(db: Connection, make_turn: MakeTurn) -> None:

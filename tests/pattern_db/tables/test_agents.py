@@ -6,7 +6,6 @@ from dataclasses import replace
 import apsw
 import pytest
 
-from pattern_db import vectors
 from pattern_db.connection import Connection
 from pattern_db.enums import AgentStatus, SearchKind
 from pattern_db.errors import NotFound
@@ -84,10 +83,7 @@ def test_deleting_takes_everything_that_is_the_agents_and_nothing_else(
         block = make_block("notes", owner=f"agt_{agent}", content_preview="words")
         archival.insert(db, ArchivalRow(id=f"arc_{agent}", agent_id=f"agt_{agent}", content="words", created_at=now))
         for kind, ref in ((SearchKind.MESSAGE, message.id), (SearchKind.BLOCK, block.id)):
-            vector = vectors.packed([1, 0, 0, 0])
-            scope = f"agt_{agent}"
-            row = VectorRow(kind=kind, ref=ref, scope=scope, vector=vector, content_hash="h", created_at=now)
-            vector_rows.insert(db, row)
+            vector_rows.insert(db, VectorRow(kind=kind, ref=ref, scope=f"agt_{agent}"))
     db.execute(
         "INSERT INTO tasks (id, agent_id, title, created_at, updated_at) VALUES ('t', 'agt_ada', 'x', ?1, ?1)", (now,)
     )

@@ -116,11 +116,6 @@ def test_lines_are_newest_first_and_outlive_their_updates(
     assert [row.seq for row in block_versions.between(db, block, 0, 3, limit=2)] == [2, 3]
 
 
-def test_no_line_for_a_missing_block(db: Connection, now: str) -> None:
-    with pytest.raises(apsw.ConstraintError):
-        block_versions.append(db, HistoryRow(block_id="blk_none", frontiers=[], changed_by="user", timestamp=now))
-
-
 def line(block: str, seq: int, now: str, **columns: object) -> HistoryRow:
     return HistoryRow(block_id=block, seq=seq, frontiers=None, changed_by="user:1", timestamp=now, **columns)  # type: ignore[arg-type]  # columns as the test names them
 
@@ -154,14 +149,6 @@ def test_changes_come_in_either_order_and_versions_one_by_one(
     assert found is not None
     assert (found.change, found.stack) == (b"c", "user:1")
     assert block_versions.get(db, block, 4) is None
-
-
-def test_a_new_block_has_no_updates_and_no_checkpoint(db: Connection, block: str) -> None:
-    assert memory_blocks.get(db, block).last_seq == 0
-    assert block_checkpoints.get_checkpoint_and_updates(db, block) == (None, [])
-    assert not block_versions.has_updates_since(db, block, 0)
-    stats = block_versions.get_pending_update_stats(db, block)
-    assert (stats.count, stats.total_bytes, stats.first_seq, stats.oldest_at) == (0, 0, None, None)
 
 
 def test_the_first_write_may_be_a_snapshot(db: Connection, make_block: MakeBlock) -> None:

@@ -4,21 +4,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import pairwise
 
+import apsw
 import pytest
 
 from pattern_db import vectors
 from pattern_db.connection import Connection, fetch_all
-from pattern_db.enums import IndexState, SearchKind
-from pattern_db.tables import embedding_indexes, embeddings
-from pattern_db.tables.embedding_indexes import EmbedderInfo, IndexRow
-from pattern_db.tables.embedding_sources import EmbeddingSource
+from pattern_db.enums import EMBEDDED, IndexState, Role, SearchKind
+from pattern_db.tables import embedding_indexes, embedding_sources, embeddings, memory_blocks, messages
+from pattern_db.tables.embedding_indexes import Cursor, EmbedderInfo, IndexRow
+from pattern_db.tables.embedding_sources import EmbeddingSource, Said
 from pattern_db.tables.embeddings import Refusal
+from pattern_db.tables.memory_blocks import BlockRow
+from pattern_db.tables.messages import MessageRow
 from tests.pattern_db import vector_rows
-from tests.pattern_db.conftest import NOW
+from tests.pattern_db.conftest import NOW, OlderFile
 from tests.pattern_db.vector_rows import VectorRow
 
 NOTE = EmbeddingSource(kind=SearchKind.ARCHIVAL, ref="arc_1", scope="agt_ada", text="")
-MESSAGE = EmbeddingSource(kind=SearchKind.MESSAGE, ref="msg_1", scope="agt_eve", text="")
+SAID = EmbeddingSource(kind=SearchKind.MESSAGE, ref="msg_1", scope="agt_eve", text="")
 VECTOR = vectors.packed([1, 0, 0, 0])
 ROW = VectorRow(kind=SearchKind.MESSAGE, ref="msg_1", scope="agt_ada", vector=VECTOR)
 
@@ -42,8 +45,8 @@ def refused(db: Connection, index: IndexRow) -> int:
 def test_refusals_are_counted_by_text_and_replaced_as_a_whole(db: Connection, both: tuple[IndexRow, IndexRow]) -> None:
     index, other = both
     refuse(db, index, NOTE, {"h1": "long", "h2": "odd"})
-    refuse(db, index, MESSAGE, {"h1": "long"})
-    refuse(db, other, MESSAGE, {"h1": "other"})
+    refuse(db, index, SAID, {"h1": "long"})
+    refuse(db, other, SAID, {"h1": "other"})
     assert refused(db, index) == 2
     assert embeddings.refusals(db, index, 1) == [Refusal(SearchKind.ARCHIVAL, "arc_1", "long")]
     embeddings.replace(db, index, NOTE, [], {}, now=NOW)
@@ -112,3 +115,189 @@ def test_vectors_are_found_by_what_they_are_of(db: Connection, both: tuple[Index
     vector_rows.replace(db, index, ROW)
     assert embeddings.by_hash(db, index, ["h", "x"]) == {"h": VECTOR}
     assert embeddings.by_hash(db, other, ["h", "x"]) == {}
+
+
+MESSAGE = SearchKind.MESSAGE
+
+
+def test_one_is_active_and_one_is_built(db: Connection, begin_index: Callable[..., IndexRow], now: str) -> None:
+    active = embedding_indexes.active(db)
+    assert active is not None
+    assert (active.fingerprint, active.dimension, active.suffix, active.completed_at) == ("f", 4, "", None)
+    building = begin_index(db, fingerprint="g", state=IndexState.BUILDING)
+    assert [index.fingerprint for index in embedding_indexes.live(db)] == ["f", "g"]
+    with pytest.raises(apsw.ConstraintError):
+        begin_index(db, fingerprint="h", state=IndexState.BUILDING)
+    embedding_indexes.retire(db, active.id)
+    embedding_indexes.complete(db, building.id, now)
+    embedding_indexes.complete(db, building.id, "2030-01-01T00:00:00.000Z")
+    taken_over = embedding_indexes.active(db)
+    assert taken_over is not None
+    assert (taken_over.fingerprint, taken_over.completed_at) == ("g", now)
+
+
+def test_a_retired_one_is_taken_up_again_where_it_was(db: Connection, begin_index: Callable[..., IndexRow]) -> None:
+    embedding_indexes.retire(db, 1)
+    assert embedding_indexes.cursors(db, 1) == {}
+    other = begin_index(db, fingerprint="g")
+    assert other.suffix == "_2"
+    back = begin_index(db, state=IndexState.BUILDING)
+    assert (back.id, back.suffix) == (1, "")
+    embedding_indexes.retire(db, 1)
+    assert [index.id for index in embedding_indexes.kept(db)] == [other.id, 1]
+    embedding_indexes.drop_tables(db, back)
+    assert embedding_indexes.kept(db) == [other]
+    assert begin_index(db, state=IndexState.BUILDING).suffix == ""
+
+
+def test_cursors_begin_at_the_newest_and_move(db: Connection, say: Callable[..., MessageRow]) -> None:
+    for number in range(3):
+        say(number, "words")
+    assert embedding_indexes.newest_rows(db)[MESSAGE] == 3
+    embedding_indexes.rewind(db, 1)
+    start = embedding_indexes.cursors(db, 1)[MESSAGE]
+    assert (start.low, start.high) == (3, 3)
+    further = Cursor(kind=MESSAGE, low=1, high=3)
+    embedding_indexes.advance(db, 1, move=(start, further))
+    # Begun before the first move: it no longer counts.
+    embedding_indexes.advance(db, 1, move=(start, Cursor(kind=MESSAGE, low=0, high=3)))
+    assert embedding_indexes.cursors(db, 1)[MESSAGE] == further
+
+
+def test_changes_of_what_was_done_are_noted_and_nothing_else(db: Connection, say: Callable[..., MessageRow]) -> None:
+    done = say(1, "words")
+    embedding_indexes.rewind(db, 1)
+    say(2, "new words are seen by the cursor")
+    assert embedding_indexes.changes(db, 1, 9) == []
+    db.execute("UPDATE messages SET is_archived = 1, content = content")
+    assert embedding_indexes.changes(db, 1, 9) == []
+    db.execute("UPDATE messages SET is_deleted = 1 WHERE id = ?", (done.id,))
+    assert embedding_indexes.changes(db, 1, 9) == [(MESSAGE, done.id)]
+    embedding_indexes.advance(db, 1, again=[(MESSAGE, done.id), (SearchKind.BLOCK, "blk_1")])
+    assert len(embedding_indexes.changes(db, 1, 9)) == 2
+    embedding_indexes.advance(db, 1, done=[(MESSAGE, done.id)])
+    assert embedding_indexes.changes(db, 1, 9) == [(SearchKind.BLOCK, "blk_1")]
+
+
+def test_vectors_of_before_the_indexes_are_kept_and_not_compared(older: Callable[[str], OlderFile], now: str) -> None:
+    file = older("embeddings")
+    connection = file.db
+    connection.execute("CREATE VIRTUAL TABLE message_embeddings USING vec0(embedding float[4])")
+    for model, length in (("small", 4), ("large", 8)):
+        connection.execute(
+            "INSERT INTO embeddings (kind, ref, scope, content_hash, model, dimension, created_at, vector)"
+            " VALUES ('message', ?1, 'agt_ada', 'h', ?1, ?2, ?3, zeroblob(4 * ?2))",
+            (model, length, now),
+        )
+    file.upgrade()
+    retired = embedding_indexes.kept(connection)
+    assert [(index.model, index.dimension) for index in retired] == [("large", 8), ("small", 4)]
+    assert fetch_all(connection, "SELECT ref, dimension FROM embeddings ORDER BY ref") == [("large", 8), ("small", 4)]
+    assert embedding_indexes.active(connection) is None
+    assert fetch_all(connection, "SELECT 1 FROM sqlite_schema WHERE sql LIKE '%USING vec0%'") == []
+
+
+def put(db: Connection, index: IndexRow, ref: str) -> None:
+    vector = vectors.packed([1.0] * index.dimension)
+    vector_rows.replace(db, index, VectorRow(kind=SearchKind.BLOCK, ref=ref, scope="agt_ada", vector=vector))
+
+
+def test_each_index_has_tables_of_its_own_dimension(db: Connection, begin_index: Callable[..., IndexRow]) -> None:
+    index = begin_index(db, dimension=384, fingerprint="g", state=IndexState.BUILDING)
+    assert index.table(SearchKind.BLOCK) == "memory_embeddings_2"
+    assert {each.table(kind) for each in embedding_indexes.live(db) for kind in EMBEDDED} == embedding_indexes.tables(
+        db
+    )
+    definitions = dict(fetch_all(db, "SELECT name, sql FROM sqlite_schema WHERE sql LIKE '%USING vec0%'"))
+    assert "bit[384]" in definitions["memory_embeddings_2"]
+    assert "float[4]" in definitions["memory_embeddings"]  # too short for bits
+
+
+def test_the_first_vector_is_cheap(db: Connection, begin_index: Callable[..., IndexRow]) -> None:
+    index = begin_index(db, dimension=384, fingerprint="g", state=IndexState.BUILDING)
+    (before,) = fetch_all(db, "PRAGMA page_count")
+    put(db, index, "blk_1")
+    (after,) = fetch_all(db, "PRAGMA page_count")
+    assert (after[0] - before[0]) * 2_048 < 20_000
+
+
+def test_lost_tables_are_made_again_from_the_vectors(db: Connection, begin_index: Callable[..., IndexRow]) -> None:
+    index = begin_index(db, dimension=384, fingerprint="g", state=IndexState.BUILDING)
+    for number in range(3):
+        put(db, index, f"blk_{number}")
+    db.execute("DROP TABLE memory_embeddings_2")
+    embeddings.delete(db, SearchKind.BLOCK, "blk_0")
+    embedding_indexes.ensure_tables(db)
+    assert fetch_all(db, "SELECT block_id, agent_id FROM memory_embeddings_2 ORDER BY 1") == [
+        ("blk_1", "agt_ada"),
+        ("blk_2", "agt_ada"),
+    ]
+    db.execute("DELETE FROM memory_embeddings_2")
+    embedding_indexes.rebuild_tables(db)
+    assert fetch_all(db, "SELECT count(*) FROM memory_embeddings_2") == [(2,)]
+
+
+Say = Callable[..., MessageRow]
+
+
+def before(db: Connection, message: MessageRow) -> Said | None:
+    source = embedding_sources.get(db, SearchKind.MESSAGE, message.id)
+    assert source is not None
+    return source.previous
+
+
+def test_a_message_and_what_was_said_before_it(db: Connection, say: Say) -> None:
+    first = say(1, "one", source_metadata={"name": "Ruth"}, session_id="s")
+    other = say(2, "elsewhere", session_id="t")
+    say(3, "a result", role=Role.TOOL, session_id="s")
+    second = say(4, "two", session_id="s")
+    stranger = say(5, "bob's", agent="bob", session_id="s")
+    assert before(db, first) is before(db, other) is before(db, stranger) is None
+    assert before(db, second) == Said(text="one", speaker="Ruth")
+    assert embedding_sources.successor(db, first.id) == second.id
+    assert embedding_sources.successor(db, second.id) is None
+    messages.tombstone(db, [first.id])
+    assert before(db, second) is None
+    assert embedding_sources.successor(db, first.id) == second.id
+    assert embedding_sources.successor(db, "msg_none") is None
+
+
+def test_it_does_not_look_back_forever(db: Connection, say: Say) -> None:
+    say(1, "one")
+    for number in range(embedding_sources.LOOKBACK):
+        say(2 + number, "a result", role=Role.TOOL)
+    assert before(db, say(50, "two")) is None
+
+
+def test_what_has_no_words_of_its_own_is_none(db: Connection, say: Say) -> None:
+    for row in (say(1, None), say(2, "a result", role=Role.TOOL)):
+        assert embedding_sources.get(db, SearchKind.MESSAGE, row.id) is None
+    for kind in EMBEDDED:
+        assert embedding_sources.get(db, kind, "none") is None
+
+
+def test_blocks_and_passages_have_titles(db: Connection, make_block: Callable[..., BlockRow], now: str) -> None:
+    block = make_block("notes", content_preview="words")
+    found = embedding_sources.get(db, SearchKind.BLOCK, block.id)
+    assert found is not None
+    assert (found.title, found.text, found.scope) == ("notes", "words", "agt_ada")
+    memory_blocks.deactivate(db, block.id, now)
+    assert embedding_sources.get(db, SearchKind.BLOCK, block.id) is None
+    db.execute(
+        "INSERT INTO folders (id, name, path_type, embedding_model, created_at) VALUES ('f', 'n', 'virtual', '', ?)",
+        (now,),
+    )
+    db.execute("INSERT INTO folder_files (id, folder_id, name, uploaded_at) VALUES ('d', 'f', 'a.md', ?)", (now,))
+    db.execute(
+        "INSERT INTO file_passages (id, file_id, content, heading, created_at) VALUES ('p', 'd', 'words', 'Top', ?)",
+        (now,),
+    )
+    passage = embedding_sources.get(db, SearchKind.FILE, "p")
+    assert passage is not None
+    assert (passage.title, passage.scope, passage.parent) == ("a.md: Top", "f", "d")
+
+
+def test_rows_upwards_and_downwards(db: Connection, say: Say) -> None:
+    ids = [say(number, "words").id for number in range(4)]
+    assert embedding_sources.newer(db, SearchKind.MESSAGE, 2, 9) == [(3, ids[2]), (4, ids[3])]
+    assert embedding_sources.older(db, SearchKind.MESSAGE, 3, 2) == [(3, ids[2]), (2, ids[1])]

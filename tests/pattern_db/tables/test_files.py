@@ -1,15 +1,19 @@
 from __future__ import annotations
 
+from itertools import count
+
 import apsw
 import pytest
 
 from pattern_db.connection import Connection, fetch_all, transaction
-from pattern_db.enums import PathType
+from pattern_db.enums import FolderAccess, PathType, SearchKind
 from pattern_db.errors import NotFound
 from pattern_db.tables import files, folders, passages
 from pattern_db.tables.files import FileRow
-from pattern_db.tables.folders import FolderRow
-from pattern_db.tables.passages import Piece
+from pattern_db.tables.folders import FolderAttachment, FolderRow
+from pattern_db.tables.passages import PassagePlace, Piece, Replaced
+from tests.pattern_db import vector_rows
+from tests.pattern_db.vector_rows import VectorRow
 
 NOW = "2026-11-21T22:24:40.123Z"
 
@@ -72,3 +76,148 @@ def test_content_on_disk_is_not_here(shelf: Connection) -> None:
     files.put(shelf, file("a"))
     with pytest.raises(NotFound):
         files.content(shelf, "file_a")
+
+
+def folder(name: str, path_type: PathType = PathType.VIRTUAL) -> FolderRow:
+    path = f"/srv/{name}" if path_type is PathType.LOCAL else None
+    return FolderRow(
+        id=f"fld_{name}", name=name, path_type=path_type, path_value=path, embedding_model="m", created_at=NOW
+    )
+
+
+def lend(db: Connection, name: str, agent: str, access: FolderAccess = FolderAccess.READ) -> None:
+    folders.attach(
+        db, FolderAttachment(folder_id=f"fld_{name}", agent_id=f"agt_{agent}", access=access, attached_at=NOW)
+    )
+
+
+def test_a_folder_comes_back_as_it_was_stored(db: Connection) -> None:
+    folders.create(db, folder("papers"))
+    assert folders.find(db, "papers") == folders.find(db, "fld_papers") == folder("papers")
+    with pytest.raises(apsw.ConstraintError):
+        folders.create(db, folder("papers"))
+    folders.change(db, "fld_papers", name="books", description="Read ones.")
+    assert [(row.name, row.description) for row in folders.list_all(db)] == [("books", "Read ones.")]
+    for call in (lambda: folders.find(db, "papers"), lambda: folders.change(db, "x", name="y", description=None)):
+        with pytest.raises(NotFound):
+            call()
+
+
+def test_an_id_comes_before_a_name(db: Connection) -> None:
+    folders.create(db, folder("papers"))
+    folders.create(db, folder("other"))
+    folders.change(db, "fld_other", name="fld_papers", description=None)
+    assert folders.find(db, "fld_papers").id == "fld_papers"
+
+
+def test_what_became_of_looking_through_is_noted(db: Connection) -> None:
+    folders.create(db, folder("notes", PathType.LOCAL))
+    folders.note_unavailable(db, "fld_notes", "gone")
+    found = folders.find(db, "notes")
+    assert (found.status, found.status_reason, found.indexed_at) == ("unavailable", "gone", None)
+    folders.note_indexed(db, "fld_notes", NOW)
+    found = folders.find(db, "notes")
+    assert (found.status, found.status_reason, found.indexed_at) == ("ready", None, NOW)
+
+
+def test_attachments_say_who_may_do_what(db: Connection) -> None:
+    for name in ("papers", "notes", "alone"):
+        folders.create(db, folder(name, PathType.VIRTUAL if name == "papers" else PathType.LOCAL))
+    lend(db, "papers", "ada")
+    lend(db, "notes", "ada", FolderAccess.READ_WRITE)
+    lend(db, "papers", "bob")
+    lend(db, "papers", "ada", FolderAccess.READ_WRITE)
+    assert [(one.folder.name, one.access.value) for one in folders.of_agent(db, "agt_ada")] == [
+        ("notes", "read_write"),
+        ("papers", "read_write"),
+    ]
+    assert [one.agent_id for one in folders.attachments(db, "fld_papers")] == ["agt_ada", "agt_bob"]
+    assert [row.name for row in folders.attached_local(db)] == ["notes"]
+    folders.detach(db, "fld_papers", "agt_ada")
+    with pytest.raises(NotFound):
+        folders.detach(db, "fld_papers", "agt_ada")
+    with pytest.raises(apsw.ConstraintError):
+        lend(db, "nowhere", "ada")
+
+
+def test_a_deleted_folder_takes_everything_along(db: Connection) -> None:
+    folders.create(db, folder("papers"))
+    lend(db, "papers", "ada")
+    files.put(db, FileRow(id="file_1", folder_id="fld_papers", name="a", uploaded_at=NOW, status="indexed"), b"x")
+    passages.replace(db, "file_1", [Piece(content="zebra", start_line=1, end_line=1)], new_id=lambda: "psg_1", now=NOW)
+    vector_rows.insert(db, VectorRow(kind=SearchKind.FILE, ref="psg_1", scope="fld_papers", parent="file_1"))
+    folders.delete(db, "fld_papers")
+    for table in ("folder_files", "file_passages", "file_index", "folder_attachments", "embeddings"):
+        assert fetch_all(db, f"SELECT count(*) FROM {table}") == [(0,)]
+    assert fetch_all(db, "SELECT rowid FROM file_passage_fts WHERE file_passage_fts MATCH 'zebra'") == []
+    db.execute("INSERT INTO file_passage_fts(file_passage_fts, rank) VALUES ('integrity-check', 1)")
+    with pytest.raises(NotFound):
+        folders.delete(db, "fld_papers")
+
+
+@pytest.fixture
+def page(shelf: Connection) -> Connection:
+    """The file file_1, named a.md, in the folder papers."""
+    files.put(shelf, FileRow(id="file_1", folder_id="fld_1", name="a.md", status="indexed", uploaded_at=NOW))
+    return shelf
+
+
+class Writer:
+    """Replaces the file's passages by texts of one line each; ids count up from psg_1."""
+
+    def __init__(self, db: Connection) -> None:
+        self._db = db
+        self._numbers = count(1)
+
+    def write(self, *texts: str, heading: str = "a.md", page: int | None = None) -> Replaced:
+        pieces = [
+            Piece(content=text, start_line=line, end_line=line, heading=heading, page=page)
+            for line, text in enumerate(texts, start=1)
+        ]
+        return passages.replace(self._db, "file_1", pieces, new_id=lambda: f"psg_{next(self._numbers)}", now=NOW)
+
+
+def found(db: Connection, word: str) -> list[object]:
+    """Ids of the passages that the full-text index finds."""
+    rows = fetch_all(db, "SELECT passage_id FROM file_passage_fts WHERE file_passage_fts MATCH ?", (word,))
+    db.execute("INSERT INTO file_passage_fts(file_passage_fts, rank) VALUES ('integrity-check', 1)")
+    return sorted(row[0] for row in rows)
+
+
+def test_what_stays_keeps_its_id_and_what_goes_takes_its_vector_along(page: Connection) -> None:
+    writer = Writer(page)
+    assert writer.write("apple", "beet", "cress") == Replaced(kept=0, added=3, removed=0)
+    for number in (1, 2):
+        vector_rows.insert(page, VectorRow(kind=SearchKind.FILE, ref=f"psg_{number}", scope="fld_1", parent="file_1"))
+    assert writer.write("dill", "apple", "cress", "cress") == Replaced(kept=2, added=2, removed=1)
+    rows = passages.of_file(page, "file_1")
+    assert [(row.id, row.content, row.start_line) for row in rows] == [
+        ("psg_4", "dill", 1),
+        ("psg_1", "apple", 2),
+        ("psg_3", "cress", 3),
+        ("psg_5", "cress", 4),
+    ]
+    assert fetch_all(page, "SELECT ref FROM embeddings") == [("psg_1",)]
+    assert found(page, "beet") == []
+    assert found(page, "cress") == ["psg_3", "psg_5"]
+
+
+def test_the_heading_is_searched_with_the_words(page: Connection) -> None:
+    writer = Writer(page)
+    writer.write("apple", heading="orchard.md › Autumn")
+    assert found(page, "autumn") == ["psg_1"]
+    writer.write("apple", heading="orchard.md › Winter")
+    assert found(page, "autumn") == []
+    assert found(page, "winter") == ["psg_2"]
+    page.execute("UPDATE file_passages SET heading = 'spring'")
+    assert found(page, "spring") == ["psg_2"]
+    page.execute("INSERT INTO file_passage_fts(file_passage_fts) VALUES ('rebuild')")
+    assert found(page, "spring apple") == ["psg_2"]
+
+
+def test_passages_of_some_lines_and_their_places(page: Connection) -> None:
+    Writer(page).write("apple", "beet", "cress", page=4)
+    assert [row.content for row in passages.of_file(page, "file_1", first_line=2, last_line=2)] == ["beet"]
+    assert passages.places(page, ["psg_2", "psg_9"]) == {
+        "psg_2": PassagePlace(folder="papers", file="a.md", start_line=2, end_line=2, page=4)
+    }

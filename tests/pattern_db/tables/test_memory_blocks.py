@@ -43,13 +43,6 @@ def test_a_block_comes_back_as_it_was_stored(db: Connection, make_block: MakeBlo
     assert memory_blocks.list_for_agent(db, "agt_ada", block_type=BlockType.CORE) == []
 
 
-def test_read_only_follows_the_permission(db: Connection, make_block: MakeBlock) -> None:
-    make_block("open")
-    make_block("shut", permission=Permission.READ_ONLY)
-    rows = db.execute("SELECT label, read_only FROM memory_blocks ORDER BY label").fetchall()
-    assert rows == [("open", 0), ("shut", 1)]
-
-
 def test_a_deleted_label_can_be_used_again(db: Connection, make_block: MakeBlock, block: str) -> None:
     with pytest.raises(apsw.ConstraintError):
         make_block("persona", id="blk_second")
@@ -87,13 +80,6 @@ def test_content_changes_preview_and_version(db: Connection, block: str) -> None
         memory_blocks.update_content(db, "blk_none", "", None, LATER)
 
 
-def test_an_update_stores_the_text_after_it(db: Connection, block: str) -> None:
-    block_versions.store_update(db, block, b"a", None, LATER, b"v1", content_preview="likes tea")
-    store(db, block, b"b")
-    row = memory_blocks.get(db, block)
-    assert (row.content_preview, row.frontier, row.last_seq) == ("likes tea", b"v1", 2)
-
-
 def test_labels_by_prefix_across_owners(db: Connection, make_block: MakeBlock) -> None:
     for owner, label in (("agt_bob", "file:b"), ("agt_ada", "file:a"), ("agt_ada", "100%"), ("agt_ada", "100x")):
         make_block(label, owner=owner)
@@ -116,7 +102,6 @@ def test_a_loan_is_made_changed_and_ended(db: Connection, make_block: MakeBlock)
     assert memory_blocks.list_attachments(db, block_id=block.id) == [loan]
     lend(db, block, "agt_bob", Permission.APPEND, second=9)
     assert memory_blocks.list_attachments(db, agent_id="agt_bob")[0].permission is Permission.APPEND
-    assert db.execute("SELECT write_access FROM shared_block_agents").fetchall() == [(1,)]
     memory_blocks.detach(db, block.id, "agt_bob")
     assert memory_blocks.list_attachments(db) == []
     with pytest.raises(NotFound):
@@ -132,15 +117,6 @@ def test_the_loans_of_a_block_and_of_an_agent_are_its_own(db: Connection, make_b
     assert memory_blocks.list_attachments(db, agent_id="agt_ada") == [for_ada]
     assert memory_blocks.list_attachments(db, block_id=diary.id, agent_id="agt_bob") == [too]
     assert memory_blocks.list_attachments(db) == [for_bob, for_ada, too]
-
-
-def test_asking_first_is_no_write_access(db: Connection, make_block: MakeBlock) -> None:
-    for permission in Permission:
-        lend(db, make_block(permission), "agt_bob", permission)
-    rows = db.execute(
-        "SELECT permission FROM shared_block_agents WHERE write_access = 1 ORDER BY permission"
-    ).fetchall()
-    assert [row[0] for row in rows] == ["admin", "append", "read_write"]
 
 
 def test_a_label_means_own_then_lent_then_everybodys(db: Connection, make_block: MakeBlock) -> None:

@@ -28,13 +28,14 @@ def new_turn(db: Connection, turn_id: str = "turn_1", agent: str = "agt_ada") ->
     return turns.insert(db, NewTurn(id=turn_id, agent_id=agent, sender="user:usr_1", seed=1, created_at=NOW))
 
 
-def step(turn: int, no: int, shown: ShownRow | None, attempt: int = 1) -> StepRow:
-    return StepRow(turn, no, attempt, "open", "scripted", "script-1", "7", b"p" * 16, b"r" * 16, None, NOW, shown)
+def open_step(db: Connection, turn: int, no: int, shown: ShownRow = SHOWN) -> None:
+    row = StepRow(turn, no, 1, "open", "scripted", "script-1", "7", b"p" * 16, b"r" * 16, None, NOW)
+    steps.open_step(db, row, shown)
 
 
 def test_a_step_tells_what_it_was_shown(db: Connection) -> None:
     turn = new_turn(db)
-    steps.open_step(db, step(turn, 1, SHOWN))
+    open_step(db, turn, 1)
     [found] = prompts.of_turn(db, turn)
     assert found.shown == SHOWN
     assert (found.no, found.attempt, found.status, found.cursor, found.model) == (1, 1, "open", "7", "script-1")
@@ -45,8 +46,8 @@ def test_a_step_tells_what_it_was_shown(db: Connection) -> None:
 def test_a_list_is_stored_once_for_an_agent(db: Connection) -> None:
     turn, other = new_turn(db), new_turn(db, "turn_2", "agt_bob")
     for no in (1, 2, 3):
-        steps.open_step(db, step(turn, no, replace(SHOWN, tokens=no)))
-    steps.open_step(db, step(other, 1, SHOWN))
+        open_step(db, turn, no, replace(SHOWN, tokens=no))
+    open_step(db, other, 1)
     assert fetch_all(db, "SELECT agent_id, count(*) FROM prompt_log GROUP BY 1") == [("agt_ada", 2), ("agt_bob", 2)]
     assert [one.shown and one.shown.tokens for one in prompts.of_turn(db, turn)] == [1, 2, 3]
     agents.delete(db, "agt_ada")
@@ -55,14 +56,15 @@ def test_a_list_is_stored_once_for_an_agent(db: Connection) -> None:
 
 def test_steps_from_before_say_nothing(db: Connection) -> None:
     turn = new_turn(db)
-    steps.open_step(db, step(turn, 1, None))
+    open_step(db, turn, 1)
+    db.execute("UPDATE step SET prompt_stable = NULL, prompt_volatile = NULL")
     assert [one.shown for one in prompts.of_turn(db, turn)] == [None]
 
 
 def test_what_the_vendor_counted_is_told_and_an_estimate_is_not(db: Connection) -> None:
     turn = new_turn(db)
     for no, is_estimate in ((1, 0), (2, 1)):
-        steps.open_step(db, step(turn, no, SHOWN))
+        open_step(db, turn, no)
         db.execute(
             "INSERT INTO usage (turn, agent_id, step, attempt, provider, model, input_tokens, output_tokens,"
             " cached_tokens, is_estimate, at) VALUES (?, 'agt_ada', ?, 1, 'p', 'm', 1000, 5, 800, ?, ?)",
@@ -83,6 +85,8 @@ def test_what_can_be_found_beyond_the_prompt_is_told_by_kind(db: Connection) -> 
     assert findable(db, "agt_bob", "") == ()
     archival.insert(db, ArchivalRow(id="arc_1", agent_id=CONSTELLATION_OWNER, content="fact", created_at=NOW))
     assert findable(db, "agt_bob", "") == (SearchKind.ARCHIVAL,)
+    messages.tombstone(db, ["msg_5"])
+    assert [prompts.text_of(db, ref) for ref in ("msg_5", "arc_1", "other")] == [None, "fact", None]
 
 
 def findable(db: Connection, agent_id: str, before: str) -> Sequence[SearchKind]:
@@ -107,17 +111,6 @@ def test_what_others_left_is_asked_for_only_if_there_is_any(db: Connection) -> N
     assert (told("agt_ada")[0], told("agt_cleo")[0]) == (True, False)
     db.execute(task, ("task_3", None, "in_progress", NOW, NOW))
     assert told("agt_cleo")[0]
-
-
-def test_texts_are_found_by_their_ids(db: Connection) -> None:
-    row = MessageRow(
-        id="msg_5", agent_id="agt_ada", position="5".zfill(19), role=Role.USER, created_at=NOW, content="x"
-    )
-    messages.append(db, [row])
-    archival.insert(db, ArchivalRow(id="arc_1", agent_id="agt_ada", content="fact", created_at=NOW))
-    assert [prompts.text_of(db, ref) for ref in ("msg_5", "arc_1", "other")] == ["x", "fact", None]
-    messages.tombstone(db, ["msg_5"])
-    assert prompts.text_of(db, "msg_5") is None
 
 
 def call(db: Connection, key: int, *, agent: str = "agt_ada", purpose: str = "step", is_estimate: bool = False) -> None:

@@ -2,12 +2,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import apsw
 import pytest
 
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.errors import Conflict, NotFound
-from pattern_db.tables import agents, messages, tool_state
+from pattern_db.tables import messages, tool_state
 from pattern_db.tables.messages import BlobRow, MessageRow
 from pattern_db.tables.tool_state import ToolResultRow
 
@@ -30,18 +29,14 @@ def kept(db: Connection, agent: str = "agt_ada") -> list[str]:
     return [row[0] for row in db.execute("SELECT id FROM tool_results WHERE agent_id = ? ORDER BY row", (agent,))]
 
 
-def test_a_result_is_found_by_its_agent_only(db: Connection) -> None:
-    row = add(db, 1)
-    assert tool_state.get_result(db, "agt_ada", "res_1") == row
-    with pytest.raises(NotFound, match="call the tool again"):
-        tool_state.get_result(db, "agt_bob", "res_1")
-
-
 def test_the_oldest_beyond_the_count_go(db: Connection) -> None:
     add(db, 9, agent="agt_bob")
-    for number in range(5):
-        add(db, number)
+    rows = [add(db, number) for number in range(5)]
     assert kept(db) == ["res_2", "res_3", "res_4"]
+    assert tool_state.get_result(db, "agt_ada", "res_4") == rows[4]
+    for agent, gone in (("agt_ada", "res_1"), ("agt_bob", "res_4")):
+        with pytest.raises(NotFound, match="call the tool again"):
+            tool_state.get_result(db, agent, gone)
     assert kept(db, "agt_bob") == ["res_9"]
 
 
@@ -55,37 +50,8 @@ def test_the_oldest_beyond_the_bytes_go_and_the_newest_never(db: Connection) -> 
     assert kept(db) == ["res_4"]
 
 
-def test_they_go_with_their_agent(db: Connection) -> None:
-    add(db, 1)
-    agents.delete(db, "agt_ada")
-    assert kept(db) == []
-    with pytest.raises(apsw.ConstraintError):
-        add(db, 1)
-
-
 def put(db: Connection, name: str, value: object, *, agent: str = "agt_ada", tool: str = "calculator") -> None:
     tool_state.put(db, agent, tool, name, value, now="2026-11-21T22:24:40.123Z", names_max=2)
-
-
-def test_values_belong_to_one_agent_and_tool(db: Connection) -> None:
-    put(db, "x", [5, "m"])
-    put(db, "x", {"other": True}, agent="agt_bob")
-    put(db, "x", None, tool="web")
-    assert tool_state.read(db, "agt_ada", "calculator") == {"x": [5, "m"]}
-    assert tool_state.read(db, "agt_bob", "calculator") == {"x": {"other": True}}
-    assert tool_state.read(db, "agt_ada", "web") == {"x": None}
-
-
-def test_a_value_is_replaced_and_all_are_cleared(db: Connection) -> None:
-    put(db, "x", 1)
-    put(db, "x", 2)
-    put(db, "y", 3)
-    assert tool_state.read(db, "agt_ada", "calculator") == {"x": 2, "y": 3}
-    tool_state.clear(db, "agt_ada", "web")
-    tool_state.clear(db, "agt_bob", "calculator")
-    assert len(tool_state.read(db, "agt_ada", "calculator")) == 2
-    tool_state.clear(db, "agt_ada", "calculator")
-    assert tool_state.read(db, "agt_ada", "calculator") == {}
 
 
 def test_names_are_bounded(db: Connection) -> None:
@@ -94,15 +60,11 @@ def test_names_are_bounded(db: Connection) -> None:
     with pytest.raises(Conflict, match="at most 2 names"), db:
         put(db, "z", 1)
     put(db, "y", 2)
+    put(db, "x", {"other": True}, agent="agt_bob")
     assert tool_state.read(db, "agt_ada", "calculator") == {"x": 1, "y": 2}
-
-
-def test_state_goes_with_its_agent(db: Connection) -> None:
-    put(db, "x", 1)
-    agents.delete(db, "agt_ada")
+    tool_state.clear(db, "agt_ada", "calculator")
     assert tool_state.read(db, "agt_ada", "calculator") == {}
-    with pytest.raises(apsw.ConstraintError):
-        put(db, "x", 1)
+    assert tool_state.read(db, "agt_bob", "calculator") == {"x": {"other": True}}
 
 
 def test_content_is_stored_once_under_its_digest(db: Connection, now: str) -> None:
@@ -118,11 +80,6 @@ def test_sizes_are_those_of_what_is_there(db: Connection, now: str) -> None:
     messages.put_blob(db, BlobRow(digest=b"\x01" * 32, size=9, data=b"abc", created_at=now, encoding="zstd"))
     assert messages.blob_sizes(db, [b"\x01" * 32, b"\x02" * 32]) == {b"\x01" * 32: 9}
     assert messages.blob_sizes(db, []) == {}
-
-
-def test_what_is_not_there(db: Connection) -> None:
-    with pytest.raises(NotFound, match="0202"):
-        messages.get_blob(db, b"\x02" * 32)
 
 
 def test_old_ones_by_age_without_their_bytes(db: Connection, now: str) -> None:

@@ -12,8 +12,7 @@ import apsw
 import pytest
 
 from pattern_db.connection import Connection, open_connection
-from pattern_db.errors import IOFailed
-from pattern_db.testing.disks import Call, FaultyDisk, Left, Op, PowerLossDisk, Trouble, WatchedDisk
+from pattern_db.testing.disks import Call, FaultyDisk, Left, Op, PowerLossDisk, WatchedDisk
 
 
 @pytest.fixture
@@ -50,28 +49,6 @@ def test_the_nth_write_fails_once(disk: FaultyDisk, tmp_path: Path) -> None:
     assert rows(tmp_path / "a.db") == ["first", "third"]
 
 
-def test_syncs_fail_until_healed(disk: FaultyDisk, tmp_path: Path) -> None:
-    connection = a_table(disk, tmp_path / "a.db")
-    disk.fail(Op.SYNC, count=math.inf)
-    for _ in range(3):
-        with pytest.raises(apsw.IOError):
-            connection.execute("INSERT INTO t VALUES ('never')").fetchall()
-    disk.heal()
-    connection.execute("INSERT INTO t VALUES ('then')").fetchall()
-    connection.close()
-    assert "then" in rows(tmp_path / "a.db")
-
-
-@pytest.mark.parametrize("op", [Op.OPEN, Op.READ])
-def test_opening_and_reading_fail(disk: FaultyDisk, tmp_path: Path, op: Op) -> None:
-    a_table(disk, tmp_path / "a.db").close()
-    disk.fail(op, count=math.inf)
-    with pytest.raises((apsw.IOError, apsw.CantOpenError, Exception), match=r"fails|cannot be read"):
-        a_table(disk, tmp_path / "a.db")
-    disk.heal()
-    a_table(disk, tmp_path / "a.db").close()
-
-
 def test_a_full_disk_refuses_growth_and_nothing_else(disk: FaultyDisk, tmp_path: Path) -> None:
     connection = a_table(disk, tmp_path / "a.db")
     connection.execute("INSERT INTO t VALUES ('small')").fetchall()
@@ -83,14 +60,6 @@ def test_a_full_disk_refuses_growth_and_nothing_else(disk: FaultyDisk, tmp_path:
     connection.execute("INSERT INTO t VALUES ('room')").fetchall()
     connection.close()
     assert rows(tmp_path / "a.db") == ["small", "room"]
-
-
-def test_a_fault_may_say_that_the_disk_is_full(disk: FaultyDisk, tmp_path: Path) -> None:
-    connection = a_table(disk, tmp_path / "a.db")
-    disk.fail(Op.WRITE, trouble=Trouble.FULL)
-    with pytest.raises(apsw.FullError):
-        connection.execute("INSERT INTO t VALUES ('words')").fetchall()
-    connection.close()
 
 
 def test_a_whole_process_may_stand_on_it_and_one_folder_fail(tmp_path: Path) -> None:
@@ -197,21 +166,6 @@ def test_the_whole_log_goes_if_its_name_was_never_durable(tmp_path: Path) -> Non
     disk.unregister()
 
 
-def test_everything_is_what_a_killed_process_leaves(tmp_path: Path) -> None:
-    path = tmp_path / "a.db"
-    numbered_table(path)
-    disk = PowerLossDisk()
-    connection = open_connection(path, vfs=disk.name)
-    connection.execute("PRAGMA synchronous = OFF").fetchall()
-    insert(connection, 3)
-    disk.cut()
-    close(connection)
-    disk.restore(Left.EVERYTHING, random.Random(0))
-    assert found(path) == [0, 1, 2]
-    assert disk.changes > 0
-    disk.unregister()
-
-
 # Every call passes, in order, and what `before` raises is what SQLite gets.
 
 
@@ -228,13 +182,6 @@ class Listener(WatchedDisk):
 
     def done(self, call: Call) -> None:
         self.did.append(call)
-
-
-class Closed(WatchedDisk):
-    """Opens nothing."""
-
-    def before(self, call: Call) -> None:
-        raise apsw.CantOpenError("closed")
 
 
 def test_a_database_works_and_every_call_is_seen(tmp_path: Path) -> None:
@@ -255,24 +202,3 @@ def test_a_database_works_and_every_call_is_seen(tmp_path: Path) -> None:
     again = open_connection(path)
     assert again.execute("SELECT a FROM t").get == "words"
     again.close()
-
-
-def test_a_new_log_says_that_its_first_sync_makes_its_name_durable(tmp_path: Path) -> None:
-    disk = Listener()
-    connection = open_connection(tmp_path / "a.db", create=True, vfs=disk.name)
-    connection.execute("CREATE TABLE t (a TEXT) STRICT").fetchall()
-    connection.execute("INSERT INTO t VALUES ('more')").fetchall()
-    made = [call for call in disk.did if call.op is Op.OPEN and call.path.endswith("-wal")]
-    syncs = [call.syncs_folder for call in disk.did if call.op is Op.SYNC and call.path.endswith("-wal")]
-    assert [call.is_new for call in made] == [True]
-    assert syncs[0]
-    assert not any(syncs[1:])
-    connection.close()
-    disk.unregister()
-
-
-def test_what_is_refused_is_an_error_of_storage(tmp_path: Path) -> None:
-    disk = Closed()
-    with pytest.raises(IOFailed):
-        open_connection(tmp_path / "a.db", create=True, vfs=disk.name)
-    disk.unregister()

@@ -6,7 +6,7 @@ import pytest
 
 from pattern_db.database import Database
 from tests.pattern_core.memory.rig import Rig, constellation
-from tests.pattern_core.tools.builtin.rig import ToolRig
+from tests.pattern_core.tools.rig import ToolRig
 
 
 @pytest.fixture

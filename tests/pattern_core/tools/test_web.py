@@ -11,7 +11,7 @@ from pattern_core.web.engines import EngineSettings
 from pattern_core.web.policy import WebSettings
 from pattern_core.web.web import Web
 from tests.pattern_core.memory.rig import ADA, BOB
-from tests.pattern_core.tools.builtin.rig import ToolRig
+from tests.pattern_core.tools.rig import ToolRig
 from tests.pattern_core.web.rig import Names, at_home, page
 
 TEXT = "".join(f"{number:09d}\n" for number in range(2_500)).strip()

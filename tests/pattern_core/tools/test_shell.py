@@ -14,7 +14,7 @@ from pattern_core.tools.builtin.shell import SHOWN_CHARS_MAX, consent, shell
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.tool import ToolSettings
 from pattern_db.enums import EffectClass
-from tests.pattern_core.tools.builtin.rig import ToolRig
+from tests.pattern_core.tools.rig import ToolRig
 
 
 @pytest.fixture

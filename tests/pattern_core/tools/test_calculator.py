@@ -6,7 +6,7 @@ from pattern_core.errors import InvalidInput
 from pattern_core.tools.builtin.calculator import VARIABLES_MAX, calculator
 from pattern_db.tables import agents, tool_state
 from tests.pattern_core.memory.rig import ADA, BOB
-from tests.pattern_core.tools.builtin.rig import ToolRig
+from tests.pattern_core.tools.rig import ToolRig
 
 
 async def result(tools: ToolRig, expression: str, **more: object) -> str:
