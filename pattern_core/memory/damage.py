@@ -212,7 +212,7 @@ def mend(connection: Connection, damage: DamagedBlock, now: str, peer: int, limi
     base = block_checkpoints.get_checkpoint_and_updates(connection, row.id)[0] if sound else None
     store_checkpoint(connection, row.id, document, base, based, seq, now, limits)
     note = f"Repaired: {damage.reason}; " + ("nothing was lost" if is_exact else "the last changes may be lost")
-    planned = Planned(value=value, plain=shown, note=note, writes=(), kind=HistoryKind.REPAIR)
+    planned = Planned(value=value, plain=shown, note=note, writes={}, kind=HistoryKind.REPAIR)
     row = replace(row, last_seq=seq, frontier=signed.frontier, updated_at=now)
     block_versions.append(connection, line_of(row, by, planned, {} if is_exact else None))
     return Repaired(block_id=row.id, version=seq, is_exact=is_exact, note=note)

@@ -15,7 +15,7 @@ from typing import assert_never
 from pattern_core.errors import InvalidInput, PermissionDenied
 from pattern_core.memory.block import BlockRow, NewBlock, short_name
 from pattern_core.memory.content import fitted, parse_editing, plain, prefix_of, value_of, writes_between
-from pattern_core.memory.document import State, Write, same
+from pattern_core.memory.document import State, Writes, same
 from pattern_core.memory.edits import (
     AppendText,
     BlockEdit,
@@ -86,7 +86,7 @@ class Planned:
     value: Json
     plain: str
     note: str
-    writes: tuple[Write, ...]
+    writes: Writes
     moved: tuple[Json, ...] = ()
     kind: HistoryKind = HistoryKind.EDIT
     stack: str | None = None
@@ -111,7 +111,8 @@ async def plan(content: Content, edit: BlockEdit, editor: Editor) -> Planned:
         schema, before, prefix = section.schema, before[section.name], prefix_of(section.name)
         what = f"the section {section.name}"
     if isinstance(schema, TextSchema) and isinstance(edit, TextEdit | SetValue):
-        after, note, writes = await edit_text(before, edit, f"{prefix}content", what)
+        after, note, write = await edit_text(before, edit, what)
+        writes: Writes = {} if after == before else {f"{prefix}content": write}
     else:
         after, note = _edited(schema, before, edit, editor, what)
         writes = writes_between(schema, before, after, prefix)
@@ -320,7 +321,7 @@ def plan_schema(content: Content, schema: Schema, before: Json) -> Planned:
         raise InvalidInput(
             f"the content of {content.label} does not fit the new schema: {error.message}; change the content first"
         ) from None
-    writes = tuple(writes_between(schema, before, after))
+    writes = writes_between(schema, before, after)
     return Planned(value=after, plain=plain(after, schema), note="Changed the schema", writes=writes)
 
 
@@ -349,10 +350,10 @@ def _carried(old: Schema, new: Schema, value: Json) -> Json:
     return value
 
 
-def _within_limit(content: Content, after: Json, note: str, writes: Sequence[Write]) -> Planned:
+def _within_limit(content: Content, after: Json, note: str, writes: Writes) -> Planned:
     schema, moved = content.schema, list[Json]()
     if not writes:
-        return Planned(value=content.value, plain=plain(content.value, schema), note="Nothing changed", writes=())
+        return Planned(value=content.value, plain=plain(content.value, schema), note="Nothing changed", writes={})
     if isinstance(schema, LogSchema):
         count, text = fitted(schema, after, content.limit)
         if count:
@@ -363,7 +364,7 @@ def _within_limit(content: Content, after: Json, note: str, writes: Sequence[Wri
         text = plain(after, schema)
     if len(text) > content.limit:
         check_size(content.label, size=len(text), before=len(plain(content.value, schema)), limit=content.limit)
-    return Planned(value=after, plain=text, note=note, writes=tuple(writes), moved=tuple(moved))
+    return Planned(value=after, plain=text, note=note, writes=writes, moved=tuple(moved))
 
 
 def check_size(label: str, *, size: int, before: int, limit: int) -> None:

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pattern_core.errors import Conflict, InvalidInput
 from pattern_core.ids import now_text
 from pattern_core.memory.block import Attribution, Edited, Operation, is_agent, schema_of
-from pattern_core.memory.changes import applied, carried, change_by, change_to, inverse, writes_of
+from pattern_core.memory.changes import applied, carried, change_by, change_to, inverse
 from pattern_core.memory.content import plain, value_of, writes_between
-from pattern_core.memory.document import Change, State, Write, unpacked
+from pattern_core.memory.document import Change, State, Writes, unpacked
 from pattern_core.memory.edits import Editor, SetText, SetValue
 from pattern_core.memory.history import BlockHistory
 from pattern_core.memory.opened import OpenBlock, OpenBlocks
@@ -165,7 +165,7 @@ class Revisions:
             value=value,
             plain=shown,
             note=revision.note,
-            writes=tuple(writes_of(revision.change)),
+            writes=revision.change,
             kind=revision.kind,
             stack=revision.stack,
             reverts=revision.reverts,
@@ -227,7 +227,7 @@ def plan_rollback(now: State, then: State, version: int) -> Revision:
     return Revision(change=change, kind=HistoryKind.ROLLBACK, note=f"Rolled back to version {version}")
 
 
-def plan_merge(rows: Sequence[HistoryRow], now: State, writes: Sequence[Write], *, base: int, note: str) -> Revision:
+def plan_merge(rows: Sequence[HistoryRow], now: State, writes: Writes, *, base: int, note: str) -> Revision:
     """Return what `writes` do to the block as it was at version `base`, carried past what was done since.
 
     `rows` are all versions after `base`, oldest first. Where both wrote a key, what is written now counts. The change

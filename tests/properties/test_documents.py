@@ -289,7 +289,7 @@ def test_what_an_editor_shows_is_read_back_and_saving_it_changes_nothing(kind: s
     assert parse_editing(shown, schema) == value
     assert fit(schema, value) == value
     content = Content(label="x", schema=schema, value=value, limit=LIMIT)
-    assert trio.run(plan, content, SetText(text=shown), PERSON).writes == ()
+    assert trio.run(plan, content, SetText(text=shown), PERSON).writes == {}
     assert parse_schema(to_metadata(schema)) == schema
 
 

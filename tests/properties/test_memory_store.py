@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pattern_core.errors import InvalidInput, PatternError
 from pattern_core.memory.checkpoint import Consolidator, Retention, open_document, whole_document
-from pattern_core.memory.document import State, UpdateText, document_at, state_of
+from pattern_core.memory.document import State, document_at, state_of
 from pattern_core.memory.edits import AppendText, BlockEdit, EditRange, ReplaceText, SetText
 from pattern_core.memory.history import BlockHistory
 from pattern_core.testing.clock import StoppedClock
@@ -177,7 +177,7 @@ def _do_in_history(life: Life, past: list[State], step: HistoryStep, peer: int) 
         except PatternError:
             return
     elif what == "merge":
-        life.merge(who, base, [UpdateText(text=past[base].get("content", "") + text)])
+        life.merge(who, base, {"content": past[base].get("content", "") + text})
     elif what == "rollback":
         life.rollback(who, past[base], base)
     else:

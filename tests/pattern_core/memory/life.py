@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from pattern_core.errors import InvalidInput
-from pattern_core.memory.changes import writes_of
 from pattern_core.memory.checkpoint import unpack
-from pattern_core.memory.document import UpdateText, Write, packed, state_of
+from pattern_core.memory.document import TEXT, Writes, packed, state_of
 from pattern_core.memory.revisions import UNDO_REACH, Revision, plan_merge, plan_revert, plan_rollback
 from pattern_db.connection import Connection
 from pattern_db.enums import BlockType, HistoryKind
@@ -22,7 +21,7 @@ from tests.pattern_core.memory.rig import ADA, NOW
 def create(connection: Connection, content: str = "", block_id: str = "mem_1") -> str:
     """Store a block with its first line of history; return its id."""
     document = Pen(1)
-    signed = document.sign({}, [UpdateText(text=content)], "user:maker", {}, now_ms=0)
+    signed = document.sign({}, {TEXT: content}, "user:maker", {}, now_ms=0)
     row = BlockRow(
         id=block_id,
         agent_id=ADA,
@@ -73,8 +72,8 @@ class Life:
         self, author: str, write: Callable[[Pen], None], *, note: str = "Edited", plan: Revision | None = None
     ) -> bool:
         """Change the document and store it; return whether anything changed. `write` does not commit."""
-        version, before = self.document.version(), state_of(self.document)
-        signed = self.document.sign(before, self.document.doing(write), author, {}, now_ms=0)
+        version = self.document.version()
+        signed = self.document.signed(write, author)
         if self.document.is_at(version):
             return False
         assert signed.change is not None
@@ -101,7 +100,7 @@ class Life:
         return True
 
     def carry_out(self, author: str, plan: Revision) -> Revision:
-        self.edit(author, lambda document: document.apply(writes_of(plan.change)), plan=plan)
+        self.edit(author, lambda document: document.apply(plan.change), plan=plan)
         return plan
 
     def put(self, author: str, text: str) -> None:
@@ -124,7 +123,7 @@ class Life:
         with suppress(InvalidInput):
             self.carry_out(author, plan_rollback(state_of(self.document), dict(then), version))
 
-    def merge(self, author: str, base: int, writes: Sequence[Write]) -> None:
+    def merge(self, author: str, base: int, writes: Writes) -> None:
         plan = plan_merge(self.lines(base), state_of(self.document), writes, base=base, note="Merged")
         if plan.change:
             self.carry_out(author, plan)

@@ -7,14 +7,32 @@ from typing import Self
 
 from pattern_core.memory.document import (
     TEXT,
-    AddCount,
     BlockDocument,
-    PutField,
-    SpliceRun,
-    UpdateText,
-    Write,
+    Count,
+    Keys,
+    Signed,
+    Splice,
+    Spliced,
+    state_of,
 )
 from pattern_db.columns import Json
+
+
+class _Steps(Mapping[str, str]):
+    """No writes, but `edit` is done where they would be made."""
+
+    def __init__(self, edit: Callable[[], object]) -> None:
+        self._edit = edit
+
+    def __iter__(self) -> Iterator[str]:
+        self._edit()
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+    def __getitem__(self, key: str) -> str:
+        raise KeyError(key)
 
 
 class Pen(BlockDocument):
@@ -28,27 +46,26 @@ class Pen(BlockDocument):
         self.splice(self.length, 0, text)
 
     def splice(self, at: int, delete: int, insert: str, container: str = TEXT) -> None:
-        self.apply([SpliceRun(container=container, at=at, delete=delete, insert=insert)])
+        self.apply({container: Spliced(True, (Splice(at, "?" * delete, insert),))})
 
     def set_text(self, text: str, container: str = TEXT) -> None:
-        self.apply([UpdateText(container=container, text=text)])
+        self.apply({container: text})
 
     def put_field(self, container: str, key: str, value: Json) -> None:
-        self.apply([PutField(container=container, key=key, value=value)])
+        self.apply({container: Keys({key: (None, value)})})
 
     def splice_items(self, container: str, at: int, delete: int, insert: Sequence[Json]) -> None:
-        self.apply([SpliceRun(container=container, at=at, delete=delete, insert=tuple(insert))])
+        self.apply({container: Spliced(False, (Splice(at, (None,) * delete, tuple(insert)),))})
 
     def add(self, container: str, delta: float) -> None:
-        self.apply([AddCount(container=container, delta=delta)])
+        self.apply({container: Count(delta)})
 
     def commit(self, author: str, cause: Mapping[str, str], *, now_ms: int) -> None:
-        self.sign({}, (), author, cause, now_ms=now_ms)
+        self.sign({}, {}, author, cause, now_ms=now_ms)
 
-    def doing(self, edit: Callable[[Self], object]) -> Iterator[Write]:
-        """No writes, but `edit` is done where they would be made: within `sign`."""
-        edit(self)
-        yield from ()
+    def signed(self, edit: Callable[[Self], object], author: str) -> Signed:
+        """Make an edit of several steps and commit it as one change."""
+        return self.sign(state_of(self), _Steps(lambda: edit(self)), author, {}, now_ms=0)
 
     def is_at(self, version: bytes) -> bool:
         """Whether the document has seen exactly what `version` says, whose bytes come in no fixed order."""

@@ -12,7 +12,6 @@ from pattern_core.memory.changes import (
     document_of,
     inverse,
     merge_values,
-    writes_of,
 )
 from pattern_core.memory.content import writes_to
 from pattern_core.memory.document import (
@@ -23,7 +22,6 @@ from pattern_core.memory.document import (
     Keys,
     Splice,
     Spliced,
-    SpliceRun,
     State,
     cleaned,
     packed,
@@ -163,20 +161,19 @@ def test_a_change_makes_of_a_document_what_it_makes_of_its_state() -> None:
     document = document_of({"content": "abc"})
     change: Change = {"content": Spliced(True, (Splice(1, "b", "B🌍"),)), "counter_n": Count(2.0)}
     assert applied({"content": "abc"}, change) == {"content": "aB🌍c", "counter_n": 2}
-    document.sign({"content": "abc"}, writes_of(change), "user:1", {}, now_ms=0)
+    document.sign({"content": "abc"}, change, "user:1", {}, now_ms=0)
     assert state_of(document) == {"content": "aB🌍c", "counter_n": 2}
 
 
 def test_a_change_that_does_not_fit_is_refused() -> None:
     with pytest.raises(DocumentDamaged):
-        document_of({"content": "a"}).apply(writes_of({"content": Spliced(True, (Splice(5, "b", ""),))}))
+        document_of({"content": "a"}).apply({"content": Spliced(True, (Splice(5, "b", ""),))})
     with pytest.raises(HistoryDamaged):
         applied({"content": "a"}, {"content": Spliced(True, (Splice(5, "b", ""),))})
 
 
 def test_what_somebody_writes_is_a_change() -> None:
-    writes = [SpliceRun(at=1, delete=1, insert=""), SpliceRun(at=2, delete=0, insert="d")]
-    assert change_by({"content": "abc"}, writes) == {"content": Spliced(True, (Splice(1, "b", ""), Splice(1, "", "d")))}
+    assert change_by({"content": "abc"}, {"content": "acd"}) == text((1, "b", ""), (1, "", "d"))
 
 
 # Three-way merges.

@@ -12,21 +12,20 @@ from pattern_core.memory.content import (
     COMPARED_MAX,
     entry_text,
     fitted,
-    item_writes,
     parse_editing,
     plain,
     prefix_of,
     prompt_content,
     raw,
+    splices_between,
     value_of,
     writes_between,
 )
 from pattern_core.memory.document import (
-    AddCount,
-    DocumentDamaged,
-    PutField,
-    SpliceRun,
-    UpdateText,
+    Count,
+    Keys,
+    Splice,
+    Spliced,
     state_of,
 )
 from pattern_core.memory.fields import empty_value
@@ -113,15 +112,15 @@ def test_what_other_programs_left_is_read_as_far_as_it_goes() -> None:
 @pytest.mark.parametrize(
     ("field_type", "before", "after", "writes"),
     [
-        (FieldType.TEXT, "a", "a", []),
-        (FieldType.TEXT, "a", None, [PutField(container="fields", key="f", value=None)]),
-        (FieldType.BOOLEAN, None, False, [PutField(container="fields", key="f", value=False)]),
-        (FieldType.COUNTER, 5, 3, [AddCount(container="counter_f", delta=-2)]),
-        (FieldType.LIST, ["a"], ["a", "b"], [SpliceRun(container="list_f", at=1, delete=0, insert=("b",))]),
+        (FieldType.TEXT, "a", "a", {}),
+        (FieldType.TEXT, "a", None, {"fields": Keys({"f": ("a", None)})}),
+        (FieldType.BOOLEAN, None, False, {"fields": Keys({"f": (None, False)})}),
+        (FieldType.COUNTER, 5, 3, {"counter_f": Count(-2)}),
+        (FieldType.LIST, ["a"], ["a", "b"], {"list_f": Spliced(False, (Splice(1, (), ("b",)),))}),
     ],
 )
 def test_a_field_is_touched_only_if_it_differs(
-    field_type: FieldType, before: object, after: object, writes: list[object]
+    field_type: FieldType, before: object, after: object, writes: object
 ) -> None:
     schema = MapSchema(fields=(Field(name="f", field_type=field_type),))
     assert writes_between(schema, {"f": before}, {"f": after}) == writes
@@ -129,15 +128,11 @@ def test_a_field_is_touched_only_if_it_differs(
 
 def test_items_that_stay_are_not_touched() -> None:
     before, after = ["a", "b", "c", "d", 1, {"x": 1}], ["a", "B", "c", "new", "d", True, {"x": 1}]
-    writes = item_writes("items", before, after)
-    assert [(write.at, write.delete, write.insert) for write in writes if isinstance(write, SpliceRun)] == [
-        (4, 1, (True,)),
-        (3, 0, ("new",)),
-        (1, 1, ("B",)),
-    ]
+    change = splices_between(before, after)
+    assert change.splices == (Splice(1, ("b",), ("B",)), Splice(1, (), ("new",)), Splice(1, (1,), (True,)))
     document = Pen(1)
-    document.apply(item_writes("items", [], before))
-    document.apply(writes)
+    document.apply({"items": splices_between([], before)})
+    document.apply({"items": change})
     assert state_of(document)["items"] == after
 
 
@@ -145,26 +140,13 @@ def test_lists_too_long_to_compare_are_replaced_between_their_common_ends() -> N
     count = int(COMPARED_MAX**0.5) + 1
     before = ["same", *range(count), "same"]
     after = ["same", *range(count, 2 * count), "same"]
-    [write] = item_writes("items", before, after)
-    assert isinstance(write, SpliceRun)
-    assert (write.at, write.delete, len(write.insert)) == (1, count, count)
+    assert splices_between(before, after).splices == (Splice(1, tuple(before[1:-1]), tuple(after[1:-1])),)
 
 
-def test_texts_are_inserted_or_compared() -> None:
+def test_texts_are_compared_by_the_document() -> None:
     text = parse_schema("Text")
-    assert writes_between(text, "", "new") == [SpliceRun(container="content", at=0, delete=0, insert="new")]
-    assert writes_between(text, "old", "new") == [UpdateText(container="content", text="new")]
-    assert writes_between(text, "old", "old") == []
-
-
-def test_changes_made_for_another_content_are_damage() -> None:
-    for write in (
-        SpliceRun(container="items", at=3, delete=1, insert=()),
-        SpliceRun(container="items", at=3, delete=0, insert=(1,)),
-        SpliceRun(container="content", at=3, delete=0, insert="x"),
-    ):
-        with pytest.raises(DocumentDamaged):
-            Pen(1).apply([write])
+    assert writes_between(text, "old", "new") == {"content": "new"}
+    assert writes_between(text, "old", "old") == {}
 
 
 # How blocks are shown.

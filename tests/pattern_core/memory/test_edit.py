@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import MISSING, fields
 from typing import Any, get_args
 
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 
 from pattern_core.errors import InvalidInput
 from pattern_core.memory.block import Operation
-from pattern_core.memory.document import UpdateText, Write
+from pattern_core.memory.document import Spliced
 from pattern_core.memory.edits import (
     AppendText,
     BlockEdit,
@@ -34,18 +33,18 @@ from pattern_core.memory.text_edits import SPLICES_MAX, edit_text
 from tests.pattern_core.memory.pen import Pen
 
 
-def written(text: str, writes: Iterable[Write]) -> str:
-    """What a document makes of the text by the writes."""
+async def applied(text: str, edit: TextEdit) -> tuple[str, str, Spliced | str]:
+    """What the edit makes of the text; a document makes the same of it."""
+    edited = await edit_text(text, edit, "the block")
     document = Pen(1)
     document.append(text)
-    document.apply(writes)
-    return document.text
+    document.apply({"content": edited[2]})
+    assert document.text == edited[0]
+    return edited
 
 
 async def after(text: str, edit: TextEdit) -> str:
-    changed, _, writes = await edit_text(text, edit)
-    assert written(text, writes) == changed
-    return changed
+    return (await applied(text, edit))[0]
 
 
 async def test_append() -> None:
@@ -66,13 +65,13 @@ async def test_replace_first_counts_code_points(text: str, old: str, new: str, r
 
 
 async def test_replace_all_tells_how_many() -> None:
-    change = await edit_text("foo bar foo baz foo", ReplaceText(old="foo", new="qux", mode="all"))
+    change = await applied("foo bar foo baz foo", ReplaceText(old="foo", new="qux", mode="all"))
     assert change[:2] == ("qux bar qux baz qux", "Replaced 3 occurrences")
 
 
 @pytest.mark.parametrize("old", ["2: foo", "2 foo", "2:foo"])
 async def test_replace_nth(old: str) -> None:
-    change = await edit_text("foo bar foo baz foo", ReplaceText(old=old, new="second", mode="nth"))
+    change = await applied("foo bar foo baz foo", ReplaceText(old=old, new="second", mode="nth"))
     assert change[:2] == ("foo bar second baz foo", "Replaced occurrence #2 of 3")
 
 
@@ -80,7 +79,7 @@ async def test_replace_regex() -> None:
     edit = ReplaceText(old=r"\b[bB]\w+", new="blue", mode="regex")
     assert await after("The quick brown fox", edit) == "The quick blue fox"
     with pytest.raises(InvalidInput, match="matches nothing"):
-        await edit_text("quick", edit)
+        await applied("quick", edit)
 
 
 @pytest.mark.parametrize(
@@ -102,21 +101,18 @@ async def test_replace_regex() -> None:
 )
 async def test_edits_that_do_not_fit_say_what_does(edit: TextEdit, words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
-        await edit_text("foo bar foo baz foo", edit)
+        await applied("foo bar foo baz foo", edit)
 
 
 async def test_very_many_replacements_are_left_to_the_document() -> None:
-    change = await edit_text("a" * (SPLICES_MAX + 1), ReplaceText(old="a", new="b", mode="all"))
+    change = await applied("a" * (SPLICES_MAX + 1), ReplaceText(old="a", new="b", mode="all"))
     after = "b" * (SPLICES_MAX + 1)
-    update = UpdateText(container="content", text=after)
-    assert change == (after, f"Replaced {SPLICES_MAX + 1} occurrences", [update])
+    assert change == (after, f"Replaced {SPLICES_MAX + 1} occurrences", after)
 
 
 async def test_set_and_patch_leave_the_difference_to_the_document() -> None:
-    update = UpdateText(container="content", text="b")
-    assert await edit_text("a", SetText(text="b")) == ("b", "Set the text to 1 characters", [update])
-    patched = await edit_text("a\n", Patch(patch="@@ -1 +1 @@\n-a\n+b\n"))
-    assert patched == ("b\n", "Applied 1 hunk", [UpdateText(container="content", text="b\n")])
+    assert await applied("a", SetText(text="b")) == ("b", "Set the text to 1 characters", "b")
+    assert await applied("a\n", Patch(patch="@@ -1 +1 @@\n-a\n+b\n")) == ("b\n", "Applied 1 hunk", "b\n")
 
 
 @pytest.mark.parametrize(
@@ -140,8 +136,8 @@ async def test_ranges(text: str, content: str, result: str) -> None:
 
 
 async def test_what_a_range_edit_tells() -> None:
-    assert (await edit_text("a\nb\nc", parse_range("1-2: x")))[1] == "Replaced lines 1-2"
-    assert (await edit_text("a\nb\nc", parse_range("2:")))[1] == "Deleted line 2"
+    assert (await applied("a\nb\nc", parse_range("1-2: x")))[1] == "Replaced lines 1-2"
+    assert (await applied("a\nb\nc", parse_range("2:")))[1] == "Deleted line 2"
 
 
 @pytest.mark.parametrize("content", ["", "x", "two: x", "-1: x", "1- x: y"])

@@ -6,7 +6,7 @@ import pytest
 
 from pattern_core.errors import InvalidInput, PermissionDenied
 from pattern_core.memory.block import NewBlock
-from pattern_core.memory.document import AddCount, PutField, SpliceRun, UpdateText
+from pattern_core.memory.document import Count, Keys, Splice, Spliced
 from pattern_core.memory.edits import (
     AppendText,
     BlockEdit,
@@ -59,12 +59,12 @@ async def test_text_edits_touch_what_they_change() -> None:
         value="one 2",
         plain="one 2",
         note="Replaced the one occurrence",
-        writes=(SpliceRun(container="content", at=4, delete=3, insert="2"),),
+        writes={"content": Spliced(True, (Splice(4, "two", "2"),))},
     )
-    assert (await planned(TEXT, "one", SetText(text="two"))).writes == (UpdateText(container="content", text="two"),)
+    assert (await planned(TEXT, "one", SetText(text="two"))).writes == {"content": "two"}
     assert (await planned(TEXT, "one", SetValue(value="two"))).plain == "two"
     nothing = await planned(TEXT, "one", SetText(text="one"))
-    assert (nothing.writes, nothing.note) == ((), "Nothing changed")
+    assert (nothing.writes, nothing.note) == ({}, "Nothing changed")
 
 
 async def test_every_text_edit_works_in_a_section() -> None:
@@ -78,7 +78,7 @@ async def test_every_text_edit_works_in_a_section() -> None:
     ):
         found = await planned(SECTIONS, WHOLE, edit)
         assert found.value == WHOLE | {"notes": text}
-        assert {write.container for write in found.writes} == {"section_notes_content"}
+        assert list(found.writes) == ["section_notes_content"]
         assert f"=== notes ===\n{text}\n" in found.plain
 
 
@@ -138,7 +138,9 @@ async def test_a_log_makes_room_for_new_entries() -> None:
     assert found.moved == ({"text": "one"}, {"text": "two"})
     assert found.plain == "- four\n- three"
     assert found.note == "Added an entry; moved the oldest 2 entries to the archive"
-    assert found.writes[-1] == SpliceRun(container="entries", at=0, delete=2, insert=())
+    assert found.writes["entries"] == Spliced(
+        False, (Splice(0, tuple(old[:2]), ()), Splice(1, (), ({"text": "four"},)))
+    )
     with pytest.raises(InvalidInput, match="at most 20 characters; it has 19 and would have 32"):
         await planned(log, old, AppendText(text="x" * 30), limit=20)
 
@@ -150,7 +152,7 @@ def start(schema: Schema, **fields: object) -> Planned:
 
 def test_what_a_block_starts_with() -> None:
     assert start(TEXT, content="hi").plain == "hi"
-    assert start(TEXT).writes == ()
+    assert start(TEXT).writes == {}
     assert start(LIST, content="milk").value == ["milk"]
     assert start(LIST, content=' ["milk", 2]').value == ["milk", 2]
     assert start(LIST, value=[1]).value == [1]
@@ -187,7 +189,7 @@ def test_a_new_schema_takes_the_content_along() -> None:
     found = reshape(number, counted, {"n": 5}, {"mood": None, "n": 0})
     assert found.value == {"mood": None, "n": 5}
     assert len(found.writes) == 1
-    assert reshape(MAP, number, {"mood": None, "tags": []}, {"n": None}).writes == ()
+    assert reshape(MAP, number, {"mood": None, "tags": []}, {"n": None}).writes == {}
     with pytest.raises(InvalidInput, match='has no field "mood"; there are: n; change the content first'):
         reshape(MAP, number, {"mood": "fine", "tags": []}, {"n": None})
     few = parse_schema({"List": {"max_items": 1}})
@@ -197,7 +199,7 @@ def test_a_new_schema_takes_the_content_along() -> None:
 
 def test_sections_come_and_go_if_they_are_empty() -> None:
     one = parse_schema({"Composite": {"sections": [{"name": "notes"}]}})
-    assert reshape(SECTIONS, one, {"notes": "x", "facts": {"mood": None}, "rules": ""}, {"notes": "x"}).writes == ()
+    assert reshape(SECTIONS, one, {"notes": "x", "facts": {"mood": None}, "rules": ""}, {"notes": "x"}).writes == {}
     with pytest.raises(InvalidInput, match='no section "facts"'):
         reshape(SECTIONS, one, WHOLE, {"notes": "one two"})
 
@@ -220,25 +222,25 @@ async def edited(schema: Schema, before: Json, edit: BlockEdit, by: Editor) -> P
 async def test_a_field_changes_alone() -> None:
     done = await edited(MAP_OF_SHAPES, BEFORE, SetField(field="mood", value="sad"), AGENT)
     assert (done.value, done.note) == (BEFORE | {"mood": "sad"}, "Set mood")
-    assert done.writes == (PutField(container="fields", key="mood", value="sad"),)
-    assert (await edited(MAP_OF_SHAPES, BEFORE, SetField(field="mood", value="fine"), AGENT)).writes == ()
+    assert done.writes == {"fields": Keys({"mood": ("fine", "sad")})}
+    assert (await edited(MAP_OF_SHAPES, BEFORE, SetField(field="mood", value="fine"), AGENT)).writes == {}
 
 
 async def test_list_fields_and_counters() -> None:
     done = await edited(MAP_OF_SHAPES, BEFORE, ListAppend(field="tags", value={"b": 1.0}), AGENT)
     assert done.value["tags"] == ["a", 7, "a", {"b": 1}]
-    assert done.writes == (SpliceRun(container="list_tags", at=3, delete=0, insert=({"b": 1},)),)
+    assert done.writes == {"list_tags": Spliced(False, (Splice(3, (), ({"b": 1},)),))}
     done = await edited(MAP_OF_SHAPES, BEFORE, ListRemove(field="tags", value="a"), AGENT)
     assert done.value["tags"] == [7, "a"]
-    assert done.writes == (SpliceRun(container="list_tags", at=0, delete=1, insert=()),)
+    assert done.writes == {"list_tags": Spliced(False, (Splice(0, ("a",), ()),))}
     assert (await edited(MAP_OF_SHAPES, BEFORE, ListRemove(field="tags", value=Written("7")), AGENT)).value["tags"] == [
         "a",
         "a",
     ]
     done = await edited(MAP_OF_SHAPES, BEFORE, Increment(field="count", delta=-5), AGENT)
     assert (done.value["count"], done.note) == (-3, "count is -3 now")
-    assert done.writes == (AddCount(container="counter_count", delta=-5),)
-    assert (await edited(MAP_OF_SHAPES, BEFORE, Increment(field="count", delta=0), AGENT)).writes == ()
+    assert done.writes == {"counter_count": Count(-5)}
+    assert (await edited(MAP_OF_SHAPES, BEFORE, Increment(field="count", delta=0), AGENT)).writes == {}
 
 
 @pytest.mark.parametrize(
@@ -275,7 +277,7 @@ async def test_items_are_counted_from_one() -> None:
     ):
         done = await edited(schema, before, edit, AGENT)
         assert (done.value, done.note, len(done.writes)) == (after, note, 1)
-    assert (await edited(schema, before, SetItem(number=1, value="a"), AGENT)).writes == ()
+    assert (await edited(schema, before, SetItem(number=1, value="a"), AGENT)).writes == {}
     for edit in (InsertItem(number=4, value="c"), SetItem(number=0, value="c"), DeleteItem(number=3)):
         with pytest.raises(InvalidInput, match="there is no item"):
             (await edited(schema, before, edit, AGENT))
@@ -315,12 +317,12 @@ async def test_an_entry_is_stamped_and_appended() -> None:
     done = await edited(LogSchema(), [{"text": "old"}], AppendText(text="woke"), AGENT)
     new = {"agent_id": "agt_ada", "text": "woke", "timestamp": NOW}
     assert (done.value, done.note) == ([{"text": "old"}, new], "Added an entry")
-    assert done.writes == (SpliceRun(container="entries", at=1, delete=0, insert=(new,)),)
+    assert done.writes == {"entries": Spliced(False, (Splice(1, (), (new,)),))}
 
 
 async def test_the_whole_content_is_set_by_the_fewest_changes() -> None:
     done = await edited(MAP_OF_SHAPES, BEFORE, SetValue(value={**BEFORE, "count": 5}), PERSON)
-    assert done.writes == (AddCount(container="counter_count", delta=3),)
+    assert done.writes == {"counter_count": Count(3)}
     emptied = await edited(MAP_OF_SHAPES, BEFORE, SetValue(value=Written('{"mood": "fine"}')), PERSON)
     assert emptied.value == {"mood": "fine", "tags": [], "count": 0, "tier": None}
 

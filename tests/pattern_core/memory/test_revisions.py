@@ -10,7 +10,7 @@ import pytest
 
 from pattern_core.errors import Conflict, InvalidInput, NotFound, PermissionDenied
 from pattern_core.memory.block import BlockSettings, Edited, NewBlock
-from pattern_core.memory.document import UpdateText, state_of
+from pattern_core.memory.document import state_of
 from pattern_core.memory.edits import AppendText, BlockEdit, ReplaceText, SetField, SetText, SetValue
 from pattern_core.memory.revisions import plan_merge, plan_revert, plan_rollback
 from pattern_core.unit_of_work import UnitOfWork
@@ -347,7 +347,7 @@ def test_writes_against_an_older_version_are_carried_past_what_followed(life: Li
     life.put(A, "milk\nbread\ntea\n")
     life.append(B, "salt\n")
     life.put(A, "oat milk\nbread\ntea\nsalt\n")
-    life.merge(ME, 1, [UpdateText(text="milk\nbread\ngreen tea\n")])
+    life.merge(ME, 1, {"content": "milk\nbread\ngreen tea\n"})
     assert life.text == "oat milk\nbread\ngreen tea\nsalt\n"
     assert life.lines()[-1].kind is HistoryKind.MERGE
     life.undo(A)
@@ -358,4 +358,4 @@ def test_merging_with_what_is_not_known_is_a_conflict(life: Life) -> None:
     life.append(A, "x")
     rows = [replace(row, change=None) for row in life.lines(0)]
     with pytest.raises(Conflict, match="too old"):
-        plan_merge(rows, state_of(life.document), [], base=0, note="")
+        plan_merge(rows, state_of(life.document), {}, base=0, note="")
