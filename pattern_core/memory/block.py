@@ -76,14 +76,13 @@ class NewBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edited:
-    """What an edit came to: the block after it, words about it, and whether anything changed at all.
+    """What an edit came to: the block after it, and words about it.
 
     After an undo or redo it says how many edits of that author can still be undone and redone.
     """
 
     block: BlockRow
     note: str
-    is_changed: bool
     undo_remaining: int = 0
     redo_remaining: int = 0
 

@@ -48,7 +48,7 @@ def _inverse(part: Part) -> Part:
             return Count(-by)
 
 
-def applied(state: State, change: Change) -> State:
+def applied(state: State, change: Writes) -> State:
     """Return the state after the change.
 
     Raises:
@@ -68,6 +68,8 @@ def applied(state: State, change: Change) -> State:
                         value[key] = new
             case Count(by):
                 value = after.get(name, 0) + by
+            case str():
+                value = part
         after.pop(name, None)
         if value:
             after[name] = value

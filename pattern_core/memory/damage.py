@@ -203,8 +203,7 @@ def mend(connection: Connection, damage: DamagedBlock, now: str, peer: int, limi
     signed = document.sign(held, writes_to(held, state), _BY, {}, now_ms=0)
     block_checkpoints.put_aside(connection, row.id, at, now, damage.reason)
     schema = schema_of(row.metadata)
-    value = value_of(state_of(document), schema)
-    shown = plain(value, schema)
+    shown = plain(value_of(state_of(document), schema), schema)
     by = Attribution(author=_BY)
     seq = block_versions.store_update(
         connection, row.id, signed.update, UpdateSource.MIGRATION, now, signed.frontier, by, shown
@@ -212,7 +211,7 @@ def mend(connection: Connection, damage: DamagedBlock, now: str, peer: int, limi
     base = block_checkpoints.get_checkpoint_and_updates(connection, row.id)[0] if sound else None
     store_checkpoint(connection, row.id, document, base, based, seq, now, limits)
     note = f"Repaired: {damage.reason}; " + ("nothing was lost" if is_exact else "the last changes may be lost")
-    planned = Planned(value=value, plain=shown, note=note, writes={}, kind=HistoryKind.REPAIR)
+    planned = Planned(writes={}, note=note, kind=HistoryKind.REPAIR)
     row = replace(row, last_seq=seq, frontier=signed.frontier, updated_at=now)
     block_versions.append(connection, line_of(row, by, planned, {} if is_exact else None))
     return Repaired(block_id=row.id, version=seq, is_exact=is_exact, note=note)

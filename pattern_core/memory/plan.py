@@ -77,20 +77,23 @@ def content_of(row: BlockRow, schema: Schema, state: State) -> Content:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """What an edit comes to: the content after it, its plain rendering, words, and the changes in the document.
+    """A change of a block: what to write to the document, the content's plain rendering after it, and what its line of
+    history says.
 
-    Without changes nothing happens. `moved` are the entries of a log that have no room any more, oldest first. The rest
-    is what its line of history says.
+    Without writes nothing happens. `moved` are the entries of a log that have no room any more, oldest first. An undo
+    or redo names the author (`stack`), the version that it `reverts`, and how many edits of that author can still be
+    undone and redone after it.
     """
 
-    value: Json
-    plain: str
-    note: str
     writes: Writes
+    note: str
+    plain: str = ""
     moved: tuple[Json, ...] = ()
     kind: HistoryKind = HistoryKind.EDIT
     stack: str | None = None
     reverts: int | None = None
+    undo_remaining: int = 0
+    redo_remaining: int = 0
 
 
 async def plan(content: Content, edit: BlockEdit, editor: Editor) -> Planned:
@@ -322,7 +325,7 @@ def plan_schema(content: Content, schema: Schema, before: Json) -> Planned:
             f"the content of {content.label} does not fit the new schema: {error.message}; change the content first"
         ) from None
     writes = writes_between(schema, before, after)
-    return Planned(value=after, plain=plain(after, schema), note="Changed the schema", writes=writes)
+    return Planned(writes=writes, note="Changed the schema", plain=plain(after, schema))
 
 
 def _starting(content: str, schema: Schema) -> Json:
@@ -353,7 +356,7 @@ def _carried(old: Schema, new: Schema, value: Json) -> Json:
 def _within_limit(content: Content, after: Json, note: str, writes: Writes) -> Planned:
     schema, moved = content.schema, list[Json]()
     if not writes:
-        return Planned(value=content.value, plain=plain(content.value, schema), note="Nothing changed", writes={})
+        return Planned(writes={}, note="Nothing changed", plain=plain(content.value, schema))
     if isinstance(schema, LogSchema):
         count, text = fitted(schema, after, content.limit)
         if count:
@@ -364,7 +367,7 @@ def _within_limit(content: Content, after: Json, note: str, writes: Writes) -> P
         text = plain(after, schema)
     if len(text) > content.limit:
         check_size(content.label, size=len(text), before=len(plain(content.value, schema)), limit=content.limit)
-    return Planned(value=after, plain=text, note=note, writes=writes, moved=tuple(moved))
+    return Planned(writes=writes, note=note, plain=text, moved=tuple(moved))
 
 
 def check_size(label: str, *, size: int, before: int, limit: int) -> None:

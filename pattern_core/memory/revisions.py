@@ -12,7 +12,7 @@ back is the same text, and goes again with the edit that wrote it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 from pattern_core.errors import Conflict, InvalidInput
 from pattern_core.ids import now_text
@@ -33,23 +33,6 @@ from pattern_db.tables.block_versions import HistoryRow
 
 UNDO_REACH = 1_000  # versions that are looked at; what is older can be rolled back to
 _EDITS = (HistoryKind.EDIT, HistoryKind.ROLLBACK, HistoryKind.MERGE)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Revision:
-    """A change for the document as it stands, and what its line of history says.
-
-    `stack` is whose edits it is about, `reverts` the version that it takes back. The remaining counts are those after
-    it, of `stack`'s author.
-    """
-
-    change: Change
-    kind: HistoryKind
-    note: str
-    stack: str | None = None
-    reverts: int | None = None
-    undo_remaining: int = 0
-    redo_remaining: int = 0
 
 
 class Revisions:
@@ -122,8 +105,8 @@ class Revisions:
             written = await plan(content_of(row, schema_of(row.metadata), then), edit, self._editor(by))
             rows = await self._blocks.database.read(lines_since, row.id, base, row.last_seq)
             planned = plan_merge(rows, now, written.writes, base=base, note=written.note)
-            if not planned.change:
-                return Edited(block=opened.row, note="Nothing changed", is_changed=False)
+            if not planned.writes:
+                return Edited(block=row, note="Nothing changed")
             return await self._carry_out(opened, now, planned, by, unit)
 
     async def _reverted(
@@ -142,9 +125,9 @@ class Revisions:
         return opened, await self._blocks.load(opened)
 
     async def _carry_out(
-        self, opened: OpenBlock, now: State, revision: Revision, by: Attribution, work: UnitOfWork
+        self, opened: OpenBlock, now: State, planned: Planned, by: Attribution, work: UnitOfWork
     ) -> Edited:
-        """Check what would come of the revision, then make it.
+        """Check the content after the change, then make it.
 
         Raises:
             InvalidInput: the block would not fit its schema or limit any more.
@@ -152,7 +135,7 @@ class Revisions:
         """
         row = opened.row
         schema = schema_of(row.metadata)
-        content, value = content_of(row, schema, now), value_of(applied(now, revision.change), schema)
+        content, value = content_of(row, schema, now), value_of(applied(now, planned.writes), schema)
         shown = row.content
         if writes_between(schema, content.value, value):
             if isinstance(schema, LogSchema):  # entries keep their stamps, which writing them again would not
@@ -161,29 +144,19 @@ class Revisions:
                 shown = text
             else:
                 shown = (await plan(content, SetValue(value=value), self._editor(by))).plain
-        planned = Planned(
-            value=value,
-            plain=shown,
-            note=revision.note,
-            writes=revision.change,
-            kind=revision.kind,
-            stack=revision.stack,
-            reverts=revision.reverts,
-        )
-        self._blocks.change(opened, now, planned, by, work)
+        self._blocks.change(opened, now, replace(planned, plain=shown), by, work)
         return Edited(
             block=opened.row,
-            note=revision.note,
-            is_changed=True,
-            undo_remaining=revision.undo_remaining,
-            redo_remaining=revision.redo_remaining,
+            note=planned.note,
+            undo_remaining=planned.undo_remaining,
+            redo_remaining=planned.redo_remaining,
         )
 
     def _editor(self, by: Attribution) -> Editor:
         return Editor(author=by.author, now=now_text(self._blocks.clock), is_agent=is_agent(by.author))
 
 
-def plan_revert(rows: Sequence[HistoryRow], author: str, kind: HistoryKind) -> Revision:
+def plan_revert(rows: Sequence[HistoryRow], author: str, kind: HistoryKind) -> Planned:
     """Undo: take back the author's newest edit that is not taken back yet and that something is left of. Redo: bring
     the edit again that was taken back last, unless the author has edited since.
 
@@ -201,8 +174,8 @@ def plan_revert(rows: Sequence[HistoryRow], author: str, kind: HistoryKind) -> R
             continue
         edit = target if undoing else next((row for row in known if row.seq == target.reverts), target)
         about = f" ({edit.change_summary})" if edit.change_summary else ""
-        return Revision(
-            change=change,
+        return Planned(
+            writes=change,
             kind=kind,
             note=f"{'Undid' if undoing else 'Redid'} version {edit.seq}{about}",
             stack=author,
@@ -215,7 +188,7 @@ def plan_revert(rows: Sequence[HistoryRow], author: str, kind: HistoryKind) -> R
     raise InvalidInput(f"there is nothing to redo: {author} has undone nothing here since the last edit")
 
 
-def plan_rollback(now: State, then: State, version: int) -> Revision:
+def plan_rollback(now: State, then: State, version: int) -> Planned:
     """Return a new change after which the document holds what it held at `version`. Nothing of the history goes.
 
     Raises:
@@ -224,10 +197,10 @@ def plan_rollback(now: State, then: State, version: int) -> Revision:
     change = change_to(now, then)
     if not change:
         raise InvalidInput(f"the block is as it was at version {version} already; there is nothing to roll back")
-    return Revision(change=change, kind=HistoryKind.ROLLBACK, note=f"Rolled back to version {version}")
+    return Planned(writes=change, kind=HistoryKind.ROLLBACK, note=f"Rolled back to version {version}")
 
 
-def plan_merge(rows: Sequence[HistoryRow], now: State, writes: Writes, *, base: int, note: str) -> Revision:
+def plan_merge(rows: Sequence[HistoryRow], now: State, writes: Writes, *, base: int, note: str) -> Planned:
     """Return what `writes` do to the block as it was at version `base`, carried past what was done since.
 
     `rows` are all versions after `base`, oldest first. Where both wrote a key, what is written now counts. The change
@@ -246,7 +219,7 @@ def plan_merge(rows: Sequence[HistoryRow], now: State, writes: Writes, *, base: 
     mine = change_by(state, writes)
     for change in changes:
         mine = carried(mine, change, wins=True)
-    return Revision(change=mine, kind=HistoryKind.MERGE if changes else HistoryKind.EDIT, note=note)
+    return Planned(writes=mine, kind=HistoryKind.MERGE if changes else HistoryKind.EDIT, note=note)
 
 
 def _known(rows: Sequence[HistoryRow]) -> Sequence[HistoryRow]:

@@ -228,14 +228,14 @@ class MemoryStore:
         editor = Editor(author=by.author, now=now_text(self.blocks.clock), is_agent=is_agent(by.author))
         planned = await plan(content_of(row, schema, before), asked.edit, editor)
         if not planned.writes:
-            return Edited(block=row, note=planned.note, is_changed=False)
+            return Edited(block=row, note=planned.note)
         if refusal is not None and consent is not None and not await consent.grants.covers(subject_of(asked)):
             approval_id = await consent.ask(question(asked, refusal), work)
-            return Edited(block=row, note=asked_note(row, approval_id), is_changed=False)
+            return Edited(block=row, note=asked_note(row, approval_id))
         self.blocks.change(opened, before, planned, by, work)
         if isinstance(schema, LogSchema):
             archive(opened.row, schema, planned.moved, self._ids, work)
-        return Edited(block=opened.row, note=planned.note, is_changed=True)
+        return Edited(block=opened.row, note=planned.note)
 
     async def set_metadata(
         self,

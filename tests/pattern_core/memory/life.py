@@ -8,7 +8,8 @@ from contextlib import suppress
 from pattern_core.errors import InvalidInput
 from pattern_core.memory.checkpoint import unpack
 from pattern_core.memory.document import TEXT, Writes, packed, state_of
-from pattern_core.memory.revisions import UNDO_REACH, Revision, plan_merge, plan_revert, plan_rollback
+from pattern_core.memory.plan import Planned
+from pattern_core.memory.revisions import UNDO_REACH, plan_merge, plan_revert, plan_rollback
 from pattern_db.connection import Connection
 from pattern_db.enums import BlockType, HistoryKind
 from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
@@ -69,7 +70,7 @@ class Life:
         return self.document.text
 
     def edit(
-        self, author: str, write: Callable[[Pen], None], *, note: str = "Edited", plan: Revision | None = None
+        self, author: str, write: Callable[[Pen], None], *, note: str = "Edited", plan: Planned | None = None
     ) -> bool:
         """Change the document and store it; return whether anything changed. `write` does not commit."""
         version = self.document.version()
@@ -99,8 +100,8 @@ class Life:
         block_versions.append(self.connection, line)
         return True
 
-    def carry_out(self, author: str, plan: Revision) -> Revision:
-        self.edit(author, lambda document: document.apply(plan.change), plan=plan)
+    def carry_out(self, author: str, plan: Planned) -> Planned:
+        self.edit(author, lambda document: document.apply(plan.writes), plan=plan)
         return plan
 
     def put(self, author: str, text: str) -> None:
@@ -113,10 +114,10 @@ class Life:
         after = max(self.version - UNDO_REACH, -1) if after is None else after
         return block_versions.between(self.connection, self.block_id, after, self.version, limit=UNDO_REACH)
 
-    def undo(self, author: str, by: str | None = None) -> Revision:
+    def undo(self, author: str, by: str | None = None) -> Planned:
         return self.carry_out(by or author, plan_revert(self.lines(), author, HistoryKind.UNDO))
 
-    def redo(self, author: str) -> Revision:
+    def redo(self, author: str) -> Planned:
         return self.carry_out(author, plan_revert(self.lines(), author, HistoryKind.REDO))
 
     def rollback(self, author: str, then: Mapping[str, object], version: int) -> None:
@@ -125,5 +126,5 @@ class Life:
 
     def merge(self, author: str, base: int, writes: Writes) -> None:
         plan = plan_merge(self.lines(base), state_of(self.document), writes, base=base, note="Merged")
-        if plan.change:
+        if plan.writes:
             self.carry_out(author, plan)

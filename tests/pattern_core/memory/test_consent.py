@@ -38,7 +38,7 @@ async def try_to(here: Running, ada: str, edit: BlockEdit) -> Edited:
 async def test_an_edit_waits_for_a_yes_and_is_then_made_once() -> None:
     async with guarded() as (here, ada):
         edited = await try_to(here, ada, ReplaceText(old="May", new="June"))
-        assert not edited.is_changed
+        assert edited.block.version == 0
         assert "a person has been asked" in edited.note
         assert edited.block.content == "We met in May."
         [question] = await here.constellation.approvals.list(10)
@@ -81,7 +81,7 @@ async def test_what_does_not_fit_is_not_asked() -> None:
         with pytest.raises(InvalidInput, match="is not in the block"):
             await try_to(here, ada, ReplaceText(old="December", new="June"))
         edited = await try_to(here, ada, SetText(text="We met in May."))
-        assert not edited.is_changed
+        assert edited.block.version == 0
         assert await here.constellation.approvals.list(10) == []
         with pytest.raises(PermissionDenied):
             await here.constellation.memory.delete(ada, "us", author=f"agent:{ada}")

@@ -217,7 +217,7 @@ async def test_what_is_open_is_read_as_it_is_stored(rig: Rig, blocks: OpenBlocks
     work = UnitOfWork()
     hot = await blocks.hold(ADA, "notes", USER_DOES, Operation.OVERWRITE, work)
     before = await blocks.load(hot)
-    said = Planned(value="new", plain="new", note="", writes={"content": "new"})
+    said = Planned(plain="new", note="", writes={"content": "new"})
     blocks.change(hot, before, said, USER_DOES, work)
     assert await blocks.read(row) == {"content": "text"}
     await rig.commit(work)
@@ -303,7 +303,7 @@ async def test_a_change_is_recorded_with_its_text_version_and_event(
     memory_blocks.create(db, ROW)
     hot = OpenBlock(row=ROW, document=BlockDocument(1))
     work, by = UnitOfWork(), Attribution(author=author, cause={"turn": "turn_1"})
-    said = Planned(value="hello", plain="hello", note="Said hello", writes={"content": "hello"})
+    said = Planned(plain="hello", note="Said hello", writes={"content": "hello"})
     blocks.change(hot, {}, said, by, work)
     assert (hot.row.last_seq, hot.row.content_preview, hot.seq) == (1, "hello", 1)
     assert hot.pending.count == 1
@@ -318,7 +318,7 @@ async def test_a_change_is_recorded_with_its_text_version_and_event(
 
 
 async def test_a_block_that_was_not_opened_cannot_be_changed(blocks: OpenBlocks) -> None:
-    nothing = Planned(value="", plain="", note="", writes={})
+    nothing = Planned(plain="", note="", writes={})
     with pytest.raises(RuntimeError, match="not opened"):
         blocks.change(OpenBlock(row=ROW), {}, nothing, USER_DOES, UnitOfWork())
 

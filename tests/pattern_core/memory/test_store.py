@@ -81,7 +81,6 @@ async def test_an_edit_stores_update_text_history_and_event_together(rig: Rig) -
     edited = await rig.store.edit(
         ADA, "notes", AppendText(text=" 🌍"), author=BY_ADA, cause={"turn": "turn_1", "call": "call_1"}
     )
-    assert edited.is_changed
     assert edited.block == await rig.store.view(ADA, "notes")
     assert (edited.block.content, edited.block.version) == ("Hello 🌍", 1)
     [update] = await rig.database.read(block_versions.get_updates_since, block_id, 0)
@@ -117,7 +116,7 @@ async def test_an_edit_that_changes_nothing_stores_nothing(rig: Rig) -> None:
     block_id = await rig.block("same")
     for edit in (SetText(text="same"), ReplaceText(old="same", new="same"), AppendText(text="")):
         edited = await rig.store.edit(ADA, "notes", edit, author=BY_USER)
-        assert (edited.is_changed, edited.note, edited.block.version) == (False, "Nothing changed", 0)
+        assert (edited.note, edited.block.version) == ("Nothing changed", 0)
     assert await rig.database.read(block_versions.get_updates_since, block_id, 0) == []
     assert len(rig.told) == 1
 
@@ -129,7 +128,7 @@ async def test_over_the_limit_nothing_is_changed(rig: Rig) -> None:
         await rig.store.edit(ADA, "notes", AppendText(text="1"), author=BY_ADA)
     assert await rig.content() == "1234567890"
     await rig.store.set_metadata(ADA, "notes", BlockSettings(char_limit=5), author=BY_USER)
-    assert (await rig.store.edit(ADA, "notes", SetText(text="12345678"), author=BY_ADA)).is_changed
+    assert (await rig.store.edit(ADA, "notes", SetText(text="12345678"), author=BY_ADA)).block.content == "12345678"
 
 
 async def test_a_stale_version_is_refused_and_the_right_one_taken(rig: Rig) -> None:
