@@ -196,16 +196,20 @@ def shaped(new: NewBlock) -> tuple[NewBlock, Schema]:
         schema = parse_schema(new.schema)
     elif new.block_type is BlockType.LOG and "schema" not in (new.metadata or {}):
         schema = LogSchema()
-    if schema == TextSchema() and "schema" not in (new.metadata or {}):
-        return new, schema
-    metadata = with_schema(new.metadata, schema)
+    return replace(new, metadata=with_schema(new.metadata, schema)), schema
+
+
+def with_schema(metadata: Mapping[str, object] | None, schema: Schema) -> Mapping[str, object] | None:
+    """Return `metadata` with this schema in it; as it is if the schema is text without more and none stands in it.
+
+    Raises:
+        InvalidInput: it is too long with the schema.
+    """
+    if schema == TextSchema() and "schema" not in (metadata or {}):
+        return metadata
+    metadata = {**(metadata or {}), "schema": to_metadata(schema)}
     check_metadata(metadata)
-    return replace(new, metadata=metadata), schema
-
-
-def with_schema(metadata: Mapping[str, object] | None, schema: Schema) -> dict[str, object]:
-    """`metadata` with this schema in it."""
-    return {**(metadata or {}), "schema": to_metadata(schema)}
+    return metadata
 
 
 def check_limit(char_limit: int, limits: Limits) -> int:

@@ -137,7 +137,7 @@ def fit_item(schema: ListSchema, value: Json, number: int) -> Json:
 
 def stamps_of(schema: LogSchema, now: str, agent: str) -> dict[str, Json]:
     """Return what a new entry is stamped with: the time `now` and the id `agent`, as far as the schema wants that."""
-    known = ((TIMESTAMP, now, schema.has_timestamp), (AGENT_ID, agent, schema.has_agent))
+    known = ((TIMESTAMP, now, schema.entry_schema.timestamp), (AGENT_ID, agent, schema.entry_schema.agent_id))
     return {name: value for name, value, wanted in known if wanted}
 
 

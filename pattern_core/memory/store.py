@@ -317,16 +317,12 @@ def _checked(row: BlockRow, settings: BlockSettings, limits: Limits) -> BlockSet
         raise InvalidInput(f"{row.label} is a core block, which is always in the prompt; it cannot be archived")
     if settings.metadata is None:
         return settings
-    old = shown_schema(row.metadata)
-    if "schema" in settings.metadata and schema_of(settings.metadata).kind is not old.kind:
+    old, schema = shown_schema(row.metadata), check_metadata(settings.metadata)
+    if "schema" not in settings.metadata:
+        schema = old
+    elif schema.kind is not old.kind:
         raise InvalidInput(f"{row.label} stays a {old.kind.value}; for another kind of schema make another block")
-    if old == TextSchema() and "schema" not in settings.metadata:
-        check_metadata(settings.metadata)
-        return settings
-    schema = schema_of(settings.metadata) if "schema" in settings.metadata else old
-    settings = replace(settings, metadata=with_schema(settings.metadata, schema))
-    check_metadata(settings.metadata)
-    return settings
+    return replace(settings, metadata=with_schema(settings.metadata, schema))
 
 
 def archive(row: BlockRow, schema: LogSchema, entries: Sequence[Json], ids: Ids, work: UnitOfWork) -> None:

@@ -9,6 +9,7 @@ from pattern_core.errors import InvalidInput
 from pattern_core.memory.block import NewBlock
 from pattern_core.memory.schema import (
     CompositeSchema,
+    EntrySchema,
     Field,
     ListSchema,
     LogSchema,
@@ -40,9 +41,11 @@ _PERSON = MapSchema(
     )
 )
 _OBSERVATION = LogSchema(
-    fields=(
-        Field(name="text", description="What was seen", required=True),
-        Field(name="topic", description="What it is about"),
+    entry_schema=EntrySchema(
+        fields=(
+            Field(name="text", description="What was seen", required=True),
+            Field(name="topic", description="What it is about"),
+        )
     )
 )
 _ORGANISATION = CompositeSchema(

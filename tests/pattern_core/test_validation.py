@@ -10,7 +10,7 @@ import pytest
 from pydantic import Field, TypeAdapter
 
 from pattern_core.errors import InvalidInput
-from pattern_core.validation import EXCERPT_CHARS, MISFITS_MAX, in_one_line, read
+from pattern_core.validation import EXCERPT_CHARS, MISFITS_MAX, in_one_line, read, without_null
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +59,8 @@ def test_each_misfit_is_named(value: object, words: str) -> None:
 def test_the_first_misfits_are_told_and_the_others_counted() -> None:
     assert in_one_line(["a", "b"]) == "a; b"
     assert in_one_line(["a"] * (MISFITS_MAX + 2)) == "; ".join(["a"] * MISFITS_MAX) + "; and 2 more"
+
+
+def test_members_that_are_null_stand_for_the_default() -> None:
+    assert without_null({"a": None, "b": 0, "c": {"d": None}}) == {"b": 0, "c": {"d": None}}
+    assert without_null([None]) == [None]

@@ -29,7 +29,7 @@ from pattern_core.memory.document import (
     state_of,
 )
 from pattern_core.memory.fields import empty_value
-from pattern_core.memory.schema import Field, LogSchema, MapSchema, parse_schema
+from pattern_core.memory.schema import EntrySchema, Field, LogSchema, MapSchema, parse_schema
 from pattern_core.memory.values import FieldType
 from tests.pattern_core.memory.pen import Pen
 from tests.pattern_core.memory.rig import shown_block
@@ -329,7 +329,7 @@ def test_whatever_other_programs_stored_can_be_shown(kind: str) -> None:
     assert json.dumps(raw(value, schema))
 
 
-LOG = LogSchema(has_timestamp=False, has_agent=False)
+LOG = LogSchema(entry_schema=EntrySchema(timestamp=False, agent_id=False))
 
 
 def entries(*texts: str) -> list[dict[str, str]]:

@@ -16,6 +16,7 @@ from pattern_core.memory.fields import (
 )
 from pattern_core.memory.schema import (
     CompositeSchema,
+    EntrySchema,
     Field,
     ListSchema,
     LogSchema,
@@ -108,7 +109,7 @@ def test_entries_are_stamped_as_the_schema_says() -> None:
         "agent_id": "agt_ada",
         "text": "woke",
     }
-    bare = LogSchema(has_timestamp=False, has_agent=False, fields=(NAME, AGE))
+    bare = LogSchema(entry_schema=EntrySchema(timestamp=False, agent_id=False, fields=(NAME, AGE)))
     assert fit_entry(bare, Written('{"name": "x", "age": 9}'), stamps_of(bare, NOW, "a")) == {"name": "x", "age": 9}
     for value in ({"text": "x", "timestamp": NOW}, {"text": "x", "agent_id": "agt_bob"}, {}, 3):
         with pytest.raises(InvalidInput, match="the entry"):

@@ -27,7 +27,7 @@ from pattern_core.memory.edits import (
 )
 from pattern_core.memory.fields import Written, empty_value
 from pattern_core.memory.plan import Content, Planned, plan, plan_schema, plan_start
-from pattern_core.memory.schema import Field, ListSchema, LogSchema, MapSchema, Schema, parse_schema
+from pattern_core.memory.schema import EntrySchema, Field, ListSchema, LogSchema, MapSchema, Schema, parse_schema
 from pattern_core.memory.values import FieldType
 from pattern_db.columns import Json
 from tests.pattern_core.memory.pen import Pen
@@ -321,7 +321,9 @@ async def test_read_only_fields_of_items_and_entries() -> None:
     }
     assert (await edited(schema, graded, SetItem(number=1, value={"text": "y", "grade": "A"}))).plan.writes
     with pytest.raises(PermissionDenied):
-        await edited(LogSchema(fields=fields), [], AppendText(text='{"text": "y", "grade": "A"}'))
+        await edited(
+            LogSchema(entry_schema=EntrySchema(fields=fields)), [], AppendText(text='{"text": "y", "grade": "A"}')
+        )
     with pytest.raises(PermissionDenied):
         await edited(schema, graded, SetValue(value=[*graded, {"text": "y", "grade": "B"}]))
     await edited(schema, graded, SetValue(value=[{"text": "y"}, *graded]))

@@ -59,7 +59,7 @@ def test_every_schema_is_read_and_written_the_same(stored: object) -> None:
 
 
 def test_what_is_left_out_has_a_default() -> None:
-    assert schema_of({"schema": "log"}) == LogSchema(display_limit=10, has_timestamp=True, has_agent=True)
+    assert schema_of({"schema": "log"}) == LogSchema(display_limit=10)
     assert parse_schema({"LOG": {"entry_schema": {"fields": []}}}) == LogSchema()
     assert parse_schema({"map": {"fields": [{"name": "a", "field_type": "counter"}]}}) == MapSchema(
         fields=(Field(name="a", field_type=FieldType.COUNTER),)
@@ -91,39 +91,49 @@ def sections(*given: object) -> object:
         (3, "a schema is a kind such as"),
         ([], "a schema is a kind such as"),
         ({"Text": {}, "Map": {}}, "a schema is a kind such as"),
-        ({"Text": 3}, "Text is described by an object, not by 3"),
-        ({"Text": {"port": 1}}, "Text has no `port`; it takes viewport"),
-        ({"Map": {"viewport": {"start_line": 1, "display_lines": 2}}}, "Map needs `fields`|Map has no `viewport`"),
-        ({"Text": {"viewport": {"start_line": 1}}}, "says in `display_lines`"),
-        ({"Text": {"viewport": {"start_line": 0, "display_lines": 1}}}, "`start_line` is a whole number from 1"),
+        ({"Text": 3}, "`Text` must be an object, not 3"),
+        ({"Text": {"port": 1}}, "`Text.port` is not known .known are: `viewport`."),
+        (
+            {"Map": {"viewport": {"start_line": 1, "display_lines": 2}}},
+            "`Map.viewport` is not known .known are: `fields`.",
+        ),
+        ({"Text": {"viewport": {"start_line": 1}}}, "`Text.viewport.display_lines` is missing"),
+        (
+            {"Text": {"viewport": {"start_line": 0, "display_lines": 1}}},
+            "`Text.viewport.start_line` must be at least 1, not 0",
+        ),
         ("Map", "a Map needs `fields`"),
-        ({"Map": {"fields": "mood"}}, "`fields` is a list"),
-        (fields(*[{"name": f"f{number}"} for number in range(101)]), "at most 100"),
-        (fields("mood"), "a field is described by an object"),
-        (fields({}), '"" cannot be the name of a field'),
+        ({"Map": {"fields": "mood"}}, "`Map.fields` must be a list"),
+        (fields(*[{"name": f"f{number}"} for number in range(101)]), "`Map.fields`: .* at most 100"),
+        (fields("mood"), "`Map.fields.0` must be an object"),
+        (fields({}), "`Map.fields.0.name` is missing"),
         (fields({"name": "a:b"}), "cannot be the name"),
         (fields({"name": "a" * 65}), "cannot be the name"),
         (fields({"name": " a"}), "cannot be the name"),
         (fields({"name": "a\n"}), "cannot be the name"),
-        (fields({"name": 3}), "`name` of a field is text"),
+        (fields({"name": 3}), "`Map.fields.0.name` must be text, not 3"),
         (fields(FIELD, FIELD), "two parts named 'mood'; rename one"),
         (fields({"name": "a", "field_type": "Date"}), 'no field type "Date"; there are: Text, Number'),
         (fields({"name": "a", "field_type": "Number", "default": "x"}), "default of the field a will not do"),
-        (fields({"name": "a", "required": "yes"}), "`required` of a field is true or false"),
-        (fields({"name": "a", "requried": True}), "a field has no `requried`"),
-        ({"List": {"max_items": 0}}, "`max_items` is a whole number from 1"),
-        ({"List": {"max_items": True}}, "`max_items` is a whole number"),
-        ({"List": {"item_schema": "Log"}}, "Text or a Map each; Log does not nest"),
-        ({"List": {"item_schema": {"Map": {"fields": []}}}}, "an item needs `fields`"),
+        (fields({"name": "a", "required": "yes"}), "`Map.fields.0.required` must be true or false"),
+        (
+            fields({"name": "a", "requried": True}),
+            "`Map.fields.0.requried` is not known .known are: `name`, `description`",
+        ),
+        ({"List": {"max_items": 0}}, "`List.max_items` must be at least 1"),
+        ({"List": {"max_items": True}}, "`List.max_items` must be a whole number, not true"),
+        ({"List": {"item_schema": "Log"}}, 'the items of a List are each a Text without viewport, or a Map; not "Log"'),
+        ({"List": {"item_schema": {"Text": {"viewport": {"display_lines": 1}}}}}, "a Text without viewport"),
+        ({"List": {"item_schema": {"Map": {"fields": []}}}}, "a Map needs `fields`"),
         (
             {"List": {"item_schema": fields({"name": "a", "field_type": "Counter"})}},
-            "an item cannot hold the counter 'a'; make it a Number",
+            "cannot hold the counter 'a'; make it a Number",
         ),
         ({"Log": {"entry_schema": {"fields": [{"name": "timestamp"}]}}}, "keeps `timestamp` of an entry by itself"),
-        ({"Log": {"display_limit": -1}}, "`display_limit` is a whole number"),
+        ({"Log": {"display_limit": -1}}, "`Log.display_limit` must be at least 1"),
         ("Composite", "a Composite needs `sections`"),
-        (sections({"name": "a", "schema": "Log"}), "a Text, a Map or a List; Log does not nest"),
-        (sections({"name": "a", "schema": "Composite"}), "Composite does not nest"),
+        (sections({"name": "a", "schema": "Log"}), 'a Text, a Map or a List; not "Log"'),
+        (sections({"name": "a", "schema": "Composite"}), 'not "Composite"'),
         (sections({"name": "a"}, {"name": "a"}), "two parts named 'a'"),
         (sections({"name": "a"}, {"name": "a_list_b"}), "too alike; rename one"),
     ],
@@ -138,7 +148,7 @@ def test_what_nests_without_end_is_refused_at_once(kind: str) -> None:
     stored: object = "Text"
     for _ in range(5_000):
         stored = {"List": {"item_schema": stored}} if kind == "List" else sections({"name": "a", "schema": stored})
-    with pytest.raises(InvalidInput, match="does not nest"):
+    with pytest.raises(InvalidInput):
         parse_schema(stored)
 
 
