@@ -185,8 +185,8 @@ def shown_schema(metadata: Mapping[str, object] | None) -> Schema:
         return TextSchema()
 
 
-def shaped(new: NewBlock) -> tuple[NewBlock, Schema]:
-    """Return the block with its schema in its metadata, unless it is text without more, and that schema.
+def shaped(new: NewBlock) -> NewBlock:
+    """Return the block with its schema in its metadata, unless it is text without more.
 
     Raises:
         InvalidInput: the schema or the metadata will not do.
@@ -196,7 +196,7 @@ def shaped(new: NewBlock) -> tuple[NewBlock, Schema]:
         schema = parse_schema(new.schema)
     elif new.block_type is BlockType.LOG and "schema" not in (new.metadata or {}):
         schema = LogSchema()
-    return replace(new, metadata=with_schema(new.metadata, schema)), schema
+    return replace(new, metadata=with_schema(new.metadata, schema))
 
 
 def with_schema(metadata: Mapping[str, object] | None, schema: Schema) -> Mapping[str, object] | None:

@@ -15,7 +15,7 @@ from functools import partial
 import trio
 
 from pattern_core.errors import NotFound
-from pattern_core.ids import Clock, Randomness
+from pattern_core.ids import Clock, Randomness, now_text
 from pattern_core.limits import Limits
 from pattern_core.memory.block import Attribution, BlockRow, Operation, agent_author, is_agent, require
 from pattern_core.memory.checkpoint import Consolidator, Pending, open_document
@@ -29,6 +29,7 @@ from pattern_core.memory.document import (
     packed,
     state_of,
 )
+from pattern_core.memory.edits import Editor
 from pattern_core.memory.plan import Planned
 from pattern_core.unit_of_work import Commit, UnitOfWork
 from pattern_db.columns import iso
@@ -96,6 +97,10 @@ class OpenBlocks:
                 self.consolidator.ask(block_id)
         await self.consolidator.run()
 
+    def editor(self, by: Attribution) -> Editor:
+        """Return who edits, at this moment."""
+        return Editor(author=by.author, now=now_text(self.clock), is_agent=is_agent(by.author))
+
     async def seen_by(self, agent_id: str) -> Sequence[BlockRow]:
         """Return the active blocks that the agent sees, of each label the one that it means.
 
@@ -108,14 +113,10 @@ class OpenBlocks:
             if len(self._seen) >= SEEN_MAX:
                 self._seen.clear()  # rare, and filled again by those who are at work
             self._seen[agent_id] = known
-        author, first = agent_author(agent_id), dict[str, BlockRow]()
-        for row in known[1]:
-            opened = self._open.get(row.id)
-            if opened is not None and opened.author == author:
-                row = opened.row
-            if row.is_active:
-                first.setdefault(row.label, row)
-        return list(first.values())
+        author = agent_author(agent_id)
+        changed = {one.row.id: one.row for one in self._open.values() if one.author == author}
+        rows = [changed.get(row.id, row) for row in known[1]]
+        return distinct([row for row in rows if row.is_active])
 
     async def hold(
         self, agent_id: str, label: str, by: Attribution, operation: Operation, work: UnitOfWork

@@ -15,15 +15,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pattern_core.errors import Conflict, InvalidInput
-from pattern_core.ids import now_text
-from pattern_core.memory.block import Attribution, Edited, Operation, is_agent, schema_of
+from pattern_core.memory.block import Attribution, Edited, Operation, schema_of
 from pattern_core.memory.changes import applied, carried, change_by, change_to, inverse
 from pattern_core.memory.content import plain, value_of, writes_between
 from pattern_core.memory.document import Change, State, Writes, unpacked
-from pattern_core.memory.edits import Editor, SetText, SetValue
+from pattern_core.memory.edits import SetText, SetValue
 from pattern_core.memory.history import BlockHistory
 from pattern_core.memory.opened import OpenBlock, OpenBlocks
-from pattern_core.memory.plan import Planned, check_size, content_of, plan
+from pattern_core.memory.plan import Planned, check_size, plan
 from pattern_core.memory.schema import LogSchema
 from pattern_core.unit_of_work import UnitOfWork, given_or_alone
 from pattern_db.connection import Connection
@@ -102,7 +101,7 @@ class Revisions:
             if not 0 <= base <= row.last_seq:
                 raise Conflict(f"the block {label} has the versions 0 to {row.last_seq}, and no {base}; read it again")
             then = await self._history.state_at(row.id, base)
-            written = await plan(content_of(row, schema_of(row.metadata), then), edit, self._editor(by))
+            written = await plan(row, then, edit, self._blocks.editor(by))
             rows = await self._blocks.database.read(lines_since, row.id, base, row.last_seq)
             planned = plan_merge(rows, now, written.writes, base=base, note=written.note)
             if not planned.writes:
@@ -135,15 +134,14 @@ class Revisions:
         """
         row = opened.row
         schema = schema_of(row.metadata)
-        content, value = content_of(row, schema, now), value_of(applied(now, planned.writes), schema)
+        before, value = value_of(now, schema), value_of(applied(now, planned.writes), schema)
         shown = row.content
-        if writes_between(schema, content.value, value):
+        if writes_between(schema, before, value):
             if isinstance(schema, LogSchema):  # entries keep their stamps, which writing them again would not
-                text = plain(value, schema)
-                check_size(row.label, size=len(text), before=len(shown), limit=row.char_limit)
-                shown = text
+                shown = plain(value, schema)
+                check_size(row, size=len(shown), before=len(row.content))
             else:
-                shown = (await plan(content, SetValue(value=value), self._editor(by))).plain
+                shown = (await plan(row, now, SetValue(value=value), self._blocks.editor(by))).plain
         self._blocks.change(opened, now, replace(planned, plain=shown), by, work)
         return Edited(
             block=opened.row,
@@ -151,9 +149,6 @@ class Revisions:
             undo_remaining=planned.undo_remaining,
             redo_remaining=planned.redo_remaining,
         )
-
-    def _editor(self, by: Attribution) -> Editor:
-        return Editor(author=by.author, now=now_text(self._blocks.clock), is_agent=is_agent(by.author))
 
 
 def plan_revert(rows: Sequence[HistoryRow], author: str, kind: HistoryKind) -> Planned:

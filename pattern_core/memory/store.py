@@ -49,7 +49,7 @@ from pattern_core.memory.edits import (
     subject_of,
 )
 from pattern_core.memory.opened import OpenBlock, OpenBlocks, distinct, line_of, resolve, told
-from pattern_core.memory.plan import content_of, plan, plan_schema, plan_start
+from pattern_core.memory.plan import plan, plan_schema, plan_start
 from pattern_core.memory.schema import TIMESTAMP, LogSchema, Schema, TextSchema
 from pattern_core.unit_of_work import Commit, UnitOfWork, given_or_alone
 from pattern_db import errors as storage
@@ -99,14 +99,8 @@ class MemoryStore:
         """
         by = Attribution(author=author, cause=cause)
         label, limit = check_label(new.label), check_limit(new.char_limit, self.blocks.limits)
-        new, schema = shaped(new)
+        new = shaped(new)
         now = now_text(self.blocks.clock)
-        planned = plan_start(new, schema, limit, Editor(author=author, now=now, is_agent=False))
-        document, snapshot = BlockDocument(self.blocks.peer), b""
-        change: Change | None = {}
-        if planned.writes:
-            change = document.sign({}, planned.writes, author, cause or {}, now_ms=unix_ms(now)).change
-            snapshot = document.snapshot()
         row = BlockRow(
             id=self._ids.new("mem"),
             agent_id=owner,
@@ -118,15 +112,19 @@ class MemoryStore:
             char_limit=limit,
             permission=new.permission,
             pinned=new.pinned,
-            content_preview=planned.plain,
             metadata=None if new.metadata is None else dict(new.metadata),
-            frontier=document.frontier(),
         )
+        planned = plan_start(row, new, Editor(author=author, now=now, is_agent=False))
+        document, snapshot = BlockDocument(self.blocks.peer), b""
+        change: Change | None = {}
+        if planned.writes:
+            change = document.sign({}, planned.writes, author, cause or {}, now_ms=unix_ms(now)).change
+            snapshot = document.snapshot()
+        row = replace(row, content_preview=planned.plain, frontier=document.frontier())
         async with given_or_alone(work, self.blocks.commit) as unit:
             data, encoding = pack(snapshot, self.blocks.limits.memory)
             unit.store(store_block, row, data, encoding, line_of(row, by, planned, change))
-            if isinstance(schema, LogSchema):
-                archive(row, schema, planned.moved, self._ids, unit)
+            archive(row, planned.moved, self._ids, unit)
             unit.event("memory.changed", told(row, by))
             unit.when_settled(self.blocks.stored)
         return row
@@ -223,18 +221,15 @@ class MemoryStore:
     ) -> Edited:
         """Make the edit in the block that is held; after a `refusal` only if a person agreed to it, else ask one."""
         row, by, consent = opened.row, asked.by, self._consent
-        schema = schema_of(row.metadata)
         before = await self.blocks.load(opened)
-        editor = Editor(author=by.author, now=now_text(self.blocks.clock), is_agent=is_agent(by.author))
-        planned = await plan(content_of(row, schema, before), asked.edit, editor)
+        planned = await plan(row, before, asked.edit, self.blocks.editor(by))
         if not planned.writes:
             return Edited(block=row, note=planned.note)
         if refusal is not None and consent is not None and not await consent.grants.covers(subject_of(asked)):
             approval_id = await consent.ask(question(asked, refusal), work)
             return Edited(block=row, note=asked_note(row, approval_id))
         self.blocks.change(opened, before, planned, by, work)
-        if isinstance(schema, LogSchema):
-            archive(opened.row, schema, planned.moved, self._ids, work)
+        archive(opened.row, planned.moved, self._ids, work)
         return Edited(block=opened.row, note=planned.note)
 
     async def set_metadata(
@@ -277,11 +272,11 @@ class MemoryStore:
 
     async def _reshape(self, opened: OpenBlock, schema: Schema, by: Attribution, work: UnitOfWork) -> None:
         """Have the content of a block that is held as the new `schema` of the same kind has it."""
-        row, old = opened.row, shown_schema(opened.row.metadata)
-        if schema == old:
+        row = opened.row
+        if schema == shown_schema(row.metadata):
             return
         state = await self.blocks.load(opened)
-        planned = plan_schema(content_of(row, old, state), schema, value_of(state, schema))
+        planned = plan_schema(row, state, schema)
         if planned.writes:
             self.blocks.change(opened, state, planned, by, work)
         elif planned.plain != row.content_preview:
@@ -325,8 +320,11 @@ def _checked(row: BlockRow, settings: BlockSettings, limits: Limits) -> BlockSet
     return replace(settings, metadata=with_schema(settings.metadata, schema))
 
 
-def archive(row: BlockRow, schema: LogSchema, entries: Sequence[Json], ids: Ids, work: UnitOfWork) -> None:
+def archive(row: BlockRow, entries: Sequence[Json], ids: Ids, work: UnitOfWork) -> None:
     """Have `work` keep entries that a log has no room for in its owner's archive, where search finds them."""
+    schema = schema_of(row.metadata)
+    if not isinstance(schema, LogSchema):
+        return
     for entry in entries:
         kept = ArchivalRow(
             id=ids.new("arch"),

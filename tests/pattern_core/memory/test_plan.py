@@ -6,8 +6,9 @@ import pytest
 
 from pattern_core.errors import InvalidInput, PermissionDenied
 from pattern_core.memory.block import NewBlock
+from pattern_core.memory.changes import applied, document_of
 from pattern_core.memory.content import plain, value_of, writes_between
-from pattern_core.memory.document import Count, Keys, Splice, Spliced, state_of
+from pattern_core.memory.document import Count, Keys, Splice, Spliced, State, state_of
 from pattern_core.memory.edits import (
     AppendText,
     BlockEdit,
@@ -26,11 +27,11 @@ from pattern_core.memory.edits import (
     SetValue,
 )
 from pattern_core.memory.fields import Written, empty_value
-from pattern_core.memory.plan import Content, Planned, plan, plan_schema, plan_start
+from pattern_core.memory.plan import Planned, check_size, plan, plan_schema, plan_start
 from pattern_core.memory.schema import EntrySchema, Field, ListSchema, LogSchema, MapSchema, Schema, parse_schema
 from pattern_core.memory.values import FieldType
 from pattern_db.columns import Json
-from tests.pattern_core.memory.pen import Pen
+from tests.pattern_core.memory.rig import block_row
 
 NOW = "2026-11-21T22:24:40.123Z"
 AGENT = Editor(author="agent:agt_ada", now=NOW, is_agent=True)
@@ -51,6 +52,11 @@ SECTIONS = parse_schema(
 WHOLE = {"notes": "one two", "facts": {"mood": "fine"}, "rules": "be kind"}
 
 
+def state(schema: Schema, value: Json) -> State:
+    """What the document of a block holds whose content is `value`."""
+    return applied({}, writes_between(schema, empty_value(schema), value))
+
+
 @dataclass(frozen=True)
 class Done:
     """What was planned, and the value of a document after it."""
@@ -60,8 +66,7 @@ class Done:
 
     @classmethod
     def of(cls, plan: Planned, schema: Schema, before: Json) -> Done:
-        document = Pen(1)
-        document.apply(writes_between(schema, empty_value(schema), before))
+        document = document_of(state(schema, before))
         document.apply(plan.writes)
         value = value_of(state_of(document), schema)
         assert plan.plain == plain(value, schema)
@@ -69,8 +74,8 @@ class Done:
 
 
 async def edited(schema: Schema, before: Json, edit: BlockEdit, by: Editor = AGENT, limit: int = 10_000) -> Done:
-    content = Content(label="notes", schema=schema, value=before, limit=limit)
-    return Done.of(await plan(content, edit, by), schema, before)
+    row = block_row(schema=schema, char_limit=limit)
+    return Done.of(await plan(row, state(schema, before), edit, by), schema, before)
 
 
 async def test_text_edits_touch_what_they_change() -> None:
@@ -167,7 +172,7 @@ async def test_a_log_makes_room_for_new_entries() -> None:
 def start(schema: Schema, **fields: object) -> Done:
     founder = replace(AGENT, is_agent=False)  # read-only parts have to begin as something
     new = NewBlock(label="notes", **fields)  # type: ignore[arg-type]  # as named
-    return Done.of(plan_start(new, schema, 100, founder), schema, empty_value(schema))
+    return Done.of(plan_start(block_row(schema=schema, char_limit=100), new, founder), schema, empty_value(schema))
 
 
 def test_what_a_block_starts_with() -> None:
@@ -199,27 +204,27 @@ def test_what_a_block_cannot_start_with(schema: Schema, fields: dict[str, object
         start(schema, **fields)
 
 
-def reshape(old: Schema, new: Schema, value: object, before: object) -> Planned:
-    return plan_schema(Content(label="notes", schema=old, value=value, limit=100), new, before)
+def reshape(old: Schema, new: Schema, value: Json) -> Planned:
+    return plan_schema(block_row(schema=old), state(old, value), new)
 
 
 def test_a_new_schema_takes_the_content_along() -> None:
     counted = parse_schema({"Map": {"fields": [{"name": "mood"}, {"name": "n", "field_type": "Counter"}]}})
     number = parse_schema({"Map": {"fields": [{"name": "n", "field_type": "Number"}]}})
-    assert reshape(number, counted, {"n": 5}, {"mood": None, "n": 0}).writes == {"counter_n": Count(5)}
-    assert reshape(MAP, number, {"mood": None, "tags": []}, {"n": None}).writes == {}
+    assert reshape(number, counted, {"n": 5}).writes == {"counter_n": Count(5)}
+    assert reshape(MAP, number, {"mood": None, "tags": []}).writes == {}
     with pytest.raises(InvalidInput, match='has no field "mood"; there are: n; change the content first'):
-        reshape(MAP, number, {"mood": "fine", "tags": []}, {"n": None})
+        reshape(MAP, number, {"mood": "fine", "tags": []})
     few = parse_schema({"List": {"max_items": 1}})
     with pytest.raises(InvalidInput, match="does not fit the new schema: the list holds at most 1"):
-        reshape(LIST, few, [1, 2], [1, 2])
+        reshape(LIST, few, [1, 2])
 
 
 def test_sections_come_and_go_if_they_are_empty() -> None:
     one = parse_schema({"Composite": {"sections": [{"name": "notes"}]}})
-    assert reshape(SECTIONS, one, {"notes": "x", "facts": {"mood": None}, "rules": ""}, {"notes": "x"}).writes == {}
+    assert reshape(SECTIONS, one, {"notes": "x", "facts": {"mood": None}, "rules": ""}).writes == {}
     with pytest.raises(InvalidInput, match='no section "facts"'):
-        reshape(SECTIONS, one, WHOLE, {"notes": "one two"})
+        reshape(SECTIONS, one, WHOLE)
 
 
 MAP_OF_SHAPES = MapSchema(
@@ -373,3 +378,14 @@ async def test_people_may_rewrite_a_log_and_its_new_entries_are_stamped() -> Non
     assert done.value == [old, {"agent_id": "user:usr_1", "text": "new", "timestamp": NOW}]
     with pytest.raises(PermissionDenied, match="append one instead"):
         await edited(LogSchema(), [old], SetValue(value=[]))
+
+
+def test_size_at_the_limit_and_one_past_it() -> None:
+    row = block_row(char_limit=100)
+    check_size(row, size=100, before=10)
+    with pytest.raises(InvalidInput, match="at most 100 characters; it has 10 and would have 101") as caught:
+        check_size(row, size=101, before=10)
+    assert caught.value.details == {"limit": 100, "size": 10, "wanted": 101}
+    check_size(row, size=150, before=200)  # over its limit already: it may shrink
+    with pytest.raises(InvalidInput):
+        check_size(row, size=200, before=200)

@@ -4,7 +4,6 @@ import pytest
 
 from pattern_core.errors import InvalidInput
 from pattern_core.memory.block import schema_of
-from pattern_core.memory.plan import check_size
 from pattern_core.memory.schema import (
     Field,
     ListSchema,
@@ -150,16 +149,3 @@ def test_what_nests_without_end_is_refused_at_once(kind: str) -> None:
         stored = {"List": {"item_schema": stored}} if kind == "List" else sections({"name": "a", "schema": stored})
     with pytest.raises(InvalidInput):
         parse_schema(stored)
-
-
-def test_size_at_the_limit_and_one_past_it() -> None:
-    check_size("notes", size=100, before=10, limit=100)
-    with pytest.raises(InvalidInput, match="at most 100 characters; it has 10 and would have 101") as caught:
-        check_size("notes", size=101, before=10, limit=100)
-    assert caught.value.details == {"limit": 100, "size": 10, "wanted": 101}
-
-
-def test_a_block_over_its_limit_may_shrink_but_not_stay_or_grow() -> None:
-    check_size("notes", size=150, before=200, limit=100)
-    with pytest.raises(InvalidInput):
-        check_size("notes", size=200, before=200, limit=100)

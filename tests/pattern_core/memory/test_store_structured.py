@@ -25,8 +25,7 @@ from pattern_core.memory.store import archive
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.enums import BlockType, Permission
 from pattern_db.tables import archival, block_versions
-from pattern_db.tables.memory_blocks import BlockRow
-from tests.pattern_core.memory.rig import ADA, ALL, BY_ADA, BY_BOB, BY_USER, NOW, Rig, prompt_blocks
+from tests.pattern_core.memory.rig import ADA, ALL, BY_ADA, BY_BOB, BY_USER, NOW, Rig, block_row, prompt_blocks
 
 PROFILE = {
     "Map": {
@@ -152,16 +151,7 @@ async def test_entries_go_to_the_archive_with_their_time_and_origin(rig: Rig) ->
     work = UnitOfWork()
     ids = Ids(rig.clock, seeded_randomness(1))
     entries = [{"text": "a", "timestamp": "2020-01-01T00:00:00Z"}, {"text": "b", "timestamp": "junk"}, "c"]
-    row = BlockRow(
-        id="mem_1",
-        agent_id=ADA,
-        label="notes",
-        description="",
-        block_type=BlockType.LOG,
-        created_at=NOW,
-        updated_at=NOW,
-    )
-    archive(row, LogSchema(), entries, ids, work)
+    archive(block_row(schema=LogSchema()), entries, ids, work)
     await rig.database.write(work.run)
     kept = await rig.database.read(archival.list_for_agent, ADA, 10)
     rows = sorted(kept, key=lambda row: row.content)
