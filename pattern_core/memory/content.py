@@ -41,14 +41,15 @@ from pattern_core.memory.schema import (
     TIMESTAMP,
     CompositeSchema,
     Field,
+    FieldType,
     ListSchema,
     LogSchema,
     MapSchema,
     Schema,
     TextSchema,
     Viewport,
+    readable,
 )
-from pattern_core.memory.values import FieldType, readable
 from pattern_db.columns import TIME_CHARS, Json, to_json
 
 ENTRIES = "entries"

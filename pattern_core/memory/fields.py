@@ -14,14 +14,18 @@ from pattern_core.memory.schema import (
     TIMESTAMP,
     CompositeSchema,
     Field,
+    FieldType,
     ListSchema,
     LogSchema,
     MapSchema,
     Schema,
     Section,
     TextSchema,
+    canonical,
+    excerpt,
+    of_type,
+    typed,
 )
-from pattern_core.memory.values import FieldType, canonical, excerpt, of_type, typed
 from pattern_core.messages import check_text
 from pattern_db.columns import Json
 

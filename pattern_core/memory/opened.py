@@ -17,7 +17,7 @@ import trio
 from pattern_core.errors import NotFound
 from pattern_core.ids import Clock, Randomness, now_text
 from pattern_core.limits import Limits
-from pattern_core.memory.block import Attribution, BlockRow, Operation, agent_author, is_agent, require
+from pattern_core.memory.block import Attribution, BlockRow, Edited, Operation, agent_author, is_agent, require
 from pattern_core.memory.checkpoint import Consolidator, Pending, open_document
 from pattern_core.memory.document import (
     READER_PEER,
@@ -188,7 +188,7 @@ class OpenBlocks:
             opened.seq, opened.pending = row.last_seq, Pending.stored(*stored)
         return state_of(opened.document)
 
-    def change(self, opened: OpenBlock, before: State, planned: Planned, by: Attribution, work: UnitOfWork) -> None:
+    def change(self, opened: OpenBlock, before: State, planned: Planned, by: Attribution, work: UnitOfWork) -> Edited:
         """Make the change in the held block's open document, which holds `before`, and have `work` store it.
 
         Nothing waits in here: the document and the unit of work change together.
@@ -223,6 +223,12 @@ class OpenBlocks:
         )
         work.store(block_versions.append, line_of(row, by, planned, signed.change))
         work.event("memory.changed", told(row, by))
+        return Edited(
+            block=row,
+            note=planned.note,
+            undo_remaining=planned.undo_remaining,
+            redo_remaining=planned.redo_remaining,
+        )
 
     async def read(self, row: BlockRow) -> State:
         """Return what the document of a block holds that was just seen as `row`, as it is stored.

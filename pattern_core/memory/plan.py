@@ -48,14 +48,18 @@ from pattern_core.memory.fields import (
 from pattern_core.memory.schema import (
     CompositeSchema,
     Field,
+    FieldType,
     ListSchema,
     LogSchema,
     MapSchema,
     Schema,
     TextSchema,
+    canonical,
+    excerpt,
+    of_type,
+    typed,
 )
 from pattern_core.memory.text_edits import edit_text
-from pattern_core.memory.values import FieldType, canonical, excerpt, of_type, typed
 from pattern_db.columns import Json, to_json
 from pattern_db.enums import HistoryKind
 

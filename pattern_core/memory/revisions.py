@@ -41,28 +41,30 @@ class Revisions:
         self._blocks = blocks
         self._history = history
 
-    async def undo(
-        self, agent_id: str, label: str, by: Attribution, *, of: str | None = None, work: UnitOfWork | None = None
+    async def revert(
+        self,
+        agent_id: str,
+        label: str,
+        by: Attribution,
+        kind: HistoryKind,
+        *,
+        of: str | None = None,
+        work: UnitOfWork | None = None,
     ) -> Edited:
-        """Take back the newest edit by `of` (an author; by default whoever asks). What others wrote since stays.
+        """Undo the newest edit by `of` (an author; by default who asks), or redo what was undone last, unless its
+        author has edited since. What others wrote since stays.
 
         Raises:
             NotFound: there is no such block.
             PermissionDenied: the permission does not let an agent overwrite.
-            InvalidInput: there is nothing to undo, or the block would not fit its limit or schema.
+            InvalidInput: there is nothing to undo or redo, or the block would not fit its limit or schema.
             Conflict: it was changed within the same unit of work.
         """
-        return await self._reverted(agent_id, label, by, HistoryKind.UNDO, of, work)
-
-    async def redo(
-        self, agent_id: str, label: str, by: Attribution, *, of: str | None = None, work: UnitOfWork | None = None
-    ) -> Edited:
-        """Bring the edit by `of` again that was taken back last, unless its author has edited since.
-
-        Raises:
-            InvalidInput: there is nothing to redo; else as `undo`.
-        """
-        return await self._reverted(agent_id, label, by, HistoryKind.REDO, of, work)
+        async with given_or_alone(work, self._blocks.commit) as unit:
+            opened, now = await self._opened(agent_id, label, by, unit)
+            last = opened.row.last_seq
+            rows = await self._blocks.database.read(lines_since, opened.row.id, max(last - UNDO_REACH, -1), last)
+            return await self._carry_out(opened, now, plan_revert(rows, of or by.author, kind), by, unit)
 
     async def rollback(
         self, agent_id: str, label: str, by: Attribution, *, version: int, work: UnitOfWork | None = None
@@ -71,7 +73,7 @@ class Revisions:
 
         Raises:
             NotFound: there is no such block or version.
-            InvalidInput: it is so already; else as `undo`.
+            InvalidInput: it is so already; else as `revert`.
         """
         async with given_or_alone(work, self._blocks.commit) as unit:
             opened, now = await self._opened(agent_id, label, by, unit)
@@ -93,7 +95,7 @@ class Revisions:
         Raises:
             NotFound: there is no such block or version.
             Conflict: `base` is too old, or greater than the block's version.
-            InvalidInput: the content does not fit; else as `undo`.
+            InvalidInput: the content does not fit; else as `revert`.
         """
         async with given_or_alone(work, self._blocks.commit) as unit:
             opened, now = await self._opened(agent_id, label, by, unit)
@@ -107,16 +109,6 @@ class Revisions:
             if not planned.writes:
                 return Edited(block=row, note="Nothing changed")
             return await self._carry_out(opened, now, planned, by, unit)
-
-    async def _reverted(
-        self, agent_id: str, label: str, by: Attribution, kind: HistoryKind, of: str | None, work: UnitOfWork | None
-    ) -> Edited:
-        async with given_or_alone(work, self._blocks.commit) as unit:
-            opened, now = await self._opened(agent_id, label, by, unit)
-            last = opened.row.last_seq
-            first = max(last - UNDO_REACH, -1)
-            rows = await self._blocks.database.read(lines_since, opened.row.id, first, last)
-            return await self._carry_out(opened, now, plan_revert(rows, of or by.author, kind), by, unit)
 
     async def _opened(self, agent_id: str, label: str, by: Attribution, work: UnitOfWork) -> tuple[OpenBlock, State]:
         """Return the block, held and opened, and what its document holds."""
@@ -142,13 +134,7 @@ class Revisions:
                 check_size(row, size=len(shown), before=len(row.content))
             else:
                 shown = (await plan(row, now, SetValue(value=value), self._blocks.editor(by))).plain
-        self._blocks.change(opened, now, replace(planned, plain=shown), by, work)
-        return Edited(
-            block=opened.row,
-            note=planned.note,
-            undo_remaining=planned.undo_remaining,
-            redo_remaining=planned.redo_remaining,
-        )
+        return self._blocks.change(opened, now, replace(planned, plain=shown), by, work)
 
 
 def plan_revert(rows: Sequence[HistoryRow], author: str, kind: HistoryKind) -> Planned:

@@ -228,9 +228,9 @@ class MemoryStore:
         if refusal is not None and consent is not None and not await consent.grants.covers(subject_of(asked)):
             approval_id = await consent.ask(question(asked, refusal), work)
             return Edited(block=row, note=asked_note(row, approval_id))
-        self.blocks.change(opened, before, planned, by, work)
-        archive(opened.row, planned.moved, self._ids, work)
-        return Edited(block=opened.row, note=planned.note)
+        edited = self.blocks.change(opened, before, planned, by, work)
+        archive(edited.block, planned.moved, self._ids, work)
+        return edited
 
     async def set_metadata(
         self,

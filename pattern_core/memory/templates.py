@@ -11,6 +11,7 @@ from pattern_core.memory.schema import (
     CompositeSchema,
     EntrySchema,
     Field,
+    FieldType,
     ListSchema,
     LogSchema,
     MapSchema,
@@ -18,7 +19,6 @@ from pattern_core.memory.schema import (
     TextSchema,
     to_metadata,
 )
-from pattern_core.memory.values import FieldType
 from pattern_db.enums import BlockType
 
 _TASK = MapSchema(

@@ -29,8 +29,7 @@ from pattern_core.memory.document import (
     state_of,
 )
 from pattern_core.memory.fields import empty_value
-from pattern_core.memory.schema import EntrySchema, Field, LogSchema, MapSchema, parse_schema
-from pattern_core.memory.values import FieldType
+from pattern_core.memory.schema import EntrySchema, Field, FieldType, LogSchema, MapSchema, parse_schema
 from tests.pattern_core.memory.pen import Pen
 from tests.pattern_core.memory.rig import shown_block
 

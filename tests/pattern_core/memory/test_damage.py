@@ -17,7 +17,7 @@ from pattern_core.memory.history import BlockHistory
 from pattern_core.testing.clock import StoppedClock
 from pattern_db.connection import Connection
 from pattern_db.database import Database
-from pattern_db.enums import Permission
+from pattern_db.enums import HistoryKind, Permission
 from pattern_db.tables import block_checkpoints, memory_blocks
 from pattern_db.tables.memory_blocks import Attribution
 from tests.pattern_core.memory.life import Life, create
@@ -195,7 +195,7 @@ async def test_a_damaged_block_comes_back_and_nobody_opens_it_before() -> None:
         assert [one.reason for one in await here.database.read(block_checkpoints.damaged_of, block_id)]
         edited = await memory.edit(ada, "notes", AppendText(text=" three"), author=USER)
         assert (edited.block.content, edited.block.version) == ("one two three", 3)
-        undone = await here.constellation.revisions.undo(ada, "notes", BY_USER)
+        undone = await here.constellation.revisions.revert(ada, "notes", BY_USER, HistoryKind.UNDO)
         assert undone.block.content == "one two"
         kinds = [one.kind for one in await here.constellation.history.versions(block_id, limit=9)]
         assert kinds == ["undo", "edit", "repair", "edit", "create"]

@@ -18,6 +18,7 @@ from pattern_core.memory.schema import (
     CompositeSchema,
     EntrySchema,
     Field,
+    FieldType,
     ListSchema,
     LogSchema,
     MapSchema,
@@ -25,7 +26,6 @@ from pattern_core.memory.schema import (
     TextSchema,
     parse_schema,
 )
-from pattern_core.memory.values import FieldType
 
 NAME = Field(name="name", required=True)
 AGE = Field(name="age", field_type=FieldType.NUMBER, default=3)

@@ -28,8 +28,16 @@ from pattern_core.memory.edits import (
 )
 from pattern_core.memory.fields import Written, empty_value
 from pattern_core.memory.plan import Planned, check_size, plan, plan_schema, plan_start
-from pattern_core.memory.schema import EntrySchema, Field, ListSchema, LogSchema, MapSchema, Schema, parse_schema
-from pattern_core.memory.values import FieldType
+from pattern_core.memory.schema import (
+    EntrySchema,
+    Field,
+    FieldType,
+    ListSchema,
+    LogSchema,
+    MapSchema,
+    Schema,
+    parse_schema,
+)
 from pattern_db.columns import Json
 from tests.pattern_core.memory.rig import block_row
 

@@ -43,7 +43,10 @@ class Desk:
         await self.here.constellation.memory.edit(self.ada, self.label, edit, author=by.author, cause=by.cause)
 
     async def undo(self, by: Attribution, *, of: str | None = None) -> Edited:
-        return await self.here.constellation.revisions.undo(self.ada, self.label, by, of=of)
+        return await self.here.constellation.revisions.revert(self.ada, self.label, by, HistoryKind.UNDO, of=of)
+
+    async def redo(self, by: Attribution) -> Edited:
+        return await self.here.constellation.revisions.revert(self.ada, self.label, by, HistoryKind.REDO)
 
     async def value(self) -> Json:
         memory = self.here.constellation.memory
@@ -68,7 +71,7 @@ async def test_undo_takes_back_ones_own_edit_and_leaves_the_others() -> None:
         await at.edit(BY_USER, ReplaceText(old="one", new="ONE"))
         undone = await at.undo(at.by_ada)
         assert (undone.block.content, undone.undo_remaining, undone.redo_remaining) == ("ONE", 0, 1)
-        redone = await at.here.constellation.revisions.redo(at.ada, "notes", at.by_ada)
+        redone = await at.redo(at.by_ada)
         assert (redone.block.content, redone.redo_remaining) == ("ONE two", 0)
         await at.undo(BY_USER, of=at.by_ada.author)  # a person may take back what the agent wrote
         assert await at.content() == "ONE"
@@ -87,7 +90,7 @@ async def test_nothing_to_undo_is_said() -> None:
         with pytest.raises(InvalidInput, match="nothing to undo"):
             await at.undo(at.by_ada)
         with pytest.raises(InvalidInput, match="nothing to redo"):
-            await at.here.constellation.revisions.redo(at.ada, "notes", at.by_ada)
+            await at.redo(at.by_ada)
 
 
 async def test_rollback_is_a_new_version() -> None:
@@ -149,7 +152,7 @@ async def test_not_within_the_step_that_changed_the_block() -> None:
         memory, revisions = at.here.constellation.memory, at.here.constellation.revisions
         await memory.edit(at.ada, "notes", AppendText(text="!"), author=at.by_ada.author, work=work)
         with pytest.raises(Conflict, match="call of its own"):
-            await revisions.undo(at.ada, "notes", at.by_ada, work=work)
+            await revisions.revert(at.ada, "notes", at.by_ada, HistoryKind.UNDO, work=work)
         work.settle(committed=False)
         assert await at.content() == "one"
 

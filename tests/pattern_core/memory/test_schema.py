@@ -6,6 +6,7 @@ from pattern_core.errors import InvalidInput
 from pattern_core.memory.block import schema_of
 from pattern_core.memory.schema import (
     Field,
+    FieldType,
     ListSchema,
     LogSchema,
     MapSchema,
@@ -15,7 +16,6 @@ from pattern_core.memory.schema import (
     parse_schema,
     to_metadata,
 )
-from pattern_core.memory.values import FieldType
 
 
 @pytest.mark.parametrize("metadata", [None, {}, {"schema": "Text"}, {"schema": "text"}, {"schema": {"Text": {}}}])

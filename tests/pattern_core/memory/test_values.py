@@ -6,7 +6,7 @@ import pytest
 
 from pattern_core.errors import InvalidInput
 from pattern_core.memory.document import same
-from pattern_core.memory.values import (
+from pattern_core.memory.schema import (
     COUNT_MAX,
     DEPTH_MAX,
     WHOLE_MAX,
