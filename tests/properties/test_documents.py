@@ -32,7 +32,7 @@ from pattern_core.memory.fields import empty_value, fit
 from pattern_core.memory.plan import plan
 from pattern_core.memory.schema import Schema, parse_schema, to_metadata
 from pattern_db.columns import Json
-from tests.pattern_core.memory.pen import Pen
+from tests.pattern_core.memory.life import Pen
 from tests.pattern_core.memory.rig import block_row
 
 Step = tuple[int, str, int, str]  # who, what, where (per mille of the length), text

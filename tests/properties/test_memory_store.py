@@ -20,8 +20,7 @@ from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.errors import Busy
 from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
-from tests.pattern_core.memory.life import Life, create
-from tests.pattern_core.memory.pen import Pen
+from tests.pattern_core.memory.life import Life, Pen, create
 from tests.pattern_core.memory.rig import ADA, BY_ADA, BY_USER, Rig, constellation, prompt_blocks
 
 LIMIT = 60

@@ -14,7 +14,6 @@ from pattern_core.memory.content import (
     fitted,
     parse_editing,
     plain,
-    prefix_of,
     prompt_content,
     raw,
     splices_between,
@@ -30,7 +29,7 @@ from pattern_core.memory.document import (
 )
 from pattern_core.memory.fields import empty_value
 from pattern_core.memory.schema import EntrySchema, Field, FieldType, LogSchema, MapSchema, parse_schema
-from tests.pattern_core.memory.pen import Pen
+from tests.pattern_core.memory.life import Pen
 from tests.pattern_core.memory.rig import shown_block
 
 KEPT = [
@@ -87,10 +86,6 @@ def test_sections_have_containers_of_their_own() -> None:
         "section_todo_items": ["x"],
     }
     assert value_of(state_of(document), WHOLE)["facts"]["size"] == 3
-
-
-def test_the_containers_of_a_section_have_its_name() -> None:
-    assert prefix_of("a") == "section_a_"
 
 
 def test_an_empty_document_reads_as_empty_with_defaults() -> None:

@@ -1,17 +1,19 @@
+"""Documents that may not open: from outside, and stored ones that were damaged and are repaired."""
+
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
 
-from pattern_core.errors import Conflict, NotFound
+from pattern_core.errors import Conflict, InvalidInput, NotFound
 from pattern_core.memory import damage
 from pattern_core.memory.block import NewBlock
 from pattern_core.memory.checkpoint import Consolidator, whole_document
-from pattern_core.memory.damage import Repaired, damage_of, damaged_blocks, mend
-from pattern_core.memory.document import DocumentDamaged, state_of
+from pattern_core.memory.damage import Repaired, damage_of, damaged_blocks, mend, validate_foreign
+from pattern_core.memory.document import DocumentDamaged, clean_snapshot, framed, opened_parts, state_of
 from pattern_core.memory.edits import AppendText, SetField
 from pattern_core.memory.history import BlockHistory
 from pattern_core.testing.clock import StoppedClock
@@ -20,19 +22,12 @@ from pattern_db.database import Database
 from pattern_db.enums import HistoryKind, Permission
 from pattern_db.tables import block_checkpoints, memory_blocks
 from pattern_db.tables.memory_blocks import Attribution
-from tests.pattern_core.memory.life import Life, create
-from tests.pattern_core.memory.pen import Pen
-from tests.pattern_core.memory.rig import NOW, constellation
+from tests.pattern_core.memory.life import Life, Pen, create
+from tests.pattern_core.memory.rig import NOW
 from tests.support import USER, Running, running
 
 A = "agent:agt_ada"
 CLOCK = StoppedClock(0)
-
-
-@pytest.fixture
-async def database() -> AsyncIterator[Database]:
-    async with Database.in_memory(constellation()) as opened:
-        yield opened
 
 
 @pytest.fixture
@@ -144,7 +139,6 @@ async def test_a_child_that_dies_condemns_only_what_it_died_of(
 async def test_a_check_that_hangs_is_given_up(database: Database, life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(damage, "CHECK", replace(damage.CHECK, timeout_s=0.01))
     assert len(await damaged_blocks(database)) == 2
-    assert Pen(1).text == ""
 
 
 # Repair through a running constellation: one block is damaged, everything else goes on, and it comes back.
@@ -233,3 +227,73 @@ async def test_a_person_may_repair_what_agents_only_read_and_nobody_what_is_not_
         await here.constellation.memory.blocks.check(edited.block)
         with pytest.raises(NotFound, match="notes"):
             await here.constellation.repairs.repair(ada, "nothing", BY_USER)
+
+
+def snapshot(text: str) -> bytes:
+    made = Pen(5)
+    made.append(text)
+    made.commit("user:ada", {}, now_ms=0)
+    return made.snapshot()
+
+
+async def test_a_document_comes_back_clean() -> None:
+    clean = await validate_foreign(snapshot("from elsewhere 🌍"))
+    assert Pen.load(clean, peer=1).text == "from elsewhere 🌍"
+
+
+@pytest.mark.parametrize("data", [b"", b"junk", snapshot("hello")[:-1]])
+async def test_bytes_that_are_no_document_are_invalid_input(data: bytes) -> None:
+    with pytest.raises(InvalidInput, match="not a document"):
+        await validate_foreign(data)
+
+
+async def test_too_many_bytes_never_reach_a_process() -> None:
+    with pytest.raises(InvalidInput, match="at most 8388608 are taken"):
+        await validate_foreign(bytes(damage.FOREIGN_BYTES_MAX + 1))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere memory is not bounded")
+async def test_a_child_that_dies_is_invalid_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(damage, "CHECK", replace(damage.CHECK, memory_bytes=2**20))
+    with pytest.raises(InvalidInput, match="the process that opened them ended with"):
+        await validate_foreign(snapshot("x"))
+
+
+async def test_an_update_without_what_it_builds_on_is_no_document() -> None:
+    made = Pen(5)
+    made.append("one")
+    made.commit("user:ada", {}, now_ms=0)
+    version = made.version()
+    made.append("two")
+    made.commit("user:ada", {}, now_ms=0)
+    update = made.export_since(version)
+    with pytest.raises(InvalidInput, match="not a document"):
+        await validate_foreign(update)
+    flipped = bytearray(update)
+    flipped[len(flipped) // 2] ^= 0x55
+    with pytest.raises(InvalidInput, match="not a document"):
+        await validate_foreign(bytes(flipped))
+
+
+def parts() -> list[bytes]:
+    document = Pen(5)
+    document.append("one")
+    document.commit("user:1", {}, now_ms=0)
+    snapshot, version = document.snapshot(), document.version()
+    document.append(" two")
+    document.commit("user:1", {}, now_ms=0)
+    return [snapshot, document.export_since(version)]
+
+
+def test_how_far_stored_documents_open() -> None:
+    whole, update = parts()
+    documents = [[whole, update], [], [b"", update], [whole, b"junk", update], [whole]]
+    answers = [json.loads(line) for line in opened_parts(framed(documents))]
+    assert [count for count, _reason in answers] == [2, 0, 1, 1, 1]
+    assert [bool(reason) for _count, reason in answers] == [False, False, True, True, False]
+
+
+def test_a_clean_snapshot_holds_the_same_document() -> None:
+    assert Pen.load(clean_snapshot(snapshot("hello")), peer=1).text == "hello"
+    with pytest.raises(DocumentDamaged):
+        clean_snapshot(b"junk")

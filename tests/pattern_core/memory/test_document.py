@@ -22,7 +22,7 @@ from pattern_core.memory.document import (
     state_of,
     state_snapshot,
 )
-from tests.pattern_core.memory.pen import Pen
+from tests.pattern_core.memory.life import Pen
 
 
 def document(text: str = "", peer: int = 1) -> Pen:
@@ -31,14 +31,6 @@ def document(text: str = "", peer: int = 1) -> Pen:
         made.append(text)
         made.commit("user:ada", {}, now_ms=0)
     return made
-
-
-def test_edits_count_in_code_points() -> None:
-    made = document("Hello 🌍 world")
-    assert made.length == 13
-    made.splice(6, 1, "你好")
-    made.append("!")
-    assert made.text == "Hello 你好 world!"
 
 
 def test_set_text_keeps_what_others_changed_meanwhile() -> None:
@@ -62,28 +54,6 @@ def test_set_text_of_two_long_texts_without_likeness_is_bounded(seed: int) -> No
     assert made.text == after
 
 
-def test_snapshot_and_updates_bring_the_text_back() -> None:
-    made = document("one")
-    snapshot, version = made.snapshot(), made.version()
-    made.append(" two")
-    made.commit("agent:a", {}, now_ms=0)
-    first, version_2 = made.export_since(version), made.version()
-    made.append(" three")
-    made.commit("agent:a", {}, now_ms=0)
-    second = made.export_since(version_2)
-    loaded = Pen.load(snapshot, [first, second], peer=2)
-    assert loaded.text == "one two three"
-    assert loaded.frontier() == made.frontier()
-    assert loaded.is_at(made.version())
-    assert Pen.load(None, [made.export_since(Pen(9).version())], peer=2).text == "one two three"
-
-
-def test_an_update_twice_changes_nothing() -> None:
-    made = document("one")
-    made.import_update(made.snapshot())
-    assert made.text == "one"
-
-
 def test_a_missing_update_is_damage() -> None:
     made = document("one")
     version = made.version()
@@ -91,26 +61,6 @@ def test_a_missing_update_is_damage() -> None:
     made.commit("agent:a", {}, now_ms=0)
     with pytest.raises(DocumentDamaged, match="builds on another one that is missing"):
         Pen.load(None, [made.export_since(version)], peer=2)
-
-
-def test_nothing_edited_is_the_same_version() -> None:
-    made = document("one")
-    version = made.version()
-    made.set_text("one")
-    made.splice(1, 0, "")
-    made.commit("user:ada", {}, now_ms=0)
-    assert made.is_at(version)
-    made.append("!")
-    made.commit("user:ada", {}, now_ms=0)
-    assert not made.is_at(version)
-
-
-@pytest.mark.parametrize("data", [b"", b"x", b"garbage" * 10, document("abc").snapshot()[:-3]])
-def test_garbage_is_damage_and_nothing_else(data: bytes) -> None:
-    with pytest.raises(DocumentDamaged):
-        Pen.load(data, peer=1)
-    with pytest.raises(DocumentDamaged):
-        Pen.load(None, [data], peer=1)
 
 
 def test_what_is_no_version_is_damage() -> None:
@@ -240,57 +190,12 @@ def test_an_earlier_version_is_a_document_of_its_own() -> None:
             document_at(known, at)
 
 
-def test_maps_lists_and_counters_of_one_document() -> None:
-    made = Pen(1)
-    made.put_field("fields", "a", {"x": [1, None]})
-    made.put_field("fields", "b", "gone")
-    made.put_field("fields", "b", None)
-    made.put_field("fields", "never", None)
-    made.splice_items("items", 0, 0, ["one", "two", "three"])
-    made.splice_items("items", 1, 1, [2, False])
-    made.add("counter_n", 5)
-    made.add("counter_n", -2)
-    made.splice(0, 0, "beside", "section_a_content")
-    made.set_text("besides", "section_a_content")
-    made.commit("user:x", {}, now_ms=0)
-    again = Pen.load(made.snapshot(), peer=2)
-    for one in (made, again):
-        assert state_of(one) == {
-            "fields": {"a": {"x": [1, None]}},
-            "items": ["one", 2, False, "three"],
-            "counter_n": 3,
-            "section_a_content": "besides",
-        }
-        assert one.text == ""
-
-
 def test_containers_that_are_empty_are_left_out() -> None:
     made = Pen(1)
     assert (state_of(made), made.text) == ({}, "")
     made.append("a")
     made.splice(0, 1, "")
     assert state_of(made) == {}
-
-
-def test_fields_items_and_counts_of_two_writers_merge() -> None:
-    first = Pen(1)
-    first.splice_items("items", 0, 0, ["a", "b"])
-    first.commit("user:x", {}, now_ms=0)
-    second = Pen.load(first.snapshot(), peer=2)
-    base = first.version()
-    first.put_field("fields", "mine", 1)
-    first.splice_items("items", 2, 0, ["c"])
-    first.add("n", 1)
-    second.put_field("fields", "yours", 2)
-    second.splice_items("items", 0, 1, [])
-    second.add("n", 2)
-    for one in (first, second):
-        one.commit("user:x", {}, now_ms=0)
-    ours, theirs = first.export_since(base), second.export_since(base)
-    first.import_update(theirs)
-    second.import_update(ours)
-    for one in (first, second):
-        assert state_of(one) == {"fields": {"mine": 1, "yours": 2}, "items": ["b", "c"], "n": 3}
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
@@ -18,9 +18,7 @@ from pattern_db.columns import Json
 from pattern_db.enums import HistoryKind, Permission
 from pattern_db.tables import block_versions
 from pattern_db.tables.memory_blocks import Attribution
-from tests.pattern_core.memory.life import Life, create
-from tests.pattern_core.memory.pen import Pen
-from tests.pattern_core.memory.rig import constellation
+from tests.pattern_core.memory.life import Life, Pen
 from tests.support import USER, Running, running
 
 BY_USER = Attribution(author=USER)
@@ -83,14 +81,6 @@ async def test_undo_takes_back_ones_own_edit_and_leaves_the_others() -> None:
             lambda c: c.execute("SELECT count(*) FROM memory_fts WHERE memory_fts MATCH 'two'").fetchall()
         )
         assert found == [(0,)]  # search knows it too
-
-
-async def test_nothing_to_undo_is_said() -> None:
-    async with desk() as at:
-        with pytest.raises(InvalidInput, match="nothing to undo"):
-            await at.undo(at.by_ada)
-        with pytest.raises(InvalidInput, match="nothing to redo"):
-            await at.redo(at.by_ada)
 
 
 async def test_rollback_is_a_new_version() -> None:
@@ -158,13 +148,6 @@ async def test_not_within_the_step_that_changed_the_block() -> None:
 
 
 A, B, ME = "agent:agt_ada", "agent:agt_bob", "user:usr_1"
-
-
-@pytest.fixture
-def life() -> Iterator[Life]:
-    connection = constellation()
-    yield Life(connection, create(connection, "initial"))
-    connection.close()
 
 
 def test_undo_and_redo_count_what_remains(life: Life) -> None:

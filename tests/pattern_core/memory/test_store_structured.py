@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-import trio
 
 from pattern_core.errors import InvalidInput, PermissionDenied
 from pattern_core.ids import Ids, seeded_randomness
@@ -14,14 +13,15 @@ from pattern_core.memory.document import DocumentDamaged
 from pattern_core.memory.edits import (
     AppendText,
     Increment,
+    InsertItem,
     ListAppend,
-    ReplaceText,
     SetField,
     SetText,
     SetValue,
 )
 from pattern_core.memory.schema import LogSchema, parse_schema
 from pattern_core.memory.store import archive
+from pattern_core.memory.templates import TEMPLATES, from_template
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.enums import BlockType, Permission
 from pattern_db.tables import archival, block_versions
@@ -77,12 +77,6 @@ async def test_a_map_is_made_edited_shown_and_read_back(rig: Rig) -> None:
         lambda c: c.execute("SELECT block_id FROM memory_fts WHERE memory_fts MATCH 'bob'").fetchall()
     )
     assert found == [(made.id,)]
-
-
-async def test_text_has_its_text_as_its_value(rig: Rig) -> None:
-    await rig.block("hi")
-    assert await rig.value() == "hi"
-    assert (await rig.store.view(ADA, "notes")).metadata is None
 
 
 async def test_a_permission_holds_for_every_kind_of_edit(rig: Rig) -> None:
@@ -279,31 +273,33 @@ async def test_a_block_whose_schema_nobody_knows_is_shown_but_not_edited(rig: Ri
         await rig.store.edit(ADA, "notes", AppendText(text="!"), author=BY_USER)
 
 
-async def test_on_a_file_tasks_that_edit_different_parts_at_once_keep_all(file_rig: Rig) -> None:
-    await file_rig.block(schema=SECTIONS)
-
-    async def write(name: str) -> None:
-        for _ in range(5):
-            store = file_rig.store
-            await store.edit(ADA, "notes", Increment(field="visits", section="profile"), author=BY_ADA)
-            await store.edit(ADA, "notes", ListAppend(field="tags", value=name, section="profile"), author=BY_ADA)
-            await store.edit(ADA, "notes", AppendText(text=name, section="notes"), author=BY_USER)
-
-    async with trio.open_nursery() as nursery:
-        for name in "abcd":
-            nursery.start_soon(write, name)
-    value = await (await reopened(file_rig)).value()
-    assert value["profile"]["visits"] == 20
-    assert sorted(value["profile"]["tags"]) == sorted(value["notes"]) == sorted("abcd" * 5)
+# Templates.
 
 
-async def test_consolidation_keeps_the_value(rig: Rig) -> None:
-    block_id = await rig.block(schema=SECTIONS)
-    for number in range(10):
-        await rig.store.edit(ADA, "notes", SetField(field="name", value=str(number), section="profile"), author=BY_ADA)
-        await rig.store.edit(ADA, "notes", AppendText(text=str(number), section="notes"), author=BY_ADA)
-    await rig.store.edit(ADA, "notes", ReplaceText(old="012", new="", section="notes"), author=BY_ADA)
-    before = await rig.value()
-    assert await rig.store.blocks.consolidator.consolidate(block_id)
-    assert await (await reopened(rig)).value() == before
-    assert before["notes"] == "3456789"
+def test_the_templates() -> None:
+    assert list(TEMPLATES) == ["persona", "human", "scratchpad", "task_list", "observation_log", "organisation"]
+    assert from_template("task_list").label == "tasks"
+    assert from_template("task_list", label="errands").label == "errands"
+    assert from_template("observation_log").block_type is BlockType.LOG
+    with pytest.raises(InvalidInput, match="no block template 'todo'; there are: persona, human"):
+        from_template("todo")
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+async def test_every_template_makes_a_block(rig: Rig, name: str) -> None:
+    made = await rig.store.create(ADA, from_template(name), author=BY_ADA)
+    assert made == await rig.store.view(ADA, made.label)
+    await rig.value(made.label)
+    assert len(await prompt_blocks(rig.store, ADA)) == 1
+
+
+async def test_tasks_are_checked_off_and_people_described(rig: Rig) -> None:
+    for name in ("task_list", "human"):
+        await rig.store.create(ADA, from_template(name), author=BY_ADA)
+    await rig.store.edit(ADA, "tasks", AppendText(text="Water the plants"), author=BY_ADA)
+    await rig.store.edit(
+        ADA, "tasks", InsertItem(number=2, value={"text": "Rest", "done": True, "owner": "Ada"}), author=BY_ADA
+    )
+    assert await rig.content(label="tasks") == "1. [ ] Water the plants\n2. [x] Rest (owner: Ada)"
+    await rig.store.edit(ADA, "human", SetField(field="likes", value=["tea"]), author=BY_ADA)
+    assert "likes:\n  - tea" in await rig.content(label="human")
