@@ -220,12 +220,6 @@ async def test_two_at_once_merge_once(rig: Rig) -> None:
     assert (await rig.store.edit(ADA, "notes", AppendText(text="c"), author=BY_ADA)).block.content == "abc"
 
 
-async def test_an_unknown_block(rig: Rig) -> None:
-    consolidator, _ = make(rig)
-    with pytest.raises(NotFound):
-        await consolidator.consolidate("mem_none")
-
-
 async def test_a_damaged_block_is_logged_and_the_others_go_on(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     consolidator, merged = make(rig)
     bad = await rig.block("a", label="bad")

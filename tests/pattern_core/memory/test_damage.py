@@ -13,7 +13,7 @@ from pattern_core.memory import damage
 from pattern_core.memory.block import NewBlock
 from pattern_core.memory.checkpoint import Consolidator, whole_document
 from pattern_core.memory.damage import Repaired, damage_of, damaged_blocks, mend, validate_foreign
-from pattern_core.memory.document import DocumentDamaged, clean_snapshot, framed, opened_parts, state_of
+from pattern_core.memory.document import DocumentDamaged, framed, opened_parts, state_of
 from pattern_core.memory.edits import AppendText, SetField
 from pattern_core.memory.history import BlockHistory
 from pattern_core.testing.clock import StoppedClock
@@ -134,11 +134,6 @@ async def test_a_child_that_dies_condemns_only_what_it_died_of(
     monkeypatch.setattr(damage, "BATCH_BYTES_MAX", 1)
     monkeypatch.setattr(damage, "CHECK", bounds)
     assert await damaged_blocks(database) == []
-
-
-async def test_a_check_that_hangs_is_given_up(database: Database, life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(damage, "CHECK", replace(damage.CHECK, timeout_s=0.01))
-    assert len(await damaged_blocks(database)) == 2
 
 
 # Repair through a running constellation: one block is damaged, everything else goes on, and it comes back.
@@ -291,9 +286,3 @@ def test_how_far_stored_documents_open() -> None:
     answers = [json.loads(line) for line in opened_parts(framed(documents))]
     assert [count for count, _reason in answers] == [2, 0, 1, 1, 1]
     assert [bool(reason) for _count, reason in answers] == [False, False, True, True, False]
-
-
-def test_a_clean_snapshot_holds_the_same_document() -> None:
-    assert Pen.load(clean_snapshot(snapshot("hello")), peer=1).text == "hello"
-    with pytest.raises(DocumentDamaged):
-        clean_snapshot(b"junk")

@@ -168,8 +168,6 @@ async def test_splices_do_what_str_replace_does(text: str, old: str, new: str) -
 
 # Every edit survives being written down as JSON.
 
-EDITS: tuple[type[BlockEdit], ...] = get_args(BlockEdit)
-
 
 def example(kind: type[BlockEdit]) -> BlockEdit:
     """An edit of a kind, with something in every field that needs something."""
@@ -179,23 +177,17 @@ def example(kind: type[BlockEdit]) -> BlockEdit:
     return kind(**values)
 
 
-@pytest.mark.parametrize("kind", EDITS)
-def test_every_kind_reads_back(kind: type[BlockEdit]) -> None:
-    edit = example(kind)
-    assert from_json_value(json.loads(json.dumps(to_json_value(edit)))) == edit
-
-
 @pytest.mark.parametrize(
     "edit",
     [
+        *map(example, get_args(BlockEdit)),
         SetField(field="age", value=Written("41"), section="profile"),
-        SetField(field="age", value="41"),
         SetField(field="age", value=None),
         InsertItem(number=1, value={"written": "a field of that name", "done": False}),
         SetValue(value={"a": [1, None, "é"]}),
     ],
 )
-def test_values_read_back(edit: BlockEdit) -> None:
+def test_an_edit_reads_back(edit: BlockEdit) -> None:
     assert from_json_value(json.loads(json.dumps(to_json_value(edit)))) == edit
 
 

@@ -55,7 +55,7 @@ MAP = MapSchema(
         Field(name="tier", read_only=True),
     )
 )
-EMPTY = {"mood": None, "tags": [], "count": 0, "tier": None}
+EMPTY: dict[str, Json] = {"mood": None, "tags": [], "count": 0, "tier": None}
 FACTS = {"mood": "fine", "tags": ["a", 7, "a"], "count": 2, "tier": "gold"}
 SECTIONS = parse_schema(
     {

@@ -170,11 +170,6 @@ def test_undo_and_redo_count_what_remains(life: Life) -> None:
         life.redo(A)
 
 
-def test_the_beginning_is_not_an_edit(life: Life) -> None:
-    with pytest.raises(InvalidInput, match="nothing to undo"):
-        life.undo("user:maker")
-
-
 def test_a_new_edit_ends_redo_for_its_author_only(life: Life) -> None:
     life.append(A, " a")
     life.append(B, " b")
@@ -199,25 +194,6 @@ def test_others_edits_stay(life: Life) -> None:
     assert "!" in life.text
     assert " four five" in life.text
     assert "three" not in life.text
-
-
-def test_text_that_came_back_goes_again_with_the_edit_that_wrote_it(life: Life) -> None:
-    life.put(A, "initial foo bar")
-    life.put(A, "initial foo baz")
-    life.undo(A)
-    assert life.text == "initial foo bar"
-    life.undo(A)
-    assert life.text == "initial"
-    life.redo(A)
-    life.redo(A)
-    assert life.text == "initial foo baz"
-    for _ in range(3):
-        life.undo(A)
-        life.append(B, ".")
-        life.redo(A)
-    life.undo(A)
-    life.undo(A)
-    assert life.text == "initial..."
 
 
 def test_others_may_edit_within_text_that_came_back(life: Life) -> None:
@@ -294,18 +270,6 @@ def test_items_go_by_what_they_are_and_not_by_where(life: Life) -> None:
     assert state_of(life.document)["items"] == ["b", 1]
 
 
-def test_undo_ends_where_changes_are_not_known(life: Life) -> None:
-    life.append(A, " old")
-    life.append(A, " new")
-    rows = life.lines()
-    rows[1] = replace(rows[1], change=None)
-    assert plan_revert(rows, A, HistoryKind.UNDO).reverts == 2
-    assert plan_revert([row for row in life.lines() if row.seq != 1], A, HistoryKind.UNDO).reverts == 2
-    rows[2] = replace(rows[2], change=None)
-    with pytest.raises(InvalidInput, match="nothing to undo"):
-        plan_revert(rows, A, HistoryKind.UNDO)
-
-
 def test_nothing_is_carried_past_a_version_that_is_not_known(life: Life) -> None:
     for number in range(1, 5):
         life.append(A, f" {number}")
@@ -327,17 +291,6 @@ def test_rollback_leaves_what_was_as_history(life: Life) -> None:
         plan_rollback(then, then, 1)
     life.undo(ME)
     assert life.text == "something else"
-
-
-def test_writes_against_an_older_version_are_carried_past_what_followed(life: Life) -> None:
-    life.put(A, "milk\nbread\ntea\n")
-    life.append(B, "salt\n")
-    life.put(A, "oat milk\nbread\ntea\nsalt\n")
-    life.merge(ME, 1, {"content": "milk\nbread\ngreen tea\n"})
-    assert life.text == "oat milk\nbread\ngreen tea\nsalt\n"
-    assert life.lines()[-1].kind is HistoryKind.MERGE
-    life.undo(A)
-    assert life.text == "milk\nbread\ngreen tea\nsalt\n"
 
 
 def test_merging_with_what_is_not_known_is_a_conflict(life: Life) -> None:

@@ -19,7 +19,7 @@ from pattern_db.errors import Busy
 from pattern_db.errors import Conflict as StorageConflict
 from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
 from pattern_db.tables.memory_blocks import Attachment, Via
-from tests.pattern_core.memory.rig import ADA, ALL, BOB, BY_ADA, BY_BOB, BY_USER, NOW, Rig, prompt_blocks
+from tests.pattern_core.memory.rig import ADA, ALL, BOB, BY_ADA, BY_USER, NOW, Rig, prompt_blocks
 
 
 def lend(connection: Connection, block_id: str, permission: Permission, agent_id: str = BOB) -> None:
@@ -150,17 +150,6 @@ async def test_labels_resolve_own_then_lent_then_the_constellations(rig: Rig) ->
     assert [view.content for view in await rig.store.list(ADA)] == ["mine"]
     with pytest.raises(NotFound, match="no memory block 'x'; there are: notes"):
         await rig.store.view(ADA, "x")
-
-
-async def test_a_lent_block_is_edited_within_its_permission_and_the_owner_sees_it(rig: Rig) -> None:
-    shared = await rig.block("plan: ")
-    await rig.database.write(lend, shared, Permission.APPEND)
-    await rig.store.edit(BOB, "notes", AppendText(text="tea"), author=BY_BOB)
-    assert await rig.content(ADA) == "plan: tea"
-    with pytest.raises(PermissionDenied, match="is append: you may read and append, not overwrite"):
-        await rig.store.edit(BOB, "notes", SetText(text=""), author=BY_BOB)
-    with pytest.raises(PermissionDenied, match="belongs to somebody else"):
-        await rig.store.set_metadata(BOB, "notes", BlockSettings(pinned=True), author=BY_BOB)
 
 
 async def test_settings(rig: Rig) -> None:
