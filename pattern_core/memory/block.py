@@ -49,7 +49,7 @@ _ALLOWED = {
     Permission.READ_WRITE: (Operation.READ, Operation.APPEND, Operation.OVERWRITE),
     Permission.ADMIN: tuple(Operation),
 }
-# Whose consent makes up for what is not allowed, but for deleting.
+# The person whose consent allows it all the same, except deleting.
 _ASKED = {Permission.PARTNER: "your partner", Permission.HUMAN: "a person"}
 
 
@@ -58,7 +58,7 @@ class NewBlock:
     """A block to be made. `char_limit` is in code points, 0 for the default.
 
     `schema` is tagged as in metadata (`"Text"`, `{"Map": {…}}`); None is what `metadata` names, else a log for the type
-    log and text for others. `value` is the starting content as JSON; None takes `content`, which for other shapes than
+    log and text for others. `value` is the starting content as JSON; None means `content`, which for other shapes than
     text is JSON as an editor shows it, or the words of a list's or log's first item.
     """
 

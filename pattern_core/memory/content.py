@@ -2,7 +2,7 @@
 
 Containers: a text is the text `content`. A map is the map `fields`, and per list field the list `list_<name>`, per
 counter the counter `counter_<name>`. A list is the list `items`, a log the list `entries`. In a composite the same
-names begin with `section_<name>_`. Whoever changes one of these leaves the others alone, so that changes of different
+names begin with `section_<name>_`. A change of one of these leaves the others alone, so that changes of different
 parts merge.
 Source: the containers per block schema of the memory design; those of a section's lists and counters are ours.
 
@@ -255,10 +255,8 @@ def fitted(schema: LogSchema, entries: Sequence[Json], limit: int) -> tuple[int,
 
 
 def raw(value: Json, schema: Schema) -> Json:
-    """Return the content as a JSON value: a text, a list, or an object in the order of the schema."""
+    """Return the content (`value_of`) as a JSON value: its items and entries in the order of the schema, too."""
     match schema:
-        case MapSchema():
-            return {one.name: value.get(one.name) for one in schema.fields}
         case ListSchema(item_schema=MapSchema(fields=fields)):
             return [_in_order(one, [each.name for each in fields]) for one in value]
         case LogSchema():

@@ -229,7 +229,7 @@ class BlockDocument:
             return self._doc.export(ExportMode.Updates(VersionVector.decode(version)))
 
     def snapshot(self) -> bytes:
-        """Return everything, with the whole history: whoever holds an older copy can still merge."""
+        """Return everything, with the whole history: a holder of an older copy can still merge."""
         with _translated("a snapshot"):
             return self._doc.export(ExportMode.Snapshot())
 
@@ -305,7 +305,7 @@ def _translated(doing: str) -> Iterator[None]:
         raise
 
 
-# Versions of documents: what changed, what was, and what is enough to go on from.
+# Versions of documents: what changed, what was, and what is enough to continue from.
 
 
 def _change(parts: Iterable[tuple[ContainerID, Diff]], before: State) -> Change | None:
@@ -391,7 +391,7 @@ def cleaned(change: Change) -> Change:
 
 
 def same(left: Json, right: Json) -> bool:
-    """Return whether two JSON values are the same; unlike `==` it tells true from 1."""
+    """Return whether two JSON values are the same; unlike `==` true is not 1."""
     return json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)
 
 
@@ -460,7 +460,7 @@ def document_at(document: BlockDocument, frontier: bytes) -> BlockDocument:
 
 
 def state_snapshot(document: BlockDocument) -> bytes:
-    """Return what the document holds now and enough of its version to go on from, without its history."""
+    """Return what the document holds now and enough of its version to continue from, without its history."""
     with _translated("a snapshot"):
         return document._doc.export(ExportMode.ShallowSnapshot(document._doc.oplog_frontiers))
 

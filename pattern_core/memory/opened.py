@@ -49,7 +49,7 @@ class OpenBlock:
     """One block that is open or waited for.
 
     While `holder` has it, `row` is the block as the holder will see it once its work is committed, and `author` is who
-    changed it; empty if nobody did yet. `document` is None until it is loaded, `seq` the newest update in it, and
+    changed it; empty before a change. `document` is None until it is loaded, `seq` the newest update in it, and
     `pending` what its updates come to.
     """
 
@@ -67,7 +67,7 @@ class OpenBlocks:
     """The open documents of a constellation, least recently used first, and what its agents see of the stored blocks.
 
     `peer` is the number under which new edits are made; `consolidator` merges what they leave behind. `generation`
-    rises with every change of what is stored, so that a reader can tell whether there is something new to read.
+    rises with every change of what is stored, so that a reader knows whether there is something new to read.
     `commit` stores a unit of work that belongs to no call.
     """
 
@@ -222,7 +222,7 @@ class OpenBlocks:
             expected_seq=row.last_seq,  # others wait for the block, so no other writer can have been given that number
         )
         work.store(block_versions.append, line_of(row, by, planned, signed.change))
-        work.event("memory.changed", told(row, by))
+        work.event("memory.changed", changed_event(row, by))
         return Edited(
             block=row,
             note=planned.note,
@@ -292,7 +292,7 @@ def line_of(row: BlockRow, by: Attribution, planned: Planned, change: Change | N
     )
 
 
-def told(row: BlockRow, by: Attribution) -> dict[str, object]:
+def changed_event(row: BlockRow, by: Attribution) -> dict[str, object]:
     """Return what the event `memory.changed` says: which block, its owner, its version, and who changed it."""
     return {
         "block_id": row.id,

@@ -2,7 +2,7 @@
 for the regular expression's own process.
 
 The block's permission was looked at before (`block.require`); what binds agents here does not bind people and the
-system. An edit says what becomes of a value; the changes in the document follow from the difference, and name only what
+system. An edit is a function of a value; the changes in the document follow from the difference, and name only what
 is other than before, so that edits of different fields and items merge.
 """
 
@@ -217,7 +217,7 @@ def _loose(value: Json) -> Json:
 def _place(one: Field, held: Sequence[Json], value: Json) -> int:
     wanted = _loose(value)
     texts = [to_json(each) for each in held]
-    # A number in a list is found by its digits, too: whoever writes it down cannot say which of both is meant.
+    # A number in a list is found by its digits, too: written down it may mean either.
     words = value.text.strip() if isinstance(value, Written) else None
     for at, each in enumerate(texts):
         if each in (to_json(wanted), words):

@@ -4,9 +4,9 @@ They take the same path as edits: the block is held, permission, schema and limi
 stores the change with its line of history.
 
 Each author has a stack. What is taken back is the inverse of the author's newest edit, carried past everything that
-others did since; edits of others stay, also within text that goes, and a key that somebody else set later stays theirs.
-An undo made earlier does not count as somebody's edit: it and what it took back cancel out, so that a text that came
-back is the same text, and goes again with the edit that wrote it.
+others did since; edits of others stay, also within text that goes, and so does a key that another author set later. An
+undo made earlier does not count as an edit: it and what it took back cancel out, so that a text that came back is the
+same text, and goes again with the edit that wrote it.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ def plan_merge(rows: Sequence[HistoryRow], now: State, writes: Writes, *, base: 
 
 
 def _known(rows: Sequence[HistoryRow]) -> Sequence[HistoryRow]:
-    """Return the newest rows whose changes are recorded, without a gap: nothing is carried past what nobody knows."""
+    """Return the newest rows whose changes are recorded, without a gap: nothing is carried past what is not known."""
     for number in range(len(rows) - 1, -1, -1):
         has_gap = number + 1 < len(rows) and (rows[number].seq or 0) + 1 != rows[number + 1].seq
         if rows[number].change is None or has_gap:

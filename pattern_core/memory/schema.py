@@ -108,7 +108,7 @@ def of_type(value: Json, kind: FieldType) -> Json:
     """`value` in canonical form, if a field of that kind can hold it.
 
     Raises:
-        InvalidInput: it cannot; the message says what it takes.
+        InvalidInput: it cannot; the message says what fits.
     """
     match kind:
         case FieldType.TEXT if isinstance(value, str):
@@ -131,7 +131,7 @@ def of_type(value: Json, kind: FieldType) -> Json:
 
 
 def typed(text: str, kind: FieldType) -> Json:
-    """Return the value that somebody means who writes `text` for a field of that kind; `null` means none.
+    """Return the value that `text` means where it is written for a field of that kind; `null` means none.
 
     Raises:
         InvalidInput: it means none of that kind.
@@ -157,7 +157,7 @@ def excerpt(value: Json) -> str:
 
 
 def _time(text: str) -> str:
-    """Return a day stays a day; a moment becomes UTC with milliseconds."""
+    """Return a day as it is, a moment in UTC with milliseconds."""
     try:
         return date.fromisoformat(text).isoformat() if _DAY.fullmatch(text) else canonical_time(text)
     except ValueError:
@@ -287,7 +287,7 @@ class Field:
     read_only: bool = False
 
 
-WORDS = (Field(name="text", required=True),)  # the fields of an entry whose schema names none
+WORDS = (Field(name="text", required=True),)  # the fields of an entry if its schema names none
 Fields: TypeAlias = Annotated[
     tuple[Annotated[Field, BeforeValidator(without_null)], ...],
     Checked(max_length=FIELDS_MAX),
@@ -389,7 +389,7 @@ _OBJECTS: Mapping[str, type[Any]] = {
 
 @cache
 def _reader(kind: SchemaKind) -> TypeAdapter[Any]:
-    """Made when it is first needed: that takes some milliseconds, and most blocks are text."""
+    """Return what reads a kind, made when first needed: that costs some milliseconds, and most blocks are text."""
     return TypeAdapter(_SCHEMAS[kind])
 
 

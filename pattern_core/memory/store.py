@@ -1,4 +1,4 @@
-"""The memory of a constellation. Every edit takes one path: permission, limit and schema, document, one transaction
+"""The memory of a constellation. Every edit has one path: permission, limit and schema, document, one transaction
 with the update, the text for search and the history, and an event.
 
 An edit belongs to a unit of work. A tool gives the one of its call, which commits with the call's result; without
@@ -48,7 +48,7 @@ from pattern_core.memory.edits import (
     question,
     subject_of,
 )
-from pattern_core.memory.opened import OpenBlock, OpenBlocks, distinct, line_of, resolve, told
+from pattern_core.memory.opened import OpenBlock, OpenBlocks, changed_event, distinct, line_of, resolve
 from pattern_core.memory.plan import plan, plan_schema, plan_start
 from pattern_core.memory.schema import TIMESTAMP, LogSchema, Schema, TextSchema
 from pattern_core.unit_of_work import Commit, UnitOfWork, given_or_alone
@@ -68,7 +68,7 @@ Cause = Mapping[str, str]  # the "message", "turn" and "call" that led to a chan
 class MemoryStore:
     """The blocks of one constellation. Run `blocks.run` beside it, so that updates are merged into checkpoints.
 
-    `commit` stores a unit of work in one transaction, tells its events and settles it. `blocks` are those that are
+    `commit` stores a unit of work in one transaction, emits its events and settles it. `blocks` are those that are
     worked on, for the other parts of memory. With `consent`, edits that need a person's are asked for instead of
     refused, and `grant` makes them.
     """
@@ -125,7 +125,7 @@ class MemoryStore:
             data, encoding = pack(snapshot, self.blocks.limits.memory)
             unit.store(store_block, row, data, encoding, line_of(row, by, planned, change))
             archive(row, planned.moved, self._ids, unit)
-            unit.event("memory.changed", told(row, by))
+            unit.event("memory.changed", changed_event(row, by))
             unit.when_settled(self.blocks.stored)
         return row
 
@@ -267,7 +267,7 @@ class MemoryStore:
                 known.pop("permission", None)
             opened.row, opened.author = replace(opened.row, **known, updated_at=now), author
             unit.store(store_settings, row.id, settings, now)
-            unit.event("memory.changed", told(opened.row, by))
+            unit.event("memory.changed", changed_event(opened.row, by))
             return opened.row
 
     async def _reshape(self, opened: OpenBlock, schema: Schema, by: Attribution, work: UnitOfWork) -> None:
@@ -297,7 +297,7 @@ class MemoryStore:
             opened = await self.blocks.hold(agent_id, label, by, Operation.DELETE, unit)
             opened.row, opened.author = replace(opened.row, is_active=False), by.author
             unit.store(memory_blocks.deactivate, opened.row.id, now_text(self.blocks.clock))
-            unit.event("memory.changed", {**told(opened.row, by), "deleted": True})
+            unit.event("memory.changed", {**changed_event(opened.row, by), "deleted": True})
 
 
 def _checked(row: BlockRow, settings: BlockSettings, limits: Limits) -> BlockSettings:

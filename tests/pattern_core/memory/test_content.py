@@ -300,7 +300,7 @@ def test_tags_are_disarmed_in_every_shape() -> None:
 
 
 def test_editing_is_json_in_the_order_of_the_schema_and_is_read_back() -> None:
-    shown = raw(dict(reversed(FACTS.items())), MAP)
+    shown = raw(value_of({"fields": FACTS, "list_tags": FACTS["tags"], "counter_visits": 3}, MAP), MAP)
     assert list(shown)[:2] == ["name", "notes"]
     assert parse_editing(json.dumps(shown), MAP) == FACTS
     tasks = parse_schema({"List": {"item_schema": {"Map": {"fields": [{"name": "what"}, {"name": "a"}]}}}})

@@ -12,7 +12,7 @@ from pattern_core.errors import Conflict, InvalidInput, NotFound
 from pattern_core.memory import damage
 from pattern_core.memory.block import NewBlock
 from pattern_core.memory.checkpoint import Consolidator, whole_document
-from pattern_core.memory.damage import Repaired, damage_of, damaged_blocks, mend, validate_foreign
+from pattern_core.memory.damage import Repaired, damage_of, damaged_blocks, repair_block, validate_foreign
 from pattern_core.memory.document import DocumentDamaged, framed, opened_parts, state_of
 from pattern_core.memory.edits import AppendText, SetField
 from pattern_core.memory.history import BlockHistory
@@ -49,7 +49,7 @@ def _life(connection: Connection) -> Life:
 
 
 async def repaired(database: Database, block_id: str) -> Repaired:
-    return await database.write(mend, await damage_of(database, block_id), NOW, 99)
+    return await database.write(repair_block, await damage_of(database, block_id), NOW, 99)
 
 
 async def test_sound_blocks_are_none_of_them(database: Database, life: Life) -> None:
