@@ -230,10 +230,10 @@ async def _assert_past(database: Database, connection: Connection, block_id: str
 
 
 def _assert_same(left: State, right: State) -> None:
-    assert _text(left) == _text(right)
+    assert text_of(left) == text_of(right)
 
 
-def _text(state: State) -> str:
+def text_of(state: State) -> str:
     return to_json({name: dict(sorted(v.items())) if isinstance(v, dict) else v for name, v in sorted(state.items())})
 
 
@@ -255,10 +255,6 @@ def edit(life: Life, who: str, place: int, delete: int, text: str) -> bool:
             document.put_field("fields", "xy"[place % 2], text or None)
 
     return life.edit(who, write)
-
-
-def text_of(state: State) -> str:
-    return to_json({name: dict(sorted(v.items())) if isinstance(v, dict) else v for name, v in sorted(state.items())})
 
 
 @given(st.text("ab", max_size=8), undo_edits)

@@ -196,21 +196,6 @@ def test_others_edits_stay(life: Life) -> None:
     assert "three" not in life.text
 
 
-def test_others_may_edit_within_text_that_came_back(life: Life) -> None:
-    life.put(A, "initial foo")
-    life.put(A, "initial barbarbar")
-    life.undo(A)
-    life.edit(B, lambda document: document.splice(10, 0, "!"))
-    life.append(B, " and more")
-    life.undo(A)
-    assert life.text == "initial! and more"
-    life.redo(A)
-    life.redo(A)
-    assert "barbarbar" in life.text
-    assert "!" in life.text
-    assert "and more" in life.text
-
-
 def test_an_edit_of_which_nothing_is_left_is_passed_over(life: Life) -> None:
     life.append(A, " one")
     life.append(A, " two")

@@ -93,29 +93,6 @@ async def test_a_permission_holds_for_every_kind_of_edit(rig: Rig) -> None:
         await rig.store.edit(ADA, "notes", edit, author=BY_USER)
 
 
-async def test_read_only_fields_and_sections_bind_agents_not_people(rig: Rig) -> None:
-    await rig.block(schema=SECTIONS)
-    for edit in (SetField(field="tier", value="tin", section="profile"), AppendText(text="be kind", section="rules")):
-        with pytest.raises(PermissionDenied, match="read-only"):
-            await rig.store.edit(ADA, "notes", edit, author=BY_ADA)
-        await rig.store.edit(ADA, "notes", edit, author=BY_USER)
-    await rig.store.edit(ADA, "notes", AppendText(text="free", section="notes"), author=BY_ADA)
-    [shown] = await prompt_blocks(rig.store, ADA)
-    assert "=== notes ===\nfree\n=== rules [read-only] ===\nbe kind\n" in shown
-
-
-async def test_what_an_editor_saves_changes_only_what_was_changed(rig: Rig) -> None:
-    await rig.block(schema=PROFILE, content='{"tags": ["a", "b"], "visits": 3}')
-    shown = json.dumps(await rig.value())
-    assert (await rig.store.edit(ADA, "notes", SetText(text=shown), author=BY_USER)).block.version == 0
-    value = json.loads(shown) | {"tags": ["a", "c", "b"]}
-    edited = await rig.store.edit(ADA, "notes", SetText(text=json.dumps(value)), author=BY_USER)
-    assert edited.block.version == 1
-    assert await rig.value() == value
-    with pytest.raises(InvalidInput, match="a Map is written as JSON; at line 1, column 1"):
-        await rig.store.edit(ADA, "notes", SetText(text="tags: a"), author=BY_USER)
-
-
 async def test_a_log_is_stamped_and_what_has_no_room_is_found_in_the_archive(rig: Rig) -> None:
     await rig.block(label="diary", block_type=BlockType.LOG, char_limit=150, schema={"Log": {"display_limit": 2}})
     notes = []
@@ -182,14 +159,6 @@ async def test_old_logs_that_are_text_stay_text(rig: Rig) -> None:
     await rig.store.edit(ADA, "diary", AppendText(text="!"), author=BY_ADA)
     assert await rig.content(label="diary") == "as it was!"
     assert "as it was!" in (await prompt_blocks(rig.store, ADA))[0]
-
-
-async def test_the_limit_is_that_of_the_plain_text(rig: Rig) -> None:
-    await rig.block(schema="List", char_limit=20)
-    with pytest.raises(InvalidInput, match="at most 20 characters; it has 0 and would have 23"):
-        await rig.store.edit(ADA, "notes", AppendText(text="x" * 20), author=BY_USER)
-    assert (await rig.store.view(ADA, "notes")).version == 0
-    await rig.store.edit(ADA, "notes", AppendText(text="x" * 17), author=BY_USER)
 
 
 async def test_a_schema_grows_and_the_content_comes_along(rig: Rig) -> None:
