@@ -113,10 +113,14 @@ class OpenBlocks:
             if len(self._seen) >= SEEN_MAX:
                 self._seen.clear()  # rare, and filled again by those who are at work
             self._seen[agent_id] = known
-        author = agent_author(agent_id)
-        changed = {one.row.id: one.row for one in self._open.values() if one.author == author}
-        rows = [changed.get(row.id, row) for row in known[1]]
-        return distinct([row for row in rows if row.is_active])
+        author, first = agent_author(agent_id), dict[str, BlockRow]()
+        for row in known[1]:
+            opened = self._open.get(row.id)
+            if opened is not None and opened.author == author:
+                row = opened.row
+            if row.is_active:
+                first.setdefault(row.label, row)
+        return list(first.values())
 
     async def hold(
         self, agent_id: str, label: str, by: Attribution, operation: Operation, work: UnitOfWork
