@@ -23,7 +23,7 @@ from pattern_core.budgets.budget import TurnBudget
 from pattern_core.models.model import ReasoningEffort
 from pattern_core.models.routing import RoutingSettings
 from pattern_core.rules.detectors import DetectorSettings, switched_off
-from pattern_core.validation import read
+from pattern_core.validation import read, without_null
 from pattern_db.columns import Json
 
 MessagePolicy = Literal["enqueue", "reject", "interrupt", "rollback", "steer"]
@@ -65,11 +65,6 @@ def _provider_and_model(name: str) -> str:
     if not all(name.partition("/")):
         raise ValueError("it is written provider/model, as in anthropic/claude")
     return name
-
-
-def _without_null(value: object) -> object:
-    """Return an object without its members that are null: they stand for the default."""
-    return {key: one for key, one in value.items() if one is not None} if isinstance(value, dict) else value
 
 
 Percent: TypeAlias = Annotated[int, Field(ge=0, le=100)]
@@ -159,7 +154,7 @@ class AgentSettings(Sampling):
     message_policy: MessagePolicy = "enqueue"
     on_doubt: OnDoubt = "tell_model"
     context_window: Annotated[int, Field(ge=1_000, le=WINDOW_MAX)] = WINDOW_MAX
-    context: Annotated[ContextSettings, BeforeValidator(_without_null)] = field(default_factory=ContextSettings)
+    context: Annotated[ContextSettings, BeforeValidator(without_null)] = field(default_factory=ContextSettings)
     compaction: CompactionSettings = field(default_factory=CompactionSettings)
     routing: RoutingSettings = field(default_factory=RoutingSettings)
     limits: TurnBudget = field(default_factory=TurnBudget)
@@ -174,7 +169,7 @@ def settings_of(config: Mapping[str, Json], *, is_new: bool = False) -> AgentSet
     """
     if not config:
         return NO_SETTINGS
-    return read(_SETTINGS, _without_null(config), _known, place="config", ignores_unknown=not is_new)
+    return read(_SETTINGS, without_null(config), _known, place="config", ignores_unknown=not is_new)
 
 
 def _known(place: Sequence[Any]) -> Collection[str]:

@@ -71,6 +71,11 @@ def read(adapter: TypeAdapter[T], value: object, known: Known, *, place: str = "
         raise InvalidInput(f"{place or 'it'} is not JSON: {error}") from None
 
 
+def without_null(value: object) -> object:
+    """Return an object without its members that are null: they stand for the default."""
+    return {key: one for key, one in value.items() if one is not None} if isinstance(value, dict) else value
+
+
 def in_one_line(misfits: Sequence[str]) -> str:
     """Return the first `MISFITS_MAX` misfits, and how many more there are."""
     more = len(misfits) - MISFITS_MAX

@@ -49,7 +49,7 @@ _ALLOWED = {
     Permission.READ_WRITE: (Operation.READ, Operation.APPEND, Operation.OVERWRITE),
     Permission.ADMIN: tuple(Operation),
 }
-# Whose consent makes up for what is not allowed, but for deleting.
+# The person whose consent allows it all the same, except deleting.
 _ASKED = {Permission.PARTNER: "your partner", Permission.HUMAN: "a person"}
 
 
@@ -58,7 +58,7 @@ class NewBlock:
     """A block to be made. `char_limit` is in code points, 0 for the default.
 
     `schema` is tagged as in metadata (`"Text"`, `{"Map": {…}}`); None is what `metadata` names, else a log for the type
-    log and text for others. `value` is the starting content as JSON; None takes `content`, which for other shapes than
+    log and text for others. `value` is the starting content as JSON; None means `content`, which for other shapes than
     text is JSON as an editor shows it, or the words of a list's or log's first item.
     """
 
@@ -76,14 +76,13 @@ class NewBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edited:
-    """What an edit came to: the block after it, words about it, and whether anything changed at all.
+    """What an edit came to: the block after it, and words about it.
 
     After an undo or redo it says how many edits of that author can still be undone and redone.
     """
 
     block: BlockRow
     note: str
-    is_changed: bool
     undo_remaining: int = 0
     redo_remaining: int = 0
 
@@ -186,8 +185,8 @@ def shown_schema(metadata: Mapping[str, object] | None) -> Schema:
         return TextSchema()
 
 
-def shaped(new: NewBlock) -> tuple[NewBlock, Schema]:
-    """Return the block with its schema in its metadata, unless it is text without more, and that schema.
+def shaped(new: NewBlock) -> NewBlock:
+    """Return the block with its schema in its metadata, unless it is text without more.
 
     Raises:
         InvalidInput: the schema or the metadata will not do.
@@ -197,16 +196,20 @@ def shaped(new: NewBlock) -> tuple[NewBlock, Schema]:
         schema = parse_schema(new.schema)
     elif new.block_type is BlockType.LOG and "schema" not in (new.metadata or {}):
         schema = LogSchema()
-    if schema == TextSchema() and "schema" not in (new.metadata or {}):
-        return new, schema
-    metadata = with_schema(new.metadata, schema)
+    return replace(new, metadata=with_schema(new.metadata, schema))
+
+
+def with_schema(metadata: Mapping[str, object] | None, schema: Schema) -> Mapping[str, object] | None:
+    """Return `metadata` with this schema in it; as it is if the schema is text without more and none stands in it.
+
+    Raises:
+        InvalidInput: it is too long with the schema.
+    """
+    if schema == TextSchema() and "schema" not in (metadata or {}):
+        return metadata
+    metadata = {**(metadata or {}), "schema": to_metadata(schema)}
     check_metadata(metadata)
-    return replace(new, metadata=metadata), schema
-
-
-def with_schema(metadata: Mapping[str, object] | None, schema: Schema) -> dict[str, object]:
-    """`metadata` with this schema in it."""
-    return {**(metadata or {}), "schema": to_metadata(schema)}
+    return metadata
 
 
 def check_limit(char_limit: int, limits: Limits) -> int:

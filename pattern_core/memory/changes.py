@@ -6,26 +6,23 @@ count code points or items. States are put into documents by the fewest edits.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from pattern_core.memory.content import writes_to
 from pattern_core.memory.document import (
     READER_PEER,
     TEXT,
-    AddCount,
     BlockDocument,
     Change,
     Count,
     HistoryDamaged,
     Keys,
     Part,
-    PutField,
     Run,
     Splice,
     Spliced,
-    SpliceRun,
     State,
-    Write,
+    Writes,
     cleaned,
     same,
     spliced,
@@ -51,7 +48,7 @@ def _inverse(part: Part) -> Part:
             return Count(-by)
 
 
-def applied(state: State, change: Change) -> State:
+def applied(state: State, change: Writes) -> State:
     """Return the state after the change.
 
     Raises:
@@ -71,6 +68,8 @@ def applied(state: State, change: Change) -> State:
                         value[key] = new
             case Count(by):
                 value = after.get(name, 0) + by
+            case str():
+                value = part
         after.pop(name, None)
         if value:
             after[name] = value
@@ -159,27 +158,6 @@ def _take(pieces: list[tuple[str, Run | int]], step: int) -> Run | int:
     return step if isinstance(piece, int) else piece[:step]
 
 
-def writes_of(change: Change) -> list[Write]:
-    """Return what makes the change in a document that holds what it was made on (or carried to)."""
-    writes: list[Write] = []
-    for name, part in change.items():
-        match part:
-            case Spliced(_, splices):
-                starts, at = [], 0
-                for one in splices:
-                    starts.append(at + one.skip)
-                    at += one.skip + len(one.removed)
-                writes += [
-                    SpliceRun(container=name, at=start, delete=len(one.removed), insert=one.added)
-                    for start, one in zip(starts[::-1], splices[::-1], strict=True)
-                ]
-            case Keys(values):
-                writes += [PutField(container=name, key=key, value=after) for key, (_before, after) in values.items()]
-            case Count(by):
-                writes.append(AddCount(container=name, delta=by))
-    return writes
-
-
 def document_of(state: State) -> BlockDocument:
     """Return a document that holds `state` and has no history, for trying something out."""
     document = BlockDocument(READER_PEER)
@@ -187,7 +165,7 @@ def document_of(state: State) -> BlockDocument:
     return document
 
 
-def change_by(state: State, writes: Iterable[Write]) -> Change:
+def change_by(state: State, writes: Writes) -> Change:
     """Return what the writes change in a document that holds `state`.
 
     Raises:

@@ -76,7 +76,7 @@ class Pending:
         self.oldest_ms = now_ms if self.oldest_ms is None else self.oldest_ms
 
     def merged(self, count: int, size: int, now_ms: int) -> None:
-        """Take off `count` updates of `size` bytes that are in a checkpoint now; those left are taken for new ones."""
+        """Take off `count` updates of `size` bytes that are in a checkpoint now; those left count as new ones."""
         self.count, self.size = max(self.count - count, 0), max(self.size - size, 0)
         self.oldest_ms = now_ms if self.count else None
 
@@ -158,7 +158,7 @@ def open_document(checkpoint: Checkpoint | None, updates: list[Update], *, peer:
 class Consolidator:
     """Merges the blocks that `ask` names, one after the other, while `run` runs.
 
-    `on_merged(block_id, count, size)` is told how many updates, of how many bytes, are in a checkpoint now.
+    `on_merged(block_id, count, size)` learns how many updates, of how many bytes, are in a checkpoint now.
     """
 
     def __init__(
@@ -197,7 +197,7 @@ class Consolidator:
                 try:
                     await self.consolidate(self._merging)
                 except (DocumentDamaged, storage.NotFound) as error:
-                    # Nothing is lost by not merging, and the next to open the block is told.
+                    # Nothing is lost by not merging, and the next to open the block learns of it.
                     _log.error("the updates of block %s cannot be merged: %s", self._merging, error)
             self._merging = ""
             self._asked = trio.Event()
@@ -258,7 +258,7 @@ def store_checkpoint(
     """Make the document's state the block's newest checkpoint, and a segment of what came since `checkpoint`.
 
     `version` is that of the document in `checkpoint`. A document that knows its whole history gives all of it, which
-    takes the place of earlier segments: so does one whose checkpoint was made with its history, or came from elsewhere.
+    replaces earlier segments: so does one with a checkpoint that was made with its history, or came from elsewhere.
 
     Raises:
         Conflict: (of storage) another consolidation went further already.
@@ -279,7 +279,7 @@ def store_checkpoint(
 
 
 def whole_document(connection: Connection, block_id: str) -> BlockDocument:
-    """Return the block's document with all of its history: for handing it to somebody else. Slow where it is long.
+    """Return the block's document with all of its history: for handing it to others. Slow where it is long.
 
     Raises:
         NotFound: (of storage) there is no such block.

@@ -2,7 +2,7 @@
 
 Containers: a text is the text `content`. A map is the map `fields`, and per list field the list `list_<name>`, per
 counter the counter `counter_<name>`. A list is the list `items`, a log the list `entries`. In a composite the same
-names begin with `section_<name>_`. Whoever changes one of these leaves the others alone, so that changes of different
+names begin with `section_<name>_`. A change of one of these leaves the others alone, so that changes of different
 parts merge.
 Source: the containers per block schema of the memory design; those of a section's lists and counters are ours.
 
@@ -26,28 +26,30 @@ from difflib import SequenceMatcher
 from pattern_core.errors import InvalidInput
 from pattern_core.memory.block import BlockRow, shown_schema
 from pattern_core.memory.document import (
-    AddCount,
-    PutField,
-    SpliceRun,
+    Count,
+    Keys,
+    Part,
+    Splice,
+    Spliced,
     State,
-    UpdateText,
-    Write,
+    Writes,
+    cleaned,
     common_ends,
-    same,
 )
 from pattern_core.memory.schema import (
     AGENT_ID,
     TIMESTAMP,
     CompositeSchema,
     Field,
+    FieldType,
     ListSchema,
     LogSchema,
     MapSchema,
     Schema,
     TextSchema,
     Viewport,
+    readable,
 )
-from pattern_core.memory.values import FieldType, readable
 from pattern_db.columns import TIME_CHARS, Json, to_json
 
 ENTRIES = "entries"
@@ -97,7 +99,7 @@ def _field_value(state: State, field: Field, prefix: str) -> Json:
             return field.default if value is None else value
 
 
-def writes_between(schema: Schema, before: Json, after: Json, prefix: str = "") -> list[Write]:
+def writes_between(schema: Schema, before: Json, after: Json, prefix: str = "") -> Writes:
     """Return the fewest changes that make `after` of `before`, both canonical values of the schema."""
     return writes_to(_containers(schema, before, prefix), _containers(schema, after, prefix))
 
@@ -125,43 +127,36 @@ def _containers(schema: Schema, value: Json, prefix: str) -> State:
             return {name: held for part in parts for name, held in part.items()}
 
 
-def writes_to(held: State, state: State) -> list[Write]:
+def writes_to(held: State, state: State) -> Writes:
     """Return the fewest changes that make `state` and nothing else of a document that holds `held`.
 
     What is the same in both is not touched, so that what others change there survives the merge.
     """
-    writes: list[Write] = []
+    texts: dict[str, str] = {}
+    parts: dict[str, Part] = {}
     for name in {**held, **state}:
         match state.get(name, held.get(name)):
             case str():
-                before, after = held.get(name, ""), state.get(name, "")
-                if before and before != after:
-                    writes.append(UpdateText(container=name, text=after))
-                elif after and not before:  # nothing to compare with
-                    writes.append(SpliceRun(container=name, at=0, delete=0, insert=after))
+                if state.get(name, "") != held.get(name, ""):
+                    texts[name] = state.get(name, "")
             case list():
-                writes += item_writes(name, held.get(name, []), state.get(name, []))
+                parts[name] = splices_between(held.get(name, []), state.get(name, []))
             case dict():
                 before, after = held.get(name, {}), state.get(name, {})
-                writes += [
-                    PutField(container=name, key=key, value=after.get(key))
-                    for key in {**before, **after}
-                    if not same(before.get(key), after.get(key))
-                ]
+                parts[name] = Keys({key: (before.get(key), after.get(key)) for key in {**before, **after}})
             case int() | float():
-                if delta := state.get(name, 0) - held.get(name, 0):
-                    writes.append(AddCount(container=name, delta=delta))
-    return writes
+                parts[name] = Count(state.get(name, 0) - held.get(name, 0))
+    return {**texts, **cleaned(parts)}
 
 
-def item_writes(container: str, before: Sequence[Json], after: Sequence[Json]) -> list[Write]:
-    """Return the fewest splices that make the list `after` of `before`, from the last place to the first."""
-    return [
-        SpliceRun(container=container, at=low, delete=high - low, insert=tuple(after[begin:stop]))
-        for low, high, begin, stop in reversed(
-            differences([to_json(item) for item in before], [to_json(item) for item in after])
-        )
-    ]
+def splices_between(before: Sequence[Json], after: Sequence[Json]) -> Spliced:
+    """Return the fewest splices that make the list `after` of `before`."""
+    splices: list[Splice] = []
+    at = 0
+    for low, high, begin, stop in differences([to_json(item) for item in before], [to_json(item) for item in after]):
+        splices.append(Splice(low - at, tuple(before[low:high]), tuple(after[begin:stop])))
+        at = high
+    return Spliced(False, tuple(splices))
 
 
 def differences(before: Sequence[str], after: Sequence[str]) -> list[tuple[int, int, int, int]]:
@@ -260,10 +255,8 @@ def fitted(schema: LogSchema, entries: Sequence[Json], limit: int) -> tuple[int,
 
 
 def raw(value: Json, schema: Schema) -> Json:
-    """Return the content as a JSON value: a text, a list, or an object in the order of the schema."""
+    """Return the content (`value_of`) as a JSON value: its items and entries in the order of the schema, too."""
     match schema:
-        case MapSchema():
-            return {one.name: value.get(one.name) for one in schema.fields}
         case ListSchema(item_schema=MapSchema(fields=fields)):
             return [_in_order(one, [each.name for each in fields]) for one in value]
         case LogSchema():

@@ -4,7 +4,7 @@ touches them; blocks whose stored documents cannot be opened are found there, an
 Of some 150,000 mutated inputs one aborted the process: it asked for 270 GB. No code here can catch that, so a child
 with bounded memory and time opens the bytes.
 
-A repair starts from the newest part that opens and goes on with the recorded changes of the history; for a text block
+A repair starts from the newest part that opens and continues with the recorded changes of the history; for a text block
 the text that lists and search show decides. What could not be read is put aside, never thrown away.
 """
 
@@ -37,7 +37,7 @@ from pattern_core.memory.document import (
     state_of,
     unpacked,
 )
-from pattern_core.memory.opened import OpenBlocks, line_of, told
+from pattern_core.memory.opened import OpenBlocks, changed_event, line_of
 from pattern_core.memory.plan import Planned
 from pattern_core.memory.schema import SchemaKind
 from pattern_core.unit_of_work import given_or_alone
@@ -90,7 +90,7 @@ class DamagedBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repaired:
-    """A block after its repair, at `version`. Not `is_exact`: what it was last could not be told for certain."""
+    """A block after its repair, at `version`. Not `is_exact`: its last content is not certain."""
 
     block_id: str
     version: int
@@ -181,8 +181,10 @@ async def _asked(documents: Sequence[Sequence[bytes]]) -> list[tuple[int, str]]:
     return [(count, reason) for count, reason in map(json.loads, output.splitlines())]
 
 
-def mend(connection: Connection, damage: DamagedBlock, now: str, peer: int, limits: MemoryLimits = LIMITS) -> Repaired:
-    """Make the block one that opens again, from what is known of it, as a new version. Nobody may have it open.
+def repair_block(
+    connection: Connection, damage: DamagedBlock, now: str, peer: int, limits: MemoryLimits = LIMITS
+) -> Repaired:
+    """Make the block one that opens again, from what is known of it, as a new version. It must not be open.
 
     `peer` is a number that no document knows yet.
 
@@ -203,8 +205,7 @@ def mend(connection: Connection, damage: DamagedBlock, now: str, peer: int, limi
     signed = document.sign(held, writes_to(held, state), _BY, {}, now_ms=0)
     block_checkpoints.put_aside(connection, row.id, at, now, damage.reason)
     schema = schema_of(row.metadata)
-    value = value_of(state_of(document), schema)
-    shown = plain(value, schema)
+    shown = plain(value_of(state_of(document), schema), schema)
     by = Attribution(author=_BY)
     seq = block_versions.store_update(
         connection, row.id, signed.update, UpdateSource.MIGRATION, now, signed.frontier, by, shown
@@ -212,7 +213,7 @@ def mend(connection: Connection, damage: DamagedBlock, now: str, peer: int, limi
     base = block_checkpoints.get_checkpoint_and_updates(connection, row.id)[0] if sound else None
     store_checkpoint(connection, row.id, document, base, based, seq, now, limits)
     note = f"Repaired: {damage.reason}; " + ("nothing was lost" if is_exact else "the last changes may be lost")
-    planned = Planned(value=value, plain=shown, note=note, writes=(), kind=HistoryKind.REPAIR)
+    planned = Planned(writes={}, note=note, kind=HistoryKind.REPAIR)
     row = replace(row, last_seq=seq, frontier=signed.frontier, updated_at=now)
     block_versions.append(connection, line_of(row, by, planned, {} if is_exact else None))
     return Repaired(block_id=row.id, version=seq, is_exact=is_exact, note=note)
@@ -255,9 +256,9 @@ class Repairs:
             opened = await blocks.hold(agent_id, label, by, Operation.OVERWRITE, unit)
             damage = await damage_of(blocks.database, opened.row.id)
             opened.author = by.author
-            now, peer = now_text(blocks.clock), new_peer(blocks.randomness)
+            now, peer, limits = now_text(blocks.clock), new_peer(blocks.randomness), blocks.limits.memory
             done: list[Repaired] = []
-            unit.store(lambda connection: done.append(mend(connection, damage, now, peer, blocks.limits.memory)))
+            unit.store(lambda connection: done.append(repair_block(connection, damage, now, peer, limits)))
             row = replace(opened.row, last_seq=opened.row.last_seq + 1)
-            unit.event("memory.changed", {**told(row, by), "repaired": True})
+            unit.event("memory.changed", {**changed_event(row, by), "repaired": True})
         return done[-1]

@@ -1,7 +1,7 @@
 """A document that merges: what is written to it, and what a version of it changed. The only module that knows Loro.
 
-A `Write` says what is done to a container; a `Change` says what came of it, as plain values: to take it back, to carry
-it past others' changes (`memory.changes`), to read older versions.
+A `Change` says for each container what went and what came in its place, as plain values: to make it, to take it back,
+to carry it past others' changes (`memory.changes`), to read older versions.
 
 The wheel's errors are bare `BaseException`s, which would tear down a nursery, and a panic poisons the document that
 it happened in; both become `DocumentDamaged` here, and the document must be dropped.
@@ -33,6 +33,7 @@ from loro import (
     Frontiers,
     ListDiffItem,
     LoroDoc,
+    LoroList,
     LoroText,
     TextDelta,
     VersionVector,
@@ -64,46 +65,6 @@ class HistoryDamaged(PatternError):
     """A recorded change cannot be read, or does not fit the state that it is applied to."""
 
     code = "history_damaged"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpliceRun:
-    """Replace `delete` code points or items (from 0) of `container` from `at` on by `insert`: of a text if that is a
-    string, else of a list.
-    """
-
-    container: str = TEXT
-    at: int
-    delete: int
-    insert: Run
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpdateText:
-    """Make the text `container` this one; the document finds the smallest difference."""
-
-    container: str = TEXT
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PutField:
-    """Set `key` of the map `container`; None removes it."""
-
-    container: str
-    key: str
-    value: Json
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AddCount:
-    """Add `delta` to the counter `container`."""
-
-    container: str
-    delta: float
-
-
-Write = SpliceRun | UpdateText | PutField | AddCount
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +100,9 @@ class Count:
 
 Part: TypeAlias = "Spliced | Keys | Count"
 Change: TypeAlias = "Mapping[str, Part]"
+# What to do to each container. For a text its new content is enough: the document finds the smallest difference. Of a
+# part only the places and what comes in count, so that what went need not be known.
+Writes: TypeAlias = "Mapping[str, Part | str]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,9 +157,7 @@ class BlockDocument:
         with _translated("reading"):
             return self._doc.get_text(TEXT).to_string()
 
-    def sign(
-        self, before: State, writes: Iterable[Write], author: str, cause: Mapping[str, str], *, now_ms: int
-    ) -> Signed:
+    def sign(self, before: State, writes: Writes, author: str, cause: Mapping[str, str], *, now_ms: int) -> Signed:
         """Make the writes in the document, which holds `before` (`state_of`), and commit them as one change.
 
         The document's history keeps the second, and `{"by": author, **cause}` as JSON.
@@ -219,8 +181,8 @@ class BlockDocument:
         change = _change(parts, before) if len(events) <= 1 else None
         return Signed(update=update, frontier=frontier, change=change)
 
-    def apply(self, writes: Iterable[Write]) -> None:
-        """Make the writes, in their order; they count from `sign` on.
+    def apply(self, writes: Writes) -> None:
+        """Make the writes; they count from `sign` on.
 
         Of two who put a field at once one wins, on all copies; what others add to a counter at the same time counts.
 
@@ -228,30 +190,21 @@ class BlockDocument:
             DocumentDamaged: they were made for another content. Drop the document.
         """
         with _translated("an edit"):
-            for write in writes:
+            for name, write in writes.items():
                 match write:
-                    case SpliceRun(insert=str() as insert):
-                        text = self._doc.get_text(write.container)
-                        if write.delete:
-                            text.delete(write.at, write.delete)
-                        if insert:
-                            text.insert(write.at, insert)
-                    case SpliceRun():
-                        items = self._doc.get_list(write.container)
-                        if write.delete:
-                            items.delete(write.at, write.delete)
-                        for offset, item in enumerate(write.insert):
-                            items.insert(write.at + offset, item)
-                    case UpdateText():
-                        _update(self._doc.get_text(write.container), write.text)
-                    case PutField():
-                        fields = self._doc.get_map(write.container)
-                        if write.value is not None:
-                            fields.insert(write.key, write.value)
-                        elif fields.get(write.key) is not None:
-                            fields.delete(write.key)
-                    case AddCount():
-                        self._doc.get_counter(write.container).increment(write.delta)
+                    case str():
+                        _update(self._doc.get_text(name), write)
+                    case Spliced():
+                        _splice(self._doc.get_text(name) if write.is_text else self._doc.get_list(name), write)
+                    case Keys():
+                        fields = self._doc.get_map(name)
+                        for key, (_before, value) in write.values.items():
+                            if value is not None:
+                                fields.insert(key, value)
+                            elif fields.get(key) is not None:
+                                fields.delete(key)
+                    case Count():
+                        self._doc.get_counter(name).increment(write.by)
 
     def version(self) -> bytes:
         """Return everything that the document has seen, for `export_since`.
@@ -276,7 +229,7 @@ class BlockDocument:
             return self._doc.export(ExportMode.Updates(VersionVector.decode(version)))
 
     def snapshot(self) -> bytes:
-        """Return everything, with the whole history: whoever holds an older copy can still merge."""
+        """Return everything, with the whole history: a holder of an older copy can still merge."""
         with _translated("a snapshot"):
             return self._doc.export(ExportMode.Snapshot())
 
@@ -290,6 +243,17 @@ class BlockDocument:
             status = self._doc.import_(update)
         if status.pending is not None:
             raise DocumentDamaged("an update builds on another one that is missing; restore the block from a backup")
+
+
+def _splice(held: LoroText | LoroList, change: Spliced) -> None:
+    at = 0
+    for one in change.splices:
+        at += one.skip
+        if one.removed:
+            held.delete(at, len(one.removed))
+        for offset, piece in enumerate((one.added,) if change.is_text and one.added else one.added):
+            held.insert(at + offset, piece)
+        at += len(one.added)
 
 
 def _update(held: LoroText, text: str) -> None:
@@ -341,7 +305,7 @@ def _translated(doing: str) -> Iterator[None]:
         raise
 
 
-# Versions of documents: what changed, what was, and what is enough to go on from.
+# Versions of documents: what changed, what was, and what is enough to continue from.
 
 
 def _change(parts: Iterable[tuple[ContainerID, Diff]], before: State) -> Change | None:
@@ -427,7 +391,7 @@ def cleaned(change: Change) -> Change:
 
 
 def same(left: Json, right: Json) -> bool:
-    """Return whether two JSON values are the same; unlike `==` it tells true from 1."""
+    """Return whether two JSON values are the same; unlike `==` true is not 1."""
     return json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)
 
 
@@ -496,7 +460,7 @@ def document_at(document: BlockDocument, frontier: bytes) -> BlockDocument:
 
 
 def state_snapshot(document: BlockDocument) -> bytes:
-    """Return what the document holds now and enough of its version to go on from, without its history."""
+    """Return what the document holds now and enough of its version to continue from, without its history."""
     with _translated("a snapshot"):
         return document._doc.export(ExportMode.ShallowSnapshot(document._doc.oplog_frontiers))
 

@@ -1,5 +1,5 @@
-"""Edits: what can be asked for, and asking a person first: the edit waits as JSON and is made, once, when somebody
-agrees; the agent goes on meanwhile. Pure.
+"""Edits: what can be asked for, and asking a person first: the edit waits as JSON and is made, once, when a person
+agrees; the agent continues meanwhile. Pure.
 
 Positions are Unicode code points. Lines end with a line feed; a carriage return before it belongs to the ending. Lines
 and items are counted from 1. What an edit comes to in a block is said by `memory.plan`.
@@ -91,7 +91,7 @@ class Patch(_Edit):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetField(_Edit):
-    """Set a field of a map; None takes its value away."""
+    """Set a field of a map; None removes its value."""
 
     field: str
     value: Json
@@ -116,7 +116,7 @@ class ListRemove(_Edit):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Increment(_Edit):
-    """Add to a counter field; below 0 takes away."""
+    """Add to a counter field; below 0 subtracts."""
 
     field: str
     delta: Json = 1
@@ -209,7 +209,7 @@ def from_json_value(stored: Mapping[str, Json]) -> BlockEdit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """An edit as it is asked for, and as it waits for consent: whose label, which block, what, and on whose behalf."""
+    """An edit as it is asked for, and as it waits for consent: of which block, by which label, and by which author."""
 
     agent_id: str
     label: str
@@ -265,7 +265,7 @@ def proposal_of(request: Json, approval_id: str, agreed: str) -> Proposal:
 
 
 def asked_note(row: BlockRow, approval_id: str) -> str:
-    """Return what the agent is told instead of a result."""
+    """Return what the agent is answered instead of a result."""
     return (
         f"Not changed yet: the block {row.label} is changed only with consent, and a person has been asked"
         f" ({approval_id}). It will be changed when they agree; go on without it"

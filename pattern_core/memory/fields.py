@@ -14,14 +14,18 @@ from pattern_core.memory.schema import (
     TIMESTAMP,
     CompositeSchema,
     Field,
+    FieldType,
     ListSchema,
     LogSchema,
     MapSchema,
     Schema,
     Section,
     TextSchema,
+    canonical,
+    excerpt,
+    of_type,
+    typed,
 )
-from pattern_core.memory.values import FieldType, canonical, excerpt, of_type, typed
 from pattern_core.messages import check_text
 from pattern_db.columns import Json
 
@@ -31,7 +35,7 @@ _EMPTY: Mapping[FieldType, Json] = {FieldType.LIST: [], FieldType.COUNTER: 0}
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A value as somebody wrote it down: how it is read depends on what stands there. JSON, or just words."""
+    """A value that was written down as text: how it is read depends on what stands there. JSON, or just words."""
 
     text: str
 
@@ -53,7 +57,7 @@ def fit(schema: Schema, value: Json) -> Json:
     """Return the whole content `value` in canonical form, with defaults where it says nothing.
 
     Raises:
-        InvalidInput: it does not fit; the message names the field, item or section and what it takes.
+        InvalidInput: it does not fit; the message names the field, item or section and what fits.
     """
     match schema:
         case TextSchema():
@@ -137,7 +141,7 @@ def fit_item(schema: ListSchema, value: Json, number: int) -> Json:
 
 def stamps_of(schema: LogSchema, now: str, agent: str) -> dict[str, Json]:
     """Return what a new entry is stamped with: the time `now` and the id `agent`, as far as the schema wants that."""
-    known = ((TIMESTAMP, now, schema.has_timestamp), (AGENT_ID, agent, schema.has_agent))
+    known = ((TIMESTAMP, now, schema.entry_schema.timestamp), (AGENT_ID, agent, schema.entry_schema.agent_id))
     return {name: value for name, value, wanted in known if wanted}
 
 
@@ -175,9 +179,7 @@ def _object(fields: Sequence[Field], value: Json, what: str) -> dict[str, Json]:
 
 
 def guessed(written: Written) -> Json:
-    """Return what somebody means who writes this where anything may stand: an object or a list if it is one, else
-    words.
-    """
+    """Return what this means where any value may stand: an object or a list if it is one, else words."""
     if written.text.lstrip()[:1] in ("{", "["):
         with suppress(ValueError, RecursionError):
             return json.loads(written.text)

@@ -112,7 +112,7 @@ class BlockHistory:
         """Return what the block's document held at `version`: a value per container.
 
         Raises:
-            NotFound: there is no such version, or nobody knows any more what it was.
+            NotFound: there is no such version, or what it was is not known any more.
             HistoryDamaged: a recorded change cannot be read.
             DocumentDamaged: the stored document cannot be opened.
         """
@@ -207,12 +207,8 @@ def _blame(connection: Connection, block_id: str) -> list[Blamed]:
 
 
 def _blamed(number: int, text: str, version: int, line: HistoryRow | None) -> Blamed:
-    if line is None:
-        return Blamed(line=number, text=text, version=version, author="", cause={}, created_at="")
-    cause = line.cause or {}
-    return Blamed(
-        line=number, text=text, version=version, author=line.changed_by, cause=cause, created_at=line.timestamp
-    )
+    author, cause, created_at = ("", {}, "") if line is None else (line.changed_by, line.cause or {}, line.timestamp)
+    return Blamed(line=number, text=text, version=version, author=author, cause=cause, created_at=created_at)
 
 
 def _unpacked(changes: Iterator[tuple[int, bytes | None]], last: int) -> Iterator[tuple[int, Change]]:

@@ -15,9 +15,9 @@ from functools import partial
 import trio
 
 from pattern_core.errors import NotFound
-from pattern_core.ids import Clock, Randomness
+from pattern_core.ids import Clock, Randomness, now_text
 from pattern_core.limits import Limits
-from pattern_core.memory.block import Attribution, BlockRow, Operation, agent_author, is_agent, require
+from pattern_core.memory.block import Attribution, BlockRow, Edited, Operation, agent_author, is_agent, require
 from pattern_core.memory.checkpoint import Consolidator, Pending, open_document
 from pattern_core.memory.document import (
     READER_PEER,
@@ -29,6 +29,7 @@ from pattern_core.memory.document import (
     packed,
     state_of,
 )
+from pattern_core.memory.edits import Editor
 from pattern_core.memory.plan import Planned
 from pattern_core.unit_of_work import Commit, UnitOfWork
 from pattern_db.columns import iso
@@ -48,7 +49,7 @@ class OpenBlock:
     """One block that is open or waited for.
 
     While `holder` has it, `row` is the block as the holder will see it once its work is committed, and `author` is who
-    changed it; empty if nobody did yet. `document` is None until it is loaded, `seq` the newest update in it, and
+    changed it; empty before a change. `document` is None until it is loaded, `seq` the newest update in it, and
     `pending` what its updates come to.
     """
 
@@ -66,7 +67,7 @@ class OpenBlocks:
     """The open documents of a constellation, least recently used first, and what its agents see of the stored blocks.
 
     `peer` is the number under which new edits are made; `consolidator` merges what they leave behind. `generation`
-    rises with every change of what is stored, so that a reader can tell whether there is something new to read.
+    rises with every change of what is stored, so that a reader knows whether there is something new to read.
     `commit` stores a unit of work that belongs to no call.
     """
 
@@ -95,6 +96,10 @@ class OpenBlocks:
             if Pending.of(stats).is_due(self.clock.now_ms(), self.limits.memory):
                 self.consolidator.ask(block_id)
         await self.consolidator.run()
+
+    def editor(self, by: Attribution) -> Editor:
+        """Return who edits, at this moment."""
+        return Editor(author=by.author, now=now_text(self.clock), is_agent=is_agent(by.author))
 
     async def seen_by(self, agent_id: str) -> Sequence[BlockRow]:
         """Return the active blocks that the agent sees, of each label the one that it means.
@@ -187,7 +192,7 @@ class OpenBlocks:
             opened.seq, opened.pending = row.last_seq, Pending.stored(*stored)
         return state_of(opened.document)
 
-    def change(self, opened: OpenBlock, before: State, planned: Planned, by: Attribution, work: UnitOfWork) -> None:
+    def change(self, opened: OpenBlock, before: State, planned: Planned, by: Attribution, work: UnitOfWork) -> Edited:
         """Make the change in the held block's open document, which holds `before`, and have `work` store it.
 
         Nothing waits in here: the document and the unit of work change together.
@@ -221,7 +226,13 @@ class OpenBlocks:
             expected_seq=row.last_seq,  # others wait for the block, so no other writer can have been given that number
         )
         work.store(block_versions.append, line_of(row, by, planned, signed.change))
-        work.event("memory.changed", told(row, by))
+        work.event("memory.changed", changed_event(row, by))
+        return Edited(
+            block=row,
+            note=planned.note,
+            undo_remaining=planned.undo_remaining,
+            redo_remaining=planned.redo_remaining,
+        )
 
     async def read(self, row: BlockRow) -> State:
         """Return what the document of a block holds that was just seen as `row`, as it is stored.
@@ -285,7 +296,7 @@ def line_of(row: BlockRow, by: Attribution, planned: Planned, change: Change | N
     )
 
 
-def told(row: BlockRow, by: Attribution) -> dict[str, object]:
+def changed_event(row: BlockRow, by: Attribution) -> dict[str, object]:
     """Return what the event `memory.changed` says: which block, its owner, its version, and who changed it."""
     return {
         "block_id": row.id,

@@ -2,7 +2,7 @@
 for the regular expression's own process.
 
 The block's permission was looked at before (`block.require`); what binds agents here does not bind people and the
-system. An edit says what becomes of a value; the changes in the document follow from the difference, and name only what
+system. An edit is a function of a value; the changes in the document follow from the difference, and name only what
 is other than before, so that edits of different fields and items merge.
 """
 
@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from pattern_core.errors import InvalidInput, PermissionDenied
-from pattern_core.memory.block import BlockRow, NewBlock, short_name
+from pattern_core.memory.block import BlockRow, NewBlock, schema_of, short_name, shown_schema
 from pattern_core.memory.content import fitted, parse_editing, plain, prefix_of, value_of, writes_between
-from pattern_core.memory.document import State, Write, same
+from pattern_core.memory.document import State, Writes, same
 from pattern_core.memory.edits import (
     AppendText,
     BlockEdit,
@@ -48,76 +48,70 @@ from pattern_core.memory.fields import (
 from pattern_core.memory.schema import (
     CompositeSchema,
     Field,
+    FieldType,
     ListSchema,
     LogSchema,
     MapSchema,
     Schema,
     TextSchema,
+    canonical,
+    excerpt,
+    of_type,
+    typed,
 )
 from pattern_core.memory.text_edits import edit_text
-from pattern_core.memory.values import FieldType, canonical, excerpt, of_type, typed
 from pattern_db.columns import Json, to_json
 from pattern_db.enums import HistoryKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Content:
-    """A block's content as an edit finds it: `value` is canonical, `limit` in code points of the plain rendering."""
-
-    label: str
-    schema: Schema
-    value: Json
-    limit: int
-
-
-def content_of(row: BlockRow, schema: Schema, state: State) -> Content:
-    """Return the content of a block whose document holds `state`, as `schema` has it."""
-    return Content(label=row.label, schema=schema, value=value_of(state, schema), limit=row.char_limit)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """What an edit comes to: the content after it, its plain rendering, words, and the changes in the document.
+    """A change of a block: what to write to the document, the content's plain rendering after it, and what its line of
+    history says.
 
-    Without changes nothing happens. `moved` are the entries of a log that have no room any more, oldest first. The rest
-    is what its line of history says.
+    Without writes nothing happens. `moved` are the entries of a log that have no room any more, oldest first. An undo
+    or redo names the author (`stack`), the version that it `reverts`, and how many edits of that author can still be
+    undone and redone after it.
     """
 
-    value: Json
-    plain: str
+    writes: Writes
     note: str
-    writes: tuple[Write, ...]
+    plain: str = ""
     moved: tuple[Json, ...] = ()
     kind: HistoryKind = HistoryKind.EDIT
     stack: str | None = None
     reverts: int | None = None
+    undo_remaining: int = 0
+    redo_remaining: int = 0
 
 
-async def plan(content: Content, edit: BlockEdit, editor: Editor) -> Planned:
-    """Return what `edit` by `editor` makes of `content`.
+async def plan(row: BlockRow, state: State, edit: BlockEdit, editor: Editor) -> Planned:
+    """Return what `edit` by `editor` makes of the block, whose document holds `state`.
 
     Raises:
         InvalidInput: the edit does not fit the content or the schema, or the result not the limit.
         PermissionDenied: an agent would change what is read-only.
     """
-    schema, before, prefix, what = content.schema, content.value, "", f"the block {content.label}"
-    section = None
+    whole = schema_of(row.metadata)
+    value = value_of(state, whole)
+    schema, before, prefix, what, section = whole, value, "", f"the block {row.label}", None
     if edit.section is not None:
         if not isinstance(schema, CompositeSchema):
-            raise InvalidInput(f"the block {content.label} is a {schema.kind.value} without sections; name none")
+            raise InvalidInput(f"the block {row.label} is a {schema.kind.value} without sections; name none")
         section = named(schema.sections, edit.section, "section")
         if section.read_only and editor.is_agent:
-            raise PermissionDenied(f"the section {section.name} of {content.label} is read-only", section=section.name)
+            raise PermissionDenied(f"the section {section.name} of {row.label} is read-only", section=section.name)
         schema, before, prefix = section.schema, before[section.name], prefix_of(section.name)
         what = f"the section {section.name}"
     if isinstance(schema, TextSchema) and isinstance(edit, TextEdit | SetValue):
-        after, note, writes = await edit_text(before, edit, f"{prefix}content", what)
+        after, note, write = await edit_text(before, edit, what)
+        writes: Writes = {} if after == before else {f"{prefix}content": write}
     else:
         after, note = _edited(schema, before, edit, editor, what)
         writes = writes_between(schema, before, after, prefix)
     if section is not None:
-        after = content.value | {section.name: after}
-    return _within_limit(content, after, note, writes)
+        after = value | {section.name: after}
+    return _within_limit(row, whole, value, after, note, writes)
 
 
 def _edited(schema: Schema, before: Json, edit: BlockEdit, editor: Editor, what: str) -> tuple[Json, str]:
@@ -223,7 +217,7 @@ def _loose(value: Json) -> Json:
 def _place(one: Field, held: Sequence[Json], value: Json) -> int:
     wanted = _loose(value)
     texts = [to_json(each) for each in held]
-    # A number in a list is found by its digits, too: whoever writes it down cannot say which of both is meant.
+    # A number in a list is found by its digits, too: written down it may mean either.
     words = value.text.strip() if isinstance(value, Written) else None
     for at, each in enumerate(texts):
         if each in (to_json(wanted), words):
@@ -292,36 +286,36 @@ def _instead(schema: Schema) -> str:
             return f"a Composite; name one of its sections: {', '.join(one.name for one in schema.sections)}"
 
 
-def plan_start(new: NewBlock, schema: Schema, limit: int, editor: Editor) -> Planned:
-    """Return what a new block starts with; defaults stand for what `new` leaves out. `editor` is no agent here, whoever
-    asked: read-only parts have to begin as something.
+def plan_start(row: BlockRow, new: NewBlock, editor: Editor) -> Planned:
+    """Return what the new block `row` starts with; defaults stand for what `new` leaves out. `editor` is no agent here,
+    even if one asked: read-only parts have to begin as something.
 
     Raises:
         InvalidInput: it does not fit the schema or the limit.
     """
+    schema = schema_of(row.metadata)
     before = empty_value(schema)
     value = _starting(new.content, schema) if new.value is None else new.value
     after = set_value(schema, before, value, editor)
-    content = Content(label=new.label, schema=schema, value=before, limit=limit)
-    planned = _within_limit(content, after, "", writes_between(schema, before, after))
+    planned = _within_limit(row, schema, before, after, "", writes_between(schema, before, after))
     return replace(planned, note="Created", kind=HistoryKind.CREATE)
 
 
-def plan_schema(content: Content, schema: Schema, before: Json) -> Planned:
-    """Return what it takes that `content` has another schema of its kind. `before` is what that one finds in the
-    document.
+def plan_schema(row: BlockRow, state: State, schema: Schema) -> Planned:
+    """Return what the block, whose document holds `state`, needs so that it has another schema of its kind.
 
     Raises:
         InvalidInput: the content does not fit the new schema; the message says what to change first.
     """
+    old = shown_schema(row.metadata)
     try:
-        after = fit(schema, _carried(content.schema, schema, content.value))
+        after = fit(schema, _carried(old, schema, value_of(state, old)))
     except InvalidInput as error:
         raise InvalidInput(
-            f"the content of {content.label} does not fit the new schema: {error.message}; change the content first"
+            f"the content of {row.label} does not fit the new schema: {error.message}; change the content first"
         ) from None
-    writes = tuple(writes_between(schema, before, after))
-    return Planned(value=after, plain=plain(after, schema), note="Changed the schema", writes=writes)
+    writes = writes_between(schema, value_of(state, schema), after)
+    return Planned(writes=writes, note="Changed the schema", plain=plain(after, schema))
 
 
 def _starting(content: str, schema: Schema) -> Json:
@@ -349,36 +343,36 @@ def _carried(old: Schema, new: Schema, value: Json) -> Json:
     return value
 
 
-def _within_limit(content: Content, after: Json, note: str, writes: Sequence[Write]) -> Planned:
-    schema, moved = content.schema, list[Json]()
+def _within_limit(row: BlockRow, schema: Schema, before: Json, after: Json, note: str, writes: Writes) -> Planned:
+    moved: list[Json] = []
     if not writes:
-        return Planned(value=content.value, plain=plain(content.value, schema), note="Nothing changed", writes=())
+        return Planned(writes={}, note="Nothing changed", plain=plain(before, schema))
     if isinstance(schema, LogSchema):
-        count, text = fitted(schema, after, content.limit)
+        count, text = fitted(schema, after, row.char_limit)
         if count:
             moved, after = after[:count], after[count:]
-            writes = writes_between(schema, content.value, after)
+            writes = writes_between(schema, before, after)
             note += f"; moved the oldest {'entry' if count == 1 else f'{count} entries'} to the archive"
     else:
         text = plain(after, schema)
-    if len(text) > content.limit:
-        check_size(content.label, size=len(text), before=len(plain(content.value, schema)), limit=content.limit)
-    return Planned(value=after, plain=text, note=note, writes=tuple(writes), moved=tuple(moved))
+    if len(text) > row.char_limit:
+        check_size(row, size=len(text), before=len(plain(before, schema)))
+    return Planned(writes=writes, note=note, plain=text, moved=tuple(moved))
 
 
-def check_size(label: str, *, size: int, before: int, limit: int) -> None:
-    """Refuse what would not fit. Sizes and `limit` are Unicode code points.
+def check_size(row: BlockRow, *, size: int, before: int) -> None:
+    """Refuse what would not fit the block. Sizes are in Unicode code points.
 
     A block that is over its limit already (the limit was lowered) may shrink step by step.
 
     Raises:
-        InvalidInput: `size` is above `limit` and not below `before`; the message names all three.
+        InvalidInput: `size` is above the block's limit and not below `before`; the message names all three.
     """
-    if size > limit and size >= before:
+    if size > row.char_limit and size >= before:
         raise InvalidInput(
-            f"the block {label} holds at most {limit} characters; it has {before} and would have {size}. "
+            f"the block {row.label} holds at most {row.char_limit} characters; it has {before} and would have {size}. "
             "Shorten it first, or store the details with recall",
-            limit=limit,
+            limit=row.char_limit,
             size=before,
             wanted=size,
         )

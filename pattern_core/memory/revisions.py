@@ -4,26 +4,25 @@ They take the same path as edits: the block is held, permission, schema and limi
 stores the change with its line of history.
 
 Each author has a stack. What is taken back is the inverse of the author's newest edit, carried past everything that
-others did since; edits of others stay, also within text that goes, and a key that somebody else set later stays theirs.
-An undo made earlier does not count as somebody's edit: it and what it took back cancel out, so that a text that came
-back is the same text, and goes again with the edit that wrote it.
+others did since; edits of others stay, also within text that goes, and so does a key that another author set later. An
+undo made earlier does not count as an edit: it and what it took back cancel out, so that a text that came back is the
+same text, and goes again with the edit that wrote it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 from pattern_core.errors import Conflict, InvalidInput
-from pattern_core.ids import now_text
-from pattern_core.memory.block import Attribution, Edited, Operation, is_agent, schema_of
-from pattern_core.memory.changes import applied, carried, change_by, change_to, inverse, writes_of
+from pattern_core.memory.block import Attribution, Edited, Operation, schema_of
+from pattern_core.memory.changes import applied, carried, change_by, change_to, inverse
 from pattern_core.memory.content import plain, value_of, writes_between
-from pattern_core.memory.document import Change, State, Write, unpacked
-from pattern_core.memory.edits import Editor, SetText, SetValue
+from pattern_core.memory.document import Change, State, Writes, unpacked
+from pattern_core.memory.edits import SetText, SetValue
 from pattern_core.memory.history import BlockHistory
 from pattern_core.memory.opened import OpenBlock, OpenBlocks
-from pattern_core.memory.plan import Planned, check_size, content_of, plan
+from pattern_core.memory.plan import Planned, check_size, plan
 from pattern_core.memory.schema import LogSchema
 from pattern_core.unit_of_work import UnitOfWork, given_or_alone
 from pattern_db.connection import Connection
@@ -35,23 +34,6 @@ UNDO_REACH = 1_000  # versions that are looked at; what is older can be rolled b
 _EDITS = (HistoryKind.EDIT, HistoryKind.ROLLBACK, HistoryKind.MERGE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Revision:
-    """A change for the document as it stands, and what its line of history says.
-
-    `stack` is whose edits it is about, `reverts` the version that it takes back. The remaining counts are those after
-    it, of `stack`'s author.
-    """
-
-    change: Change
-    kind: HistoryKind
-    note: str
-    stack: str | None = None
-    reverts: int | None = None
-    undo_remaining: int = 0
-    redo_remaining: int = 0
-
-
 class Revisions:
     """Undo, redo, rollback and merging, over the blocks that a `MemoryStore` works on."""
 
@@ -59,28 +41,30 @@ class Revisions:
         self._blocks = blocks
         self._history = history
 
-    async def undo(
-        self, agent_id: str, label: str, by: Attribution, *, of: str | None = None, work: UnitOfWork | None = None
+    async def revert(
+        self,
+        agent_id: str,
+        label: str,
+        by: Attribution,
+        kind: HistoryKind,
+        *,
+        of: str | None = None,
+        work: UnitOfWork | None = None,
     ) -> Edited:
-        """Take back the newest edit by `of` (an author; by default whoever asks). What others wrote since stays.
+        """Undo the newest edit by `of` (an author; by default who asks), or redo what was undone last, unless its
+        author has edited since. What others wrote since stays.
 
         Raises:
             NotFound: there is no such block.
             PermissionDenied: the permission does not let an agent overwrite.
-            InvalidInput: there is nothing to undo, or the block would not fit its limit or schema.
+            InvalidInput: there is nothing to undo or redo, or the block would not fit its limit or schema.
             Conflict: it was changed within the same unit of work.
         """
-        return await self._reverted(agent_id, label, by, HistoryKind.UNDO, of, work)
-
-    async def redo(
-        self, agent_id: str, label: str, by: Attribution, *, of: str | None = None, work: UnitOfWork | None = None
-    ) -> Edited:
-        """Bring the edit by `of` again that was taken back last, unless its author has edited since.
-
-        Raises:
-            InvalidInput: there is nothing to redo; else as `undo`.
-        """
-        return await self._reverted(agent_id, label, by, HistoryKind.REDO, of, work)
+        async with given_or_alone(work, self._blocks.commit) as unit:
+            opened, now = await self._opened(agent_id, label, by, unit)
+            last = opened.row.last_seq
+            rows = await self._blocks.database.read(lines_since, opened.row.id, max(last - UNDO_REACH, -1), last)
+            return await self._carry_out(opened, now, plan_revert(rows, of or by.author, kind), by, unit)
 
     async def rollback(
         self, agent_id: str, label: str, by: Attribution, *, version: int, work: UnitOfWork | None = None
@@ -89,7 +73,7 @@ class Revisions:
 
         Raises:
             NotFound: there is no such block or version.
-            InvalidInput: it is so already; else as `undo`.
+            InvalidInput: it is so already; else as `revert`.
         """
         async with given_or_alone(work, self._blocks.commit) as unit:
             opened, now = await self._opened(agent_id, label, by, unit)
@@ -111,7 +95,7 @@ class Revisions:
         Raises:
             NotFound: there is no such block or version.
             Conflict: `base` is too old, or greater than the block's version.
-            InvalidInput: the content does not fit; else as `undo`.
+            InvalidInput: the content does not fit; else as `revert`.
         """
         async with given_or_alone(work, self._blocks.commit) as unit:
             opened, now = await self._opened(agent_id, label, by, unit)
@@ -119,22 +103,12 @@ class Revisions:
             if not 0 <= base <= row.last_seq:
                 raise Conflict(f"the block {label} has the versions 0 to {row.last_seq}, and no {base}; read it again")
             then = await self._history.state_at(row.id, base)
-            written = await plan(content_of(row, schema_of(row.metadata), then), edit, self._editor(by))
+            written = await plan(row, then, edit, self._blocks.editor(by))
             rows = await self._blocks.database.read(lines_since, row.id, base, row.last_seq)
             planned = plan_merge(rows, now, written.writes, base=base, note=written.note)
-            if not planned.change:
-                return Edited(block=opened.row, note="Nothing changed", is_changed=False)
+            if not planned.writes:
+                return Edited(block=row, note="Nothing changed")
             return await self._carry_out(opened, now, planned, by, unit)
-
-    async def _reverted(
-        self, agent_id: str, label: str, by: Attribution, kind: HistoryKind, of: str | None, work: UnitOfWork | None
-    ) -> Edited:
-        async with given_or_alone(work, self._blocks.commit) as unit:
-            opened, now = await self._opened(agent_id, label, by, unit)
-            last = opened.row.last_seq
-            first = max(last - UNDO_REACH, -1)
-            rows = await self._blocks.database.read(lines_since, opened.row.id, first, last)
-            return await self._carry_out(opened, now, plan_revert(rows, of or by.author, kind), by, unit)
 
     async def _opened(self, agent_id: str, label: str, by: Attribution, work: UnitOfWork) -> tuple[OpenBlock, State]:
         """Return the block, held and opened, and what its document holds."""
@@ -142,9 +116,9 @@ class Revisions:
         return opened, await self._blocks.load(opened)
 
     async def _carry_out(
-        self, opened: OpenBlock, now: State, revision: Revision, by: Attribution, work: UnitOfWork
+        self, opened: OpenBlock, now: State, planned: Planned, by: Attribution, work: UnitOfWork
     ) -> Edited:
-        """Check what would come of the revision, then make it.
+        """Check the content after the change, then make it.
 
         Raises:
             InvalidInput: the block would not fit its schema or limit any more.
@@ -152,38 +126,18 @@ class Revisions:
         """
         row = opened.row
         schema = schema_of(row.metadata)
-        content, value = content_of(row, schema, now), value_of(applied(now, revision.change), schema)
+        before, value = value_of(now, schema), value_of(applied(now, planned.writes), schema)
         shown = row.content
-        if writes_between(schema, content.value, value):
+        if writes_between(schema, before, value):
             if isinstance(schema, LogSchema):  # entries keep their stamps, which writing them again would not
-                text = plain(value, schema)
-                check_size(row.label, size=len(text), before=len(shown), limit=row.char_limit)
-                shown = text
+                shown = plain(value, schema)
+                check_size(row, size=len(shown), before=len(row.content))
             else:
-                shown = (await plan(content, SetValue(value=value), self._editor(by))).plain
-        planned = Planned(
-            value=value,
-            plain=shown,
-            note=revision.note,
-            writes=tuple(writes_of(revision.change)),
-            kind=revision.kind,
-            stack=revision.stack,
-            reverts=revision.reverts,
-        )
-        self._blocks.change(opened, now, planned, by, work)
-        return Edited(
-            block=opened.row,
-            note=revision.note,
-            is_changed=True,
-            undo_remaining=revision.undo_remaining,
-            redo_remaining=revision.redo_remaining,
-        )
-
-    def _editor(self, by: Attribution) -> Editor:
-        return Editor(author=by.author, now=now_text(self._blocks.clock), is_agent=is_agent(by.author))
+                shown = (await plan(row, now, SetValue(value=value), self._blocks.editor(by))).plain
+        return self._blocks.change(opened, now, replace(planned, plain=shown), by, work)
 
 
-def plan_revert(rows: Sequence[HistoryRow], author: str, kind: HistoryKind) -> Revision:
+def plan_revert(rows: Sequence[HistoryRow], author: str, kind: HistoryKind) -> Planned:
     """Undo: take back the author's newest edit that is not taken back yet and that something is left of. Redo: bring
     the edit again that was taken back last, unless the author has edited since.
 
@@ -201,8 +155,8 @@ def plan_revert(rows: Sequence[HistoryRow], author: str, kind: HistoryKind) -> R
             continue
         edit = target if undoing else next((row for row in known if row.seq == target.reverts), target)
         about = f" ({edit.change_summary})" if edit.change_summary else ""
-        return Revision(
-            change=change,
+        return Planned(
+            writes=change,
             kind=kind,
             note=f"{'Undid' if undoing else 'Redid'} version {edit.seq}{about}",
             stack=author,
@@ -215,7 +169,7 @@ def plan_revert(rows: Sequence[HistoryRow], author: str, kind: HistoryKind) -> R
     raise InvalidInput(f"there is nothing to redo: {author} has undone nothing here since the last edit")
 
 
-def plan_rollback(now: State, then: State, version: int) -> Revision:
+def plan_rollback(now: State, then: State, version: int) -> Planned:
     """Return a new change after which the document holds what it held at `version`. Nothing of the history goes.
 
     Raises:
@@ -224,10 +178,10 @@ def plan_rollback(now: State, then: State, version: int) -> Revision:
     change = change_to(now, then)
     if not change:
         raise InvalidInput(f"the block is as it was at version {version} already; there is nothing to roll back")
-    return Revision(change=change, kind=HistoryKind.ROLLBACK, note=f"Rolled back to version {version}")
+    return Planned(writes=change, kind=HistoryKind.ROLLBACK, note=f"Rolled back to version {version}")
 
 
-def plan_merge(rows: Sequence[HistoryRow], now: State, writes: Sequence[Write], *, base: int, note: str) -> Revision:
+def plan_merge(rows: Sequence[HistoryRow], now: State, writes: Writes, *, base: int, note: str) -> Planned:
     """Return what `writes` do to the block as it was at version `base`, carried past what was done since.
 
     `rows` are all versions after `base`, oldest first. Where both wrote a key, what is written now counts. The change
@@ -246,11 +200,11 @@ def plan_merge(rows: Sequence[HistoryRow], now: State, writes: Sequence[Write], 
     mine = change_by(state, writes)
     for change in changes:
         mine = carried(mine, change, wins=True)
-    return Revision(change=mine, kind=HistoryKind.MERGE if changes else HistoryKind.EDIT, note=note)
+    return Planned(writes=mine, kind=HistoryKind.MERGE if changes else HistoryKind.EDIT, note=note)
 
 
 def _known(rows: Sequence[HistoryRow]) -> Sequence[HistoryRow]:
-    """Return the newest rows whose changes are recorded, without a gap: nothing is carried past what nobody knows."""
+    """Return the newest rows whose changes are recorded, without a gap: nothing is carried past what is not known."""
     for number in range(len(rows) - 1, -1, -1):
         has_gap = number + 1 < len(rows) and (rows[number].seq or 0) + 1 != rows[number + 1].seq
         if rows[number].change is None or has_gap:

@@ -1,31 +1,177 @@
-"""Shapes of documents: what a block's metadata says of its own, as data, and back.
+"""Shapes of documents: what a block's metadata says of its own, as data, and back; and the values of their fields.
 
 A schema stands in a block's metadata under `schema`, tagged by its kind: `"Text"` or `{"Map": {"fields": […]}}`.
 Source: the block schemas of the memory design (Text, Map, List, Log, Composite).
+
+Values are JSON in one canonical form: objects with sorted keys, whole numbers without a fraction, times in UTC. Equal
+values are equal as text, on every copy of a document, whatever way they came.
 """
 
 from __future__ import annotations
 
+import json
+import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from datetime import date
 from enum import StrEnum
-from typing import ClassVar, TypeAlias, TypeVar, assert_never
+from functools import cache
+from typing import Annotated, Any, ClassVar, TypeAlias
+
+from pydantic import AfterValidator, BeforeValidator, PlainValidator, TypeAdapter, ValidationInfo
+from pydantic import Field as Checked
 
 from pattern_core.errors import InvalidInput
-from pattern_core.memory.values import FieldType, excerpt, of_type
 from pattern_core.messages import check_text
-from pattern_db.columns import Json
+from pattern_core.validation import read, without_null
+from pattern_db.columns import Json, to_json
+from pattern_db.columns import canonical as canonical_time
 
 FIELDS_MAX = 100
 SECTIONS_MAX = 50
+LINE_MAX = 10**9  # of a viewport
 ITEMS_MAX = 100_000  # the most that `max_items` may allow
-DISPLAY_LIMIT = 10  # entries of a log that the prompt shows unless its schema says otherwise
 DISPLAY_LIMIT_MAX = 1_000
 NAME_CHARS_MAX = 64
 TIMESTAMP, AGENT_ID = "timestamp", "agent_id"  # what the system stamps on the entries of a log
 # A name begins a line, names a container and stands in JSON paths.
 _NAME = re.compile(r"\w(?:[\w .-]*\w)?")
+DEPTH_MAX = 32  # of lists and objects within one another
+WHOLE_MAX = 2**63 - 1  # whole numbers are stored in 64 bits
+COUNT_MAX = 2**53  # counters are stored as floating point, which counts one by one up to here
+_EXACT = 2**53
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_EXCERPT_CHARS = 60
+
+
+class FieldType(StrEnum):
+    """What a field holds, by the name under which it is stored."""
+
+    TEXT = "Text"
+    NUMBER = "Number"
+    BOOLEAN = "Boolean"
+    LIST = "List"
+    TIMESTAMP = "Timestamp"
+    COUNTER = "Counter"
+
+
+def canonical(value: Json, depth: int = 0) -> Json:
+    """Return a canonical copy of `value`.
+
+    Raises:
+        InvalidInput: it is not JSON, too deep, or holds a number or half a character that cannot be stored.
+    """
+    if depth > DEPTH_MAX:
+        raise InvalidInput(f"a value holds lists and objects at most {DEPTH_MAX} deep; make it flatter")
+    match value:
+        case None | bool():
+            return value
+        case str():
+            return check_text(value)
+        case int():
+            if abs(value) > WHOLE_MAX:
+                raise InvalidInput("a whole number has at most 63 bits; write longer ones as text")
+            return value
+        case float():
+            if not math.isfinite(value):
+                raise InvalidInput("infinity and not-a-number cannot be stored; leave the value out")
+            return int(value) if value.is_integer() and abs(value) < _EXACT else value
+        case list() | tuple():
+            return [canonical(one, depth + 1) for one in value]
+        case Mapping():
+            if not all(isinstance(key, str) for key in value):
+                raise InvalidInput("the names in an object are text")
+            return {check_text(key): canonical(value[key], depth + 1) for key in sorted(value)}
+        case _:
+            raise InvalidInput(f"{type(value).__name__} is no JSON value; use text, numbers, lists and objects")
+
+
+def readable(value: Json, depth: int = 0) -> Json:
+    """Return a stored value as canonical JSON. Never refuses: what another program stored and JSON cannot say is
+    null.
+    """
+    match value:
+        case None | bool() | str() | int():
+            return value
+        case float() if math.isfinite(value):
+            return int(value) if value.is_integer() and abs(value) < _EXACT else value
+        case list() if depth <= DEPTH_MAX:
+            return [readable(one, depth + 1) for one in value]
+        case dict() if depth <= DEPTH_MAX:
+            return {key: readable(value[key], depth + 1) for key in sorted(value)}
+        case _:
+            return None
+
+
+def of_type(value: Json, kind: FieldType) -> Json:
+    """`value` in canonical form, if a field of that kind can hold it.
+
+    Raises:
+        InvalidInput: it cannot; the message says what fits.
+    """
+    match kind:
+        case FieldType.TEXT if isinstance(value, str):
+            return check_text(value)
+        case FieldType.NUMBER if isinstance(value, int | float) and not isinstance(value, bool):
+            return canonical(value)
+        case FieldType.BOOLEAN if isinstance(value, bool):
+            return value
+        case FieldType.LIST if isinstance(value, list | tuple):
+            return canonical(value)
+        case FieldType.TIMESTAMP if isinstance(value, str):
+            return _time(value)
+        case FieldType.COUNTER if isinstance(value, int | float) and not isinstance(value, bool):
+            number = canonical(value)
+            if not isinstance(number, int) or abs(number) > COUNT_MAX:
+                raise InvalidInput(f"a counter counts in whole numbers up to 2^53, not {excerpt(value)}")
+            return number
+        case _:
+            raise InvalidInput(f"it takes {_TAKES[kind]}, not {excerpt(value)}")
+
+
+def typed(text: str, kind: FieldType) -> Json:
+    """Return the value that `text` means where it is written for a field of that kind; `null` means none.
+
+    Raises:
+        InvalidInput: it means none of that kind.
+    """
+    if text.strip() == "null":
+        return None
+    if kind in (FieldType.TEXT, FieldType.TIMESTAMP):
+        return of_type(text, kind)
+    try:
+        value = json.loads(text.strip().lower() if kind is FieldType.BOOLEAN else text)
+    except (ValueError, RecursionError):
+        raise InvalidInput(f"it takes {_TAKES[kind]}, not {excerpt(text)}") from None
+    return of_type(value, kind)
+
+
+def excerpt(value: Json) -> str:
+    """Return a value as an error message shows it: as JSON, cut short."""
+    try:
+        text = to_json(value)
+    except (TypeError, ValueError, RecursionError):
+        text = type(value).__name__
+    return text if len(text) <= _EXCERPT_CHARS else text[:_EXCERPT_CHARS] + "…"
+
+
+def _time(text: str) -> str:
+    """Return a day as it is, a moment in UTC with milliseconds."""
+    try:
+        return date.fromisoformat(text).isoformat() if _DAY.fullmatch(text) else canonical_time(text)
+    except ValueError:
+        raise InvalidInput(f"it takes {_TAKES[FieldType.TIMESTAMP]}, not {excerpt(text)}") from None
+
+
+_TAKES = {
+    FieldType.TEXT: "text",
+    FieldType.NUMBER: "a number",
+    FieldType.BOOLEAN: "true or false",
+    FieldType.LIST: 'a list such as ["one", "two"]',
+    FieldType.TIMESTAMP: "a day such as 2026-11-21 or a moment with its offset such as 2026-11-21T22:24:40Z",
+    FieldType.COUNTER: "a whole number",
+}
 
 
 class SchemaKind(StrEnum):
@@ -38,12 +184,92 @@ class SchemaKind(StrEnum):
     COMPOSITE = "Composite"
 
 
+def _named(kinds: type[SchemaKind] | type[FieldType], tag: Json, what: str) -> Json:
+    """Return the kind that `tag` names, in letters of any case."""
+    for kind in kinds:
+        if isinstance(tag, str) and tag.lower() == kind.value.lower():
+            return kind
+    raise InvalidInput(f"there is no {what} {excerpt(tag)}; there are: {', '.join(kind.value for kind in kinds)}")
+
+
+def _field_type(tag: Json) -> FieldType:
+    kind: FieldType = _named(FieldType, tag, "field type")
+    return kind
+
+
+def _name(given: str) -> str:
+    if len(given) > NAME_CHARS_MAX or _NAME.fullmatch(given) is None:
+        raise InvalidInput(
+            f"{excerpt(given)} cannot be the name of a field or section: 1 to {NAME_CHARS_MAX} letters, digits and _,"
+            " with spaces, dots and dashes only inside"
+        )
+    return given
+
+
+def _default(value: Json, info: ValidationInfo) -> Json:
+    try:
+        return None if value is None else of_type(value, info.data["field_type"])
+    except InvalidInput as error:
+        name = info.data.get("name")
+        raise InvalidInput(f"the default of the field {name} will not do: {error.message}") from None
+
+
+def _distinct(parts: Sequence[Any]) -> Sequence[Any]:
+    names = [part.name for part in parts]
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidInput(f"there are two parts named {name!r}; rename one")
+    return parts
+
+
+def _without_counters(given: Sequence[Field]) -> None:
+    for one in given:
+        if one.field_type is FieldType.COUNTER:
+            raise InvalidInput(f"items and entries cannot hold the counter {one.name!r}; make it a Number")
+
+
+def _of_entry(given: tuple[Field, ...]) -> tuple[Field, ...]:
+    _without_counters(given)
+    for one in given:
+        if one.name in (TIMESTAMP, AGENT_ID):
+            raise InvalidInput(f"the system keeps `{one.name}` of an entry by itself; give the field another name")
+    return given or WORDS
+
+
+# What nests without end must not be followed, so the kind is looked at first.
+
+
+def _item_schema(stored: Json) -> TextSchema | MapSchema | None:
+    if stored is None:
+        return None
+    if _tagged(stored)[0] in (SchemaKind.TEXT, SchemaKind.MAP):
+        match parse_schema(stored):
+            case MapSchema(fields=given) as schema:
+                _without_counters(given)
+                return schema
+            case TextSchema(viewport=None) as schema:
+                return schema
+    raise InvalidInput(f"the items of a List are each a Text without viewport, or a Map; not {excerpt(stored)}")
+
+
+def _section_schema(stored: Json) -> TextSchema | MapSchema | ListSchema:
+    if _tagged(stored)[0] in (SchemaKind.TEXT, SchemaKind.MAP, SchemaKind.LIST):
+        match parse_schema(stored):
+            case TextSchema() | MapSchema() | ListSchema() as schema:
+                return schema
+    raise InvalidInput(f"a section is a Text, a Map or a List; not {excerpt(stored)}")
+
+
+Name: TypeAlias = Annotated[str, AfterValidator(_name)]
+Line: TypeAlias = Annotated[int, Checked(ge=1, le=LINE_MAX)]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Viewport:
     """Which lines of a text the prompt shows: `display_lines` of them from `start_line` (from 1) on."""
 
-    start_line: int
-    display_lines: int
+    start_line: Line = 1
+    display_lines: Line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,12 +279,20 @@ class Field:
     `read_only` binds agents; people and the system may set it.
     """
 
-    name: str
+    name: Name
     description: str = ""
-    field_type: FieldType = FieldType.TEXT
+    field_type: Annotated[FieldType, PlainValidator(_field_type)] = FieldType.TEXT
     required: bool = False
-    default: Json = None
+    default: Annotated[Json, AfterValidator(_default)] = None
     read_only: bool = False
+
+
+WORDS = (Field(name="text", required=True),)  # the fields of an entry if its schema names none
+Fields: TypeAlias = Annotated[
+    tuple[Annotated[Field, BeforeValidator(without_null)], ...],
+    Checked(max_length=FIELDS_MAX),
+    AfterValidator(_distinct),
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +300,7 @@ class TextSchema:
     """One text."""
 
     kind: ClassVar = SchemaKind.TEXT
-    viewport: Viewport | None = None
+    viewport: Annotated[Viewport | None, BeforeValidator(without_null)] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +308,7 @@ class MapSchema:
     """Named fields; none besides those."""
 
     kind: ClassVar = SchemaKind.MAP
-    fields: tuple[Field, ...] = ()
+    fields: Fields = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +316,17 @@ class ListSchema:
     """Items in order: any JSON value each, or texts, or objects with the fields of a map. None is no bound."""
 
     kind: ClassVar = SchemaKind.LIST
-    item_schema: TextSchema | MapSchema | None = None
-    max_items: int | None = None
+    item_schema: Annotated[TextSchema | MapSchema | None, PlainValidator(_item_schema)] = None
+    max_items: Annotated[int, Checked(ge=1, le=ITEMS_MAX)] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntrySchema:
+    """Which stamps the system puts on a log's entries, and their own fields."""
+
+    timestamp: bool = True
+    agent_id: bool = True
+    fields: Annotated[Fields, AfterValidator(_of_entry)] = WORDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,20 +334,32 @@ class LogSchema:
     """Entries in order of time, which the system stamps. The prompt shows the newest `display_limit`."""
 
     kind: ClassVar = SchemaKind.LOG
-    display_limit: int = DISPLAY_LIMIT
-    has_timestamp: bool = True
-    has_agent: bool = True
-    fields: tuple[Field, ...] = (Field(name="text", required=True),)
+    display_limit: Annotated[int, Checked(ge=1, le=DISPLAY_LIMIT_MAX)] = 10
+    entry_schema: EntrySchema = EntrySchema()
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """The fields of an entry, besides its stamps."""
+        return self.entry_schema.fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
     """One named part of a composite."""
 
-    name: str
-    schema: TextSchema | MapSchema | ListSchema
+    name: Name
+    schema: Annotated[TextSchema | MapSchema | ListSchema, PlainValidator(_section_schema)] = TextSchema()
     description: str = ""
     read_only: bool = False
+
+
+def _apart(sections: Sequence[Section]) -> Sequence[Section]:
+    for one in sections:
+        for other in sections:
+            # The containers of one section's lists and counters could be another section's own.
+            if other.name.startswith((f"{one.name}_list_", f"{one.name}_counter_")):
+                raise InvalidInput(f"the section names {one.name!r} and {other.name!r} are too alike; rename one")
+    return sections
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,12 +367,30 @@ class CompositeSchema:
     """Named sections, each with a shape of its own."""
 
     kind: ClassVar = SchemaKind.COMPOSITE
-    sections: tuple[Section, ...] = ()
+    sections: Annotated[
+        tuple[Annotated[Section, BeforeValidator(without_null)], ...],
+        Checked(max_length=SECTIONS_MAX),
+        AfterValidator(_distinct),
+        AfterValidator(_apart),
+    ] = ()
 
 
-Part = TypeVar("Part", Field, Section)
 Schema = TextSchema | MapSchema | ListSchema | LogSchema | CompositeSchema
-_WHOLE = (SchemaKind.LOG, SchemaKind.COMPOSITE)  # what stands only by itself
+_SCHEMAS: Mapping[SchemaKind, type[Schema]] = {
+    one.kind: one for one in (TextSchema, MapSchema, ListSchema, LogSchema, CompositeSchema)
+}
+_OBJECTS: Mapping[str, type[Any]] = {
+    "viewport": Viewport,
+    "fields": Field,
+    "entry_schema": EntrySchema,
+    "sections": Section,
+}
+
+
+@cache
+def _reader(kind: SchemaKind) -> TypeAdapter[Any]:
+    """Return what reads a kind, made when first needed: that costs some milliseconds, and most blocks are text."""
+    return TypeAdapter(_SCHEMAS[kind])
 
 
 def parse_schema(stored: Json) -> Schema:
@@ -127,21 +400,18 @@ def parse_schema(stored: Json) -> Schema:
         InvalidInput: there is no such kind or parameter, or a parameter will not do; the message says what would.
     """
     kind, values = _tagged(stored)
-    match kind:
-        case SchemaKind.TEXT:
-            return TextSchema(**_read(kind, values, {"viewport": _viewport}))
-        case SchemaKind.MAP:
-            return MapSchema(**_read(kind, values, {"fields": _fields_of("a Map")}))
-        case SchemaKind.LIST:
-            return ListSchema(**_read(kind, values, {"item_schema": _item_schema, "max_items": _number(ITEMS_MAX)}))
-        case SchemaKind.LOG:
-            parts = {"display_limit": _number(DISPLAY_LIMIT_MAX, DISPLAY_LIMIT), "entry_schema": _entry_schema}
-            found = _read(kind, values, parts)
-            return LogSchema(display_limit=found["display_limit"], **found["entry_schema"])
-        case SchemaKind.COMPOSITE:
-            return CompositeSchema(**_read(kind, values, {"sections": _sections}))
-        case _:
-            assert_never(kind)
+
+    def known(place: Sequence[Any]) -> Collection[str]:
+        names = [step for step in place if isinstance(step, str)]
+        return [one.name for one in fields(_OBJECTS[names[-1]] if names else _SCHEMAS[kind])]
+
+    schema: Schema = read(_reader(kind), without_null(values), known, place=kind.value)
+    match schema:
+        case MapSchema(fields=()):
+            raise InvalidInput('a Map needs `fields`, such as [{"name": "mood", "field_type": "Text"}]')
+        case CompositeSchema(sections=()):
+            raise InvalidInput('a Composite needs `sections`, such as [{"name": "notes", "schema": "Text"}]')
+    return schema
 
 
 def to_metadata(schema: Schema) -> Json:
@@ -155,8 +425,7 @@ def to_metadata(schema: Schema) -> Json:
             items = {} if schema.item_schema is None else {"item_schema": to_metadata(schema.item_schema)}
             return {"List": _other_than_default(schema) | items}
         case LogSchema():
-            stamps = {TIMESTAMP: schema.has_timestamp, AGENT_ID: schema.has_agent}
-            entry = stamps | {"fields": _fields_json(schema.fields)}
+            entry = asdict(schema.entry_schema) | {"fields": _fields_json(schema.fields)}
             return {"Log": {"display_limit": schema.display_limit, "entry_schema": entry}}
         case CompositeSchema():
             sections = [_other_than_default(one) | {"schema": to_metadata(one.schema)} for one in schema.sections]
@@ -182,170 +451,4 @@ def _tagged(stored: Json) -> tuple[SchemaKind, Json]:
             f'a schema is a kind such as "Text", or an object such as {{"List": {{"max_items": 9}}}},'
             f" not {excerpt(stored)}"
         )
-    return _one_of(SchemaKind, tag, "block schema"), {} if inner is None else inner
-
-
-# A reader makes a parameter of what is given for it (None: nothing); `name` is its name and `what` has it.
-Reader: TypeAlias = "Callable[[Json, str, str], Json]"
-
-
-def _read(what: str, values: Json, parts: Mapping[str, Reader]) -> dict[str, Json]:
-    """Return the parameters of `what`, each by its reader; others are refused."""
-    if not isinstance(values, Mapping):
-        raise InvalidInput(f"{what} is described by an object, not by {excerpt(values)}")
-    found = {name: read(values.get(name), name, what) for name, read in parts.items()}
-    for name in values:
-        if name not in parts:
-            raise InvalidInput(f"{what} has no `{name}`; it takes {', '.join(parts)}")
-    return found
-
-
-def _text(value: Json, name: str, what: str) -> str:
-    if not isinstance(value, str | None):
-        raise InvalidInput(f"`{name}` of {what} is text, not {excerpt(value)}")
-    return check_text(value or "")
-
-
-def _flag(default: bool) -> Reader:
-    def read(value: Json, name: str, what: str) -> bool:
-        if not isinstance(value, bool | None):
-            raise InvalidInput(f"`{name}` of {what} is true or false, not {excerpt(value)}")
-        return default if value is None else value
-
-    return read
-
-
-def _number(most: int, default: int | None = None) -> Reader:
-    def read(value: Json, name: str, _what: str) -> int | None:
-        if value is None:
-            return default
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-            raise InvalidInput(f"`{name}` is a whole number from 1 to {most}, not {excerpt(value)}")
-        return value
-
-    return read
-
-
-def _name(value: Json, name: str, what: str) -> str:
-    given = _text(value, name, what)
-    if len(given) > NAME_CHARS_MAX or _NAME.fullmatch(given) is None:
-        raise InvalidInput(
-            f"{excerpt(given)} cannot be the name of {what}: 1 to {NAME_CHARS_MAX} letters, digits and _,"
-            " with spaces, dots and dashes only inside"
-        )
-    return given
-
-
-def _one_of(kinds: type[SchemaKind] | type[FieldType], tag: Json, what: str) -> Json:
-    for kind in kinds:
-        if isinstance(tag, str) and tag.lower() == kind.value.lower():
-            return kind
-    raise InvalidInput(f"there is no {what} {excerpt(tag)}; there are: {', '.join(kind.value for kind in kinds)}")
-
-
-def _parts(value: Json, name: str, most: int, what: str, read: Callable[[Json], Part]) -> tuple[Part, ...]:
-    """Return the fields or sections of `what`, each of another name."""
-    if not isinstance(value, list | tuple | None):
-        raise InvalidInput(f"`{name}` is a list, not {excerpt(value)}")
-    if value is not None and len(value) > most:
-        raise InvalidInput(f"`{name}` has {len(value)} members; at most {most} are taken")
-    parts = tuple(read(one) for one in value or ())
-    for at, part in enumerate(parts):
-        if part.name in [other.name for other in parts[:at]]:
-            raise InvalidInput(f"{what} has two parts named {part.name!r}; rename one")
-    return parts
-
-
-def _viewport(value: Json, name: str, _what: str) -> Viewport | None:
-    if value is None:
-        return None
-    found = _read(name, value, {"start_line": _number(10**9, 1), "display_lines": _number(10**9)})
-    if found["display_lines"] is None:
-        raise InvalidInput("a viewport says in `display_lines` how many lines are shown")
-    return Viewport(**found)
-
-
-def _fields_of(owner: str) -> Reader:
-    def read(value: Json, name: str, _what: str) -> tuple[Field, ...]:
-        found = _parts(value, name, FIELDS_MAX, owner, _field)
-        if owner != "an entry" and not found:
-            raise InvalidInput(f'{owner} needs `fields`, such as [{{"name": "mood", "field_type": "Text"}}]')
-        for one in found:
-            if owner != "a Map" and one.field_type is FieldType.COUNTER:
-                raise InvalidInput(f"{owner} cannot hold the counter {one.name!r}; make it a Number")
-        return found
-
-    return read
-
-
-def _field(value: Json) -> Field:
-    found = _read("a field", value, _FIELD)
-    if found["default"] is not None:
-        try:
-            found["default"] = of_type(found["default"], found["field_type"])
-        except InvalidInput as error:
-            raise InvalidInput(f"the default of the field {found['name']} will not do: {error.message}") from None
-    return Field(**found)
-
-
-_FIELD: Mapping[str, Reader] = {
-    "name": _name,
-    "field_type": lambda value, _name, _what: (
-        FieldType.TEXT if value is None else _one_of(FieldType, value, "field type")
-    ),
-    "default": lambda value, _name, _what: value,
-    "description": _text,
-    "required": _flag(False),
-    "read_only": _flag(False),
-}
-
-
-def _item_schema(value: Json, _name: str, _what: str) -> TextSchema | MapSchema | None:
-    if value is None:
-        return None
-    kind, values = _tagged(value)  # looked at first: what nests without end must not be followed
-    match kind:
-        case SchemaKind.TEXT:
-            return TextSchema(**_read(kind, values, {}))
-        case SchemaKind.MAP:
-            return MapSchema(**_read(kind, values, {"fields": _fields_of("an item")}))
-        case _:
-            raise InvalidInput(f"the items of a List are a Text or a Map each; {kind.value} does not nest")
-
-
-def _entry_schema(value: Json, name: str, _what: str) -> dict[str, Json]:
-    parts = {TIMESTAMP: _flag(True), AGENT_ID: _flag(True), "fields": _fields_of("an entry")}
-    found = _read(name, {} if value is None else value, parts)
-    for one in found["fields"]:
-        if one.name in (TIMESTAMP, AGENT_ID):
-            raise InvalidInput(f"the system keeps `{one.name}` of an entry by itself; give the field another name")
-    entry = {"fields": found["fields"]} if found["fields"] else {}
-    return {"has_timestamp": found[TIMESTAMP], "has_agent": found[AGENT_ID], **entry}
-
-
-def _sections(value: Json, name: str, _what: str) -> tuple[Section, ...]:
-    sections = _parts(value, name, SECTIONS_MAX, "a Composite", _section)
-    if not sections:
-        raise InvalidInput('a Composite needs `sections`, such as [{"name": "notes", "schema": "Text"}]')
-    for one in sections:
-        for other in sections:
-            # The containers of one section's lists and counters could be another section's own.
-            if other.name.startswith((f"{one.name}_list_", f"{one.name}_counter_")):
-                raise InvalidInput(f"the section names {one.name!r} and {other.name!r} are too alike; rename one")
-    return sections
-
-
-def _section(value: Json) -> Section:
-    def schema(stored: Json, _name: str, _what: str) -> Json:
-        kind = SchemaKind.TEXT if stored is None else _tagged(stored)[0]
-        if kind in _WHOLE:  # looked at first: what nests without end must not be followed
-            raise InvalidInput(f"a section is a Text, a Map or a List; {kind.value} does not nest")
-        return TextSchema() if stored is None else parse_schema(stored)
-
-    parts: Mapping[str, Reader] = {
-        "name": _name,
-        "schema": schema,
-        "description": _text,
-        "read_only": _flag(False),
-    }
-    return Section(**_read("a section", value, parts))
+    return _named(SchemaKind, tag, "block schema"), {} if inner is None else inner

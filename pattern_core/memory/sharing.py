@@ -35,7 +35,7 @@ class Loan:
 
 
 class Sharing:
-    """The loans of one constellation. `blocks` is told, because a loan changes what an agent sees."""
+    """The loans of one constellation. A loan changes what an agent sees, so `blocks` reads it again."""
 
     def __init__(self, blocks: OpenBlocks) -> None:
         self._blocks = blocks

@@ -1,4 +1,4 @@
-"""The memory of a constellation. Every edit takes one path: permission, limit and schema, document, one transaction
+"""The memory of a constellation. Every edit has one path: permission, limit and schema, document, one transaction
 with the update, the text for search and the history, and an event.
 
 An edit belongs to a unit of work. A tool gives the one of its call, which commits with the call's result; without
@@ -48,8 +48,8 @@ from pattern_core.memory.edits import (
     question,
     subject_of,
 )
-from pattern_core.memory.opened import OpenBlock, OpenBlocks, distinct, line_of, resolve, told
-from pattern_core.memory.plan import content_of, plan, plan_schema, plan_start
+from pattern_core.memory.opened import OpenBlock, OpenBlocks, changed_event, distinct, line_of, resolve
+from pattern_core.memory.plan import plan, plan_schema, plan_start
 from pattern_core.memory.schema import TIMESTAMP, LogSchema, Schema, TextSchema
 from pattern_core.unit_of_work import Commit, UnitOfWork, given_or_alone
 from pattern_db import errors as storage
@@ -68,7 +68,7 @@ Cause = Mapping[str, str]  # the "message", "turn" and "call" that led to a chan
 class MemoryStore:
     """The blocks of one constellation. Run `blocks.run` beside it, so that updates are merged into checkpoints.
 
-    `commit` stores a unit of work in one transaction, tells its events and settles it. `blocks` are those that are
+    `commit` stores a unit of work in one transaction, emits its events and settles it. `blocks` are those that are
     worked on, for the other parts of memory. With `consent`, edits that need a person's are asked for instead of
     refused, and `grant` makes them.
     """
@@ -99,14 +99,8 @@ class MemoryStore:
         """
         by = Attribution(author=author, cause=cause)
         label, limit = check_label(new.label), check_limit(new.char_limit, self.blocks.limits)
-        new, schema = shaped(new)
+        new = shaped(new)
         now = now_text(self.blocks.clock)
-        planned = plan_start(new, schema, limit, Editor(author=author, now=now, is_agent=False))
-        document, snapshot = BlockDocument(self.blocks.peer), b""
-        change: Change | None = {}
-        if planned.writes:
-            change = document.sign({}, planned.writes, author, cause or {}, now_ms=unix_ms(now)).change
-            snapshot = document.snapshot()
         row = BlockRow(
             id=self._ids.new("mem"),
             agent_id=owner,
@@ -118,16 +112,20 @@ class MemoryStore:
             char_limit=limit,
             permission=new.permission,
             pinned=new.pinned,
-            content_preview=planned.plain,
             metadata=None if new.metadata is None else dict(new.metadata),
-            frontier=document.frontier(),
         )
+        planned = plan_start(row, new, Editor(author=author, now=now, is_agent=False))
+        document, snapshot = BlockDocument(self.blocks.peer), b""
+        change: Change | None = {}
+        if planned.writes:
+            change = document.sign({}, planned.writes, author, cause or {}, now_ms=unix_ms(now)).change
+            snapshot = document.snapshot()
+        row = replace(row, content_preview=planned.plain, frontier=document.frontier())
         async with given_or_alone(work, self.blocks.commit) as unit:
             data, encoding = pack(snapshot, self.blocks.limits.memory)
             unit.store(store_block, row, data, encoding, line_of(row, by, planned, change))
-            if isinstance(schema, LogSchema):
-                archive(row, schema, planned.moved, self._ids, unit)
-            unit.event("memory.changed", told(row, by))
+            archive(row, planned.moved, self._ids, unit)
+            unit.event("memory.changed", changed_event(row, by))
             unit.when_settled(self.blocks.stored)
         return row
 
@@ -223,19 +221,16 @@ class MemoryStore:
     ) -> Edited:
         """Make the edit in the block that is held; after a `refusal` only if a person agreed to it, else ask one."""
         row, by, consent = opened.row, asked.by, self._consent
-        schema = schema_of(row.metadata)
         before = await self.blocks.load(opened)
-        editor = Editor(author=by.author, now=now_text(self.blocks.clock), is_agent=is_agent(by.author))
-        planned = await plan(content_of(row, schema, before), asked.edit, editor)
+        planned = await plan(row, before, asked.edit, self.blocks.editor(by))
         if not planned.writes:
-            return Edited(block=row, note=planned.note, is_changed=False)
+            return Edited(block=row, note=planned.note)
         if refusal is not None and consent is not None and not await consent.grants.covers(subject_of(asked)):
             approval_id = await consent.ask(question(asked, refusal), work)
-            return Edited(block=row, note=asked_note(row, approval_id), is_changed=False)
-        self.blocks.change(opened, before, planned, by, work)
-        if isinstance(schema, LogSchema):
-            archive(opened.row, schema, planned.moved, self._ids, work)
-        return Edited(block=opened.row, note=planned.note, is_changed=True)
+            return Edited(block=row, note=asked_note(row, approval_id))
+        edited = self.blocks.change(opened, before, planned, by, work)
+        archive(edited.block, planned.moved, self._ids, work)
+        return edited
 
     async def set_metadata(
         self,
@@ -272,16 +267,16 @@ class MemoryStore:
                 known.pop("permission", None)
             opened.row, opened.author = replace(opened.row, **known, updated_at=now), author
             unit.store(store_settings, row.id, settings, now)
-            unit.event("memory.changed", told(opened.row, by))
+            unit.event("memory.changed", changed_event(opened.row, by))
             return opened.row
 
     async def _reshape(self, opened: OpenBlock, schema: Schema, by: Attribution, work: UnitOfWork) -> None:
         """Have the content of a block that is held as the new `schema` of the same kind has it."""
-        row, old = opened.row, shown_schema(opened.row.metadata)
-        if schema == old:
+        row = opened.row
+        if schema == shown_schema(row.metadata):
             return
         state = await self.blocks.load(opened)
-        planned = plan_schema(content_of(row, old, state), schema, value_of(state, schema))
+        planned = plan_schema(row, state, schema)
         if planned.writes:
             self.blocks.change(opened, state, planned, by, work)
         elif planned.plain != row.content_preview:
@@ -302,7 +297,7 @@ class MemoryStore:
             opened = await self.blocks.hold(agent_id, label, by, Operation.DELETE, unit)
             opened.row, opened.author = replace(opened.row, is_active=False), by.author
             unit.store(memory_blocks.deactivate, opened.row.id, now_text(self.blocks.clock))
-            unit.event("memory.changed", {**told(opened.row, by), "deleted": True})
+            unit.event("memory.changed", {**changed_event(opened.row, by), "deleted": True})
 
 
 def _checked(row: BlockRow, settings: BlockSettings, limits: Limits) -> BlockSettings:
@@ -317,20 +312,19 @@ def _checked(row: BlockRow, settings: BlockSettings, limits: Limits) -> BlockSet
         raise InvalidInput(f"{row.label} is a core block, which is always in the prompt; it cannot be archived")
     if settings.metadata is None:
         return settings
-    old = shown_schema(row.metadata)
-    if "schema" in settings.metadata and schema_of(settings.metadata).kind is not old.kind:
+    old, schema = shown_schema(row.metadata), check_metadata(settings.metadata)
+    if "schema" not in settings.metadata:
+        schema = old
+    elif schema.kind is not old.kind:
         raise InvalidInput(f"{row.label} stays a {old.kind.value}; for another kind of schema make another block")
-    if old == TextSchema() and "schema" not in settings.metadata:
-        check_metadata(settings.metadata)
-        return settings
-    schema = schema_of(settings.metadata) if "schema" in settings.metadata else old
-    settings = replace(settings, metadata=with_schema(settings.metadata, schema))
-    check_metadata(settings.metadata)
-    return settings
+    return replace(settings, metadata=with_schema(settings.metadata, schema))
 
 
-def archive(row: BlockRow, schema: LogSchema, entries: Sequence[Json], ids: Ids, work: UnitOfWork) -> None:
+def archive(row: BlockRow, entries: Sequence[Json], ids: Ids, work: UnitOfWork) -> None:
     """Have `work` keep entries that a log has no room for in its owner's archive, where search finds them."""
+    schema = schema_of(row.metadata)
+    if not isinstance(schema, LogSchema):
+        return
     for entry in entries:
         kept = ArchivalRow(
             id=ids.new("arch"),

@@ -9,7 +9,9 @@ from pattern_core.errors import InvalidInput
 from pattern_core.memory.block import NewBlock
 from pattern_core.memory.schema import (
     CompositeSchema,
+    EntrySchema,
     Field,
+    FieldType,
     ListSchema,
     LogSchema,
     MapSchema,
@@ -17,7 +19,6 @@ from pattern_core.memory.schema import (
     TextSchema,
     to_metadata,
 )
-from pattern_core.memory.values import FieldType
 from pattern_db.enums import BlockType
 
 _TASK = MapSchema(
@@ -40,9 +41,11 @@ _PERSON = MapSchema(
     )
 )
 _OBSERVATION = LogSchema(
-    fields=(
-        Field(name="text", description="What was seen", required=True),
-        Field(name="topic", description="What it is about"),
+    entry_schema=EntrySchema(
+        fields=(
+            Field(name="text", description="What was seen", required=True),
+            Field(name="topic", description="What it is about"),
+        )
     )
 )
 _ORGANISATION = CompositeSchema(

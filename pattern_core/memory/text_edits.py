@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TypeAlias, assert_never
 
 from pattern_core.errors import InvalidInput
-from pattern_core.memory.document import TEXT, SpliceRun, UpdateText, Write
+from pattern_core.memory.document import Splice, Spliced
 from pattern_core.memory.edits import AppendText, EditRange, Patch, ReplaceText, SetText, SetValue, TextEdit
 from pattern_core.messages import check_text
 from pattern_core.patterns import first_match
@@ -28,17 +28,14 @@ _HEADER = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 
 
-async def edit_text(
-    before: str, edit: TextEdit | SetValue, container: str = TEXT, what: str = "the block"
-) -> tuple[str, str, list[Write]]:
-    """Return what an edit makes of the text `before`, words about it, and the changes in its container. What it
+async def edit_text(before: str, edit: TextEdit | SetValue, what: str) -> tuple[str, str, Spliced | str]:
+    """Return what an edit makes of the text `before`, words about it, and how a document is to make it. What it
     replaces is changed alone, so that other edits merge; where it says only what the text shall be, or replaces very
     much, the document finds the smallest difference itself.
 
     Raises:
-        InvalidInput: the edit does not fit this text; the message says what does.
+        InvalidInput: the edit does not fit this text, which error messages call `what`; the message says what does.
     """
-    ranges: Ranges | None = None
     after: Json = None
     match edit:
         case AppendText():
@@ -49,26 +46,22 @@ async def edit_text(
             ranges, note = line_range(before, edit)
         case Patch():
             after, note = apply_patch(before, check_text(edit.patch))
+            return after, note, after
         case SetText(text=after) | SetValue(value=after):
             if not isinstance(after, str):
                 raise InvalidInput(f"{what} is text; give its whole text")
-            note = f"Set the text to {len(check_text(after))} characters"
+            return after, f"Set the text to {len(check_text(after))} characters", after
         case _:
             assert_never(edit)
-    if ranges is not None:
-        after, done = "", 0
-        for start, end, new in ranges:
-            after += before[done:start] + new
-            done = end
-        after += before[done:]
-    if after == before:
-        return after, note, []
-    if ranges is None or len(ranges) > SPLICES_MAX:
-        return after, note, [UpdateText(container=container, text=after)]
-    splices = [
-        SpliceRun(container=container, at=start, delete=end - start, insert=new) for start, end, new in ranges[::-1]
-    ]
-    return after, note, list(splices)
+    pieces: list[str] = []
+    splices: list[Splice] = []
+    at = 0
+    for start, end, new in ranges:
+        pieces += before[at:start], new
+        splices.append(Splice(start - at, before[start:end], new))
+        at = end
+    after = "".join([*pieces, before[at:]])
+    return after, note, after if len(ranges) > SPLICES_MAX else Spliced(True, tuple(splices))
 
 
 async def replaced(text: str, edit: ReplaceText) -> tuple[Ranges, str]:

@@ -18,8 +18,7 @@ from pattern_db.database import Database
 from pattern_db.enums import HistoryKind
 from pattern_db.tables import block_versions
 from tests.bench.report import Figure
-from tests.pattern_core.memory.life import Life, create
-from tests.pattern_core.memory.pen import Pen
+from tests.pattern_core.memory.life import Life, Pen, create
 from tests.pattern_core.memory.rig import constellation
 
 EDITS = 100_000

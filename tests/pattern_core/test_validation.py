@@ -10,7 +10,7 @@ import pytest
 from pydantic import Field, TypeAdapter
 
 from pattern_core.errors import InvalidInput
-from pattern_core.validation import EXCERPT_CHARS, MISFITS_MAX, column_time, in_one_line, read
+from pattern_core.validation import EXCERPT_CHARS, MISFITS_MAX, column_time, in_one_line, read, without_null
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,3 +66,8 @@ def test_times_are_read_with_their_offset() -> None:
     assert column_time(None, "since") is None
     with pytest.raises(InvalidInput, match="`since` cannot be read"):
         column_time("soon", "since")
+
+
+def test_members_that_are_null_stand_for_the_default() -> None:
+    assert without_null({"a": None, "b": 0, "c": {"d": None}}) == {"b": 0, "c": {"d": None}}
+    assert without_null([None]) == [None]

@@ -29,10 +29,11 @@ from pattern_core.memory.edits import (
     SetValue,
 )
 from pattern_core.memory.fields import empty_value, fit
-from pattern_core.memory.plan import Content, plan
+from pattern_core.memory.plan import plan
 from pattern_core.memory.schema import Schema, parse_schema, to_metadata
 from pattern_db.columns import Json
-from tests.pattern_core.memory.pen import Pen
+from tests.pattern_core.memory.life import Pen
+from tests.pattern_core.memory.rig import block_row
 
 Step = tuple[int, str, int, str]  # who, what, where (per mille of the length), text
 steps = st.lists(
@@ -232,16 +233,14 @@ edits: dict[str, st.SearchStrategy[BlockEdit]] = {
 
 def do(document: Pen, schema: Schema, edit: BlockEdit) -> None:
     """One edit, as the store makes it: what was planned is what the document holds afterwards."""
-    content = Content(label="x", schema=schema, value=value_of(state_of(document), schema), limit=LIMIT)
+    row = block_row(schema=schema, char_limit=LIMIT)
     try:
-        planned = trio.run(plan, content, edit, PERSON)
+        planned = trio.run(plan, row, state_of(document), edit, PERSON)
     except InvalidInput:
         return
     document.apply(planned.writes)
     document.commit(PERSON.author, {}, now_ms=0)
-    assert value_of(state_of(document), schema) == planned.value
-    if planned.writes:
-        assert plain(planned.value, schema) == planned.plain
+    assert plain(value_of(state_of(document), schema), schema) == planned.plain
 
 
 def started(schema: Schema, value: object) -> Pen:
@@ -288,8 +287,8 @@ def test_what_an_editor_shows_is_read_back_and_saving_it_changes_nothing(kind: s
     shown = shown_in_editor(value, schema)
     assert parse_editing(shown, schema) == value
     assert fit(schema, value) == value
-    content = Content(label="x", schema=schema, value=value, limit=LIMIT)
-    assert trio.run(plan, content, SetText(text=shown), PERSON).writes == ()
+    row = block_row(schema=schema, char_limit=LIMIT)
+    assert trio.run(plan, row, state_of(document), SetText(text=shown), PERSON).writes == {}
     assert parse_schema(to_metadata(schema)) == schema
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pattern_core.errors import InvalidInput, PatternError
 from pattern_core.memory.checkpoint import Consolidator, Retention, open_document, whole_document
-from pattern_core.memory.document import State, UpdateText, document_at, state_of
+from pattern_core.memory.document import State, document_at, state_of
 from pattern_core.memory.edits import AppendText, BlockEdit, EditRange, ReplaceText, SetText
 from pattern_core.memory.history import BlockHistory
 from pattern_core.testing.clock import StoppedClock
@@ -20,8 +20,7 @@ from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.errors import Busy
 from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
-from tests.pattern_core.memory.life import Life, create
-from tests.pattern_core.memory.pen import Pen
+from tests.pattern_core.memory.life import Life, Pen, create
 from tests.pattern_core.memory.rig import ADA, BY_ADA, BY_USER, Rig, constellation, prompt_blocks
 
 LIMIT = 60
@@ -77,7 +76,7 @@ async def _do(rig: Rig, what: str, wanted: list[tuple[str, BlockEdit]], before: 
                 edited = await rig.store.edit(ADA, label, edit, author=BY_USER)
             except (PatternError, Busy):
                 continue
-            assert edited.is_changed == (edited.block.content != after[label])
+            assert (edited.note != "Nothing changed") == (edited.block.content != after[label])
             after[label] = edited.block.content
         rig.fails = False
         return after
@@ -177,7 +176,7 @@ def _do_in_history(life: Life, past: list[State], step: HistoryStep, peer: int) 
         except PatternError:
             return
     elif what == "merge":
-        life.merge(who, base, [UpdateText(text=past[base].get("content", "") + text)])
+        life.merge(who, base, {"content": past[base].get("content", "") + text})
     elif what == "rollback":
         life.rollback(who, past[base], base)
     else:
@@ -231,10 +230,10 @@ async def _assert_past(database: Database, connection: Connection, block_id: str
 
 
 def _assert_same(left: State, right: State) -> None:
-    assert _text(left) == _text(right)
+    assert text_of(left) == text_of(right)
 
 
-def _text(state: State) -> str:
+def text_of(state: State) -> str:
     return to_json({name: dict(sorted(v.items())) if isinstance(v, dict) else v for name, v in sorted(state.items())})
 
 
@@ -256,10 +255,6 @@ def edit(life: Life, who: str, place: int, delete: int, text: str) -> bool:
             document.put_field("fields", "xy"[place % 2], text or None)
 
     return life.edit(who, write)
-
-
-def text_of(state: State) -> str:
-    return to_json({name: dict(sorted(v.items())) if isinstance(v, dict) else v for name, v in sorted(state.items())})
 
 
 @given(st.text("ab", max_size=8), undo_edits)

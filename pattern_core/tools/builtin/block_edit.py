@@ -24,7 +24,7 @@ from pattern_core.memory.edits import (
 )
 from pattern_core.memory.fields import Written
 from pattern_core.tools.tool import ToolContext, done, needed, tool
-from pattern_db.enums import EffectClass
+from pattern_db.enums import EffectClass, HistoryKind
 
 Operation = Literal[
     "append",
@@ -98,8 +98,7 @@ async def block_edit(
 
 async def _revise(context: ToolContext, op: Literal["undo", "redo"], label: str) -> dict[str, object]:
     by = Attribution(author=context.author, cause=context.cause)
-    revise = context.revisions.undo if op == "undo" else context.revisions.redo
-    revised = await revise(context.agent_id, label, by, work=context.work)
+    revised = await context.revisions.revert(context.agent_id, label, by, HistoryKind(op), work=context.work)
     return done(
         revised.note,
         label=label,

@@ -7,7 +7,6 @@ between them, who wrote what, the ways back, repair), and the agents that it is 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -20,7 +19,7 @@ from pattern_core.errors import Conflict, InvalidInput
 from pattern_core.memory.block import Attribution, BlockRow, Edited
 from pattern_core.memory.history import Blamed, Version
 from pattern_core.memory.sharing import Loan
-from pattern_db.enums import Permission
+from pattern_db.enums import HistoryKind, Permission
 from pattern_server.http.blocks import (
     BLOCK,
     At,
@@ -228,14 +227,14 @@ async def blame(at: At, home: ToRead) -> object:
 async def undo(at: At, home: ToWrite, body: UndoRequest | None = None) -> object:
     """Take back one author's newest edit; what others wrote stays."""
     async with home.use() as constellation:
-        return await _revised(constellation, constellation.revisions.undo, at, home.caller.author, body)
+        return await _revised(constellation, HistoryKind.UNDO, at, home.caller.author, body)
 
 
 @router.post("/{label}/redo", response_model=REVISED)
 async def redo(at: At, home: ToWrite, body: UndoRequest | None = None) -> object:
     """Bring the edit again that was taken back last, unless its author has edited since."""
     async with home.use() as constellation:
-        return await _revised(constellation, constellation.revisions.redo, at, home.caller.author, body)
+        return await _revised(constellation, HistoryKind.REDO, at, home.caller.author, body)
 
 
 @router.post("/{label}/rollback", response_model=BLOCK)
@@ -311,17 +310,13 @@ async def _changed(
 
 
 async def _revised(
-    constellation: Constellation,
-    revise: Callable[..., Awaitable[Edited]],
-    at: BlockPlace,
-    author: str,
-    body: UndoRequest | None,
+    constellation: Constellation, kind: HistoryKind, at: BlockPlace, author: str, body: UndoRequest | None
 ) -> dict[str, Any]:
     owner = await owner_of(constellation, at.a)
     of = None if body is None else body.author
     if of is not None and ":" not in of and of != "system":
         of = f"agent:{(await constellation.roster.get(of)).id}"
-    revised = await revise(owner, at.label, Attribution(author=author), of=of)
+    revised = await constellation.revisions.revert(owner, at.label, Attribution(author=author), kind, of=of)
     return {
         "block": await told(constellation, revised.block),
         "note": revised.note,

@@ -1,8 +1,8 @@
-"""A memory store in memory, and one on a file."""
+"""A memory store in memory, one on a file, and a block straight on the tables."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,20 +10,26 @@ import pytest
 from pattern_db import template
 from pattern_db.database import Database, DatabaseThreads
 from pattern_db.migrate import migrations_of
+from tests.pattern_core.memory.life import Life, create
 from tests.pattern_core.memory.rig import NOW, Rig, add_agents, constellation
 
 
 @pytest.fixture
-async def rig() -> AsyncIterator[Rig]:
-    """A store on a database in memory, with the agents ada and bob."""
-    database = Database.in_memory(constellation())
-    yield Rig(database)
-    await database.aclose()
+async def database() -> AsyncIterator[Database]:
+    """A database in memory, with the agents ada and bob."""
+    async with Database.in_memory(constellation()) as opened:
+        yield opened
+
+
+@pytest.fixture
+def rig(database: Database) -> Rig:
+    """A store on it."""
+    return Rig(database)
 
 
 @pytest.fixture
 async def file_rig(tmp_path: Path) -> AsyncIterator[Rig]:
-    """The same on a file, with queries on threads."""
+    """A store on a file, with queries on threads."""
     path = tmp_path / "pattern.db"
     template.create(path, migrations_of("constellation"), now=NOW)
     with DatabaseThreads() as threads:
@@ -31,3 +37,11 @@ async def file_rig(tmp_path: Path) -> AsyncIterator[Rig]:
         await database.write(add_agents)
         yield Rig(database)
         await database.aclose()
+
+
+@pytest.fixture
+def life() -> Iterator[Life]:
+    """A block with the text `initial`."""
+    connection = constellation()
+    yield Life(connection, create(connection, "initial"))
+    connection.close()

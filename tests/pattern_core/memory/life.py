@@ -1,28 +1,95 @@
-"""A block that is edited, taken back, merged and opened anew as the store does it, straight on the tables."""
+"""Documents as tests write them, and a block edited as the store does it, straight on the tables."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from typing import Self
 
 from pattern_core.errors import InvalidInput
-from pattern_core.memory.changes import writes_of
 from pattern_core.memory.checkpoint import unpack
-from pattern_core.memory.document import UpdateText, Write, packed, state_of
-from pattern_core.memory.revisions import UNDO_REACH, Revision, plan_merge, plan_revert, plan_rollback
+from pattern_core.memory.document import (
+    TEXT,
+    BlockDocument,
+    Count,
+    Keys,
+    Signed,
+    Splice,
+    Spliced,
+    Writes,
+    packed,
+    state_of,
+)
+from pattern_core.memory.plan import Planned
+from pattern_core.memory.revisions import UNDO_REACH, plan_merge, plan_revert, plan_rollback
+from pattern_db.columns import Json
 from pattern_db.connection import Connection
 from pattern_db.enums import BlockType, HistoryKind
 from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
 from pattern_db.tables.block_versions import HistoryRow
 from pattern_db.tables.memory_blocks import Attribution, BlockRow
-from tests.pattern_core.memory.pen import Pen
 from tests.pattern_core.memory.rig import ADA, NOW
+
+
+class _Steps(Mapping[str, str]):
+    """No writes, but `edit` is done where they would be made."""
+
+    def __init__(self, edit: Callable[[], object]) -> None:
+        self._edit = edit
+
+    def __iter__(self) -> Iterator[str]:
+        self._edit()
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+    def __getitem__(self, key: str) -> str:
+        raise KeyError(key)
+
+
+class Pen(BlockDocument):
+    """A document with a method for each write."""
+
+    @property
+    def length(self) -> int:
+        return self._doc.get_text(TEXT).len_unicode
+
+    def append(self, text: str) -> None:
+        self.splice(self.length, 0, text)
+
+    def splice(self, at: int, delete: int, insert: str, container: str = TEXT) -> None:
+        self.apply({container: Spliced(True, (Splice(at, "?" * delete, insert),))})
+
+    def set_text(self, text: str, container: str = TEXT) -> None:
+        self.apply({container: text})
+
+    def put_field(self, container: str, key: str, value: Json) -> None:
+        self.apply({container: Keys({key: (None, value)})})
+
+    def splice_items(self, container: str, at: int, delete: int, insert: Sequence[Json]) -> None:
+        self.apply({container: Spliced(False, (Splice(at, (None,) * delete, tuple(insert)),))})
+
+    def add(self, container: str, delta: float) -> None:
+        self.apply({container: Count(delta)})
+
+    def commit(self, author: str, cause: Mapping[str, str], *, now_ms: int) -> None:
+        self.sign({}, {}, author, cause, now_ms=now_ms)
+
+    def signed(self, edit: Callable[[Self], object], author: str) -> Signed:
+        """Make an edit of several steps and commit it as one change."""
+        return self.sign(state_of(self), _Steps(lambda: edit(self)), author, {}, now_ms=0)
+
+    def is_at(self, version: bytes) -> bool:
+        """Whether the document has seen exactly what `version` says, whose bytes come in no fixed order."""
+        seen = self._doc.oplog_vv
+        return seen == type(seen).decode(version)
 
 
 def create(connection: Connection, content: str = "", block_id: str = "mem_1") -> str:
     """Store a block with its first line of history; return its id."""
     document = Pen(1)
-    signed = document.sign({}, [UpdateText(text=content)], "user:maker", {}, now_ms=0)
+    signed = document.sign({}, {TEXT: content}, "user:maker", {}, now_ms=0)
     row = BlockRow(
         id=block_id,
         agent_id=ADA,
@@ -70,11 +137,11 @@ class Life:
         return self.document.text
 
     def edit(
-        self, author: str, write: Callable[[Pen], None], *, note: str = "Edited", plan: Revision | None = None
+        self, author: str, write: Callable[[Pen], None], *, note: str = "Edited", plan: Planned | None = None
     ) -> bool:
         """Change the document and store it; return whether anything changed. `write` does not commit."""
-        version, before = self.document.version(), state_of(self.document)
-        signed = self.document.sign(before, self.document.doing(write), author, {}, now_ms=0)
+        version = self.document.version()
+        signed = self.document.signed(write, author)
         if self.document.is_at(version):
             return False
         assert signed.change is not None
@@ -100,8 +167,8 @@ class Life:
         block_versions.append(self.connection, line)
         return True
 
-    def carry_out(self, author: str, plan: Revision) -> Revision:
-        self.edit(author, lambda document: document.apply(writes_of(plan.change)), plan=plan)
+    def carry_out(self, author: str, plan: Planned) -> Planned:
+        self.edit(author, lambda document: document.apply(plan.writes), plan=plan)
         return plan
 
     def put(self, author: str, text: str) -> None:
@@ -114,17 +181,17 @@ class Life:
         after = max(self.version - UNDO_REACH, -1) if after is None else after
         return block_versions.between(self.connection, self.block_id, after, self.version, limit=UNDO_REACH)
 
-    def undo(self, author: str, by: str | None = None) -> Revision:
+    def undo(self, author: str, by: str | None = None) -> Planned:
         return self.carry_out(by or author, plan_revert(self.lines(), author, HistoryKind.UNDO))
 
-    def redo(self, author: str) -> Revision:
+    def redo(self, author: str) -> Planned:
         return self.carry_out(author, plan_revert(self.lines(), author, HistoryKind.REDO))
 
     def rollback(self, author: str, then: Mapping[str, object], version: int) -> None:
         with suppress(InvalidInput):
             self.carry_out(author, plan_rollback(state_of(self.document), dict(then), version))
 
-    def merge(self, author: str, base: int, writes: Sequence[Write]) -> None:
+    def merge(self, author: str, base: int, writes: Writes) -> None:
         plan = plan_merge(self.lines(base), state_of(self.document), writes, base=base, note="Merged")
-        if plan.change:
+        if plan.writes:
             self.carry_out(author, plan)

@@ -108,6 +108,22 @@ async def prompt_blocks(store: MemoryStore, agent_id: str) -> list[str]:
     return [part.text for part in (await block_parts(store, agent_id, "")).parts]
 
 
+def block_row(**fields: object) -> BlockRow:
+    """A block `notes` of ada's, with the fields that a test is about; `schema` stands in its metadata."""
+    schema = fields.pop("schema", None)
+    usual = {
+        "id": "mem_1",
+        "agent_id": ADA,
+        "label": "notes",
+        "description": "",
+        "block_type": BlockType.CORE,
+        "created_at": NOW,
+        "updated_at": NOW,
+        "metadata": None if schema is None else with_schema({}, schema),  # type: ignore[arg-type]  # a schema
+    }
+    return BlockRow(**(usual | fields))  # type: ignore[arg-type]  # the tests know the fields
+
+
 def shown_block(
     *,
     label: str,
@@ -119,17 +135,12 @@ def shown_block(
     schema: Schema | None = None,
 ) -> str:
     """What the prompt shows of such a block."""
-    row = BlockRow(
-        id="mem_1",
-        agent_id=ADA,
+    row = block_row(
         label=label,
         description=description,
-        block_type=BlockType.CORE,
-        created_at=NOW,
-        updated_at=NOW,
         char_limit=char_limit,
         content_preview=content,
-        metadata=None if schema is None else with_schema({}, schema),
+        schema=schema,
         permission=Permission(permission),
         lender=owner,
     )

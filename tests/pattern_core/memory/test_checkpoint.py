@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -31,28 +30,27 @@ from pattern_core.memory.edits import AppendText
 from pattern_db.enums import Encoding
 from pattern_db.errors import NotFound
 from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
-from pattern_db.tables.block_checkpoints import Checkpoint, CheckpointStamp
-from pattern_db.tables.block_versions import Update, UpdateStats
-from tests.pattern_core.memory.life import Life, create
-from tests.pattern_core.memory.pen import Pen
-from tests.pattern_core.memory.rig import ADA, BY_ADA, NOW, Rig, constellation
+from pattern_db.tables.block_checkpoints import CheckpointStamp
+from pattern_db.tables.block_versions import UpdateStats
+from tests.pattern_core.memory.life import Life
+from tests.pattern_core.memory.rig import ADA, BY_ADA, NOW, Rig
 
 HOUR_MS = 3_600_000
 
 
-@given(st.binary(max_size=50), st.integers(0, 1_000))
-def test_packing_loses_nothing(piece: bytes, times: int) -> None:
-    data = piece * times
-    packed, encoding = pack(data)
-    assert unpack(packed, encoding) == data
-    assert encoding is (Encoding.ZSTD if len(data) > LIMITS.compression_threshold_bytes else Encoding.RAW)
-
-
-def test_compression_begins_above_the_bound() -> None:
-    assert pack(b"x" * LIMITS.compression_threshold_bytes)[1] is Encoding.RAW
-    packed, encoding = pack(b"x" * (LIMITS.compression_threshold_bytes + 1))
-    assert encoding is Encoding.ZSTD
-    assert len(packed) < 100
+@pytest.mark.parametrize(
+    ("size", "encoding"),
+    [
+        (0, Encoding.RAW),
+        (LIMITS.compression_threshold_bytes, Encoding.RAW),
+        (LIMITS.compression_threshold_bytes + 1, Encoding.ZSTD),
+    ],
+)
+def test_packing_loses_nothing(size: int, encoding: Encoding) -> None:
+    data = b"x" * size
+    packed, found = pack(data)
+    assert (unpack(packed, found), found) == (data, encoding)
+    assert encoding is Encoding.RAW or len(packed) < 100
 
 
 @pytest.mark.parametrize("data", [b"", b"junk", zstandard.compress(b"x" * 99)[:-4]])
@@ -69,31 +67,35 @@ def test_a_frame_that_claims_too_much_is_not_unpacked(monkeypatch: pytest.Monkey
             unpack(bomb, Encoding.ZSTD)
 
 
-def test_due_by_number() -> None:
-    assert not Pending(count=99, size=99, oldest_ms=0).is_due(0)
-    assert Pending(count=100, size=100, oldest_ms=0).is_due(0)
+KIB, HOURLY = 1024, MemoryLimits()
+FEW = MemoryLimits(checkpoint_update_count=3, checkpoint_update_size=10, checkpoint_interval_s=1)
+MANY = MemoryLimits(checkpoint_update_count=5_000)
 
 
-def test_when_it_is_due_can_be_configured() -> None:
-    limits = MemoryLimits(checkpoint_update_count=3, checkpoint_update_size=10, checkpoint_interval_s=1)
-    assert not Pending(count=2, size=9, oldest_ms=0).is_due(999, limits)
-    assert Pending(count=3, size=1, oldest_ms=0).is_due(0, limits)
-    assert Pending(count=1, size=10, oldest_ms=0).is_due(0, limits)
-    assert Pending(count=1, size=1, oldest_ms=0).is_due(1_000, limits)
-    many = MemoryLimits(checkpoint_update_count=5_000)
-    assert not Pending(count=4_999, size=1, oldest_ms=0).is_due(0, many)
-
-
-def test_due_by_bytes() -> None:
-    assert not Pending(count=1, size=50 * 1024 - 1, oldest_ms=0).is_due(0)
-    assert Pending(count=2, size=50 * 1024, oldest_ms=0).is_due(0)
-
-
-def test_due_by_age_of_the_oldest() -> None:
-    assert not Pending().is_due(10 * HOUR_MS)
-    pending = Pending(count=2, size=2, oldest_ms=0)
-    assert not pending.is_due(HOUR_MS - 1)
-    assert pending.is_due(HOUR_MS)
+@pytest.mark.parametrize(
+    ("count", "size", "base", "age_ms", "limits", "is_due"),
+    [
+        (99, 99, 0, 0, HOURLY, False),
+        (100, 100, 0, 0, HOURLY, True),
+        (1, 50 * KIB - 1, 0, 0, HOURLY, False),
+        (2, 50 * KIB, 0, 0, HOURLY, True),
+        (2, 2, 0, HOUR_MS - 1, HOURLY, False),
+        (2, 2, 0, HOUR_MS, HOURLY, True),
+        # They grow with the document, and end somewhere.
+        (100, 200 * KIB, KIB * KIB, 0, HOURLY, False),
+        (100, 256 * KIB, KIB * KIB, 0, HOURLY, True),
+        (100, 200 * KIB, KIB * KIB, HOUR_MS, HOURLY, True),
+        (1_000, 1, KIB**3, 0, HOURLY, True),
+        (2, 9, 0, 999, FEW, False),
+        (3, 1, 0, 0, FEW, True),
+        (1, 10, 0, 0, FEW, True),
+        (1, 1, 0, 1_000, FEW, True),
+        (4_999, 1, 0, 0, MANY, False),
+    ],
+)
+def test_when_a_merge_is_due(count: int, size: int, base: int, age_ms: int, limits: MemoryLimits, is_due: bool) -> None:
+    assert Pending(count=count, size=size, oldest_ms=0, base=base).is_due(age_ms, limits) is is_due
+    assert not Pending(base=base).is_due(age_ms, limits)
 
 
 def test_what_was_merged_no_longer_counts() -> None:
@@ -102,14 +104,6 @@ def test_what_was_merged_no_longer_counts() -> None:
     assert (pending.count, pending.size, pending.oldest_ms) == (20, 200, HOUR_MS)
     pending.merged(100, 1_000, now_ms=HOUR_MS)
     assert pending == Pending()
-
-
-def test_thresholds_are_floors_that_grow_with_the_document_and_end_somewhere() -> None:
-    pending = Pending(count=100, size=200 * 1024, oldest_ms=0, base=1024 * 1024)
-    assert not pending.is_due(0)
-    assert Pending(count=100, size=256 * 1024, oldest_ms=0, base=1024 * 1024).is_due(0)
-    assert Pending(count=1_000, size=1, oldest_ms=0, base=1024**3).is_due(0)
-    assert pending.is_due(HOUR_MS)
 
 
 def stamps(*days: str) -> list[CheckpointStamp]:
@@ -147,41 +141,6 @@ def test_pending_as_storage_counted_it() -> None:
     assert Pending.of(stats) == Pending(2, 30, 1_000)
     none = UpdateStats(count=0, total_bytes=0, first_seq=None, last_seq=None, oldest_at=None)
     assert Pending.of(none) == Pending()
-
-
-def test_a_document_opens_from_checkpoint_and_updates() -> None:
-    document = Pen(1)
-    document.append("x" * 20_000)
-    document.commit("user:1", {}, now_ms=0)
-    snapshot, encoding = pack(document.snapshot())
-    version = document.version()
-    document.append("y")
-    document.commit("user:1", {}, now_ms=0)
-    stored = Checkpoint(
-        id=1,
-        block_id="mem_1",
-        snapshot=snapshot,
-        encoding=encoding,
-        frontier=None,
-        up_to_seq=1,
-        updates_consolidated=1,
-        created_at=NOW,
-    )
-    update = Update(
-        id=1,
-        block_id="mem_1",
-        seq=2,
-        update_blob=document.export_since(version),
-        source=None,
-        created_at=NOW,
-        frontier=None,
-        author=None,
-        cause=None,
-    )
-    assert open_document(stored, [update], peer=2).text == "x" * 20_000 + "y"
-    assert open_document(None, [], peer=2).text == ""
-    with pytest.raises(DocumentDamaged):
-        open_document(None, [update], peer=2)
 
 
 # Merging updates into checkpoints.
@@ -261,12 +220,6 @@ async def test_two_at_once_merge_once(rig: Rig) -> None:
     assert (await rig.store.edit(ADA, "notes", AppendText(text="c"), author=BY_ADA)).block.content == "abc"
 
 
-async def test_an_unknown_block(rig: Rig) -> None:
-    consolidator, _ = make(rig)
-    with pytest.raises(NotFound):
-        await consolidator.consolidate("mem_none")
-
-
 async def test_a_damaged_block_is_logged_and_the_others_go_on(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     consolidator, merged = make(rig)
     bad = await rig.block("a", label="bad")
@@ -330,13 +283,6 @@ async def test_checkpoints_hold_the_state_and_segments_the_rest(rig: Rig) -> Non
 # Segments.
 
 
-@pytest.fixture
-def life() -> Iterator[Life]:
-    connection = constellation()
-    yield Life(connection, create(connection, "initial"))
-    connection.close()
-
-
 def test_a_document_without_segments_is_whole_in_its_checkpoint(life: Life) -> None:
     life.append("user:1", " more")
     whole = whole_document(life.connection, life.block_id)
@@ -355,15 +301,7 @@ def test_a_whole_document_is_one_segment_from_the_beginning(life: Life) -> None:
 
 
 def test_a_missing_beginning_is_told(life: Life) -> None:
-    from_shallow = life.connection
-    life.append("user:1", " more")
-    stored = block_checkpoints.get_checkpoint_and_updates(from_shallow, life.block_id)
-    assert stored[0] is not None
-    from_shallow.execute("UPDATE memory_blocks SET loro_snapshot = ?", (_state_only(life),))
-    with pytest.raises(DocumentDamaged, match="beginning"):
-        whole_document(from_shallow, life.block_id)
-
-
-def _state_only(life: Life) -> bytes:
     assert has_whole_history(life.document)
-    return state_snapshot(life.document)
+    life.connection.execute("UPDATE memory_blocks SET loro_snapshot = ?", (state_snapshot(life.document),))
+    with pytest.raises(DocumentDamaged, match="beginning"):
+        whole_document(life.connection, life.block_id)

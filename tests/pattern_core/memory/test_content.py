@@ -12,27 +12,24 @@ from pattern_core.memory.content import (
     COMPARED_MAX,
     entry_text,
     fitted,
-    item_writes,
     parse_editing,
     plain,
-    prefix_of,
     prompt_content,
     raw,
+    splices_between,
     value_of,
     writes_between,
 )
 from pattern_core.memory.document import (
-    AddCount,
-    DocumentDamaged,
-    PutField,
-    SpliceRun,
-    UpdateText,
+    Count,
+    Keys,
+    Splice,
+    Spliced,
     state_of,
 )
 from pattern_core.memory.fields import empty_value
-from pattern_core.memory.schema import Field, LogSchema, MapSchema, parse_schema
-from pattern_core.memory.values import FieldType
-from tests.pattern_core.memory.pen import Pen
+from pattern_core.memory.schema import EntrySchema, Field, FieldType, LogSchema, MapSchema, parse_schema
+from tests.pattern_core.memory.life import Pen
 from tests.pattern_core.memory.rig import shown_block
 
 KEPT = [
@@ -91,10 +88,6 @@ def test_sections_have_containers_of_their_own() -> None:
     assert value_of(state_of(document), WHOLE)["facts"]["size"] == 3
 
 
-def test_the_containers_of_a_section_have_its_name() -> None:
-    assert prefix_of("a") == "section_a_"
-
-
 def test_an_empty_document_reads_as_empty_with_defaults() -> None:
     assert value_of({}, KEPT_MAP) == {"mood": None, "size": 3, "tags": [], "count": 0}
     assert empty_value(KEPT_MAP) == {"mood": None, "size": None, "tags": [], "count": 0}
@@ -113,15 +106,15 @@ def test_what_other_programs_left_is_read_as_far_as_it_goes() -> None:
 @pytest.mark.parametrize(
     ("field_type", "before", "after", "writes"),
     [
-        (FieldType.TEXT, "a", "a", []),
-        (FieldType.TEXT, "a", None, [PutField(container="fields", key="f", value=None)]),
-        (FieldType.BOOLEAN, None, False, [PutField(container="fields", key="f", value=False)]),
-        (FieldType.COUNTER, 5, 3, [AddCount(container="counter_f", delta=-2)]),
-        (FieldType.LIST, ["a"], ["a", "b"], [SpliceRun(container="list_f", at=1, delete=0, insert=("b",))]),
+        (FieldType.TEXT, "a", "a", {}),
+        (FieldType.TEXT, "a", None, {"fields": Keys({"f": ("a", None)})}),
+        (FieldType.BOOLEAN, None, False, {"fields": Keys({"f": (None, False)})}),
+        (FieldType.COUNTER, 5, 3, {"counter_f": Count(-2)}),
+        (FieldType.LIST, ["a"], ["a", "b"], {"list_f": Spliced(False, (Splice(1, (), ("b",)),))}),
     ],
 )
 def test_a_field_is_touched_only_if_it_differs(
-    field_type: FieldType, before: object, after: object, writes: list[object]
+    field_type: FieldType, before: object, after: object, writes: object
 ) -> None:
     schema = MapSchema(fields=(Field(name="f", field_type=field_type),))
     assert writes_between(schema, {"f": before}, {"f": after}) == writes
@@ -129,15 +122,11 @@ def test_a_field_is_touched_only_if_it_differs(
 
 def test_items_that_stay_are_not_touched() -> None:
     before, after = ["a", "b", "c", "d", 1, {"x": 1}], ["a", "B", "c", "new", "d", True, {"x": 1}]
-    writes = item_writes("items", before, after)
-    assert [(write.at, write.delete, write.insert) for write in writes if isinstance(write, SpliceRun)] == [
-        (4, 1, (True,)),
-        (3, 0, ("new",)),
-        (1, 1, ("B",)),
-    ]
+    change = splices_between(before, after)
+    assert change.splices == (Splice(1, ("b",), ("B",)), Splice(1, (), ("new",)), Splice(1, (1,), (True,)))
     document = Pen(1)
-    document.apply(item_writes("items", [], before))
-    document.apply(writes)
+    document.apply({"items": splices_between([], before)})
+    document.apply({"items": change})
     assert state_of(document)["items"] == after
 
 
@@ -145,26 +134,13 @@ def test_lists_too_long_to_compare_are_replaced_between_their_common_ends() -> N
     count = int(COMPARED_MAX**0.5) + 1
     before = ["same", *range(count), "same"]
     after = ["same", *range(count, 2 * count), "same"]
-    [write] = item_writes("items", before, after)
-    assert isinstance(write, SpliceRun)
-    assert (write.at, write.delete, len(write.insert)) == (1, count, count)
+    assert splices_between(before, after).splices == (Splice(1, tuple(before[1:-1]), tuple(after[1:-1])),)
 
 
-def test_texts_are_inserted_or_compared() -> None:
+def test_texts_are_compared_by_the_document() -> None:
     text = parse_schema("Text")
-    assert writes_between(text, "", "new") == [SpliceRun(container="content", at=0, delete=0, insert="new")]
-    assert writes_between(text, "old", "new") == [UpdateText(container="content", text="new")]
-    assert writes_between(text, "old", "old") == []
-
-
-def test_changes_made_for_another_content_are_damage() -> None:
-    for write in (
-        SpliceRun(container="items", at=3, delete=1, insert=()),
-        SpliceRun(container="items", at=3, delete=0, insert=(1,)),
-        SpliceRun(container="content", at=3, delete=0, insert="x"),
-    ):
-        with pytest.raises(DocumentDamaged):
-            Pen(1).apply([write])
+    assert writes_between(text, "old", "new") == {"content": "new"}
+    assert writes_between(text, "old", "old") == {}
 
 
 # How blocks are shown.
@@ -324,7 +300,7 @@ def test_tags_are_disarmed_in_every_shape() -> None:
 
 
 def test_editing_is_json_in_the_order_of_the_schema_and_is_read_back() -> None:
-    shown = raw(dict(reversed(FACTS.items())), MAP)
+    shown = raw(value_of({"fields": FACTS, "list_tags": FACTS["tags"], "counter_visits": 3}, MAP), MAP)
     assert list(shown)[:2] == ["name", "notes"]
     assert parse_editing(json.dumps(shown), MAP) == FACTS
     tasks = parse_schema({"List": {"item_schema": {"Map": {"fields": [{"name": "what"}, {"name": "a"}]}}}})
@@ -347,24 +323,11 @@ def test_whatever_other_programs_stored_can_be_shown(kind: str) -> None:
     assert json.dumps(raw(value, schema))
 
 
-LOG = LogSchema(has_timestamp=False, has_agent=False)
+LOG = LogSchema(entry_schema=EntrySchema(timestamp=False, agent_id=False))
 
 
 def entries(*texts: str) -> list[dict[str, str]]:
     return [{"text": text} for text in texts]
-
-
-def test_the_oldest_go_first_and_no_more_than_needed() -> None:
-    log = entries("one", "two", "three")
-    whole = len(plain(log, LOG))
-    assert fitted(LOG, log, whole)[0] == 0
-    assert fitted(LOG, log, whole - 1)[0] == 1
-    assert fitted(LOG, log, len("- three"))[0] == 2
-
-
-def test_the_newest_stays_however_long_it_is() -> None:
-    assert fitted(LOG, entries("one", "x" * 100), 5)[0] == 1
-    assert fitted(LOG, [], 0)[0] == 0
 
 
 @given(st.lists(st.text(alphabet="a\n", max_size=9), max_size=8), st.integers(1, 60))
@@ -372,6 +335,7 @@ def test_what_stays_fits_and_one_more_would_not(texts: list[str], limit: int) ->
     log = entries(*texts)
     count, text = fitted(LOG, log, limit)
     rest = log[count:]
+    assert rest or not log
     assert text == plain(rest, LOG)
     assert len(rest) <= 1 or len(plain(rest, LOG)) <= limit
     if count:

@@ -1,38 +1,33 @@
+"""Documents that may not open: from outside, and stored ones that were damaged and are repaired."""
+
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
 
-from pattern_core.errors import Conflict, NotFound
+from pattern_core.errors import Conflict, InvalidInput, NotFound
 from pattern_core.memory import damage
 from pattern_core.memory.block import NewBlock
 from pattern_core.memory.checkpoint import Consolidator, whole_document
-from pattern_core.memory.damage import Repaired, damage_of, damaged_blocks, mend
-from pattern_core.memory.document import DocumentDamaged, state_of
+from pattern_core.memory.damage import Repaired, damage_of, damaged_blocks, repair_block, validate_foreign
+from pattern_core.memory.document import DocumentDamaged, framed, opened_parts, state_of
 from pattern_core.memory.edits import AppendText, SetField
 from pattern_core.memory.history import BlockHistory
 from pattern_core.testing.clock import StoppedClock
 from pattern_db.connection import Connection
 from pattern_db.database import Database
-from pattern_db.enums import Permission
+from pattern_db.enums import HistoryKind, Permission
 from pattern_db.tables import block_checkpoints, memory_blocks
 from pattern_db.tables.memory_blocks import Attribution
-from tests.pattern_core.memory.life import Life, create
-from tests.pattern_core.memory.pen import Pen
-from tests.pattern_core.memory.rig import NOW, constellation
+from tests.pattern_core.memory.life import Life, Pen, create
+from tests.pattern_core.memory.rig import NOW
 from tests.support import USER, Running, running
 
 A = "agent:agt_ada"
 CLOCK = StoppedClock(0)
-
-
-@pytest.fixture
-async def database() -> AsyncIterator[Database]:
-    async with Database.in_memory(constellation()) as opened:
-        yield opened
 
 
 @pytest.fixture
@@ -54,7 +49,7 @@ def _life(connection: Connection) -> Life:
 
 
 async def repaired(database: Database, block_id: str) -> Repaired:
-    return await database.write(mend, await damage_of(database, block_id), NOW, 99)
+    return await database.write(repair_block, await damage_of(database, block_id), NOW, 99)
 
 
 async def test_sound_blocks_are_none_of_them(database: Database, life: Life) -> None:
@@ -141,12 +136,6 @@ async def test_a_child_that_dies_condemns_only_what_it_died_of(
     assert await damaged_blocks(database) == []
 
 
-async def test_a_check_that_hangs_is_given_up(database: Database, life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(damage, "CHECK", replace(damage.CHECK, timeout_s=0.01))
-    assert len(await damaged_blocks(database)) == 2
-    assert Pen(1).text == ""
-
-
 # Repair through a running constellation: one block is damaged, everything else goes on, and it comes back.
 
 BY_USER = Attribution(author=USER)
@@ -195,7 +184,7 @@ async def test_a_damaged_block_comes_back_and_nobody_opens_it_before() -> None:
         assert [one.reason for one in await here.database.read(block_checkpoints.damaged_of, block_id)]
         edited = await memory.edit(ada, "notes", AppendText(text=" three"), author=USER)
         assert (edited.block.content, edited.block.version) == ("one two three", 3)
-        undone = await here.constellation.revisions.undo(ada, "notes", BY_USER)
+        undone = await here.constellation.revisions.revert(ada, "notes", BY_USER, HistoryKind.UNDO)
         assert undone.block.content == "one two"
         kinds = [one.kind for one in await here.constellation.history.versions(block_id, limit=9)]
         assert kinds == ["undo", "edit", "repair", "edit", "create"]
@@ -233,3 +222,67 @@ async def test_a_person_may_repair_what_agents_only_read_and_nobody_what_is_not_
         await here.constellation.memory.blocks.check(edited.block)
         with pytest.raises(NotFound, match="notes"):
             await here.constellation.repairs.repair(ada, "nothing", BY_USER)
+
+
+def snapshot(text: str) -> bytes:
+    made = Pen(5)
+    made.append(text)
+    made.commit("user:ada", {}, now_ms=0)
+    return made.snapshot()
+
+
+async def test_a_document_comes_back_clean() -> None:
+    clean = await validate_foreign(snapshot("from elsewhere 🌍"))
+    assert Pen.load(clean, peer=1).text == "from elsewhere 🌍"
+
+
+@pytest.mark.parametrize("data", [b"", b"junk", snapshot("hello")[:-1]])
+async def test_bytes_that_are_no_document_are_invalid_input(data: bytes) -> None:
+    with pytest.raises(InvalidInput, match="not a document"):
+        await validate_foreign(data)
+
+
+async def test_too_many_bytes_never_reach_a_process() -> None:
+    with pytest.raises(InvalidInput, match="at most 8388608 are taken"):
+        await validate_foreign(bytes(damage.FOREIGN_BYTES_MAX + 1))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere memory is not bounded")
+async def test_a_child_that_dies_is_invalid_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(damage, "CHECK", replace(damage.CHECK, memory_bytes=2**20))
+    with pytest.raises(InvalidInput, match="the process that opened them ended with"):
+        await validate_foreign(snapshot("x"))
+
+
+async def test_an_update_without_what_it_builds_on_is_no_document() -> None:
+    made = Pen(5)
+    made.append("one")
+    made.commit("user:ada", {}, now_ms=0)
+    version = made.version()
+    made.append("two")
+    made.commit("user:ada", {}, now_ms=0)
+    update = made.export_since(version)
+    with pytest.raises(InvalidInput, match="not a document"):
+        await validate_foreign(update)
+    flipped = bytearray(update)
+    flipped[len(flipped) // 2] ^= 0x55
+    with pytest.raises(InvalidInput, match="not a document"):
+        await validate_foreign(bytes(flipped))
+
+
+def parts() -> list[bytes]:
+    document = Pen(5)
+    document.append("one")
+    document.commit("user:1", {}, now_ms=0)
+    snapshot, version = document.snapshot(), document.version()
+    document.append(" two")
+    document.commit("user:1", {}, now_ms=0)
+    return [snapshot, document.export_since(version)]
+
+
+def test_how_far_stored_documents_open() -> None:
+    whole, update = parts()
+    documents = [[whole, update], [], [b"", update], [whole, b"junk", update], [whole]]
+    answers = [json.loads(line) for line in opened_parts(framed(documents))]
+    assert [count for count, _reason in answers] == [2, 0, 1, 1, 1]
+    assert [bool(reason) for _count, reason in answers] == [False, False, True, True, False]

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
@@ -17,15 +17,9 @@ from pattern_core.testing.clock import StoppedClock
 from pattern_db.database import Database
 from pattern_db.enums import HistoryKind
 from tests.pattern_core.memory.life import Life, create
-from tests.pattern_core.memory.rig import NOW, constellation
+from tests.pattern_core.memory.rig import NOW
 
 A, B = "agent:agt_ada", "agent:agt_bob"
-
-
-@pytest.fixture
-async def database() -> AsyncIterator[Database]:
-    async with Database.in_memory(constellation()) as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -1,22 +1,50 @@
+"""Shapes of blocks as they are stored, the values that a document holds, and whether these fit."""
+
 from __future__ import annotations
+
+import math
 
 import pytest
 
 from pattern_core.errors import InvalidInput
 from pattern_core.memory.block import schema_of
-from pattern_core.memory.plan import check_size
+from pattern_core.memory.document import same
+from pattern_core.memory.fields import (
+    Written,
+    check_count,
+    fit,
+    fit_entry,
+    fit_field,
+    fit_item,
+    guessed,
+    named,
+    stamps_of,
+)
 from pattern_core.memory.schema import (
+    COUNT_MAX,
+    DEPTH_MAX,
+    WHOLE_MAX,
+    CompositeSchema,
+    EntrySchema,
     Field,
+    FieldType,
     ListSchema,
     LogSchema,
     MapSchema,
+    Schema,
     SchemaKind,
+    Section,
     TextSchema,
     Viewport,
+    canonical,
+    excerpt,
+    of_type,
     parse_schema,
+    readable,
     to_metadata,
+    typed,
 )
-from pattern_core.memory.values import FieldType
+from pattern_db.columns import to_json
 
 
 @pytest.mark.parametrize("metadata", [None, {}, {"schema": "Text"}, {"schema": "text"}, {"schema": {"Text": {}}}])
@@ -59,7 +87,7 @@ def test_every_schema_is_read_and_written_the_same(stored: object) -> None:
 
 
 def test_what_is_left_out_has_a_default() -> None:
-    assert schema_of({"schema": "log"}) == LogSchema(display_limit=10, has_timestamp=True, has_agent=True)
+    assert schema_of({"schema": "log"}) == LogSchema(display_limit=10)
     assert parse_schema({"LOG": {"entry_schema": {"fields": []}}}) == LogSchema()
     assert parse_schema({"map": {"fields": [{"name": "a", "field_type": "counter"}]}}) == MapSchema(
         fields=(Field(name="a", field_type=FieldType.COUNTER),)
@@ -91,39 +119,49 @@ def sections(*given: object) -> object:
         (3, "a schema is a kind such as"),
         ([], "a schema is a kind such as"),
         ({"Text": {}, "Map": {}}, "a schema is a kind such as"),
-        ({"Text": 3}, "Text is described by an object, not by 3"),
-        ({"Text": {"port": 1}}, "Text has no `port`; it takes viewport"),
-        ({"Map": {"viewport": {"start_line": 1, "display_lines": 2}}}, "Map needs `fields`|Map has no `viewport`"),
-        ({"Text": {"viewport": {"start_line": 1}}}, "says in `display_lines`"),
-        ({"Text": {"viewport": {"start_line": 0, "display_lines": 1}}}, "`start_line` is a whole number from 1"),
+        ({"Text": 3}, "`Text` must be an object, not 3"),
+        ({"Text": {"port": 1}}, "`Text.port` is not known .known are: `viewport`."),
+        (
+            {"Map": {"viewport": {"start_line": 1, "display_lines": 2}}},
+            "`Map.viewport` is not known .known are: `fields`.",
+        ),
+        ({"Text": {"viewport": {"start_line": 1}}}, "`Text.viewport.display_lines` is missing"),
+        (
+            {"Text": {"viewport": {"start_line": 0, "display_lines": 1}}},
+            "`Text.viewport.start_line` must be at least 1, not 0",
+        ),
         ("Map", "a Map needs `fields`"),
-        ({"Map": {"fields": "mood"}}, "`fields` is a list"),
-        (fields(*[{"name": f"f{number}"} for number in range(101)]), "at most 100"),
-        (fields("mood"), "a field is described by an object"),
-        (fields({}), '"" cannot be the name of a field'),
+        ({"Map": {"fields": "mood"}}, "`Map.fields` must be a list"),
+        (fields(*[{"name": f"f{number}"} for number in range(101)]), "`Map.fields`: .* at most 100"),
+        (fields("mood"), "`Map.fields.0` must be an object"),
+        (fields({}), "`Map.fields.0.name` is missing"),
         (fields({"name": "a:b"}), "cannot be the name"),
         (fields({"name": "a" * 65}), "cannot be the name"),
         (fields({"name": " a"}), "cannot be the name"),
         (fields({"name": "a\n"}), "cannot be the name"),
-        (fields({"name": 3}), "`name` of a field is text"),
+        (fields({"name": 3}), "`Map.fields.0.name` must be text, not 3"),
         (fields(FIELD, FIELD), "two parts named 'mood'; rename one"),
         (fields({"name": "a", "field_type": "Date"}), 'no field type "Date"; there are: Text, Number'),
         (fields({"name": "a", "field_type": "Number", "default": "x"}), "default of the field a will not do"),
-        (fields({"name": "a", "required": "yes"}), "`required` of a field is true or false"),
-        (fields({"name": "a", "requried": True}), "a field has no `requried`"),
-        ({"List": {"max_items": 0}}, "`max_items` is a whole number from 1"),
-        ({"List": {"max_items": True}}, "`max_items` is a whole number"),
-        ({"List": {"item_schema": "Log"}}, "Text or a Map each; Log does not nest"),
-        ({"List": {"item_schema": {"Map": {"fields": []}}}}, "an item needs `fields`"),
+        (fields({"name": "a", "required": "yes"}), "`Map.fields.0.required` must be true or false"),
+        (
+            fields({"name": "a", "requried": True}),
+            "`Map.fields.0.requried` is not known .known are: `name`, `description`",
+        ),
+        ({"List": {"max_items": 0}}, "`List.max_items` must be at least 1"),
+        ({"List": {"max_items": True}}, "`List.max_items` must be a whole number, not true"),
+        ({"List": {"item_schema": "Log"}}, 'the items of a List are each a Text without viewport, or a Map; not "Log"'),
+        ({"List": {"item_schema": {"Text": {"viewport": {"display_lines": 1}}}}}, "a Text without viewport"),
+        ({"List": {"item_schema": {"Map": {"fields": []}}}}, "a Map needs `fields`"),
         (
             {"List": {"item_schema": fields({"name": "a", "field_type": "Counter"})}},
-            "an item cannot hold the counter 'a'; make it a Number",
+            "cannot hold the counter 'a'; make it a Number",
         ),
         ({"Log": {"entry_schema": {"fields": [{"name": "timestamp"}]}}}, "keeps `timestamp` of an entry by itself"),
-        ({"Log": {"display_limit": -1}}, "`display_limit` is a whole number"),
+        ({"Log": {"display_limit": -1}}, "`Log.display_limit` must be at least 1"),
         ("Composite", "a Composite needs `sections`"),
-        (sections({"name": "a", "schema": "Log"}), "a Text, a Map or a List; Log does not nest"),
-        (sections({"name": "a", "schema": "Composite"}), "Composite does not nest"),
+        (sections({"name": "a", "schema": "Log"}), 'a Text, a Map or a List; not "Log"'),
+        (sections({"name": "a", "schema": "Composite"}), 'not "Composite"'),
         (sections({"name": "a"}, {"name": "a"}), "two parts named 'a'"),
         (sections({"name": "a"}, {"name": "a_list_b"}), "too alike; rename one"),
     ],
@@ -138,18 +176,247 @@ def test_what_nests_without_end_is_refused_at_once(kind: str) -> None:
     stored: object = "Text"
     for _ in range(5_000):
         stored = {"List": {"item_schema": stored}} if kind == "List" else sections({"name": "a", "schema": stored})
-    with pytest.raises(InvalidInput, match="does not nest"):
+    with pytest.raises(InvalidInput):
         parse_schema(stored)
 
 
-def test_size_at_the_limit_and_one_past_it() -> None:
-    check_size("notes", size=100, before=10, limit=100)
-    with pytest.raises(InvalidInput, match="at most 100 characters; it has 10 and would have 101") as caught:
-        check_size("notes", size=101, before=10, limit=100)
-    assert caught.value.details == {"limit": 100, "size": 10, "wanted": 101}
+def nested(depth: int) -> object:
+    value: object = "x"
+    for _ in range(depth):
+        value = [value]
+    return value
 
 
-def test_a_block_over_its_limit_may_shrink_but_not_stay_or_grow() -> None:
-    check_size("notes", size=150, before=200, limit=100)
+def test_canonical_sorts_names_and_makes_whole_numbers_whole() -> None:
+    value = canonical({"b": 2.0, "a": (1, {"z": None, "y": True}), "c": 1.5, "d": 1e300})
+    assert list(value) == ["a", "b", "c", "d"]
+    assert value == {"a": [1, {"y": True, "z": None}], "b": 2, "c": 1.5, "d": 1e300}
+    assert isinstance(value["b"], int)
+    assert list(value["a"][1]) == ["y", "z"]
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (math.nan, "not-a-number"),
+        (-math.inf, "infinity"),
+        (WHOLE_MAX + 1, "63 bits"),
+        ("\ud800", "surrogate"),
+        ({"\ud800": 1}, "surrogate"),
+        ({1: 2}, "names in an object are text"),
+        ({1, 2}, "set is no JSON value"),
+        (b"x", "bytes is no JSON value"),
+        (nested(DEPTH_MAX + 1), "at most 32 deep"),
+    ],
+)
+def test_what_cannot_be_stored(value: object, words: str) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        canonical([value] if words != "at most 32 deep" else value)
+
+
+def test_the_bounds_themselves_can_be_stored() -> None:
+    assert canonical(-WHOLE_MAX) == -WHOLE_MAX
+    assert canonical(nested(DEPTH_MAX)) == nested(DEPTH_MAX)
+
+
+def test_what_is_stored_is_always_readable() -> None:
+    assert readable({"b": [math.nan, b"x", 2.0], "a": "\x00"}) == {"a": "\x00", "b": [None, None, 2]}
+    assert readable(nested(500)) == readable(nested(400))
+
+
+def test_same_tells_true_from_one() -> None:
+    assert same({"a": [1, None]}, {"a": [1, None]})
+    assert not same([True], [1])
+    assert not same(0, False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "stored"),
+    [
+        (FieldType.TEXT, "a\nb", "a\nb"),
+        (FieldType.NUMBER, 1.5, 1.5),
+        (FieldType.NUMBER, 2.0, 2),
+        (FieldType.BOOLEAN, False, False),
+        (FieldType.LIST, ["a", 1, {"b": 2}], ["a", 1, {"b": 2}]),
+        (FieldType.TIMESTAMP, "2026-11-21", "2026-11-21"),
+        (FieldType.TIMESTAMP, "2026-11-21T23:24:40+01:00", "2026-11-21T22:24:40.000Z"),
+        (FieldType.COUNTER, -3, -3),
+        (FieldType.COUNTER, 2.0, 2),
+        (FieldType.COUNTER, COUNT_MAX, COUNT_MAX),
+    ],
+)
+def test_values_of_each_type(kind: FieldType, value: object, stored: object) -> None:
+    found = of_type(value, kind)
+    assert same(found, stored)
+    assert of_type(found, kind) == found
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "words"),
+    [
+        (FieldType.TEXT, 1, "it takes text, not 1"),
+        (FieldType.NUMBER, True, "a number, not true"),
+        (FieldType.NUMBER, "1", "a number"),
+        (FieldType.BOOLEAN, 1, "true or false"),
+        (FieldType.LIST, "a", "a list such as"),
+        (FieldType.TIMESTAMP, "2026-02-30", "a day such as"),
+        (FieldType.TIMESTAMP, "2026-11-21T22:24:40", "with its offset"),
+        (FieldType.TIMESTAMP, "yesterday", "a day such as"),
+        (FieldType.TIMESTAMP, 5, "a day such as"),
+        (FieldType.COUNTER, 1.5, "whole numbers"),
+        (FieldType.COUNTER, COUNT_MAX + 1, "whole numbers"),
+        (FieldType.COUNTER, True, "a whole number"),
+    ],
+)
+def test_values_that_are_of_another_type(kind: FieldType, value: object, words: str) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        of_type(value, kind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        (FieldType.TEXT, "5", "5"),
+        (FieldType.TEXT, '"quoted"', '"quoted"'),
+        (FieldType.NUMBER, "5", 5),
+        (FieldType.NUMBER, " 5.5 ", 5.5),
+        (FieldType.BOOLEAN, "True", True),
+        (FieldType.LIST, '["a"]', ["a"]),
+        (FieldType.TIMESTAMP, "2026-11-21", "2026-11-21"),
+        (FieldType.COUNTER, "-2", -2),
+        (FieldType.NUMBER, "null", None),
+        (FieldType.TEXT, " null ", None),
+    ],
+)
+def test_values_as_somebody_writes_them(kind: FieldType, text: str, value: object) -> None:
+    assert typed(text, kind) == value
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (FieldType.NUMBER, "five"),
+        (FieldType.NUMBER, '"5"'),
+        (FieldType.BOOLEAN, "yes"),
+        (FieldType.LIST, "a, b"),
+        (FieldType.LIST, "[" * 100_000),
+        (FieldType.NUMBER, "9" * 5_000),
+    ],
+)
+def test_words_that_mean_no_value_of_the_type(kind: FieldType, text: str) -> None:
+    with pytest.raises(InvalidInput, match="it takes"):
+        typed(text, kind)
+
+
+def test_excerpts_are_short_and_never_fail() -> None:
+    assert excerpt({"a": "ü"}) == '{"a":"ü"}'
+    assert len(excerpt("x" * 1000)) <= 61
+    assert excerpt(object()) == "object"
+
+
+NAME = Field(name="name", required=True)
+AGE = Field(name="age", field_type=FieldType.NUMBER, default=3)
+TAGS = Field(name="tags", field_type=FieldType.LIST)
+MAP = MapSchema(fields=(NAME, AGE, TAGS))
+ITEMS = ListSchema(item_schema=MapSchema(fields=(NAME, AGE)), max_items=2)
+NOW = "2026-11-21T22:24:40.123Z"
+SECTIONS = CompositeSchema(sections=(Section(name="notes"), Section(name="facts", schema=ListSchema())))
+BARE = LogSchema(entry_schema=EntrySchema(timestamp=False, agent_id=False, fields=(NAME, AGE)))
+ENTRIES = [{"timestamp": NOW, "agent_id": "agt_ada", "text": "a"}, {"text": "b"}]
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "found"),
+    [
+        (TextSchema(), "a", "a"),
+        (MAP, {"tags": ["a"], "name": "Ada"}, {"name": "Ada", "age": 3, "tags": ["a"]}),
+        (MAP, {"name": "Ada"}, {"name": "Ada", "age": 3, "tags": []}),
+        (ListSchema(), [1, "a", {"b": 2.0}], [1, "a", {"b": 2}]),
+        (LogSchema(), ENTRIES, ENTRIES),
+        (LogSchema(), ["words"], [{"text": "words"}]),
+        (SECTIONS, {"facts": [1]}, {"notes": "", "facts": [1]}),
+    ],
+)
+def test_what_fits_comes_back_canonical_with_defaults(schema: Schema, value: object, found: object) -> None:
+    assert same(fit(schema, value), found)
+    assert not isinstance(found, dict) or list(fit(schema, value)) == list(found)  # in the order of the schema
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "words"),
+    [
+        (TextSchema(), 3, "the block is text, not 3"),
+        (TextSchema(), None, "the block is text, not null"),
+        (TextSchema(), "\ud800", "surrogate"),
+        (MAP, {}, "the field name is required; give it a value"),
+        (MAP, {"name": None}, "the field name is required"),
+        (MAP, {"name": 3}, "the field name will not do: it takes text, not 3"),
+        (MAP, {"name": "a", "nick": "b"}, 'the block has no field "nick"; there are: name, age, tags'),
+        (MAP, {"name": "a", "tags": "b"}, "the field tags will not do: it takes a list"),
+        (MAP, "Ada", "the block is an object with the fields name, age, tags"),
+        (ITEMS, {}, r"the block is a list; give it as \[ … \]"),
+        (ITEMS, [{"name": "a"}] * 3, "at most 2 items, not 3; delete one first"),
+        (ITEMS, [{"name": "a"}, {}], "item 2: the field name is required"),
+        (ITEMS, [{"name": "a", "x": 1}], 'item 1 has no field "x"; there are: name, age'),
+        (ITEMS, [5], "item 1 is an object with the fields name, age"),
+        (ListSchema(item_schema=TextSchema()), ["a", 5], "item 2 is text, not 5"),
+        (LogSchema(), [{"text": "x", "timestamp": 3}], "stamps of entry 1 are text"),
+        (LogSchema(), [{"txt": 1}], "entry 1 has no"),
+        (SECTIONS, {"notes": 3}, "in the section notes: the block is text, not 3"),
+        (SECTIONS, {"more": 3}, 'the block has no section "more"; there are: notes, facts'),
+    ],
+)
+def test_what_does_not_fit_is_named(schema: Schema, value: object, words: str) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        fit(schema, value)
+
+
+def test_fields_accept_words_and_nothing() -> None:
+    assert fit_field(AGE, Written("7")) == 7
+    assert fit_field(AGE, Written("null")) == fit_field(AGE, None) == 3
+    assert fit_field(Field(name="n", field_type=FieldType.COUNTER), None) == 0
+    with pytest.raises(InvalidInput, match="the field age will not do: it takes a number"):
+        fit_field(AGE, Written("many"))
+
+
+@pytest.mark.parametrize(
+    ("schema", "words", "item"),
+    [
+        (ListSchema(), '{"a": 1}', {"a": 1}),
+        (ListSchema(), " [1]", [1]),
+        (ListSchema(), "{not json", "{not json"),
+        (ListSchema(), "[" * 100_000, "[" * 100_000),
+        (ListSchema(), "5", "5"),
+        (ListSchema(item_schema=TextSchema()), "[1]", "[1]"),
+        (ITEMS, '{"name": "a"}', {"age": 3, "name": "a"}),
+        (ITEMS, "just words", {"age": 3, "name": "just words"}),
+    ],
+)
+def test_words_are_an_item(schema: ListSchema, words: str, item: object) -> None:
+    found = fit_item(schema, Written(words), 1)
+    assert to_json(found) == to_json(item)
+    assert schema.item_schema is not None or guessed(Written(words)) == item
+
+
+def test_as_many_items_as_the_schema_allows() -> None:
+    check_count(ITEMS, 2)
+    check_count(ListSchema(), 10**9)
     with pytest.raises(InvalidInput):
-        check_size("notes", size=200, before=200, limit=100)
+        check_count(ITEMS, 3)
+
+
+def test_entries_are_stamped_as_the_schema_says() -> None:
+    stamps = stamps_of(LogSchema(), NOW, "agt_ada")
+    assert fit_entry(LogSchema(), "woke", stamps) == stamps | {"text": "woke"}
+    assert stamps == {"timestamp": NOW, "agent_id": "agt_ada"}
+    assert fit_entry(BARE, Written('{"name": "x", "age": 9}'), stamps_of(BARE, NOW, "a")) == {"name": "x", "age": 9}
+    for value in ({"text": "x", "timestamp": NOW}, {"text": "x", "agent_id": "agt_bob"}, {}, 3):
+        with pytest.raises(InvalidInput, match="the entry"):
+            fit_entry(LogSchema(), value, stamps)
+
+
+def test_parts_are_found_by_name() -> None:
+    assert named(MAP.fields, "age", "field") is AGE
+    assert named(SECTIONS.sections, "facts", "section").name == "facts"
+    with pytest.raises(InvalidInput, match="the block has no field 'agé'; there are: name, age, tags"):
+        named(MAP.fields, "agé", "field")

@@ -11,7 +11,7 @@ from pattern_core.errors import InvalidInput, NotFound, PermissionDenied
 from pattern_core.memory.block import NewBlock
 from pattern_core.memory.edits import AppendText, SetText
 from pattern_core.memory.sharing import Loan
-from pattern_db.enums import CONSTELLATION_OWNER, BlockType, Permission
+from pattern_db.enums import BlockType, Permission
 from tests.pattern_core.memory.rig import prompt_blocks
 from tests.support import USER, Running, running
 
@@ -105,15 +105,3 @@ async def test_what_cannot_be_lent() -> None:
             await lend(here, Permission.ADMIN)
         with pytest.raises(NotFound, match="no agent 'nobody'"):
             await lend(here, to="nobody")
-
-
-async def test_everybodys_block_is_seen_edited_and_hidden_by_ones_own() -> None:
-    async with two() as (here, ada, bob):
-        memory = here.constellation.memory
-        house = NewBlock(label="house", content="quiet hours from ten")
-        await memory.create(CONSTELLATION_OWNER, house, author=USER)
-        await memory.edit(bob, "house", AppendText(text="!"), author=f"agent:{bob}")
-        assert (await memory.view(ada, "house")).content == "quiet hours from ten!"
-        await memory.create(ada, NewBlock(label="house", content="my own"), author=USER)
-        assert (await memory.view(ada, "house")).content == "my own"
-        assert (await memory.view(bob, "house")).content == "quiet hours from ten!"

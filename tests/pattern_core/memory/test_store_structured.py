@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-import trio
 
 from pattern_core.errors import InvalidInput, PermissionDenied
 from pattern_core.ids import Ids, seeded_randomness
@@ -14,19 +13,19 @@ from pattern_core.memory.document import DocumentDamaged
 from pattern_core.memory.edits import (
     AppendText,
     Increment,
+    InsertItem,
     ListAppend,
-    ReplaceText,
     SetField,
     SetText,
     SetValue,
 )
 from pattern_core.memory.schema import LogSchema, parse_schema
 from pattern_core.memory.store import archive
+from pattern_core.memory.templates import TEMPLATES, from_template
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.enums import BlockType, Permission
 from pattern_db.tables import archival, block_versions
-from pattern_db.tables.memory_blocks import BlockRow
-from tests.pattern_core.memory.rig import ADA, ALL, BY_ADA, BY_BOB, BY_USER, NOW, Rig, prompt_blocks
+from tests.pattern_core.memory.rig import ADA, ALL, BY_ADA, BY_BOB, BY_USER, NOW, Rig, block_row, prompt_blocks
 
 PROFILE = {
     "Map": {
@@ -80,12 +79,6 @@ async def test_a_map_is_made_edited_shown_and_read_back(rig: Rig) -> None:
     assert found == [(made.id,)]
 
 
-async def test_text_has_its_text_as_its_value(rig: Rig) -> None:
-    await rig.block("hi")
-    assert await rig.value() == "hi"
-    assert (await rig.store.view(ADA, "notes")).metadata is None
-
-
 async def test_a_permission_holds_for_every_kind_of_edit(rig: Rig) -> None:
     await rig.block(schema=PROFILE, permission=Permission.APPEND)
     await rig.store.edit(ADA, "notes", ListAppend(field="tags", value="x"), author=BY_ADA)
@@ -98,29 +91,6 @@ async def test_a_permission_holds_for_every_kind_of_edit(rig: Rig) -> None:
         with pytest.raises(PermissionDenied, match="is append: you may read and append, not overwrite"):
             await rig.store.edit(ADA, "notes", edit, author=BY_ADA)
         await rig.store.edit(ADA, "notes", edit, author=BY_USER)
-
-
-async def test_read_only_fields_and_sections_bind_agents_not_people(rig: Rig) -> None:
-    await rig.block(schema=SECTIONS)
-    for edit in (SetField(field="tier", value="tin", section="profile"), AppendText(text="be kind", section="rules")):
-        with pytest.raises(PermissionDenied, match="read-only"):
-            await rig.store.edit(ADA, "notes", edit, author=BY_ADA)
-        await rig.store.edit(ADA, "notes", edit, author=BY_USER)
-    await rig.store.edit(ADA, "notes", AppendText(text="free", section="notes"), author=BY_ADA)
-    [shown] = await prompt_blocks(rig.store, ADA)
-    assert "=== notes ===\nfree\n=== rules [read-only] ===\nbe kind\n" in shown
-
-
-async def test_what_an_editor_saves_changes_only_what_was_changed(rig: Rig) -> None:
-    await rig.block(schema=PROFILE, content='{"tags": ["a", "b"], "visits": 3}')
-    shown = json.dumps(await rig.value())
-    assert not (await rig.store.edit(ADA, "notes", SetText(text=shown), author=BY_USER)).is_changed
-    value = json.loads(shown) | {"tags": ["a", "c", "b"]}
-    edited = await rig.store.edit(ADA, "notes", SetText(text=json.dumps(value)), author=BY_USER)
-    assert (edited.is_changed, edited.block.version) == (True, 1)
-    assert await rig.value() == value
-    with pytest.raises(InvalidInput, match="a Map is written as JSON; at line 1, column 1"):
-        await rig.store.edit(ADA, "notes", SetText(text="tags: a"), author=BY_USER)
 
 
 async def test_a_log_is_stamped_and_what_has_no_room_is_found_in_the_archive(rig: Rig) -> None:
@@ -152,16 +122,7 @@ async def test_entries_go_to_the_archive_with_their_time_and_origin(rig: Rig) ->
     work = UnitOfWork()
     ids = Ids(rig.clock, seeded_randomness(1))
     entries = [{"text": "a", "timestamp": "2020-01-01T00:00:00Z"}, {"text": "b", "timestamp": "junk"}, "c"]
-    row = BlockRow(
-        id="mem_1",
-        agent_id=ADA,
-        label="notes",
-        description="",
-        block_type=BlockType.LOG,
-        created_at=NOW,
-        updated_at=NOW,
-    )
-    archive(row, LogSchema(), entries, ids, work)
+    archive(block_row(schema=LogSchema()), entries, ids, work)
     await rig.database.write(work.run)
     kept = await rig.database.read(archival.list_for_agent, ADA, 10)
     rows = sorted(kept, key=lambda row: row.content)
@@ -198,14 +159,6 @@ async def test_old_logs_that_are_text_stay_text(rig: Rig) -> None:
     await rig.store.edit(ADA, "diary", AppendText(text="!"), author=BY_ADA)
     assert await rig.content(label="diary") == "as it was!"
     assert "as it was!" in (await prompt_blocks(rig.store, ADA))[0]
-
-
-async def test_the_limit_is_that_of_the_plain_text(rig: Rig) -> None:
-    await rig.block(schema="List", char_limit=20)
-    with pytest.raises(InvalidInput, match="at most 20 characters; it has 0 and would have 23"):
-        await rig.store.edit(ADA, "notes", AppendText(text="x" * 20), author=BY_USER)
-    assert (await rig.store.view(ADA, "notes")).version == 0
-    await rig.store.edit(ADA, "notes", AppendText(text="x" * 17), author=BY_USER)
 
 
 async def test_a_schema_grows_and_the_content_comes_along(rig: Rig) -> None:
@@ -289,31 +242,33 @@ async def test_a_block_whose_schema_nobody_knows_is_shown_but_not_edited(rig: Ri
         await rig.store.edit(ADA, "notes", AppendText(text="!"), author=BY_USER)
 
 
-async def test_on_a_file_tasks_that_edit_different_parts_at_once_keep_all(file_rig: Rig) -> None:
-    await file_rig.block(schema=SECTIONS)
-
-    async def write(name: str) -> None:
-        for _ in range(5):
-            store = file_rig.store
-            await store.edit(ADA, "notes", Increment(field="visits", section="profile"), author=BY_ADA)
-            await store.edit(ADA, "notes", ListAppend(field="tags", value=name, section="profile"), author=BY_ADA)
-            await store.edit(ADA, "notes", AppendText(text=name, section="notes"), author=BY_USER)
-
-    async with trio.open_nursery() as nursery:
-        for name in "abcd":
-            nursery.start_soon(write, name)
-    value = await (await reopened(file_rig)).value()
-    assert value["profile"]["visits"] == 20
-    assert sorted(value["profile"]["tags"]) == sorted(value["notes"]) == sorted("abcd" * 5)
+# Templates.
 
 
-async def test_consolidation_keeps_the_value(rig: Rig) -> None:
-    block_id = await rig.block(schema=SECTIONS)
-    for number in range(10):
-        await rig.store.edit(ADA, "notes", SetField(field="name", value=str(number), section="profile"), author=BY_ADA)
-        await rig.store.edit(ADA, "notes", AppendText(text=str(number), section="notes"), author=BY_ADA)
-    await rig.store.edit(ADA, "notes", ReplaceText(old="012", new="", section="notes"), author=BY_ADA)
-    before = await rig.value()
-    assert await rig.store.blocks.consolidator.consolidate(block_id)
-    assert await (await reopened(rig)).value() == before
-    assert before["notes"] == "3456789"
+def test_the_templates() -> None:
+    assert list(TEMPLATES) == ["persona", "human", "scratchpad", "task_list", "observation_log", "organisation"]
+    assert from_template("task_list").label == "tasks"
+    assert from_template("task_list", label="errands").label == "errands"
+    assert from_template("observation_log").block_type is BlockType.LOG
+    with pytest.raises(InvalidInput, match="no block template 'todo'; there are: persona, human"):
+        from_template("todo")
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+async def test_every_template_makes_a_block(rig: Rig, name: str) -> None:
+    made = await rig.store.create(ADA, from_template(name), author=BY_ADA)
+    assert made == await rig.store.view(ADA, made.label)
+    await rig.value(made.label)
+    assert len(await prompt_blocks(rig.store, ADA)) == 1
+
+
+async def test_tasks_are_checked_off_and_people_described(rig: Rig) -> None:
+    for name in ("task_list", "human"):
+        await rig.store.create(ADA, from_template(name), author=BY_ADA)
+    await rig.store.edit(ADA, "tasks", AppendText(text="Water the plants"), author=BY_ADA)
+    await rig.store.edit(
+        ADA, "tasks", InsertItem(number=2, value={"text": "Rest", "done": True, "owner": "Ada"}), author=BY_ADA
+    )
+    assert await rig.content(label="tasks") == "1. [ ] Water the plants\n2. [x] Rest (owner: Ada)"
+    await rig.store.edit(ADA, "human", SetField(field="likes", value=["tea"]), author=BY_ADA)
+    assert "likes:\n  - tea" in await rig.content(label="human")

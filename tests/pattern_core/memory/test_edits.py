@@ -1,0 +1,308 @@
+"""Edits as the tools and the API ask for them; the examples are those of the memory design."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections import Counter
+from dataclasses import MISSING, fields
+from typing import Any, get_args
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from pattern_core.errors import InvalidInput
+from pattern_core.memory.block import Operation
+from pattern_core.memory.document import Spliced
+from pattern_core.memory.edits import (
+    AppendText,
+    BlockEdit,
+    EditRange,
+    InsertItem,
+    Patch,
+    ReplaceText,
+    SetField,
+    SetText,
+    SetValue,
+    TextEdit,
+    from_json_value,
+    parse_range,
+    to_json_value,
+)
+from pattern_core.memory.fields import Written
+from pattern_core.memory.text_edits import SPLICES_MAX, apply_patch, edit_text, lines_of, with_endings
+from tests.pattern_core.memory.life import Pen
+
+
+async def applied(text: str, edit: TextEdit) -> tuple[str, str, Spliced | str]:
+    """What the edit makes of the text; a document makes the same of it."""
+    edited = await edit_text(text, edit, "the block")
+    document = Pen(1)
+    document.append(text)
+    document.apply({"content": edited[2]})
+    assert document.text == edited[0]
+    return edited
+
+
+async def after(text: str, edit: TextEdit) -> str:
+    return (await applied(text, edit))[0]
+
+
+async def test_append() -> None:
+    assert await after("Hello", AppendText(text=", world!")) == "Hello, world!"
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "new", "result"),
+    [
+        ("Hello 🌍 world", "world", "universe", "Hello 🌍 universe"),
+        ("你好世界", "世界", "朋友", "你好朋友"),
+        ("Hello 🌍 world", "🌍", "🌎🌏", "Hello 🌎🌏 world"),
+        ("a a a", "a", "", " a a"),
+    ],
+)
+async def test_replace_first_counts_code_points(text: str, old: str, new: str, result: str) -> None:
+    assert await after(text, ReplaceText(old=old, new=new)) == result
+
+
+async def test_replace_all_tells_how_many() -> None:
+    change = await applied("foo bar foo baz foo", ReplaceText(old="foo", new="qux", mode="all"))
+    assert change[:2] == ("qux bar qux baz qux", "Replaced 3 occurrences")
+
+
+@pytest.mark.parametrize("old", ["2: foo", "2 foo", "2:foo"])
+async def test_replace_nth(old: str) -> None:
+    change = await applied("foo bar foo baz foo", ReplaceText(old=old, new="second", mode="nth"))
+    assert change[:2] == ("foo bar second baz foo", "Replaced occurrence #2 of 3")
+
+
+async def test_replace_regex() -> None:
+    edit = ReplaceText(old=r"\b[bB]\w+", new="blue", mode="regex")
+    assert await after("The quick brown fox", edit) == "The quick blue fox"
+    with pytest.raises(InvalidInput, match="matches nothing"):
+        await applied("quick", edit)
+
+
+@pytest.mark.parametrize(
+    ("edit", "words"),
+    [
+        (ReplaceText(old="zzz", new=""), "'zzz' is not in the block"),
+        (ReplaceText(old="", new="x"), "say in `old`"),
+        (ReplaceText(old="foo", new="x", mode="nth"), "write `old` as `N: text`"),
+        (ReplaceText(old="0: foo", new="x", mode="nth"), "with N from 1"),
+        (ReplaceText(old="9: foo", new="x", mode="nth"), "3 times, so there is no #9"),
+        (ReplaceText(old="foo", new="\udc00"), "surrogate"),
+        (AppendText(text="\udc00"), "surrogate"),
+        (SetText(text="\udc00"), "surrogate"),
+        (EditRange(first=1, last=1, text="\udc00"), "surrogate"),
+        (EditRange(first=2, last=2, text="x"), "the block has 1 line; line 2 is past the end"),
+        (EditRange(first=0, last=1, text="x"), "no range"),
+        (EditRange(first=3, last=2, text="x"), "no range"),
+    ],
+)
+async def test_edits_that_do_not_fit_say_what_does(edit: TextEdit, words: str) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        await applied("foo bar foo baz foo", edit)
+
+
+async def test_very_many_replacements_are_left_to_the_document() -> None:
+    change = await applied("a" * (SPLICES_MAX + 1), ReplaceText(old="a", new="b", mode="all"))
+    after = "b" * (SPLICES_MAX + 1)
+    assert change == (after, f"Replaced {SPLICES_MAX + 1} occurrences", after)
+
+
+async def test_set_and_patch_leave_the_difference_to_the_document() -> None:
+    assert await applied("a", SetText(text="b")) == ("b", "Set the text to 1 characters", "b")
+    assert await applied("a\n", Patch(patch="@@ -1 +1 @@\n-a\n+b\n")) == ("b\n", "Applied 1 hunk", "b\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "content", "result"),
+    [
+        ("1\n2\n3\n4\n5", "2-4: replaced line A\nreplaced line B", "1\nreplaced line A\nreplaced line B\n5"),
+        ("A\nB\nC\nD", "1..2: X\nY", "X\nY\nC\nD"),
+        ("A\nB\nC", "2\nX", "A\nX\nC"),
+        ("A\nB\nC", "2-9: X", "A\nX"),
+        ("A\nB\n", "2: X", "A\nX\n"),
+        ("A\nB\nC", "2-2:    indented", "A\n   indented\nC"),
+        ("A\nB\nC", "2-2:\n    indented\n", "A\n    indented\nC"),
+        ("A\nB\nC", "2-2\n\tindented", "A\n\tindented\nC"),
+        ("A\r\nB\r\nC\r\n", "2: X\nY", "A\r\nX\r\nY\r\nC\r\n"),
+        ("A\nB\nC", "2: ", "A\nC"),
+        ("", "1: X", "X"),
+    ],
+)
+async def test_ranges(text: str, content: str, result: str) -> None:
+    assert await after(text, parse_range(content)) == result
+
+
+async def test_what_a_range_edit_tells() -> None:
+    assert (await applied("a\nb\nc", parse_range("1-2: x")))[1] == "Replaced lines 1-2"
+    assert (await applied("a\nb\nc", parse_range("2:")))[1] == "Deleted line 2"
+
+
+@pytest.mark.parametrize("content", ["", "x", "two: x", "-1: x", "1- x: y"])
+def test_ranges_that_cannot_be_read(content: str) -> None:
+    with pytest.raises(InvalidInput, match="begin with the lines"):
+        parse_range(content)
+
+
+def test_only_appending_is_appending() -> None:
+    assert AppendText(text="").operation is Operation.APPEND
+    for edit in (SetText(text=""), ReplaceText(old="", new=""), EditRange(first=1, last=1, text=""), Patch(patch="")):
+        assert edit.operation is Operation.OVERWRITE
+
+
+@given(
+    st.text(alphabet="ab🌍\r\n"), st.text(alphabet="ab🌍", min_size=1, max_size=2), st.text(alphabet="ab", max_size=3)
+)
+async def test_splices_do_what_str_replace_does(text: str, old: str, new: str) -> None:
+    if old not in text:
+        with pytest.raises(InvalidInput):
+            await after(text, ReplaceText(old=old, new=new))
+        text += old
+    assert await after(text, ReplaceText(old=old, new=new, mode="all")) == text.replace(old, new)
+    assert await after(text, ReplaceText(old=old, new=new)) == text.replace(old, new, 1)
+
+
+# Every edit survives being written down as JSON.
+
+
+def example(kind: type[BlockEdit]) -> BlockEdit:
+    """An edit of a kind, with something in every field that needs something."""
+    values: dict[str, Any] = {
+        field.name: 3 if field.type == "int" else "3" for field in fields(kind) if field.default is MISSING
+    }
+    return kind(**values)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        *map(example, get_args(BlockEdit)),
+        SetField(field="age", value=Written("41"), section="profile"),
+        SetField(field="age", value=None),
+        InsertItem(number=1, value={"written": "a field of that name", "done": False}),
+        SetValue(value={"a": [1, None, "é"]}),
+    ],
+)
+def test_an_edit_reads_back(edit: BlockEdit) -> None:
+    assert from_json_value(json.loads(json.dumps(to_json_value(edit)))) == edit
+
+
+def test_an_unknown_edit_is_an_error() -> None:
+    with pytest.raises(KeyError, match="Explode"):
+        from_json_value({"edit": "Explode"})
+
+
+TEXT = "line one\nline two\nline three"
+PATCH = "@@ -1,3 +1,3 @@\n line one\n-line two\n+line TWO MODIFIED\n line three\n"
+
+
+def test_a_hunk_changes_its_line() -> None:
+    assert apply_patch(TEXT, PATCH) == ("line one\nline TWO MODIFIED\nline three", "Applied 1 hunk")
+
+
+def test_file_headers_trailing_words_and_missing_final_line_feed_are_fine() -> None:
+    patch = "--- a/x\n+++ b/x\n@@ -2 +2 @@ section\n-line two\n+2"
+    assert apply_patch(TEXT, patch)[0] == "line one\n2\nline three"
+
+
+def test_a_context_mismatch_is_refused_with_both_lines() -> None:
+    with pytest.raises(InvalidInput, match="expects 'line 1' at line 1, there is 'line one'"):
+        apply_patch(TEXT, PATCH.replace(" line one", " line 1"))
+
+
+def test_a_hunk_past_the_end_says_so() -> None:
+    with pytest.raises(InvalidInput, match="the block ends before it"):
+        apply_patch(TEXT, "@@ -9 +9 @@\n-nine\n+9\n")
+
+
+@pytest.mark.parametrize(
+    ("patch", "words"),
+    [
+        ("not a diff", "no unified diff"),
+        ("", "no unified diff"),
+        ("@@ line 1 @@\n-a\n+b\n", "hunk 1 begins with"),
+        ("@@ -1,2 +1,1 @@\n-line one\n", "says 2 old and 1 new lines but has 1 and 0"),
+        ("@@ -1 +1 @@\n-line one\n+1\n?what\n", "hunk 2 begins with '\\?what'"),
+        ("@@ -7,0 +8 @@\n+x\n", "inserts after line 7"),
+        ("@@ -2 +2 @@\n-line two\n+2\n@@ -1 +1 @@\n-line one\n+1\n", "overlaps the hunk before it"),
+    ],
+)
+def test_malformed_patches_are_refused(patch: str, words: str) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        apply_patch(TEXT, patch)
+
+
+def test_too_many_hunks() -> None:
+    with pytest.raises(InvalidInput, match="more than 200 hunks"):
+        apply_patch("a\n", "@@ -1 +1 @@\n-a\n+a\n" * 201)
+
+
+def test_a_hunk_is_found_elsewhere_and_the_answer_says_so() -> None:
+    text = "a\nb\nc\nd\ne\n"
+    after, note = apply_patch(text, "@@ -1 +1 @@\n-d\n+D\n@@ -2 +2 @@\n-e\n+E\n")
+    assert after == "a\nb\nc\nD\nE\n"
+    assert note == "Applied 2 hunks (hunk 1 found 3 lines further down)"
+
+
+def test_the_nearest_place_is_taken_and_a_tie_refused() -> None:
+    text = "x\na\nb\nc\nx\n"
+    assert apply_patch(text, "@@ -4 +4 @@\n-x\n+y\n")[0] == "x\na\nb\nc\ny\n"
+    with pytest.raises(InvalidInput, match="stand at lines 1 and 5; add context"):
+        apply_patch(text, "@@ -3 +3 @@\n-x\n+y\n")
+
+
+def test_insertions_into_empty_and_full_texts() -> None:
+    assert apply_patch("", "@@ -0,0 +1,2 @@\n+a\n+b\n")[0] == "a\nb\n"
+    assert apply_patch("a\nb\n", "@@ -1,0 +2 @@\n+x\n")[0] == "a\nx\nb\n"
+
+
+def test_line_endings_stay_and_a_marker_of_a_missing_one_is_understood() -> None:
+    assert apply_patch("a\r\nb\r\nc", "@@ -2 +2,2 @@\n-b\n+B\n+B2\n")[0] == "a\r\nB\r\nB2\r\nc"
+    patch = "@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+b\n\\ No newline at end of file\n"
+    assert apply_patch("a", patch)[0] == "b"
+
+
+def test_an_empty_line_may_stand_for_empty_context() -> None:
+    assert apply_patch("a\n\nb\n", "@@ -1,3 +1,3 @@\n a\n\n-b\n+B\n")[0] == "a\n\nB\n"
+
+
+def test_only_line_feeds_end_lines() -> None:
+    assert lines_of("a\x0bb\u2028c\r\nd") == ["a\x0bb\u2028c\r\n", "d"]
+    assert lines_of("") == []
+
+
+def test_endings_follow_the_lines_that_are_replaced() -> None:
+    assert with_endings("x\ny", like=["a\r\n", "b\r\n"]) == "x\r\ny\r\n"
+    assert with_endings("x\n", like=["a"]) == "x"
+    assert with_endings("x", like=["a\n"]) == "x\n"
+    assert with_endings("", like=["a\n"]) == ""
+
+
+lines = st.lists(st.text(alphabet="ab -+@\\", max_size=4), max_size=12)
+
+
+@given(lines, lines)
+def test_what_difflib_writes_is_applied(before: list[str], after: list[str]) -> None:
+    old, new = [line + "\n" for line in before], [line + "\n" for line in after]
+    assume(old != new)
+    patch = "".join(difflib.unified_diff(old, new))
+    assert apply_patch("".join(old), patch)[0] == "".join(new)
+
+
+@given(st.text(alphabet="ab\n"), st.text(alphabet="@-+1, ab\n\\"))
+def test_no_patch_does_anything_but_apply_or_be_refused(text: str, patch: str) -> None:
+    """What is applied leaves the lines that it does not name."""
+    try:
+        changed, _note = apply_patch(text, patch)
+    except InvalidInput as error:
+        assert error.message
+        return
+    removed = [line[1:] for line in patch.split("\n") if line.startswith("-")]
+    added = [line[1:] for line in patch.split("\n") if line.startswith("+")]
+    before, after = Counter(text.split("\n")), Counter(changed.split("\n"))
+    assert sum(((before - after) - Counter(removed)).values()) <= 1  # a last line may lose or get its end
+    assert sum(((after - before) - Counter(added)).values()) <= 1
