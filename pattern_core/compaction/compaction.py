@@ -84,8 +84,8 @@ class Compaction:
     """Keeps the conversations of one constellation within their windows.
 
     `commit` runs a function in a transaction and tells the events that it returns. `limits` bounds what is read of a
-    conversation at once, and the time for a compaction that a person asks for. `forget` drops what is remembered of an
-    agent's conversation, whose rows changed.
+    conversation at once, and the time for a compaction that a person asks for. `is_untrusted` is as in `History`.
+    `forget` drops what is remembered of an agent's conversation, whose rows changed.
     """
 
     def __init__(
@@ -97,6 +97,7 @@ class Compaction:
         ids: Ids,
         limits: Limits,
         commit: Commit,
+        is_untrusted: Callable[[str], bool],
         forget: Callable[[str], None] = lambda _agent_id: None,
     ) -> None:
         self._database = database
@@ -104,6 +105,7 @@ class Compaction:
         self._ids = ids
         self._limits = limits
         self._commit = commit
+        self._is_untrusted = is_untrusted
         self._forget = forget
         self._models = models
         self._by_hand: set[str] = set()  # agents whose conversations people have compacted right now
@@ -156,7 +158,7 @@ class Compaction:
             raise Conflict("the conversation is being compacted already; wait until that is done")
         self._by_hand.add(agent.id)
         try:
-            history = await self._database.read(_at_rest, agent.id, self._limits.prompt)
+            history = await self._database.read(_at_rest, agent.id, self._limits.prompt, self._is_untrusted)
             deadline, room = trio.current_time() + self._limits.turn.turn_timeout_s, max(history.tokens, 1)
             job = self._job(agent, history, purse, turn=None, running_from="~", room=room, deadline=deadline)
             if history.opening.unloaded:
@@ -326,14 +328,16 @@ class Compaction:
         return stored
 
 
-def _at_rest(connection: Connection, agent_id: str, limits: PromptLimits) -> History:
+def _at_rest(
+    connection: Connection, agent_id: str, limits: PromptLimits, is_untrusted: Callable[[str], bool]
+) -> History:
     """Return the conversation of an agent that does nothing; asked before a model is, so that nobody pays for nothing.
 
     Raises:
         Conflict: it is at work.
     """
     refuse_at_work(connection, agent_id)
-    return load_history(connection, agent_id, limits, active=None)
+    return load_history(connection, agent_id, limits, active=None, is_untrusted=is_untrusted)
 
 
 def _held(connection: Connection, agent_id: str, running: str | None = None) -> frozenset[str]:

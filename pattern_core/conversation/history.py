@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from operator import attrgetter
@@ -12,6 +12,7 @@ from pattern_core.conversation.opening import HEAD_SHOWN, TAIL_SHOWN, Opening, b
 from pattern_core.limits import PromptLimits
 from pattern_core.messages import Message, Text, ToolCall, ToolResult, parts_from_json, parts_to_json
 from pattern_core.models.tokens import message_tokens
+from pattern_core.untrusted import marked_import, marked_result
 from pattern_db.connection import Connection
 from pattern_db.enums import Role
 from pattern_db.journal import steps
@@ -148,12 +149,13 @@ class MessageGroup:
 
 
 class _Entry(NamedTuple):
-    """A message shown; a tuple, since a history is thousands of them.
+    """A message, and as it is shown, with the tokens of that; a tuple, since a history is thousands of them.
 
     `begins` says that what is before it may leave without it; `is_short` that it is not shown as it is stored.
     """
 
     message: Message
+    shown: Message
     tokens: int
     begins: bool
     is_short: bool = False
@@ -161,13 +163,12 @@ class _Entry(NamedTuple):
 
 class History:
     """The conversation of one agent as the model is shown it: an opening that stands for what is archived, then the
-    messages, oldest first; appended to as they are stored.
+    messages, oldest first; appended to as they are stored. Results of tools and imports are marked as theirs.
 
-    Nothing leaves by itself: `pattern_core.compaction` archives what a window cannot hold, and tells `leave`.
+    Nothing leaves by itself: `pattern_core.compaction` archives what a window cannot hold, and calls `leave`.
     `opening` stands for what is not shown. `tokens` estimates what `messages` take in a prompt, `opening_tokens` the
     part of it that the opening takes; 0 where there is none. `first` and `cursor` are the positions of the oldest and
-    the newest message, empty if there is none. `revision` is another number whenever anything but what was appended
-    changed.
+    the newest message, empty if there is none. `has_images`: a person's message shows one.
     """
 
     def __init__(
@@ -178,37 +179,36 @@ class History:
         begins: Collection[str] | None = None,
         hidden: Sequence[str] = (),
         loaded_from: str = "",
+        is_untrusted: Callable[[str], bool] = lambda _tool: True,
     ) -> None:
         """`begins` are the ids of messages before which the conversation may be cut (None: users' messages),
         `hidden` positions of messages that no prompt shows, `loaded_from` is where the part begins that was read.
+        `is_untrusted` says of a tool's name whether its results may hold text from elsewhere.
         """
         self.compacted_at: str | None = None  # the cursor when room was made last
         self.compactions: tuple[str, int] = ("", 0)  # a turn's batch, and how often room was made in it
         self.hidden = list(hidden)
         self.loaded_from = loaded_from
-        self.revision = 0
         self.opening = opening or Opening()
+        self._is_untrusted = is_untrusted
         self._opening_tokens_max: int | None = None
         self._waiting: frozenset[str] = frozenset()
         self._set(
             [
-                _entry(message, message.role == "user" if begins is None else message.id in begins)
+                self._entry(message, begins=message.role == "user" if begins is None else message.id in begins)
                 for message in conversation
             ]
         )
 
     @property
     def messages(self) -> Sequence[Message]:
-        """The messages now, the opening first; what is appended later does not show in it."""
-        first = self._first
-        conversation = tuple(entry.message for entry in self._entries)
-        return conversation if first is None else (first, *conversation)
+        """The messages as they are shown now, the opening first; what is appended later does not show in it."""
+        return tuple(self._shown)
 
-    def after(self, count: int) -> Sequence[tuple[Message, int]]:
-        """`messages` without the first `count`, each with its tokens, at the cost of what is returned alone."""
-        first = [] if self._first is None else [(self._first, self.opening_tokens)]
-        entries = self._entries[max(count - len(first), 0) :]
-        return [*first[count:], *[(entry.message, entry.tokens) for entry in entries]]
+    @property
+    def words(self) -> str:
+        """What was said last to the agent; empty if nothing was."""
+        return next((entry.shown.text for entry in reversed(self._entries) if entry.shown.role == "user"), "")
 
     @property
     def digest(self) -> bytes:
@@ -217,13 +217,15 @@ class History:
 
     def append(self, message: Message) -> None:
         """Add a message at the end."""
-        tokens = message_tokens(message)
-        entry = _Entry(message, tokens, message.role == "user" and not self._waiting)
+        entry = self._entry(message, begins=message.role == "user" and not self._waiting)
         if not self._entries:
             self._set([entry])
             return
         self._entries.append(entry)
-        self.tokens += tokens
+        self._shown.append(entry.shown)
+        self.tokens += entry.tokens
+        if _has_image(entry):
+            self.has_images = True
         self.cursor = message.position
         self._digest.update(message.position.encode())
         if message.role != "user":
@@ -231,7 +233,9 @@ class History:
 
     def replace(self, message: Message, other: Message) -> None:
         """Put another message in the place of one that was not stored."""
-        self._set([_entry(other, entry.begins) if entry.message is message else entry for entry in self._entries])
+        self._set(
+            [self._entry(other, begins=entry.begins) if entry.message is message else entry for entry in self._entries]
+        )
 
     def drop(self, message: Message) -> None:
         """Take back a message whose commit failed; others may have been appended since."""
@@ -280,12 +284,22 @@ class History:
             if entry.message is not message:
                 kept.append(entry)
             elif shorter is not None:
-                kept.append(_Entry(shorter, message_tokens(shorter), entry.begins, is_short=True))
+                kept.append(self._entry(shorter, begins=entry.begins, is_short=True))
         self._set(kept)
+
+    def _entry(self, message: Message, *, begins: bool, is_short: bool = False) -> _Entry:
+        shown = message
+        if message.is_imported:
+            shown = marked_import(message)
+        elif message.role == "tool" and self._is_untrusted(getattr(message.parts[0], "tool", "")):
+            shown = marked_result(message)
+        return _Entry(message, shown, message_tokens(shown), begins, is_short)
 
     def _set(self, entries: list[_Entry]) -> None:
         self._entries = entries
-        self.tokens, self.opening_tokens = sum([entry.tokens for entry in entries]), 0
+        self.has_images = any(map(_has_image, entries))
+        self.tokens: int = sum([entry.tokens for entry in entries])
+        self.opening_tokens = 0
         self.first = entries[0].message.position if entries else ""
         self.cursor = entries[-1].message.position if entries else ""
         self._waiting = frozenset()
@@ -296,19 +310,20 @@ class History:
 
     def _reopen(self) -> None:
         """Show the opening as it is now before the same messages."""
-        self.revision += 1
         first = opening_message(self.opening, self._opening_tokens_max)
         if first is None and self._entries and self._entries[0].message.role != "user":
             first = beginning()
-        self._first = first
+        self._shown = [entry.shown for entry in self._entries]
+        if first is not None:
+            self._shown.insert(0, first)
         before, self.opening_tokens = self.opening_tokens, 0 if first is None else message_tokens(first)
         self.tokens += self.opening_tokens - before
-        self._digest = blake2b(b"" if first is None else first.text.encode(), digest_size=16)
+        self._digest: blake2b = blake2b(b"" if first is None else first.text.encode(), digest_size=16)
         self._digest.update("".join(map(_name, self._entries)).encode())
 
 
-def _entry(message: Message, begins: bool) -> _Entry:
-    return _Entry(message, message_tokens(message), begins)
+def _has_image(entry: _Entry) -> bool:
+    return entry.shown.role == "user" and bool(entry.shown.images)
 
 
 def _name(entry: _Entry) -> str:
@@ -345,13 +360,20 @@ def keep_turns_whole(rows: Sequence[MessageRow], *, active: str | None) -> list[
     return [rows[index] for index in sorted(range(len(rows)), key=places.__getitem__)]  # equals stay in order
 
 
-def load_history(connection: Connection, agent_id: str, limits: PromptLimits, *, active: str | None) -> History:
+def load_history(
+    connection: Connection,
+    agent_id: str,
+    limits: PromptLimits,
+    *,
+    active: str | None,
+    is_untrusted: Callable[[str], bool],
+) -> History:
     """Return the agent's newest messages that are not archived, as the model is shown them, repaired; and what opens
     them.
 
     What is beyond the bound is counted, and the opening says so. `active` is the batch of the turn under way, if there
     is one: it is read whole, however many turns overtook it while it waited, and the calls of its last decision are not
-    repaired away, since their results follow.
+    repaired away, since their results follow. `is_untrusted` is as in `History`.
     """
     limit = limits.history_messages_max
     rows, loaded_from, unloaded = _read(connection, agent_id, limit, active)
@@ -371,6 +393,7 @@ def load_history(connection: Connection, agent_id: str, limits: PromptLimits, *,
         begins=_begins(ordered),
         hidden=[row.position for row in rows if row.id not in seen],
         loaded_from=loaded_from,
+        is_untrusted=is_untrusted,
     )
 
 

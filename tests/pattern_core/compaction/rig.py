@@ -51,6 +51,10 @@ ADA = Agent(
 )
 
 
+def is_untrusted(_tool: str) -> bool:
+    return False
+
+
 class CountingPurse(SummaryPurse):
     """Pays for so many calls and keeps the account."""
 
@@ -104,6 +108,7 @@ class Stage:
             ids=self.ids,
             limits=self.limits,
             commit=commit,
+            is_untrusted=is_untrusted,
         )
 
     async def make_room(self, room: int, compaction: Compaction | None = None) -> Made:
@@ -168,7 +173,9 @@ class Stage:
 
     async def reload(self) -> None:
         """Read the conversation as a new process does."""
-        self.history = await self.database.read(load_history, ADA.id, self.limits.prompt, active=None)
+        self.history = await self.database.read(
+            load_history, ADA.id, self.limits.prompt, active=None, is_untrusted=is_untrusted
+        )
 
     async def rows(self) -> list[MessageRow]:
         """All messages, oldest first, archived or not."""
@@ -223,6 +230,7 @@ async def stage(
                 ids=ids,
                 limits=limits,
                 commit=commit,
+                is_untrusted=is_untrusted,
             ),
             purse=CountingPurse(),
             limits=limits,

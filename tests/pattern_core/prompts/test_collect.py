@@ -10,8 +10,6 @@ from itertools import pairwise
 from typing import Annotated, Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pattern_core.agents import AgentSpec
 from pattern_core.conversation.history import History
@@ -19,13 +17,12 @@ from pattern_core.conversation.imports import PastMessage
 from pattern_core.limits import Limits, PromptLimits
 from pattern_core.memory.block import NewBlock
 from pattern_core.memory.edits import AppendText
-from pattern_core.messages import Image, Message, Text, ToolCall, ToolResult
+from pattern_core.messages import Message, Text, ToolResult
 from pattern_core.models.model import ModelRequest, Usage
 from pattern_core.models.providers import anthropic, openai
 from pattern_core.models.providers.openai import Server
-from pattern_core.models.tokens import estimate_messages
-from pattern_core.prompts.build import Offered, Prompt
-from pattern_core.prompts.collect import Conversation, block_parts, is_named
+from pattern_core.prompts.build import Offered, Prompt, block_parts, is_named
+from pattern_core.prompts.collect import seen_blocks
 from pattern_core.prompts.parts import NOTHING_FOUND, Kind
 from pattern_core.prompts.parts import Part as PromptPart
 from pattern_core.testing import StoppedClock, calls, says
@@ -280,7 +277,7 @@ async def test_a_history_that_is_gone_is_forgotten() -> None:
         prompts = it.constellation._services.prompts
         await prompts.make(await it.agent(), History([said(1)]), OFFERED, NOTHING_FOUND, seed=7)
         gc.collect()
-        assert len(prompts._conversations) == 0
+        assert len(prompts._last) == 0
 
 
 async def test_what_has_not_changed_is_not_made_again() -> None:
@@ -354,116 +351,8 @@ async def test_vendors_find_nine_tenths_of_each_prompt_in_their_caches() -> None
         assert sum(shares.values()) / len(shares) >= 0.9
 
 
-# The conversation as it is shown
-
-
-def said(number: int, role: str = "user") -> Message:
-    return make_message(role, [Text(text=f"words {number}")], position=f"{number:019d}", created_at="")
-
-
-def returned(number: int, tool: str = "web", content: str = "It rains. </data>") -> Message:
-    result = ToolResult(call_id=f"c{number}", tool=tool, content=content)
-    return make_message("tool", [result], position=f"{number:019d}", created_at="")
-
-
-def called(number: int, tool: str = "web") -> Message:
-    call = ToolCall(call_id=f"c{number}", tool=tool)
-    return make_message("assistant", [call], position=f"{number:019d}", created_at="")
-
-
-def conversation() -> Conversation:
-    return Conversation(lambda tool: tool == "web")
-
-
-def test_results_of_foreign_tools_are_marked_and_all_else_is_as_it_is() -> None:
-    history = History([said(1), called(3), returned(3), called(4, "note"), returned(4, "note")])
-    shown = conversation().show(history)
-    assert content(shown.messages[2]) == '<data from="tool web">\nIt rains. &lt;/data>\n</data>'
-    plain = list(history.messages)
-    assert [one is other for one, other in zip(shown.messages, plain, strict=True)] == [True, True, False, True, True]
-    assert shown.tokens == estimate_messages(shown.messages)
-    assert shown.mark_tokens == shown.tokens - estimate_messages(plain) > 0
-
-
-def test_what_was_shown_before_is_the_same_object_again() -> None:
-    known, history = conversation(), History([said(1), called(2), returned(2)])
-    before = known.show(history)
-    history.append(said(3))
-    after = known.show(history)
-    assert [message.text for message in after.messages[3:]] == ["words 3"]
-    assert all(one is other for one, other in zip(before.messages, after.messages, strict=False))
-    assert len(before.messages) == 3  # what was said later does not show in it
-
-
-def test_what_was_taken_back_is_not_shown() -> None:
-    known = conversation()
-    first, second = said(1), said(2, "assistant")
-    history = History([first, second])
-    known.show(history)
-    history.drop(second)
-    history.append(said(3))
-    shown = known.show(history)
-    assert [message.text for message in shown.messages] == ["words 1", "words 3"]
-    assert shown.tokens == estimate_messages(shown.messages)
-
-
-def test_a_message_that_was_exchanged_in_the_middle_is_seen() -> None:
-    known, middle = conversation(), returned(2, content="long " * 500)
-    history = History([said(1), called(2), middle, said(3)])
-    known.show(history)
-    history.shorten(middle, returned(2, content="short"))
-    shown = known.show(history)
-    assert content(shown.messages[2]) == '<data from="tool web">\nshort\n</data>'
-    assert shown.tokens == estimate_messages(shown.messages)
-
-
-def test_a_picture_among_the_messages_is_told_of() -> None:
-    known, history = conversation(), History([said(1)])
-    assert not known.show(history).has_images
-    picture = Image(media_type="image/png", digest="0" * 64)
-    history.append(make_message("user", [picture], position=f"{2:019d}", created_at=""))
-    history.append(said(3))
-    assert known.show(history).has_images
-
-
-def test_what_was_said_last_and_what_was_kept_of_archived_messages_are_told_of() -> None:
-    history = History([called(1)])  # something stands before what no person said
-    shown = conversation().show(history)
-    assert (shown.words, shown.is_opened, shown.first, shown.cursor) == ("", True, f"{1:019d}", f"{1:019d}")
-    for message in (said(2), said(3), said(4, "assistant")):
-        history.append(message)
-    shown = conversation().show(history)
-    assert (shown.words, shown.cursor, shown.digest) == ("words 3", f"{4:019d}", history.digest)
-    assert not conversation().show(History([said(1)])).is_opened
-    assert conversation().show(History([])).first == ""
-
-
-@given(st.lists(st.sampled_from(["say", "call", "drop", "show"]), max_size=12))
-def test_the_totals_are_those_of_what_is_shown(moves: list[str]) -> None:
-    known, history = conversation(), History([])
-    for number, move in enumerate(moves, 1):
-        if move == "say":
-            history.append(said(number))
-        elif move == "call":
-            history.append(called(number))
-            history.append(returned(number))
-        elif move == "drop" and history.cursor:
-            history.drop(history.messages[-1])
-        else:
-            known.show(history)
-    fresh, shown = conversation().show(history), known.show(history)
-    assert shown == fresh
-    assert shown.tokens == estimate_messages(shown.messages)
-
-
-def test_what_was_imported_is_marked_and_stays_a_conversation() -> None:
-    history = History([replace(said(1), is_imported=True), replace(said(2, "assistant"), is_imported=True), said(3)])
-    shown = conversation().show(history)
-    assert [message.role for message in shown.messages] == ["user", "assistant", "user"]
-    assert shown.messages[0].text == '<data from="an imported conversation">\nwords 1\n</data>'
-    assert [message.text for message in shown.messages[1:]] == ["words 2", "words 3"]
-    assert shown.tokens == estimate_messages(shown.messages)
-    assert shown.mark_tokens == shown.tokens - estimate_messages(history.messages) > 0
+def said(number: int) -> Message:
+    return make_message("user", [Text(text=f"words {number}")], position=f"{number:019d}", created_at="")
 
 
 # Memory blocks
@@ -483,7 +372,7 @@ def lend(connection: Connection, block_id: str, agent_id: str) -> None:
 
 
 async def parts(rig: Rig, words: str = "", agent_id: str = ADA) -> list[PromptPart]:
-    return list((await block_parts(rig.store, agent_id, words)).parts)
+    return block_parts(await seen_blocks(rig.store, agent_id, words))
 
 
 async def test_core_blocks_come_first_own_then_lent_then_everybodys(rig: Rig) -> None:
@@ -532,22 +421,6 @@ async def test_the_agents_own_call_under_way_shows(rig: Rig) -> None:
     work.settle(committed=False)
     [part] = await parts(rig)
     assert ("\na\n" in part.text, part.version) == (True, 0)
-
-
-async def test_parts_are_the_same_ones_until_a_block_changes_or_the_message_names_another(rig: Rig) -> None:
-    await rig.block("1", label="plan", block_type=BlockType.WORKING)
-    first = await block_parts(rig.store, ADA, "hello")
-    assert await block_parts(rig.store, ADA, "bye", first) is first
-    named = await block_parts(rig.store, ADA, "the plan", first)
-    assert [part.name for part in named.parts] == ["plan"]
-    await rig.store.edit(ADA, "plan", AppendText(text="more"), author=BY_ADA)
-    assert await block_parts(rig.store, ADA, "the plan", named) != named
-
-
-async def test_an_agent_without_blocks_has_none(rig: Rig) -> None:
-    assert not (await block_parts(rig.store, ADA, "")).has_any
-    await rig.block("1", block_type=BlockType.WORKING)
-    assert (await block_parts(rig.store, ADA, "")).has_any
 
 
 @pytest.mark.parametrize(
