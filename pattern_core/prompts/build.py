@@ -62,7 +62,7 @@ BEGINS_WITH_KEPT = "the conversation begins with what is kept of archived messag
 _SHARING = (Kind.PINNED, Kind.REFERRED, Kind.RECALLED, Kind.LOGS, Kind.TASKS, Kind.ACTIVITY)
 _DRAWS_ON = {Kind.REFERRED: Kind.PINNED}
 # The sections of the tail: between these tags, one after another, with a line that says what they are.
-_SECTIONS: Mapping[Kind, tuple[str, str]] = {
+_SECTIONS: Mapping[str, tuple[str, str]] = {
     Kind.LOGS: ("logs", ""),
     Kind.RECALLED: ("recalled", "Found for this message, beyond the conversation above. It may be out of date."),
     Kind.TASKS: ("open_tasks", ""),
@@ -231,7 +231,7 @@ def fit(parts: Sequence[Part], settings: ContextSettings, window: int) -> tuple[
     for the moment must never decide which of them are shown: nothing flows up to them. Blocks that the message names
     have what the pinned ones leave, and as much of the window.
     """
-    places: dict[Kind, list[int]] = {}
+    places: dict[str, list[int]] = {}
     for number, part in enumerate(parts):
         places.setdefault(part.kind, []).append(number)
     hidden = [Kind(kind) for kind, is_shown in settings.show.items() if not is_shown]
@@ -292,7 +292,7 @@ def _stable(parts: Sequence[Part], left_out: Sequence[Part], material: Material)
 def _volatile(parts: Sequence[Part], left_out: Sequence[Part]) -> Half:
     """Return what belongs to the moment: blocks as they are, then each other kind as one section."""
     texts: list[str] = []
-    sections: dict[Kind, list[str]] = {kind: [] for kind in _SECTIONS}
+    sections: dict[str, list[str]] = {kind: [] for kind in _SECTIONS}
     for part in parts:
         sections.get(part.kind, texts).append(part.text)
     for kind, lines in sections.items():

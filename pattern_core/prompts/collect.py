@@ -78,28 +78,14 @@ class Calibration:
         key = (agent_id, model)
         return self._ratios[key] or 1.0 if key in self._ratios else None
 
-    def restore(self, agent_id: str, model: str, calls: Sequence[tuple[int, int]]) -> float:
-        """Learn from calls of processes before, oldest first, unless something is known; return the ratio.
-
-        A call is what its prompt was estimated at and what its vendor counted, in tokens.
-        """
-        key = (agent_id, model)
-        if key not in self._ratios:
-            self._ratios[key] = None
-            if len(self._ratios) > RATIOS_MAX:
-                self._ratios.popitem(last=False)
-            for estimated, counted in calls:
-                self.learn(agent_id, model, estimated=estimated, counted=counted)
-        return self._ratios[key] or 1.0
-
-    def learn(self, agent_id: str, model: str, *, estimated: int, counted: int) -> None:
-        """Note that a prompt estimated at `estimated` tokens was counted as `counted`."""
-        if estimated < TOKENS_MIN or counted <= 0:
-            return
-        key = (agent_id, model)
-        seen = min(max(counted / estimated, LEAST), MOST)
-        known = self._ratios.pop(key, None)
-        self._ratios[key] = seen if known is None else (1 - WEIGHT) * known + WEIGHT * seen
+    def learn(self, agent_id: str, model: str, calls: Sequence[tuple[int, int]]) -> None:
+        """Note calls, oldest first: what each prompt was estimated at, and what its vendor counted, in tokens."""
+        ratio = self._ratios.pop((agent_id, model), None)
+        for estimated, counted in calls:
+            if estimated >= TOKENS_MIN and counted > 0:
+                seen = min(max(counted / estimated, LEAST), MOST)
+                ratio = seen if ratio is None else (1 - WEIGHT) * ratio + WEIGHT * seen
+        self._ratios[agent_id, model] = ratio
         if len(self._ratios) > RATIOS_MAX:
             self._ratios.popitem(last=False)
 
@@ -130,17 +116,16 @@ class Prompts:
         last = self._last.get(history)
         if last is None or last[0] != material:
             last = self._last[history] = material, halves_of(material)
-        ratio = self._calibration.ratio(agent.id, agent.model_name)
-        if ratio is None:  # looked up once in the rows, then only learnt
-            calls = await self.database.read(last_calls, agent.id, agent.model_name)
-            ratio = self._calibration.restore(agent.id, agent.model_name, calls)
-        return build_prompt(agent.model_name, last[1], history, offered, seed=seed, ratio=ratio)
+        model, calibration = agent.model_name, self._calibration
+        if calibration.ratio(agent.id, model) is None:  # looked up once in the rows, then only learnt
+            calibration.learn(agent.id, model, await self.database.read(last_calls, agent.id, model))
+        ratio = calibration.ratio(agent.id, model) or 1.0
+        return build_prompt(model, last[1], history, offered, seed=seed, ratio=ratio)
 
     def learn(self, agent_id: str, prompt: Prompt, usage: Usage) -> None:
         """Note what the vendor counted for the prompt, so that the next one is estimated better."""
         if not usage.is_estimate:
-            model, estimate = prompt.request.model, prompt.estimate
-            self._calibration.learn(agent_id, model, estimated=estimate, counted=usage.input_tokens)
+            self._calibration.learn(agent_id, prompt.request.model, [(prompt.estimate, usage.input_tokens)])
 
     def look(
         self,
@@ -208,7 +193,7 @@ def _texts(messages: Sequence[Message]) -> list[str]:
 
 
 def last_calls(connection: Connection, agent_id: str, model: str) -> list[tuple[int, int]]:
-    """Return the agent's last calls of a model, oldest first, for `Calibration.restore`.
+    """Return the agent's last calls of a model, oldest first, for `Calibration.learn`.
 
     Only the estimate times its ratio is stored whole, so it is added up again from what was noted of the prompt's
     parts. That leaves out the tags between them, about one part in a hundred.

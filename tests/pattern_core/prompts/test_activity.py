@@ -128,13 +128,11 @@ def test_what_a_turn_comes_to_is_told_with_the_agents_name_of_now() -> None:
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TURNS_MAX", 5)
-    monkeypatch.setattr(module, "PARTS_MAX", 7)
     recent = RecentTurns()
     for number in range(20):
         recent.start(f"turn_{number}", BOB, TURN.sender, "Hello", TURN.started_at)
         refs = [part.ref for part in told(recent=recent)]
         assert refs == [f"turn_{at}" for at in range(number, max(number - 5, -1), -1)]
-        assert len(recent._parts) <= 7
 
 
 def test_a_task_is_one_line() -> None:

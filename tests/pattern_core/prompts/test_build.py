@@ -31,7 +31,6 @@ from pattern_core.prompts.parts import (
     NOTHING_FOUND,
     Findings,
     Kind,
-    LoggedPart,
     Part,
     PromptLog,
     check_of,
@@ -350,11 +349,11 @@ def test_a_list_is_read_as_it_was_noted() -> None:
     logged = log_of(PARTS, OUT, {"notes": ["a note"], "window": 8_192, "tools": {"count": 2, "tokens": 9}})
     found = read_log(logged.parts)
     assert found.parts == [
-        LoggedPart(kind="instructions", tokens=3, why="the agent's instructions", check=check_of("Be brief.")),
-        LoggedPart(kind="core", tokens=2, why="a core block", ref="mem_1", version=0, name="human"),
-        LoggedPart(kind="time", tokens=1, why="the time"),
+        Part(kind="instructions", tokens=3, reason="the agent's instructions", check=check_of("Be brief.")),
+        Part(kind="core", tokens=2, reason="a core block", ref="mem_1", version=0, name="human"),
+        Part(kind="time", tokens=1, reason="the time"),
     ]
-    assert found.left_out == [LoggedPart(kind="pinned", tokens=900, why="no room", ref="mem_2", version=7, name="plan")]
+    assert found.left_out == [Part(kind="pinned", tokens=900, reason="no room", ref="mem_2", version=7, name="plan")]
     assert (found.notes, found.window, found.tool_count, found.tool_tokens) == (["a note"], 8_192, 2, 9)
 
 
@@ -366,7 +365,7 @@ def test_neighbours_that_are_there_for_one_reason_share_an_entry() -> None:
     out = [Part(kind=Kind.ACTIVITY, reason="no room", ref=f"turn_{number}", tokens=number) for number in (6, 7, 8)]
     logged = log_of([*lines, other, lines[0]], out, {})
     found = read_log(logged.parts)
-    assert [(one.ref, one.tokens, one.why) for one in found.parts] == [
+    assert [(one.ref, one.tokens, one.reason) for one in found.parts] == [
         ("turn_3", 3, "lately"),
         ("turn_5", 5, "lately"),
         ("turn_9", 1, "its own"),
@@ -387,5 +386,5 @@ def test_no_text_is_stored_and_the_same_list_has_the_same_digest() -> None:
 
 def test_what_a_newer_version_noted_is_passed_over() -> None:
     found = read_log('{"parts":[{"kind":"dreams","mood":1}],"more":2}')
-    assert found.parts == [LoggedPart(kind="dreams", tokens=0, why="")]
+    assert found.parts == [Part(kind="dreams", tokens=0, reason="")]
     assert read_log("{}").parts == []

@@ -17,60 +17,41 @@ from pattern_db.tables import prompts
 from tests.support import START, note, running
 
 
-def test_an_agent_of_whom_nothing_is_known_is_estimated() -> None:
-    known = Calibration()
-    assert known.ratio("ada", "m") is None
-    assert known.restore("ada", "m", []) == known.ratio("ada", "m") == 1.0
-
-
 def test_what_a_vendor_counted_is_learnt_for_that_agent_and_model() -> None:
     known = Calibration()
-    known.learn("ada", "m", estimated=1_000, counted=1_300)
+    known.learn("ada", "m", [(1_000, 1_300)])
     assert known.ratio("ada", "m") == 1.3
     assert known.ratio("ada", "other") is known.ratio("bob", "m") is None
-    known.learn("ada", "m", estimated=1_000, counted=1_000)
+    known.learn("ada", "m", [(1_000, 1_000)])
     assert known.ratio("ada", "m") == pytest.approx(1.21)
     for _ in range(40):
-        known.learn("ada", "m", estimated=1_000, counted=1_100)
+        known.learn("ada", "m", [(1_000, 1_100)])
     assert known.ratio("ada", "m") == pytest.approx(1.1)
 
 
 def test_odd_counts_do_not_lead_astray() -> None:
     known = Calibration()
-    known.learn("ada", "m", estimated=10, counted=900)
-    known.learn("ada", "m", estimated=1_000, counted=0)
-    assert known.ratio("ada", "m") is None
-    known.learn("ada", "m", estimated=1_000, counted=50_000)
-    known.learn("bob", "m", estimated=1_000, counted=1)
+    known.learn("ada", "m", [(10, 900), (1_000, 0)])
+    assert known.ratio("ada", "m") == 1.0
+    known.learn("ada", "m", [(1_000, 50_000)])
+    known.learn("bob", "m", [(1_000, 1)])
     assert (known.ratio("ada", "m"), known.ratio("bob", "m")) == (MOST, LEAST)
 
 
 def test_it_forgets_whom_it_has_not_seen_for_long() -> None:
     known = Calibration()
     for number in range(RATIOS_MAX + 1):
-        known.learn(f"agent_{number}", "m", estimated=1_000, counted=2_000)
+        known.learn(f"agent_{number}", "m", [(1_000, 2_000)])
     assert known.ratio("agent_0", "m") is None
     assert known.ratio("agent_1", "m") == 2.0
 
 
-def test_a_new_process_learns_from_the_calls_of_the_one_before_and_then_from_its_own() -> None:
-    calls = [(1_000, 1_300), (1_000, 1_000)]
-    before, after = Calibration(), Calibration()
-    for estimated, counted in calls:
-        before.learn("ada", "m", estimated=estimated, counted=counted)
-    assert after.ratio("ada", "m") is None
-    restored = after.restore("ada", "m", calls)
-    assert restored == after.ratio("ada", "m") == before.ratio("ada", "m") == pytest.approx(1.21)
-    after.restore("ada", "m", [(1_000, 3_000)])
-    assert after.ratio("ada", "m") == pytest.approx(1.21)
-
-
 def test_where_there_is_nothing_to_learn_from_nobody_looks_twice() -> None:
     known = Calibration()
-    known.restore("ada", "m", [])
+    known.learn("ada", "m", [])
     assert known.ratio("ada", "m") == 1.0
-    known.learn("ada", "m", estimated=1_000, counted=1_500)
-    assert known.ratio("ada", "m") == 1.5
+    known.learn("ada", "m", [(1_000, 1_500), (1_000, 1_000)])
+    assert known.ratio("ada", "m") == pytest.approx(1.35)
 
 
 async def test_what_rows_tell_is_what_was_learnt() -> None:
