@@ -17,7 +17,7 @@ no budget (`KnownBudgets`), nothing of this is called.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from pattern_core.budgets.amounts import WorstCase
 from pattern_core.budgets.budget import (
@@ -32,6 +32,7 @@ from pattern_core.budgets.budget import (
     words,
 )
 from pattern_core.errors import LimitReached
+from pattern_core.models.model import Usage
 from pattern_db.connection import Connection
 from pattern_db.journal import budgets, usage
 from pattern_db.journal.budgets import BudgetScope, Period, ReservationRow, Spent, TurnBudgetRow, Unit
@@ -109,6 +110,11 @@ def reserve(
     )
     budgets.hold(connection, row)
     return row
+
+
+def usage_row(call: ModelCall, usage: Usage, cost: int | None, at: str) -> UsageRow:
+    """Return what a call took; `cost` is in micro-dollars, None where the price is not known."""
+    return UsageRow(**asdict(call), **asdict(usage), cost_microdollars=cost, at=at)
 
 
 def settle(connection: Connection, row: UsageRow, held: ReservationRow | None = None) -> None:

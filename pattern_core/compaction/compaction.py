@@ -1,4 +1,4 @@
-"""Making room in a conversation: what leaves is chosen, retold or named by a stub, archived, and told in an event.
+"""Making room in a conversation: what leaves is chosen, retold or named by a stub, archived, and noted in an event.
 
 Every change is one transaction with the summary that stands for it; before it everything is as it was, so that being
 cancelled or killed costs a model call at most. Attempts are bounded: the agent's strategy once, then what needs no
@@ -7,7 +7,6 @@ model and cannot fail (`drop_oldest`), then a shorter view of the turn under way
 
 from __future__ import annotations
 
-import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -15,10 +14,10 @@ import trio
 
 from pattern_core.agent_settings import CompactionSettings, settings_of
 from pattern_core.compaction.choose import Choice, choose, drop_oldest, shortened
-from pattern_core.compaction.storing import Archived, Leaving, Sizes, refuse_at_work, store
+from pattern_core.compaction.storing import Archived, Leaving, refuse_at_work, store
 from pattern_core.compaction.summariser import Summariser, SummaryPurse, count_text, stub_text
 from pattern_core.conversation.history import History, MessageGroup, load_history
-from pattern_core.conversation.opening import HEAD_SHOWN, TAIL_SHOWN, Opening
+from pattern_core.conversation.opening import HEAD_SHOWN, TAIL_SHOWN, Opening, shown_chain
 from pattern_core.errors import Conflict, LimitReached
 from pattern_core.events import Event
 from pattern_core.ids import Clock, Ids, now_text
@@ -30,7 +29,7 @@ from pattern_db.database import Database
 from pattern_db.journal import turns
 from pattern_db.tables import messages, summaries
 from pattern_db.tables.agents import AgentRow
-from pattern_db.tables.summaries import SummaryRow
+from pattern_db.tables.summaries import Chain, SummaryRow
 
 OPENING_SHARE = 4  # the opening takes at most one part in so many of the room
 OPENING_TOKENS_MIN = 120
@@ -132,7 +131,7 @@ class Compaction:
             InvalidInput: the agent's `compaction` settings are not valid.
         """
         now = trio.current_time()
-        deadline = math.inf if deadline == math.inf else now + (deadline - now) * TIME_SHARE
+        deadline = now + (deadline - now) * TIME_SHARE
         job = self._job(agent, history, purse, turn=turn, running_from=running_from, room=room, deadline=deadline)
         history.limit_opening(job.opening_max)
         if history.opening.unloaded:
@@ -256,31 +255,19 @@ class Compaction:
         strategy: str | None = None,
     ) -> None:
         """Store it and change the view; without `text` under a stub."""
-        gone = [message for message in _messages(leaving) if message.id]
-        history = job.history
-        last = max(message.position for message in gone)
-        hidden = [position for position in history.hidden if position <= last]
-        tokens = sum(exchange.tokens for exchange in leaving)
-        stored = await self._store(
+        shown = _messages(leaving)
+        stored = [message for message in shown if message.id]
+        await self._store(
             job,
-            Leaving(
-                agent_id=job.agent.id,
-                turn=job.turn,
-                positions=[message.position for message in gone],
-                hidden=hidden,
-                started_at=min(message.created_at for message in gone),
-                ended_at=max(message.created_at for message in gone),
-                summary=text or stub_text(gone),
-                strategy=strategy or job.settings.type,
-                chain=history.opening.chain,
-                model=model if text else None,
-                merges=merges and text is not None,
-            ),
-            rest=history.tokens - history.opening_tokens - tokens,
-            unloaded=history.opening.unloaded,
+            [(message.position, message.created_at) for message in stored],
+            text or stub_text(stored),
+            shown=shown,
+            tokens=sum(exchange.tokens for exchange in leaving),
+            unloaded=job.history.opening.unloaded,
+            strategy=strategy or job.settings.type,
+            model=model if text else None,
+            merged=job.history.opening.chain if merges and text else None,
         )
-        history.hidden = [position for position in history.hidden if position > last]
-        history.leave(_messages(leaving), stored.opening)
 
     async def _leave_unread(self, job: _Job) -> None:
         """Let go what is too old to be read at once, portion by portion, each under a stub."""
@@ -296,36 +283,54 @@ class Compaction:
                 break
             times = [created_at for _position, created_at in oldest]
             left = max(history.opening.unloaded - len(oldest), 0)
-            leaving = Leaving(
-                agent_id=job.agent.id,
-                turn=job.turn,
-                positions=[position for position, _created_at in oldest],
-                hidden=(),
-                started_at=min(times),
-                ended_at=max(times),
-                summary=count_text(len(oldest), min(times), max(times)),
-                strategy="truncate",
-                chain=history.opening.chain,
-            )
-            stored = await self._store(job, leaving, rest=history.tokens - history.opening_tokens, unloaded=left)
-            history.leave((), stored.opening)
+            await self._store(job, oldest, count_text(len(oldest), min(times), max(times)), unloaded=left)
 
-    async def _store(self, job: _Job, leaving: Leaving, *, rest: int, unloaded: int) -> Archived:
-        summary_id, now = self._ids.new("sum"), now_text(self._clock)
-        sizes = Sizes(before=job.history.tokens, rest=rest, opening_max=job.opening_max, unloaded=unloaded)
+    async def _store(
+        self,
+        job: _Job,
+        left: Sequence[tuple[str, str]],
+        summary: str,
+        *,
+        shown: Sequence[Message] = (),
+        tokens: int = 0,
+        unloaded: int,
+        strategy: str = "truncate",
+        model: str | None = None,
+        merged: Chain | None = None,
+    ) -> None:
+        """Archive the messages `left` (position and time) under a summary; `shown` are those in view, which take
+        `tokens`. The other values are as in `Leaving`.
+        """
+        history, last = job.history, max(position for position, _time in left)
+        hidden = [position for position in history.hidden if position <= last] if shown else []
+        leaving = Leaving(
+            summary_id=self._ids.new("sum"),
+            agent_id=job.agent.id,
+            turn=job.turn,
+            messages=left,
+            hidden=hidden,
+            summary=summary,
+            strategy=strategy,
+            model=model,
+            merged=merged,
+            tokens_before=history.tokens,
+            rest=history.tokens - history.opening_tokens - tokens,
+            opening_max=job.opening_max,
+            unloaded=unloaded,
+            now=now_text(self._clock),
+        )
         try:
-            stored = await self._commit(
-                lambda connection: store(connection, leaving, sizes, summary_id=summary_id, now=now)
-            )
+            stored = await self._commit(lambda connection: store(connection, leaving))
+            job.made.messages += stored.messages
+            job.made.summary_ids.append(leaving.summary_id)
+            opening = stored.opening
         except Conflict:
             if job.turn is None:
                 raise
             # A person compacted meanwhile: what is archived need not be shown either.
-            chain = await self._database.read(summaries.chain, job.agent.id, head=HEAD_SHOWN, tail=TAIL_SHOWN)
-            return Archived(messages=0, summary_id="", opening=Opening(chain=chain, unloaded=unloaded))
-        job.made.messages += stored.messages
-        job.made.summary_ids.append(stored.summary_id)
-        return stored
+            opening = Opening(chain=await self._database.read(shown_chain, job.agent.id), unloaded=unloaded)
+        history.hidden = [position for position in history.hidden if position not in hidden]
+        history.leave(shown, opening)
 
 
 def _at_rest(

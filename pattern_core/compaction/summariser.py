@@ -24,7 +24,6 @@ from pattern_core.models.model import Delta, ModelReply, ModelRequest, Usage
 from pattern_core.models.tokens import clip, clip_middle, estimate_request, estimate_text
 from pattern_db.connection import Connection
 from pattern_db.journal.budgets import ReservationRow
-from pattern_db.journal.usage import UsageRow
 
 SUMMARY = "summary"  # the purpose of such calls among the usage
 
@@ -92,15 +91,7 @@ class SummaryPurse:
             prompt_tokens=estimate_request(request),
             output_tokens=request.max_output_tokens,
         )
-        asked = reservations.ModelCall(
-            turn=self.turn,
-            step=self.step,
-            attempt=self.attempt,
-            agent_id=self.agent_id,
-            provider=provider,
-            model=request.model,
-            purpose=SUMMARY,
-        )
+        asked = self._call(provider, request.model)
         now = self.journal.now()
 
         def store(connection: Connection) -> tuple[ReservationRow | None, list[Event]]:
@@ -112,24 +103,8 @@ class SummaryPurse:
         """Store what it cost; of a call that failed (None) its prompt, as an estimate."""
         spent = usage or Usage(input_tokens=estimate_request(request), output_tokens=0, is_estimate=True)
         cost = self.models.facts(provider, request.model).cost(spent)
+        row = reservations.usage_row(self._call(provider, request.model), spent, cost, self.journal.now())
         held = self.held
-        row = UsageRow(
-            turn=self.turn,
-            step=self.step,
-            attempt=self.attempt,
-            purpose=SUMMARY,
-            provider=provider,
-            model=request.model,
-            input_tokens=spent.input_tokens,
-            output_tokens=spent.output_tokens,
-            cached_tokens=spent.cached_tokens,
-            cache_write_tokens=spent.cache_write_tokens,
-            reasoning_tokens=spent.reasoning_tokens,
-            cost_microdollars=cost,
-            is_estimate=spent.is_estimate,
-            at=self.journal.now(),
-            agent_id=self.agent_id,
-        )
 
         def store(connection: Connection) -> tuple[None, list[Event]]:
             reservations.settle(connection, row, held)
@@ -138,6 +113,17 @@ class SummaryPurse:
         await self.journal.commit(store)
         self.held = None
         self.journal.meters.tokens(provider, request.model, spent, cost)
+
+    def _call(self, provider: str, model: str) -> reservations.ModelCall:
+        return reservations.ModelCall(
+            turn=self.turn,
+            step=self.step,
+            attempt=self.attempt,
+            agent_id=self.agent_id,
+            provider=provider,
+            model=model,
+            purpose=SUMMARY,
+        )
 
 
 @dataclass(slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from hashlib import blake2b
 from operator import attrgetter
 from typing import NamedTuple
 
-from pattern_core.conversation.opening import HEAD_SHOWN, TAIL_SHOWN, Opening, beginning, opening_message
+from pattern_core.conversation.opening import Opening, beginning, opening_message, shown_chain
 from pattern_core.limits import PromptLimits
 from pattern_core.messages import Message, Text, ToolCall, ToolResult, parts_from_json, parts_to_json
 from pattern_core.models.tokens import message_tokens
@@ -16,7 +16,7 @@ from pattern_core.untrusted import marked_import, marked_result
 from pattern_db.connection import Connection
 from pattern_db.enums import Role
 from pattern_db.journal import steps
-from pattern_db.tables import messages, summaries
+from pattern_db.tables import messages
 from pattern_db.tables.messages import MessageRow
 
 WAITING_RESULT = "There is no result yet: a person has been asked whether this may run, and has not answered."
@@ -387,9 +387,7 @@ def load_history(
     seen = {message.id for message in shown}
     return History(
         shown,
-        opening=Opening(
-            chain=summaries.chain(connection, agent_id, head=HEAD_SHOWN, tail=TAIL_SHOWN), unloaded=unloaded
-        ),
+        opening=Opening(chain=shown_chain(connection, agent_id), unloaded=unloaded),
         begins=_begins(ordered),
         hidden=[row.position for row in rows if row.id not in seen],
         loaded_from=loaded_from,

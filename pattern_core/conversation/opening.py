@@ -1,4 +1,4 @@
-"""How a conversation begins whose older part is archived: one message that says what is kept of it; pure.
+"""How a conversation begins whose older part is archived: one message that says what is kept of it.
 
 It is made of the chain of summaries, newest first in importance: what does not fit is left out from the oldest on, and
 it says so. It is never stored as a message.
@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pattern_core.messages import Message, Text
 from pattern_core.models.tokens import TOKENS_PER_MESSAGE, clip, estimate_text
 from pattern_core.untrusted import escaped
+from pattern_db.connection import Connection
+from pattern_db.tables import summaries
 from pattern_db.tables.summaries import Chain, SummaryRow
 
 OPENING_ID = "opening"  # the id of the message; no stored message has it
@@ -39,6 +41,11 @@ class Opening:
     def is_empty(self) -> bool:
         """Whether everything that was said is shown."""
         return not self.chain.head and not self.unloaded
+
+
+def shown_chain(connection: Connection, agent_id: str) -> Chain:
+    """Return the summaries that a prompt of the agent shows."""
+    return summaries.chain(connection, agent_id, head=HEAD_SHOWN, tail=TAIL_SHOWN)
 
 
 def opening_message(opening: Opening, tokens_max: int | None = None) -> Message | None:

@@ -74,7 +74,7 @@ async def test_reports(database: Database, budgets: Budgets) -> None:
     parent = await database.write(new_turn)
     child = await database.write(new_turn, "agt_bob", parent=parent)
     await database.write(reservations.settle, took(call(parent), 50))
-    await database.write(reservations.settle, took(call(child), 10, at="2026-11-22T01:00:00.000Z"))
+    await database.write(reservations.settle, took(call(child, "agt_bob"), 10, at="2026-11-22T01:00:00.000Z"))
     whole = await budgets.report(UsageQuestion())
     assert [(line.key, line.input_tokens) for line in whole.lines] == [("2026-11-22", 10), ("2026-11-21", 50)]
     assert (whole.total.calls, whole.total.cost_microdollars) == (2, 120)

@@ -19,7 +19,7 @@ from pattern_core.conversation.history import (
     repair,
     to_row,
 )
-from pattern_core.conversation.opening import OPENING_ID, Opening
+from pattern_core.conversation.opening import OPENING_ID, Opening, shown_chain
 from pattern_core.limits import PromptLimits
 from pattern_core.messages import Image, Message, Part, Reasoning, Text, ToolCall, ToolResult
 from pattern_core.models.tokens import estimate_messages
@@ -27,10 +27,11 @@ from pattern_db import template
 from pattern_db.connection import Connection
 from pattern_db.enums import Role
 from pattern_db.migrate import migrations_of
-from pattern_db.tables import agents, messages
+from pattern_db.tables import agents, messages, summaries
 from pattern_db.tables.agents import AgentRow
 from pattern_db.tables.messages import MessageRow
 from tests.pattern_core.compaction.rig import START, loose_ends
+from tests.pattern_core.conversation.test_opening import row as summary_row
 from tests.support import make_message
 
 AGENT = "agent_ada"
@@ -375,6 +376,18 @@ def test_the_calls_of_an_unfinished_turn_still_wait(empty: Connection, answered:
     conversation = numbered([*turn(), *open_end])
     assert list(loaded(empty, *rows_of(conversation), active="0").messages) == conversation
     assert len(loaded(empty, *rows_of(conversation)).messages) == len(conversation) + 2 - answered
+
+
+def test_what_is_archived_is_told_by_the_first_and_the_newest_summaries(empty: Connection) -> None:
+    empty.execute("SAVEPOINT before")
+    for number in range(15):
+        summaries.insert(empty, summary_row(number))
+    shown = shown_chain(empty, AGENT)
+    opening = load_history(empty, AGENT, PromptLimits(), active=None, is_untrusted=is_web).opening
+    empty.execute("ROLLBACK TO before")
+    assert opening == Opening(chain=shown)
+    assert [row.id for row in (*shown.head, *shown.tail)] == [f"sum_{at}" for at in (*range(4), *range(7, 15))]
+    assert (shown.left_out, shown.left_out_messages) == (3, 30)
 
 
 def named_rows(text: str) -> list[MessageRow]:
