@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import trio
 
-from pattern_core.agent_settings import CompactionSettings, settings_of
+from pattern_core.agent_settings import settings_of
 from pattern_core.compaction.choose import Choice, choose, drop_oldest, shortened
 from pattern_core.compaction.storing import Archived, Leaving, refuse_at_work, store
 from pattern_core.compaction.summariser import Summariser, SummaryPurse, count_text, stub_text
@@ -65,7 +65,6 @@ class _Job:
 
     agent: AgentRow
     history: History
-    settings: CompactionSettings
     summariser: Summariser
     turn: tuple[int, str] | None
     running_from: str
@@ -79,35 +78,24 @@ class _Job:
         return min(max(share, OPENING_TOKENS_MIN), self.room)
 
 
+@dataclass(kw_only=True)
 class Compaction:
     """Keeps the conversations of one constellation within their windows.
 
-    `commit` runs a function in a transaction and tells the events that it returns. `limits` bounds what is read of a
-    conversation at once, and the time for a compaction that a person asks for. `is_untrusted` is as in `History`.
+    `commit` runs a function in a transaction and announces the events that it returns. `limits` bounds what is read of
+    a conversation at once, and the time for a compaction that a person asks for. `is_untrusted` is as in `History`.
     `forget` drops what is remembered of an agent's conversation, whose rows changed.
     """
 
-    def __init__(
-        self,
-        *,
-        database: Database,
-        models: ModelClient,
-        clock: Clock,
-        ids: Ids,
-        limits: Limits,
-        commit: Commit,
-        is_untrusted: Callable[[str], bool],
-        forget: Callable[[str], None] = lambda _agent_id: None,
-    ) -> None:
-        self._database = database
-        self._clock = clock
-        self._ids = ids
-        self._limits = limits
-        self._commit = commit
-        self._is_untrusted = is_untrusted
-        self._forget = forget
-        self._models = models
-        self._by_hand: set[str] = set()  # agents whose conversations people have compacted right now
+    database: Database
+    models: ModelClient
+    clock: Clock
+    ids: Ids
+    limits: Limits
+    commit: Commit
+    is_untrusted: Callable[[str], bool]
+    forget: Callable[[str], None] = lambda _agent_id: None
+    _by_hand: set[str] = field(default_factory=set, init=False)  # agents whose conversations people compact right now
 
     async def make_room(
         self,
@@ -136,7 +124,7 @@ class Compaction:
         history.limit_opening(job.opening_max)
         if history.opening.unloaded:
             await self._leave_unread(job)
-        if history.tokens > job.settings.threshold * room:
+        if history.tokens > job.summariser.settings.threshold * room:
             if _may_try(history, running_from):
                 await self._by_strategy(job)
             if history.tokens > room:
@@ -157,15 +145,15 @@ class Compaction:
             raise Conflict("the conversation is being compacted already; wait until that is done")
         self._by_hand.add(agent.id)
         try:
-            history = await self._database.read(_at_rest, agent.id, self._limits.prompt, self._is_untrusted)
-            deadline, room = trio.current_time() + self._limits.turn.turn_timeout_s, max(history.tokens, 1)
+            history = await self.database.read(_at_rest, agent.id, self.limits.prompt, self.is_untrusted)
+            deadline, room = trio.current_time() + self.limits.turn.turn_timeout_s, max(history.tokens, 1)
             job = self._job(agent, history, purse, turn=None, running_from="~", room=room, deadline=deadline)
             if history.opening.unloaded:
                 await self._leave_unread(job)
             await self._by_strategy(job)
         finally:
             self._by_hand.discard(agent.id)
-            self._forget(agent.id)
+            self.forget(agent.id)
         job.made.tokens_after = history.tokens
         return job.made
 
@@ -183,18 +171,17 @@ class Compaction:
         settings = settings_of(agent.config)
         provider, model = settings.compaction.model(agent.model_provider, agent.model_name)
         summariser = Summariser(
-            models=self._models,
+            models=self.models,
             purse=purse,
             settings=settings.compaction,
             provider=provider,
             model=model,
-            window=min(self._models.facts(provider, model).window, settings.context_window),
+            window=min(self.models.facts(provider, model).window, settings.context_window),
             deadline=deadline,
         )
         return _Job(
             agent=agent,
             history=history,
-            settings=settings.compaction,
             summariser=summariser,
             turn=turn,
             running_from=running_from,
@@ -204,11 +191,10 @@ class Compaction:
 
     async def _by_strategy(self, job: _Job) -> None:
         """Let go what the strategy chooses, with a summary where it wants one and a model can write it."""
-        history, settings = job.history, job.settings
-        exchanges = await self._exchanges(job)
-        summariser = job.summariser
+        history, summariser = job.history, job.summariser
+        settings, exchanges = summariser.settings, await self._exchanges(job)
         target = max(int(job.room * (1 - settings.percentage)) - _grown(job, summariser.summary_tokens), 0)
-        places = choose(Choice(exchanges=exchanges, target=target, now_ms=self._clock.now_ms()), settings)
+        places = choose(Choice(exchanges=exchanges, target=target, now_ms=self.clock.now_ms()), settings)
         leaving = [exchanges[place] for place in places]
         if not leaving:
             return
@@ -233,14 +219,14 @@ class Compaction:
         job.made.trouble = summariser.trouble
 
     async def _exchanges(self, job: _Job) -> list[MessageGroup]:
-        held = await self._database.read(_held, job.agent.id)
+        held = await self.database.read(_held, job.agent.id)
         return job.history.exchanges(job.running_from, held)
 
     async def _by_age(self, job: _Job) -> None:
         """Let the oldest go without a summary: the last resort, which needs nobody."""
         exchanges = await self._exchanges(job)
         target = max(job.room - _grown(job, 0), 0)
-        places = drop_oldest(Choice(exchanges=exchanges, target=target, now_ms=self._clock.now_ms()))
+        places = drop_oldest(Choice(exchanges=exchanges, target=target, now_ms=self.clock.now_ms()))
         if places:
             await self._archive(job, [exchanges[place] for place in places], strategy="truncate")
 
@@ -264,7 +250,7 @@ class Compaction:
             shown=shown,
             tokens=sum(exchange.tokens for exchange in leaving),
             unloaded=job.history.opening.unloaded,
-            strategy=strategy or job.settings.type,
+            strategy=strategy or job.summariser.settings.type,
             model=model if text else None,
             merged=job.history.opening.chain if merges and text else None,
         )
@@ -272,9 +258,9 @@ class Compaction:
     async def _leave_unread(self, job: _Job) -> None:
         """Let go what is too old to be read at once, portion by portion, each under a stub."""
         history = job.history
-        held = await self._database.read(_held, job.agent.id, job.running_from)
+        held = await self.database.read(_held, job.agent.id, job.running_from)
         for _round in range(UNREAD_ROUNDS_MAX):
-            found = await self._database.read(
+            found = await self.database.read(
                 messages.first_shown, job.agent.id, UNREAD_AT_ONCE + len(held), before=history.loaded_from
             )
             oldest = [(position, created_at) for position, created_at in found if position not in held]
@@ -304,7 +290,7 @@ class Compaction:
         history, last = job.history, max(position for position, _time in left)
         hidden = [position for position in history.hidden if position <= last] if shown else []
         leaving = Leaving(
-            summary_id=self._ids.new("sum"),
+            summary_id=self.ids.new("sum"),
             agent_id=job.agent.id,
             turn=job.turn,
             messages=left,
@@ -317,10 +303,10 @@ class Compaction:
             rest=history.tokens - history.opening_tokens - tokens,
             opening_max=job.opening_max,
             unloaded=unloaded,
-            now=now_text(self._clock),
+            now=now_text(self.clock),
         )
         try:
-            stored = await self._commit(lambda connection: store(connection, leaving))
+            stored = await self.commit(lambda connection: store(connection, leaving))
             job.made.messages += stored.messages
             job.made.summary_ids.append(leaving.summary_id)
             opening = stored.opening
@@ -328,7 +314,7 @@ class Compaction:
             if job.turn is None:
                 raise
             # A person compacted meanwhile: what is archived need not be shown either.
-            opening = Opening(chain=await self._database.read(shown_chain, job.agent.id), unloaded=unloaded)
+            opening = Opening(chain=await self.database.read(shown_chain, job.agent.id), unloaded=unloaded)
         history.hidden = [position for position in history.hidden if position not in hidden]
         history.leave(shown, opening)
 
@@ -413,7 +399,7 @@ def _fit(job: _Job) -> None:
         running = [exchange for exchange in history.exchanges(job.running_from) if exchange.is_running]
         changes = shortened(_messages(running), excess)
         for message, shorter in changes:
-            history.shorten(message, shorter)
+            history.replace(message, shorter, is_short=True)
         job.made.shortened = len(changes)
     if history.tokens > room:
         history.limit_opening(room - (history.tokens - history.opening_tokens))

@@ -168,7 +168,7 @@ class Summariser:
         `earlier` are summaries of what was before, which the new one replaces; `told` is one that stays beside it.
         """
         room = self._chunk_tokens
-        lines = [*lines_of([_retold(text) for text in earlier], room), *lines_of(messages, room)]
+        lines = [line_of(message, room) for message in (*map(_retold, earlier), *messages)]
         source = sum(map(estimate_text, lines))
         portions = self._portions(lines, room)
         text = ""
@@ -271,11 +271,10 @@ def inside(text: str) -> str:
     return _MARKS.sub("&lt;", text)
 
 
-def lines_of(messages: Sequence[Message], tokens_max: int) -> list[str]:
-    """Return one line for each message, oldest first, each of at most about `tokens_max` tokens; no line ends the
-    record.
-    """
-    return [_line(message, tokens_max) for message in messages]
+def line_of(message: Message, tokens_max: int) -> str:
+    """Return the line of a record for a message, of at most about `tokens_max` tokens; it does not end the record."""
+    body = " ".join(filter(None, (_part(part, tokens_max) for part in message.parts)))
+    return inside(f"[{_minute(message.created_at)}] {message.role}: {body}")
 
 
 def chunks(lines: Sequence[str], tokens_max: int, count_max: int | None = None) -> list[list[str]]:
@@ -322,17 +321,14 @@ def _minute(time: str) -> str:
     return time[:16].replace("T", " ")
 
 
-def _line(message: Message, tokens_max: int) -> str:
-    body = " ".join(filter(None, (_part(part, tokens_max) for part in message.parts)))
-    return inside(f"[{_minute(message.created_at)}] {message.role}: {body}")
-
-
 def _part(part: Part, tokens_max: int) -> str:
     match part:
         case Text():
             return clip_middle(part.text, min(tokens_max, WORDS_TOKENS_MAX), LEFT_OUT)
         case ToolCall():
-            arguments = part.invalid if part.invalid is not None else _json(dict(part.arguments))
+            arguments = part.invalid
+            if arguments is None:
+                arguments = json.dumps(dict(part.arguments), ensure_ascii=False, default=str)
             return f"(calls {part.tool} {clip(arguments, min(tokens_max, ARGUMENTS_TOKENS_MAX))})"
         case ToolResult():
             how = "fails with" if part.is_error else "answers"
@@ -341,7 +337,3 @@ def _part(part: Part, tokens_max: int) -> str:
             return "(a picture)"
         case Reasoning():
             return ""
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)

@@ -231,15 +231,15 @@ class History:
         if message.role != "user":
             self._waiting = _waiting_after(self._waiting, message)
 
-    def replace(self, message: Message, other: Message) -> None:
-        """Put another message in the place of one that was not stored."""
-        self._set(
-            [self._entry(other, begins=entry.begins) if entry.message is message else entry for entry in self._entries]
-        )
-
-    def drop(self, message: Message) -> None:
-        """Take back a message whose commit failed; others may have been appended since."""
-        self._set([entry for entry in self._entries if entry.message is not message])
+    def replace(self, message: Message, other: Message | None, *, is_short: bool = False) -> None:
+        """Put another message in the place of one, or nothing; with `is_short` the first stays stored as it is."""
+        kept: list[_Entry] = []
+        for entry in self._entries:
+            if entry.message is not message:
+                kept.append(entry)
+            elif other is not None:
+                kept.append(self._entry(other, begins=entry.begins, is_short=is_short))
+        self._set(kept)
 
     def exchanges(self, running_from: str = "~", held: Collection[str] = ()) -> list[MessageGroup]:
         """Return the messages in the pieces that stay or leave together, oldest first.
@@ -276,16 +276,6 @@ class History:
         if tokens_max != self._opening_tokens_max:
             self._opening_tokens_max = tokens_max
             self._reopen()
-
-    def shorten(self, message: Message, shorter: Message | None) -> None:
-        """Show `shorter` in place of a message, or nothing; it stays stored as it is."""
-        kept: list[_Entry] = []
-        for entry in self._entries:
-            if entry.message is not message:
-                kept.append(entry)
-            elif shorter is not None:
-                kept.append(self._entry(shorter, begins=entry.begins, is_short=True))
-        self._set(kept)
 
     def _entry(self, message: Message, *, begins: bool, is_short: bool = False) -> _Entry:
         shown = message

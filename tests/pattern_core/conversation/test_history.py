@@ -204,7 +204,7 @@ def test_results_of_untrusted_tools_are_marked_and_all_else_is_as_it_is() -> Non
     assert [one is other for one, other in zip(history.messages, plain, strict=True)] == [True, False, True]
     assert content(History(plain).messages[2]).startswith("<data "), "any tool's, if nothing says otherwise"
     shorter = returned(2, content="short")
-    history.shorten(plain[1], shorter)
+    history.replace(plain[1], shorter, is_short=True)
     assert content(history.messages[1]) == '<data from="tool web">\nshort\n</data>'
     [leaving] = history.exchanges()
     assert leaving.messages == (plain[0], shorter, plain[2]), "what leaves is not marked"
@@ -237,7 +237,7 @@ def test_a_picture_and_what_was_said_last_are_told_of() -> None:
     assert not history.has_images
 
 
-@given(st.lists(st.sampled_from(["say", "call", "drop", "shorten", "look"]), max_size=12))
+@given(st.lists(st.sampled_from(["say", "call", "drop", "replace", "look"]), max_size=12))
 def test_totals_are_those_of_what_is_shown_and_a_look_is_a_snapshot(moves: list[str]) -> None:
     history, seen = History(), list[tuple[Sequence[Message], list[Message]]]()
     for number, move in enumerate(moves, 1):
@@ -250,7 +250,7 @@ def test_totals_are_those_of_what_is_shown_and_a_look_is_a_snapshot(moves: list[
             seen.append((history.messages, list(history.messages)))
         elif entries := history.exchanges():
             newest = entries[-1].messages[-1]
-            history.drop(newest) if move == "drop" else history.shorten(newest, None)
+            history.replace(newest, None if move == "drop" else returned(number, content="short"))
         assert history.tokens == estimate_messages(history.messages)
         assert history.cursor == (history.messages[-1].position if history.messages else "")
     assert all(list(looked) == then for looked, then in seen)
@@ -301,7 +301,7 @@ def test_what_is_shown_shorter_has_another_digest() -> None:
     said = numbered(turn())
     history = History(said)
     digest, tokens = history.digest, history.tokens
-    history.shorten(said[2], message(2, "tool", result("c", "")))
+    history.replace(said[2], message(2, "tool", result("c", "")), is_short=True)
     assert history.tokens < tokens
     assert history.digest != digest
     assert len(history.messages) == 4

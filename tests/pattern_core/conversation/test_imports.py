@@ -11,7 +11,8 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pattern_core.conversation.imports import SOURCE, HistoryImports, Imported, PastMessage
+from pattern_core.conversation.history import IMPORTED
+from pattern_core.conversation.imports import HistoryImports, Imported, PastMessage
 from pattern_core.errors import IdempotencyMismatch, InvalidInput, NotFound
 from pattern_core.events import Event
 from pattern_core.ids import SEQUENCE_BITS, SNOWFLAKE_EPOCH_MS, Ids, seeded_randomness
@@ -58,7 +59,7 @@ async def test_messages_keep_what_they_were() -> None:
         first, second = await stored(home)
         assert ids == [second.id, first.id]  # in the order in which they were sent
         assert (first.content, first.created_at, first.role) == ("Tea?", "2023-05-08T11:56:00.000Z", Role.USER)
-        assert (first.source, first.source_metadata) == (SOURCE, {"tags": ["tea"], "name": "Ruth"})
+        assert (first.source, first.source_metadata) == (IMPORTED, {"tags": ["tea"], "name": "Ruth"})
         assert (second.created_at, second.session_id, second.workspace) == ("2023-05-08T11:57:00.500Z", "s1", "w")
         assert (second.batch_id, second.source_metadata) == (None, None)
         ms = (int(second.position) >> SEQUENCE_BITS) + SNOWFLAKE_EPOCH_MS
@@ -320,7 +321,7 @@ def test_whatever_is_imported_stands_in_the_order_of_its_times(batches: list[lis
                 await home.say("live")
             rows = await stored(home)
             assert len({row.position for row in rows}) == len(rows) == number + 2 * len(batches)
-            imported = [row for row in rows if row.source == SOURCE]
+            imported = [row for row in rows if row.source == IMPORTED]
             times = [min(row.created_at, START) for row in imported]
             assert times == sorted(times)
 
