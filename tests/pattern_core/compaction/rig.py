@@ -10,7 +10,7 @@ from functools import partial
 from typing import TypeVar
 
 from pattern_core.agents import Agent
-from pattern_core.compaction.compaction import Commit, Compaction, Made
+from pattern_core.compaction.compaction import Compaction, Made
 from pattern_core.compaction.summariser import SummaryPurse
 from pattern_core.conversation.history import History, load_history, to_row
 from pattern_core.errors import LimitReached
@@ -99,18 +99,6 @@ class Stage:
     purse: CountingPurse
     limits: Limits
 
-    def remade(self, commit: Commit) -> Compaction:
-        """Another one that commits in its own way."""
-        return Compaction(
-            database=self.database,
-            models=self.models,
-            clock=self.clock,
-            ids=self.ids,
-            limits=self.limits,
-            commit=commit,
-            is_untrusted=is_untrusted,
-        )
-
     async def make_room(self, room: int, compaction: Compaction | None = None) -> Made:
         """Make room for the turn."""
         return await (compaction or self.compaction).make_room(
@@ -128,34 +116,27 @@ class Stage:
         created_at = iso(self.clock.now_ms())
         return make_message(role, parts, position=self.ids.position(), created_at=created_at)
 
-    async def said(self, turns: int, *, words: str = "word " * 40, tools: int = 0) -> None:
-        """Store so many earlier turns: a question, calls with their results, an answer that names its number."""
-        rows: list[MessageRow] = []
-        for number in range(turns):
-            conversation = [self.new("user", Text(text=f"question {number}: {words}"))]
-            for call in range(tools):
-                conversation.append(self.new("assistant", ToolCall(call_id=f"c{call}", tool="note")))
-                conversation.append(self.new("tool", ToolResult(call_id=f"c{call}", tool="note", content=words)))
-            conversation.append(self.new("assistant", Text(text=f"answer{number} {words}")))
-            batch = conversation[0].position
-            rows += [
-                to_row(message, agent_id=ADA.id, batch_id=batch, sequence=place)
-                for place, message in enumerate(conversation)
-            ]
-        await self.database.write(messages.append, rows)
-
-    async def turn_of(self, words: int, results: Sequence[int]) -> int:
-        """Store one turn of so many words, with a call for each result; return how many messages it has."""
-        said = [self.new("user", Text(text="word " * words))]
-        for number, length in enumerate(results):
+    async def _turn(self, question: str, results: Sequence[str], answer: str) -> int:
+        """Store a question, a call with its result for each of the results, an answer; return how many messages."""
+        said = [self.new("user", Text(text=question))]
+        for number, content in enumerate(results):
             said.append(self.new("assistant", ToolCall(call_id=f"c{number}", tool="note")))
-            content = "data " * length
             said.append(self.new("tool", ToolResult(call_id=f"c{number}", tool="note", content=content)))
-        said.append(self.new("assistant", Text(text="done")))
+        said.append(self.new("assistant", Text(text=answer)))
         batch = said[0].position
         rows = [to_row(one, agent_id=ADA.id, batch_id=batch, sequence=place) for place, one in enumerate(said)]
         await self.database.write(messages.append, rows)
         return len(rows)
+
+    async def said(self, turns: int, *, tools: int = 0) -> None:
+        """Store so many earlier turns: a question, calls with their results, an answer that names its number."""
+        words = "word " * 40
+        for number in range(turns):
+            await self._turn(f"question {number}: {words}", [words] * tools, f"answer{number} {words}")
+
+    async def turn_of(self, words: int, results: Sequence[int]) -> int:
+        """Store one turn of so many words, with a call for each result; return how many messages it has."""
+        return await self._turn("word " * words, ["data " * length for length in results], "done")
 
     async def imported(self, count: int, *, words: str = "past", role: str = "user") -> None:
         """Store past messages of no turn."""
@@ -202,8 +183,11 @@ async def stage(
     window: int = WINDOW,
     read_max: int = 2_000,
     config: Mapping[str, object] | None = None,
+    said: int = 0,
 ) -> AsyncIterator[Stage]:
-    """An agent whose turn was accepted, and a model that answers by the script."""
+    """An agent whose turn was accepted, and begins if it `said` something in earlier ones; a model that answers by the
+    script.
+    """
     clock, limits = StoppedClock(), Limits(prompt=PromptLimits(history_messages_max=read_max))
     ids = Ids(clock, seeded_randomness(7))
     provider = ScriptedProvider(script, otherwise=otherwise, name=ADA.model_provider)
@@ -216,7 +200,7 @@ async def stage(
             return (await database.write(fn))[0]
 
         await commit(partial(_accept, limits=limits))
-        yield Stage(
+        world = Stage(
             database=database,
             clock=clock,
             ids=ids,
@@ -235,6 +219,10 @@ async def stage(
             purse=CountingPurse(),
             limits=limits,
         )
+        if said:
+            await world.said(said)
+            await world.begin()
+        yield world
 
 
 def _accept(connection: Connection, limits: Limits) -> tuple[Accepted, list[Event]]:

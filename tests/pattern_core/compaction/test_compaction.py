@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -12,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pattern_core.compaction.compaction import list_summaries
-from pattern_core.compaction.storing import Archived
-from pattern_core.conversation.opening import OPENING_ID
+from pattern_core.compaction.storing import Archived, Leaving, store
+from pattern_core.conversation.history import to_row
+from pattern_core.conversation.opening import OPENING_ID, opening_message
 from pattern_core.errors import Conflict, LimitReached
 from pattern_core.events import Event
 from pattern_core.messages import Text, ToolCall, ToolResult
@@ -24,6 +26,7 @@ from pattern_core.testing.model import NO_USAGE, Answer, Paced, says
 from pattern_db.connection import Connection
 from pattern_db.journal import turns
 from pattern_db.journal.turns import Started
+from pattern_db.tables import messages
 from tests.pattern_core.compaction.rig import ADA, START, Stage, loose_ends, stage
 
 SUMMARY = "Ruth asked many numbered questions about words, and got an answer to each."
@@ -45,18 +48,14 @@ async def assert_nothing_lost(world: Stage, count: int) -> None:
 
 
 async def test_where_there_is_room_nothing_happens() -> None:
-    async with stage() as world:
-        await world.said(5)
-        await world.begin()
+    async with stage(said=5) as world:
         made = await world.make_room(10_000)
         assert (made.messages, made.summary_ids, world.provider.asked) == (0, [], 0)
         assert await world.summaries() == []
 
 
 async def test_what_leaves_is_retold_and_both_are_found() -> None:
-    async with stage(otherwise=says(SUMMARY)) as world:
-        await world.said(30)
-        await world.begin()
+    async with stage(otherwise=says(SUMMARY), said=30) as world:
         made = await world.make_room(2_000)
         assert world.history.tokens == made.tokens_after <= 2_000 < made.tokens_before
         first = world.history.messages[0]
@@ -72,46 +71,34 @@ async def test_what_leaves_is_retold_and_both_are_found() -> None:
         assert event.data["tokens_after"] == made.tokens_after
         assert event.data["summary_id"] == summary.id == made.summary_ids[0]
         assert len(world.purse.settled) == world.provider.asked > 0
-        assert world.history.messages[-1].text == "and now?"
+        *shown, last = world.history.messages
+        assert last.text == "and now?"
+        await world.reload()  # as a new process does; the turn's own message was not stored
+        assert list(world.history.messages) == shown
 
 
-async def test_a_new_process_sees_the_same_conversation() -> None:
-    async with stage(otherwise=says(SUMMARY)) as world:
-        await world.said(30)
-        await world.begin()
-        await world.make_room(2_000)
-        before = world.history.messages[:-1]  # the turn's own message was not stored
-        await world.reload()
-        assert world.history.messages == before
-
-
-@pytest.mark.parametrize("answer", [BROKEN, GARBAGE, TOO_LONG, says("la " * 200)], ids=["down", "dots", "long", "la"])
-async def test_without_a_summary_a_stub_says_what_left(answer: Answer) -> None:
-    async with stage(otherwise=answer) as world:
-        await world.said(30)
-        await world.begin()
-        made = await world.make_room(2_000)
-        assert world.history.tokens <= 2_000
+@pytest.mark.parametrize(
+    ("answer", "trouble"),
+    [
+        (BROKEN, "down"),
+        (GARBAGE, "the model answered without words"),
+        (TOO_LONG, "too long"),
+        (says("la " * 200), "the model repeated itself"),
+        (says(" ".join(f"w{number}" for number in range(3_000))), "the summary was longer than what it was of"),
+    ],
+    ids=["down", "dots", "window", "la", "long"],
+)
+async def test_without_a_summary_a_stub_says_what_left(answer: Answer, trouble: str) -> None:
+    async with stage(otherwise=answer, config={"summary_tokens": 2_000}, window=60_000, said=12) as world:
+        made = await world.make_room(1_000)
+        assert made.trouble == trouble
+        assert world.history.tokens <= 1_000
         (summary,) = await world.summaries()
-        assert summary.is_stub
-        assert summary.model is None
-        assert made.trouble
+        assert (summary.is_stub, summary.model) == (True, None)
         assert f"{summary.message_count} messages" in world.history.messages[0].text
         assert len(world.purse.settled) == len(world.purse.reserved) == world.provider.asked
-        await assert_nothing_lost(world, 60)
-        assert summary.summary in await world.found("question")
-
-
-async def test_a_summary_longer_than_what_it_is_of_is_refused() -> None:
-    long = says(" ".join(f"w{number}" for number in range(3_000)))
-    async with stage(otherwise=long, config={"summary_tokens": 2_000}, window=60_000) as world:
-        await world.said(12)
-        await world.begin()
-        made = await world.make_room(1_000)
-        assert made.trouble == "the summary was longer than what it was of"
-        assert [row.is_stub for row in await world.summaries()] == [True]
-        assert world.history.tokens <= 1_000
         await assert_nothing_lost(world, 24)
+        assert summary.summary in await world.found("question")
 
 
 async def test_no_money_no_summary() -> None:
@@ -128,9 +115,7 @@ async def test_a_record_that_is_too_long_is_halved() -> None:
     def picky(request: ModelRequest) -> ModelReply | Exception:
         return says(SUMMARY) if len(request.messages[0].text) < 3_000 else TOO_LONG
 
-    async with stage(otherwise=picky) as world:
-        await world.said(12)
-        await world.begin()
+    async with stage(otherwise=picky, said=12) as world:
         await world.make_room(1_000)
         assert [row.summary for row in await world.summaries()] == [SUMMARY]
         assert world.provider.asked <= 6
@@ -139,9 +124,7 @@ async def test_a_record_that_is_too_long_is_halved() -> None:
 
 async def test_cancelled_in_the_middle_everything_is_as_before(autojump_clock: object) -> None:
     gate = trio.Event()
-    async with stage(otherwise=Paced(answer=says(SUMMARY), gate=gate)) as world:
-        await world.said(30)
-        await world.begin()
+    async with stage(otherwise=Paced(answer=says(SUMMARY), gate=gate), said=30) as world:
         before = world.history.messages
         with trio.move_on_after(1):
             await world.make_room(2_000)
@@ -156,9 +139,7 @@ async def test_cancelled_in_the_middle_everything_is_as_before(autojump_clock: o
 
 @pytest.mark.parametrize("dies", ["before", "after"])
 async def test_a_process_that_dies_at_the_commit_loses_nothing(dies: str) -> None:
-    async with stage(otherwise=says(SUMMARY)) as world:
-        await world.said(30)
-        await world.begin()
+    async with stage(otherwise=says(SUMMARY), said=30) as world:
         before = world.history.messages
 
         async def dying(fn: Callable[[Connection], tuple[Archived, list[Event]]]) -> Archived:
@@ -167,7 +148,7 @@ async def test_a_process_that_dies_at_the_commit_loses_nothing(dies: str) -> Non
             raise Died
 
         with pytest.raises(Died):
-            await world.make_room(2_000, world.remade(dying))
+            await world.make_room(2_000, replace(world.compaction, commit=dying))
         assert world.history.messages == before
         await world.begin()  # as the next process does
         await assert_nothing_lost(world, 60)
@@ -182,9 +163,7 @@ class Died(Exception):
 
 
 async def test_a_slow_summary_takes_half_of_the_turns_time(autojump_clock: object) -> None:
-    async with stage(otherwise=Paced(answer=says(SUMMARY), delay_s=100)) as world:
-        await world.said(30)
-        await world.begin()
+    async with stage(otherwise=Paced(answer=says(SUMMARY), delay_s=100), said=30) as world:
         world.deadline = trio.current_time() + 60
         made = await world.make_room(2_000)
         assert trio.current_time() <= world.deadline - 30
@@ -193,9 +172,7 @@ async def test_a_slow_summary_takes_half_of_the_turns_time(autojump_clock: objec
 
 
 async def test_twice_without_a_new_message_no_model_is_asked() -> None:
-    async with stage(otherwise=says(SUMMARY)) as world:
-        await world.said(30)
-        await world.begin()
+    async with stage(otherwise=says(SUMMARY), said=30) as world:
         await world.make_room(2_000)
         asked = world.provider.asked
         await world.make_room(700)
@@ -205,9 +182,7 @@ async def test_twice_without_a_new_message_no_model_is_asked() -> None:
 
 
 async def test_one_turn_does_not_compact_without_end() -> None:
-    async with stage(otherwise=says(SUMMARY)) as world:
-        await world.said(60)
-        await world.begin()
+    async with stage(otherwise=says(SUMMARY), said=60) as world:
         for room in (5_000, 2_800, 1_200, 400, 200):
             world.history.append(world.new("user", Text(text="more")))
             await world.make_room(room)
@@ -348,15 +323,11 @@ async def test_a_message_that_is_too_long_by_itself_says_so() -> None:
 
 
 async def test_a_model_that_cannot_write_is_not_asked() -> None:
-    async with stage(config={"summarization_model": "embedded/rules"}) as world:
-        await world.said(30)
-        await world.begin()
+    async with stage(config={"summarization_model": "embedded/rules"}, said=30) as world:
         made = await world.make_room(2_000)
         assert made.trouble == "embedded models do not write summaries"
         await assert_nothing_lost(world, 60)
-    async with stage(window=500) as world:
-        await world.said(30)
-        await world.begin()
+    async with stage(window=500, said=30) as world:
         made = await world.make_room(400)
         assert "too small" in str(made.trouble)
         await assert_nothing_lost(world, 60)
@@ -399,9 +370,7 @@ async def test_two_people_do_not_compact_at_once() -> None:
 
 
 async def test_what_a_person_archived_meanwhile_is_not_archived_twice() -> None:
-    async with stage(otherwise=says(SUMMARY)) as world:
-        await world.said(30)
-        await world.begin()
+    async with stage(otherwise=says(SUMMARY), said=30) as world:
         await world.compaction.by_hand(world.agent, purse=world.purse)
         before = len(await world.summaries())
         await world.make_room(2_500)
@@ -470,3 +439,86 @@ async def test_summaries_are_listed_newest_first_and_in_pages() -> None:
         first = await list_summaries(world.database, ADA.id, limit=2)
         rest = await list_summaries(world.database, ADA.id, limit=2, before=first[-1].id)
         assert [row.id for row in (*first, *rest)] == ids[::-1]
+
+
+# One transaction: marks, summary and event together, or nothing of them
+
+
+async def leaving(world: Stage, count: int, *, turn: tuple[int, str] | None = (1, "turn_1")) -> Leaving:
+    return Leaving(
+        summary_id="sum_1",
+        agent_id=ADA.id,
+        turn=turn,
+        messages=[(row.position, row.created_at) for row in (await world.rows())[:count]],
+        summary="a stub",
+        strategy="truncate",
+        tokens_before=1_000,
+        rest=100,
+        opening_max=200,
+        unloaded=0,
+        now=START,
+    )
+
+
+async def test_what_leaves_is_marked_and_named_and_told() -> None:
+    async with stage(said=3) as world:
+        left = await leaving(world, 4)
+        archived, (event,) = await world.database.write(store, left)
+        assert [row.is_archived for row in await world.rows()] == [True] * 4 + [False] * 2
+        (row,) = await world.summaries()
+        assert (row.id, row.message_count, row.is_stub) == ("sum_1", 4, True)
+        ends = (left.messages[0], left.messages[-1])
+        assert ((row.start_position, row.started_at), (row.end_position, row.ended_at)) == ends
+        assert archived.opening.chain.head == (row,)
+        assert (event.name, event.turn_id) == ("history.compacted", "turn_1")
+        opening = opening_message(archived.opening)
+        assert opening is not None
+        assert event.data["tokens_after"] == left.rest + message_tokens(opening)
+        assert (event.data["from"], event.data["to"], event.data["messages"]) == (ends[0][0], ends[1][0], 4)
+
+
+async def test_what_no_prompt_shows_leaves_with_its_turn() -> None:
+    async with stage(said=1) as world:
+        sent = to_row(world.new("assistant", Text(text="sent")), agent_id=ADA.id, batch_id="", sequence=0)
+        await world.database.write(messages.append, [sent._replace(tool_call_id="call_1")])
+        await world.said(1)
+        left = await leaving(world, 4)
+        shown = [one for one in left.messages if one[0] != sent.position]
+        await world.database.write(store, replace(left, messages=shown))
+        assert [row.is_archived for row in await world.rows()] == [True] * 4 + [False]
+        (row,) = await world.summaries()
+        assert row.message_count == 3  # of what a prompt showed
+
+
+async def test_nothing_is_archived_twice() -> None:
+    async with stage(said=3) as world:
+        left = await leaving(world, 4)
+        await world.database.write(store, left)
+        with pytest.raises(Conflict, match="meanwhile"):
+            await world.database.write(store, replace(left, summary_id="sum_2"))
+        assert len(await world.summaries()) == len(await world.events()) == 1
+
+
+async def test_one_that_was_added_meanwhile_is_not_hidden_by_one_that_does_not_retell_it() -> None:
+    async with stage(said=4) as world:
+        archived, _ = await world.database.write(store, replace(await leaving(world, 2), model="m"))
+        rest = replace(await leaving(world, 8), model="m")
+        merging = replace(rest, summary_id="sum_3", merged=archived.opening.chain)
+        await world.database.write(store, replace(rest, summary_id="sum_2", messages=rest.messages[2:4]))
+        late, _ = await world.database.write(store, merging)
+        assert [row.id for row in late.opening.chain.head] == ["sum_1", "sum_2", "sum_3"]
+        assert sum(row.message_count for row in await world.summaries()) == 8
+        await world.imported(1)
+        [*_, last] = (await leaving(world, 9)).messages
+        merging = replace(merging, summary_id="sum_4", merged=late.opening.chain, messages=[last])
+        merged, _ = await world.database.write(store, merging)
+        assert [(row.id, row.message_count, row.depth) for row in merged.opening.chain.head] == [("sum_4", 9, 1)]
+
+
+async def test_a_person_waits_for_the_end_of_a_turn() -> None:
+    async with stage(said=3) as world:
+        left = await leaving(world, 4, turn=None)
+        await world.database.write(turns.start, 1, Started(batch_id="1", epoch=1, started_at=START, deadline_at=START))
+        with pytest.raises(Conflict, match="at work"):
+            await world.database.write(store, left)
+        assert await world.summaries() == []

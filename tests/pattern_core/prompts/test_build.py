@@ -25,7 +25,6 @@ from pattern_core.prompts.build import (
     halves_of,
     hash_prefix,
     parts_of,
-    time_words,
 )
 from pattern_core.prompts.parts import (
     NOTHING_FOUND,
@@ -158,10 +157,6 @@ def test_an_agent_without_instructions_has_ours_and_rules_are_a_list() -> None:
     assert listed.text.splitlines()[1:] == ["- Call a first.", "- Then b."]
 
 
-def test_the_time_is_told_to_the_minute() -> None:
-    assert time_words("2026-01-31T14:05:59.999Z") == time_words(MINUTE) == "2026-01-31 14:05 UTC, Saturday"
-
-
 def test_the_same_values_give_the_same_prompt() -> None:
     again = ToolSpec(name="note", description="Note it.", parameters={"type": "object"})
     assert built(history=conversation("one", "two"), tools=[again]) == built()
@@ -194,12 +189,6 @@ def test_what_changes_with_every_call_changes_no_hash() -> None:
 @given(st.lists(st.text(max_size=4), max_size=4), st.lists(st.text(max_size=4), max_size=4))
 def test_the_prefix_keeps_its_parts_apart(one: list[str], two: list[str]) -> None:
     assert (hash_prefix(one, []) == hash_prefix(two, [])) == (one == two)
-
-
-def test_the_order_of_a_schemas_keys_does_not_matter() -> None:
-    one = ToolSpec(name="a", description="b", parameters={"x": 1, "y": 2})
-    two = ToolSpec(name="a", description="b", parameters={"y": 2, "x": 1})
-    assert one.digest == two.digest
 
 
 def test_tokens_are_those_of_the_whole_request_by_the_ratio() -> None:
@@ -245,47 +234,40 @@ def test_a_conversation_that_begins_with_a_summary_says_so() -> None:
     assert (empty.cursor, empty.log.history_from, empty.log.history_count) == ("", "", 0)
 
 
-def part(kind: Kind, tokens: int, ref: str = "") -> Part:
-    return Part(kind=kind, text="word" * tokens, reason="", ref=ref or f"{kind}-{tokens}")
+def part(kind: Kind, tokens: int) -> Part:
+    return Part(kind=kind, text="word" * tokens, reason="", ref=f"{kind}-{tokens}")
 
 
-def shown(*parts: Part, settings: ContextSettings = SETTINGS, window: int = WINDOW) -> list[str]:
-    return [one.ref for one in fit(parts, settings, window)[0]]
+@pytest.mark.parametrize(
+    ("window", "parts", "expected"),
+    [
+        # Each kind has its share, and nothing is cut.
+        (WINDOW, "recalled-500 pinned-400 recalled-250", "pinned-400 recalled-250"),
+        (WINDOW, "referred-400 recalled-250 recalled-1", "referred-400 recalled-250"),
+        (WINDOW, "pinned-300 pinned-200 pinned-100", "pinned-300 pinned-100"),
+        # What one kind does not need is left to those after it; nothing flows up to where vendors cache.
+        (WINDOW, "recalled-650", "recalled-650"),
+        (WINDOW, "pinned-100 recalled-550", "pinned-100 recalled-550"),
+        (WINDOW, "pinned-100 recalled-551", "pinned-100"),
+        (WINDOW, "activity-1000", "activity-1000"),
+        (WINDOW, "pinned-401", ""),
+        # Pinned and named blocks may take a fifth of a large window; beyond their share it costs the others nothing.
+        (8_000, "pinned-1250", "pinned-1250"),
+        (8_000, "pinned-1601", ""),
+        (8_000, "referred-1250", "referred-1250"),
+        (8_000, "referred-1601", ""),
+        (8_000, "pinned-1250 recalled-250", "pinned-1250 recalled-250"),
+    ],
+)
+def test_what_fits_is_shown(window: int, parts: str, expected: str) -> None:
+    given_ = [part(Kind(kind), int(tokens)) for kind, tokens in (one.split("-") for one in parts.split())]
+    assert [one.ref for one in fit(given_, SETTINGS, window)[0]] == expected.split()
 
 
-def test_each_kind_has_its_share_and_nothing_is_cut() -> None:
-    found, [out] = fit([part(Kind.RECALLED, 500), part(Kind.PINNED, 400), part(Kind.RECALLED, 250)], SETTINGS, WINDOW)
-    assert [one.ref for one in found] == ["pinned-400", "recalled-250"]
+def test_what_does_not_fit_says_why() -> None:
+    _shown, [out] = fit([part(Kind.PINNED, 400), part(Kind.RECALLED, 500)], SETTINGS, WINDOW)
     assert out.ref == "recalled-500"
     assert out.reason == "no room: 250 tokens are left (context: 25 % of 1000 for recalled)"
-
-
-def test_what_one_kind_does_not_need_is_left_to_those_after_it() -> None:
-    assert shown(part(Kind.RECALLED, 650)) == ["recalled-650"]
-    assert shown(part(Kind.PINNED, 100), part(Kind.RECALLED, 550)) == ["pinned-100", "recalled-550"]
-    assert shown(part(Kind.PINNED, 100), part(Kind.RECALLED, 551)) == ["pinned-100"]
-    assert shown(part(Kind.ACTIVITY, 1_000)) == ["activity-1000"]
-
-
-def test_nothing_flows_up_to_where_vendors_cache() -> None:
-    assert shown(part(Kind.PINNED, 401)) == []
-
-
-def test_a_smaller_part_goes_where_a_larger_one_does_not_fit() -> None:
-    assert shown(part(Kind.PINNED, 300, "a"), part(Kind.PINNED, 200, "b"), part(Kind.PINNED, 100, "c")) == ["a", "c"]
-
-
-def test_pinned_and_named_blocks_may_take_a_fifth_of_a_large_window() -> None:
-    assert shown(part(Kind.PINNED, 1_250), window=8_000) == ["pinned-1250"]
-    assert shown(part(Kind.PINNED, 1_601), window=8_000) == []
-    assert shown(part(Kind.REFERRED, 1_250), window=8_000) == ["referred-1250"]
-    assert shown(part(Kind.REFERRED, 1_601), window=8_000) == []
-    # What they take beyond their share costs the others nothing.
-    assert shown(part(Kind.PINNED, 1_250), part(Kind.RECALLED, 250), window=8_000) == ["pinned-1250", "recalled-250"]
-    assert shown(part(Kind.REFERRED, 400), part(Kind.RECALLED, 250), part(Kind.RECALLED, 1)) == [
-        "referred-400",
-        "recalled-250",
-    ]
 
 
 def test_core_blocks_are_always_shown_and_remarked_on_when_they_take_too_much() -> None:
@@ -339,10 +321,6 @@ PARTS = [
     Part(kind=Kind.TIME, text="2026", reason="the time"),
 ]
 OUT = [Part(kind=Kind.PINNED, reason="no room", ref="mem_2", version=7, name="plan", tokens=900)]
-
-
-def test_a_part_counts_itself() -> None:
-    assert Part(kind=Kind.CORE, text="a" * 40, reason="why").tokens == 10
 
 
 def test_a_list_is_read_as_it_was_noted() -> None:
