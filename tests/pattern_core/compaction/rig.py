@@ -30,6 +30,7 @@ from pattern_db import template
 from pattern_db.columns import iso
 from pattern_db.connection import Connection
 from pattern_db.database import Database
+from pattern_db.enums import Role
 from pattern_db.migrate import migrations_of
 from pattern_db.tables import agents, messages, summaries
 from pattern_db.tables.messages import MessageRow
@@ -98,10 +99,11 @@ class Stage:
     compaction: Compaction
     purse: CountingPurse
     limits: Limits
+    stored: int = 0  # messages of earlier turns
 
     async def make_room(self, room: int, compaction: Compaction | None = None) -> Made:
-        """Make room for the turn."""
-        return await (compaction or self.compaction).make_room(
+        """Make room for the turn: then the conversation fits, and nothing is lost."""
+        made = await (compaction or self.compaction).make_room(
             self.agent,
             self.history,
             turn=(1, "turn_1"),
@@ -110,14 +112,31 @@ class Stage:
             room=room,
             purse=self.purse,
         )
+        assert self.history.tokens == made.tokens_after <= room
+        await self.assert_nothing_lost()
+        return made
+
+    async def assert_nothing_lost(self) -> None:
+        """Every message is there and is either shown or archived; events and summaries account for the archived."""
+        rows, kept, events = await self.rows(), await self.summaries(), await self.events()
+        shown = {message.id for message in self.history.messages}
+        assert len(rows) == self.stored
+        assert all(row.is_archived != (row.id in shown) for row in rows if row.position >= self.history.loaded_from)
+        assert loose_ends(self.history.messages) == []
+        if any(row.batch_id is None and row.role is Role.TOOL for row in rows):
+            return  # no prompt shows them, so they are not counted
+        archived = sum(row.is_archived for row in rows)
+        assert sum(event.data["messages"] for event in events) == archived  # type: ignore[misc]  # JSON
+        if not any(row.depth for row in kept):
+            assert sum(row.message_count for row in kept) == archived
 
     def new(self, role: str, *parts: Part) -> Message:
         self.clock.advance(1_000)
         created_at = iso(self.clock.now_ms())
         return make_message(role, parts, position=self.ids.position(), created_at=created_at)
 
-    async def _turn(self, question: str, results: Sequence[str], answer: str) -> int:
-        """Store a question, a call with its result for each of the results, an answer; return how many messages."""
+    async def _turn(self, question: str, results: Sequence[str], answer: str) -> None:
+        """Store a question, a call with its result for each of the results, an answer."""
         said = [self.new("user", Text(text=question))]
         for number, content in enumerate(results):
             said.append(self.new("assistant", ToolCall(call_id=f"c{number}", tool="note")))
@@ -126,7 +145,7 @@ class Stage:
         batch = said[0].position
         rows = [to_row(one, agent_id=ADA.id, batch_id=batch, sequence=place) for place, one in enumerate(said)]
         await self.database.write(messages.append, rows)
-        return len(rows)
+        self.stored += len(rows)
 
     async def said(self, turns: int, *, tools: int = 0) -> None:
         """Store so many earlier turns: a question, calls with their results, an answer that names its number."""
@@ -134,15 +153,16 @@ class Stage:
         for number in range(turns):
             await self._turn(f"question {number}: {words}", [words] * tools, f"answer{number} {words}")
 
-    async def turn_of(self, words: int, results: Sequence[int]) -> int:
-        """Store one turn of so many words, with a call for each result; return how many messages it has."""
-        return await self._turn("word " * words, ["data " * length for length in results], "done")
+    async def turn_of(self, words: int, results: Sequence[int]) -> None:
+        """Store one turn of so many words, with a call for each result."""
+        await self._turn("word " * words, ["data " * length for length in results], "done")
 
     async def imported(self, count: int, *, words: str = "past", role: str = "user") -> None:
         """Store past messages of no turn."""
         said = [self.new(role, Text(text=f"{words} {number}")) for number in range(count)]
         rows = [to_row(one, agent_id=ADA.id, batch_id="", sequence=0, source="import") for one in said]
         await self.database.write(messages.append, [row._replace(batch_id=None) for row in rows])
+        self.stored += count
 
     async def begin(self, text: str = "and now?") -> Message:
         """Read the history and let the turn begin with a message."""
@@ -184,6 +204,7 @@ async def stage(
     read_max: int = 2_000,
     config: Mapping[str, object] | None = None,
     said: int = 0,
+    asks: str = "and now?",
 ) -> AsyncIterator[Stage]:
     """An agent whose turn was accepted, and begins if it `said` something in earlier ones; a model that answers by the
     script.
@@ -221,7 +242,7 @@ async def stage(
         )
         if said:
             await world.said(said)
-            await world.begin()
+            await world.begin(asks)
         yield world
 
 

@@ -27,24 +27,12 @@ from pattern_db.connection import Connection
 from pattern_db.journal import turns
 from pattern_db.journal.turns import Started
 from pattern_db.tables import messages
-from tests.pattern_core.compaction.rig import ADA, START, Stage, loose_ends, stage
+from tests.pattern_core.compaction.rig import ADA, START, Stage, stage
 
 SUMMARY = "Ruth asked many numbered questions about words, and got an answer to each."
 BROKEN = ModelServerError("down", provider="scripted")
 TOO_LONG = WindowExceeded("too long", provider="scripted")
 GARBAGE = ModelReply(parts=(Text(text=" ... "),), finish_reason="stop", usage=NO_USAGE)
-
-
-async def assert_nothing_lost(world: Stage, count: int) -> None:
-    """Every message is there, is either shown or archived, and summaries account for the archived ones."""
-    rows = await world.rows()
-    shown = {message.id for message in world.history.messages}
-    assert len(rows) == count
-    assert all(row.is_archived != (row.id in shown) for row in rows)
-    assert loose_ends(world.history.messages) == []
-    archived = sum(row.is_archived for row in rows)
-    assert sum(row.message_count for row in await world.summaries() if row.depth == 0) == archived
-    assert sum(event.data["messages"] for event in await world.events()) == archived  # type: ignore[misc]  # JSON
 
 
 async def test_where_there_is_room_nothing_happens() -> None:
@@ -57,14 +45,13 @@ async def test_where_there_is_room_nothing_happens() -> None:
 async def test_what_leaves_is_retold_and_both_are_found() -> None:
     async with stage(otherwise=says(SUMMARY), said=30) as world:
         made = await world.make_room(2_000)
-        assert world.history.tokens == made.tokens_after <= 2_000 < made.tokens_before
+        assert made.tokens_before > 2_000
         first = world.history.messages[0]
         assert (first.id, first.role) == (OPENING_ID, "user")
         assert SUMMARY in first.text
         (summary,) = await world.summaries()
         assert (summary.summary, summary.is_stub, summary.depth) == (SUMMARY, False, 0)
         assert summary.model == "scripted/script-1"
-        await assert_nothing_lost(world, 60)
         assert SUMMARY in await world.found("numbered questions")
         assert any(text.startswith("answer0 ") for text in await world.found("answer0"))
         (event,) = await world.events()
@@ -92,12 +79,10 @@ async def test_without_a_summary_a_stub_says_what_left(answer: Answer, trouble: 
     async with stage(otherwise=answer, config={"summary_tokens": 2_000}, window=60_000, said=12) as world:
         made = await world.make_room(1_000)
         assert made.trouble == trouble
-        assert world.history.tokens <= 1_000
         (summary,) = await world.summaries()
         assert (summary.is_stub, summary.model) == (True, None)
         assert f"{summary.message_count} messages" in world.history.messages[0].text
         assert len(world.purse.settled) == len(world.purse.reserved) == world.provider.asked
-        await assert_nothing_lost(world, 24)
         assert summary.summary in await world.found("question")
 
 
@@ -108,7 +93,6 @@ async def test_no_money_no_summary() -> None:
         await world.begin()
         made = await world.make_room(2_000)
         assert (made.trouble, world.provider.asked) == ("the day's budget is spent", 0)
-        await assert_nothing_lost(world, 60)
 
 
 async def test_a_record_that_is_too_long_is_halved() -> None:
@@ -119,7 +103,6 @@ async def test_a_record_that_is_too_long_is_halved() -> None:
         await world.make_room(1_000)
         assert [row.summary for row in await world.summaries()] == [SUMMARY]
         assert world.provider.asked <= 6
-        await assert_nothing_lost(world, 24)
 
 
 async def test_cancelled_in_the_middle_everything_is_as_before(autojump_clock: object) -> None:
@@ -133,8 +116,6 @@ async def test_cancelled_in_the_middle_everything_is_as_before(autojump_clock: o
         assert not any(row.is_archived for row in await world.rows())
         gate.set()
         await world.make_room(2_000)  # and works the next time
-        assert world.history.tokens <= 2_000
-        await assert_nothing_lost(world, 60)
 
 
 @pytest.mark.parametrize("dies", ["before", "after"])
@@ -151,11 +132,9 @@ async def test_a_process_that_dies_at_the_commit_loses_nothing(dies: str) -> Non
             await world.make_room(2_000, replace(world.compaction, commit=dying))
         assert world.history.messages == before
         await world.begin()  # as the next process does
-        await assert_nothing_lost(world, 60)
+        await world.assert_nothing_lost()
         made = await world.make_room(2_000)
         assert made.messages == 0 if dies == "after" else made.messages > 0
-        assert world.history.tokens <= 2_000
-        await assert_nothing_lost(world, 60)
 
 
 class Died(Exception):
@@ -168,7 +147,6 @@ async def test_a_slow_summary_takes_half_of_the_turns_time(autojump_clock: objec
         made = await world.make_room(2_000)
         assert trio.current_time() <= world.deadline - 30
         assert made.trouble
-        await assert_nothing_lost(world, 60)
 
 
 async def test_twice_without_a_new_message_no_model_is_asked() -> None:
@@ -177,8 +155,6 @@ async def test_twice_without_a_new_message_no_model_is_asked() -> None:
         asked = world.provider.asked
         await world.make_room(700)
         assert world.provider.asked == asked
-        assert world.history.tokens <= 700
-        await assert_nothing_lost(world, 60)
 
 
 async def test_one_turn_does_not_compact_without_end() -> None:
@@ -186,20 +162,15 @@ async def test_one_turn_does_not_compact_without_end() -> None:
         for room in (5_000, 2_800, 1_200, 400, 200):
             world.history.append(world.new("user", Text(text="more")))
             await world.make_room(room)
-            assert world.history.tokens <= room
         assert [row.is_stub for row in await world.summaries()] == [False, False, False, True, True]
 
 
 async def test_summaries_follow_one_another_and_are_merged_when_there_are_many() -> None:
     async with stage(otherwise=says(SUMMARY), config={"summary_tokens": 50}) as world:
-        total = 0
         for _round in range(16):
             await world.said(14)
-            total += 28
             await world.begin()
             await world.make_room(1_500)
-            assert world.history.tokens <= 1_500
-        await assert_nothing_lost_of_merged(world, total)
         rows = await world.summaries()
         assert [row.previous_summary_id for row in rows] == [None, *(row.id for row in rows[:-1])]
         assert max(row.depth for row in rows) >= 1
@@ -215,13 +186,6 @@ async def archived_by(world: Stage, summary_id: str) -> int:
     count = event.data["messages"]
     assert isinstance(count, int)
     return count
-
-
-async def assert_nothing_lost_of_merged(world: Stage, count: int) -> None:
-    rows = await world.rows()
-    assert len(rows) == count
-    archived = sum(row.is_archived for row in rows)
-    assert sum([await archived_by(world, row.id) for row in await world.summaries()]) == archived
 
 
 async def test_the_recursive_strategy_has_one_summary_that_grows_deeper() -> None:
@@ -243,8 +207,6 @@ async def test_strategies_without_a_model_ask_none(type_: str) -> None:
         await world.said(30, tools=2)
         await world.begin()
         await world.make_room(1_500)
-        assert world.history.tokens <= 1_500
-        await assert_nothing_lost(world, 180)
 
 
 async def test_ten_thousand_imported_messages_leave_in_portions() -> None:
@@ -255,10 +217,8 @@ async def test_ten_thousand_imported_messages_leave_in_portions() -> None:
         assert "9500 messages" in world.history.messages[0].text
         assert len(world.history.messages) == 502
         made = await world.make_room(1_500)
-        assert world.history.tokens <= 1_500
         assert world.history.opening.unloaded == 0
         assert len(made.summary_ids) == 2 + 1
-        await assert_nothing_lost(world, 10_000)
         assert world.provider.asked <= 6
         assert "past 3 " in [f"{text} " for text in await world.found('"past 3"')]
 
@@ -295,9 +255,7 @@ async def test_a_turn_that_waits_for_a_person_stays(read_max: int) -> None:
 
 
 async def test_a_turn_of_many_calls_is_shown_shorter_and_stays_whole() -> None:
-    async with stage(otherwise=BROKEN) as world:
-        await world.said(3)
-        await world.begin("find it out")
+    async with stage(otherwise=BROKEN, said=3, asks="find it out") as world:
         shortened = 0
         for number in range(12):
             call = ToolCall(call_id=f"r{number}", tool="read", arguments={"path": "x" * 500})
@@ -305,8 +263,6 @@ async def test_a_turn_of_many_calls_is_shown_shorter_and_stays_whole() -> None:
             content = f"result {number} " + "data " * 800
             world.history.append(world.new("tool", ToolResult(call_id=f"r{number}", tool="read", content=content)))
             made = await world.make_room(3_000)
-            assert world.history.tokens <= 3_000
-            assert loose_ends(world.history.messages) == []
             assert world.history.messages[-1].role == "tool"
             shortened += made.shortened
         assert shortened > 0
@@ -314,23 +270,19 @@ async def test_a_turn_of_many_calls_is_shown_shorter_and_stays_whole() -> None:
 
 
 async def test_a_message_that_is_too_long_by_itself_says_so() -> None:
-    async with stage(otherwise=BROKEN) as world:
-        await world.said(3)
-        await world.begin("word " * 2_000)
+    async with stage(otherwise=BROKEN, said=3, asks="word " * 2_000) as world:
         with pytest.raises(LimitReached, match="shorter message"):
             await world.make_room(1_000)
-        assert len(await world.rows()) == 6
+        await world.assert_nothing_lost()
 
 
 async def test_a_model_that_cannot_write_is_not_asked() -> None:
     async with stage(config={"summarization_model": "embedded/rules"}, said=30) as world:
         made = await world.make_room(2_000)
         assert made.trouble == "embedded models do not write summaries"
-        await assert_nothing_lost(world, 60)
     async with stage(window=500, said=30) as world:
         made = await world.make_room(400)
         assert "too small" in str(made.trouble)
-        await assert_nothing_lost(world, 60)
 
 
 async def test_by_hand_the_strategy_works_where_there_is_room_and_no_turn() -> None:
@@ -341,7 +293,7 @@ async def test_by_hand_the_strategy_works_where_there_is_room_and_no_turn() -> N
         assert made.tokens_after < made.tokens_before
         assert [row.summary for row in await world.summaries()] == [SUMMARY]
         await world.reload()
-        await assert_nothing_lost(world, 60)
+        await world.assert_nothing_lost()
 
 
 async def test_by_hand_nothing_is_asked_while_the_agent_is_at_work() -> None:
@@ -372,13 +324,8 @@ async def test_two_people_do_not_compact_at_once() -> None:
 async def test_what_a_person_archived_meanwhile_is_not_archived_twice() -> None:
     async with stage(otherwise=says(SUMMARY), said=30) as world:
         await world.compaction.by_hand(world.agent, purse=world.purse)
-        before = len(await world.summaries())
+        assert len(await world.summaries()) == 1
         await world.make_room(2_500)
-        assert world.history.tokens <= 2_500
-        rows = await world.rows()
-        assert len(rows) == 60
-        assert sum(row.message_count for row in await world.summaries()) == sum(row.is_archived for row in rows)
-        assert before == 1
 
 
 class Turn(NamedTuple):
@@ -406,24 +353,17 @@ def test_whatever_is_said_it_fits_and_nothing_is_lost(
     async def live() -> None:
         config = {"type": type_, "keep_recent": 4, "keep_important": 4, "min_keep_recent": 4, "summary_tokens": 60}
         async with stage(answers, otherwise=BROKEN, config=config, window=window) as world:
-            stored = 0
             for one in turns:
                 asked = await world.begin("word " * one.words)
                 try:
                     await world.make_room(room)
-                    assert world.history.tokens <= room
                 except LimitReached as error:  # nothing but the question is left, and it alone is too long
                     assert message_tokens(asked) > room
                     assert str(message_tokens(asked)) in error.message
                     assert [message.id for message in world.history.messages if message.position] == [asked.id]
-                rows = await world.rows()
-                assert len(rows) == stored
-                shown = {message.id for message in world.history.messages}
-                assert all(row.is_archived != (row.id in shown) for row in rows)
-                assert loose_ends(world.history.messages) == []
                 positions = [message.position for message in world.history.messages if message.position]
                 assert positions == sorted(positions)
-                stored += await world.turn_of(one.words, one.results)
+                await world.turn_of(one.words, one.results)
 
     trio.run(live)
 
