@@ -49,11 +49,8 @@ class Choice:
     @property
     def free(self) -> list[int]:
         """The places of the exchanges that may leave at all, oldest first."""
-        free = [
-            place for place, exchange in enumerate(self.exchanges) if not exchange.is_running and not exchange.is_held
-        ]
-        newest = len(self.exchanges) - 1
-        return free[:-1] if free and free[-1] == newest else free
+        older = enumerate(self.exchanges[:-1])
+        return [place for place, exchange in older if not exchange.is_running and not exchange.is_held]
 
 
 def choose(choice: Choice, settings: CompactionSettings) -> list[int]:

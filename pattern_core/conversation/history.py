@@ -101,38 +101,25 @@ def repair(conversation: Iterable[Message], *, waiting: Collection[str] = ()) ->
     """
     repaired: list[Message] = []
     unanswered: dict[str, ToolCall] = {}
+
+    def answer(at: Message) -> None:
+        for call in unanswered.values():
+            words = WAITING_RESULT if call.call_id in waiting else LOST_RESULT
+            lost = ToolResult(call_id=call.call_id, tool=call.tool, content=words, is_error=True)
+            repaired.append(Message(role="tool", parts=(lost,), position=at.position, created_at=at.created_at))
+
     for message in conversation:
         if message.role == "tool":
             result = message.parts[0]
             if isinstance(result, ToolResult) and unanswered.pop(result.call_id, None) is not None:
                 repaired.append(message)
             continue
-        if unanswered:
-            repaired.extend(_lost(message, unanswered, waiting))
+        answer(message)
         unanswered = {call.call_id: call for call in message.tool_calls} if message.role == "assistant" else {}
         repaired.append(message)
     if repaired:
-        repaired.extend(_lost(repaired[-1], unanswered, waiting))
+        answer(repaired[-1])
     return repaired
-
-
-def _lost(at: Message, unanswered: Mapping[str, ToolCall], waiting: Collection[str]) -> list[Message]:
-    return [
-        Message(
-            role="tool",
-            parts=(
-                ToolResult(
-                    call_id=call.call_id,
-                    tool=call.tool,
-                    content=WAITING_RESULT if call.call_id in waiting else LOST_RESULT,
-                    is_error=True,
-                ),
-            ),
-            position=at.position,
-            created_at=at.created_at,
-        )
-        for call in unanswered.values()
-    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +179,6 @@ class History:
         self.opening = opening or Opening()
         self._is_untrusted = is_untrusted
         self._opening_tokens_max: int | None = None
-        self._waiting: frozenset[str] = frozenset()
         self._set(
             [
                 self._entry(message, begins=message.role == "user" if begins is None else message.id in begins)
@@ -217,7 +203,7 @@ class History:
 
     def append(self, message: Message) -> None:
         """Add a message at the end."""
-        entry = self._entry(message, begins=message.role == "user" and not self._waiting)
+        entry = self._entry(message, begins=message.role == "user" and self._is_answered())
         if not self._entries:
             self._set([entry])
             return
@@ -228,8 +214,6 @@ class History:
             self.has_images = True
         self.cursor = message.position
         self._digest.update(message.position.encode())
-        if message.role != "user":
-            self._waiting = _waiting_after(self._waiting, message)
 
     def replace(self, message: Message, other: Message | None, *, is_short: bool = False) -> None:
         """Put another message in the place of one, or nothing; with `is_short` the first stays stored as it is."""
@@ -285,6 +269,17 @@ class History:
             shown = marked_result(message)
         return _Entry(message, shown, message_tokens(shown), begins, is_short)
 
+    def _is_answered(self) -> bool:
+        """Return whether the newest calls have all their results."""
+        results: set[str] = set()
+        for entry in reversed(self._entries):
+            if calls := entry.message.tool_calls:
+                return all(call.call_id in results for call in calls)
+            if entry.begins:
+                break
+            results.update(part.call_id for part in entry.message.parts if isinstance(part, ToolResult))
+        return True
+
     def _set(self, entries: list[_Entry]) -> None:
         self._entries = entries
         self.has_images = any(map(_has_image, entries))
@@ -292,10 +287,6 @@ class History:
         self.opening_tokens = 0
         self.first = entries[0].message.position if entries else ""
         self.cursor = entries[-1].message.position if entries else ""
-        self._waiting = frozenset()
-        for entry in entries:
-            if entry.message.role != "user":
-                self._waiting = _waiting_after(self._waiting, entry.message)
         self._reopen()
 
     def _reopen(self) -> None:
@@ -318,14 +309,6 @@ def _has_image(entry: _Entry) -> bool:
 
 def _name(entry: _Entry) -> str:
     return f"{entry.message.position}~{entry.tokens}" if entry.is_short else entry.message.position
-
-
-def _waiting_after(waiting: frozenset[str], message: Message) -> frozenset[str]:
-    """Return the calls without a result, after one more message."""
-    if message.role == "tool" and waiting:
-        return waiting - {part.call_id for part in message.parts if isinstance(part, ToolResult)}
-    calls = message.tool_calls
-    return waiting | {call.call_id for call in calls} if calls else waiting
 
 
 def _exchange(entries: Sequence[_Entry], held: Collection[str], *, is_running: bool = False) -> MessageGroup:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from pattern_core.messages import Message, Text
 from pattern_core.models.tokens import TOKENS_PER_MESSAGE, clip, estimate_text
@@ -119,26 +120,16 @@ def _lines(opening: Opening) -> list[tuple[str, int]]:
 def _retold(rows: Sequence[SummaryRow]) -> list[tuple[str, int]]:
     """Return one line for each summary; stubs that follow one another share one."""
     lines: list[tuple[str, int]] = []
-    run: list[SummaryRow] = []
-    for row in rows:
-        if row.is_stub and row.depth == 0:
-            run.append(row)
-            continue
-        lines += _stubs(run)
-        run = []
-        # Retold words may hold what was meant to pass for one of our tags.
-        lines.append((f"[{_period(row.started_at, row.ended_at)}] {escaped(row.summary)}", row.message_count))
-    return lines + _stubs(run)
+    for is_stub, group in groupby(rows, lambda row: row.is_stub and row.depth == 0):
+        run = list(group)
+        if is_stub:
+            count = sum(row.message_count for row in run)
+            lines.append((f"[{_period(run)}] {count} messages, of which there is no summary.", count))
+        else:  # retold words may hold what was meant to pass for one of our tags
+            lines += [(f"[{_period([row])}] {escaped(row.summary)}", row.message_count) for row in run]
+    return lines
 
 
-def _stubs(run: Sequence[SummaryRow]) -> list[tuple[str, int]]:
-    if not run:
-        return []
-    count = sum(row.message_count for row in run)
-    period = _period(min(row.started_at for row in run), max(row.ended_at for row in run))
-    return [(f"[{period}] {count} messages, of which there is no summary.", count)]
-
-
-def _period(started_at: str, ended_at: str) -> str:
-    first, last = started_at[:10], ended_at[:10]
+def _period(rows: Sequence[SummaryRow]) -> str:
+    first, last = min(row.started_at for row in rows)[:10], max(row.ended_at for row in rows)[:10]
     return first if first == last else f"{first} to {last}"

@@ -15,13 +15,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import blake2b
 from itertools import product
 from typing import NamedTuple
 
-from pattern_core.agent_settings import ContextSettings, Sampling
+from pattern_core.agent_settings import NO_SETTINGS, AgentSettings, ContextSettings
 from pattern_core.conversation.history import History
 from pattern_core.memory.content import prompt
 from pattern_core.models.model import ModelRequest, ToolSpec
@@ -87,16 +87,15 @@ SeenBlock = tuple[Kind | None, BlockRow]
 class Offered:
     """What the turn's step decides of its prompt: tools, their rules in words, how to answer, the model's window.
 
-    An answer may take `output_max` tokens, unless `sampling` says another number. `force_tool` is the tool that must be
-    called, "*" any of them. `notes` are what the model is to be reminded of at the prompt's end.
+    An answer may take `output_max` tokens, unless the agent's `settings` say another number. `force_tool` is the tool
+    that must be called, "*" any of them. `notes` are what the model is to be reminded of at the prompt's end.
     """
 
     tools: Sequence[ToolSpec]
     window: int
     output_max: int
-    sampling: Sampling = field(default_factory=Sampling)
+    settings: AgentSettings = NO_SETTINGS
     force_tool: str | None = None
-    context: ContextSettings = field(default_factory=ContextSettings)
     rules: Sequence[str] = ()
     notes: Sequence[str] = ()
 
@@ -257,7 +256,7 @@ def fit(parts: Sequence[Part], settings: ContextSettings, window: int) -> tuple[
 def halves_of(material: Material) -> Halves:
     """Choose what fits and put it into order."""
     offered = material.offered
-    shown, unfit = fit(parts_of(material), offered.context, offered.window)
+    shown, unfit = fit(parts_of(material), offered.settings.context, offered.window)
     before, behind = _parted(shown)
     out_before, out_behind = _parted([*unfit, *material.found.left_out])
     stable = _stable(before, out_before, material)
@@ -321,7 +320,7 @@ def build_prompt(
 
     `ratio` is that of the vendor's count of tokens to our estimate.
     """
-    sampling, stable, volatile = offered.sampling, halves.stable, halves.volatile
+    sampling, stable, volatile = offered.settings, halves.stable, halves.volatile
     output_max = sampling.max_output_tokens or offered.output_max
     fixed = stable.tokens + volatile.tokens
     estimate = fixed + history.tokens

@@ -128,13 +128,7 @@ class Prompts:
             self._calibration.learn(agent_id, prompt.request.model, [(prompt.estimate, usage.input_tokens)])
 
     def look(
-        self,
-        connection: Connection,
-        *,
-        agent_id: str,
-        before: str,
-        now_ms: int,
-        settings: ContextSettings,
+        self, connection: Connection, *, agent_id: str, before: str, now_ms: int, settings: ContextSettings
     ) -> Seen | None:
         """Return the rows that a turn's prompts should show beyond the conversation, None if there are none.
 

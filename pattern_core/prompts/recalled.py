@@ -64,13 +64,12 @@ async def recall(
         limit=CANDIDATES * settings.recall_max,
         is_quick=True,
     )
+    reason = f"the search took longer than {settings.recall_timeout_ms} ms (context.recall_timeout_ms)"
     with trio.move_on_after(settings.recall_timeout_ms / 1000):
         try:
-            result = await searching(request)
+            return choose((await searching(request)).hits, wanted, in_view, settings)
         except PatternError as error:
-            return Findings(left_out=[Part(kind=Kind.RECALLED, reason=f"the search failed: {error.message}")])
-        return choose(result.hits, wanted, in_view, settings)
-    reason = f"the search took longer than {settings.recall_timeout_ms} ms (context.recall_timeout_ms)"
+            reason = f"the search failed: {error.message}"
     return Findings(left_out=[Part(kind=Kind.RECALLED, reason=reason)])
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pattern_core.agent_settings import ContextSettings, Sampling
+from pattern_core.agent_settings import AgentSettings, ContextSettings
 from pattern_core.conversation.history import History
 from pattern_core.messages import Text
 from pattern_core.models.model import ToolSpec
@@ -106,7 +106,7 @@ def stable_log(prompt: Prompt) -> PromptLog:
 
 
 def test_stable_parts_come_first_and_volatile_ones_behind_the_conversation() -> None:
-    prompt = built(sampling=Sampling(temperature=0.5))
+    prompt = built(settings=AgentSettings(temperature=0.5))
     request = prompt.request
     assert list(request.system)[:2] == ["Be brief.", f"{MEMORY}\n\n{DATA}"]
     assert [text.split(" ")[0] for text in request.system][2:] == ["<block:a", "<block:b"]
@@ -126,14 +126,17 @@ def test_stable_parts_come_first_and_volatile_ones_behind_the_conversation() -> 
 
 def test_a_section_without_parts_is_absent() -> None:
     bare = MATERIAL._replace(blocks=[CORE], found=NOTHING_FOUND)
-    assert list(built(bare, notes=(), context=ContextSettings(show={"time": False})).request.tail) == []
+    assert (
+        list(built(bare, notes=(), settings=AgentSettings(context=ContextSettings(show={"time": False}))).request.tail)
+        == []
+    )
 
 
 def test_how_to_answer_is_passed_on() -> None:
-    sampling = Sampling(
+    settings = AgentSettings(
         max_output_tokens=5, top_p=0.9, stop=("END",), reasoning_effort="low", response_schema={"type": "object"}
     )
-    request = built(sampling=sampling, force_tool="*").request
+    request = built(settings=settings, force_tool="*").request
     assert request.max_output_tokens == 5
     assert (request.top_p, request.stop, request.reasoning_effort) == (0.9, ("END",), "low")
     assert (request.response_schema, request.force_tool, request.temperature) == ({"type": "object"}, "*", None)

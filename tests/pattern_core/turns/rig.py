@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
-from pattern_core.agent_settings import ContextSettings
+from pattern_core.agent_settings import AgentSettings, ContextSettings
 from pattern_core.agents import Agent
 from pattern_core.budgets.budget import KnownBudgets, TurnBudget
 from pattern_core.conversation.history import History
@@ -52,7 +52,12 @@ ADA = Agent(
     created_at=START,
     updated_at=START,
 )
-OFFERED = Offered(tools=(), window=8_192, output_max=100, context=ContextSettings(show={"guide": False, "time": False}))
+OFFERED = Offered(
+    tools=(),
+    window=8_192,
+    output_max=100,
+    settings=AgentSettings(context=ContextSettings(show={"guide": False, "time": False})),
+)
 MATERIAL = Material(
     instructions=ADA.system_prompt,
     blocks=(),
