@@ -231,29 +231,19 @@ async def purse() -> AsyncIterator[tuple[Running, SummaryPurse, ModelRequest]]:
         yield one, pays, call
 
 
-async def test_the_most_is_held_and_what_it_took_is_stored() -> None:
+async def test_the_most_is_held_and_what_it_took_is_stored_of_each_call_of_a_step() -> None:
     async with purse() as (one, pays, call):
-        await pays.reserve("scripted", call)
-        assert await one.database.read(rows, HELD) == [(estimate_request(call) + 100,)]
-        await pays.settle("scripted", call, Usage(input_tokens=700, output_tokens=50))
-        assert await one.database.read(rows, HELD) == []
-        assert await one.database.read(rows, USAGE) == [("summary", 700, 50, None, 0)]
-        assert pays.held is None
-
-
-async def test_a_call_that_failed_is_charged_its_prompt() -> None:
-    async with purse() as (one, pays, call):
-        await pays.reserve("scripted", call)
-        await pays.settle("scripted", call, None)
-        assert await one.database.read(rows, USAGE) == [("summary", estimate_request(call), 0, None, 1)]
-
-
-async def test_several_calls_of_a_step_are_counted_each() -> None:
-    async with purse() as (one, pays, call):
-        for _number in range(2):
+        prompt = estimate_request(call)
+        for usage in (Usage(input_tokens=700, output_tokens=50), None):  # the second one failed
             await pays.reserve("scripted", call)
-            await pays.settle("scripted", call, Usage(input_tokens=700, output_tokens=50))
-        assert len(await one.database.read(rows, USAGE)) == 2
+            assert await one.database.read(rows, HELD) == [(prompt + 100,)]
+            await pays.settle("scripted", call, usage)
+            assert await one.database.read(rows, HELD) == []
+            assert pays.held is None
+        assert await one.database.read(rows, USAGE) == [
+            ("summary", 700, 50, None, 0),
+            ("summary", prompt, 0, None, 1),
+        ]
 
 
 async def test_a_budget_refuses_before_the_call() -> None:

@@ -283,27 +283,22 @@ def test_a_word_between_a_call_and_its_result_does_not_part_them() -> None:
     assert [len(exchange.messages) for exchange in history.exchanges()] == [4, 1]
 
 
-def test_what_leaves_is_replaced_by_an_opening() -> None:
-    history = History(numbered([*turn(), *turn("there")]), is_untrusted=is_web)
+def test_another_opening_changes_what_stands_before_the_messages() -> None:
+    said = numbered([*turn(), *turn("there")])
+    history = History(said, is_untrusted=is_web)
     digest = history.digest
-    history.leave(history.exchanges()[0].messages, Opening(unloaded=4))
+    history.leave(said[:4], Opening(unloaded=4))
     assert [one.role for one in history.messages] == ["user", "user", "assistant", "tool", "assistant"]
-    assert history.tokens == estimate_messages(history.messages)
     assert history.digest != digest
-    history.limit_opening(0)
-    assert len(history.messages) == 4
-    assert history.tokens == estimate_messages(history.messages)
-
-
-def test_another_opening_alone_changes_what_stands_before_the_messages() -> None:
-    said = numbered([*turn(), *turn()])
-    history = History(said, opening=Opening(unloaded=7))
     history.leave((), Opening(unloaded=2))
-    whole = History(said, opening=Opening(unloaded=2))
-    assert (history.messages, history.tokens, history.digest) == (whole.messages, whole.tokens, whole.digest)
-    for each in (history, whole):
-        each.append(message(9, "user", Text(text="more")))
-    assert history.digest == whole.digest
+    whole = History(said[4:], opening=Opening(unloaded=2), is_untrusted=is_web)
+    for _more in range(2):
+        assert (history.messages, history.tokens, history.digest) == (whole.messages, whole.tokens, whole.digest)
+        for each in (history, whole):
+            each.append(message(9, "user", Text(text="more")))
+    history.limit_opening(0)
+    assert len(history.messages) == 4 + 2
+    assert history.tokens == estimate_messages(history.messages)
 
 
 def test_what_is_shown_shorter_has_another_digest() -> None:
@@ -313,7 +308,6 @@ def test_what_is_shown_shorter_has_another_digest() -> None:
     history.replace(said[2], message(2, "tool", result("c", "")), is_short=True)
     assert history.tokens < tokens
     assert history.digest != digest
-    assert len(history.messages) == 4
 
 
 def test_a_conversation_that_an_agent_began_starts_with_a_users_message() -> None:

@@ -316,41 +316,32 @@ async def parts(rig: Rig, words: str = "", agent_id: str = ADA) -> list[PromptPa
     return block_parts(await seen_blocks(rig.store, agent_id, words))
 
 
-async def test_core_blocks_come_first_own_then_lent_then_everybodys(rig: Rig) -> None:
-    lent = await rig.block("lent", label="beta", owner=BOB)
-    await rig.block("everybody's", label="alpha", owner=ALL)
-    await rig.block("own", label="zeta")
-    await rig.database.write(lend, lent, ADA)
-    found = await parts(rig)
-    assert [(part.name, part.reason) for part in found] == [
-        ("zeta", "a core block, the agent's own"),
-        ("beta", "a core block, lent to the agent"),
-        ("alpha", "a core block, everybody's"),
+async def test_blocks_stand_by_kind_and_owner_and_say_why_they_are_shown(rig: Rig) -> None:
+    lent = [
+        await rig.block("lent", label="beta", owner=BOB),
+        await rig.block("3", label="theirs", owner=BOB, block_type=BlockType.WORKING),
     ]
-    assert 'shared_from="bob"' in found[1].text
-
-
-async def test_working_blocks_are_shown_if_they_are_pinned_lent_or_named(rig: Rig) -> None:
+    diary = await rig.block("first", label="diary", block_type=BlockType.LOG)
     await rig.block("1", label="plan", block_type=BlockType.WORKING)
     await rig.block("2", label="kept", block_type=BlockType.WORKING, pinned=True)
-    lent = await rig.block("3", label="theirs", owner=BOB, block_type=BlockType.WORKING)
     await rig.block("4", label="gone", block_type=BlockType.ARCHIVAL)
-    await rig.database.write(lend, lent, ADA)
-    assert [(part.kind, part.name) for part in await parts(rig, "hello")] == [
-        (Kind.PINNED, "kept"),
-        (Kind.PINNED, "theirs"),
-    ]
+    await rig.block("everybody's", label="alpha", owner=ALL)
+    await rig.block("own", label="zeta")
+    for block_id in lent:
+        await rig.database.write(lend, block_id, ADA)
     named = await parts(rig, "Look into the Plan, please, and what is gone.")
-    assert [(part.kind, part.name, part.reason) for part in named][2:] == [
-        (Kind.REFERRED, "plan", "a working block that the message names, the agent's own")
+    assert [(part.kind, part.name, part.reason) for part in named] == [
+        (Kind.CORE, "zeta", "a core block, the agent's own"),
+        (Kind.CORE, "beta", "a core block, lent to the agent"),
+        (Kind.CORE, "alpha", "a core block, everybody's"),
+        (Kind.PINNED, "kept", "a working block, pinned"),
+        (Kind.PINNED, "theirs", "a working block, lent to the agent"),
+        (Kind.REFERRED, "plan", "a working block that the message names, the agent's own"),
+        (Kind.LOGS, "diary", "the newest entries of a log, the agent's own"),
     ]
-
-
-async def test_a_log_shows_its_newest_entries_and_the_version_tells_what_they_were(rig: Rig) -> None:
-    block_id = await rig.block("first", label="diary", block_type=BlockType.LOG)
-    [part] = await parts(rig)
-    assert (part.kind, part.ref, part.reason) == (Kind.LOGS, block_id, "the newest entries of a log, the agent's own")
-    assert "first" in part.text
+    assert 'shared_from="bob"' in named[1].text
+    assert (named[-1].ref, "first" in named[-1].text) == (diary, True)
+    assert [part.name for part in await parts(rig, "hello") if part.kind is Kind.REFERRED] == []
 
 
 async def test_the_agents_own_call_under_way_shows(rig: Rig) -> None:
