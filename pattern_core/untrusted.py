@@ -66,10 +66,10 @@ def marked_import(message: Message) -> Message:
     """Return an imported message as a prompt shows it: still who said what to whom, and nothing that it says is a
     request.
 
-    People import what they said elsewhere so that the agent goes on from there; so the exchange stays an exchange, with
-    its roles. But an export may hold whatever somebody once pasted. What people said is marked as data, which models
-    are told to read and not to obey; so is a system's message, which becomes a person's, because nobody's past may
-    stand above the agent's own instructions. What an agent answered stays bare: models take no orders from their own
+    People import what they said elsewhere so that the agent continues from there; so the exchange stays an exchange,
+    with its roles. But an export may hold any text that was once pasted. What people said is marked as data, which
+    models are asked to read and not to obey; so is a system's message, which becomes a person's, because no past may
+    stand above the agent's own instructions. What an agent answered stays bare: models obey no orders from their own
     side, and would begin to answer between tags if their answers stood between them.
     """
     if message.role == "assistant":

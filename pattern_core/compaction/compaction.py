@@ -31,14 +31,14 @@ from pattern_db.tables import messages, summaries
 from pattern_db.tables.agents import AgentRow
 from pattern_db.tables.summaries import Chain, SummaryRow
 
-OPENING_SHARE = 4  # the opening takes at most one part in so many of the room
+OPENING_SHARE = 4  # the opening has at most one part in so many of the room
 OPENING_TOKENS_MIN = 120
 OPENING_STEP = 64
 COMPACTIONS_MAX = 3  # in one turn by the agent's strategy; then by what needs no model
 UNREAD_AT_ONCE = 5_000  # messages that leave unread in one transaction of some 10 ms …
 UNREAD_ROUNDS_MAX = 4  # … and how many of those one compaction makes
-EARLIER_SHARE = 2  # earlier summaries take at most one part in so many of what a model can read
-TIME_SHARE = 0.5  # of a turn's remaining time that summaries may take
+EARLIER_SHARE = 2  # earlier summaries have at most one part in so many of what a model can read
+TIME_SHARE = 0.5  # of a turn's remaining time for summaries
 
 Summary = SummaryRow
 Commit = Callable[[Callable[[Connection], tuple[Archived, list[Event]]]], Awaitable[Archived]]
@@ -61,7 +61,7 @@ class Made:
 
 @dataclass(slots=True, kw_only=True)
 class _Job:
-    """One compaction: whose, of what, and what it came to so far in `made`."""
+    """One compaction: of which agent's conversation, for which turn, and its result so far in `made`."""
 
     agent: AgentRow
     history: History
@@ -73,7 +73,7 @@ class _Job:
 
     @property
     def opening_max(self) -> int:
-        """What the opening may take; in steps, so that it does not change with every token of the room."""
+        """How many tokens the opening may have; in steps, so that it does not change with every token of the room."""
         share = self.room // OPENING_SHARE // OPENING_STEP * OPENING_STEP
         return min(max(share, OPENING_TOKENS_MIN), self.room)
 
@@ -138,7 +138,7 @@ class Compaction:
         """Let the agent's strategy work now, whether or not there is room, while no turn runs.
 
         Raises:
-            Conflict: the agent is at work, or somebody else is at this already.
+            Conflict: the agent is at work, or its conversation is being compacted already.
             InvalidInput: the agent's `compaction` settings are not valid.
         """
         if agent.id in self._by_hand:
@@ -213,7 +213,7 @@ class Compaction:
             text = await summariser.summarise(
                 _messages(read),
                 earlier=[row.summary for row in earlier],
-                told="" if merges or not rows else rows[-1].summary,
+                beside="" if merges or not rows else rows[-1].summary,
             )
             await self._archive(job, read, text, model=f"{summariser.provider}/{summariser.model}", merges=merges)
         job.made.trouble = summariser.trouble
@@ -223,7 +223,7 @@ class Compaction:
         return job.history.exchanges(job.running_from, held)
 
     async def _by_age(self, job: _Job) -> None:
-        """Let the oldest go without a summary: the last resort, which needs nobody."""
+        """Let the oldest go without a summary: the last resort, which needs no model."""
         exchanges = await self._exchanges(job)
         target = max(job.room - _grown(job, 0), 0)
         places = drop_oldest(Choice(exchanges=exchanges, target=target, now_ms=self.clock.now_ms()))
@@ -284,8 +284,8 @@ class Compaction:
         model: str | None = None,
         merged: Chain | None = None,
     ) -> None:
-        """Archive the messages `left` (position and time) under a summary; `shown` are those in view, which take
-        `tokens`. The other values are as in `Leaving`.
+        """Archive the messages `left` (position and time) under a summary; `shown` are those in view, with
+        `tokens` tokens. The other values are as in `Leaving`.
         """
         history, last = job.history, max(position for position, _time in left)
         hidden = [position for position in history.hidden if position <= last] if shown else []
@@ -322,7 +322,7 @@ class Compaction:
 def _at_rest(
     connection: Connection, agent_id: str, limits: PromptLimits, is_untrusted: Callable[[str], bool]
 ) -> History:
-    """Return the conversation of an agent that does nothing; asked before a model is, so that nobody pays for nothing.
+    """Return the conversation of an agent that does nothing; checked before a model is asked, which costs.
 
     Raises:
         Conflict: it is at work.
@@ -332,8 +332,8 @@ def _at_rest(
 
 
 def _held(connection: Connection, agent_id: str, running: str | None = None) -> frozenset[str]:
-    """Return positions of the messages of turns that wait for a person: they go on, and need what was said in them. So
-    does the batch `running`, which may have waited until now.
+    """Return positions of the messages of turns that wait for a person: these continue, and need what was said in them.
+    So does the batch `running`, which may have waited until now.
     """
     batches = turns.waiting_batches(connection, agent_id)
     if running is not None:
@@ -352,7 +352,7 @@ def _may_try(history: History, batch_id: str) -> bool:
 
 
 def _grown(job: _Job, tokens: int) -> int:
-    """Return what the opening may take once it says `tokens` more."""
+    """Return how many tokens the opening may have once it says `tokens` more."""
     return min(job.history.opening_tokens + tokens + OPENING_TOKENS_MIN, job.opening_max)
 
 
@@ -360,9 +360,9 @@ def _is_long(job: _Job, summary_tokens: int) -> bool:
     """Return whether the chain of summaries has become too long to be shown whole."""
     chain = job.history.opening.chain
     rows = [*chain.head, *chain.tail]
-    told = sum(row.tokens for row in rows if not row.is_stub)
+    shown = sum(row.tokens for row in rows if not row.is_stub)
     is_full = len(rows) >= HEAD_SHOWN + TAIL_SHOWN
-    return is_full or told + summary_tokens > job.opening_max
+    return is_full or shown + summary_tokens > job.opening_max
 
 
 def _bounded(rows: Sequence[SummaryRow], tokens_max: int) -> list[SummaryRow]:

@@ -30,8 +30,8 @@ SUMMARY = "summary"  # the purpose of such calls among the usage
 CALLS_MAX = 6  # of a model in one compaction; what is beyond leaves with a stub
 SHARE_OF_WINDOW = 0.7  # estimates are right within a third
 CHUNK_TOKENS_MIN = 100  # a window that leaves less for the record is too small to summarise in
-CHUNK_TOKENS_MAX = 60_000  # a summary of more than that tells too little of each message
-SHARE_OF_SUMMARY = 12  # a summary takes at most one part in so many of the window: less would be left to retell
+CHUNK_TOKENS_MAX = 60_000  # a summary of more than that says too little of each message
+SHARE_OF_SUMMARY = 12  # a summary has at most one part in so many of the window: less would be left to retell
 SUMMARY_TOKENS_MIN = 50
 REPETITION = 10  # an answer in which each word occurs so often on average is none
 WORDS_TOKENS_MAX = 1_500  # of one message
@@ -130,8 +130,8 @@ class SummaryPurse:
 class Summariser:
     """Asks a model for the summary of one compaction, and says in `trouble` why there is none.
 
-    `window` is the model's, or the smaller one that the agent's owner allows: whoever asks for small prompts, for their
-    price or their speed, wants no large ones in between. `deadline` is on trio's clock.
+    `window` is the model's, or the smaller one that the agent's owner allows: an owner who wants small prompts, for
+    their price or their speed, wants no large ones in between. `deadline` is on trio's clock.
     """
 
     models: ModelClient
@@ -161,11 +161,11 @@ class Summariser:
         return min(self.settings.summary_tokens, max(self.window // SHARE_OF_SUMMARY, SUMMARY_TOKENS_MIN))
 
     async def summarise(
-        self, messages: Sequence[Message], *, earlier: Sequence[str] = (), told: str = ""
+        self, messages: Sequence[Message], *, earlier: Sequence[str] = (), beside: str = ""
     ) -> str | None:
-        """Return what is worth keeping of the messages; None if nobody could say.
+        """Return what is worth keeping of the messages; None if there is no summary; `trouble` says why.
 
-        `earlier` are summaries of what was before, which the new one replaces; `told` is one that stays beside it.
+        `earlier` are summaries of what was before, which the new one replaces; `beside` is one that stays.
         """
         room = self._chunk_tokens
         lines = [line_of(message, room) for message in (*map(_retold, earlier), *messages)]
@@ -174,7 +174,7 @@ class Summariser:
         text = ""
         while portions:
             try:
-                answer = await self._ask(portions[0], text or told, merge=bool(text))
+                answer = await self._ask(portions[0], text or beside, merge=bool(text))
             except WindowExceeded as error:
                 room //= 2
                 if room < CHUNK_TOKENS_MIN or self.calls >= CALLS_MAX:
@@ -207,7 +207,7 @@ class Summariser:
 
     @property
     def _chunk_tokens(self) -> int:
-        """How many tokens of a record fit into one question, beside the instructions, what is told and the answer."""
+        """How many tokens of a record fit into one question, beside instructions, the summary so far and the answer."""
         beside = estimate_text(self._instructions) + 2 * self.summary_tokens + self._answer_tokens + 60
         return max(min(int(self.window * SHARE_OF_WINDOW) - beside, CHUNK_TOKENS_MAX), 0)
 
@@ -221,11 +221,13 @@ class Summariser:
         """Room to answer: what a summary may have, and as much again, for models that think first or overrun."""
         return 2 * self.summary_tokens
 
-    async def _ask(self, lines: Sequence[str], told: str, *, merge: bool) -> ModelReply:
+    async def _ask(self, lines: Sequence[str], so_far: str, *, merge: bool) -> ModelReply:
         if self.calls >= CALLS_MAX:
             raise LimitReached(f"a summary takes at most {CALLS_MAX} model calls")
         self.calls += 1
-        before = [_BEFORE, clip(inside(told), 2 * self.summary_tokens), _MERGE if merge else _CONTINUE] if told else []
+        before = []
+        if so_far:
+            before = [_BEFORE, clip(inside(so_far), 2 * self.summary_tokens), _MERGE if merge else _CONTINUE]
         # A vendor refuses a request for more than the longest answer that its model gives.
         output_max = self.models.facts(self.provider, self.model).output_max
         request = ModelRequest(
@@ -259,7 +261,7 @@ class Summariser:
 
 
 async def _ignore(delta: Delta) -> None:
-    """Nobody watches a summary being written."""
+    """Ignore the pieces: no client watches a summary being written."""
 
 
 def _retold(summary: str) -> Message:

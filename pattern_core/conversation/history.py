@@ -21,7 +21,7 @@ from pattern_db.tables.messages import MessageRow
 
 WAITING_RESULT = "There is no result yet: a person has been asked whether this may run, and has not answered."
 LOST_RESULT = "There is no result: the call was cut off before it was recorded."
-IMPORTED_TOGETHER_MAX = 20  # imported messages that leave together if nobody speaks among them
+IMPORTED_TOGETHER_MAX = 20  # imported messages that leave together if no person speaks among them
 IMPORTED = "import"  # source of what was said elsewhere; no turn has it
 
 
@@ -126,7 +126,7 @@ def repair(conversation: Iterable[Message], *, waiting: Collection[str] = ()) ->
 class MessageGroup:
     """Messages that stay or leave together: a turn, so that no call is parted from its result; or a piece of what was
     imported. `tokens` is an estimate; `is_running` says that it is the turn under way, `is_held` that it is one that
-    waits for a person and goes on later.
+    waits for a person and continues later.
     """
 
     messages: tuple[Message, ...]
@@ -153,9 +153,9 @@ class History:
     messages, oldest first; appended to as they are stored. Results of tools and imports are marked as theirs.
 
     Nothing leaves by itself: `pattern_core.compaction` archives what a window cannot hold, and calls `leave`.
-    `opening` stands for what is not shown. `tokens` estimates what `messages` take in a prompt, `opening_tokens` the
-    part of it that the opening takes; 0 where there is none. `first` and `cursor` are the positions of the oldest and
-    the newest message, empty if there is none. `has_images`: a person's message shows one.
+    `opening` stands for what is not shown. `tokens` estimates `messages` in a prompt, `opening_tokens` the opening in
+    it; 0 where there is none. `first` and `cursor` are the positions of the oldest and the newest message, empty if
+    there is none. `has_images`: a person's message shows one.
     """
 
     def __init__(
@@ -256,7 +256,7 @@ class History:
             self._reopen()
 
     def limit_opening(self, tokens_max: int | None) -> None:
-        """Let the opening take at most so many tokens."""
+        """Limit the opening to so many tokens."""
         if tokens_max != self._opening_tokens_max:
             self._opening_tokens_max = tokens_max
             self._reopen()
@@ -323,7 +323,7 @@ def _exchange(entries: Sequence[_Entry], held: Collection[str], *, is_running: b
 def keep_turns_whole(rows: Sequence[MessageRow], *, active: str | None) -> list[MessageRow]:
     """Return the rows, oldest first, with each turn's together at the place of its last one.
 
-    A vendor takes no word between a call and its result, and yet something may stand there: what was imported
+    A vendor accepts no word between a call and its result, and yet something may stand there: what was imported
     meanwhile, or other turns while one waited for a person. The turn with the batch `active` has no end yet.
     """
     ends = {row.batch_id: index for index, row in enumerate(rows) if row.batch_id is not None}
@@ -396,7 +396,7 @@ def _whole_from(rows: Sequence[MessageRow]) -> int:
 
 def _begins(rows: Sequence[MessageRow]) -> set[str]:
     """Return ids of the messages before which the conversation may be cut: where a turn begins, and in what was
-    imported where a person speaks, or after many messages in which nobody does.
+    imported where a person speaks, or after many messages in which none does.
     """
     begins: set[str] = set()
     batch: str | None = None

@@ -1,7 +1,7 @@
 """Past messages from elsewhere: into an agent's conversation at their own times, without a turn.
 
 A position is the Snowflake of a message's time, so imported messages stand among the others where they belong. Their
-sequence within a millisecond begins in its upper half: the lower one is where turns under way take theirs.
+sequence within a millisecond begins in its upper half: the lower one is where turns under way get theirs.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What goes on around an agent, as parts of a prompt, one line each: what happened recently, newest first, and what is
+"""What happens around an agent, as parts of a prompt, one line each: what happened recently, newest first, and what is
 still to be done.
 
     [10:42] [AGENT:bob] answered a person: "What does the report say?"
     - Pay the rent (high, due 2026-02-01, overdue)
 
-Nothing is stored for it: the lines are made of the turns, of the events that were noted for everybody, and of the
+Nothing is stored for it: the lines are made of the turns, of the events that were noted for all agents, and of the
 tasks. An agent that is alone has no section of what happened, since what it did itself stands in its conversation.
 """
 
@@ -22,7 +22,7 @@ from pattern_db.tables.activity import WORDS_CHARS, NotedActivity, OpenTask, Tur
 from pattern_db.tables.agents import AgentRow
 
 HOUR_MS = 3_600_000
-TURNS_MAX = 100  # that are remembered: a prompt shows no more (context.activity_max)
+TURNS_MAX = 100  # that are remembered: a prompt shows at most as many (context.activity_max)
 WORDS_MAX = 120  # characters shown of what a turn or an event was about
 TASKS_MAX = 20
 _PRIORITIES = ("low", "medium", "high", "urgent")
@@ -87,7 +87,7 @@ class RecentTurns:
     ) -> list[Part]:
         """Return the lines for one agent's turn of what happened in the last hours, the turn itself left out.
 
-        Its own are few; without anybody else's there are none at all. `noted` come newest first.
+        Its own are few; without those of others there are none at all. `noted` come newest first.
         """
         if not settings.show.get(Kind.ACTIVITY, True) or (not noted and self._agents <= {agent_id}):
             return []

@@ -2,7 +2,7 @@
 
 | place | in this order | changes |
 |---|---|---|
-| system | instructions, guide, rules of tools, core blocks, pinned blocks | when somebody edits them |
+| system | instructions, guide, rules of tools, core blocks, pinned blocks | when a person or an agent edits them |
 | messages | the conversation | grows at its end |
 | tail | named blocks, logs, recalled passages, tasks, activity, the time, reminders | with every call; never stored |
 
@@ -36,7 +36,7 @@ MINUTE_CHARS = len("2026-01-31T14:05")
 LABEL_CHARS_MIN = 3  # of a block that a message can name: shorter ones would be named by chance
 # A person pinned the block: a block of the usual size is shown also where the extra tokens are few.
 PINNED_WINDOW_SHARE = 5  # one part in so many of the window is theirs, if that is more than their share
-CORE_WINDOW_SHARE = 2  # core blocks that take more than one part in so many of it are remarked on
+CORE_WINDOW_SHARE = 2  # core blocks beyond one part in so many of it get a remark
 
 DEFAULT_INSTRUCTIONS = (
     "You are a helpful agent with a memory of your own. You talk with the same people over months, so keep what"
@@ -139,7 +139,7 @@ class Prompt:
     """A request with the marks by which the journal can prove what was sent.
 
     `cursor` is the position of the newest message shown; the hashes are 16-byte BLAKE2b digests, `request_hash` over
-    all but the tail. `tokens` is what the vendor will count, as far as can be told before: an estimate times the ratio
+    all but the tail. `tokens` is what the vendor will count, as far as is known before: an estimate times the ratio
     of this agent's last calls; `estimate` is without it. `history_room` is how many tokens, by estimate, a
     conversation may have beside the rest of this prompt and the longest answer; it may be negative. `log` is what is
     stored with the step.

@@ -52,7 +52,7 @@ RESTORED_AMONG = 500  # … as far as they are among so many last calls of all a
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """Rows that one look into the tables found: what can be searched, open tasks, what was noted for everybody."""
+    """Rows that one look into the tables found: what can be searched, open tasks, what was noted for all agents."""
 
     findable: Sequence[SearchKind] = ()
     tasks: Sequence[OpenTask] = ()
@@ -147,7 +147,7 @@ class Prompts:
     async def find(
         self, seen: Seen, agent_id: str, turn_id: str, history: History, settings: ContextSettings
     ) -> Findings:
-        """Return all that a turn's prompts show beyond the conversation; it may take as long as one search may."""
+        """Return all that a turn's prompts show beyond the conversation; it may last as long as one search may."""
         now_ms = self.clock.now_ms()
         now = iso(now_ms)
         recalled = NOTHING_FOUND

@@ -5,7 +5,7 @@
 
 Two such lists belong to each step: what stays from turn to turn and what was found for the moment. Each is stored once
 under its digest, so that a step costs two digests and some numbers. `check` is a digest of a text that has no version,
-by which a reader can tell that it has changed since.
+which shows a reader that it has changed since.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Kind(StrEnum):
     """What a part is."""
 
     INSTRUCTIONS = "instructions"
-    GUIDE = "guide"  # how memory works, and what foreign text is
+    GUIDE = "guide"  # how memory works, and what untrusted text is
     RULES = "rules"  # of the agent's tools, in words
     CORE = "core"  # blocks that are always shown
     PINNED = "pinned"  # working blocks that are kept in view, or lent to the agent

@@ -50,7 +50,7 @@ async def recall(
     Messages from the position `before` on are in view (empty: none is); `in_view` are other texts that the prompt
     shows. `now` is a stored time.
 
-    A query that storage has begun is waited for, so the time can be passed by as much as one query takes.
+    A query that storage has begun is waited for, so the time can be passed by the length of one query.
     """
     wanted = terms(words)
     if not wanted or settings.recall_max == 0:
