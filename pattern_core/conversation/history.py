@@ -194,7 +194,10 @@ class History:
     @property
     def words(self) -> str:
         """What was said last to the agent; empty if nothing was."""
-        return next((entry.shown.text for entry in reversed(self._entries) if entry.shown.role == "user"), "")
+        for entry in reversed(self._entries):
+            if entry.shown.role == "user":
+                return entry.shown.text
+        return ""
 
     @property
     def digest(self) -> bytes:
@@ -271,13 +274,15 @@ class History:
 
     def _is_answered(self) -> bool:
         """Return whether the newest calls have all their results."""
-        results: set[str] = set()
+        results: list[str] = []
         for entry in reversed(self._entries):
-            if calls := entry.message.tool_calls:
-                return all(call.call_id in results for call in calls)
             if entry.begins:
                 break
-            results.update(part.call_id for part in entry.message.parts if isinstance(part, ToolResult))
+            for part in entry.message.parts:
+                if isinstance(part, ToolResult):
+                    results.append(part.call_id)
+                elif isinstance(part, ToolCall) and part.call_id not in results:
+                    return False
         return True
 
     def _set(self, entries: list[_Entry]) -> None:
