@@ -268,6 +268,7 @@ async def test_many_repeats_at_once_are_one_import(home: Running) -> None:
         (past("x" * 200_001), "at most 200000 fit"),
         (past("a\0"), "NUL"),
         (past("\ud800"), "surrogate"),
+        (past("x", name="\ud800"), "surrogate"),
         (past("x", "2023-05-08"), "has no offset"),
         (past("x", "2023-05-08T11:56:00"), "has no offset"),
         (past("x", "1 May"), "`created_at` cannot be read"),
