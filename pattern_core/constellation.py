@@ -174,6 +174,7 @@ class Constellation:
             ids=ids,
             limits=limits,
             commit=self._journal.commit,
+            is_untrusted=self._tools.is_untrusted,
             forget=lambda agent_id: self._actors.forget(agent_id),
         )
         self.image_sweep = ImageSweep(database=database, clock=clock, commit=self._journal.commit)
@@ -202,7 +203,6 @@ class Constellation:
             database=database,
             memory=self.memory,
             search=self.search,
-            tools=self._tools,
             clock=clock,
             recent_turns=RecentTurns(opened.newest_turns),
         )

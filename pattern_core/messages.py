@@ -25,7 +25,7 @@ class Image:
     """A picture, by its bytes or by an address that the vendor fetches.
 
     `digest` (64 hex digits) names stored bytes; `data` are those bytes where they are at hand, and are never part of a
-    stored message. `media_type` is "" for an address whose kind nobody told.
+    stored message. `media_type` is "" for an address of unknown kind.
     """
 
     media_type: str
@@ -38,7 +38,7 @@ class Image:
 class Reasoning:
     """What a model thought before it answered; `signature` is the vendor's proof, replayed as it came.
 
-    Whose it is shows in it (`pattern_core.models.providers.encoding`), so that no vendor is sent another's.
+    It names its vendor (`pattern_core.models.providers.encoding`), so that no vendor is sent another's.
     """
 
     text: str
@@ -47,10 +47,10 @@ class Reasoning:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """A model's wish to run a tool.
+    """A model's request to run a tool.
 
     `arguments` is the parsed JSON object. Where the model's JSON could not be parsed, `arguments` is empty and
-    `invalid` holds the raw text, so that the tool is not run and the model is told. `signature` is as in `Text`.
+    `invalid` holds the raw text, so that the tool is not run and the model gets an error. `signature` is as in `Text`.
     """
 
     call_id: str
@@ -62,7 +62,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
-    """What a tool call came to; `is_error` marks what the model may mend itself."""
+    """The result of a tool call; `is_error` marks what the model may correct itself."""
 
     call_id: str
     tool: str
@@ -78,7 +78,7 @@ Role = Literal["system", "user", "assistant", "tool"]
 class Message:
     """One utterance. A `tool` message holds exactly one `ToolResult`; an `assistant` one may mix all other parts.
 
-    `is_imported`: it was said elsewhere and brought here, so that nobody here asked or answered it.
+    `is_imported`: it was said elsewhere and brought here, so that it was not asked or answered here.
     """
 
     role: Role
@@ -108,7 +108,7 @@ class Message:
 
 
 def check_text(text: str) -> str:
-    """`text`, if it can be stored and sent.
+    """Return `text` if it can be stored and sent.
 
     Raises:
         InvalidInput: it holds a lone surrogate, half of a character that no encoding can store.

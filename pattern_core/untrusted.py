@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 from pattern_core.messages import Message, Role, Text, ToolResult
 
@@ -65,10 +66,10 @@ def marked_import(message: Message) -> Message:
     """Return an imported message as a prompt shows it: still who said what to whom, and nothing that it says is a
     request.
 
-    People import what they said elsewhere so that the agent goes on from there; so the exchange stays an exchange, with
-    its roles. But an export may hold whatever somebody once pasted. What people said is marked as data, which models
-    are told to read and not to obey; so is a system's message, which becomes a person's, because nobody's past may
-    stand above the agent's own instructions. What an agent answered stays bare: models take no orders from their own
+    People import what they said elsewhere so that the agent continues from there; so the exchange stays an exchange,
+    with its roles. But an export may hold any text that was once pasted. What people said is marked as data, which
+    models are asked to read and not to obey; so is a system's message, which becomes a person's, because no past may
+    stand above the agent's own instructions. What an agent answered stays bare: models obey no orders from their own
     side, and would begin to answer between tags if their answers stood between them.
     """
     if message.role == "assistant":
@@ -79,20 +80,8 @@ def marked_import(message: Message) -> Message:
 
 def _reworded(message: Message, role: Role, change: Callable[[str], str]) -> Message:
     """Return the message in other words, said by `role`; itself if nothing differs."""
-    parts = tuple(
-        Text(text=change(part.text), signature=part.signature) if isinstance(part, Text) else part
-        for part in message.parts
-    )
-    if (role, parts) == (message.role, message.parts):
-        return message
-    return Message(
-        role=role,
-        parts=parts,
-        id=message.id,
-        position=message.position,
-        created_at=message.created_at,
-        is_imported=message.is_imported,
-    )
+    parts = tuple(replace(part, text=change(part.text)) if isinstance(part, Text) else part for part in message.parts)
+    return message if (role, parts) == (message.role, message.parts) else replace(message, role=role, parts=parts)
 
 
 def masked(text: str) -> str:
@@ -109,16 +98,4 @@ def marked_result(message: Message) -> Message:
     result = message.parts[0]
     if not isinstance(result, ToolResult):
         return message
-    shown = ToolResult(
-        call_id=result.call_id,
-        tool=result.tool,
-        content=marked(result.content, f"tool {result.tool}"),
-        is_error=result.is_error,
-    )
-    return Message(
-        role=message.role,
-        parts=(shown,),
-        id=message.id,
-        position=message.position,
-        created_at=message.created_at,
-    )
+    return replace(message, parts=(replace(result, content=marked(result.content, f"tool {result.tool}")),))

@@ -32,6 +32,7 @@ from pattern_core.budgets.budget import (
     words,
 )
 from pattern_core.errors import LimitReached
+from pattern_core.models.model import Usage
 from pattern_db.connection import Connection
 from pattern_db.journal import budgets, usage
 from pattern_db.journal.budgets import BudgetScope, Period, ReservationRow, Spent, TurnBudgetRow, Unit
@@ -96,6 +97,28 @@ def reserve(
     row = ReservationRow(no=no, **asdict(call), **asdict(worst))
     budgets.hold(connection, row)
     return row
+
+
+def usage_row(call: ModelCall, usage: Usage, cost: int | None, at: str) -> UsageRow:
+    """Return what a call took; `cost` is in micro-dollars, None where the price is not known."""
+    return UsageRow(
+        turn=call.turn,
+        step=call.step,
+        attempt=call.attempt,
+        purpose=call.purpose,
+        provider=call.provider,
+        model=call.model,
+        agent_id=call.agent_id,
+        group_id=call.group_id,
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        cached_tokens=usage.cached_tokens,
+        cache_write_tokens=usage.cache_write_tokens,
+        reasoning_tokens=usage.reasoning_tokens,
+        is_estimate=usage.is_estimate,
+        cost_microdollars=cost,
+        at=at,
+    )
 
 
 def settle(connection: Connection, row: UsageRow, held: ReservationRow | None = None) -> None:

@@ -18,7 +18,7 @@ from itertools import pairwise
 from pattern_core.agent_settings import CompactionSettings, Strategy
 from pattern_core.conversation.history import MessageGroup
 from pattern_core.messages import Message, ToolCall, ToolResult
-from pattern_core.models.tokens import clip_middle, estimate_text, message_tokens
+from pattern_core.models.tokens import clip_middle, message_tokens
 from pattern_db.columns import unix_ms
 
 HOUR_MS = 3_600_000
@@ -32,7 +32,7 @@ KEYWORDS = ("important", "remember", "critical", "always", "never")
 RESULT_TOKENS_MIN = 40
 NOTE = " [… left out to make room; the whole is in the history …] "
 
-_KEYWORDS = {word: re.compile(rf"\b{word}\b", re.IGNORECASE) for word in KEYWORDS}
+_KEYWORDS = [re.compile(rf"\b{word}\b", re.IGNORECASE) for word in KEYWORDS]
 _ARGUMENTS_CHARS_MAX = 200
 
 Change = tuple[Message, Message | None]
@@ -49,11 +49,8 @@ class Choice:
     @property
     def free(self) -> list[int]:
         """The places of the exchanges that may leave at all, oldest first."""
-        free = [
-            place for place, exchange in enumerate(self.exchanges) if not exchange.is_running and not exchange.is_held
-        ]
-        newest = len(self.exchanges) - 1
-        return free[:-1] if free and free[-1] == newest else free
+        older = enumerate(self.exchanges[:-1])
+        return [place for place, exchange in older if not exchange.is_running and not exchange.is_held]
 
 
 def choose(choice: Choice, settings: CompactionSettings) -> list[int]:
@@ -150,7 +147,7 @@ def score(message: Message, recency: float) -> float:
         + min(len(text) / LENGTH_CHARS, LENGTH_MAX)
         + (QUESTION if "?" in text else 0.0)
         + (CALL if message.tool_calls else 0.0)
-        + KEYWORD * sum(pattern.search(text) is not None for pattern in _KEYWORDS.values())
+        + KEYWORD * sum(pattern.search(text) is not None for pattern in _KEYWORDS)
     )
 
 
@@ -169,75 +166,53 @@ def shortened(messages: Sequence[Message], excess: int) -> list[Change]:
 
     `messages` are the turn's, oldest first, each call before its results.
     """
-    work = _Work(messages, excess)
+    shown: list[Message | None] = list(messages)
+    missing = excess
+
+    def show(place: int, message: Message | None) -> None:
+        """Show it in this place, if that saves anything."""
+        nonlocal missing
+        saved = _tokens(shown[place]) - _tokens(message)
+        if saved > 0:
+            shown[place] = message
+            missing -= saved
+
     steps = [place for place, message in enumerate(messages) if message.role == "assistant"]
     newest = steps[-1] if steps else len(messages)
-    for place in range(newest):
-        work.cut_result(place, RESULT_TOKENS_MIN)
-    for begin, end in pairwise(steps):
-        work.leave_out([place for place in range(begin, end) if messages[place].role in ("assistant", "tool")])
+    older = [place for place in range(newest) if messages[place].role == "tool"]
     results = [place for place in range(newest, len(messages)) if messages[place].role == "tool"]
+    for place in older:
+        if missing > 0:
+            show(place, _cut(messages[place], RESULT_TOKENS_MIN))
+    for begin, end in pairwise(steps):
+        if missing > 0:
+            for place in range(begin, end):
+                if messages[place].role in ("assistant", "tool"):
+                    show(place, None)
     for number, place in enumerate(results):
-        share = work.missing // (len(results) - number) + 1
-        work.cut_result(place, max(work.tokens(place) - share, RESULT_TOKENS_MIN))
+        if missing > 0:
+            share = missing // (len(results) - number) + 1
+            show(place, _cut(messages[place], message_tokens(messages[place]) - share))
     for place in results:
-        work.cut_result(place, RESULT_TOKENS_MIN)
-    if steps:
-        work.cut_arguments(newest)
-    return work.changes()
+        if missing > 0:
+            show(place, _cut(messages[place], RESULT_TOKENS_MIN))
+    if steps and missing > 0:
+        calls = tuple(_brief(part) if isinstance(part, ToolCall) else part for part in messages[newest].parts)
+        show(newest, replace(messages[newest], parts=calls))
+    return [(before, now) for before, now in zip(messages, shown, strict=True) if now is not before]
 
 
-class _Work:
-    """The messages as they are to be shown, and how many tokens are still to be saved."""
-
-    def __init__(self, messages: Sequence[Message], excess: int) -> None:
-        self._originals = messages
-        self._shown: list[Message | None] = list(messages)
-        self.missing = excess
-
-    def tokens(self, place: int) -> int:
-        """Return what the message takes now."""
-        message = self._shown[place]
-        return 0 if message is None else message_tokens(message)
-
-    def cut_result(self, place: int, tokens_max: int) -> None:
-        """Show beginning and end of a result, if that saves anything and is needed."""
-        message = self._originals[place]  # what was cut already would keep the note of its first cut
-        if self.missing <= 0 or self._shown[place] is None or message.role != "tool":
-            return
-        result = message.parts[0]
-        if isinstance(result, ToolResult) and estimate_text(result.content) > tokens_max:
-            self._put(place, replace(message, parts=(replace(result, content=_cut(result.content, tokens_max)),)))
-
-    def leave_out(self, places: Sequence[int]) -> None:
-        """Do not show a step, if that is needed."""
-        if self.missing > 0:
-            for place in places:
-                self._put(place, None)
-
-    def cut_arguments(self, place: int) -> None:
-        """Show of long arguments only that they were long, if that is needed."""
-        message = self._shown[place]
-        if self.missing <= 0 or message is None:
-            return
-        parts = tuple(_brief(part) if isinstance(part, ToolCall) else part for part in message.parts)
-        self._put(place, replace(message, parts=parts))
-
-    def changes(self) -> list[Change]:
-        """Return the messages that are shown otherwise than they were."""
-        pairs = zip(self._originals, self._shown, strict=True)
-        return [(original, shown) for original, shown in pairs if shown is not original]
-
-    def _put(self, place: int, message: Message | None) -> None:
-        before = self.tokens(place)
-        after = 0 if message is None else message_tokens(message)
-        if after < before:
-            self._shown[place] = message
-            self.missing -= before - after
+def _tokens(message: Message | None) -> int:
+    return 0 if message is None else message_tokens(message)
 
 
-def _cut(text: str, tokens_max: int) -> str:
-    return clip_middle(text, max(tokens_max, RESULT_TOKENS_MIN), NOTE)
+def _cut(message: Message, tokens_max: int) -> Message:
+    """Return a tool's message with beginning and end of its result."""
+    result = message.parts[0]
+    if not isinstance(result, ToolResult):
+        return message
+    content = clip_middle(result.content, max(tokens_max, RESULT_TOKENS_MIN), NOTE)
+    return replace(message, parts=(replace(result, content=content),))
 
 
 def _brief(call: ToolCall) -> ToolCall:

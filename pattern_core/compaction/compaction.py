@@ -1,4 +1,4 @@
-"""Making room in a conversation: what leaves is chosen, retold or named by a stub, archived, and told in an event.
+"""Making room in a conversation: what leaves is chosen, retold or named by a stub, archived, and noted in an event.
 
 Every change is one transaction with the summary that stands for it; before it everything is as it was, so that being
 cancelled or killed costs a model call at most. Attempts are bounded: the agent's strategy once, then what needs no
@@ -7,18 +7,17 @@ model and cannot fail (`drop_oldest`), then a shorter view of the turn under way
 
 from __future__ import annotations
 
-import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 import trio
 
-from pattern_core.agent_settings import CompactionSettings, settings_of
+from pattern_core.agent_settings import settings_of
 from pattern_core.compaction.choose import Choice, choose, drop_oldest, shortened
-from pattern_core.compaction.storing import Archived, Leaving, Sizes, refuse_at_work, store
+from pattern_core.compaction.storing import Archived, Leaving, refuse_at_work, store
 from pattern_core.compaction.summariser import Summariser, SummaryPurse, count_text, stub_text
 from pattern_core.conversation.history import History, MessageGroup, load_history
-from pattern_core.conversation.opening import HEAD_SHOWN, TAIL_SHOWN, Opening
+from pattern_core.conversation.opening import HEAD_SHOWN, TAIL_SHOWN, Opening, shown_chain
 from pattern_core.errors import Conflict, LimitReached
 from pattern_core.events import Event
 from pattern_core.ids import Clock, Ids, now_text
@@ -30,16 +29,16 @@ from pattern_db.database import Database
 from pattern_db.journal import turns
 from pattern_db.tables import messages, summaries
 from pattern_db.tables.agents import AgentRow
-from pattern_db.tables.summaries import SummaryRow
+from pattern_db.tables.summaries import Chain, SummaryRow
 
-OPENING_SHARE = 4  # the opening takes at most one part in so many of the room
+OPENING_SHARE = 4  # the opening has at most one part in so many of the room
 OPENING_TOKENS_MIN = 120
 OPENING_STEP = 64
 COMPACTIONS_MAX = 3  # in one turn by the agent's strategy; then by what needs no model
 UNREAD_AT_ONCE = 5_000  # messages that leave unread in one transaction of some 10 ms …
 UNREAD_ROUNDS_MAX = 4  # … and how many of those one compaction makes
-EARLIER_SHARE = 2  # earlier summaries take at most one part in so many of what a model can read
-TIME_SHARE = 0.5  # of a turn's remaining time that summaries may take
+EARLIER_SHARE = 2  # earlier summaries have at most one part in so many of what a model can read
+TIME_SHARE = 0.5  # of a turn's remaining time for summaries
 
 Summary = SummaryRow
 Commit = Callable[[Callable[[Connection], tuple[Archived, list[Event]]]], Awaitable[Archived]]
@@ -62,11 +61,10 @@ class Made:
 
 @dataclass(slots=True, kw_only=True)
 class _Job:
-    """One compaction: whose, of what, and what it came to so far in `made`."""
+    """One compaction: of which agent's conversation, for which turn, and its result so far in `made`."""
 
     agent: AgentRow
     history: History
-    settings: CompactionSettings
     summariser: Summariser
     turn: tuple[int, str] | None
     running_from: str
@@ -75,38 +73,29 @@ class _Job:
 
     @property
     def opening_max(self) -> int:
-        """What the opening may take; in steps, so that it does not change with every token of the room."""
+        """How many tokens the opening may have; in steps, so that it does not change with every token of the room."""
         share = self.room // OPENING_SHARE // OPENING_STEP * OPENING_STEP
         return min(max(share, OPENING_TOKENS_MIN), self.room)
 
 
+@dataclass(kw_only=True)
 class Compaction:
     """Keeps the conversations of one constellation within their windows.
 
-    `commit` runs a function in a transaction and tells the events that it returns. `limits` bounds what is read of a
-    conversation at once, and the time for a compaction that a person asks for. `forget` drops what is remembered of an
-    agent's conversation, whose rows changed.
+    `commit` runs a function in a transaction and announces the events that it returns. `limits` bounds what is read of
+    a conversation at once, and the time for a compaction that a person asks for. `is_untrusted` is as in `History`.
+    `forget` drops what is remembered of an agent's conversation, whose rows changed.
     """
 
-    def __init__(
-        self,
-        *,
-        database: Database,
-        models: ModelClient,
-        clock: Clock,
-        ids: Ids,
-        limits: Limits,
-        commit: Commit,
-        forget: Callable[[str], None] = lambda _agent_id: None,
-    ) -> None:
-        self._database = database
-        self._clock = clock
-        self._ids = ids
-        self._limits = limits
-        self._commit = commit
-        self._forget = forget
-        self._models = models
-        self._by_hand: set[str] = set()  # agents whose conversations people have compacted right now
+    database: Database
+    models: ModelClient
+    clock: Clock
+    ids: Ids
+    limits: Limits
+    commit: Commit
+    is_untrusted: Callable[[str], bool]
+    forget: Callable[[str], None] = lambda _agent_id: None
+    _by_hand: set[str] = field(default_factory=set, init=False)  # agents whose conversations people compact right now
 
     async def make_room(
         self,
@@ -130,12 +119,12 @@ class Compaction:
             InvalidInput: the agent's `compaction` settings are not valid.
         """
         now = trio.current_time()
-        deadline = math.inf if deadline == math.inf else now + (deadline - now) * TIME_SHARE
+        deadline = now + (deadline - now) * TIME_SHARE
         job = self._job(agent, history, purse, turn=turn, running_from=running_from, room=room, deadline=deadline)
         history.limit_opening(job.opening_max)
         if history.opening.unloaded:
             await self._leave_unread(job)
-        if history.tokens > job.settings.threshold * room:
+        if history.tokens > job.summariser.settings.threshold * room:
             if _may_try(history, running_from):
                 await self._by_strategy(job)
             if history.tokens > room:
@@ -149,22 +138,22 @@ class Compaction:
         """Let the agent's strategy work now, whether or not there is room, while no turn runs.
 
         Raises:
-            Conflict: the agent is at work, or somebody else is at this already.
+            Conflict: the agent is at work, or its conversation is being compacted already.
             InvalidInput: the agent's `compaction` settings are not valid.
         """
         if agent.id in self._by_hand:
             raise Conflict("the conversation is being compacted already; wait until that is done")
         self._by_hand.add(agent.id)
         try:
-            history = await self._database.read(_at_rest, agent.id, self._limits.prompt)
-            deadline, room = trio.current_time() + self._limits.turn.turn_timeout_s, max(history.tokens, 1)
+            history = await self.database.read(_at_rest, agent.id, self.limits.prompt, self.is_untrusted)
+            deadline, room = trio.current_time() + self.limits.turn.turn_timeout_s, max(history.tokens, 1)
             job = self._job(agent, history, purse, turn=None, running_from="~", room=room, deadline=deadline)
             if history.opening.unloaded:
                 await self._leave_unread(job)
             await self._by_strategy(job)
         finally:
             self._by_hand.discard(agent.id)
-            self._forget(agent.id)
+            self.forget(agent.id)
         job.made.tokens_after = history.tokens
         return job.made
 
@@ -182,18 +171,17 @@ class Compaction:
         settings = settings_of(agent.config)
         provider, model = settings.compaction.model(agent.model_provider, agent.model_name)
         summariser = Summariser(
-            models=self._models,
+            models=self.models,
             purse=purse,
             settings=settings.compaction,
             provider=provider,
             model=model,
-            window=min(self._models.facts(provider, model).window, settings.context_window),
+            window=min(self.models.facts(provider, model).window, settings.context_window),
             deadline=deadline,
         )
         return _Job(
             agent=agent,
             history=history,
-            settings=settings.compaction,
             summariser=summariser,
             turn=turn,
             running_from=running_from,
@@ -203,11 +191,10 @@ class Compaction:
 
     async def _by_strategy(self, job: _Job) -> None:
         """Let go what the strategy chooses, with a summary where it wants one and a model can write it."""
-        history, settings = job.history, job.settings
-        exchanges = await self._exchanges(job)
-        summariser = job.summariser
+        history, summariser = job.history, job.summariser
+        settings, exchanges = summariser.settings, await self._exchanges(job)
         target = max(int(job.room * (1 - settings.percentage)) - _grown(job, summariser.summary_tokens), 0)
-        places = choose(Choice(exchanges=exchanges, target=target, now_ms=self._clock.now_ms()), settings)
+        places = choose(Choice(exchanges=exchanges, target=target, now_ms=self.clock.now_ms()), settings)
         leaving = [exchanges[place] for place in places]
         if not leaving:
             return
@@ -226,20 +213,20 @@ class Compaction:
             text = await summariser.summarise(
                 _messages(read),
                 earlier=[row.summary for row in earlier],
-                told="" if merges or not rows else rows[-1].summary,
+                beside="" if merges or not rows else rows[-1].summary,
             )
             await self._archive(job, read, text, model=f"{summariser.provider}/{summariser.model}", merges=merges)
         job.made.trouble = summariser.trouble
 
     async def _exchanges(self, job: _Job) -> list[MessageGroup]:
-        held = await self._database.read(_held, job.agent.id)
+        held = await self.database.read(_held, job.agent.id)
         return job.history.exchanges(job.running_from, held)
 
     async def _by_age(self, job: _Job) -> None:
-        """Let the oldest go without a summary: the last resort, which needs nobody."""
+        """Let the oldest go without a summary: the last resort, which needs no model."""
         exchanges = await self._exchanges(job)
         target = max(job.room - _grown(job, 0), 0)
-        places = drop_oldest(Choice(exchanges=exchanges, target=target, now_ms=self._clock.now_ms()))
+        places = drop_oldest(Choice(exchanges=exchanges, target=target, now_ms=self.clock.now_ms()))
         if places:
             await self._archive(job, [exchanges[place] for place in places], strategy="truncate")
 
@@ -254,38 +241,26 @@ class Compaction:
         strategy: str | None = None,
     ) -> None:
         """Store it and change the view; without `text` under a stub."""
-        gone = [message for message in _messages(leaving) if message.id]
-        history = job.history
-        last = max(message.position for message in gone)
-        hidden = [position for position in history.hidden if position <= last]
-        tokens = sum(exchange.tokens for exchange in leaving)
-        stored = await self._store(
+        shown = _messages(leaving)
+        stored = [message for message in shown if message.id]
+        await self._store(
             job,
-            Leaving(
-                agent_id=job.agent.id,
-                turn=job.turn,
-                positions=[message.position for message in gone],
-                hidden=hidden,
-                started_at=min(message.created_at for message in gone),
-                ended_at=max(message.created_at for message in gone),
-                summary=text or stub_text(gone),
-                strategy=strategy or job.settings.type,
-                chain=history.opening.chain,
-                model=model if text else None,
-                merges=merges and text is not None,
-            ),
-            rest=history.tokens - history.opening_tokens - tokens,
-            unloaded=history.opening.unloaded,
+            [(message.position, message.created_at) for message in stored],
+            text or stub_text(stored),
+            shown=shown,
+            tokens=sum(exchange.tokens for exchange in leaving),
+            unloaded=job.history.opening.unloaded,
+            strategy=strategy or job.summariser.settings.type,
+            model=model if text else None,
+            merged=job.history.opening.chain if merges and text else None,
         )
-        history.hidden = [position for position in history.hidden if position > last]
-        history.leave(_messages(leaving), stored.opening)
 
     async def _leave_unread(self, job: _Job) -> None:
         """Let go what is too old to be read at once, portion by portion, each under a stub."""
         history = job.history
-        held = await self._database.read(_held, job.agent.id, job.running_from)
+        held = await self.database.read(_held, job.agent.id, job.running_from)
         for _round in range(UNREAD_ROUNDS_MAX):
-            found = await self._database.read(
+            found = await self.database.read(
                 messages.first_shown, job.agent.id, UNREAD_AT_ONCE + len(held), before=history.loaded_from
             )
             oldest = [(position, created_at) for position, created_at in found if position not in held]
@@ -294,51 +269,71 @@ class Compaction:
                 break
             times = [created_at for _position, created_at in oldest]
             left = max(history.opening.unloaded - len(oldest), 0)
-            leaving = Leaving(
-                agent_id=job.agent.id,
-                turn=job.turn,
-                positions=[position for position, _created_at in oldest],
-                hidden=(),
-                started_at=min(times),
-                ended_at=max(times),
-                summary=count_text(len(oldest), min(times), max(times)),
-                strategy="truncate",
-                chain=history.opening.chain,
-            )
-            stored = await self._store(job, leaving, rest=history.tokens - history.opening_tokens, unloaded=left)
-            history.leave((), stored.opening)
+            await self._store(job, oldest, count_text(len(oldest), min(times), max(times)), unloaded=left)
 
-    async def _store(self, job: _Job, leaving: Leaving, *, rest: int, unloaded: int) -> Archived:
-        summary_id, now = self._ids.new("sum"), now_text(self._clock)
-        sizes = Sizes(before=job.history.tokens, rest=rest, opening_max=job.opening_max, unloaded=unloaded)
+    async def _store(
+        self,
+        job: _Job,
+        left: Sequence[tuple[str, str]],
+        summary: str,
+        *,
+        shown: Sequence[Message] = (),
+        tokens: int = 0,
+        unloaded: int,
+        strategy: str = "truncate",
+        model: str | None = None,
+        merged: Chain | None = None,
+    ) -> None:
+        """Archive the messages `left` (position and time) under a summary; `shown` are those in view, with
+        `tokens` tokens. The other values are as in `Leaving`.
+        """
+        history, last = job.history, max(position for position, _time in left)
+        hidden = [position for position in history.hidden if position <= last] if shown else []
+        leaving = Leaving(
+            summary_id=self.ids.new("sum"),
+            agent_id=job.agent.id,
+            turn=job.turn,
+            messages=left,
+            hidden=hidden,
+            summary=summary,
+            strategy=strategy,
+            model=model,
+            merged=merged,
+            tokens_before=history.tokens,
+            rest=history.tokens - history.opening_tokens - tokens,
+            opening_max=job.opening_max,
+            unloaded=unloaded,
+            now=now_text(self.clock),
+        )
         try:
-            stored = await self._commit(
-                lambda connection: store(connection, leaving, sizes, summary_id=summary_id, now=now)
-            )
+            stored = await self.commit(lambda connection: store(connection, leaving))
+            job.made.messages += stored.messages
+            job.made.summary_ids.append(leaving.summary_id)
+            opening = stored.opening
         except Conflict:
             if job.turn is None:
                 raise
             # A person compacted meanwhile: what is archived need not be shown either.
-            chain = await self._database.read(summaries.chain, job.agent.id, head=HEAD_SHOWN, tail=TAIL_SHOWN)
-            return Archived(messages=0, summary_id="", opening=Opening(chain=chain, unloaded=unloaded))
-        job.made.messages += stored.messages
-        job.made.summary_ids.append(stored.summary_id)
-        return stored
+            opening = Opening(chain=await self.database.read(shown_chain, job.agent.id), unloaded=unloaded)
+        history.hidden = [position for position in history.hidden if position not in hidden]
+        history.leave(shown, opening)
 
 
-def _at_rest(connection: Connection, agent_id: str, limits: PromptLimits) -> History:
-    """Return the conversation of an agent that does nothing; asked before a model is, so that nobody pays for nothing.
+def _at_rest(
+    connection: Connection, agent_id: str, limits: PromptLimits, is_untrusted: Callable[[str], bool]
+) -> History:
+    """Return the conversation of an agent that does nothing; checked before a model is asked, which costs.
 
     Raises:
         Conflict: it is at work.
     """
     refuse_at_work(connection, agent_id)
-    return load_history(connection, agent_id, limits, active=None)
+    return load_history(connection, agent_id, limits, active=None, is_untrusted=is_untrusted)
 
 
 def _held(connection: Connection, agent_id: str, running: str | None = None) -> frozenset[str]:
-    """Return positions of the messages of turns that wait for a person: they go on, and need what was said in them. So
-    does the batch `running`, which may have waited until now.
+    """Return positions of the messages of turns that wait for a person: these continue, and need what was said in them.
+    So does the batch `running`, which may have waited until now.
     """
     batches = turns.waiting_batches(connection, agent_id)
     if running is not None:
@@ -357,7 +352,7 @@ def _may_try(history: History, batch_id: str) -> bool:
 
 
 def _grown(job: _Job, tokens: int) -> int:
-    """Return what the opening may take once it says `tokens` more."""
+    """Return how many tokens the opening may have once it says `tokens` more."""
     return min(job.history.opening_tokens + tokens + OPENING_TOKENS_MIN, job.opening_max)
 
 
@@ -365,9 +360,9 @@ def _is_long(job: _Job, summary_tokens: int) -> bool:
     """Return whether the chain of summaries has become too long to be shown whole."""
     chain = job.history.opening.chain
     rows = [*chain.head, *chain.tail]
-    told = sum(row.tokens for row in rows if not row.is_stub)
+    shown = sum(row.tokens for row in rows if not row.is_stub)
     is_full = len(rows) >= HEAD_SHOWN + TAIL_SHOWN
-    return is_full or told + summary_tokens > job.opening_max
+    return is_full or shown + summary_tokens > job.opening_max
 
 
 def _bounded(rows: Sequence[SummaryRow], tokens_max: int) -> list[SummaryRow]:
@@ -404,7 +399,7 @@ def _fit(job: _Job) -> None:
         running = [exchange for exchange in history.exchanges(job.running_from) if exchange.is_running]
         changes = shortened(_messages(running), excess)
         for message, shorter in changes:
-            history.shorten(message, shorter)
+            history.replace(message, shorter, is_short=True)
         job.made.shortened = len(changes)
     if history.tokens > room:
         history.limit_opening(room - (history.tokens - history.opening_tokens))

@@ -24,15 +24,14 @@ from pattern_core.models.model import Delta, ModelReply, ModelRequest, Usage
 from pattern_core.models.tokens import clip, clip_middle, estimate_request, estimate_text
 from pattern_db.connection import Connection
 from pattern_db.journal.budgets import ReservationRow
-from pattern_db.journal.usage import UsageRow
 
 SUMMARY = "summary"  # the purpose of such calls among the usage
 
 CALLS_MAX = 6  # of a model in one compaction; what is beyond leaves with a stub
 SHARE_OF_WINDOW = 0.7  # estimates are right within a third
 CHUNK_TOKENS_MIN = 100  # a window that leaves less for the record is too small to summarise in
-CHUNK_TOKENS_MAX = 60_000  # a summary of more than that tells too little of each message
-SHARE_OF_SUMMARY = 12  # a summary takes at most one part in so many of the window: less would be left to retell
+CHUNK_TOKENS_MAX = 60_000  # a summary of more than that says too little of each message
+SHARE_OF_SUMMARY = 12  # a summary has at most one part in so many of the window: less would be left to retell
 SUMMARY_TOKENS_MIN = 50
 REPETITION = 10  # an answer in which each word occurs so often on average is none
 WORDS_TOKENS_MAX = 1_500  # of one message
@@ -92,15 +91,7 @@ class SummaryPurse:
             prompt_tokens=estimate_request(request),
             output_tokens=request.max_output_tokens,
         )
-        asked = reservations.ModelCall(
-            turn=self.turn,
-            step=self.step,
-            attempt=self.attempt,
-            agent_id=self.agent_id,
-            provider=provider,
-            model=request.model,
-            purpose=SUMMARY,
-        )
+        asked = self._call(provider, request.model)
         now = self.journal.now()
 
         def store(connection: Connection) -> tuple[ReservationRow | None, list[Event]]:
@@ -112,24 +103,8 @@ class SummaryPurse:
         """Store what it cost; of a call that failed (None) its prompt, as an estimate."""
         spent = usage or Usage(input_tokens=estimate_request(request), output_tokens=0, is_estimate=True)
         cost = self.models.facts(provider, request.model).cost(spent)
+        row = reservations.usage_row(self._call(provider, request.model), spent, cost, self.journal.now())
         held = self.held
-        row = UsageRow(
-            turn=self.turn,
-            step=self.step,
-            attempt=self.attempt,
-            purpose=SUMMARY,
-            provider=provider,
-            model=request.model,
-            input_tokens=spent.input_tokens,
-            output_tokens=spent.output_tokens,
-            cached_tokens=spent.cached_tokens,
-            cache_write_tokens=spent.cache_write_tokens,
-            reasoning_tokens=spent.reasoning_tokens,
-            cost_microdollars=cost,
-            is_estimate=spent.is_estimate,
-            at=self.journal.now(),
-            agent_id=self.agent_id,
-        )
 
         def store(connection: Connection) -> tuple[None, list[Event]]:
             reservations.settle(connection, row, held)
@@ -139,13 +114,24 @@ class SummaryPurse:
         self.held = None
         self.journal.meters.tokens(provider, request.model, spent, cost)
 
+    def _call(self, provider: str, model: str) -> reservations.ModelCall:
+        return reservations.ModelCall(
+            turn=self.turn,
+            step=self.step,
+            attempt=self.attempt,
+            agent_id=self.agent_id,
+            provider=provider,
+            model=model,
+            purpose=SUMMARY,
+        )
+
 
 @dataclass(slots=True, kw_only=True)
 class Summariser:
     """Asks a model for the summary of one compaction, and says in `trouble` why there is none.
 
-    `window` is the model's, or the smaller one that the agent's owner allows: whoever asks for small prompts, for their
-    price or their speed, wants no large ones in between. `deadline` is on trio's clock.
+    `window` is the model's, or the smaller one that the agent's owner allows: an owner who wants small prompts, for
+    their price or their speed, wants no large ones in between. `deadline` is on trio's clock.
     """
 
     models: ModelClient
@@ -175,20 +161,20 @@ class Summariser:
         return min(self.settings.summary_tokens, max(self.window // SHARE_OF_SUMMARY, SUMMARY_TOKENS_MIN))
 
     async def summarise(
-        self, messages: Sequence[Message], *, earlier: Sequence[str] = (), told: str = ""
+        self, messages: Sequence[Message], *, earlier: Sequence[str] = (), beside: str = ""
     ) -> str | None:
-        """Return what is worth keeping of the messages; None if nobody could say.
+        """Return what is worth keeping of the messages; None if there is no summary; `trouble` says why.
 
-        `earlier` are summaries of what was before, which the new one replaces; `told` is one that stays beside it.
+        `earlier` are summaries of what was before, which the new one replaces; `beside` is one that stays.
         """
         room = self._chunk_tokens
-        lines = [*lines_of([_retold(text) for text in earlier], room), *lines_of(messages, room)]
+        lines = [line_of(message, room) for message in (*map(_retold, earlier), *messages)]
         source = sum(map(estimate_text, lines))
         portions = self._portions(lines, room)
         text = ""
         while portions:
             try:
-                answer = await self._ask(portions[0], text or told, merge=bool(text))
+                answer = await self._ask(portions[0], text or beside, merge=bool(text))
             except WindowExceeded as error:
                 room //= 2
                 if room < CHUNK_TOKENS_MIN or self.calls >= CALLS_MAX:
@@ -221,7 +207,7 @@ class Summariser:
 
     @property
     def _chunk_tokens(self) -> int:
-        """How many tokens of a record fit into one question, beside the instructions, what is told and the answer."""
+        """How many tokens of a record fit into one question, beside instructions, the summary so far and the answer."""
         beside = estimate_text(self._instructions) + 2 * self.summary_tokens + self._answer_tokens + 60
         return max(min(int(self.window * SHARE_OF_WINDOW) - beside, CHUNK_TOKENS_MAX), 0)
 
@@ -235,11 +221,13 @@ class Summariser:
         """Room to answer: what a summary may have, and as much again, for models that think first or overrun."""
         return 2 * self.summary_tokens
 
-    async def _ask(self, lines: Sequence[str], told: str, *, merge: bool) -> ModelReply:
+    async def _ask(self, lines: Sequence[str], so_far: str, *, merge: bool) -> ModelReply:
         if self.calls >= CALLS_MAX:
             raise LimitReached(f"a summary takes at most {CALLS_MAX} model calls")
         self.calls += 1
-        before = [_BEFORE, clip(inside(told), 2 * self.summary_tokens), _MERGE if merge else _CONTINUE] if told else []
+        before = []
+        if so_far:
+            before = [_BEFORE, clip(inside(so_far), 2 * self.summary_tokens), _MERGE if merge else _CONTINUE]
         # A vendor refuses a request for more than the longest answer that its model gives.
         output_max = self.models.facts(self.provider, self.model).output_max
         request = ModelRequest(
@@ -273,7 +261,7 @@ class Summariser:
 
 
 async def _ignore(delta: Delta) -> None:
-    """Nobody watches a summary being written."""
+    """Ignore the pieces: no client watches a summary being written."""
 
 
 def _retold(summary: str) -> Message:
@@ -285,11 +273,10 @@ def inside(text: str) -> str:
     return _MARKS.sub("&lt;", text)
 
 
-def lines_of(messages: Sequence[Message], tokens_max: int) -> list[str]:
-    """Return one line for each message, oldest first, each of at most about `tokens_max` tokens; no line ends the
-    record.
-    """
-    return [_line(message, tokens_max) for message in messages]
+def line_of(message: Message, tokens_max: int) -> str:
+    """Return the line of a record for a message, of at most about `tokens_max` tokens; it does not end the record."""
+    body = " ".join(filter(None, (_part(part, tokens_max) for part in message.parts)))
+    return inside(f"[{_minute(message.created_at)}] {message.role}: {body}")
 
 
 def chunks(lines: Sequence[str], tokens_max: int, count_max: int | None = None) -> list[list[str]]:
@@ -336,17 +323,14 @@ def _minute(time: str) -> str:
     return time[:16].replace("T", " ")
 
 
-def _line(message: Message, tokens_max: int) -> str:
-    body = " ".join(filter(None, (_part(part, tokens_max) for part in message.parts)))
-    return inside(f"[{_minute(message.created_at)}] {message.role}: {body}")
-
-
 def _part(part: Part, tokens_max: int) -> str:
     match part:
         case Text():
             return clip_middle(part.text, min(tokens_max, WORDS_TOKENS_MAX), LEFT_OUT)
         case ToolCall():
-            arguments = part.invalid if part.invalid is not None else _json(dict(part.arguments))
+            arguments = part.invalid
+            if arguments is None:
+                arguments = json.dumps(dict(part.arguments), ensure_ascii=False, default=str)
             return f"(calls {part.tool} {clip(arguments, min(tokens_max, ARGUMENTS_TOKENS_MAX))})"
         case ToolResult():
             how = "fails with" if part.is_error else "answers"
@@ -355,7 +339,3 @@ def _part(part: Part, tokens_max: int) -> str:
             return "(a picture)"
         case Reasoning():
             return ""
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)

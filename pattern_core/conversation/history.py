@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from operator import attrgetter
 from typing import NamedTuple
 
-from pattern_core.conversation.opening import HEAD_SHOWN, TAIL_SHOWN, Opening, beginning, opening_message
+from pattern_core.conversation.opening import Opening, beginning, opening_message, shown_chain
 from pattern_core.limits import PromptLimits
 from pattern_core.messages import Message, Text, ToolCall, ToolResult, parts_from_json, parts_to_json
 from pattern_core.models.tokens import message_tokens
+from pattern_core.untrusted import marked_import, marked_result
 from pattern_db.connection import Connection
 from pattern_db.enums import Role
 from pattern_db.journal import steps
-from pattern_db.tables import messages, summaries
+from pattern_db.tables import messages
 from pattern_db.tables.messages import MessageRow
 
 WAITING_RESULT = "There is no result yet: a person has been asked whether this may run, and has not answered."
 LOST_RESULT = "There is no result: the call was cut off before it was recorded."
-IMPORTED_TOGETHER_MAX = 20  # imported messages that leave together if nobody speaks among them
+IMPORTED_TOGETHER_MAX = 20  # imported messages that leave together if no person speaks among them
 IMPORTED = "import"  # source of what was said elsewhere; no turn has it
 
 
@@ -100,45 +101,32 @@ def repair(conversation: Iterable[Message], *, waiting: Collection[str] = ()) ->
     """
     repaired: list[Message] = []
     unanswered: dict[str, ToolCall] = {}
+
+    def answer(at: Message) -> None:
+        for call in unanswered.values():
+            words = WAITING_RESULT if call.call_id in waiting else LOST_RESULT
+            lost = ToolResult(call_id=call.call_id, tool=call.tool, content=words, is_error=True)
+            repaired.append(Message(role="tool", parts=(lost,), position=at.position, created_at=at.created_at))
+
     for message in conversation:
         if message.role == "tool":
             result = message.parts[0]
             if isinstance(result, ToolResult) and unanswered.pop(result.call_id, None) is not None:
                 repaired.append(message)
             continue
-        if unanswered:
-            repaired.extend(_lost(message, unanswered, waiting))
+        answer(message)
         unanswered = {call.call_id: call for call in message.tool_calls} if message.role == "assistant" else {}
         repaired.append(message)
     if repaired:
-        repaired.extend(_lost(repaired[-1], unanswered, waiting))
+        answer(repaired[-1])
     return repaired
-
-
-def _lost(at: Message, unanswered: Mapping[str, ToolCall], waiting: Collection[str]) -> list[Message]:
-    return [
-        Message(
-            role="tool",
-            parts=(
-                ToolResult(
-                    call_id=call.call_id,
-                    tool=call.tool,
-                    content=WAITING_RESULT if call.call_id in waiting else LOST_RESULT,
-                    is_error=True,
-                ),
-            ),
-            position=at.position,
-            created_at=at.created_at,
-        )
-        for call in unanswered.values()
-    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageGroup:
     """Messages that stay or leave together: a turn, so that no call is parted from its result; or a piece of what was
     imported. `tokens` is an estimate; `is_running` says that it is the turn under way, `is_held` that it is one that
-    waits for a person and goes on later.
+    waits for a person and continues later.
     """
 
     messages: tuple[Message, ...]
@@ -148,12 +136,13 @@ class MessageGroup:
 
 
 class _Entry(NamedTuple):
-    """A message shown; a tuple, since a history is thousands of them.
+    """A message, and as it is shown, with the tokens of that; a tuple, since a history is thousands of them.
 
     `begins` says that what is before it may leave without it; `is_short` that it is not shown as it is stored.
     """
 
     message: Message
+    shown: Message
     tokens: int
     begins: bool
     is_short: bool = False
@@ -161,13 +150,12 @@ class _Entry(NamedTuple):
 
 class History:
     """The conversation of one agent as the model is shown it: an opening that stands for what is archived, then the
-    messages, oldest first; appended to as they are stored.
+    messages, oldest first; appended to as they are stored. Results of tools and imports are marked as theirs.
 
-    Nothing leaves by itself: `pattern_core.compaction` archives what a window cannot hold, and tells `leave`.
-    `opening` stands for what is not shown. `tokens` estimates what `messages` take in a prompt, `opening_tokens` the
-    part of it that the opening takes; 0 where there is none. `first` and `cursor` are the positions of the oldest and
-    the newest message, empty if there is none. `revision` is another number whenever anything but what was appended
-    changed.
+    Nothing leaves by itself: `pattern_core.compaction` archives what a window cannot hold, and calls `leave`.
+    `opening` stands for what is not shown. `tokens` estimates `messages` in a prompt, `opening_tokens` the opening in
+    it; 0 where there is none. `first` and `cursor` are the positions of the oldest and the newest message, empty if
+    there is none. `has_images`: a person's message shows one.
     """
 
     def __init__(
@@ -178,37 +166,38 @@ class History:
         begins: Collection[str] | None = None,
         hidden: Sequence[str] = (),
         loaded_from: str = "",
+        is_untrusted: Callable[[str], bool] = lambda _tool: True,
     ) -> None:
         """`begins` are the ids of messages before which the conversation may be cut (None: users' messages),
         `hidden` positions of messages that no prompt shows, `loaded_from` is where the part begins that was read.
+        `is_untrusted` says of a tool's name whether its results may hold text from elsewhere.
         """
         self.compacted_at: str | None = None  # the cursor when room was made last
         self.compactions: tuple[str, int] = ("", 0)  # a turn's batch, and how often room was made in it
         self.hidden = list(hidden)
         self.loaded_from = loaded_from
-        self.revision = 0
         self.opening = opening or Opening()
+        self._is_untrusted = is_untrusted
         self._opening_tokens_max: int | None = None
-        self._waiting: frozenset[str] = frozenset()
         self._set(
             [
-                _entry(message, message.role == "user" if begins is None else message.id in begins)
+                self._entry(message, begins=message.role == "user" if begins is None else message.id in begins)
                 for message in conversation
             ]
         )
 
     @property
     def messages(self) -> Sequence[Message]:
-        """The messages now, the opening first; what is appended later does not show in it."""
-        first = self._first
-        conversation = tuple(entry.message for entry in self._entries)
-        return conversation if first is None else (first, *conversation)
+        """The messages as they are shown now, the opening first; what is appended later does not show in it."""
+        return tuple(self._shown)
 
-    def after(self, count: int) -> Sequence[tuple[Message, int]]:
-        """`messages` without the first `count`, each with its tokens, at the cost of what is returned alone."""
-        first = [] if self._first is None else [(self._first, self.opening_tokens)]
-        entries = self._entries[max(count - len(first), 0) :]
-        return [*first[count:], *[(entry.message, entry.tokens) for entry in entries]]
+    @property
+    def words(self) -> str:
+        """What was said last to the agent; empty if nothing was."""
+        for entry in reversed(self._entries):
+            if entry.shown.role == "user":
+                return entry.shown.text
+        return ""
 
     @property
     def digest(self) -> bytes:
@@ -217,25 +206,27 @@ class History:
 
     def append(self, message: Message) -> None:
         """Add a message at the end."""
-        tokens = message_tokens(message)
-        entry = _Entry(message, tokens, message.role == "user" and not self._waiting)
+        entry = self._entry(message, begins=message.role == "user" and self._is_answered())
         if not self._entries:
             self._set([entry])
             return
         self._entries.append(entry)
-        self.tokens += tokens
+        self._shown.append(entry.shown)
+        self.tokens += entry.tokens
+        if _has_image(entry):
+            self.has_images = True
         self.cursor = message.position
         self._digest.update(message.position.encode())
-        if message.role != "user":
-            self._waiting = _waiting_after(self._waiting, message)
 
-    def replace(self, message: Message, other: Message) -> None:
-        """Put another message in the place of one that was not stored."""
-        self._set([_entry(other, entry.begins) if entry.message is message else entry for entry in self._entries])
-
-    def drop(self, message: Message) -> None:
-        """Take back a message whose commit failed; others may have been appended since."""
-        self._set([entry for entry in self._entries if entry.message is not message])
+    def replace(self, message: Message, other: Message | None, *, is_short: bool = False) -> None:
+        """Put another message in the place of one, or nothing; with `is_short` the first stays stored as it is."""
+        kept: list[_Entry] = []
+        for entry in self._entries:
+            if entry.message is not message:
+                kept.append(entry)
+            elif other is not None:
+                kept.append(self._entry(other, begins=entry.begins, is_short=is_short))
+        self._set(kept)
 
     def exchanges(self, running_from: str = "~", held: Collection[str] = ()) -> list[MessageGroup]:
         """Return the messages in the pieces that stay or leave together, oldest first.
@@ -268,59 +259,61 @@ class History:
             self._reopen()
 
     def limit_opening(self, tokens_max: int | None) -> None:
-        """Let the opening take at most so many tokens."""
+        """Limit the opening to so many tokens."""
         if tokens_max != self._opening_tokens_max:
             self._opening_tokens_max = tokens_max
             self._reopen()
 
-    def shorten(self, message: Message, shorter: Message | None) -> None:
-        """Show `shorter` in place of a message, or nothing; it stays stored as it is."""
-        kept: list[_Entry] = []
-        for entry in self._entries:
-            if entry.message is not message:
-                kept.append(entry)
-            elif shorter is not None:
-                kept.append(_Entry(shorter, message_tokens(shorter), entry.begins, is_short=True))
-        self._set(kept)
+    def _entry(self, message: Message, *, begins: bool, is_short: bool = False) -> _Entry:
+        shown = message
+        if message.is_imported:
+            shown = marked_import(message)
+        elif message.role == "tool" and self._is_untrusted(getattr(message.parts[0], "tool", "")):
+            shown = marked_result(message)
+        return _Entry(message, shown, message_tokens(shown), begins, is_short)
+
+    def _is_answered(self) -> bool:
+        """Return whether the newest calls have all their results."""
+        results: list[str] = []
+        for entry in reversed(self._entries):
+            if entry.begins:
+                break
+            for part in entry.message.parts:
+                if isinstance(part, ToolResult):
+                    results.append(part.call_id)
+                elif isinstance(part, ToolCall) and part.call_id not in results:
+                    return False
+        return True
 
     def _set(self, entries: list[_Entry]) -> None:
         self._entries = entries
-        self.tokens, self.opening_tokens = sum([entry.tokens for entry in entries]), 0
+        self.has_images = any(map(_has_image, entries))
+        self.tokens: int = sum([entry.tokens for entry in entries])
+        self.opening_tokens = 0
         self.first = entries[0].message.position if entries else ""
         self.cursor = entries[-1].message.position if entries else ""
-        self._waiting = frozenset()
-        for entry in entries:
-            if entry.message.role != "user":
-                self._waiting = _waiting_after(self._waiting, entry.message)
         self._reopen()
 
     def _reopen(self) -> None:
         """Show the opening as it is now before the same messages."""
-        self.revision += 1
         first = opening_message(self.opening, self._opening_tokens_max)
         if first is None and self._entries and self._entries[0].message.role != "user":
             first = beginning()
-        self._first = first
+        self._shown = [entry.shown for entry in self._entries]
+        if first is not None:
+            self._shown.insert(0, first)
         before, self.opening_tokens = self.opening_tokens, 0 if first is None else message_tokens(first)
         self.tokens += self.opening_tokens - before
-        self._digest = blake2b(b"" if first is None else first.text.encode(), digest_size=16)
+        self._digest: blake2b = blake2b(b"" if first is None else first.text.encode(), digest_size=16)
         self._digest.update("".join(map(_name, self._entries)).encode())
 
 
-def _entry(message: Message, begins: bool) -> _Entry:
-    return _Entry(message, message_tokens(message), begins)
+def _has_image(entry: _Entry) -> bool:
+    return entry.shown.role == "user" and bool(entry.shown.images)
 
 
 def _name(entry: _Entry) -> str:
     return f"{entry.message.position}~{entry.tokens}" if entry.is_short else entry.message.position
-
-
-def _waiting_after(waiting: frozenset[str], message: Message) -> frozenset[str]:
-    """Return the calls without a result, after one more message."""
-    if message.role == "tool" and waiting:
-        return waiting - {part.call_id for part in message.parts if isinstance(part, ToolResult)}
-    calls = message.tool_calls
-    return waiting | {call.call_id for call in calls} if calls else waiting
 
 
 def _exchange(entries: Sequence[_Entry], held: Collection[str], *, is_running: bool = False) -> MessageGroup:
@@ -335,7 +328,7 @@ def _exchange(entries: Sequence[_Entry], held: Collection[str], *, is_running: b
 def keep_turns_whole(rows: Sequence[MessageRow], *, active: str | None) -> list[MessageRow]:
     """Return the rows, oldest first, with each turn's together at the place of its last one.
 
-    A vendor takes no word between a call and its result, and yet something may stand there: what was imported
+    A vendor accepts no word between a call and its result, and yet something may stand there: what was imported
     meanwhile, or other turns while one waited for a person. The turn with the batch `active` has no end yet.
     """
     ends = {row.batch_id: index for index, row in enumerate(rows) if row.batch_id is not None}
@@ -345,13 +338,20 @@ def keep_turns_whole(rows: Sequence[MessageRow], *, active: str | None) -> list[
     return [rows[index] for index in sorted(range(len(rows)), key=places.__getitem__)]  # equals stay in order
 
 
-def load_history(connection: Connection, agent_id: str, limits: PromptLimits, *, active: str | None) -> History:
+def load_history(
+    connection: Connection,
+    agent_id: str,
+    limits: PromptLimits,
+    *,
+    active: str | None,
+    is_untrusted: Callable[[str], bool],
+) -> History:
     """Return the agent's newest messages that are not archived, as the model is shown them, repaired; and what opens
     them.
 
     What is beyond the bound is counted, and the opening says so. `active` is the batch of the turn under way, if there
     is one: it is read whole, however many turns overtook it while it waited, and the calls of its last decision are not
-    repaired away, since their results follow.
+    repaired away, since their results follow. `is_untrusted` is as in `History`.
     """
     limit = limits.history_messages_max
     rows, loaded_from, unloaded = _read(connection, agent_id, limit, active)
@@ -365,12 +365,11 @@ def load_history(connection: Connection, agent_id: str, limits: PromptLimits, *,
     seen = {message.id for message in shown}
     return History(
         shown,
-        opening=Opening(
-            chain=summaries.chain(connection, agent_id, head=HEAD_SHOWN, tail=TAIL_SHOWN), unloaded=unloaded
-        ),
+        opening=Opening(chain=shown_chain(connection, agent_id), unloaded=unloaded),
         begins=_begins(ordered),
         hidden=[row.position for row in rows if row.id not in seen],
         loaded_from=loaded_from,
+        is_untrusted=is_untrusted,
     )
 
 
@@ -402,7 +401,7 @@ def _whole_from(rows: Sequence[MessageRow]) -> int:
 
 def _begins(rows: Sequence[MessageRow]) -> set[str]:
     """Return ids of the messages before which the conversation may be cut: where a turn begins, and in what was
-    imported where a person speaks, or after many messages in which nobody does.
+    imported where a person speaks, or after many messages in which none does.
     """
     begins: set[str] = set()
     batch: str | None = None

@@ -1,7 +1,7 @@
 """Past messages from elsewhere: into an agent's conversation at their own times, without a turn.
 
 A position is the Snowflake of a message's time, so imported messages stand among the others where they belong. Their
-sequence within a millisecond begins in its upper half: the lower one is where turns under way take theirs.
+sequence within a millisecond begins in its upper half: the lower one is where turns under way get theirs.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
+from typing import NamedTuple
 
 import trio
 
@@ -26,7 +27,6 @@ from pattern_db.tables import messages
 from pattern_db.tables.agents import AgentRow
 from pattern_db.tables.messages import ImportRow, MessageRow
 
-SOURCE = IMPORTED
 DIGEST_BYTES = 16
 NAME_CHARS_MAX = 500  # of a session, a workspace, a speaker
 CHECKED_AT_ONCE = 500  # messages between two looks at what else is to do
@@ -58,37 +58,28 @@ class Imported:
     is_replay: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Placed:
-    """A message that was checked: where it was among those sent, its place in time (unix ms), and its row."""
+class _Placed(NamedTuple):
+    """A message that was checked: its time, its number among those sent, its place in time (unix ms), and its row."""
 
-    index: int
+    moment: datetime
+    number: int
     time_ms: int
     row: MessageRow
 
 
+@dataclass(kw_only=True)
 class HistoryImports:
-    """Takes past messages into the conversations of a constellation's agents.
+    """Adds past messages to the conversations of a constellation's agents.
 
     `forget` drops what is remembered of an agent's conversation, so that its next turn reads the rows again.
     """
 
-    def __init__(
-        self,
-        *,
-        find_agent: Callable[[str], Awaitable[AgentRow]],
-        commit: Commit,
-        forget: Callable[[str], None],
-        ids: Ids,
-        clock: Clock,
-        limits: Limits,
-    ) -> None:
-        self._find_agent = find_agent
-        self._commit = commit
-        self._forget = forget
-        self._ids = ids
-        self._clock = clock
-        self._limits = limits
+    find_agent: Callable[[str], Awaitable[AgentRow]]
+    commit: Commit
+    forget: Callable[[str], None]
+    ids: Ids
+    clock: Clock
+    limits: Limits
 
     async def add(
         self, agent: str, past: Sequence[PastMessage], *, author: str, idempotency_key: str | None = None
@@ -107,13 +98,13 @@ class HistoryImports:
             raise InvalidInput(f"send 1 to {IMPORT_MESSAGES_MAX} messages at once, not {len(past)}")
         if idempotency_key is not None and not 1 <= len(idempotency_key) <= KEY_CHARS_MAX:
             raise InvalidInput(f"an idempotency key has 1 to {KEY_CHARS_MAX} characters")
-        agent_id = (await self._find_agent(agent)).id
-        now_ms = self._clock.now_ms()
+        agent_id = (await self.find_agent(agent)).id
+        now_ms = self.clock.now_ms()
         placed = await self._checked(agent_id, past, now_ms)
         digests = None if idempotency_key is None else _digests(agent_id, author, idempotency_key, past)
         newest = _first_position(placed[-1].time_ms)
-        floor = self._ids.pass_by(newest)
-        self._ids.pass_by(max(floor, newest) + len(placed))
+        floor = self.ids.pass_by(newest)
+        self.ids.pass_by(max(floor, newest) + len(placed))
 
         def store(connection: Connection) -> tuple[Imported, list[Event]]:
             known = None if digests is None else _replayed(connection, *digests)
@@ -121,32 +112,26 @@ class HistoryImports:
                 return known, []
             return _store(connection, agent_id, placed, floor, digests, iso(now_ms))
 
-        imported = await self._commit(store)
-        self._ids.pass_by(max(int(one.removeprefix("msg_")) for one in imported.ids))
+        imported = await self.commit(store)
+        self.ids.pass_by(max(int(one.removeprefix("msg_")) for one in imported.ids))
         if not imported.is_replay:
-            self._forget(agent_id)
+            self.forget(agent_id)
         return imported
 
     async def _checked(self, agent_id: str, past: Sequence[PastMessage], now_ms: int) -> list[_Placed]:
         """Return the messages as rows in the order of their times, without positions."""
-        timed: list[tuple[datetime, int]] = []
-        rows: list[MessageRow] = []
-        now = _EPOCH + now_ms * _MS
+        placed: list[_Placed] = []
         for index, message in enumerate(past):
             if index % CHECKED_AT_ONCE == CHECKED_AT_ONCE - 1:
                 await trio.lowlevel.checkpoint()
             try:
-                _check(message, self._limits)
-                moment = now if message.created_at is None else _moment(message.created_at)
+                _check(message, self.limits)
+                moment = _EPOCH + now_ms * _MS if message.created_at is None else _moment(message.created_at)
             except InvalidInput as error:
                 raise InvalidInput(f"messages[{index}]: {error.message}", index=index) from None
-            timed.append((moment, index))
-            rows.append(_row(agent_id, message, iso((moment - _EPOCH) // _MS)))
-        timed.sort()
-        return [
-            _Placed(index=index, time_ms=min((moment - _EPOCH) // _MS, now_ms), row=rows[index])
-            for moment, index in timed
-        ]
+            time_ms = (moment - _EPOCH) // _MS
+            placed.append(_Placed(moment, index, min(time_ms, now_ms), _row(agent_id, message, iso(time_ms))))
+        return sorted(placed)
 
 
 def _check(message: PastMessage, limits: Limits) -> None:
@@ -193,7 +178,7 @@ def _row(agent_id: str, message: PastMessage, created_at: str) -> MessageRow:
         role=message.role,
         content=message.content,
         created_at=created_at,
-        source=SOURCE,
+        source=IMPORTED,
         source_metadata=details or None,
         session_id=message.session_id,
         workspace=message.workspace,
@@ -236,7 +221,7 @@ def _store(
     for one, position in zip(placed, positions, strict=True):
         text = _text(position)
         rows.append(one.row._replace(id=message_id(text), position=text))
-        by_index[one.index] = position
+        by_index[one.number] = position
     messages.append(connection, rows)
     if digests is not None:
         messages.note_import(
@@ -249,9 +234,9 @@ def _store(
                 created_at=now,
             ),
         )
-    told = Draft("history.imported", {"agent_id": agent_id, "count": len(rows)})
+    draft = Draft("history.imported", {"agent_id": agent_id, "count": len(rows)})
     imported = Imported(ids=[message_id(_text(position)) for position in by_index])
-    return imported, append(connection, None, [told], created_at=now)
+    return imported, append(connection, None, [draft], created_at=now)
 
 
 def _positions(connection: Connection, agent_id: str, placed: Sequence[_Placed], floor: int) -> list[int]:

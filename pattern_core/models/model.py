@@ -23,12 +23,12 @@ ANY_TOOL = "*"  # as `force_tool`: some tool must be called, whichever
 class ToolSpec:
     """A tool as the model sees it. `parameters` is a JSON Schema object without `$ref`.
 
-    `digest` (16 bytes over all three) stands for the tool in a prompt's prefix hash.
+    `digest` (16 bytes over all three) stands for the tool in a prompt's prefix hash, and where tools are compared.
     """
 
-    name: str
-    description: str
-    parameters: Mapping[str, object]
+    name: str = field(compare=False)
+    description: str = field(compare=False)
+    parameters: Mapping[str, object] = field(compare=False)
     digest: bytes = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable
+from functools import lru_cache
 
 from pattern_core.messages import Image, Message, Part, Reasoning, Text, ToolCall, ToolResult
 from pattern_core.models.model import ModelRequest, ToolSpec, Usage
@@ -21,6 +22,7 @@ TOKENS_PER_MESSAGE = 4
 TOKENS_PER_CALL = 8
 TOKENS_PER_TOOL = 12
 TOKENS_PER_IMAGE = 1_600
+TOOLS_KNOWN_MAX = 1_000  # tools with their tokens in memory
 ELLIPSIS = "…"
 _to_json = json.JSONEncoder(ensure_ascii=False, default=dict).encode
 _ENDS = (". ", "! ", "? ", "\n", "。")
@@ -64,11 +66,13 @@ def estimate_messages(messages: Iterable[Message]) -> int:
 
 def estimate_tools(tools: Iterable[ToolSpec]) -> int:
     """Return tokens of the tools offered, with their schemas."""
-    tokens = 0
-    for tool in tools:
-        tokens += TOKENS_PER_TOOL + estimate_text(tool.name) + estimate_text(tool.description)
-        tokens += estimate_text(_to_json(tool.parameters))
-    return tokens
+    return sum(map(_tool_tokens, tools))
+
+
+@lru_cache(TOOLS_KNOWN_MAX)  # the same ones in every prompt, and long to count
+def _tool_tokens(tool: ToolSpec) -> int:
+    described = estimate_text(tool.name) + estimate_text(tool.description)
+    return TOKENS_PER_TOOL + described + estimate_text(_to_json(tool.parameters))
 
 
 def estimate_request(request: ModelRequest) -> int:

@@ -1,10 +1,10 @@
-"""What goes on around an agent, as parts of a prompt, one line each: what happened recently, newest first, and what is
+"""What happens around an agent, as parts of a prompt, one line each: what happened recently, newest first, and what is
 still to be done.
 
     [10:42] [AGENT:bob] answered a person: "What does the report say?"
     - Pay the rent (high, due 2026-02-01, overdue)
 
-Nothing is stored for it: the lines are made of the turns, of the events that were noted for everybody, and of the
+Nothing is stored for it: the lines are made of the turns, of the events that were noted for all agents, and of the
 tasks. An agent that is alone has no section of what happened, since what it did itself stands in its conversation.
 """
 
@@ -22,8 +22,7 @@ from pattern_db.tables.activity import WORDS_CHARS, NotedActivity, OpenTask, Tur
 from pattern_db.tables.agents import AgentRow
 
 HOUR_MS = 3_600_000
-TURNS_MAX = 100  # that are remembered: a prompt shows no more (context.activity_max)
-PARTS_MAX = 500  # lines that are kept: every prompt shows those of the one before it, and a few new ones
+TURNS_MAX = 100  # that are remembered: a prompt shows at most as many (context.activity_max)
 WORDS_MAX = 120  # characters shown of what a turn or an event was about
 TASKS_MAX = 20
 _PRIORITIES = ("low", "medium", "high", "urgent")
@@ -38,9 +37,9 @@ _SUMMARIES = ("summary", "description", "title", "text")  # where an event's det
 
 
 class RecentTurns:
-    """The newest turns of all agents, and the lines that prompts tell of them in.
+    """The newest turns of all agents, for the lines of prompts.
 
-    They are read once, when the constellation is opened; from then on it is told of every commit that matters. So a
+    They are read once, when the constellation is opened; from then on each commit that matters is noted here. So a
     prompt has them at once, and none waits for the file.
     """
 
@@ -48,7 +47,6 @@ class RecentTurns:
         """Begin with `turns`, the newest ones, oldest first."""
         self._turns = {turn.id: turn for turn in turns}
         self._agents = {turn.agent_id for turn in turns}
-        self._parts: dict[tuple[str, str, str, bool, bool, int], Part] = {}
 
     def start(self, turn_id: str, agent: AgentRow, sender: str, words: str, started_at: str) -> None:
         """Note a turn that was started: who answers whom, and the words that it answers."""
@@ -66,7 +64,7 @@ class RecentTurns:
             del self._turns[next(iter(self._turns))]
 
     def change(self, turn_id: str, status: str) -> None:
-        """Note what has become of a turn."""
+        """Note a turn's new status."""
         if turn_id in self._turns:
             self._turns[turn_id].status = status
 
@@ -89,7 +87,7 @@ class RecentTurns:
     ) -> list[Part]:
         """Return the lines for one agent's turn of what happened in the last hours, the turn itself left out.
 
-        Its own are few; without anybody else's there are none at all. `noted` come newest first.
+        Its own are few; without those of others there are none at all. `noted` come newest first.
         """
         if not settings.show.get(Kind.ACTIVITY, True) or (not noted and self._agents <= {agent_id}):
             return []
@@ -99,7 +97,7 @@ class RecentTurns:
             turn for turn in newest if turn.id != turn_id and turn.started_at >= since
         )
         chosen: list[Part] = []
-        own, others, hours = 0, 0, settings.activity_hours
+        own, others = 0, 0
         for one in merge(turns, noted, key=_moment, reverse=True):
             if own + others == settings.activity_max:
                 break
@@ -107,27 +105,11 @@ class RecentTurns:
             if is_own and own == settings.activity_own_max:
                 continue
             own, others = own + is_own, others + (not is_own)
-            chosen.append(
-                self._turn(one, agent_id, hours)
-                if isinstance(one, TurnActivity)
-                else _part(one.id, noted_line(one, agent_id), hours, is_own=is_own)
-            )
+            line = turn_line(one, agent_id) if isinstance(one, TurnActivity) else noted_line(one, agent_id)
+            what = "what the agent did" if is_own else "what happened in the constellation"
+            reason = f"{what} in the last {settings.activity_hours} hours"
+            chosen.append(Part(kind=Kind.ACTIVITY, text=line, ref=one.id, reason=reason))
         return chosen if others else []
-
-    def _turn(self, turn: TurnActivity, reader: str, hours: int) -> Part:
-        is_own, is_asked = turn.agent_id == reader, turn.sender == f"agent:{reader}"
-        key = (turn.id, turn.status, turn.agent_name, is_own, is_asked, hours)
-        known = self._parts.get(key)
-        if known is None:
-            if len(self._parts) >= PARTS_MAX:
-                self._parts.clear()
-            known = self._parts[key] = _part(turn.id, turn_line(turn, reader), hours, is_own=is_own)
-        return known
-
-
-def _part(ref: str, text: str, hours: int, *, is_own: bool) -> Part:
-    what = "what the agent did" if is_own else "what happened in the constellation"
-    return Part(kind=Kind.ACTIVITY, text=text, ref=ref, reason=f"{what} in the last {hours} hours")
 
 
 def _moment(one: TurnActivity | NotedActivity) -> tuple[str, str]:
@@ -135,7 +117,7 @@ def _moment(one: TurnActivity | NotedActivity) -> tuple[str, str]:
 
 
 def turn_line(turn: TurnActivity, reader: str) -> str:
-    """Return one turn, as the agent `reader` is told of it."""
+    """Return one turn, as it is shown to the agent `reader`."""
     who = "YOU" if turn.agent_id == reader else f"AGENT:{_short(turn.agent_name)}"
     doing = _DOING.get(turn.status, _OTHERWISE)
     words = f': "{_short(turn.words)}"' if turn.words else ""
@@ -143,7 +125,7 @@ def turn_line(turn: TurnActivity, reader: str) -> str:
 
 
 def noted_line(event: NotedActivity, reader: str) -> str:
-    """Return one noted event, as the agent `reader` is told of it."""
+    """Return one noted event, as it is shown to the agent `reader`."""
     who = "SYSTEM"
     if event.agent_id is not None:
         who = "YOU" if event.agent_id == reader else f"AGENT:{_short(event.agent_name or event.agent_id)}"

@@ -13,24 +13,27 @@ from pattern_core.errors import NotFound, PatternError
 from pattern_core.memory.history import BlockHistory
 from pattern_core.prompts.activity import noted_line, turn_line
 from pattern_core.prompts.build import DATA, DEFAULT_INSTRUCTIONS, MEMORY_AND_DATA, time_words
-from pattern_core.prompts.parts import SYSTEM, Kind, LoggedPart, PromptLog, check_of, read_log
+from pattern_core.prompts.parts import SYSTEM, Kind, Part, PromptLog, check_of, read_log
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.errors import DatabaseError, StorageFailed
 from pattern_db.errors import NotFound as RowNotFound
 from pattern_db.journal import turns
+from pattern_db.journal.turns import TurnRow
 from pattern_db.tables import activity, agents, memory_blocks, prompts
 from pattern_db.tables.prompts import ShownRow, StepPrompt
 
 TEXT_CHARS_MAX = 400  # shown of each part's text
 CHANGED = "has changed since"
 GONE = "is not there any more"
+Said = tuple[str | None, str | None]
+"""A part's text, None if it is not known, and a note on it."""
 _BLOCKS = frozenset({Kind.CORE.value, Kind.PINNED.value, Kind.REFERRED.value, Kind.LOGS.value})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartShown:
-    """A part. `text` is the beginning of what it said, None if that cannot be told; `note` says why, or that it has
+    """A part. `text` is the beginning of what it said, None if that is not known; `note` says why, or that it has
     changed since. `tokens` is an estimate.
     """
 
@@ -98,15 +101,6 @@ class TurnExplained:
     steps: Sequence[StepExplained]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Read:
-    turn_id: str
-    agent_id: str
-    steps: Sequence[StepPrompt]
-    texts: Mapping[LoggedPart, tuple[str | None, str | None]]
-    past: Mapping[tuple[str, int], LoggedPart]
-
-
 async def explain(database: Database, history: BlockHistory, turn_id: str) -> TurnExplained:
     """Return what the turn's model calls were shown, and why.
 
@@ -114,36 +108,34 @@ async def explain(database: Database, history: BlockHistory, turn_id: str) -> Tu
         NotFound: there is no such turn.
     """
     try:
-        read = await database.read_aside(_read, turn_id)
+        turn, steps, texts, past = await database.read_aside(_read, turn_id)
     except RowNotFound as error:
         raise NotFound(error.message) from None
-    texts = dict(read.texts)
-    for (block_id, version), part in read.past.items():
-        texts[part] = await _as_it_was(history, block_id, version)
-    steps = [_step(step, texts) for step in read.steps]
-    return TurnExplained(turn_id=read.turn_id, agent_id=read.agent_id, steps=steps)
+    for part in past:
+        texts[part] = await _as_it_was(history, part)
+    return TurnExplained(turn_id=turn.id, agent_id=turn.agent_id, steps=[_step(step, texts) for step in steps])
 
 
-async def _as_it_was(history: BlockHistory, block_id: str, version: int) -> tuple[str | None, str | None]:
+async def _as_it_was(history: BlockHistory, part: Part) -> Said:
     try:
-        past = await history.content_at(block_id, version)
+        return (await history.content_at(part.ref, part.version or 0)).content, None
     except StorageFailed:
         raise
     except (PatternError, DatabaseError) as error:
         return None, error.message
-    return past.content, None
 
 
-def _read(connection: Connection, turn_id: str) -> _Read:
+def _read(connection: Connection, turn_id: str) -> tuple[TurnRow, list[StepPrompt], dict[Part, Said], list[Part]]:
+    """Return the turn, its steps, what their parts say, and the blocks that were shown at an earlier version."""
     turn = turns.by_id(connection, turn_id)
     steps = prompts.of_turn(connection, turn.key)
-    texts: dict[LoggedPart, tuple[str | None, str | None]] = {}
-    past: dict[tuple[str, int], LoggedPart] = {}
+    texts: dict[Part, Said] = {}
+    past: list[Part] = []
     for part in {part for step in steps for log in _logs(step.shown) for part in log.parts}:
-        if part.kind not in _BLOCKS:
-            texts[part] = _text(connection, part, turn.agent_id)
-            continue
         try:
+            if part.kind not in _BLOCKS:
+                texts[part] = _said_today(connection, part, turn.agent_id)
+                continue
             row = memory_blocks.get(connection, part.ref, include_inactive=True)
         except RowNotFound:
             texts[part] = None, GONE
@@ -151,29 +143,19 @@ def _read(connection: Connection, turn_id: str) -> _Read:
         if row.last_seq == part.version:
             texts[part] = row.content_preview or "", None
         else:
-            past[part.ref, part.version or 0] = part
-    return _Read(
-        turn_id=turn.id,
-        agent_id=turn.agent_id,
-        steps=steps,
-        texts=texts,
-        past=past,
-    )
+            past.append(part)
+    return turn, steps, texts, past
 
 
-def _text(connection: Connection, part: LoggedPart, reader: str) -> tuple[str | None, str | None]:
-    """Return the part's text as it is made today, and what is to be said about it."""
-    try:
-        text = _today(connection, part, reader)
-    except RowNotFound:
-        return None, GONE
+def _said_today(connection: Connection, part: Part, reader: str) -> Said:
+    text = _today(connection, part, reader)
     if text is None:
         return None, GONE if part.ref else None
     is_other = bool(part.check) and check_of(text) != part.check
     return (None, CHANGED) if is_other else (text, None)
 
 
-def _today(connection: Connection, part: LoggedPart, reader: str) -> str | None:
+def _today(connection: Connection, part: Part, reader: str) -> str | None:
     match part.kind:
         case Kind.INSTRUCTIONS:
             return agents.get(connection, reader).system_prompt or DEFAULT_INSTRUCTIONS
@@ -197,7 +179,7 @@ def _logs(shown: ShownRow | None) -> list[PromptLog]:
     return [] if shown is None else [read_log(shown.stable.parts), read_log(shown.volatile.parts)]
 
 
-def _step(prompt: StepPrompt, texts: Mapping[LoggedPart, tuple[str | None, str | None]]) -> StepExplained:
+def _step(prompt: StepPrompt, texts: Mapping[Part, Said]) -> StepExplained:
     logs, shown = _logs(prompt.shown), prompt.shown
     stable = logs[0] if logs else PromptLog(parts=(), left_out=(), notes=())
     estimated = 0 if shown is None else shown.tokens
@@ -219,17 +201,15 @@ def _step(prompt: StepPrompt, texts: Mapping[LoggedPart, tuple[str | None, str |
             count=shown.history_count if shown else 0,
             tokens=shown.history_tokens if shown else 0,
         ),
-        parts=[_told(part, *_said(part, prompt, texts)) for log in logs for part in log.parts],
-        left_out=[_told(part, None, None) for log in logs for part in log.left_out],
+        parts=[_shown(part, *_said(part, prompt, texts)) for log in logs for part in log.parts],
+        left_out=[_shown(part) for log in logs for part in log.left_out],
         notes=[note for log in logs for note in log.notes],
         is_known=shown is not None,
     )
 
 
-def _said(
-    part: LoggedPart, prompt: StepPrompt, texts: Mapping[LoggedPart, tuple[str | None, str | None]]
-) -> tuple[str | None, str | None]:
-    """Return a part's text and what is to be said about it; some say what the step itself tells."""
+def _said(part: Part, prompt: StepPrompt, texts: Mapping[Part, Said]) -> Said:
+    """Return what a part says; of some the step itself knows it."""
     match part.kind:
         case Kind.TIME:
             return time_words(prompt.started_at), None
@@ -239,7 +219,7 @@ def _said(
             return texts.get(part, (None, None))
 
 
-def _told(part: LoggedPart, text: str | None, note: str | None) -> PartShown:
+def _shown(part: Part, text: str | None = None, note: str | None = None) -> PartShown:
     return PartShown(
         kind=part.kind,
         place="system" if part.kind in SYSTEM or part.kind not in set(Kind) else "tail",
@@ -247,11 +227,7 @@ def _told(part: LoggedPart, text: str | None, note: str | None) -> PartShown:
         ref=part.ref,
         version=part.version,
         tokens=part.tokens,
-        reason=part.why,
-        text=None if text is None else _begin(text),
+        reason=part.reason,
+        text=text if text is None or len(text) <= TEXT_CHARS_MAX else text[: TEXT_CHARS_MAX - 1] + "…",
         note=note,
     )
-
-
-def _begin(text: str) -> str:
-    return text if len(text) <= TEXT_CHARS_MAX else text[: TEXT_CHARS_MAX - 1] + "…"

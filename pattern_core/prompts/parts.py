@@ -5,7 +5,7 @@
 
 Two such lists belong to each step: what stays from turn to turn and what was found for the moment. Each is stored once
 under its digest, so that a step costs two digests and some numbers. `check` is a digest of a text that has no version,
-by which a reader can tell that it has changed since.
+which shows a reader that it has changed since.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Kind(StrEnum):
     """What a part is."""
 
     INSTRUCTIONS = "instructions"
-    GUIDE = "guide"  # how memory works, and what foreign text is
+    GUIDE = "guide"  # how memory works, and what untrusted text is
     RULES = "rules"  # of the agent's tools, in words
     CORE = "core"  # blocks that are always shown
     PINNED = "pinned"  # working blocks that are kept in view, or lent to the agent
@@ -54,17 +54,20 @@ SYSTEM = frozenset({Kind.INSTRUCTIONS, Kind.GUIDE, Kind.RULES, Kind.CORE, Kind.P
 class Part:
     """One piece, shown whole or not at all.
 
-    `ref` is the id of the row that its text comes from (empty for none), `version` the block's version, `name` what
-    people call it. `reason` says in words why it is there, or why it was left out. `tokens` is an estimate.
+    `kind` is a `Kind`, or one of a newer version. `ref` is the id of the row that its text comes from (empty for
+    none), `version` the block's version, `name` what people call it. `reason` says in words why it is there, or why it
+    was left out. `tokens` is an estimate. As it was stored it has no text; `check` is empty then where the version or
+    the row itself says what the text was.
     """
 
-    kind: Kind
+    kind: str
     text: str = ""
     reason: str
     ref: str = ""
     version: int | None = None
     name: str = ""
     tokens: int = -1
+    check: str = ""
 
     def __post_init__(self) -> None:
         if self.tokens < 0:
@@ -87,24 +90,11 @@ _LIKENESS = attrgetter("kind", "reason", "version", "name")  # neighbours that a
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoggedPart:
-    """A part as it was stored. `check` is empty where the version or the row itself tells what the text was."""
-
-    kind: str
-    tokens: int
-    why: str
-    ref: str = ""
-    version: int | None = None
-    name: str = ""
-    check: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PromptLog:
     """One of the two lists. `window` (tokens) and the tools stand in the one that stays."""
 
-    parts: Sequence[LoggedPart]
-    left_out: Sequence[LoggedPart]
+    parts: Sequence[Part]
+    left_out: Sequence[Part]
     notes: Sequence[str]
     window: int = 0
     tool_count: int = 0
@@ -137,7 +127,7 @@ def read_log(text: str) -> PromptLog:
     )
 
 
-def _noted(there: Sequence[Part], checked: Collection[Kind] = ()) -> list[dict[str, Any]]:
+def _noted(there: Sequence[Part], checked: Collection[str] = ()) -> list[dict[str, Any]]:
     """Return what is noted of them; neighbours that are there for the same reason share an entry."""
     found: list[dict[str, Any]] = []
     for (kind, reason, version, name), group in groupby(there, key=_LIKENESS):
@@ -145,7 +135,7 @@ def _noted(there: Sequence[Part], checked: Collection[Kind] = ()) -> list[dict[s
         first = alike[0]
         is_shared = len(alike) > 1
         noted = {
-            "kind": kind.value,
+            "kind": str(kind),
             "ref": [one.ref for one in alike] if is_shared else first.ref,
             "version": version,
             "name": name[:NAME_CHARS_MAX],
@@ -158,15 +148,15 @@ def _noted(there: Sequence[Part], checked: Collection[Kind] = ()) -> list[dict[s
     return found
 
 
-def _read(stored: Mapping[str, Any]) -> list[LoggedPart]:
+def _read(stored: Mapping[str, Any]) -> list[Part]:
     """Return the parts of one entry: several where they share it."""
     refs, tokens = stored.get("ref", ""), stored.get("tokens", 0)
     pairs = zip(refs, tokens, strict=True) if isinstance(refs, list) else [(refs, tokens)]
     return [
-        LoggedPart(
+        Part(
             kind=str(stored.get("kind", "")),
             tokens=int(its_tokens),
-            why=str(stored.get("why", "")),
+            reason=str(stored.get("why", "")),
             ref=str(ref),
             version=stored.get("version"),
             name=str(stored.get("name", "")),

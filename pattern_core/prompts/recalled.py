@@ -50,7 +50,7 @@ async def recall(
     Messages from the position `before` on are in view (empty: none is); `in_view` are other texts that the prompt
     shows. `now` is a stored time.
 
-    A query that storage has begun is waited for, so the time can be passed by as much as one query takes.
+    A query that storage has begun is waited for, so the time can be passed by the length of one query.
     """
     wanted = terms(words)
     if not wanted or settings.recall_max == 0:
@@ -64,13 +64,12 @@ async def recall(
         limit=CANDIDATES * settings.recall_max,
         is_quick=True,
     )
+    reason = f"the search took longer than {settings.recall_timeout_ms} ms (context.recall_timeout_ms)"
     with trio.move_on_after(settings.recall_timeout_ms / 1000):
         try:
-            result = await searching(request)
+            return choose((await searching(request)).hits, wanted, in_view, settings)
         except PatternError as error:
-            return Findings(left_out=[Part(kind=Kind.RECALLED, reason=f"the search failed: {error.message}")])
-        return choose(result.hits, wanted, in_view, settings)
-    reason = f"the search took longer than {settings.recall_timeout_ms} ms (context.recall_timeout_ms)"
+            reason = f"the search failed: {error.message}"
     return Findings(left_out=[Part(kind=Kind.RECALLED, reason=reason)])
 
 

@@ -97,6 +97,11 @@ class ToolRegistry:
             raise NotFound(f"there is no tool {name!r}; your tools: {there}")
         return tool
 
+    def is_untrusted(self, name: str) -> bool:
+        """Return whether results of this tool may hold text from elsewhere; those of an unknown tool may."""
+        tool = self._tools.get(name)
+        return tool is None or tool.returns_untrusted_text
+
     def specs(self, enabled: Collection[str]) -> tuple[ToolSpec, ...]:
         """Return the enabled tools as the model sees them. Names of tools that do not exist are ignored."""
         key = tuple(enabled)

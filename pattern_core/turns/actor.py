@@ -413,8 +413,8 @@ class Actors:
     async def _history(self, agent_id: str, *, active: str | None) -> History:
         known = self._histories.get(agent_id)
         if known is None:
-            limits = self._services.limits.prompt
-            known = await self._database.read(load_history, agent_id, limits, active=active)
+            limits, is_untrusted = self._services.limits.prompt, self._services.tools.is_untrusted
+            known = await self._database.read(load_history, agent_id, limits, active=active, is_untrusted=is_untrusted)
             self._histories[agent_id] = known
             while len(self._histories) > HISTORIES_MAX:
                 self._histories.popitem(last=False)

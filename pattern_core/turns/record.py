@@ -40,6 +40,7 @@ from pattern_core.events import NO_DATA, Draft, Event, append, called, ended, re
 from pattern_core.journal import Journal
 from pattern_core.messages import Message, Text, ToolCall
 from pattern_core.models.model import ModelReply, Usage
+from pattern_core.models.routing import Link
 from pattern_core.models.tokens import estimate_usage
 from pattern_core.turns.admission import Arrival, accept_at_rest, parts_of
 from pattern_core.turns.state import Asking, Ending, FinishedCall
@@ -335,15 +336,7 @@ class Record:
 
     def _hold(self, connection: Connection, asking: Asking, step: int, attempt: int, now: str) -> None:
         """Hold back what the step's call may cost at most."""
-        first = asking.chain.links[0]
-        call = reservations.ModelCall(
-            turn=self.key,
-            step=step,
-            attempt=attempt,
-            agent_id=self.agent.id,
-            provider=first.provider,
-            model=first.model,
-        )
+        call = self._call(asking.chain.links[0], step, attempt)
         configured = self.journal.budgets.configured
         held = reservations.reserve(connection, call, asking.worst, now=now, configured=configured)
         self.may_hold = self.may_hold or held is not None
@@ -547,21 +540,17 @@ class Record:
     def _usage(self, asking: Asking, usage: Usage, at: str) -> UsageRow:
         """Return what the open step's model call cost, of the model that was asked last."""
         link = asking.chain.links[asking.index]
-        return UsageRow(
+        cost = asking.facts(link.provider, link.model).cost(usage)
+        return reservations.usage_row(self._call(link, self.step, self.attempt), usage, cost, at)
+
+    def _call(self, link: Link, step: int, attempt: int) -> reservations.ModelCall:
+        return reservations.ModelCall(
             turn=self.key,
-            step=self.step,
-            attempt=self.attempt,
+            step=step,
+            attempt=attempt,
+            agent_id=self.agent.id,
             provider=link.provider,
             model=link.model,
-            input_tokens=usage.input_tokens,
-            output_tokens=usage.output_tokens,
-            cached_tokens=usage.cached_tokens,
-            cache_write_tokens=usage.cache_write_tokens,
-            reasoning_tokens=usage.reasoning_tokens,
-            cost_microdollars=asking.facts(link.provider, link.model).cost(usage),
-            is_estimate=usage.is_estimate,
-            at=at,
-            agent_id=self.agent.id,
         )
 
 

@@ -229,9 +229,8 @@ class Turn:
                 output_max=min(
                     services.limits.turn.output_tokens_max, known.output_max, max(window // OUTPUT_SHARE, 1)
                 ),
-                sampling=self.settings,
+                settings=self.settings,
                 force_tool=offered.forced,
-                context=self.settings.context,
                 rules=self.judge.rules.lines,
                 notes=(*offered.notes, *self._notes),
             ),

@@ -332,7 +332,7 @@ def problems_of(connection: Connection) -> list[str]:
     state = state_of(connection, "PRAGMA quick_check", complete(connection))
     problems = [*state.problems, *at_rest(connection, state)]
     for agent_id in {turn.agent_id for turn in state.turns.values()}:
-        history = load_history(connection, agent_id, PromptLimits(), active=None)
+        history = load_history(connection, agent_id, PromptLimits(), active=None, is_untrusted=lambda _tool: True)
         problems += unanswered(history.messages)
     return problems
 

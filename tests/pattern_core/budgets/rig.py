@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pattern_core.budgets.amounts import WorstCase
-from pattern_core.budgets.reservations import ModelCall
+from pattern_core.budgets.reservations import ModelCall, usage_row
+from pattern_core.models.model import Usage
 from pattern_db import template
 from pattern_db.connection import Connection
 from pattern_db.journal import turns
@@ -69,18 +70,5 @@ def worst(tokens: int, *, price: int | None = 2) -> WorstCase:
 
 def took(one: ModelCall, tokens: int, *, price: int | None = 2, at: str = NOW, is_estimate: bool = False) -> UsageRow:
     """The usage of a call that took so many tokens."""
-    return UsageRow(
-        turn=one.turn,
-        step=one.step,
-        attempt=one.attempt,
-        purpose=one.purpose,
-        agent_id=one.agent_id,
-        provider=one.provider,
-        model=one.model,
-        input_tokens=tokens,
-        output_tokens=0,
-        cost_microdollars=None if price is None else tokens * price,
-        at=at,
-        is_estimate=is_estimate,
-        group_id=one.group_id,
-    )
+    usage = Usage(input_tokens=tokens, output_tokens=0, is_estimate=is_estimate)
+    return usage_row(one, usage, None if price is None else tokens * price, at)

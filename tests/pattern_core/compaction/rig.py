@@ -10,7 +10,7 @@ from functools import partial
 from typing import TypeVar
 
 from pattern_core.agents import Agent
-from pattern_core.compaction.compaction import Commit, Compaction, Made
+from pattern_core.compaction.compaction import Compaction, Made
 from pattern_core.compaction.summariser import SummaryPurse
 from pattern_core.conversation.history import History, load_history, to_row
 from pattern_core.errors import LimitReached
@@ -30,6 +30,7 @@ from pattern_db import template
 from pattern_db.columns import iso
 from pattern_db.connection import Connection
 from pattern_db.database import Database
+from pattern_db.enums import Role
 from pattern_db.migrate import migrations_of
 from pattern_db.tables import agents, messages, summaries
 from pattern_db.tables.messages import MessageRow
@@ -49,6 +50,10 @@ ADA = Agent(
     created_at=START,
     updated_at=START,
 )
+
+
+def is_untrusted(_tool: str) -> bool:
+    return False
 
 
 class CountingPurse(SummaryPurse):
@@ -94,21 +99,11 @@ class Stage:
     compaction: Compaction
     purse: CountingPurse
     limits: Limits
-
-    def remade(self, commit: Commit) -> Compaction:
-        """Another one that commits in its own way."""
-        return Compaction(
-            database=self.database,
-            models=self.models,
-            clock=self.clock,
-            ids=self.ids,
-            limits=self.limits,
-            commit=commit,
-        )
+    stored: int = 0  # messages of earlier turns
 
     async def make_room(self, room: int, compaction: Compaction | None = None) -> Made:
-        """Make room for the turn."""
-        return await (compaction or self.compaction).make_room(
+        """Make room for the turn: then the conversation fits, and nothing is lost."""
+        made = await (compaction or self.compaction).make_room(
             self.agent,
             self.history,
             turn=(1, "turn_1"),
@@ -117,46 +112,57 @@ class Stage:
             room=room,
             purse=self.purse,
         )
+        assert self.history.tokens == made.tokens_after <= room
+        await self.assert_nothing_lost()
+        return made
+
+    async def assert_nothing_lost(self) -> None:
+        """Every message is there and is either shown or archived; events and summaries account for the archived."""
+        rows, kept, events = await self.rows(), await self.summaries(), await self.events()
+        shown = {message.id for message in self.history.messages}
+        assert len(rows) == self.stored
+        assert all(row.is_archived != (row.id in shown) for row in rows if row.position >= self.history.loaded_from)
+        assert loose_ends(self.history.messages) == []
+        if any(row.batch_id is None and row.role is Role.TOOL for row in rows):
+            return  # no prompt shows them, so they are not counted
+        archived = sum(row.is_archived for row in rows)
+        assert sum(event.data["messages"] for event in events) == archived  # type: ignore[misc]  # JSON
+        if not any(row.depth for row in kept):
+            assert sum(row.message_count for row in kept) == archived
 
     def new(self, role: str, *parts: Part) -> Message:
         self.clock.advance(1_000)
         created_at = iso(self.clock.now_ms())
         return make_message(role, parts, position=self.ids.position(), created_at=created_at)
 
-    async def said(self, turns: int, *, words: str = "word " * 40, tools: int = 0) -> None:
-        """Store so many earlier turns: a question, calls with their results, an answer that names its number."""
-        rows: list[MessageRow] = []
-        for number in range(turns):
-            conversation = [self.new("user", Text(text=f"question {number}: {words}"))]
-            for call in range(tools):
-                conversation.append(self.new("assistant", ToolCall(call_id=f"c{call}", tool="note")))
-                conversation.append(self.new("tool", ToolResult(call_id=f"c{call}", tool="note", content=words)))
-            conversation.append(self.new("assistant", Text(text=f"answer{number} {words}")))
-            batch = conversation[0].position
-            rows += [
-                to_row(message, agent_id=ADA.id, batch_id=batch, sequence=place)
-                for place, message in enumerate(conversation)
-            ]
-        await self.database.write(messages.append, rows)
-
-    async def turn_of(self, words: int, results: Sequence[int]) -> int:
-        """Store one turn of so many words, with a call for each result; return how many messages it has."""
-        said = [self.new("user", Text(text="word " * words))]
-        for number, length in enumerate(results):
+    async def _turn(self, question: str, results: Sequence[str], answer: str) -> None:
+        """Store a question, a call with its result for each of the results, an answer."""
+        said = [self.new("user", Text(text=question))]
+        for number, content in enumerate(results):
             said.append(self.new("assistant", ToolCall(call_id=f"c{number}", tool="note")))
-            content = "data " * length
             said.append(self.new("tool", ToolResult(call_id=f"c{number}", tool="note", content=content)))
-        said.append(self.new("assistant", Text(text="done")))
+        said.append(self.new("assistant", Text(text=answer)))
         batch = said[0].position
         rows = [to_row(one, agent_id=ADA.id, batch_id=batch, sequence=place) for place, one in enumerate(said)]
         await self.database.write(messages.append, rows)
-        return len(rows)
+        self.stored += len(rows)
+
+    async def said(self, turns: int, *, tools: int = 0) -> None:
+        """Store so many earlier turns: a question, calls with their results, an answer that names its number."""
+        words = "word " * 40
+        for number in range(turns):
+            await self._turn(f"question {number}: {words}", [words] * tools, f"answer{number} {words}")
+
+    async def turn_of(self, words: int, results: Sequence[int]) -> None:
+        """Store one turn of so many words, with a call for each result."""
+        await self._turn("word " * words, ["data " * length for length in results], "done")
 
     async def imported(self, count: int, *, words: str = "past", role: str = "user") -> None:
         """Store past messages of no turn."""
         said = [self.new(role, Text(text=f"{words} {number}")) for number in range(count)]
         rows = [to_row(one, agent_id=ADA.id, batch_id="", sequence=0, source="import") for one in said]
         await self.database.write(messages.append, [row._replace(batch_id=None) for row in rows])
+        self.stored += count
 
     async def begin(self, text: str = "and now?") -> Message:
         """Read the history and let the turn begin with a message."""
@@ -168,7 +174,9 @@ class Stage:
 
     async def reload(self) -> None:
         """Read the conversation as a new process does."""
-        self.history = await self.database.read(load_history, ADA.id, self.limits.prompt, active=None)
+        self.history = await self.database.read(
+            load_history, ADA.id, self.limits.prompt, active=None, is_untrusted=is_untrusted
+        )
 
     async def rows(self) -> list[MessageRow]:
         """All messages, oldest first, archived or not."""
@@ -195,8 +203,12 @@ async def stage(
     window: int = WINDOW,
     read_max: int = 2_000,
     config: Mapping[str, object] | None = None,
+    said: int = 0,
+    asks: str = "and now?",
 ) -> AsyncIterator[Stage]:
-    """An agent whose turn was accepted, and a model that answers by the script."""
+    """An agent whose turn was accepted, and begins if it `said` something in earlier ones; a model that answers by the
+    script.
+    """
     clock, limits = StoppedClock(), Limits(prompt=PromptLimits(history_messages_max=read_max))
     ids = Ids(clock, seeded_randomness(7))
     provider = ScriptedProvider(script, otherwise=otherwise, name=ADA.model_provider)
@@ -209,7 +221,7 @@ async def stage(
             return (await database.write(fn))[0]
 
         await commit(partial(_accept, limits=limits))
-        yield Stage(
+        world = Stage(
             database=database,
             clock=clock,
             ids=ids,
@@ -223,10 +235,15 @@ async def stage(
                 ids=ids,
                 limits=limits,
                 commit=commit,
+                is_untrusted=is_untrusted,
             ),
             purse=CountingPurse(),
             limits=limits,
         )
+        if said:
+            await world.said(said)
+            await world.begin(asks)
+        yield world
 
 
 def _accept(connection: Connection, limits: Limits) -> tuple[Ticket, list[Event]]:

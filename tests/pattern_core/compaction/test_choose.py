@@ -5,7 +5,6 @@ For all strategies what remains fits or cannot be less. What a message seems wor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, get_args
 
 import pytest
@@ -36,10 +35,6 @@ def exchange(
     created_at = iso(NOW_MS - int(hours_ago * HOUR_MS))
     said = tuple(Message(role="user", parts=(Text(text=text),), created_at=created_at) for _ in range(messages))
     return MessageGroup(messages=said, tokens=tokens, is_running=running, is_held=held)
-
-
-def chosen(exchanges: Sequence[MessageGroup], target: int, **given_: Any) -> list[int]:
-    return choose(Choice(exchanges=exchanges, target=target, now_ms=NOW_MS), CompactionSettings(**given_))
 
 
 EXCHANGES = st.lists(
@@ -83,42 +78,39 @@ def test_what_remains_fits_or_nothing_more_can_leave(
             assert places  # each attempt shrinks
 
 
-def test_truncation_keeps_whole_turns_until_there_are_enough() -> None:
-    assert chosen([exchange(10)] * 5, 1_000, type="truncate", keep_recent=5) == [0, 1]  # 6 of 10 messages stay
-    assert chosen([exchange(10)] * 5, 1_000, type="truncate", keep_recent=100) == []
-    assert chosen([exchange(10)] * 5, 25, type="truncate", keep_recent=100) == [0, 1, 2]
+TEN = [exchange(10)] * 10
+MATTERS = [exchange(10), exchange(10, text="remember: never, always"), *[exchange(10)] * 3]
+AGED = [exchange(10, hours_ago=hours) for hours in (50, 40, 30, 20, 10)]
 
 
-def test_the_window_slides_by_its_share_and_as_far_as_needed() -> None:
-    ten = [exchange(10)] * 10
-    assert chosen(ten, 70) == [0, 1, 2]
-    assert chosen(ten, 65) == [0, 1, 2, 3]
-    assert chosen(ten, 15) == list(range(9))
-    assert chosen([exchange(10)] * 100, 75) == list(range(93))
-    assert chosen(ten, 0) == list(range(9))
-    assert chosen(ten, 99, percentage=0.5) == [0, 1, 2, 3, 4]
-
-
-def test_what_matters_is_kept_beside_the_newest() -> None:
-    said = [exchange(10), exchange(10, text="remember: never, always"), exchange(10), exchange(10), exchange(10)]
-    kept = {"type": "importance_based", "keep_recent": 4, "keep_important": 2}
-    assert chosen(said, 1_000, **kept) == [0, 2]
-    assert chosen(said, 20, **kept) == [0, 1, 2]
-
-
-def test_what_is_old_decays_but_not_below_the_least() -> None:
-    said = [exchange(10, hours_ago=hours) for hours in (50, 40, 30, 20, 10)]
-    decay = {"type": "time_decay", "compress_after_hours": 24}
-    assert chosen(said, 1_000, **decay, min_keep_recent=2) == [0, 1, 2]
-    assert chosen(said, 1_000, **decay, min_keep_recent=8) == [0]
-    assert chosen(said, 1_000, type="time_decay", compress_after_hours=60, min_keep_recent=2) == []
-
-
-@pytest.mark.parametrize("running", [True, False])
-def test_one_exchange_stays(running: bool) -> None:
-    assert chosen([exchange(500, running=running)], 10) == []
-    assert chosen([], 10) == []
-    assert chosen([exchange(500), exchange(500, running=running)], 10) == [0]
+@pytest.mark.parametrize(
+    ("exchanges", "target", "config", "expected"),
+    [
+        (TEN[:5], 1_000, {"type": "truncate", "keep_recent": 5}, [0, 1]),  # 6 of 10 messages stay, in whole turns
+        (TEN[:5], 1_000, {"type": "truncate", "keep_recent": 100}, []),
+        (TEN[:5], 25, {"type": "truncate", "keep_recent": 100}, [0, 1, 2]),
+        (TEN, 70, {}, [0, 1, 2]),  # the window slides by its share, and as far as needed
+        (TEN, 65, {}, [0, 1, 2, 3]),
+        (TEN, 15, {}, list(range(9))),
+        (TEN, 0, {}, list(range(9))),
+        (TEN * 10, 75, {}, list(range(93))),
+        (TEN, 99, {"percentage": 0.5}, [0, 1, 2, 3, 4]),
+        (MATTERS, 1_000, {"type": "importance_based", "keep_recent": 4, "keep_important": 2}, [0, 2]),
+        (MATTERS, 20, {"type": "importance_based", "keep_recent": 4, "keep_important": 2}, [0, 1, 2]),
+        (AGED, 1_000, {"type": "time_decay", "min_keep_recent": 2}, [0, 1, 2]),
+        (AGED, 1_000, {"type": "time_decay", "min_keep_recent": 8}, [0]),
+        (AGED, 1_000, {"type": "time_decay", "min_keep_recent": 2, "compress_after_hours": 60}, []),
+        ([exchange(500)], 10, {}, []),  # one stays
+        ([exchange(500, running=True)], 10, {}, []),
+        ([exchange(500), exchange(500, running=True)], 10, {}, [0]),
+        ([], 10, {}, []),
+    ],
+)
+def test_what_each_strategy_lets_go(
+    exchanges: list[MessageGroup], target: int, config: dict[str, Any], expected: list[int]
+) -> None:
+    choice = Choice(exchanges=exchanges, target=target, now_ms=NOW_MS)
+    assert choose(choice, CompactionSettings(**config)) == expected
 
 
 def said(role: Role, text: str, *more: Part) -> Message:

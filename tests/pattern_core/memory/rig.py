@@ -11,7 +11,8 @@ from pattern_core.memory.block import NewBlock, with_schema
 from pattern_core.memory.content import prompt
 from pattern_core.memory.schema import Schema
 from pattern_core.memory.store import MemoryStore
-from pattern_core.prompts.collect import block_parts
+from pattern_core.prompts.build import block_parts
+from pattern_core.prompts.collect import seen_blocks
 from pattern_core.testing.clock import StoppedClock
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db import template
@@ -105,7 +106,7 @@ class Rig:
 
 async def prompt_blocks(store: MemoryStore, agent_id: str) -> list[str]:
     """The blocks as a prompt of the agent shows them."""
-    return [part.text for part in (await block_parts(store, agent_id, "")).parts]
+    return [part.text for part in block_parts(await seen_blocks(store, agent_id, ""))]
 
 
 def block_row(**fields: object) -> BlockRow:

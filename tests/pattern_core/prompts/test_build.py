@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pattern_core.agent_settings import ContextSettings, Sampling
-from pattern_core.messages import Message, Text
+from pattern_core.agent_settings import AgentSettings, ContextSettings
+from pattern_core.conversation.history import History
+from pattern_core.messages import Text
 from pattern_core.models.model import ToolSpec
-from pattern_core.models.tokens import estimate_messages, estimate_request
+from pattern_core.models.tokens import estimate_request
 from pattern_core.prompts.build import (
     DATA,
     DEFAULT_INSTRUCTIONS,
@@ -17,33 +19,47 @@ from pattern_core.prompts.build import (
     Material,
     Offered,
     Prompt,
-    Shown,
+    SeenBlock,
     build_prompt,
     fit,
     halves_of,
     hash_prefix,
     parts_of,
-    time_words,
 )
 from pattern_core.prompts.parts import (
     NOTHING_FOUND,
     Findings,
     Kind,
-    LoggedPart,
     Part,
     PromptLog,
     check_of,
     log_of,
     read_log,
 )
+from pattern_db.enums import BlockType
+from pattern_db.tables.memory_blocks import BlockRow
 from tests.support import make_message
 
 MINUTE = "2026-01-31T14:05"
 NOTE = ToolSpec(name="note", description="Note it.", parameters={"type": "object"})
-CORE, PINNED, NAMED = (
-    Part(kind=kind, text=f"<block:{name}/>", reason="")
-    for kind, name in ((Kind.CORE, "a"), (Kind.PINNED, "b"), (Kind.REFERRED, "plan"))
-)
+
+
+def block(kind: Kind, label: str, content: str = "") -> SeenBlock:
+    row = BlockRow(
+        id=f"mem_{label}",
+        agent_id="agent_ada",
+        label=label,
+        description="",
+        block_type=BlockType.WORKING,
+        char_limit=50_000,
+        content_preview=content,
+        created_at="",
+        updated_at="",
+    )
+    return kind, row
+
+
+CORE, PINNED, NAMED = block(Kind.CORE, "a"), block(Kind.PINNED, "b"), block(Kind.REFERRED, "plan")
 FOUND = Findings(
     parts=[
         Part(kind=kind, text=text, reason="")
@@ -55,48 +71,34 @@ FOUND = Findings(
         )
     ]
 )
+OFFERED = Offered(tools=[NOTE], window=8_192, output_max=100, notes=["Call done."])
 MATERIAL = Material(
     instructions="Be brief.",
     blocks=[CORE, PINNED, NAMED],
-    has_blocks=True,
     found=FOUND,
     minute=MINUTE,
     is_opened=False,
-    tools=[NOTE],
-    rules=(),
-    notes=["Call done."],
-    context=ContextSettings(),
-    window=8_192,
+    offered=OFFERED,
 )
-OFFERED = Offered(tools=[NOTE], window=8_192, output_max=100)
 SETTINGS = ContextSettings(extra_tokens=1_000)  # pinned 400, recalled 250, logs 150, tasks 100, activity 100
 WINDOW = 1_000  # a fifth of which is less than the pinned blocks' share
 
 
-def conversation(*words: str) -> Shown:
-    messages: list[Message] = [
-        make_message("user", [Text(text=word)], position=f"{number:019d}", created_at="")
-        for number, word in enumerate(words, 1)
-    ]
-    return Shown(
-        messages=messages,
-        tokens=estimate_messages(messages),
-        mark_tokens=0,
-        first=messages[0].position if messages else "",
-        cursor=messages[-1].position if messages else "",
-        digest=b"h" * 16,
+def conversation(*words: str) -> History:
+    return History(
+        [
+            make_message("user", [Text(text=word)], position=f"{number:019d}", created_at="")
+            for number, word in enumerate(words, 1)
+        ]
     )
 
 
 ONE_TWO = conversation("one", "two")
 
 
-def built(
-    material: Material = MATERIAL, shown: Shown = ONE_TWO, offered: Offered = OFFERED, *, ratio: float = 1.0
-) -> Prompt:
-    return build_prompt(
-        "script-1", halves_of(material), shown, replace(offered, tools=material.tools), seed=7, ratio=ratio
-    )
+def built(material: Material = MATERIAL, history: History = ONE_TWO, *, ratio: float = 1.0, **offered: Any) -> Prompt:
+    material = material._replace(offered=replace(material.offered, **offered))
+    return build_prompt("script-1", halves_of(material), history, material.offered, seed=7, ratio=ratio)
 
 
 def stable_log(prompt: Prompt) -> PromptLog:
@@ -104,12 +106,13 @@ def stable_log(prompt: Prompt) -> PromptLog:
 
 
 def test_stable_parts_come_first_and_volatile_ones_behind_the_conversation() -> None:
-    prompt = built(offered=replace(OFFERED, sampling=Sampling(temperature=0.5)))
+    prompt = built(settings=AgentSettings(temperature=0.5))
     request = prompt.request
-    assert list(request.system) == ["Be brief.", f"{MEMORY}\n\n{DATA}", "<block:a/>", "<block:b/>"]
+    assert list(request.system)[:2] == ["Be brief.", f"{MEMORY}\n\n{DATA}"]
+    assert [text.split(" ")[0] for text in request.system][2:] == ["<block:a", "<block:b"]
     assert [message.text for message in request.messages] == ["one", "two"]
-    assert [text.split("\n")[0] for text in request.tail] == [
-        "<block:plan/>",
+    assert [text.split("\n")[0].split(" ")[0] for text in request.tail] == [
+        "<block:plan",
         "<recalled>",
         "<open_tasks>",
         "<agent_activity>",
@@ -122,16 +125,18 @@ def test_stable_parts_come_first_and_volatile_ones_behind_the_conversation() -> 
 
 
 def test_a_section_without_parts_is_absent() -> None:
-    context = ContextSettings(show={"time": False})
-    bare = MATERIAL._replace(blocks=[CORE], found=NOTHING_FOUND, notes=(), context=context)
-    assert list(built(bare).request.tail) == []
+    bare = MATERIAL._replace(blocks=[CORE], found=NOTHING_FOUND)
+    assert (
+        list(built(bare, notes=(), settings=AgentSettings(context=ContextSettings(show={"time": False}))).request.tail)
+        == []
+    )
 
 
 def test_how_to_answer_is_passed_on() -> None:
-    sampling = Sampling(
+    settings = AgentSettings(
         max_output_tokens=5, top_p=0.9, stop=("END",), reasoning_effort="low", response_schema={"type": "object"}
     )
-    request = built(offered=replace(OFFERED, sampling=sampling, force_tool="*")).request
+    request = built(settings=settings, force_tool="*").request
     assert request.max_output_tokens == 5
     assert (request.top_p, request.stop, request.reasoning_effort) == (0.9, ("END",), "low")
     assert (request.response_schema, request.force_tool, request.temperature) == ({"type": "object"}, "*", None)
@@ -139,7 +144,8 @@ def test_how_to_answer_is_passed_on() -> None:
 
 def test_the_guide_says_what_the_agent_needs() -> None:
     def guide(*, has_blocks: bool, has_tools: bool) -> str:
-        return parts_of(MATERIAL._replace(has_blocks=has_blocks, tools=[NOTE] if has_tools else []))[1].text
+        offered = replace(OFFERED, tools=[NOTE] if has_tools else [])
+        return parts_of(MATERIAL._replace(blocks=[CORE] if has_blocks else [], offered=offered))[1].text
 
     assert guide(has_blocks=True, has_tools=True) == f"{MEMORY}\n\n{DATA}"
     assert guide(has_blocks=False, has_tools=True) == DATA
@@ -150,34 +156,13 @@ def test_the_guide_says_what_the_agent_needs() -> None:
 def test_an_agent_without_instructions_has_ours_and_rules_are_a_list() -> None:
     assert parts_of(MATERIAL._replace(instructions=""))[0].text == DEFAULT_INSTRUCTIONS
     assert Kind.RULES not in [part.kind for part in parts_of(MATERIAL)]
-    listed = parts_of(MATERIAL._replace(rules=["Call a first.", "Then b."]))[2]
+    listed = parts_of(MATERIAL._replace(offered=replace(OFFERED, rules=["Call a first.", "Then b."])))[2]
     assert listed.text.splitlines()[1:] == ["- Call a first.", "- Then b."]
 
 
-def test_the_time_is_told_to_the_minute() -> None:
-    assert time_words("2026-01-31T14:05:59.999Z") == time_words(MINUTE) == "2026-01-31 14:05 UTC, Saturday"
-
-
 def test_the_same_values_give_the_same_prompt() -> None:
-    again = MATERIAL._replace(tools=[ToolSpec(name="note", description="Note it.", parameters={"type": "object"})])
-    assert built(again, conversation("one", "two")) == built()
-
-
-def test_what_vendors_cache_is_made_again_only_where_it_changes() -> None:
-    first = halves_of(MATERIAL)
-    later = halves_of(MATERIAL._replace(minute="2026-01-31T14:06"), first)
-    assert later.stable is first.stable
-    assert later.prefix_hash == first.prefix_hash
-    assert later.volatile.texts != first.volatile.texts
-    for changed in (
-        MATERIAL._replace(instructions="Be long."),
-        MATERIAL._replace(blocks=[CORE, NAMED]),
-        MATERIAL._replace(tools=[]),
-        MATERIAL._replace(window=4_096),
-        MATERIAL._replace(is_opened=True),
-        MATERIAL._replace(found=Findings(left_out=[Part(kind=Kind.PINNED, reason="no room")])),
-    ):
-        assert halves_of(changed, first) == halves_of(changed) != first
+    again = ToolSpec(name="note", description="Note it.", parameters={"type": "object"})
+    assert built(history=conversation("one", "two"), tools=[again]) == built()
 
 
 @pytest.mark.parametrize(
@@ -185,11 +170,11 @@ def test_what_vendors_cache_is_made_again_only_where_it_changes() -> None:
     [
         (built(MATERIAL._replace(instructions="Be long.")), True),
         (built(MATERIAL._replace(blocks=[CORE, NAMED])), True),
-        (built(MATERIAL._replace(blocks=[PINNED, CORE, NAMED])), True),
-        (built(MATERIAL._replace(tools=[])), True),
-        (built(MATERIAL._replace(tools=[replace(NOTE, description="Note it well.")])), True),
-        (built(MATERIAL._replace(tools=[NOTE, replace(NOTE, name="other")])), True),
-        (built(shown=replace(ONE_TWO, digest=b"i" * 16)), False),
+        (built(MATERIAL._replace(blocks=[block(Kind.CORE, "a", "new"), PINNED, NAMED])), True),
+        (built(tools=[]), True),
+        (built(tools=[replace(NOTE, description="Note it well.")]), True),
+        (built(tools=[NOTE, replace(NOTE, name="other")]), True),
+        (built(history=conversation("one", "two", "three")), False),
     ],
 )
 def test_hashes_tell_what_was_shown(changed: Prompt, is_in_prefix: bool) -> None:
@@ -199,7 +184,7 @@ def test_hashes_tell_what_was_shown(changed: Prompt, is_in_prefix: bool) -> None
 
 
 def test_what_changes_with_every_call_changes_no_hash() -> None:
-    before, after = built(), built(MATERIAL._replace(found=NOTHING_FOUND, minute="2027-01-01T00:00", notes=()))
+    before, after = built(), built(MATERIAL._replace(found=NOTHING_FOUND, minute="2027-01-01T00:00"), notes=())
     assert after.request.tail != before.request.tail
     assert (after.prefix_hash, after.request_hash) == (before.prefix_hash, before.request_hash)
 
@@ -207,12 +192,6 @@ def test_what_changes_with_every_call_changes_no_hash() -> None:
 @given(st.lists(st.text(max_size=4), max_size=4), st.lists(st.text(max_size=4), max_size=4))
 def test_the_prefix_keeps_its_parts_apart(one: list[str], two: list[str]) -> None:
     assert (hash_prefix(one, []) == hash_prefix(two, [])) == (one == two)
-
-
-def test_the_order_of_a_schemas_keys_does_not_matter() -> None:
-    one = ToolSpec(name="a", description="b", parameters={"x": 1, "y": 2})
-    two = ToolSpec(name="a", description="b", parameters={"y": 2, "x": 1})
-    assert one.digest == two.digest
 
 
 def test_tokens_are_those_of_the_whole_request_by_the_ratio() -> None:
@@ -226,14 +205,15 @@ def test_tokens_are_those_of_the_whole_request_by_the_ratio() -> None:
 def test_the_room_for_a_conversation_is_what_the_rest_and_the_answer_leave() -> None:
     prompt = built()
     assert prompt.history_room == 8_192 - 100 - (prompt.estimate - ONE_TWO.tokens)
-    assert built(shown=replace(ONE_TWO, tokens=prompt.history_room)).tokens + 100 == 8_192
-    dense = built(ratio=2.0)
-    assert built(shown=replace(ONE_TWO, tokens=dense.history_room), ratio=2.0).tokens + 100 <= 8_192
-    assert built(shown=replace(ONE_TWO, mark_tokens=30)).history_room == prompt.history_room - 30
+    for ratio in (1.0, 2.0):
+        room = built(ratio=ratio).history_room
+        full = conversation("word" * (room - 4))
+        assert full.tokens == room
+        assert 8_190 <= built(history=full, ratio=ratio).tokens + 100 <= 8_192
 
 
 def test_what_was_shown_is_noted() -> None:
-    large = Part(kind=Kind.CORE, text="word" * 5_000, reason="")
+    large = block(Kind.CORE, "large", "word" * 5_000)
     out = [Part(kind=Kind.PINNED, reason="no room"), Part(kind=Kind.RECALLED, reason="too slow")]
     found = Findings(parts=FOUND.parts, left_out=out)
     prompt = built(MATERIAL._replace(blocks=[large, PINNED, NAMED], found=found))
@@ -253,68 +233,61 @@ def test_a_conversation_that_begins_with_a_summary_says_so() -> None:
     prompt = built(MATERIAL._replace(is_opened=True))
     assert stable_log(prompt).notes == ["the conversation begins with what is kept of archived messages"]
     assert stable_log(built()).notes == []
-    empty = built(shown=conversation())
+    empty = built(history=conversation())
     assert (empty.cursor, empty.log.history_from, empty.log.history_count) == ("", "", 0)
 
 
-def part(kind: Kind, tokens: int, ref: str = "") -> Part:
-    return Part(kind=kind, text="word" * tokens, reason="", ref=ref or f"{kind}-{tokens}")
+def part(kind: Kind, tokens: int) -> Part:
+    return Part(kind=kind, text="word" * tokens, reason="", ref=f"{kind}-{tokens}")
 
 
-def shown(*parts: Part, settings: ContextSettings = SETTINGS, window: int = WINDOW) -> list[str]:
-    return [one.ref for one in fit(parts, settings, window).shown]
+@pytest.mark.parametrize(
+    ("window", "parts", "expected"),
+    [
+        # Each kind has its share, and nothing is cut.
+        (WINDOW, "recalled-500 pinned-400 recalled-250", "pinned-400 recalled-250"),
+        (WINDOW, "referred-400 recalled-250 recalled-1", "referred-400 recalled-250"),
+        (WINDOW, "pinned-300 pinned-200 pinned-100", "pinned-300 pinned-100"),
+        # What one kind does not need is left to those after it; nothing flows up to where vendors cache.
+        (WINDOW, "recalled-650", "recalled-650"),
+        (WINDOW, "pinned-100 recalled-550", "pinned-100 recalled-550"),
+        (WINDOW, "pinned-100 recalled-551", "pinned-100"),
+        (WINDOW, "activity-1000", "activity-1000"),
+        (WINDOW, "pinned-401", ""),
+        # Pinned and named blocks may take a fifth of a large window; beyond their share it costs the others nothing.
+        (8_000, "pinned-1250", "pinned-1250"),
+        (8_000, "pinned-1601", ""),
+        (8_000, "referred-1250", "referred-1250"),
+        (8_000, "referred-1601", ""),
+        (8_000, "pinned-1250 recalled-250", "pinned-1250 recalled-250"),
+    ],
+)
+def test_what_fits_is_shown(window: int, parts: str, expected: str) -> None:
+    given_ = [part(Kind(kind), int(tokens)) for kind, tokens in (one.split("-") for one in parts.split())]
+    assert [one.ref for one in fit(given_, SETTINGS, window)[0]] == expected.split()
 
 
-def test_each_kind_has_its_share_and_nothing_is_cut() -> None:
-    found = fit([part(Kind.RECALLED, 500), part(Kind.PINNED, 400), part(Kind.RECALLED, 250)], SETTINGS, WINDOW)
-    assert [one.ref for one in found.shown] == ["pinned-400", "recalled-250"]
-    [out] = found.left_out
+def test_what_does_not_fit_says_why() -> None:
+    _shown, [out] = fit([part(Kind.PINNED, 400), part(Kind.RECALLED, 500)], SETTINGS, WINDOW)
     assert out.ref == "recalled-500"
     assert out.reason == "no room: 250 tokens are left (context: 25 % of 1000 for recalled)"
 
 
-def test_what_one_kind_does_not_need_is_left_to_those_after_it() -> None:
-    assert shown(part(Kind.RECALLED, 650)) == ["recalled-650"]
-    assert shown(part(Kind.PINNED, 100), part(Kind.RECALLED, 550)) == ["pinned-100", "recalled-550"]
-    assert shown(part(Kind.PINNED, 100), part(Kind.RECALLED, 551)) == ["pinned-100"]
-    assert shown(part(Kind.ACTIVITY, 1_000)) == ["activity-1000"]
-
-
-def test_nothing_flows_up_to_where_vendors_cache() -> None:
-    assert shown(part(Kind.PINNED, 401)) == []
-
-
-def test_a_smaller_part_goes_where_a_larger_one_does_not_fit() -> None:
-    assert shown(part(Kind.PINNED, 300, "a"), part(Kind.PINNED, 200, "b"), part(Kind.PINNED, 100, "c")) == ["a", "c"]
-
-
-def test_pinned_and_named_blocks_may_take_a_fifth_of_a_large_window() -> None:
-    assert shown(part(Kind.PINNED, 1_250), window=8_000) == ["pinned-1250"]
-    assert shown(part(Kind.PINNED, 1_601), window=8_000) == []
-    assert shown(part(Kind.REFERRED, 1_250), window=8_000) == ["referred-1250"]
-    assert shown(part(Kind.REFERRED, 1_601), window=8_000) == []
-    # What they take beyond their share costs the others nothing.
-    assert shown(part(Kind.PINNED, 1_250), part(Kind.RECALLED, 250), window=8_000) == ["pinned-1250", "recalled-250"]
-    assert shown(part(Kind.REFERRED, 400), part(Kind.RECALLED, 250), part(Kind.RECALLED, 1)) == [
-        "referred-400",
-        "recalled-250",
-    ]
-
-
 def test_core_blocks_are_always_shown_and_remarked_on_when_they_take_too_much() -> None:
-    found = fit([part(Kind.CORE, 600)], SETTINGS, WINDOW)
-    assert ([one.ref for one in found.shown], list(found.left_out)) == (["core-600"], [])
-    assert found.notes == [
-        "the core blocks take about 600 of the window's 1000 tokens; shorten them, or make some of them working blocks"
+    prompt = built(MATERIAL._replace(blocks=[block(Kind.CORE, "a", "word" * 600)]), window=1_000)
+    [core] = [one for one in stable_log(prompt).parts if one.kind == Kind.CORE]
+    assert stable_log(prompt).notes == [
+        f"the core blocks take about {core.tokens} of the window's 1000 tokens; shorten them, or make some of them"
+        " working blocks"
     ]
-    assert fit([part(Kind.CORE, 500)], SETTINGS, WINDOW).notes == []
+    assert stable_log(built(MATERIAL._replace(blocks=[CORE]), window=2 * core.tokens)).notes == []
 
 
 def test_what_is_switched_off_is_not_shown_and_leaves_its_share() -> None:
     settings = replace(SETTINGS, show={"pinned": False, "time": False})
-    found = fit([part(Kind.PINNED, 10), part(Kind.RECALLED, 650), part(Kind.TIME, 5)], settings, WINDOW)
-    assert [one.ref for one in found.shown] == ["recalled-650"]
-    assert [one.reason for one in found.left_out] == [
+    found, out = fit([part(Kind.PINNED, 10), part(Kind.RECALLED, 650), part(Kind.TIME, 5)], settings, WINDOW)
+    assert [one.ref for one in found] == ["recalled-650"]
+    assert [one.reason for one in out] == [
         "switched off by context.show.pinned",
         "switched off by context.show.time",
     ]
@@ -328,10 +301,10 @@ _parts = st.lists(
 
 @given(_parts)
 def test_the_extra_tokens_are_never_passed_and_every_part_is_accounted_for(parts: list[Part]) -> None:
-    found = fit(parts, SETTINGS, WINDOW)
-    assert sum(one.tokens for one in found.shown) <= SETTINGS.extra_tokens
-    assert len(found.shown) + len(found.left_out) == len(parts)
-    numbers = [next(number for number, one in enumerate(parts) if one is shown) for shown in found.shown]
+    found, out = fit(parts, SETTINGS, WINDOW)
+    assert sum(one.tokens for one in found) <= SETTINGS.extra_tokens
+    assert len(found) + len(out) == len(parts)
+    numbers = [next(number for number, one in enumerate(parts) if one is shown) for shown in found]
     assert numbers == sorted(numbers)
 
 
@@ -341,8 +314,8 @@ def test_what_is_found_for_the_moment_does_not_decide_which_pinned_blocks_are_sh
 ) -> None:
     pinned = [one for one in some if one.kind is Kind.PINNED]
     beside = [one for one in others if one.kind is not Kind.PINNED]
-    together = fit([*pinned, *beside], SETTINGS, WINDOW).shown
-    assert [one for one in together if one.kind is Kind.PINNED] == list(fit(pinned, SETTINGS, WINDOW).shown)
+    together, _out = fit([*pinned, *beside], SETTINGS, WINDOW)
+    assert [one for one in together if one.kind is Kind.PINNED] == fit(pinned, SETTINGS, WINDOW)[0]
 
 
 PARTS = [
@@ -353,19 +326,15 @@ PARTS = [
 OUT = [Part(kind=Kind.PINNED, reason="no room", ref="mem_2", version=7, name="plan", tokens=900)]
 
 
-def test_a_part_counts_itself() -> None:
-    assert Part(kind=Kind.CORE, text="a" * 40, reason="why").tokens == 10
-
-
 def test_a_list_is_read_as_it_was_noted() -> None:
     logged = log_of(PARTS, OUT, {"notes": ["a note"], "window": 8_192, "tools": {"count": 2, "tokens": 9}})
     found = read_log(logged.parts)
     assert found.parts == [
-        LoggedPart(kind="instructions", tokens=3, why="the agent's instructions", check=check_of("Be brief.")),
-        LoggedPart(kind="core", tokens=2, why="a core block", ref="mem_1", version=0, name="human"),
-        LoggedPart(kind="time", tokens=1, why="the time"),
+        Part(kind="instructions", tokens=3, reason="the agent's instructions", check=check_of("Be brief.")),
+        Part(kind="core", tokens=2, reason="a core block", ref="mem_1", version=0, name="human"),
+        Part(kind="time", tokens=1, reason="the time"),
     ]
-    assert found.left_out == [LoggedPart(kind="pinned", tokens=900, why="no room", ref="mem_2", version=7, name="plan")]
+    assert found.left_out == [Part(kind="pinned", tokens=900, reason="no room", ref="mem_2", version=7, name="plan")]
     assert (found.notes, found.window, found.tool_count, found.tool_tokens) == (["a note"], 8_192, 2, 9)
 
 
@@ -377,7 +346,7 @@ def test_neighbours_that_are_there_for_one_reason_share_an_entry() -> None:
     out = [Part(kind=Kind.ACTIVITY, reason="no room", ref=f"turn_{number}", tokens=number) for number in (6, 7, 8)]
     logged = log_of([*lines, other, lines[0]], out, {})
     found = read_log(logged.parts)
-    assert [(one.ref, one.tokens, one.why) for one in found.parts] == [
+    assert [(one.ref, one.tokens, one.reason) for one in found.parts] == [
         ("turn_3", 3, "lately"),
         ("turn_5", 5, "lately"),
         ("turn_9", 1, "its own"),
@@ -398,5 +367,5 @@ def test_no_text_is_stored_and_the_same_list_has_the_same_digest() -> None:
 
 def test_what_a_newer_version_noted_is_passed_over() -> None:
     found = read_log('{"parts":[{"kind":"dreams","mood":1}],"more":2}')
-    assert found.parts == [LoggedPart(kind="dreams", tokens=0, why="")]
+    assert found.parts == [Part(kind="dreams", tokens=0, reason="")]
     assert read_log("{}").parts == []

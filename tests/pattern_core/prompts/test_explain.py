@@ -30,8 +30,9 @@ async def with_a_block(it: Running, content: str = "Likes tea.") -> str:
 
 
 async def test_a_block_is_shown_as_it_was_at_that_time() -> None:
-    async with running([calls("note", {"text": "x"}), says("done"), says("more")], tools=[note]) as it:
+    async with running([calls("note", {"text": "x"})], otherwise=says("done"), tools=[note]) as it:
         ada = await with_a_block(it)
+        await it.constellation.roster.update("ada", {"tool_rules": [{"tool": "note", "type": "start_constraint"}]})
         turn = await it.say("Hello")
         await it.constellation.memory.edit(ada, "fact", AppendText(text=" And cake."), author=USER)
         later = await it.say("Again")
@@ -44,6 +45,7 @@ async def test_a_block_is_shown_as_it_was_at_that_time() -> None:
     assert old.reason == "a core block, the agent's own"
     assert part(before, "instructions").text == "Be brief."
     assert str(part(before, "guide").text).startswith("How your memory works")
+    assert part(before, "reminder").text == "Before anything else in this turn call `note`."
     assert part(before, "time").text == "2026-01-01 00:00 UTC, Thursday"
 
 

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
-from pattern_core.agent_settings import ContextSettings
+from pattern_core.agent_settings import AgentSettings, ContextSettings
 from pattern_core.agents import Agent
 from pattern_core.budgets.budget import KnownBudgets, TurnBudget
 from pattern_core.conversation.history import History
@@ -15,7 +15,7 @@ from pattern_core.events import Event, EventLog, read
 from pattern_core.ids import Ids, seeded_randomness
 from pattern_core.journal import Journal
 from pattern_core.limits import Limits
-from pattern_core.messages import Message, Part, Text, ToolCall
+from pattern_core.messages import Message, Part, Text, ToolCall, user
 from pattern_core.models.catalogue import Catalogue
 from pattern_core.models.model import ModelReply, Usage
 from pattern_core.models.routing import Link, ModelChain
@@ -23,7 +23,6 @@ from pattern_core.prompts.build import (
     Material,
     Offered,
     Prompt,
-    Shown,
     build_prompt,
     halves_of,
 )
@@ -53,24 +52,24 @@ ADA = Agent(
     created_at=START,
     updated_at=START,
 )
+OFFERED = Offered(
+    tools=(),
+    window=8_192,
+    output_max=100,
+    settings=AgentSettings(context=ContextSettings(show={"guide": False, "time": False})),
+)
 MATERIAL = Material(
     instructions=ADA.system_prompt,
     blocks=(),
-    has_blocks=False,
     found=NOTHING_FOUND,
     minute=START,
     is_opened=False,
-    tools=(),
-    rules=(),
-    notes=(),
-    context=ContextSettings(show={"guide": False, "time": False}),
-    window=8_192,
+    offered=OFFERED,
 )
-OFFERED = Offered(tools=(), window=8_192, output_max=100)
 PROMPT = build_prompt(  # of 10 tokens, 3 of them instructions, and an answer of 90 at most
     "script-1",
     halves_of(MATERIAL),
-    Shown(messages=[], tokens=7, mark_tokens=0),
+    History([user("twelve chars")]),
     replace(OFFERED, output_max=90),
     seed=7,
 )
@@ -97,10 +96,8 @@ class Rig:
 
     def prompt(self) -> Prompt:
         """What the model would be shown now."""
-        history = self.record.history
-        shown = Shown(messages=history.messages, tokens=0, mark_tokens=0, cursor=history.cursor, digest=history.digest)
         halves = halves_of(MATERIAL._replace(instructions=self.record.agent.system_prompt))
-        return build_prompt("script-1", halves, shown, OFFERED, seed=7)
+        return build_prompt("script-1", halves, self.record.history, OFFERED, seed=7)
 
     def start(self, words: str = "hello") -> Message:
         """Record T1."""
@@ -171,7 +168,13 @@ async def accepted() -> AsyncIterator[Rig]:
         await database.write(agents.create, ADA)
         await journal.commit(partial(_accept, turn_id="turn_1"))
         record = Record(
-            journal=journal, agent=ADA, history=History(), id="turn_1", batch_id="", key=1, deadline_at=DEADLINE
+            journal=journal,
+            agent=ADA,
+            history=History(is_untrusted=lambda _tool: False),
+            id="turn_1",
+            batch_id="",
+            key=1,
+            deadline_at=DEADLINE,
         )
         yield Rig(database=database, clock=clock, ids=ids, log=log, journal=journal, record=record, meters=meters)
 

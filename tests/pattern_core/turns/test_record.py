@@ -358,7 +358,7 @@ async def test_a_budget_that_was_set_during_the_turn_is_kept_and_what_is_held_is
         budget = BudgetRow(BudgetScope.CONSTELLATION, "", Period.TOTAL, Unit.TOKENS, 200)
         await Budgets(database=rig.database, clock=rig.clock, known=rig.journal.budgets).put(budget)
         await rig.open()
-        assert (rig.record.may_hold, await rig.rows("SELECT step, tokens FROM reservation")) == (True, [(2, 103)])
+        assert (rig.record.may_hold, await rig.rows("SELECT step, tokens FROM reservation")) == (True, [(2, 139)])
         # Nothing was answered, so nothing is charged.
         await rig.record.end(Ending(status="failed"), cut_off=DeadAttempt(is_charged=False, asking=asking()))
         assert await rig.rows("SELECT step FROM reservation") == []

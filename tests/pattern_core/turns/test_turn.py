@@ -286,7 +286,9 @@ async def stage(
         changes = {"config": {"context_window": WINDOW, **(config or {})}, "tool_rules": rules}
         agent = await one.constellation.roster.update("ada", changes)
         services = one.constellation._services
-        history = await one.database.read(load_history, agent.id, services.limits.prompt, active=None)
+        history = await one.database.read(
+            load_history, agent.id, services.limits.prompt, active=None, is_untrusted=services.tools.is_untrusted
+        )
         await one.constellation._actors.stop(agent.id, "so that the turn is the test's")
         turn_id = await one.submit(ask)
         [(key,)] = await one.database.read(rows, "SELECT max(key) FROM turn")
