@@ -36,12 +36,13 @@ Json: TypeAlias = dict[str, Any]
 
 
 class ServerFailed(PatternError):
-    """The server refused or failed; the message is the one of its problem document."""
+    """The server refused or failed; `problem` is its problem document, which the message is from."""
 
-    def __init__(self, message: str, *, status: int, problem_code: str) -> None:
-        super().__init__(message, status=status, code=problem_code)
+    def __init__(self, message: str, *, status: int, problem_code: str, problem: Json | None = None) -> None:
+        super().__init__(message)
         self.status = status
         self.problem_code = problem_code
+        self.problem = problem or {}
 
 
 class ServerUnreachable(PatternError):
@@ -294,8 +295,9 @@ def failure(answer: httpx2.Response) -> ServerFailed:
         message = str(problem.get("detail") or problem.get("title"))
         code = str(problem.get("code", "failed"))
     except (ValueError, AttributeError):
-        message, code = f"the server answered with status {answer.status_code} and no explanation", "failed"
-    return ServerFailed(message, status=answer.status_code, problem_code=code)
+        problem, code = {}, "failed"
+        message = f"the server answered with status {answer.status_code} and no explanation"
+    return ServerFailed(message, status=answer.status_code, problem_code=code, problem=problem)
 
 
 @asynccontextmanager

@@ -7,8 +7,7 @@ import pytest
 from pattern_db.enums import CONSTELLATION_OWNER as EVERYONE
 from pattern_server.cli.client import ServerFailed
 from pattern_server.cli.mirror.content import Form
-from pattern_server.cli.mirror.remote import Memory, Owner
-from tests.pattern_server.cli.conftest import api_of, as_json
+from pattern_server.cli.mirror.remote import Owner
 from tests.pattern_server.cli.mirror.shelf import ADA, Shelf
 
 OWNER = Owner(id="agent_ada", name="ada")
@@ -48,10 +47,3 @@ async def test_logs_are_locked() -> None:
     shelf.add("diary", [], schema={"Log": {}})
     (block,) = await shelf.memory().blocks(OWNER)
     assert block.remote.locked is not None
-
-
-async def test_an_older_server_knows_no_common_blocks() -> None:
-    refusing = Memory(api_of(lambda _request: as_json({"detail": "no", "code": "not_found"}, 404)), "home")
-    assert await refusing.blocks(Owner(id=EVERYONE, name=EVERYONE)) == []
-    with pytest.raises(ServerFailed):
-        await refusing.blocks(OWNER)
