@@ -14,6 +14,7 @@ import pytest
 from pattern_server.cli import demo, run
 from pattern_server.cli.child import ServerProcess
 from pattern_server.cli.client import Api, RunningServer, connection
+from pattern_server.cli.command import Home
 from pattern_server.cli.demo import (
     ClaimFailed,
     Tour,
@@ -64,7 +65,7 @@ def test_an_answer_is_what_the_agent_said() -> None:
 
 async def test_a_turn_that_does_not_complete_ends_the_tour() -> None:
     with pytest.raises(ClaimFailed, match="failed"):
-        await say(api_of(lambda _: turn(status="failed")), "ada", "Hello.")
+        await say(Home(api_of(lambda _: turn(status="failed")), "home"), "ada", "Hello.")
 
 
 async def test_the_audience_sees_both_sides(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -75,17 +76,11 @@ async def test_the_audience_sees_both_sides(tmp_path: Path, capsys: pytest.Captu
         asked.append(request)
         return turn(("assistant", "Good day.\nI am Bob."))
 
-    assert await exchange(tour, api_of(answer), "Hello.", agent="bob") == "Good day.\nI am Bob."
+    assert await exchange(tour, Home(api_of(answer), "home"), "Hello.", agent="bob") == "Good day.\nI am Bob."
     assert capsys.readouterr().out == "   you> Hello.\n   bob> Good day.\n        I am Bob.\n"
     assert "/agents/bob/messages" in str(asked[0].url)
     with pytest.raises(ClaimFailed, match="an answer"):
-        await exchange(tour, api_of(lambda _: turn()), "Hello.")
-
-
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:Async generator 'httpx2:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore:Async generator 'httpcore2:ResourceWarning"),
-]
+        await exchange(tour, Home(api_of(lambda _: turn()), "home"), "Hello.")
 
 
 @asynccontextmanager
@@ -146,12 +141,6 @@ async def test_a_model_that_takes_too_long_is_not_waited_for(
     async with touring(alone) as tour:
         await find(tour)
     assert "plumber" in capsys.readouterr().out
-
-
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:Async generator 'httpx2:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore:Async generator 'httpcore2:ResourceWarning"),
-]
 
 
 @asynccontextmanager
