@@ -67,12 +67,12 @@ class Access:
 
 
 class Demand:
-    """A route's demand for a caller with one scope."""
+    """A route's demand for a caller with one scope. Its methods are called by the framework."""
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
 
-    def caller(self, request: Request) -> Principal:
+    async def caller(self, request: Request) -> Principal:
         """Return the caller.
 
         Raises:
@@ -88,30 +88,22 @@ class Demand:
             raise PermissionDenied("this request is for administrators")
         return caller
 
+    async def access(self, request: Request, c: str) -> Access:
+        """Return the caller's access to the constellation of the path.
 
-class CallerDemand(Demand):
-    """A demand of a route that is about no constellation, or about all."""
-
-    async def __call__(self, request: Request) -> Principal:
-        """Return the caller. Called by the framework."""
-        return self.caller(request)
-
-
-class AccessDemand(Demand):
-    """A demand of a route below `/constellations/{c}`."""
-
-    async def __call__(self, request: Request, c: str) -> Access:
-        """Return the caller's access to the constellation. Called by the framework."""
-        return Access(request.app.state.server, self.caller(request), c)
+        Raises:
+            PermissionDenied: as `caller`.
+        """
+        return Access(request.app.state.server, await self.caller(request), c)
 
 
 Server = Annotated[ServerState, Depends(_server)]
-MayRead = Annotated[Principal, Depends(CallerDemand("read"))]
-MayWrite = Annotated[Principal, Depends(CallerDemand("write"))]
-MayAdminister = Annotated[Principal, Depends(CallerDemand("admin"))]
-ToRead = Annotated[Access, Depends(AccessDemand("read"))]
-ToChat = Annotated[Access, Depends(AccessDemand("chat"))]
-ToWrite = Annotated[Access, Depends(AccessDemand("write"))]
+MayRead = Annotated[Principal, Depends(Demand("read").caller)]
+MayWrite = Annotated[Principal, Depends(Demand("write").caller)]
+MayAdminister = Annotated[Principal, Depends(Demand("admin").caller)]
+ToRead = Annotated[Access, Depends(Demand("read").access)]
+ToChat = Annotated[Access, Depends(Demand("chat").access)]
+ToWrite = Annotated[Access, Depends(Demand("write").access)]
 
 
 async def owner_of(constellation: Constellation, a: str) -> str:
@@ -157,14 +149,11 @@ class ApiRoute(APIRoute):
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         super().__init__(path, endpoint, **options)
-        demands = [
-            each.call.scope
-            for each in self.dependant.dependencies
-            if isinstance(each.call, CallerDemand | AccessDemand)
-        ]
-        if not demands:
+        owners = (getattr(each.call, "__self__", None) for each in self.dependant.dependencies)
+        demand = next((owner for owner in owners if isinstance(owner, Demand)), None)
+        if demand is None:
             raise AssertionError(f"{path} demands no scope; give it a parameter such as `caller: MayRead`")
-        self.scope: Scope = demands[0]
+        self.scope: Scope = demand.scope
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return the framework's handler, given our kind of request."""
