@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +15,7 @@ from pattern_core.ids import now_text
 from pattern_core.runtime import Runtime
 from pattern_db import backup
 from pattern_db.errors import NotFound as MissingFile
+from pattern_db.files import sha256_of
 from pattern_server.accounts import Accounts, Principal, check_name
 from pattern_server.accounts import Constellation as Registered
 from pattern_server.files import ConstellationFiles
@@ -201,10 +200,5 @@ class Constellations:
 
 
 async def _copied(report: backup.Report) -> Copy:
-    digest = await trio.to_thread.run_sync(partial(_sha256, report.path))
+    digest = await trio.to_thread.run_sync(sha256_of, report.path)
     return Copy(path=report.path, size=report.bytes, sha256=digest)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Generic, Literal, Protocol, TypeVar
 
 import trio
 
-from pattern_core.errors import PatternError, Unavailable
+from pattern_core.errors import PatternError, Unavailable, leaves
 from pattern_db.errors import DatabaseError, StorageFailed
 from pattern_server.sections import SupervisorConfig
 
@@ -47,15 +47,6 @@ class Awake(Protocol):
 C = TypeVar("C", bound=Awake)
 RunConstellation = Callable[[str, Callable[[C], None]], Awaitable[None]]
 State = Literal["starting", "awake", "restarting", "parking"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Quarantine:
-    """Why a constellation does not work now, and for how many more seconds it is left alone."""
-
-    constellation_id: str
-    reason: str
-    retry_after_s: float
 
 
 @dataclass(slots=True)
@@ -191,14 +182,10 @@ class Supervisor(Generic[C]):
         slot = self._slots.get(constellation_id)
         return "parked" if slot is None else slot.state, None
 
-    def quarantined(self) -> list[Quarantine]:
-        """Return the constellations that are left alone now."""
+    def quarantined(self) -> list[str]:
+        """Return the ids of the constellations that are left alone now; `state_of` says why."""
         now = trio.current_time()
-        return [
-            Quarantine(constellation_id=constellation_id, reason=sickness.reason, retry_after_s=sickness.until - now)
-            for constellation_id, sickness in self._sick.items()
-            if sickness.until > now
-        ]
+        return [constellation_id for constellation_id, sickness in self._sick.items() if sickness.until > now]
 
     async def _awake(self, constellation_id: str) -> tuple[_Slot[C], C]:
         while True:
@@ -282,7 +269,7 @@ class Supervisor(Generic[C]):
             try:
                 await self._run_constellation(slot.id, slot.started)
             except* Exception as group:  # noqa: BLE001  # the border of one constellation: nothing of it may reach others
-                failures.extend(_leaves(group))
+                failures.extend(leaves(group))
         if slot.scope.cancelled_caught and not failures:
             return False
         return self._fell_ill(slot, failures)
@@ -359,12 +346,3 @@ def _quarantine(constellation_id: str, sickness: _Sickness, seconds: float, reas
     sickness.until = trio.current_time() + seconds
     sickness.reason = reason
     _log.error("constellation quarantined", {"constellation": constellation_id, "reason": reason, "seconds": seconds})
-
-
-def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
-    """Yield the single exceptions of a group, with their tracebacks."""
-    for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            yield from _leaves(error)
-        else:
-            yield error

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import click
 import trio
 
-from pattern_core.errors import PatternError
+from pattern_core.errors import PatternError, leaves
 from pattern_db.errors import DatabaseError
 from pattern_server.cli.client import Api, Json, ServerFailed, open_api, path
 from pattern_server.cli.output import DONE, FAILED, Output
@@ -129,7 +129,7 @@ def unwrapped() -> Iterator[None]:
     try:
         yield
     except BaseExceptionGroup as group:
-        errors = list(_leaves(group))
+        errors = list(leaves(group))
         if len(errors) == 1:
             raise errors[0] from errors[0].__cause__
         raise
@@ -148,7 +148,7 @@ def reported(output: Output, call: Callable[[], ExitCode]) -> int:
     try:
         code = call()
     except* (PatternError, DatabaseError, OSError, KeyboardInterrupt) as group:
-        failed = list(_leaves(group))
+        failed = list(leaves(group))
     if not failed:
         return code or DONE
     for error in failed:
@@ -164,11 +164,3 @@ def reported(output: Output, call: Callable[[], ExitCode]) -> int:
             case _:
                 output.note("Stopped.")
     return FAILED
-
-
-def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
-    for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            yield from _leaves(error)
-        else:
-            yield error

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pattern_server.cli.backup import CopyDamaged, _take, digest_of
+from pattern_db.files import sha256_of
+from pattern_server.cli.backup import CopyDamaged, _take
 from tests.pattern_server.cli.conftest import Pattern
 
 
@@ -67,6 +68,6 @@ def test_a_copy_that_arrives_damaged_is_not_used(tmp_path: Path) -> None:
         _take(source, target, "0" * 64)
     assert source.exists()
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
-    _take(source, target, digest_of(source))
+    _take(source, target, sha256_of(source))
     assert target.read_bytes() == b"words"
     assert not source.exists()
