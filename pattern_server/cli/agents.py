@@ -197,8 +197,7 @@ async def compact(home: Home, output: Output, name: str) -> None:
 async def delete(home: Home, output: Output, name: str, yes: bool) -> None:
     """Delete an agent with its messages and its memory."""
     found = await home.get("agents", name)
-    if not yes:
-        output.confirm(f"Delete {found['name']} with everything that it remembers?", flag="--yes")
+    output.confirm(f"Delete {found['name']} with everything that it remembers?", yes=yes)
     await home.call("DELETE", "agents", found["id"])
     output.result({"deleted": found["id"]}, f"Deleted {found['name']}.")
 

@@ -93,17 +93,17 @@ def test_a_terminal_sees_one(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_a_terminal_only_the_flag_is_a_yes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
     with pytest.raises(click.UsageError, match="--yes"):
-        Output().confirm("Delete it?", flag="--yes")
+        Output().confirm("Delete it?", yes=False)
 
 
 @pytest.mark.parametrize(("answer", "goes_on"), [("y\n", True), ("n\n", False), ("\n", False)])
 def test_a_terminal_is_asked(monkeypatch: pytest.MonkeyPatch, answer: str, goes_on: bool) -> None:
     monkeypatch.setattr(sys, "stdin", Terminal(answer))
     if goes_on:
-        Output().confirm("Delete it?", flag="--yes")
+        Output().confirm("Delete it?", yes=False)
     else:
         with pytest.raises(click.Abort):
-            Output().confirm("Delete it?", flag="--yes")
+            Output().confirm("Delete it?", yes=False)
 
 
 def test_a_line_that_is_typed(monkeypatch: pytest.MonkeyPatch) -> None:
