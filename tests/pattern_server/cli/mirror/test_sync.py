@@ -17,8 +17,6 @@ import trio
 
 from pattern_server.cli.mirror import sync
 from pattern_server.cli.mirror.disk import OWN
-from pattern_server.cli.mirror.plan import Do
-from pattern_server.cli.mirror.rounds import MirrorEvent
 from pattern_server.cli.mirror.sync import Bell, listen, watch_files
 from tests.pattern_server.cli.conftest import READY_S, Answer, Pattern, api_of, as_json, serving
 
@@ -69,12 +67,6 @@ def test_refusals(home: Pattern, tmp_path: Path) -> None:
     assert home("memory", "sync", str(tmp_path / "m"), *AT, "--everyone", "--once").code == 0
 
 
-def test_events_as_data() -> None:
-    event = MirrorEvent(path="ada/human.md", did=Do.PUSH, note="merged", version=4)
-    wanted = {"path": "ada/human.md", "did": "push", "note": "merged", "version": 4, "skipped": False}
-    assert sync.as_data(event) == wanted
-
-
 def until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + READY_S
     while not condition():
@@ -117,17 +109,6 @@ def test_watching_both_sides_across_a_servers_death(home: Pattern, data_dir: Pat
 
 
 PATIENCE_S = 60.0
-
-
-async def test_a_bell_rings_once_for_many() -> None:
-    bell = Bell()
-    for _ in range(3):
-        bell.ring()
-    await bell.wait(60)
-    with trio.move_on_after(0.01) as scope:
-        await bell.wait(60)
-    assert scope.cancelled_caught
-    bell.close()
 
 
 async def write_again_and_again(path: Path) -> None:
