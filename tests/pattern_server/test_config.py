@@ -1,13 +1,17 @@
-"""Precedence, refusals and secrets of the configuration."""
+"""Precedence, refusals and secrets of the configuration, what depends on the machine, and the program as a module."""
 
 from __future__ import annotations
 
+import resource
+import runpy
+import sys
 from pathlib import Path
 
 import pytest
 
 from pattern_core.limits import MemoryLimits
 from pattern_server.config import ConfigError, load, unknown_variables
+from pattern_server.sections import SupervisorConfig, descriptors_max, raise_descriptor_limit
 
 pytestmark = pytest.mark.usefixtures("alone")
 
@@ -155,3 +159,22 @@ def test_embeddings_that_do_not_fit(text: str, words: str) -> None:
     write(f"[embeddings]\n{text}")
     with pytest.raises(ConfigError, match=words):
         load()
+
+
+def test_as_many_files_may_be_open_as_the_system_allows() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
+        raise_descriptor_limit()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == descriptors_max() > 256
+        assert 8 <= SupervisorConfig().max_open <= descriptors_max() // 7
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_the_module_is_the_program(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["pattern", "--version"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("pattern_server", run_name="__main__")
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("pattern, version ")

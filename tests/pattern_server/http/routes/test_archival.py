@@ -1,46 +1,13 @@
-"""The archive over HTTP: an entry's life, pages, and what is refused."""
+"""The archive and search over HTTP: what is stored in parts, what is refused, and filters."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from tests.pattern_server.place import Place
 
 HERE = "/constellations/home/agents/ada/archival"
 ALL = "/constellations/home/agents/_constellation_/archival"
-
-
-async def test_an_entry_from_birth_to_death(place: Place) -> None:
-    await place.constellation()
-    body = {"content": "Anna is 30.", "tags": ["anna"], "source": {"url": "https://a.example"}, "metadata": {"a": 1}}
-    made = await place.admin.post(HERE, json=body)
-    assert made.status_code == 201, made.text
-    entry = made.json()
-    assert made.headers["location"].endswith(f"/archival/{entry['id']}")
-    assert (entry["content"], entry["tags"], entry["metadata"], entry["chunks"]) == (
-        "Anna is 30.",
-        ["anna"],
-        {"a": 1},
-        1,
-    )
-    assert entry["source"]["url"] == "https://a.example"
-    assert entry["source"]["author"].startswith("user:")
-    again = await place.admin.post(HERE, json={"content": "anna is 30"})
-    assert (again.status_code, again.json()) == (200, {**entry, "is_new": False})
-    assert entry["is_new"]
-    newer = await place.admin.post(f"{HERE}/{entry['id']}/supersede", json={"content": "Anna is 31."})
-    assert newer.status_code == 201, newer.text
-    assert newer.json()["tags"] == ["anna"]
-    repeated = await place.admin.post(f"{HERE}/{entry['id']}/supersede", json={"content": "Anna is 31."})
-    assert (repeated.status_code, repeated.json()["id"]) == (200, newer.json()["id"])
-    old = (await place.admin.get(f"{HERE}/{entry['id']}")).json()
-    assert (old["content"], old["superseded_by"]) == ("Anna is 30.", newer.json()["id"])
-    versions = (await place.admin.get(f"{HERE}/{newer.json()['id']}/history")).json()["items"]
-    assert [one["content"] for one in versions] == ["Anna is 30.", "Anna is 31."]
-    assert [one["content"] for one in (await place.admin.get(HERE)).json()["items"]] == ["Anna is 31."]
-    everything = (await place.admin.get(HERE, params={"include_superseded": True})).json()["items"]
-    assert [one["content"] for one in everything] == ["Anna is 31.", "Anna is 30."]
-    assert (await place.admin.delete(f"{HERE}/{newer.json()['id']}")).status_code == 204
-    gone = await place.admin.get(f"{HERE}/{newer.json()['id']}")
-    assert (gone.status_code, gone.json()["code"]) == (404, "not_found")
 
 
 async def test_what_is_known_about_an_entry_may_change_and_its_text_may_not(place: Place) -> None:
@@ -65,23 +32,9 @@ async def test_what_is_known_about_an_entry_may_change_and_its_text_may_not(plac
     assert (await place.admin.patch(f"{HERE}/{entry['id']}", json={})).json() == expected
 
 
-async def test_pages_tags_and_owners(place: Place) -> None:
+async def test_an_entry_of_all_agents_is_not_one_of_each(place: Place) -> None:
     await place.constellation()
-    for number in range(5):
-        tags = ["odd"] if number % 2 else []
-        assert (await place.admin.post(HERE, json={"content": f"fact {number}", "tags": tags})).status_code == 201
     assert (await place.admin.post(ALL, json={"content": "fact 0"})).status_code == 201
-    seen: list[str] = []
-    cursor = None
-    while True:
-        page = (await place.admin.get(HERE, params={"limit": 2, **({"cursor": cursor} if cursor else {})})).json()
-        seen += [one["content"] for one in page["items"]]
-        cursor = page["next_cursor"]
-        if cursor is None:
-            break
-    assert seen == [f"fact {number}" for number in (4, 3, 2, 1, 0)]
-    tagged = (await place.admin.get(HERE, params={"tag": "odd"})).json()["items"]
-    assert [one["content"] for one in tagged] == ["fact 3", "fact 1"]
     [everybodys] = (await place.admin.get(ALL)).json()["items"]
     assert everybodys["agent_id"] == "_constellation_"
     assert (await place.admin.get(f"{HERE}/{everybodys['id']}")).status_code == 404
@@ -128,3 +81,70 @@ async def test_what_does_not_fit_is_named(place: Place) -> None:
     for where in (f"{HERE}/arch_x", "/constellations/home/agents/nobody/archival"):
         assert (await place.admin.get(where)).status_code == 404
     assert (await place.admin.post(f"{HERE}/arch_x/supersede", json={"content": "x"})).status_code == 404
+
+
+SEARCH = "/constellations/home/search"
+
+
+async def find(place: Place, **body: Any) -> list[dict[str, Any]]:
+    answer = await place.admin.post(SEARCH, json=body)
+    assert answer.status_code == 200, answer.text
+    hits: list[dict[str, Any]] = answer.json()["hits"]
+    return hits
+
+
+async def test_only_what_some_agents_said_or_knew_then(place: Place) -> None:
+    await place.constellation()
+    await place.admin.post("/constellations/home/agents", json={"name": "bea"})
+    await place.say("Ruth lives in Lisbon.")
+    await place.say("Lisbon is far away.", where="home/agents/bea")
+    assert {hit["agent"] for hit in await find(place, query="lisbon", agents=["bea"])} == {"bea"}
+    said = {"roles": ["assistant"], "kinds": ["message"]}
+    assert await find(place, query="lisbon", mode="words", **said) == []  # by meaning their answers are near
+    assert await find(place, query="lisbon", until="2001-01-01T00:00:00Z") == []
+
+
+async def test_imported_conversations_are_found_by_session_tag_and_workspace(place: Place) -> None:
+    await place.constellation()
+    past = [
+        {"role": "user", "content": "We walked in the hills.", "session_id": "s1", "name": "Ruth", "workspace": "w"},
+        {"role": "user", "content": "The hills were green.", "session_id": "s1", "metadata": {"tags": ["green"]}},
+        {"role": "user", "content": "No hills here.", "session_id": "s2"},
+    ]
+    answer = await place.admin.post("/constellations/home/agents/ada/history", json={"messages": past})
+    assert answer.status_code in (200, 201), answer.text
+    first, second, third = answer.json()["ids"]
+    assert {hit["id"] for hit in await find(place, query="hills")} == {first, second, third}
+    assert {hit["id"] for hit in await find(place, query="hills", sessions=["s1"])} == {first, second}
+    assert [hit["id"] for hit in await find(place, query="hills", tags=["green"])] == [second]
+    assert [hit["id"] for hit in await find(place, query="hills", workspace="w")] == [first]
+    by_session = await find(place, query="green hills", group_by="session")
+    assert [(hit["session_id"], hit["count"]) for hit in by_session] == [("s1", 2), ("s2", 1)]
+    assert "names" in (await find(place, query="Did Ruth walk in the hills?"))[0]["reason"]
+
+
+async def test_no_words_break_it(place: Place) -> None:
+    await place.constellation()
+    for query in ('"', "a AND", "NEAR(", "* ( ) : ^", "-", "x" * 10_000, "日本", "\u0000"):
+        assert await find(place, query=query) == []
+
+
+NO_QUERIES: tuple[tuple[dict[str, Any], int, str], ...] = (
+    ({}, 422, "query"),
+    ({"query": " "}, 422, "query"),
+    ({"query": "x", "kinds": ["dream"]}, 422, "kinds"),
+    ({"query": "x", "limit": 0}, 422, "limit"),
+    ({"query": "x", "limit": "3"}, 422, "limit"),
+    ({"query": "x", "since": "yesterday"}, 422, "since"),
+    ({"query": "x", "group_by": "agent"}, 422, "group_by"),
+    ({"query": "x", "tags": "green"}, 422, "tags"),
+    ({"query": "x", "agents": ["nobody"]}, 404, "nobody"),
+)
+
+
+async def test_a_query_that_does_not_fit_is_named(place: Place) -> None:
+    await place.constellation()
+    for body, status, named in NO_QUERIES:
+        answer = await place.admin.post(SEARCH, json=body)
+        assert answer.status_code == status
+        assert named in answer.json()["detail"]
