@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
@@ -66,6 +66,13 @@ class Access:
         return self.server.constellations.use(self.caller, self.c)
 
 
+@dataclass(frozen=True, slots=True)
+class AwakeAccess(Access):
+    """An access for the whole of a route: its constellation is awake until the route has made its answer."""
+
+    constellation: Constellation
+
+
 class Demand:
     """A route's demand for a caller with one scope. Its methods are called by the framework."""
 
@@ -96,14 +103,29 @@ class Demand:
         """
         return Access(request.app.state.server, await self.caller(request), c)
 
+    async def awake(self, request: Request, c: str) -> AsyncIterator[AwakeAccess]:
+        """Yield the caller's access to the constellation of the path, awake.
+
+        Raises:
+            PermissionDenied: as `caller`.
+            NotFound: as `Constellations.use`.
+            Unavailable: as `Constellations.use`.
+        """
+        server, caller = request.app.state.server, await self.caller(request)
+        async with server.constellations.use(caller, c) as constellation:
+            yield AwakeAccess(server, caller, c, constellation)
+
 
 Server = Annotated[ServerState, Depends(_server)]
 MayRead = Annotated[Principal, Depends(Demand("read").caller)]
 MayWrite = Annotated[Principal, Depends(Demand("write").caller)]
 MayAdminister = Annotated[Principal, Depends(Demand("admin").caller)]
-ToRead = Annotated[Access, Depends(Demand("read").access)]
-ToChat = Annotated[Access, Depends(Demand("chat").access)]
-ToWrite = Annotated[Access, Depends(Demand("write").access)]
+ToRead = Annotated[AwakeAccess, Depends(Demand("read").awake, scope="function")]
+ToChat = Annotated[AwakeAccess, Depends(Demand("chat").awake, scope="function")]
+ToWrite = Annotated[AwakeAccess, Depends(Demand("write").awake, scope="function")]
+# For what is longer than a route: a stream, or waiting for a turn.
+ToReadOn = Annotated[Access, Depends(Demand("read").access)]
+ToChatOn = Annotated[Access, Depends(Demand("chat").access)]
 
 
 async def owner_of(constellation: Constellation, a: str) -> str:

@@ -37,15 +37,13 @@ SERVER = answer_of(
 @router.get("", response_model=items_of(SERVER))
 async def list_all(home: ToRead) -> object:
     """The servers as they are now; asking starts none of them."""
-    async with home.use() as constellation:
-        return {"items": [await _told(constellation, view) for view in constellation.mcp.views()]}
+    return {"items": [await _told(home.constellation, view) for view in home.constellation.mcp.views()]}
 
 
 @router.post("/{name}/test", response_model=SERVER)
 async def test(name: str, home: ToWrite) -> object:
     """Start a server, unless it runs, and tell how that went."""
-    async with home.use() as constellation:
-        return await _told(constellation, await constellation.mcp.tried(name))
+    return await _told(home.constellation, await home.constellation.mcp.tried(name))
 
 
 async def _told(constellation: Constellation, view: ServerView) -> dict[str, Any]:

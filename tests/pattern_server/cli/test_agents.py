@@ -12,7 +12,7 @@ import pytest
 
 from pattern_core.errors import Conflict, InvalidInput
 from pattern_core.rules.ruleset import warnings_of
-from pattern_server.cli import rules
+from pattern_server.cli import agents, rules
 from pattern_server.cli.agents import changed_config, model_lines, rules_of, settings_in, trouble
 from pattern_server.cli.output import Output
 from tests.pattern_server.cli.conftest import Answer, Pattern, api_of, as_json, below
@@ -25,6 +25,8 @@ def test_settings_and_rules(home: Pattern) -> None:
     assert made.code == 0, made.err
     for words in ("`web`", "The provider openai is not configured", "8,192 tokens are assumed"):
         assert words in made.err
+    listed = home("rule", "list", "-c", "home", "-a", "flora", "--json").json
+    assert [(rule["tool"], rule["type"]) for rule in listed] == [("calculator", "max_calls"), ("web", "exit_loop")]
     edit = ("agent", "edit", "flora", "-c", "home")
     changed = home(*edit, "--config", "limits.steps=", "--rules", "[]", "--name", "rosa", "--instructions", "Water.")
     assert (changed.code, "`web`" in changed.err) == (0, False)
@@ -59,6 +61,14 @@ def test_refusals(home: Pattern) -> None:
         ("delete", "ada"),
     ):
         assert home("agent", *arguments, "-c", "home").code == 2, arguments
+
+
+async def test_a_compaction_without_a_summary_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    made = {"messages": 3, "tokens_before": 900, "tokens_after": 40, "trouble": "the model failed"}
+    await below(agents.compact)(api_of(lambda _: as_json(made)), Output(), constellation="home", name="ada")
+    out, err = capsys.readouterr()
+    assert "Archived 3 messages of ada: 900 tokens became 40." in out
+    assert err == "There is no summary: the model failed.\n"
 
 
 FACTS: dict[str, Any] = {

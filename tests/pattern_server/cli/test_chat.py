@@ -309,6 +309,20 @@ async def test_an_answer_is_not_told_twice(capsys: pytest.CaptureFixture[str]) -
     assert capsys.readouterr().out == "Denied; nothing was done\n"
 
 
+async def test_consents_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    def answer(request: httpx2.Request) -> Answer:
+        if request.url.path.endswith("agents"):
+            return as_json({"items": [{"id": "agent_1", "name": "ada"}], "next_cursor": None})
+        grant = {"id": "cgr_1", "agent_id": "agent_1", "subject": "tool:pay", "granted_by": "user:usr_1"}
+        until = {**grant, "same_arguments": True, "expires_at": "2026-02-01T00:00:00.000Z"}
+        return as_json({"items": [until, {**grant, "same_arguments": False, "expires_at": None}], "next_cursor": None})
+
+    await _called(approvals.grants, answer, [], is_json=False)
+    first, second = (line.split() for line in capsys.readouterr().out.splitlines()[-2:])
+    assert first == ["cgr_1", "ada", "tool:pay", "the", "same", "2026-02-01", "00:00", "user:usr_1"]
+    assert second == ["cgr_1", "ada", "tool:pay", "any", "revoked", "user:usr_1"]
+
+
 async def test_a_consent_is_revoked(capsys: pytest.CaptureFixture[str]) -> None:
     asked: list[str] = []
 

@@ -34,7 +34,10 @@ def test_a_folder_that_is_filled(home: Pattern, notes: Path) -> None:
     )
     shown = home("folder", "show", "papers", *AT, "--json").json
     assert [(row["name"], row["line_count"]) for row in shown["files"]] == [("sub/a.md", 2)]
-    assert home("folder", "add", "papers", str(notes / "b.txt"), *AT).code == 1
+    assert home("folder", "attach", "papers", *AT, "-a", "ada", "--write").code == 0
+    assert "ada (read_write)" in home("folder", "show", "papers", *AT).out
+    for folder in ("papers", "nowhere"):
+        assert home("folder", "add", folder, str(notes / "b.txt"), *AT).code == 1
     with (notes / "huge.txt").open("wb") as file:
         file.truncate(2**30)
     assert "1073741824" in home("folder", "add", "papers", str(notes / "huge.txt"), *AT).err

@@ -59,6 +59,7 @@ async def call(command: click.Command, scripted: Scripted, **given: Any) -> Any:
 
 
 def test_the_help_tells_of_each_command_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
+    assert memory.memory.list_commands(click.Context(memory.memory))[:3] == ["list", "show", "create"]
     assert run(["memory", "--help"]) == 0
     told = " ".join(capsys.readouterr().out.split())
     assert "edit Write the block LABEL anew; it is made if there is none. Structured blocks are shown as JSON." in told
@@ -89,10 +90,12 @@ def test_what_the_past_tells(home: Pattern) -> None:
     for text in ("one", "two"):
         assert home("memory", "edit", "human", "--content", text, *AT).code == 0
     assert home("memory", "undo", "human", *AT).code == 0
-    assert "(undone)" in home("memory", "history", "human", *AT).out
+    assert home("chat", "-c", "home", "Remember that Ruth lives in Lisbon.").code == 0
+    shown = home("memory", "history", "human", *AT).out
+    assert "(undone)" in shown and ", turn turn_" in shown
     same = home("memory", "diff", "human", "--from", "1", "--to", "1", *AT)
     assert same.out == "Versions 1 and 1 say the same.\n"
-    other = home("memory", "undo", "human", "--author", "ada", *AT)
+    other = home("memory", "undo", "human", "--author", "user:none", *AT)
     assert (other.code, "nothing to undo" in other.err) == (1, True)
     assert home("memory", "share", "human", *AT).out == "human is shared with nobody.\n"
 

@@ -187,6 +187,13 @@ async def test_a_lost_state_and_a_stranger(desk: Desk, autojump_clock: trio.test
     await settled_round(desk)
     assert desk.text("human.md") == "Likes tea.\nSails.\n"
     assert desk.text("human.md.yours.txt") == "A stranger's words.\n"
+    desk.shelf.has_past = False
+    desk.path("human.md").write_text("Likes tea.\n")
+    for file in (desk.root / ".pattern-sync/blocks").iterdir():
+        file.unlink()
+    desk.restart()
+    await settled_round(desk)
+    assert desk.text("human.md.yours-2.txt") == "Likes tea.\n", "versions that are not kept cannot be recognised"
 
 
 async def test_names_move_with_their_blocks(desk: Desk, autojump_clock: trio.testing.MockClock) -> None:
@@ -233,9 +240,10 @@ async def test_links_are_not_followed_and_damage_is_told(
 async def test_a_dry_run_changes_nothing(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
     shelf = Shelf()
     shelf.add("human", "Likes tea.\n")
+    shelf.add("broken", "x", damaged="bytes are missing")
     desk = Desk(tmp_path / "m", shelf, rules=Rules(is_dry=True))
     await desk.round()
-    assert desk.did() == [("ada/human.md", "write")]
+    assert desk.did() == [("ada/human.md", "write"), ("ada/broken.md", "refuse")]
     assert not desk.root.exists()
 
 

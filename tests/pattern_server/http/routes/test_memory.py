@@ -46,6 +46,7 @@ async def test_what_does_not_fit_is_named(place: Place) -> None:
     for label, body, headers, named in (
         ("human", {"content": 3}, {}, "content"),
         ("human", {}, {}, "content"),
+        ("human", {"template": "task_list"}, {}, "a template is for making one"),
         ("human", {"content": "x", "permission": "all"}, {}, "permission"),
         ("human", {"content": "x" * 5_001}, {}, "5000"),
         ("human", {"content": "x"}, {"If-Match": "new"}, "If-Match"),
