@@ -76,7 +76,7 @@ class _Slot(Generic[C]):
         self.scope.cancel()
 
     def fail(self, *, restart_at: float) -> None:
-        """End this life: those who use it or wait for it are told, and the next one gets a scope of its own."""
+        """End this life: its users are cancelled, and the next one gets a scope of its own."""
         self.handle = None
         self.state = "restarting"
         self.restart_at = restart_at
@@ -89,7 +89,7 @@ class _Slot(Generic[C]):
 
 @dataclass(slots=True)
 class _Sickness:
-    """What went wrong with a constellation lately."""
+    """What went wrong with a constellation recently."""
 
     crashes: list[float] = field(default_factory=list)  # times within the window
     refusals: int = 0  # disk troubles in a row
@@ -176,9 +176,8 @@ class Supervisor(Generic[C]):
 
     def state_of(self, constellation_id: str) -> tuple[str, str | None]:
         """Return whether it is parked, starting, awake, restarting, parking or quarantined; and why, of the last."""
-        sickness = self._sick.get(constellation_id)
-        if sickness is not None and sickness.until > trio.current_time():
-            return "quarantined", sickness.reason
+        if constellation_id in self.quarantined():
+            return "quarantined", self._sick[constellation_id].reason
         slot = self._slots.get(constellation_id)
         return "parked" if slot is None else slot.state, None
 
@@ -262,7 +261,7 @@ class Supervisor(Generic[C]):
             slot.ended.set()
 
     async def _attempt(self, slot: _Slot[C]) -> bool:
-        """Return one life of the constellation; True if it shall be started again."""
+        """Return one life of the constellation; True if it is to be started again."""
         failures: list[BaseException] = []
         slot.scope = trio.CancelScope()
         with slot.scope:
@@ -275,7 +274,7 @@ class Supervisor(Generic[C]):
         return self._fell_ill(slot, failures)
 
     def _fell_ill(self, slot: _Slot[C], failures: list[BaseException]) -> bool:
-        """Take note of a crash; True if the constellation shall be started again by itself."""
+        """Take note of a crash; True if the constellation is to be started again by itself."""
         now = trio.current_time()
         sickness = self._sick.setdefault(slot.id, _Sickness())
         if sickness.until and now - sickness.until > self._config.crash_window_s:
@@ -337,7 +336,7 @@ class Supervisor(Generic[C]):
             now = trio.current_time()
             for slot in list(self._slots.values()):
                 if not slot.is_parkable():
-                    slot.last_used = now  # by whoever uses it or by its own turns
+                    slot.last_used = now  # by its users or by its own turns
                 elif now - slot.last_used >= self._config.idle_park_s:
                     slot.park()
 

@@ -16,7 +16,7 @@ import pytest
 
 from pattern_core.testing.model import ScriptedProvider, calls, says
 from pattern_server.cli import approvals, run
-from pattern_server.cli.chat import Questions, Screen, Talk, answer_of, ended, turn_of
+from pattern_server.cli.chat import Screen, Talk, answer_of, ended, turn_of
 from pattern_server.cli.client import Api, Json, RunningServer, ServerEvent, connection
 from pattern_server.cli.command import Home
 from pattern_server.cli.output import Output
@@ -156,9 +156,8 @@ async def test_leaving_in_the_middle_tells_how_to_stop_the_turn(
         await place.constellation()
         async with api_at(place) as api:
             output = Leaving()
-            questions = Questions(Home(api, "home"), output, is_live=False)
             with pytest.raises(KeyboardInterrupt):
-                await Talk(Home(api, "home"), output, "ada", None, questions).say("Hello!")
+                await Talk(Home(api, "home"), output, "ada", None, is_live=False).say("Hello!")
     told = capsys.readouterr().err
     assert "pattern turn cancel turn_" in told
     assert told.endswith(" -c home\n")
@@ -235,7 +234,7 @@ async def test_a_stream_asks_and_goes_on(
         await place.constellation(memory=[block], tool_rules=rules)
         async with api_at(place) as api:
             home, output = Home(api, "home"), Output()
-            code = await Talk(home, output, "ada", None, Questions(home, output, is_live)).say("Remember tea.")
+            code = await Talk(home, output, "ada", None, is_live).say("Remember tea.")
             content = (await home.get("agents", "ada", "memory", "human"))["content"]
     shown = capsys.readouterr()
     assert ("Tea." in content) is is_live
@@ -249,8 +248,8 @@ async def test_an_answer_that_is_refused_is_told(alone: Path, capsys: pytest.Cap
     async with serving(config_for(alone)) as place:
         await place.constellation()
         async with api_at(place) as api:
-            questions = Questions(Home(api, "home"), Output(), is_live=True)
-            assert not await questions._answer("apr_none", {"decision": "approve"})
+            talk = Talk(Home(api, "home"), Output(), "ada", None, is_live=True)
+            assert not await talk._answer("apr_none", {"decision": "approve"})
     assert "apr_none" in capsys.readouterr().err
 
 
