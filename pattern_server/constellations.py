@@ -63,7 +63,7 @@ class Constellations:
         """Return the caller's constellation.
 
         Raises:
-            NotFound: there is none, or it is somebody else's.
+            NotFound: there is none, or it belongs to another user.
         """
         return await self._accounts.constellation_for(principal, id_or_name)
 
@@ -76,7 +76,7 @@ class Constellations:
         """Yield the caller's constellation, awake within the block.
 
         Raises:
-            NotFound: there is none, or it is somebody else's.
+            NotFound: there is none, or it belongs to another user.
             Unavailable: it cannot work now.
         """
         reached = self._reached
@@ -121,7 +121,7 @@ class Constellations:
         return await self._register(principal, constellation_id, name)
 
     async def _check_free(self, principal: Principal, name: str) -> None:
-        """Refuse a taken name before files are made; the registry refuses it once more at the end."""
+        """Refuse a name in use before files are made; the registry checks it again at the end."""
         check_name(name, "a constellation")
         if any(row.name == name and row.owner_id == principal.user_id for row in await self.all(principal)):
             raise Conflict(f"you have a constellation named {name!r} already; choose another name")
@@ -141,7 +141,7 @@ class Constellations:
         """Give it another name.
 
         Raises:
-            NotFound: there is none, or it is somebody else's.
+            NotFound: there is none, or it belongs to another user.
             InvalidInput: the name does not fit.
             Conflict: its owner has another one of that name.
         """
@@ -155,7 +155,7 @@ class Constellations:
         """Stop it and delete it with its files; there is no way back but a backup.
 
         Raises:
-            NotFound: there is none, or it is somebody else's.
+            NotFound: there is none, or it belongs to another user.
             StorageFailed: the disk failed.
         """
         found = await self.find(principal, id_or_name)
@@ -171,7 +171,7 @@ class Constellations:
         """Copy it, while it works, into the server's `backups` folder, and verify the copy.
 
         Raises:
-            NotFound: there is none, or it is somebody else's.
+            NotFound: there is none, or it belongs to another user.
             Unavailable: it cannot work now.
             BackupInvalid: the copy does not pass its checks; the original may be damaged.
             BackupFailed: there is no room for the copy.

@@ -38,7 +38,7 @@ yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
 class PlainGroup(click.Group):
-    """A group whose help tells of each command the first paragraph of its docstring, uncut."""
+    """A group that shows of each command the first paragraph of its docstring, uncut."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands into the help text. Called by click."""
@@ -154,7 +154,7 @@ def reported(output: Output, call: Callable[[], ExitCode]) -> int:
     for error in failed:
         match error:
             case BrokenPipeError():
-                raise error  # the reader has left, as in `pattern search … | head`: nothing to say, and nobody to hear
+                raise error  # the reader has left, as in `pattern search … | head`: there is nothing to report
             case ServerFailed():
                 output.error(error.message, code=error.problem_code)
             case PatternError() | DatabaseError():

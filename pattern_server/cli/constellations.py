@@ -48,7 +48,7 @@ async def show(api: Api, output: Output, name: str) -> None:
 
 
 def halt_lines(name: str, halt: Json) -> list[str]:
-    """Return what to say of a halt, as the API tells it; nothing if there is none."""
+    """Return what to say of a halt, as the API shows it; nothing if there is none."""
     if not halt["halted"]:
         return []
     return [

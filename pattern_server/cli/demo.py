@@ -225,7 +225,7 @@ PARTS_SHOWN = 5
 
 
 async def ask_for_consent(tour: Tour) -> None:
-    """Show a call that waits for a person; nobody answers yet."""
+    """Show a call that waits for a person; it is not answered yet."""
     tour.title("6. A call that waits for your consent")
     rule = {"tool": "block_edit", "type": "requires_consent"}
     agent = {"name": "cleo", "model_provider": "embedded", "memory": [{"label": "human", "content": ""}]}

@@ -114,7 +114,7 @@ def _explain(output: Output, row: Json) -> None:
 async def _act(
     api: Api, output: Output, constellation: str | None, *, is_all: bool, act: tuple[str, str, str], wait: bool
 ) -> ExitCode:
-    """Ask for it everywhere it was wanted; with --all, one that refuses does not keep it from the others."""
+    """Ask each chosen constellation for it; with --all, one that refuses does not keep it from the others."""
     method, what, done = act
     results: list[Json] = []
     for name in await _chosen(api, constellation, is_all=is_all):
@@ -146,7 +146,7 @@ async def _until_done(api: Api, output: Output, name: str) -> Any:
             shown = max(shown, told["done"])
             if told["state"] == "unavailable":
                 raise InvalidInput(told["reason"])
-            # With a reason, nobody goes on with what was being built.
+            # With a reason, what was being built is not continued.
             if (
                 (told["building"] is None or told["reason"])
                 and told["state"] == "idle"

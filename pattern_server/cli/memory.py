@@ -51,7 +51,7 @@ def memory() -> None:
 
 @dataclass(frozen=True, slots=True)
 class MemoryOf(Home):
-    """Whose memory: one agent's (by name or id), or everybody's. Paths are those below it."""
+    """The memory of one agent (by name or id), or that of all agents. Paths are those below it."""
 
     agent: str
 

@@ -56,7 +56,7 @@ class Output:
         self.is_json = is_json
 
     def say(self, text: str = "") -> None:
-        """Print a line for a person; nothing in JSON mode, where only data is wanted."""
+        """Print a line for a person; nothing in JSON mode, where only data is printed."""
         if not self.is_json:
             self._write(plain(text) + "\n")
 

@@ -4,8 +4,8 @@ Symbolic links are not followed. What belongs to the mirror itself lies in `.pat
 where they were meant stand beside their file as `NAME.yours.txt`, reasons as `NAME.error.txt`: neither is mirrored.
 
 What the mirror remembers of each block is one small file each, in `.pattern-sync/blocks`: a step changes one block and
-is stored before it is taken, and a single file of all texts would be rewritten with every step. A file that cannot
-be read counts as missing; the block's past tells what it said.
+is stored before it is carried out, and a single file of all texts would be rewritten with each. A file that cannot be
+read counts as missing; the block's past has what it said.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ class Disk:
         return True
 
     def explain(self, path: str, reason: str | None) -> None:
-        """Write beside a file why it was not taken, or take that away again."""
+        """Write beside a file why it was refused, or remove that note."""
         target = self.root / f"{path}.error.txt"
         if reason is not None:
             target.parent.mkdir(exist_ok=True)
@@ -263,7 +263,7 @@ class States:
             fresh.replace(target)
 
     def forget(self, block_id: str) -> None:
-        """Remember nothing of a block any more; again it does nothing."""
+        """Forget a block; safe to repeat."""
         self._known.pop(block_id, None)
         if not self._is_dry:
             self._file(block_id).unlink(missing_ok=True)

@@ -11,13 +11,13 @@ from pattern_server.cli.command import Home
 from pattern_server.cli.mirror.content import Form, body_of, form_of, text_of
 from pattern_server.cli.mirror.plan import Remote
 
-PAST_MAX = 50  # versions looked through for a file whose state was lost
+PAST_MAX = 50  # versions looked through for a file without a state
 _KEPT_BY_SYSTEM = "a log is kept by the system and cannot be edited; what you wrote is kept beside it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """Whose blocks: an agent, or everybody with the id and name `_constellation_`."""
+    """An owner of blocks: an agent, or the constellation with the id and name `_constellation_`."""
 
     id: str
     name: str
@@ -88,7 +88,7 @@ class Memory:
         await self._home.call("DELETE", *_place(block.owner, block.label), headers=headers)
 
     async def text_at(self, block: Block, version: int) -> str | None:
-        """Return the block's text as it was at a version; None if that is not kept any more."""
+        """Return the block's text as it was at a version; None if that is not kept."""
         try:
             row = await self._home.get(*_place(block.owner, block.label), version=version)
         except ServerFailed as error:

@@ -1,4 +1,4 @@
-"""`pattern memory sync`: when to look at both sides, and what is told about it."""
+"""`pattern memory sync`: when to look at both sides, and what is shown of it."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from pattern_server.cli.output import DONE, SKIPPED, Output
 from pattern_server.config import Config
 
 GATHER_MS = 100  # saves that come within this are one
-STOP_LOOK_MS = 500  # how long the watching thread may go on after it was told to stop
+STOP_LOOK_MS = 500  # how long the watching thread may continue after it was asked to stop
 RETRY_S = 1.0
 POLL_S = 1.0  # where the system cannot watch the folder
 EVENT_NUMBER_MAX = 2**40  # no constellation reaches it; the refusal of it names the newest
 
 
 class Bell:
-    """Rung by whoever saw something change; many rings before anybody looks are one."""
+    """Rung when something changed; many rings before the next look are one."""
 
     def __init__(self) -> None:
         self._send, self._receive = trio.open_memory_channel[None](1)
@@ -45,7 +45,7 @@ class Bell:
             await self._receive.receive()
 
     def close(self) -> None:
-        """Nobody looks any more."""
+        """End it: there are no more looks."""
         self._send.close()
         self._receive.close()
 
@@ -101,7 +101,7 @@ async def listen(api: Api, where: str, bell: Bell) -> None:
             return
         except ServerFailed as error:
             newest = error.problem.get("newest")
-            if isinstance(newest, int):  # there is no event `place`, or none any more: a backup was restored
+            if isinstance(newest, int):  # there is no event `place`; once followed: a backup was restored
                 place = newest
                 continue
         await trio.sleep(RETRY_S)

@@ -160,7 +160,7 @@ def _model_of(config: Config, provider: str | None, model: str | None) -> tuple[
 
 
 def _check_other_models(config: Config, asked: Mapping[str, Any]) -> None:
-    """Refuse a config whose routing or summaries name providers that nobody knows: it would be noticed when the
+    """Refuse a config whose routing or summaries name unknown providers: it would be noticed when the
     agent's own model fails, which is too late.
     """
     settings = settings_of(asked)

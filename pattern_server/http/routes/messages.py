@@ -194,7 +194,7 @@ async def _ended(home: Access, turn_id: str, patience_s: float) -> TurnView | No
     """Return the turn when it has ended; None if patience ends first.
 
     Raises:
-        Unavailable: the constellation stopped meanwhile; the error names the turn, which goes on later.
+        Unavailable: the constellation stopped meanwhile; the error names the turn, which continues later.
     """
     try:
         async with home.use() as constellation:

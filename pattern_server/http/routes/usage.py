@@ -21,7 +21,7 @@ from pattern_server.http.routing import Router, ToRead, ToWrite
 
 router = Router(prefix="/constellations/{c}", tags=["usage"])
 
-# Groups themselves are yet to come; what cannot be the id of one is a mistake that nobody would ever notice.
+# Groups themselves are yet to come; what cannot be the id of one is a mistake that would not be noticed.
 _GROUP_ID = re.compile(r"group_[0-9a-hjkmnp-tv-z]{26}", re.ASCII)
 
 
@@ -81,7 +81,7 @@ async def report(asked: Annotated[UsageRequest, Query()], home: ToRead) -> objec
 
 
 async def _agent_id(constellation: Constellation, id_or_name: str) -> str:
-    """Return the agent's id; an id is also one if the agent was deleted, because what it spent is still told."""
+    """Return the agent's id; an id is also one if the agent was deleted, because what it spent is still reported."""
     try:
         return (await constellation.roster.get(id_or_name)).id
     except NotFound:
