@@ -69,26 +69,23 @@ async def test_a_provider_without_a_usual_model_needs_its_name(alone: Path, scri
         assert (await place.admin.post(HERE, json=named)).status_code == 201
 
 
-async def test_conditions_that_hold(place: Place) -> None:
-    await place.constellation()
+async def test_conditions_that_hold(home: Place) -> None:
     for condition in ("*", "W/{}", "{}"):
-        tag = (await place.admin.get(f"{HERE}/ada")).headers["etag"]
+        tag = (await home.admin.get(f"{HERE}/ada")).headers["etag"]
         body, headers = {"system_prompt": condition}, {"If-Match": condition.format(tag)}
-        assert (await place.admin.patch(f"{HERE}/ada", json=body, headers=headers)).status_code == 200, condition
+        assert (await home.admin.patch(f"{HERE}/ada", json=body, headers=headers)).status_code == 200, condition
 
 
-async def test_other_models_of_known_providers_will_do(place: Place) -> None:
-    await place.constellation()
+async def test_other_models_of_known_providers_will_do(home: Place) -> None:
     routing = {"fallback_models": ["scripted/m", "anthropic/some/model"]}
     config = {"routing": routing, "compaction": {"summarization_model": "google/g"}}
-    changed = await place.admin.patch(f"{HERE}/ada", json={"config": config})
+    changed = await home.admin.patch(f"{HERE}/ada", json={"config": config})
     assert (changed.status_code, changed.json()["config"]) == (200, config)
 
 
-async def test_conflicts_and_bad_changes_change_nothing(place: Place) -> None:
-    await place.constellation()
-    before = (await place.admin.get(f"{HERE}/ada")).json()
-    await place.admin.post(HERE, json={"name": "bea"})
+async def test_conflicts_and_bad_changes_change_nothing(home: Place) -> None:
+    before = (await home.admin.get(f"{HERE}/ada")).json()
+    await home.admin.post(HERE, json={"name": "bea"})
     for body, status in (
         ({"name": "bea"}, 409),
         ({"name": None}, 422),
@@ -97,12 +94,12 @@ async def test_conflicts_and_bad_changes_change_nothing(place: Place) -> None:
         ({"config": {"routing": {"fallback_models": ["scripted/m", "opnai/m"]}}}, 422),
         ({"enabled_tools": ["rm"]}, 422),
     ):
-        assert (await place.admin.patch(f"{HERE}/ada", json=body)).status_code == status, body
-    assert (await place.admin.get(f"{HERE}/ada")).json() == before
-    assert (await place.admin.post(HERE, json={"name": "ada"})).status_code == 409
+        assert (await home.admin.patch(f"{HERE}/ada", json=body)).status_code == status, body
+    assert (await home.admin.get(f"{HERE}/ada")).json() == before
+    assert (await home.admin.post(HERE, json={"name": "ada"})).status_code == 409
     twice = {"name": "cleo", "memory": [{"label": "a"}, {"label": "a"}]}
-    assert (await place.admin.post(HERE, json=twice)).status_code == 409
-    assert [agent["name"] for agent in (await place.admin.get(HERE)).json()["items"]] == ["ada", "bea"]
+    assert (await home.admin.post(HERE, json=twice)).status_code == 409
+    assert [agent["name"] for agent in (await home.admin.get(HERE)).json()["items"]] == ["ada", "bea"]
 
 
 MODEL = "/constellations/home/agents/ada/model"

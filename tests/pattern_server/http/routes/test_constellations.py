@@ -40,17 +40,16 @@ async def test_a_taken_name_is_a_conflict_for_its_owner_only(place: Place) -> No
     assert len(list((place.parts.state.config.data_dir / "constellations").iterdir())) == 2
 
 
-async def test_restoring_makes_a_new_constellation_with_everything(place: Place) -> None:
-    await place.constellation()
-    await place.say("Hello")
-    copy = (await place.admin.post("/constellations/home/backup")).json()
-    answer = await place.admin.post("/constellations/restore", json={"file": copy["path"], "name": "copy"})
+async def test_restoring_makes_a_new_constellation_with_everything(home: Place) -> None:
+    await home.say("Hello")
+    copy = (await home.admin.post("/constellations/home/backup")).json()
+    answer = await home.admin.post("/constellations/restore", json={"file": copy["path"], "name": "copy"})
     assert answer.status_code == 201, answer.text
-    before = (await place.admin.get("/constellations/home/agents/ada/messages")).json()["items"]
-    after = (await place.admin.get("/constellations/copy/agents/ada/messages")).json()["items"]
+    before = (await home.admin.get("/constellations/home/agents/ada/messages")).json()["items"]
+    after = (await home.admin.get("/constellations/copy/agents/ada/messages")).json()["items"]
     assert after == before
-    await place.say("Only here", where="copy/agents/ada")
-    assert (await place.admin.get("/constellations/home/agents/ada/messages")).json()["items"] == before
+    await home.say("Only here", where="copy/agents/ada")
+    assert (await home.admin.get("/constellations/home/agents/ada/messages")).json()["items"] == before
 
 
 async def test_what_is_no_copy_is_refused_and_leaves_nothing(place: Place, tmp_path: Path) -> None:

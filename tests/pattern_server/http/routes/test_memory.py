@@ -26,14 +26,13 @@ from tests.pattern_server.place import Place
 HERE = "/constellations/home/agents/ada/memory"
 
 
-async def test_of_many_conditional_writers_one_wins(place: Place) -> None:
-    await place.constellation()
-    etag = (await place.admin.get(f"{HERE}/human")).headers["etag"]
+async def test_of_many_conditional_writers_one_wins(home: Place) -> None:
+    etag = (await home.admin.get(f"{HERE}/human")).headers["etag"]
     statuses: list[int] = []
 
     async def write(number: int) -> None:
         body = {"content": f"Number {number}."}
-        statuses.append((await place.admin.put(f"{HERE}/human", json=body, headers={"If-Match": etag})).status_code)
+        statuses.append((await home.admin.put(f"{HERE}/human", json=body, headers={"If-Match": etag})).status_code)
 
     async with trio.open_nursery() as nursery:
         for number in range(8):
@@ -41,8 +40,7 @@ async def test_of_many_conditional_writers_one_wins(place: Place) -> None:
     assert sorted(statuses) == [200, *[412] * 7]
 
 
-async def test_what_does_not_fit_is_named(place: Place) -> None:
-    await place.constellation()
+async def test_what_does_not_fit_is_named(home: Place) -> None:
     for label, body, headers, named in (
         ("human", {"content": 3}, {}, "content"),
         ("human", {}, {}, "content"),
@@ -53,17 +51,16 @@ async def test_what_does_not_fit_is_named(place: Place) -> None:
         ("human", {"content": "x"}, {"If-None-Match": '"3"'}, "If-None-Match"),
         ("<b>", {"content": "x"}, {}, "label"),
     ):
-        answer = await place.admin.put(f"{HERE}/{label}", json=body, headers=headers)
+        answer = await home.admin.put(f"{HERE}/{label}", json=body, headers=headers)
         assert (answer.status_code, answer.json()["code"]) == (422, "invalid_input"), answer.text
         assert named in answer.json()["detail"]
-    assert (await place.admin.get(f"{HERE}/human")).json()["content"] == ""
+    assert (await home.admin.get(f"{HERE}/human")).json()["content"] == ""
 
 
-async def test_settings_and_content_are_one_change(place: Place) -> None:
-    await place.constellation()
-    refused = await place.admin.put(f"{HERE}/human", json={"content": "x" * 20, "char_limit": 10})
+async def test_settings_and_content_are_one_change(home: Place) -> None:
+    refused = await home.admin.put(f"{HERE}/human", json={"content": "x" * 20, "char_limit": 10})
     assert refused.status_code == 422
-    assert (await place.admin.get(f"{HERE}/human")).json()["char_limit"] == 5_000
+    assert (await home.admin.get(f"{HERE}/human")).json()["char_limit"] == 5_000
 
 
 HUMAN = "/constellations/home/agents/ada/memory/human"

@@ -22,15 +22,14 @@ PNG = b"\x89PNG\r\n\x1a\n"
 DATA = base64.b64encode(PNG).decode()
 
 
-async def test_the_same_key_is_the_same_turn_as_a_stream_too(place: Place) -> None:
-    await place.constellation()
-    first = (await place.say("Hello", **{"Idempotency-Key": "k1"})).json()
+async def test_the_same_key_is_the_same_turn_as_a_stream_too(home: Place) -> None:
+    first = (await home.say("Hello", **{"Idempotency-Key": "k1"})).json()
     headers = {"Idempotency-Key": "k1", "Accept": "text/event-stream"}
-    async with place.admin.stream("POST", HERE, json={"content": "Hello"}, headers=headers) as answer:
+    async with home.admin.stream("POST", HERE, json={"content": "Hello"}, headers=headers) as answer:
         events = await read_events(answer)
     assert (events[0]["event"], events[-1]["event"]) == ("turn.queued", "turn.completed")
     assert {event["data"]["turn_id"] for event in events} == {first["turn_id"]}
-    patient = await place.say("Hello again", Prefer="wait=0")
+    patient = await home.say("Hello again", Prefer="wait=0")
     assert patient.status_code == 202
 
 
@@ -81,9 +80,8 @@ async def test_a_message_joins_the_turn_under_way(place: Place, scripted: Script
 
 
 @pytest.mark.parametrize("policy", ["shout", 3, ["steer"]])
-async def test_an_unknown_policy_is_refused(place: Place, policy: Any) -> None:
-    await place.constellation()
-    refused = await send(place, policy=policy)
+async def test_an_unknown_policy_is_refused(home: Place, policy: Any) -> None:
+    refused = await send(home, policy=policy)
     assert (refused.status_code, refused.json()["code"]) == (422, "invalid_input")
     assert "policy" in refused.json()["detail"]
 
@@ -137,39 +135,36 @@ def past(number: int, **fields: Any) -> dict[str, Any]:
     }
 
 
-async def test_messages_come_into_the_conversation_where_they_belong(place: Place, scripted: ScriptedProvider) -> None:
-    await place.constellation()
+async def test_messages_come_into_the_conversation_where_they_belong(home: Place, scripted: ScriptedProvider) -> None:
     sent = [past(3), past(1), past(0, name="Ruth", session_id="s", metadata={"tags": ["a"]}, workspace="w"), past(2)]
-    made = await place.admin.post(PAST, json={"messages": sent})
+    made = await home.admin.post(PAST, json={"messages": sent})
     assert made.status_code == 201, made.text
     ids = made.json()["ids"]
-    rows = (await place.admin.get("/constellations/home/agents/ada/messages")).json()["items"]
+    rows = (await home.admin.get("/constellations/home/agents/ada/messages")).json()["items"]
     assert [row["content"] for row in rows] == ["word 3", "word 2", "word 1", "word 0"]  # newest first
     assert ids == [rows[0]["id"], rows[2]["id"], rows[3]["id"], rows[1]["id"]]
     assert rows[3]["source_metadata"] == {"tags": ["a"], "name": "Ruth"}
     assert (rows[3]["source"], rows[3]["session_id"], rows[3]["workspace"]) == ("import", "s", "w")
-    assert (await place.say("go on")).status_code == 200
+    assert (await home.say("go on")).status_code == 200
     theirs = [f'<data from="an imported conversation">\nword {number}\n</data>' for number in (0, 2)]
     shown = [one.text for one in scripted.requests[-1].messages]
     assert shown == [theirs[0], "word 1", theirs[1], "word 3", "go on"]
-    found = await place.admin.post("/constellations/home/search", json={"query": "word 2"})
+    found = await home.admin.post("/constellations/home/search", json={"query": "word 2"})
     assert found.json()["hits"][0]["id"] == ids[3]
 
 
-async def test_an_import_may_be_longer_than_other_bodies(place: Place) -> None:
-    await place.constellation()
+async def test_an_import_may_be_longer_than_other_bodies(home: Place) -> None:
     body = {"messages": [past(number, metadata={"text": "x" * 2_000}) for number in range(2_000)]}
-    made = await place.admin.post(PAST, json=body)
+    made = await home.admin.post(PAST, json=body)
     assert made.status_code == 201, made.text
     assert len(set(made.json()["ids"])) == 2_000
-    too_long = await place.admin.post(PAST, content=b"x" * (HISTORY_BYTES_MAX + 1))
+    too_long = await home.admin.post(PAST, content=b"x" * (HISTORY_BYTES_MAX + 1))
     assert (too_long.status_code, too_long.json()["code"]) == (413, "too_large")
-    elsewhere = await place.admin.post(f"{PAST}/more", json=body)
+    elsewhere = await home.admin.post(f"{PAST}/more", json=body)
     assert elsewhere.status_code == 413  # for this path only
 
 
-async def test_what_does_not_fit_is_named_and_nothing_is_stored(place: Place) -> None:
-    await place.constellation()
+async def test_what_does_not_fit_is_named_and_nothing_is_stored(home: Place) -> None:
     for wrong, named in (
         ({"messages": []}, "messages"),
         ({"messages": [past(0), past(1, role="robot")]}, "role"),
@@ -178,10 +173,10 @@ async def test_what_does_not_fit_is_named_and_nothing_is_stored(place: Place) ->
         ({"messages": [past(0), past(1, colour="red")]}, "colour"),
         ({"messages": [past(0)] * 10_001}, "messages"),
     ):
-        answer = await place.admin.post(PAST, json=wrong)
+        answer = await home.admin.post(PAST, json=wrong)
         assert (answer.status_code, answer.json()["code"]) == (422, "invalid_input"), answer.text
         assert named in answer.json()["detail"]
-    assert (await place.admin.get("/constellations/home/agents/ada/messages")).json()["items"] == []
+    assert (await home.admin.get("/constellations/home/agents/ada/messages")).json()["items"] == []
 
 
 ADA = "/constellations/home/agents/ada"
@@ -234,30 +229,28 @@ async def test_cancelling_stops_a_turn_and_its_question_to_the_model(place: Plac
     assert again == {"turn_id": turn_id, "cancelled": False, "status": "cancelled"}
 
 
-async def test_events_of_the_constellation_go_on_where_a_reader_left(place: Place) -> None:
-    await place.constellation()
-    await place.say("One")
-    await place.say("Two")
-    latest = (await place.events(EVENTS, most=10))[-1]["id"]
-    everything = await place.events(EVENTS, most=latest)
+async def test_events_of_the_constellation_go_on_where_a_reader_left(home: Place) -> None:
+    await home.say("One")
+    await home.say("Two")
+    latest = (await home.events(EVENTS, most=10))[-1]["id"]
+    everything = await home.events(EVENTS, most=latest)
     seen: list[dict[str, Any]] = []
     while len(seen) < len(everything):
         after = seen[-1]["id"] if seen else None
-        seen += await place.events(EVENTS, after=after, most=min(3, len(everything) - len(seen)))
+        seen += await home.events(EVENTS, after=after, most=min(3, len(everything) - len(seen)))
     assert seen == everything
     assert [event["id"] for event in seen] == list(range(1, latest + 1))
 
 
-async def test_a_waiting_reader_is_told_at_once(place: Place) -> None:
-    await place.constellation()
+async def test_a_waiting_reader_is_told_at_once(home: Place) -> None:
     async with trio.open_nursery() as nursery:
         heard: list[dict[str, Any]] = []
 
         async def listen() -> None:
-            async with place.admin.stream("GET", f"{EVENTS}?after=0") as answer:
+            async with home.admin.stream("GET", f"{EVENTS}?after=0") as answer:
                 heard.extend(await read_events(answer, most=8))
 
         nursery.start_soon(listen)
         await trio.sleep(0.05)
-        await place.say("Hello")
+        await home.say("Hello")
     assert len(heard) == 8
