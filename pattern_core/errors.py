@@ -16,6 +16,7 @@ Errors of storage are `pattern_db.errors`; bugs are whatever Python raises. Only
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 
@@ -79,3 +80,12 @@ class LimitReached(PatternError):
     """A turn's own bound (steps, calls, tokens, time) stopped it."""
 
     code = "limit_reached"
+
+
+def leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    """Yield the single exceptions of a group, with their tracebacks."""
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from leaves(error)
+        else:
+            yield error

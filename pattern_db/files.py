@@ -9,6 +9,7 @@ Source: fcntl(2), "Record locking and signals"; flock(2).
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 from collections.abc import Iterator
@@ -150,6 +151,16 @@ def replace(source: Path, target: Path) -> None:
     sync(source)
     source.replace(target)
     sync(target.parent)
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file, in hex.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager

@@ -236,16 +236,16 @@ class Accounts:
         now_ms = self._clock.now_ms()
         if known.principal.token_id is not None and now_ms - known.touched_ms >= TOUCH_AFTER_MS:
             known.touched_ms = now_ms
-            # Nobody is kept out because a full disk cannot note that they came.
+            # A full disk that cannot note the use of a token is no reason to refuse it.
             with contextlib.suppress(DatabaseError):
                 await self.database.write(users.touch_token, known.principal.token_id, now_text(self._clock))
 
     async def constellation_for(self, principal: Principal, id_or_name: str) -> Constellation:
         """Return the constellation that this id or name means for the caller: an own one first, for administrators then
-        anybody's by id or by a name that only one user has.
+        any user's by id or by a name that only one user has.
 
         Raises:
-            NotFound: there is none, or it is somebody else's.
+            NotFound: there is none, or it belongs to another user.
         """
         row = await self._find(id_or_name, principal.user_id)
         if row is None and principal.reaches_all:

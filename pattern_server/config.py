@@ -29,6 +29,7 @@ from pattern_server.sections import (
     ShellConfig,
     SupervisorConfig,
     WebConfig,
+    WholePaths,
 )
 
 BOOTSTRAP_TOKEN_CHARS_MIN = 32
@@ -53,7 +54,7 @@ class Config(BaseSettings):
     port: Annotated[int, Field(ge=0, le=65535)] = Field(default=8470, description="0 takes a free port")
     bootstrap_token: SecretStr | None = Field(default=None, description="the first admin token")
     body_bytes_max: Annotated[int, Field(ge=1024)] = Field(default=2 * 1024 * 1024, description="longest request body")
-    files_roots: tuple[Path, ...] = Field(
+    files_roots: WholePaths = Field(
         default=(), description="directories of which everybody who may write can make folders for agents"
     )
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -92,13 +93,6 @@ class Config(BaseSettings):
     @classmethod
     def _limits_are_positive(cls, value: Limits) -> Limits:
         _refuse_useless(value)
-        return value
-
-    @field_validator("files_roots")
-    @classmethod
-    def _roots_are_whole_paths(cls, value: tuple[Path, ...]) -> tuple[Path, ...]:
-        if not all(root.is_absolute() for root in value):
-            raise ValueError("name each directory by its whole path, such as /srv/notes")
         return value
 
     @field_validator("bootstrap_token")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +15,7 @@ from pattern_core.ids import now_text
 from pattern_core.runtime import Runtime
 from pattern_db import backup
 from pattern_db.errors import NotFound as MissingFile
+from pattern_db.files import sha256_of
 from pattern_server.accounts import Accounts, Principal, check_name
 from pattern_server.accounts import Constellation as Registered
 from pattern_server.files import ConstellationFiles
@@ -64,7 +63,7 @@ class Constellations:
         """Return the caller's constellation.
 
         Raises:
-            NotFound: there is none, or it is somebody else's.
+            NotFound: there is none, or it belongs to another user.
         """
         return await self._accounts.constellation_for(principal, id_or_name)
 
@@ -77,7 +76,7 @@ class Constellations:
         """Yield the caller's constellation, awake within the block.
 
         Raises:
-            NotFound: there is none, or it is somebody else's.
+            NotFound: there is none, or it belongs to another user.
             Unavailable: it cannot work now.
         """
         reached = self._reached
@@ -122,7 +121,7 @@ class Constellations:
         return await self._register(principal, constellation_id, name)
 
     async def _check_free(self, principal: Principal, name: str) -> None:
-        """Refuse a taken name before files are made; the registry refuses it once more at the end."""
+        """Refuse a name in use before files are made; the registry checks it again at the end."""
         check_name(name, "a constellation")
         if any(row.name == name and row.owner_id == principal.user_id for row in await self.all(principal)):
             raise Conflict(f"you have a constellation named {name!r} already; choose another name")
@@ -142,7 +141,7 @@ class Constellations:
         """Give it another name.
 
         Raises:
-            NotFound: there is none, or it is somebody else's.
+            NotFound: there is none, or it belongs to another user.
             InvalidInput: the name does not fit.
             Conflict: its owner has another one of that name.
         """
@@ -156,7 +155,7 @@ class Constellations:
         """Stop it and delete it with its files; there is no way back but a backup.
 
         Raises:
-            NotFound: there is none, or it is somebody else's.
+            NotFound: there is none, or it belongs to another user.
             StorageFailed: the disk failed.
         """
         found = await self.find(principal, id_or_name)
@@ -172,7 +171,7 @@ class Constellations:
         """Copy it, while it works, into the server's `backups` folder, and verify the copy.
 
         Raises:
-            NotFound: there is none, or it is somebody else's.
+            NotFound: there is none, or it belongs to another user.
             Unavailable: it cannot work now.
             BackupInvalid: the copy does not pass its checks; the original may be damaged.
             BackupFailed: there is no room for the copy.
@@ -201,10 +200,5 @@ class Constellations:
 
 
 async def _copied(report: backup.Report) -> Copy:
-    digest = await trio.to_thread.run_sync(partial(_sha256, report.path))
+    digest = await trio.to_thread.run_sync(sha256_of, report.path)
     return Copy(path=report.path, size=report.bytes, sha256=digest)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -103,12 +103,12 @@ class ConstellationFiles:
         return meta.next_epoch(connection)
 
     async def _note_work(self, database: Database, constellation_id: str) -> None:
-        """Leave a mark if turns are open, so that the next start goes on with them without waiting for a request."""
+        """Leave a mark if turns are open, so that the next start continues them without waiting for a request."""
         mark = self.folder(constellation_id) / UNFINISHED_NAME
         try:
             has_work = bool(await database.read(turns.agents_with_work))
         except DatabaseError:
-            has_work = True  # nobody knows; looking once too often costs little
+            has_work = True  # not known; looking once too often costs little
         with contextlib.suppress(OSError):  # a full disk: the log that stays behind says the same
             if has_work:
                 mark.touch()
@@ -143,7 +143,7 @@ def _adopt(copy: Path, folder: Path, constellation_id: str) -> None:
         migrations_of("constellation").check(connection)
         with translated(), connection:
             meta.adopt(connection, constellation_id)
-            # The original may live: what it goes on with must not happen a second time here.
+            # The original may live: what it continues must not happen a second time here.
             turns.request_cancel_all(connection, "restored_as_a_copy")
     finally:
         connection.close()

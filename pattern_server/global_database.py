@@ -1,4 +1,4 @@
-"""global.db for as long as the server runs: opened anew after trouble with the disk, so that a full disk that was
+"""global.db for as long as the server runs: opened again after trouble with the disk, so that a full disk that was
 cleared needs no restart.
 """
 
@@ -39,7 +39,7 @@ class GlobalDatabase:
         """Run `fn`, which only reads.
 
         Raises:
-            DatabaseError: storage refused; after `StorageFailed` the next call opens the file anew.
+            DatabaseError: storage refused; after `StorageFailed` the next call opens the file again.
         """
         async with self._reopened_after_trouble() as database:
             return await database.read(fn, *args, **kwargs)
@@ -48,7 +48,7 @@ class GlobalDatabase:
         """Run `fn` in a transaction; what it did is on disk when this returns.
 
         Raises:
-            DatabaseError: storage refused; after `StorageFailed` the next call opens the file anew.
+            DatabaseError: storage refused; after `StorageFailed` the next call opens the file again.
         """
         async with self._reopened_after_trouble() as database:
             return await database.write(fn, *args, **kwargs)

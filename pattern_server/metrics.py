@@ -1,7 +1,7 @@
 """Counts of the whole server, in the text format of Prometheus; the one file that knows its library.
 
-Counting is adding to a number; families and samples are made when somebody asks. No label holds a user's, an agent's or
-a constellation's name, and of names of models and tools only the first `NAMES_MAX` are told apart.
+Counting is adding to a number; families and samples are made on demand. No label holds a user's, an agent's or a
+constellation's name, and of names of models and tools only the first `NAMES_MAX` are kept apart.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Now:
 
 
 class _Names(dict[str, str]):
-    """The names that are told apart, each for itself, so that no label can grow without bound or hold a sentence."""
+    """The names that are kept apart, each for itself, so that no label can grow without bound or hold a sentence."""
 
     def __missing__(self, name: str) -> str:
         if len(self) >= NAMES_MAX or not _NAME.fullmatch(name):
@@ -77,7 +77,7 @@ class _Histogram:
 
 
 class Metrics(Meters):
-    """The server's counts: those that constellations tell, and its own. All methods are cheap."""
+    """The server's counts: those that constellations report, and its own. All methods are cheap."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class Metrics(Meters):
         self._now = Now(awake=0, quarantined=0, answers={})
 
     def watch_gates(self, gates: Callable[[], Gates]) -> None:
-        """Show what `gates` gives when somebody asks: by provider, what its gate says of itself; numbers only."""
+        """Show what `gates` returns when it is asked for: by provider, what its gate says of itself; numbers only."""
         self._gates = gates
 
     def turn_ended(self, status: str, seconds: float) -> None:

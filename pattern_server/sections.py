@@ -16,6 +16,14 @@ from pattern_core.web.engines import EngineKind
 
 DESCRIPTORS_WANTED = 65_536
 
+
+def _check_whole(paths: tuple[Path, ...]) -> tuple[Path, ...]:
+    if not all(path.is_absolute() for path in paths):
+        raise ValueError("name each directory by its whole path, such as /srv/work")
+    return paths
+
+
+WholePaths = Annotated[tuple[Path, ...], AfterValidator(_check_whole)]
 Port = Annotated[int, Field(ge=1, le=65535)]
 Seconds = Annotated[float, Field(gt=0, le=3600)]
 Effect = Literal["idempotent", "unsafe"]
@@ -152,8 +160,8 @@ class BudgetsConfig(_Section):
 class ShellConfig(_Section):
     """What the tool `shell` may do, `[shell]`; without `roots` it runs nothing."""
 
-    roots: tuple[Path, ...] = Field(default=(), description="directories in which commands run and may write")
-    readable: tuple[Path, ...] = Field(default=(), description="what they may read beside the system's programs")
+    roots: WholePaths = Field(default=(), description="directories in which commands run and may write")
+    readable: WholePaths = Field(default=(), description="what they may read beside the system's programs")
     allow: tuple[str, ...] = Field(default=(), description="beginnings of commands that run without a question")
     deny: tuple[str, ...] = Field(default=(), description="beginnings of commands that never run")
     network: bool = Field(default=False, description="whether commands reach other machines")
@@ -167,13 +175,6 @@ class ShellConfig(_Section):
     memory_mb: Annotated[int, Field(ge=64)] = Field(default=4096, description="address space of one process")
     file_mb: Annotated[int, Field(ge=1)] = Field(default=1024, description="longest file that is written")
     idle_s: Annotated[float, Field(gt=0)] = Field(default=3600.0, description="then an unwatched task is ended")
-
-    @field_validator("roots", "readable")
-    @classmethod
-    def _are_whole_paths(cls, value: tuple[Path, ...]) -> tuple[Path, ...]:
-        if not all(path.is_absolute() for path in value):
-            raise ValueError("name each directory by its whole path, such as /srv/work")
-        return value
 
 
 class WebSearchConfig(_Section):

@@ -153,7 +153,7 @@ async def open_app(config: Config) -> AsyncIterator[tuple[Application, str]]:
         DatabaseError: the files cannot be opened.
     """
     configure_logs("error", config.log_format)
-    # A command loads the model anew and its one search is what somebody waits for: it may take as long as that takes.
+    # A command loads the model again, and a person waits for its one search: it may last as long as that.
     limits = replace(config.limits, question_timeout_s=max(config.limits.question_timeout_s, COLD_QUESTION_S))
     async with assembled(config.model_copy(update={"limits": limits}), {}) as parts:
         await parts.state.accounts.bootstrap(with_token=False)
@@ -318,7 +318,7 @@ async def _bootstrapped(parts: Assembled, config: Config) -> str | None:
 
 @contextmanager
 def _announced(parts: Assembled, ready: Ready) -> Iterator[None]:
-    """While the server serves, `server.json` says where, to whoever may read the data directory's secrets."""
+    """While the server serves, `server.json` says where, to those who may read the data directory's secrets."""
     path = ready.data_dir / SERVER_FILE
     content = {
         "pid": os.getpid(),
@@ -425,7 +425,7 @@ class _StandardError(logging.StreamHandler[TextIO]):
         logging.Handler.__init__(self)
 
     @property
-    def stream(self) -> TextIO:  # type: ignore[override]  # an attribute in the base, looked up anew here
+    def stream(self) -> TextIO:  # type: ignore[override]  # an attribute in the base, looked up each time here
         return sys.stderr
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # the base's name

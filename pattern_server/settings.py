@@ -1,7 +1,7 @@
-"""What the configuration says, as the core takes it: values in which every key and address has found its place.
+"""What the configuration says, as the core needs it: values in which every key and address has found its place.
 
-An index of vectors tells who made it: provider, model, length and fingerprint. Files of constellations come from
-anywhere, so what they tell is never followed: no address, no folder and no download. It is only looked for among what
+An index of vectors says who made it: provider, model, length and fingerprint. Files of constellations come from
+anywhere, so what they say is never followed: no address, no folder and no download. It is only looked for among what
 this server's own configuration names, and the fingerprint decides. Keys go nowhere but to the address that they are
 configured with.
 """
@@ -92,7 +92,7 @@ def catalogue_of(config: Config) -> Catalogue:
 
 
 def accounts_of(config: Config) -> dict[str, Account]:
-    """Whose limits each provider's calls count against; sections with the same key at the same vendor share one.
+    """Return each provider's account and its limits; sections with the same key at the same vendor share one.
 
     Where sections share an account, the limits of the first of their names, in alphabetical order, hold.
     """
@@ -240,7 +240,7 @@ def former_settings(config: Config, wanted: EmbedderInfo) -> list[EmbedderSettin
 
 
 def _local(configured: EmbedderSettings, wanted: EmbedderInfo) -> list[EmbedderSettings]:
-    """Return what was there before is still there, or is gone: nothing is fetched for it.
+    """Return the ways to a model that was local: it is still there or gone, nothing is fetched for it.
 
     Both ways to run a model, since their vectors differ; with the model's own prefixes or those that are configured.
     """

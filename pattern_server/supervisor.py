@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Generic, Literal, Protocol, TypeVar
 
 import trio
 
-from pattern_core.errors import PatternError, Unavailable
+from pattern_core.errors import PatternError, Unavailable, leaves
 from pattern_db.errors import DatabaseError, StorageFailed
 from pattern_server.sections import SupervisorConfig
 
@@ -49,15 +49,6 @@ RunConstellation = Callable[[str, Callable[[C], None]], Awaitable[None]]
 State = Literal["starting", "awake", "restarting", "parking"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Quarantine:
-    """Why a constellation does not work now, and for how many more seconds it is left alone."""
-
-    constellation_id: str
-    reason: str
-    retry_after_s: float
-
-
 @dataclass(slots=True)
 class _Slot(Generic[C]):
     """One constellation that is not parked."""
@@ -85,7 +76,7 @@ class _Slot(Generic[C]):
         self.scope.cancel()
 
     def fail(self, *, restart_at: float) -> None:
-        """End this life: those who use it or wait for it are told, and the next one gets a scope of its own."""
+        """End this life: its users are cancelled, and the next one gets a scope of its own."""
         self.handle = None
         self.state = "restarting"
         self.restart_at = restart_at
@@ -98,7 +89,7 @@ class _Slot(Generic[C]):
 
 @dataclass(slots=True)
 class _Sickness:
-    """What went wrong with a constellation lately."""
+    """What went wrong with a constellation recently."""
 
     crashes: list[float] = field(default_factory=list)  # times within the window
     refusals: int = 0  # disk troubles in a row
@@ -185,20 +176,15 @@ class Supervisor(Generic[C]):
 
     def state_of(self, constellation_id: str) -> tuple[str, str | None]:
         """Return whether it is parked, starting, awake, restarting, parking or quarantined; and why, of the last."""
-        sickness = self._sick.get(constellation_id)
-        if sickness is not None and sickness.until > trio.current_time():
-            return "quarantined", sickness.reason
+        if constellation_id in self.quarantined():
+            return "quarantined", self._sick[constellation_id].reason
         slot = self._slots.get(constellation_id)
         return "parked" if slot is None else slot.state, None
 
-    def quarantined(self) -> list[Quarantine]:
-        """Return the constellations that are left alone now."""
+    def quarantined(self) -> list[str]:
+        """Return the ids of the constellations that are left alone now; `state_of` says why."""
         now = trio.current_time()
-        return [
-            Quarantine(constellation_id=constellation_id, reason=sickness.reason, retry_after_s=sickness.until - now)
-            for constellation_id, sickness in self._sick.items()
-            if sickness.until > now
-        ]
+        return [constellation_id for constellation_id, sickness in self._sick.items() if sickness.until > now]
 
     async def _awake(self, constellation_id: str) -> tuple[_Slot[C], C]:
         while True:
@@ -275,20 +261,20 @@ class Supervisor(Generic[C]):
             slot.ended.set()
 
     async def _attempt(self, slot: _Slot[C]) -> bool:
-        """Return one life of the constellation; True if it shall be started again."""
+        """Return one life of the constellation; True if it is to be started again."""
         failures: list[BaseException] = []
         slot.scope = trio.CancelScope()
         with slot.scope:
             try:
                 await self._run_constellation(slot.id, slot.started)
             except* Exception as group:  # noqa: BLE001  # the border of one constellation: nothing of it may reach others
-                failures.extend(_leaves(group))
+                failures.extend(leaves(group))
         if slot.scope.cancelled_caught and not failures:
             return False
         return self._fell_ill(slot, failures)
 
     def _fell_ill(self, slot: _Slot[C], failures: list[BaseException]) -> bool:
-        """Take note of a crash; True if the constellation shall be started again by itself."""
+        """Take note of a crash; True if the constellation is to be started again by itself."""
         now = trio.current_time()
         sickness = self._sick.setdefault(slot.id, _Sickness())
         if sickness.until and now - sickness.until > self._config.crash_window_s:
@@ -350,7 +336,7 @@ class Supervisor(Generic[C]):
             now = trio.current_time()
             for slot in list(self._slots.values()):
                 if not slot.is_parkable():
-                    slot.last_used = now  # by whoever uses it or by its own turns
+                    slot.last_used = now  # by its users or by its own turns
                 elif now - slot.last_used >= self._config.idle_park_s:
                     slot.park()
 
@@ -359,12 +345,3 @@ def _quarantine(constellation_id: str, sickness: _Sickness, seconds: float, reas
     sickness.until = trio.current_time() + seconds
     sickness.reason = reason
     _log.error("constellation quarantined", {"constellation": constellation_id, "reason": reason, "seconds": seconds})
-
-
-def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
-    """Yield the single exceptions of a group, with their tracebacks."""
-    for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            yield from _leaves(error)
-        else:
-            yield error

@@ -31,7 +31,7 @@ def agent() -> None:
 
 
 def fields(function: F) -> F:
-    """Return the options that describe an agent, as `create` and `edit` take them."""
+    """Return the options that describe an agent, as `create` and `edit` accept them."""
     for option in (
         click.option("--rules", metavar="FILE|JSON", help=RULES_HELP),
         click.option("--config", "settings", multiple=True, metavar="KEY=VALUE", help=CONFIG_HELP),
@@ -197,8 +197,7 @@ async def compact(home: Home, output: Output, name: str) -> None:
 async def delete(home: Home, output: Output, name: str, yes: bool) -> None:
     """Delete an agent with its messages and its memory."""
     found = await home.get("agents", name)
-    if not yes:
-        output.confirm(f"Delete {found['name']} with everything that it remembers?", flag="--yes")
+    output.confirm(f"Delete {found['name']} with everything that it remembers?", yes=yes)
     await home.call("DELETE", "agents", found["id"])
     output.result({"deleted": found["id"]}, f"Deleted {found['name']}.")
 
@@ -255,7 +254,7 @@ def rules_of(text: str) -> object:
 
 def changed_config(config: Mapping[str, Any], settings: tuple[str, ...]) -> Json:
     """Return the config with what was written as KEY=VALUE: `limits.steps=20` sets `{"limits": {"steps": 20}}` and
-    leaves the other limits; `limits.steps=` takes the key away, and the object with its last key.
+    leaves the other limits; `limits.steps=` removes the key, and the object with its last key.
 
     Raises:
         click.UsageError: one has no `=`, or goes into what is no object; or no agent knows its key.
@@ -278,7 +277,7 @@ def changed_tools(enabled: Sequence[str], added: Sequence[str], dropped: Sequenc
     """Return the tools that an agent has, with some more and without others.
 
     Raises:
-        click.UsageError: it does not have one that is to be taken away.
+        click.UsageError: it does not have one that is to be removed.
     """
     absent = [name for name in dropped if name not in enabled]
     if absent:
@@ -325,9 +324,7 @@ def model_lines(facts: Json) -> Iterator[str]:
 
 
 def trouble(facts: Json) -> Iterator[str]:
-    """Yield what somebody should know before talking to an agent with this model: each a sentence that says what to
-    do.
-    """
+    """Yield what a person should know before talking to an agent with this model, each a sentence with advice."""
     provider, model = facts["provider"], facts["model"]
     section = f'[providers.{provider}.models."{model}"]'
     if not facts["is_configured"]:

@@ -66,9 +66,8 @@ def _is_told(value: object) -> bool:
 async def show(home: Home, output: Output, id_: str) -> None:
     """Show one question with all that would be done."""
     found = await home.get("approvals", id_)
-    if not output.is_json:
-        found["request"] = "\n".join(_request_lines(found.pop("request")))
-    output.record(found)
+    shown = {name: value for name, value in found.items() if name != "request"}
+    output.record({**shown, "request": "\n".join(_request_lines(found["request"]))}, data=found)
 
 
 def _request_lines(request: Json) -> Iterator[str]:

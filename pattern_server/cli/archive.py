@@ -71,13 +71,11 @@ async def search(home: Home, output: Output, query: tuple[str, ...], agent: str,
     """Find entries by QUERY, best first. For other memory too, see `pattern search`."""
     body: Json = {"query": " ".join(query), "kinds": ["archival"], "agents": [agent], "limit": limit}
     answer = await home.call("POST", "search", body=body)
-    if output.is_json:
-        output.data(answer)
-        return
-    rows = [
-        {"id": hit["id"], "stored": when(hit["created_at"]), "text": in_line(hit["snippet"])} for hit in answer["hits"]
-    ]
-    output.table(("id", "stored", "text"), rows, empty="Nothing was found.")
+    output.table(("id", "stored", "text"), answer["hits"], empty="Nothing was found.", shown=_hit_row, data=answer)
+
+
+def _hit_row(hit: Json) -> Json:
+    return {"id": hit["id"], "stored": when(hit["created_at"]), "text": in_line(hit["snippet"])}
 
 
 @archive.command("history")
@@ -123,8 +121,7 @@ async def tag(home: Home, output: Output, entry_id: str, tags: tuple[str, ...], 
 async def delete(home: Home, output: Output, entry_id: str, agent: str, yes: bool) -> None:
     """Remove the entry ID for good; what is merely no longer true is better superseded."""
     entry = await home.get("agents", agent, "archival", entry_id)
-    if not yes:
-        output.confirm(f"Delete {entry['id']} ({_text(entry)!r})?", flag="--yes")
+    output.confirm(f"Delete {entry['id']} ({_text(entry)!r})?", yes=yes)
     await home.call("DELETE", "agents", agent, "archival", entry["id"])
     output.result({"deleted": entry["id"]}, f"Deleted {entry['id']}.")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from functools import partial
 from pathlib import Path
@@ -57,20 +56,10 @@ def _take(source: Path, target: Path, sha256: str) -> None:
     """Move the server's copy to where it was wanted, possibly on another disk; it appears there whole or not at all."""
     with files.temporary(target) as beside:
         shutil.copyfile(source, beside)
-        if digest_of(beside) != sha256:
+        if files.sha256_of(beside) != sha256:
             raise CopyDamaged(f"the copy at {target} would differ from {source}, which is kept; check the disk")
         files.replace(beside, target)
     source.unlink()
-
-
-def digest_of(file: Path) -> str:
-    """SHA-256 of a file, in hex.
-
-    Raises:
-        OSError: it cannot be read.
-    """
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 async def restore_file(api: Api, file: Path, name: str | None) -> Json:

@@ -24,49 +24,6 @@ PROMPT = "Agree? [y]es, [n]o (a reason may follow), [a]lways, [l]ater: "
 TRIES = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Questions:
-    """The open questions of turns in one constellation; asked at the terminal if `is_live`, else only told."""
-
-    home: Home
-    output: Output
-    is_live: bool
-
-    async def of_turn(self, turn_id: str) -> list[str]:
-        """Return the ids of the open questions that a turn asked, oldest first."""
-        rows = await self.home.pages("approvals", status="pending")
-        return [one["id"] for one in reversed(rows) if turn_of(one["request"]) == turn_id]
-
-    async def put(self, ids: Iterable[str]) -> bool:
-        """Put questions to the person, or say how to answer them; whether all of them are answered now."""
-        answers = [await self._put_one(one) for one in ids]
-        return all(answers)
-
-    async def _put_one(self, approval_id: str) -> bool:
-        approval = await self.home.get("approvals", approval_id)
-        if approval["status"] != "pending":  # answered from elsewhere in this moment
-            return True
-        self.output.note(f"? {what_is_asked(approval['request'])}")
-        if self.is_live:
-            for _ in range(TRIES):
-                line = await trio.to_thread.run_sync(partial(self.output.ask, PROMPT), abandon_on_cancel=True)
-                body = None if line is None else answer_of(line)
-                if body is None:
-                    break
-                if body and await self._answer(approval_id, body):
-                    return True
-        self.output.note(f"Answer with: pattern approvals approve {approval_id} -c {self.home.name}, or deny.")
-        return False
-
-    async def _answer(self, approval_id: str, body: Json) -> bool:
-        try:
-            await self.home.call("POST", "approvals", approval_id, body=body)
-        except ServerFailed as error:
-            self.output.error(error.message)
-            return False
-        return True
-
-
 def turn_of(request: Json) -> str | None:
     """Return the turn in which something was asked; a question about memory has it in its cause."""
     found = request.get("turn_id") or (request.get("cause") or {}).get("turn")
@@ -122,14 +79,14 @@ async def chat(home: Home, output: Output, agent: str | None, policy: str | None
     """
     is_live = sys.stdin.isatty() and not output.is_json
     name = agent or await _only_agent(home)
-    talk = Talk(home, output, name, policy, Questions(home, output, is_live))
+    talk = Talk(home, output, name, policy, is_live=is_live)
     if message is None and not sys.stdin.isatty():
         message = await trio.to_thread.run_sync(sys.stdin.read)
     if message is not None:
         if not message.strip():
             raise InvalidInput("The message is empty: give some words to say.")
         return await talk.say(message)
-    # An unknown name is told before the first line.
+    # An unknown name is refused before the first line.
     await home.get("agents", name)
     return await _converse(output, talk, name)
 
@@ -158,20 +115,23 @@ async def _converse(output: Output, talk: Talk, name: str) -> ExitCode:
 
 @dataclass(frozen=True, slots=True)
 class Talk:
-    """Messages to one agent: each is sent once, and what comes of it is shown until its turn rests."""
+    """Messages to one agent: each is sent once, and what comes of it is shown until its turn rests.
+
+    Open questions of the agent's turns are asked at the terminal if `is_live`; else the person is shown how to answer.
+    """
 
     home: Home
     output: Output
     agent: str
     policy: str | None
-    questions: Questions
+    is_live: bool
 
     @property
     def _history(self) -> str:
         return f"pattern history show -c {self.home.name} -a {self.agent}"
 
     async def say(self, message: str) -> ExitCode:
-        """Send one message and show what comes; a turn that did not complete is told on the standard error."""
+        """Send one message and show what comes; a turn that did not complete is reported on the standard error."""
         body: Json = {"content": message, **({"policy": self.policy} if self.policy else {})}
         # A repeated request (a lost connection, an impatient proxy) must not become a second message.
         key = Ids(SystemClock(), system_randomness()).new("key")
@@ -192,11 +152,11 @@ class Talk:
             async for event in events:
                 screen.show(event)
                 has_asked = has_asked or event.name == "approval.requested"
-                if event.name == "turn.waiting" and not await self.questions.put(event.data["approvals"]):
+                if event.name == "turn.waiting" and not await self._put(event.data["approvals"]):
                     return self._waits()
                 if event.name in TERMINAL:
                     if has_asked:
-                        await self.questions.put(await self.questions.of_turn(str(event.data["turn_id"])))
+                        await self._put_all(str(event.data["turn_id"]))
                     return self._verdict(event.name.removeprefix("turn."), event.data.get("error"))
         self.output.note(
             "The server ended the stream before the turn was over; the turn goes on, its answer will be in the history:"
@@ -215,12 +175,45 @@ class Talk:
                     shown.add(said["id"])
             if turn["status"] != "waiting":
                 break
-            if not await self.questions.put(turn["approvals"]):
+            if not await self._put(turn["approvals"]):
                 self.output.data(turn)
                 return self._waits()
         self.output.data(turn)
-        await self.questions.put(await self.questions.of_turn(turn["turn_id"]))
+        await self._put_all(turn["turn_id"])
         return self._verdict(turn["status"], turn.get("error"))
+
+    async def _put_all(self, turn_id: str) -> None:
+        """Put the open questions that a turn asked, oldest first."""
+        rows = await self.home.pages("approvals", status="pending")
+        await self._put(one["id"] for one in reversed(rows) if turn_of(one["request"]) == turn_id)
+
+    async def _put(self, ids: Iterable[str]) -> bool:
+        """Put questions to the person, or show how to answer them; return whether all of them are answered now."""
+        answers = [await self._put_one(one) for one in ids]
+        return all(answers)
+
+    async def _put_one(self, approval_id: str) -> bool:
+        approval = await self.home.get("approvals", approval_id)
+        if approval["status"] != "pending":  # answered from elsewhere in this moment
+            return True
+        self.output.note(f"? {what_is_asked(approval['request'])}")
+        for _ in range(TRIES if self.is_live else 0):
+            line = await trio.to_thread.run_sync(partial(self.output.ask, PROMPT), abandon_on_cancel=True)
+            body = None if line is None else answer_of(line)
+            if body is None:
+                break
+            if body and await self._answer(approval_id, body):
+                return True
+        self.output.note(f"Answer with: pattern approvals approve {approval_id} -c {self.home.name}, or deny.")
+        return False
+
+    async def _answer(self, approval_id: str, body: Json) -> bool:
+        try:
+            await self.home.call("POST", "approvals", approval_id, body=body)
+        except ServerFailed as error:
+            self.output.error(error.message)
+            return False
+        return True
 
     def _waits(self) -> ExitCode:
         self.output.note(
@@ -279,7 +272,7 @@ class Screen:
             case "turn.completed" if event.data.get("joined"):
                 self._output.note("(the agent was busy; this joined what it does)")
             case "message" if event.data.get("role") == "assistant":
-                # A provider that does not stream has told nothing yet.
+                # A provider that does not stream has sent no words yet.
                 if not self._streamed:
                     self._words(str(event.data.get("content") or ""))
                 self._end_line()

@@ -36,12 +36,13 @@ Json: TypeAlias = dict[str, Any]
 
 
 class ServerFailed(PatternError):
-    """The server refused or failed; the message is the one of its problem document."""
+    """The server refused or failed; `problem` is its problem document, which the message is from."""
 
-    def __init__(self, message: str, *, status: int, problem_code: str) -> None:
-        super().__init__(message, status=status, code=problem_code)
+    def __init__(self, message: str, *, status: int, problem_code: str, problem: Json | None = None) -> None:
+        super().__init__(message)
         self.status = status
         self.problem_code = problem_code
+        self.problem = problem or {}
 
 
 class ServerUnreachable(PatternError):
@@ -90,7 +91,7 @@ def running_server(data_dir: Path) -> RunningServer | None:
 
 
 def json_or_words(text: str) -> Any:
-    """Return what somebody typed: JSON where it is that, else just words."""
+    """Return what a person typed: JSON where it is that, else just words."""
     try:
         return json.loads(text)
     except ValueError:
@@ -128,7 +129,9 @@ class Api:
         headers: Mapping[str, str] | None = None,
     ) -> Any:
         """Send a request; the answer's JSON, or None where it has no body."""
-        answer = await self._send(method, where, body=body, params=params, headers=headers)
+        query = {name: str(value) for name, value in (params or {}).items() if value is not None}
+        request = self._http.build_request(method, where, json=body, params=query, headers=dict(headers or {}))
+        answer = await self._answered(request)
         return answer.json() if answer.content else None
 
     async def put_bytes(self, where: str, data: bytes) -> Any:
@@ -147,13 +150,13 @@ class Api:
 
     async def tagged(self, where: str) -> tuple[Json, str]:
         """Return the thing at a path with its version (the ETag)."""
-        answer = await self._send("GET", where)
+        answer = await self._answered(self._http.build_request("GET", where))
         return answer.json(), answer.headers.get("etag", "")
 
     async def change(self, where: str, change: Callable[[Json], Json], *, method: str = "PATCH") -> Json:
-        """Change the thing at a path by what `change` makes of it as it is; anew if others changed it meanwhile.
+        """Change the thing at a path by what `change` makes of it; try again if others changed it meanwhile.
 
-        `change` gives the body of the request, and raises what shall end this.
+        `change` returns the body of the request, and raises what is to end this.
         """
         tries = 0
         while True:
@@ -207,19 +210,6 @@ class Api:
                 await events.leave()
         finally:
             await answer.aclose()
-
-    async def _send(
-        self,
-        method: str,
-        where: str,
-        *,
-        body: object = None,
-        params: Mapping[str, object] | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> httpx2.Response:
-        query = {name: str(value) for name, value in (params or {}).items() if value is not None}
-        request = self._http.build_request(method, where, json=body, params=query, headers=dict(headers or {}))
-        return await self._answered(request)
 
     async def _answered(self, request: httpx2.Request) -> httpx2.Response:
         try:
@@ -294,8 +284,9 @@ def failure(answer: httpx2.Response) -> ServerFailed:
         message = str(problem.get("detail") or problem.get("title"))
         code = str(problem.get("code", "failed"))
     except (ValueError, AttributeError):
-        message, code = f"the server answered with status {answer.status_code} and no explanation", "failed"
-    return ServerFailed(message, status=answer.status_code, problem_code=code)
+        problem, code = {}, "failed"
+        message = f"the server answered with status {answer.status_code} and no explanation"
+    return ServerFailed(message, status=answer.status_code, problem_code=code, problem=problem)
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import click
 import trio
 
-from pattern_core.errors import PatternError
+from pattern_core.errors import PatternError, leaves
 from pattern_db.errors import DatabaseError
 from pattern_server.cli.client import Api, Json, ServerFailed, open_api, path
 from pattern_server.cli.output import DONE, FAILED, Output
@@ -38,7 +38,7 @@ yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
 class PlainGroup(click.Group):
-    """A group whose help tells of each command the first paragraph of its docstring, uncut."""
+    """A group that shows of each command the first paragraph of its docstring, uncut."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands into the help text. Called by click."""
@@ -129,7 +129,7 @@ def unwrapped() -> Iterator[None]:
     try:
         yield
     except BaseExceptionGroup as group:
-        errors = list(_leaves(group))
+        errors = list(leaves(group))
         if len(errors) == 1:
             raise errors[0] from errors[0].__cause__
         raise
@@ -148,13 +148,13 @@ def reported(output: Output, call: Callable[[], ExitCode]) -> int:
     try:
         code = call()
     except* (PatternError, DatabaseError, OSError, KeyboardInterrupt) as group:
-        failed = list(_leaves(group))
+        failed = list(leaves(group))
     if not failed:
         return code or DONE
     for error in failed:
         match error:
             case BrokenPipeError():
-                raise error  # the reader has left, as in `pattern search … | head`: nothing to say, and nobody to hear
+                raise error  # the reader has left, as in `pattern search … | head`: there is nothing to report
             case ServerFailed():
                 output.error(error.message, code=error.problem_code)
             case PatternError() | DatabaseError():
@@ -164,11 +164,3 @@ def reported(output: Output, call: Callable[[], ExitCode]) -> int:
             case _:
                 output.note("Stopped.")
     return FAILED
-
-
-def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
-    for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            yield from _leaves(error)
-        else:
-            yield error

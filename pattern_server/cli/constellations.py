@@ -48,7 +48,7 @@ async def show(api: Api, output: Output, name: str) -> None:
 
 
 def halt_lines(name: str, halt: Json) -> list[str]:
-    """Return what to say of a halt, as the API tells it; nothing if there is none."""
+    """Return what to say of a halt, as the API shows it; nothing if there is none."""
     if not halt["halted"]:
         return []
     return [
@@ -85,6 +85,6 @@ async def delete(api: Api, output: Output, name: str, yes: bool) -> None:
     found = await api.get(path("constellations", name))
     if not yes:
         output.note(f"To keep a copy: pattern backup -c {found['name']} -o {found['name']}.db")
-        output.confirm(f"Delete {found['name']} ({found['id']}) for ever?", flag="--yes")
+        output.confirm(f"Delete {found['name']} ({found['id']}) for ever?", yes=yes)
     await api.call("DELETE", path("constellations", found["id"]))
     output.result({"deleted": found["id"]}, f"Deleted {found['name']}.")

@@ -33,7 +33,7 @@ COLUMNS = ("database", "version", "state", "size", "free", "log")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """One database file: its name for people, its migrations, and the folder whose lock protects it."""
+    """One database file: its name for people, its migrations, and the folder with the lock that protects it."""
 
     name: str
     kind: Kind
@@ -157,7 +157,7 @@ def _migrate(data_dir: Path, target: Target, output: Output) -> dict[str, object
 
 @contextmanager
 def _reported(target: Target, output: Output) -> Iterator[dict[str, object]]:
-    """Yield one target's result; its `outcome` is done, skipped (somebody has it open) or failed (and why is told)."""
+    """Yield one target's result; its `outcome` is done, skipped (it is in use) or failed (with the reason)."""
     result: dict[str, object] = {"database": target.name, "outcome": "done"}
     try:
         yield result
@@ -209,7 +209,7 @@ def _problems_of(target: Target, path: Path) -> list[str]:
         with closing(open_connection(path)) as connection, translated():
             problems = maintenance.check(connection)
             is_current = not target.migrations.plan(connection)
-        # Blocks are looked at in a file that is sound, so that a bad page is told once and as what it is.
+        # Blocks are looked at in a file that is sound, so that a bad page is reported once and as what it is.
         has_blocks = target.kind == "constellation" and is_current and not problems
         return trio.run(_damaged_blocks, target.name, path) if has_blocks else problems
     except DatabaseError as error:  # so damaged that the check itself cannot read it

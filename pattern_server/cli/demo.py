@@ -6,8 +6,8 @@ It starts the server that an operator would start, and speaks to it over HTTP as
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,8 +19,8 @@ from pattern_core.errors import InvalidInput, PatternError
 from pattern_server.cli.approvals import what_is_asked
 from pattern_server.cli.backup import back_up, restore_file
 from pattern_server.cli.child import ServerProcess
-from pattern_server.cli.client import Api, Json, path
-from pattern_server.cli.command import ExitCode, reported
+from pattern_server.cli.client import Json, path
+from pattern_server.cli.command import ExitCode, Home, reported
 from pattern_server.cli.demo_kill import kill_in_mid_work
 from pattern_server.cli.output import DONE, Output
 from pattern_server.cli.turns import headline, part_row
@@ -59,16 +59,20 @@ class Tour:
         """Print a line of a station, indented."""
         self.output.say(f"   {text}")
 
+    @asynccontextmanager
+    async def home(self) -> AsyncIterator[Home]:
+        """Yield the tour's constellation, through the API of the server that runs now."""
+        async with self.child.api() as api:
+            yield Home(api, "home")
 
-async def say(api: Api, agent: str, content: str, *, constellation: str = "home", key: str | None = None) -> Json:
+
+async def say(home: Home, agent: str, content: str) -> Json:
     """Send a message and wait for the turn to complete; the turn.
 
     Raises:
         ClaimFailed: the turn ended otherwise.
     """
-    where = path("constellations", constellation, "agents", agent, "messages")
-    headers = {} if key is None else {"Idempotency-Key": key}
-    turn: Json = await api.call("POST", where, body={"content": content}, headers=headers)
+    turn: Json = await home.call("POST", "agents", agent, "messages", body={"content": content})
     claim(turn["status"] == "completed", f"the turn of {content!r} completes (it ended as {turn['status']})")
     return turn
 
@@ -78,13 +82,13 @@ def answer_of(turn: Json) -> str:
     return "\n".join(said["content"] for said in turn["messages"] if said["role"] == "assistant" and said["content"])
 
 
-async def exchange(tour: Tour, api: Api, text: str, *, agent: str = "ada") -> str:
+async def exchange(tour: Tour, home: Home, text: str, *, agent: str = "ada") -> str:
     """Say something to an agent in view of the audience; its answer.
 
     Raises:
         ClaimFailed: there is none.
     """
-    answer = answer_of(await say(api, agent, text))
+    answer = answer_of(await say(home, agent, text))
     tour.say(f"you> {text}")
     tour.say(f"{agent}> " + f"\n   {' ' * (len(agent) + 2)}".join(answer.splitlines()))
     claim(answer.strip(), f"there is an answer to {text!r}")
@@ -110,28 +114,25 @@ Once a year the burner is cleaned.
 # The first shares words with what it is to find, the second none.
 BY_WORDS, BY_MEANING = "frozen pipe", "flooded basement"
 
-_AGENT = path("constellations", "home", "agents", "ada")
-_HUMAN = f"{_AGENT}/memory/human"
-_SEARCH = path("constellations", "home", "search")
-_FOLDERS = path("constellations", "home", "folders")
+_HUMAN = ("agents", "ada", "memory", "human")
 
 
 async def explain(tour: Tour) -> None:
     """Two authors change one block, and one of them changes their mind."""
     tour.title("3. Every change has an author and a cause, and can be taken back alone")
-    async with tour.child.api() as api:
-        before = await api.get(_HUMAN)
+    async with tour.home() as home:
+        before = await home.get(*_HUMAN)
         written = {"content": f"{before['content']}{YOURS}\n", "base_version": before["version"]}
-        await api.call("PUT", _HUMAN, body=written)
+        await home.call("PUT", *_HUMAN, body=written)
         tour.say(f"you write into the block:  {YOURS}")
-        await exchange(tour, api, HERS)
-        undone = await api.call("POST", f"{_HUMAN}/undo", body={})
+        await exchange(tour, home, HERS)
+        undone = await home.call("POST", *_HUMAN, "undo", body={})
         tour.say("pattern memory undo human -c home -a ada: your line goes, what ada wrote after it stays")
         content = undone["block"]["content"]
         claim(YOURS not in content, "an undone line is gone")
         claim("Fig" in content, "undoing one author's change leaves the other's")
-        versions = (await api.get(f"{_HUMAN}/history", limit=3))["items"]
-        lines = (await api.get(f"{_HUMAN}/blame"))["lines"]
+        versions = (await home.get(*_HUMAN, "history", limit=3))["items"]
+        lines = (await home.get(*_HUMAN, "blame"))["lines"]
     for one in versions:
         author = str(one["author"]).partition(":")[0]
         tour.say(f"│ version {one['version']}  by {author:<5}  {str(one['summary'])[:50]}")
@@ -144,20 +145,20 @@ async def explain(tour: Tour) -> None:
 async def consent(tour: Tour) -> None:
     """Show an agent that may change a block only if a person agrees."""
     tour.title("4. What an agent may not do alone, it asks for")
-    async with tour.child.api() as api:
+    async with tour.home() as home:
         block = {"label": "rules", "content": "", "permission": "human", "description": "The rules of this house."}
         body = {"name": "bob", "model_provider": "embedded", "memory": [block]}
-        await api.call("POST", path("constellations", "home", "agents"), body=body)
-        rules = path("constellations", "home", "agents", "bob", "memory", "rules")
-        await exchange(tour, api, RULE, agent="bob")
-        claim((await api.get(rules))["content"] == "", "nothing changes before a person agreed")
-        (asked,) = (await api.get(_APPROVALS, status="pending"))["items"]
+        await home.call("POST", "agents", body=body)
+        rules = ("agents", "bob", "memory", "rules")
+        await exchange(tour, home, RULE, agent="bob")
+        claim((await home.get(*rules))["content"] == "", "nothing changes before a person agreed")
+        (asked,) = (await home.get("approvals", status="pending"))["items"]
         wish = f"bob wants to {asked['request']['operation']} in the block {asked['request']['label']}"
         tour.say(f"pattern approvals list -c home: {wish}")
-        await api.call("POST", f"{_APPROVALS}/{asked['id']}", body={"decision": "approve"})
-        changed = await api.get(rules)
+        await home.call("POST", "approvals", asked["id"], body={"decision": "approve"})
+        changed = await home.get(*rules)
         claim(changed["content"].count("until nine") == 1, "what was agreed to is done, once")
-        waiting = (await api.get(_APPROVALS, status="pending"))["items"]
+        waiting = (await home.get("approvals", status="pending"))["items"]
         claim(not waiting, "an answered question is not asked again")
     tour.say("pattern approvals approve …: done, exactly once, with your name in the block's history")
     tour.say(f"│ {changed['content'].strip()}")
@@ -166,36 +167,36 @@ async def consent(tour: Tour) -> None:
 async def find(tour: Tour) -> None:
     """Archive, a file, and one search over everything, by meaning where there is a model for it."""
     tour.title("5. It finds what was said, kept and filed")
-    async with tour.child.api() as api:
-        await api.call("POST", f"{_AGENT}/archival", body={"content": KEPT, "tags": ["house"]})
-        await api.call("POST", _FOLDERS, body={"name": "manuals", "description": "How things in the house work."})
-        await api.put_bytes(f"{_FOLDERS}/manuals/files/{FILE}", MANUAL.encode())
-        await api.call("POST", f"{_FOLDERS}/manuals/attachments", body={"agent": "ada"})
+    async with tour.home() as home:
+        await home.call("POST", "agents", "ada", "archival", body={"content": KEPT, "tags": ["house"]})
+        await home.call("POST", "folders", body={"name": "manuals", "description": "How things in the house work."})
+        await home.api.put_bytes(home.at("folders", "manuals", "files", FILE), MANUAL.encode())
+        await home.call("POST", "folders", "manuals", "attachments", body={"agent": "ada"})
         tour.say(f"put into ada's archive: a note about a pipe; into a folder that she may read: {FILE}")
-        answer = await exchange(tour, api, "What should the pressure of the boiler be?")
+        answer = await exchange(tour, home, "What should the pressure of the boiler be?")
         claim("1.5 bar" in answer, "the agent answers from the file")
-        hits = (await _search(tour, api, "walnuts"))["hits"]
+        hits = (await _search(tour, home, "walnuts"))["hits"]
         claim(any("allergic to walnuts" in hit["content"] for hit in hits), "the search finds the walnuts")
-        hits = (await _search(tour, api, BY_WORDS))["hits"]
+        hits = (await _search(tour, home, BY_WORDS))["hits"]
         claim("Ines Duarte" in hits[0]["content"], "the search finds what was archived")
-        await _find_by_meaning(tour, api)
+        await _find_by_meaning(tour, home)
 
 
-async def _find_by_meaning(tour: Tour, api: Api) -> None:
-    state = await _embedded(api)
+async def _find_by_meaning(tour: Tour, home: Home) -> None:
+    state = await _embedded(home)
     if state["state"] == "unavailable":
         tour.say(f"by words alone, since there is no model for meaning here: {state['reason']}")
         return
     tour.say(f"and by meaning ({state['model']}), with no word in common:")
-    answer = await _search(tour, api, BY_MEANING)
+    answer = await _search(tour, home, BY_MEANING)
     if answer["notice"]:
         tour.say(answer["notice"])
         return
     claim("Ines Duarte" in answer["hits"][0]["content"], f"{BY_MEANING!r} finds the burst pipe")
 
 
-async def _search(tour: Tour, api: Api, query: str) -> Json:
-    answer: Json = await api.call("POST", _SEARCH, body={"query": query, "limit": HITS})
+async def _search(tour: Tour, home: Home, query: str) -> Json:
+    answer: Json = await home.call("POST", "search", body={"query": query, "limit": HITS})
     tour.say(f"pattern search -c home {query!r}")
     for hit in answer["hits"]:
         text = " ".join(str(hit["content"]).split())
@@ -203,14 +204,13 @@ async def _search(tour: Tour, api: Api, query: str) -> Json:
     return answer
 
 
-async def _embedded(api: Api) -> Json:
+async def _embedded(home: Home) -> Json:
     """Return how far texts have become vectors, once all have or it is known that they will not soon."""
-    where = path("constellations", "home", "embeddings")
-    state: Json = await api.get(where)
+    state: Json = await home.get("embeddings")
     with trio.move_on_after(VECTORS_WAIT_S):
         while state["state"] != "unavailable" and state["done"] < state["total"]:
             await trio.sleep(LOOK_EVERY_S)
-            state = await api.get(where)
+            state = await home.get("embeddings")
     return state
 
 
@@ -223,20 +223,16 @@ BUDGET_TOKENS = 500
 WAIT_S = 20.0
 PARTS_SHOWN = 5
 
-_HOME = path("constellations", "home")
-_AGENTS = path("constellations", "home", "agents")
-_APPROVALS = path("constellations", "home", "approvals")
-
 
 async def ask_for_consent(tour: Tour) -> None:
-    """Show a call that waits for a person; nobody answers yet."""
+    """Show a call that waits for a person; it is not answered yet."""
     tour.title("6. A call that waits for your consent")
     rule = {"tool": "block_edit", "type": "requires_consent"}
     agent = {"name": "cleo", "model_provider": "embedded", "memory": [{"label": "human", "content": ""}]}
-    async with tour.child.api() as api:
-        await api.call("POST", _AGENTS, body={**agent, "tool_rules": [rule]})
+    async with tour.home() as home:
+        await home.call("POST", "agents", body={**agent, "tool_rules": [rule]})
         body = {"content": f"Remember that {CODE}"}
-        turn = await api.call("POST", f"{_AGENTS}/cleo/messages", body=body)
+        turn = await home.call("POST", "agents", "cleo", "messages", body=body)
     claim(turn["status"] == "waiting", f"the turn waits for a person (it is {turn['status']})")
     tour.say(f"you> {body['content']}")
     tour.say("cleo wants to call block_edit, for which a rule wants your consent. Her turn waits, as rows on the disk")
@@ -244,12 +240,12 @@ async def ask_for_consent(tour: Tour) -> None:
 
 async def consent_at_last(tour: Tour) -> None:
     """Show that what was asked before the server died is agreed to now, and done once."""
-    async with tour.child.api() as api:
-        (question,) = (await api.get(_APPROVALS, status="pending"))["items"]
+    async with tour.home() as home:
+        (question,) = (await home.get("approvals", status="pending"))["items"]
         tour.say(f"✓ what cleo asked is still open: {what_is_asked(question['request'])}")
-        await api.call("POST", f"{_APPROVALS}/{question['id']}", body={"decision": "approve"})
-        await _until(api, question["request"]["turn_id"], "completed")
-        content = (await api.get(f"{_AGENTS}/cleo/memory/human"))["content"]
+        await home.call("POST", "approvals", question["id"], body={"decision": "approve"})
+        await _until(home, question["request"]["turn_id"], "completed")
+        content = (await home.get("agents", "cleo", "memory", "human"))["content"]
     claim(content.lower().count(CODE) == 1, f"what was agreed to after the kill is done once (memory: {content!r})")
     tour.say("pattern approvals approve …: the call ran, once, and her turn went on to its end")
 
@@ -257,19 +253,19 @@ async def consent_at_last(tour: Tour) -> None:
 async def keep_limits(tour: Tour) -> None:
     """Show that a budget is kept before anything is spent, and every prompt can be explained."""
     tour.title("8. A budget that is kept beforehand, and a prompt that explains itself")
-    async with tour.child.api() as api:
+    async with tour.home() as home:
         budget = {"scope": "agent", "agent": "cleo", "period": "day", "unit": "tokens"}
-        spent = (await _usage(api, "cleo"))["input_tokens"]
-        made = await api.call("PUT", f"{_HOME}/budgets", body={**budget, "amount": spent + BUDGET_TOKENS})
+        spent = (await _usage(home, "cleo"))["input_tokens"]
+        made = await home.call("PUT", "budgets", body={**budget, "amount": spent + BUDGET_TOKENS})
         tour.say(f"pattern budget set -c home --agent cleo --per day --tokens {made['amount']}")
-        turn = await api.call("POST", f"{_AGENTS}/cleo/messages", body={"content": "What is the code of the gate?"})
+        turn = await home.call("POST", "agents", "cleo", "messages", body={"content": "What is the code of the gate?"})
         claim(turn["status"] == "limit", f"a call that might pass a budget is not made (it ended as {turn['status']})")
-        claim((await _usage(api, "cleo"))["input_tokens"] == spent, "a call that was not made costs nothing")
+        claim((await _usage(home, "cleo"))["input_tokens"] == spent, "a call that was not made costs nothing")
         tour.say(f"cleo's next turn ends as {turn['status']}: {turn['error']['message']}")
-        await api.call("DELETE", f"{_HOME}/budgets/{made['id']}")
-        turn = await api.call("POST", f"{_AGENTS}/cleo/messages", body={"content": "What is the code of the gate?"})
+        await home.call("DELETE", "budgets", made["id"])
+        turn = await home.call("POST", "agents", "cleo", "messages", body={"content": "What is the code of the gate?"})
         claim(turn["status"] == "completed", "without the budget the turn completes")
-        (step, *_) = (await api.get(f"{_HOME}/turns/{turn['turn_id']}/prompt"))["steps"]
+        (step, *_) = (await home.get("turns", turn["turn_id"], "prompt"))["steps"]
     tour.say(f"without it she answers, and pattern why {turn['turn_id']} -c home tells what she was shown:")
     tour.say(headline(step))
     for part in map(part_row, step["parts"][:PARTS_SHOWN]):
@@ -296,21 +292,21 @@ async def outgrow_a_window(tour: Tour) -> None:
         for day, text in enumerate(days)
         for second, (role, words) in enumerate((("user", f"Diary: {text}"), ("assistant", "Noted. " * 10 + text)))
     ]
-    async with tour.child.api() as api:
-        await api.call("POST", _AGENTS, body=agent)
-        await api.call("POST", f"{_AGENTS}/dora/history", body={"messages": said})
+    async with tour.home() as home:
+        await home.call("POST", "agents", body=agent)
+        await home.call("POST", "agents", "dora", "history", body={"messages": said})
         tour.say(f"pattern history import -c home -a dora: {len(said)} messages of a diary, more than fits")
-        answer = await exchange(tour, api, QUESTION, agent="dora")
+        answer = await exchange(tour, home, QUESTION, agent="dora")
         claim("quince" in answer, "what left the prompt is still found")
-        kept = (await api.get(f"{_AGENTS}/dora/summaries"))["items"]
+        kept = (await home.get("agents", "dora", "summaries"))["items"]
         claim(kept, "what left the prompt is noted in a summary")
-        (turn,) = (await api.get(f"{_HOME}/usage", by="turn", agent="dora"))["items"]
-        steps = (await api.get(f"{_HOME}/turns/{turn['key']}/prompt"))["steps"]
+        (turn,) = (await home.get("usage", by="turn", agent="dora"))["items"]
+        steps = (await home.get("turns", turn["key"], "prompt"))["steps"]
         largest = max(step["tokens"] for step in steps)
         claim(largest <= WINDOW, f"no prompt is longer than the window (one had {largest} tokens)")
-        history = await api.pages(f"{_AGENTS}/dora/messages")
+        history = await home.pages("agents", "dora", "messages")
         asked = {"query": "quince greenhouse", "kinds": ["message"], "agents": ["dora"]}
-        hits = (await api.call("POST", f"{_HOME}/search", body=asked))["hits"]
+        hits = (await home.call("POST", "search", body=asked))["hits"]
     here = {message["content"] for message in history}
     claim(any(hit["content"] == said[0]["content"] for hit in hits), "what was archived is found by search")
     claim(all(message["content"] in here for message in said), "no message is lost")
@@ -320,7 +316,7 @@ async def outgrow_a_window(tour: Tour) -> None:
     )
 
 
-async def _until(api: Api, turn_id: str, status: str) -> Json:
+async def _until(home: Home, turn_id: str, status: str) -> Json:
     """Return the turn once it has this status.
 
     Raises:
@@ -329,14 +325,14 @@ async def _until(api: Api, turn_id: str, status: str) -> Json:
     turn: Json = {"status": "unknown"}
     with trio.move_on_after(WAIT_S):
         while turn["status"] != status:
-            turn = await api.get(f"{_HOME}/turns/{turn_id}")
+            turn = await home.get("turns", turn_id)
             await trio.sleep(LOOK_EVERY_S)
     claim(turn["status"] == status, f"the turn becomes {status} (it is {turn['status']})")
     return turn
 
 
-async def _usage(api: Api, agent: str) -> Json:
-    total: Json = (await api.get(f"{_HOME}/usage", agent=agent))["total"]
+async def _usage(home: Home, agent: str) -> Json:
+    total: Json = (await home.get("usage", agent=agent))["total"]
     return total
 
 
@@ -400,34 +396,34 @@ async def _tour(tour: Tour) -> None:
 async def _meet(tour: Tour) -> None:
     tour.title("1. A server, a constellation, an agent")
     server, took_s = await tour.child.start()
-    tour.output.say(f"   pattern serve: ready at {server.url} in {took_s:.1f} s, process {server.pid}")
-    async with tour.child.api() as api:
-        made = await api.call("POST", path("constellations"), body={"name": "home"})
+    tour.say(f"pattern serve: ready at {server.url} in {took_s:.1f} s, process {server.pid}")
+    async with tour.home() as home:
+        made = await home.api.call("POST", path("constellations"), body={"name": "home"})
         agent = {
             "name": "ada",
             "model_provider": "embedded",
             "system_prompt": "You keep notes for a household and answer from them.",
             "memory": [{"label": "human", "content": "", "description": "What I know about the people here."}],
         }
-        ada = await api.call("POST", path("constellations", "home", "agents"), body=agent)
-    tour.output.say(f"   a constellation: home ({made['id']}), in a database file of its own")
-    tour.output.say(f"   an agent: ada, answered by {ada['model_provider']}/{ada['model_name']}, which is rules and no")
-    tour.output.say("   language model; with a key it would be one, and everything below would be the same")
+        ada = await home.call("POST", "agents", body=agent)
+    tour.say(f"a constellation: home ({made['id']}), in a database file of its own")
+    tour.say(f"an agent: ada, answered by {ada['model_provider']}/{ada['model_name']}, which is rules and no")
+    tour.say("language model; with a key it would be one, and everything below would be the same")
 
 
 async def _remember(tour: Tour) -> None:
     tour.title("2. It remembers what it is told")
-    async with tour.child.api() as api:
+    async with tour.home() as home:
         for text in TOLD:
-            await exchange(tour, api, text)
+            await exchange(tour, home, text)
         for question, expected in ASKED:
-            answer = await exchange(tour, api, question)
+            answer = await exchange(tour, home, question)
             for word in expected:
                 claim(word in answer, f"the answer to {question!r} holds {word!r}")
-        block = await api.get(path("constellations", "home", "agents", "ada", "memory", "human"))
-    tour.output.say(f"   Its memory block “human”, which it edited itself, at version {block['version']}:")
+        block = await home.get(*_HUMAN)
+    tour.say(f"Its memory block “human”, which it edited itself, at version {block['version']}:")
     for line in block["content"].splitlines():
-        tour.output.say(f"   │ {line}")
+        tour.say(f"│ {line}")
     claim("Lisbon" in block["content"], "what it was told stands in its memory")
 
 
@@ -439,20 +435,20 @@ async def _survive(tour: Tour) -> None:
 async def _copy(tour: Tour) -> None:
     tour.title("10. A backup while it works, and what it is worth")
     file = tour.folder.resolve() / "home.db"
-    async with tour.child.api() as api:
+    async with tour.home() as home:
         async with trio.open_nursery() as nursery:
             for number in range(3):
-                nursery.start_soon(say, api, "ada", f"Remember that jar {number} holds plum jam.")
-            report = await back_up(api, "home", file)
+                nursery.start_soon(say, home, "ada", f"Remember that jar {number} holds plum jam.")
+            report = await back_up(home.api, "home", file)
         size = f"{report['bytes'] // 1024} KiB"
-        tour.output.say(f"   pattern backup -c home -o home.db: {size}, verified, while three more notes came in")
-        restored = await restore_file(api, file, "copy")
-        tour.output.say(f"   pattern restore home.db --as copy: {restored['name']} ({restored['id']})")
+        tour.say(f"pattern backup -c home -o home.db: {size}, verified, while three more notes came in")
+        restored = await restore_file(home.api, file, "copy")
+        tour.say(f"pattern restore home.db --as copy: {restored['name']} ({restored['id']})")
         question, expected = ASKED[0]
-        answer = answer_of(await say(api, "ada", question, constellation="copy"))
+        answer = answer_of(await say(Home(home.api, "copy"), "ada", question))
         for word in expected:
             claim(word in answer, f"the restored agent still knows {word!r}")
-    tour.output.say(f"   the restored ada, asked {question!r}: knows it all")
+    tour.say(f"the restored ada, asked {question!r}: knows it all")
 
 
 async def _stop(tour: Tour) -> None:

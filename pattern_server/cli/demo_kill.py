@@ -45,11 +45,11 @@ class Watch:
         return self.seen[-1].seq if self.seen else 0
 
     def ended(self) -> list[str]:
-        """Return the turns whose end was seen, one entry per terminal event."""
+        """Return the turns that were seen to end, one entry per terminal event."""
         return [str(event.data["turn_id"]) for event in self.seen if event.name in TERMINAL]
 
     async def follow(self, child: ServerProcess) -> None:
-        """Read events for ever; after a lost connection go on after the last one seen (`Last-Event-ID`)."""
+        """Read events without end; after a lost connection continue after the last one seen (`Last-Event-ID`)."""
         while True:
             try:
                 async with child.api() as api, api.events(_EVENTS, after=self.latest) as events:
@@ -143,7 +143,7 @@ def _lasting(events: list[ServerEvent]) -> list[int]:
 
 
 async def _replay(api: Api, latest: int) -> list[ServerEvent]:
-    """Return all events from the first to number `latest`, read anew."""
+    """Return all events from the first to number `latest`, read again."""
     replay: list[ServerEvent] = []
     if latest:
         async with api.events(_EVENTS, after=0) as events:

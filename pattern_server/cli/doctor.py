@@ -55,7 +55,7 @@ State = Literal["ok", "note", "problem"]
 
 @dataclass(frozen=True, slots=True)
 class DoctorFinding:
-    """One thing looked at. A `note` may be as it is wished; a `problem` wants doing, and the message says what."""
+    """One thing looked at. A `note` may be intended; a `problem` needs work, and the message says what."""
 
     check: str
     state: State
@@ -327,18 +327,18 @@ async def _embedder_info(config: Config) -> EmbedderInfo | EmbedderUnavailable:
 
 
 def _embedder(config: Config, answer: EmbedderInfo | EmbedderUnavailable) -> DoctorFinding:
-    """Return what is not there though it was asked for is a problem; search by words alone is a way to live."""
+    """Return how the configured embedder is. One that is missing is a problem only where it was asked for."""
     if isinstance(answer, EmbedderInfo):
         message = f"{answer.provider}/{answer.model} can work, {answer.dimension} numbers a vector"
         return DoctorFinding("embeddings", "ok", message)
-    is_wished = config.embeddings.provider == "none" or config.embeddings == EmbeddingsConfig()
+    is_intended = config.embeddings.provider == "none" or config.embeddings == EmbeddingsConfig()
     return DoctorFinding(
-        "embeddings", "note" if is_wished else "problem", f"search goes by words alone: {answer.message}"
+        "embeddings", "note" if is_intended else "problem", f"search goes by words alone: {answer.message}"
     )
 
 
 def _conditions(data_dir: Path) -> Iterator[tuple[str, Condition]]:
-    """Yield the constellations whose files can be opened, by name; about the others `_databases` has spoken."""
+    """Yield the constellations whose files can be opened, by name; `_databases` reports the others."""
     with suppress(DatabaseError):
         for target in targets(data_dir):
             if target.kind == "constellation":

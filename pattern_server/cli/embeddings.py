@@ -9,7 +9,7 @@ import trio
 
 from pattern_core.errors import InvalidInput
 from pattern_server.cli.client import Api, Json, ServerFailed, path
-from pattern_server.cli.command import ExitCode, connected
+from pattern_server.cli.command import ExitCode, Home, connected
 from pattern_server.cli.output import FAILED, Output
 
 LOOK_EVERY_S = 1.0
@@ -35,7 +35,7 @@ async def status(api: Api, output: Output, constellation: str | None, wait: bool
     """
     rows = []
     for name in await _chosen(api, constellation, is_all=constellation is None):
-        told = await (_until_done(api, output, name) if wait else api.call("GET", _at(name)))
+        told = await (_until_done(api, output, name) if wait else Home(api, name).get("embeddings"))
         rows.append({"constellation": name, **told})
     if output.is_json:
         output.data(rows if constellation is None else rows[0])
@@ -114,12 +114,12 @@ def _explain(output: Output, row: Json) -> None:
 async def _act(
     api: Api, output: Output, constellation: str | None, *, is_all: bool, act: tuple[str, str, str], wait: bool
 ) -> ExitCode:
-    """Ask for it everywhere it was wanted; with --all, one that refuses does not keep it from the others."""
+    """Ask each chosen constellation for it; with --all, one that refuses does not keep it from the others."""
     method, what, done = act
     results: list[Json] = []
     for name in await _chosen(api, constellation, is_all=is_all):
         try:
-            told = await api.call(method, _at(name, what))
+            told = await Home(api, name).call(method, "embeddings", what)
             if wait:
                 told = await _until_done(api, output, name)
             results.append({"constellation": name, **told})
@@ -137,7 +137,7 @@ async def _act(
 
 async def _until_done(api: Api, output: Output, name: str) -> Any:
     """Return the state once nothing is left to do, or nothing can be done; the bar shows how far it is."""
-    told = await api.call("GET", _at(name))
+    told = await Home(api, name).get("embeddings")
     with output.progress(f"Embedding {name}", told["total"]) as advance:
         shown = 0
         while True:
@@ -146,7 +146,7 @@ async def _until_done(api: Api, output: Output, name: str) -> Any:
             shown = max(shown, told["done"])
             if told["state"] == "unavailable":
                 raise InvalidInput(told["reason"])
-            # With a reason, nobody goes on with what was being built.
+            # With a reason, what was being built is not continued.
             if (
                 (told["building"] is None or told["reason"])
                 and told["state"] == "idle"
@@ -154,7 +154,7 @@ async def _until_done(api: Api, output: Output, name: str) -> Any:
             ):
                 return told
             await trio.sleep(LOOK_EVERY_S)
-            told = await api.call("GET", _at(name))
+            told = await Home(api, name).get("embeddings")
 
 
 async def _chosen(api: Api, constellation: str | None, *, is_all: bool) -> list[str]:
@@ -163,7 +163,3 @@ async def _chosen(api: Api, constellation: str | None, *, is_all: bool) -> list[
     if constellation is not None or not is_all:
         raise click.UsageError("Say which: either -c NAME or --all.")
     return [row["name"] for row in await api.pages(path("constellations"))]
-
-
-def _at(constellation: str, *more: str) -> str:
-    return path("constellations", constellation, "embeddings", *more)

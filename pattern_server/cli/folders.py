@@ -162,7 +162,6 @@ def _say_report(output: Output, name: str, report: Json) -> None:
 async def delete(home: Home, output: Output, name: str, yes: bool) -> None:
     """Remove the folder NAME and what was read from it; the files of a directory stay where they are."""
     await home.get("folders", name)
-    if not yes:
-        output.confirm(f"Delete the folder {name} with what was uploaded into it?", flag="--yes")
+    output.confirm(f"Delete the folder {name} with what was uploaded into it?", yes=yes)
     await home.call("DELETE", "folders", name)
     output.result({"deleted": name}, f"Deleted {name}.")

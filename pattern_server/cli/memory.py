@@ -51,7 +51,7 @@ def memory() -> None:
 
 @dataclass(frozen=True, slots=True)
 class MemoryOf(Home):
-    """Whose memory: one agent's (by name or id), or everybody's. Paths are those below it."""
+    """The memory of one agent (by name or id), or that of all agents. Paths are those below it."""
 
     agent: str
 
@@ -272,8 +272,7 @@ async def delete(kept: MemoryOf, output: Output, label: str, yes: bool) -> None:
     """Take the block LABEL out of the agent's mind."""
     if await kept.api.find(kept.at(label)) is None:
         raise InvalidInput(f"{kept.owner} has no block {label}: see `pattern memory list {kept.options}`")
-    if not yes:
-        output.confirm(f"Delete the block {label} of {kept.owner}?", flag="--yes")
+    output.confirm(f"Delete the block {label} of {kept.owner}?", yes=yes)
     await kept.call("DELETE", label)
     output.result({"deleted": label}, f"Deleted {label}.")
 
@@ -313,12 +312,12 @@ async def diff(kept: MemoryOf, output: Output, label: str, older: int | None, ne
 @about_memory
 async def blame(kept: MemoryOf, output: Output, label: str) -> None:
     """Show for each line of the block LABEL who wrote it, and when."""
-    told = await kept.get(label, "blame")
-    if output.is_json:
-        output.data(told)
-        return
-    rows = [{**line, "when": when(line["created_at"])} for line in told["lines"]]
-    output.table(BLAME_COLUMNS, rows, empty=f"{label} is empty.")
+    found = await kept.get(label, "blame")
+    output.table(BLAME_COLUMNS, found["lines"], empty=f"{label} is empty.", shown=_blame_row, data=found)
+
+
+def _blame_row(line: Json) -> Json:
+    return {**line, "when": when(line["created_at"])}
 
 
 _author_option = click.option(
@@ -434,8 +433,8 @@ def sync(
     again; a new Markdown file in an agent's folder becomes a block. What cannot be taken stays as it is, with the
     reason in a file beside it. It goes on until Ctrl-C; exit code 3 says that something waits for you.
     """
-    if deletes and not yes and not dry_run:
-        output.confirm(f"Shall a file that is deleted in {folder} take its block with it?", flag="--yes")
+    if deletes and not dry_run:
+        output.confirm(f"Shall a file that is deleted in {folder} take its block with it?", yes=yes)
     # Imported now and not above: what merges documents comes with it, which no other command here needs.
     mirror = import_module("pattern_server.cli.mirror.sync")
     wanted = mirror.SyncWanted(

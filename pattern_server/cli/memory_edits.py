@@ -9,7 +9,7 @@ from pattern_core.errors import Conflict, InvalidInput
 from pattern_server.cli.client import Api, Json, ServerFailed, json_or_words
 
 CHANGED_MEANWHILE = 412
-TEXT_TYPES = ("Text", "Timestamp")  # types of fields whose value is never read as JSON
+TEXT_TYPES = ("Text", "Timestamp")  # types of fields that never hold JSON
 
 
 def schema_name(block: Json) -> str:
@@ -33,14 +33,14 @@ def is_text(block: Json) -> bool:
 async def replace(
     api: Api, where: str, content: str, found: tuple[Json, str] | None, *, label: str, keep: bool
 ) -> Json:
-    """Write a block whose content was `found` (a block and its version, or none); the block then.
+    """Write a block that was `found` (with its version; None: there was none); return it then.
 
     Other people's changes since are merged in by the server. With `keep`, a text that cannot be stored is written to a
     file in the current folder, and the error names it.
 
     Raises:
-        Conflict: somebody else made a block of that label meanwhile.
-        InvalidInput: it is not JSON where that is wanted.
+        Conflict: a block of that label was made meanwhile.
+        InvalidInput: it is not JSON where the block needs it.
         ServerFailed: the server refuses the text.
     """
     try:
@@ -72,7 +72,7 @@ def _body(block: Json, content: str) -> Json:
 
 
 def _kept(label: str, content: str) -> Path:
-    """Write what somebody typed where it can be found again: the first free name in the current folder."""
+    """Write what a person typed where it can be found again: the first free name in the current folder."""
     number = 1
     while (target := Path(f"{label}.{number}.md")).exists():
         number += 1

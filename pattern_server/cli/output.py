@@ -56,7 +56,7 @@ class Output:
         self.is_json = is_json
 
     def say(self, text: str = "") -> None:
-        """Print a line for a person; nothing in JSON mode, where only data is wanted."""
+        """Print a line for a person; nothing in JSON mode, where only data is printed."""
         if not self.is_json:
             self._write(plain(text) + "\n")
 
@@ -82,14 +82,20 @@ class Output:
             self.say(line)
 
     def table(
-        self, columns: Sequence[str], rows: Sequence[Row], *, empty: str, shown: Callable[[Any], Row] = dict
+        self,
+        columns: Sequence[str],
+        rows: Sequence[Row],
+        *,
+        empty: str,
+        shown: Callable[[Any], Row] = dict,
+        data: object = None,
     ) -> None:
-        """Rows as a table of the given columns, or the sentence `empty`; in JSON mode all of every row.
+        """Print rows as a table of these columns, or the sentence `empty`; in JSON mode `data`, or all of every row.
 
         `shown` makes what a person is shown of a row.
         """
         if self.is_json:
-            self.data([dict(row) for row in rows])
+            self.data([dict(row) for row in rows] if data is None else data)
         elif not rows:
             self.say(empty)
         else:
@@ -100,10 +106,10 @@ class Output:
                 table.add_row(*(Text(_cell(row.get(column))) for column in columns))
             _console(sys.stdout).print(table)
 
-    def record(self, record: Mapping[str, object]) -> None:
-        """One thing, a line per field; long texts below their name. In JSON mode the record itself."""
+    def record(self, record: Mapping[str, object], *, data: object = None) -> None:
+        """Print one thing, a line per field, long texts below their name; in JSON mode `data`, or the record itself."""
         if self.is_json:
-            self.data(dict(record))
+            self.data(dict(record) if data is None else data)
             return
         width = max((len(name) for name in record), default=0)
         for name, value in record.items():
@@ -131,15 +137,17 @@ class Output:
         line = sys.stdin.readline()
         return line.rstrip("\r\n") if line else None
 
-    def confirm(self, question: str, *, flag: str) -> None:
-        """Go on only after a yes; without a terminal to ask at, only `flag` is a yes.
+    def confirm(self, question: str, *, yes: bool) -> None:
+        """Continue only after a yes: that of the option `--yes`, or one at the terminal.
 
         Raises:
-            click.UsageError: there is nobody to ask.
+            click.UsageError: there is no terminal to ask at.
             click.Abort: the answer was no.
         """
+        if yes:
+            return
         if not sys.stdin.isatty():
-            raise click.UsageError(f"This needs a yes, and there is no terminal to ask at: add {flag}.")
+            raise click.UsageError("This needs a yes, and there is no terminal to ask at: add --yes.")
         click.confirm(plain(question), abort=True, err=True)
 
     @contextmanager

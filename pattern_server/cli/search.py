@@ -46,12 +46,9 @@ async def search(
     # Who did not choose a mode need not hear that another one was used.
     if answer.get("notice") and given["mode"] is not None:
         output.note(answer["notice"])
-    if output.is_json:
-        output.data(answer)
-        return
     session = ("session", "hits") if by_session else ()
     columns = ("score", "kind", *session, "when", "text", *(("why",) if explain else ()))
-    output.table(columns, answer["hits"], empty="Nothing was found.", shown=_row)
+    output.table(columns, answer["hits"], empty="Nothing was found.", shown=_row, data=answer)
 
 
 def _row(hit: Json) -> Json:

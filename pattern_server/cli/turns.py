@@ -27,9 +27,6 @@ def turn() -> None:
 async def show(home: Home, output: Output, turn_id: str) -> None:
     """Show a turn: how it stands, what it took, and what was said in it."""
     found = await home.get("turns", turn_id)
-    if output.is_json:
-        output.data(found)
-        return
     error = found["error"]
     output.record(
         {
@@ -42,7 +39,8 @@ async def show(home: Home, output: Output, turn_id: str) -> None:
             "ended": found["ended_at"],
             "steps": found["steps"],
             "took": _took(found["usage"]),
-        }
+        },
+        data=found,
     )
     for message in found["messages"]:
         output.say(said(message))

@@ -76,7 +76,7 @@ def build_app(server: ServerState) -> Application:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        openapi_url=None,  # routes/health.py has it, so that making it delays nobody
+        openapi_url=None,  # routes/health.py has it, so that making it delays no request
         exception_handlers={
             RequestValidationError: _handler(of_validation),
             HTTPException: _handler(of_framework),

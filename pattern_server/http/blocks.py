@@ -104,7 +104,7 @@ async def find(constellation: Constellation, owner: str, label: str) -> BlockRow
 
 
 async def told(constellation: Constellation, view: BlockRow) -> dict[str, Any]:
-    """Return the block as `BLOCK` has it. One that cannot be opened still tells its stored text, and why."""
+    """Return the block as `BLOCK` has it. One that cannot be opened still shows its stored text, and why."""
     value, damaged = None, None
     try:
         await constellation.memory.blocks.check(view)

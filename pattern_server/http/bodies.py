@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from pattern_core.errors import InvalidInput
 
 PAGE_MAX = 500
-BY_VALUE = Field(strict=False)  # for enums, which come as their values: strict mode wants to be told so
+BY_VALUE = Field(strict=False)  # for enums, which come as their values: strict mode needs to know
 
 T = TypeVar("T")
 

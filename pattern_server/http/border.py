@@ -1,7 +1,7 @@
 """The border of HTTP: every request passes it before FastAPI's routing.
 
 `Border.__call__` is one of the two places of the program that catch every exception (the other is the supervisor): a
-bug becomes one log line and a 500 that tells nothing.
+bug becomes one log line and a 500 that reveals nothing.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class VersionMismatch(Conflict):
 
 
 class TooLarge(PatternError):
-    """The request's body is longer than the server takes."""
+    """The request's body is longer than the server accepts."""
 
     code = "too_large"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
@@ -66,13 +66,20 @@ class Access:
         return self.server.constellations.use(self.caller, self.c)
 
 
+@dataclass(frozen=True, slots=True)
+class AwakeAccess(Access):
+    """An access for the whole of a route: its constellation is awake until the route has made its answer."""
+
+    constellation: Constellation
+
+
 class Demand:
-    """A route's demand for a caller with one scope."""
+    """A route's demand for a caller with one scope. Its methods are called by the framework."""
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
 
-    def caller(self, request: Request) -> Principal:
+    async def caller(self, request: Request) -> Principal:
         """Return the caller.
 
         Raises:
@@ -88,30 +95,37 @@ class Demand:
             raise PermissionDenied("this request is for administrators")
         return caller
 
+    async def access(self, request: Request, c: str) -> Access:
+        """Return the caller's access to the constellation of the path.
 
-class CallerDemand(Demand):
-    """A demand of a route that is about no constellation, or about all."""
+        Raises:
+            PermissionDenied: as `caller`.
+        """
+        return Access(request.app.state.server, await self.caller(request), c)
 
-    async def __call__(self, request: Request) -> Principal:
-        """Return the caller. Called by the framework."""
-        return self.caller(request)
+    async def awake(self, request: Request, c: str) -> AsyncIterator[AwakeAccess]:
+        """Yield the caller's access to the constellation of the path, awake.
 
-
-class AccessDemand(Demand):
-    """A demand of a route below `/constellations/{c}`."""
-
-    async def __call__(self, request: Request, c: str) -> Access:
-        """Return the caller's access to the constellation. Called by the framework."""
-        return Access(request.app.state.server, self.caller(request), c)
+        Raises:
+            PermissionDenied: as `caller`.
+            NotFound: as `Constellations.use`.
+            Unavailable: as `Constellations.use`.
+        """
+        server, caller = request.app.state.server, await self.caller(request)
+        async with server.constellations.use(caller, c) as constellation:
+            yield AwakeAccess(server, caller, c, constellation)
 
 
 Server = Annotated[ServerState, Depends(_server)]
-MayRead = Annotated[Principal, Depends(CallerDemand("read"))]
-MayWrite = Annotated[Principal, Depends(CallerDemand("write"))]
-MayAdminister = Annotated[Principal, Depends(CallerDemand("admin"))]
-ToRead = Annotated[Access, Depends(AccessDemand("read"))]
-ToChat = Annotated[Access, Depends(AccessDemand("chat"))]
-ToWrite = Annotated[Access, Depends(AccessDemand("write"))]
+MayRead = Annotated[Principal, Depends(Demand("read").caller)]
+MayWrite = Annotated[Principal, Depends(Demand("write").caller)]
+MayAdminister = Annotated[Principal, Depends(Demand("admin").caller)]
+ToRead = Annotated[AwakeAccess, Depends(Demand("read").awake, scope="function")]
+ToChat = Annotated[AwakeAccess, Depends(Demand("chat").awake, scope="function")]
+ToWrite = Annotated[AwakeAccess, Depends(Demand("write").awake, scope="function")]
+# For what is longer than a route: a stream, or waiting for a turn.
+ToReadOn = Annotated[Access, Depends(Demand("read").access)]
+ToChatOn = Annotated[Access, Depends(Demand("chat").access)]
 
 
 async def owner_of(constellation: Constellation, a: str) -> str:
@@ -157,14 +171,11 @@ class ApiRoute(APIRoute):
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         super().__init__(path, endpoint, **options)
-        demands = [
-            each.call.scope
-            for each in self.dependant.dependencies
-            if isinstance(each.call, CallerDemand | AccessDemand)
-        ]
-        if not demands:
+        owners = (getattr(each.call, "__self__", None) for each in self.dependant.dependencies)
+        demand = next((owner for owner in owners if isinstance(owner, Demand)), None)
+        if demand is None:
             raise AssertionError(f"{path} demands no scope; give it a parameter such as `caller: MayRead`")
-        self.scope: Scope = demands[0]
+        self.scope: Scope = demand.scope
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return the framework's handler, given our kind of request."""

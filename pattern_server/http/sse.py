@@ -1,7 +1,7 @@
 """A constellation's events as server-sent events.
 
 Source: WHATWG HTML, section 9.2 "Server-sent events". `id` is the event's number, so a client that reconnects with
-`Last-Event-ID` goes on after the last event it saw. A reader that is slow or gone never slows a turn: the stream is a
+`Last-Event-ID` continues after the last event it saw. A reader that is slow or gone never slows a turn: the stream is a
 place in the log, not a queue.
 """
 
@@ -83,9 +83,10 @@ class EventStream(Response):
                 if self._after > latest:
                     raise InvalidInput(
                         f"there is no event {self._after}, the newest is {latest}; if the constellation was restored"
-                        " from a backup, begin anew with after=0"
+                        " from a backup, begin anew with after=0",
+                        newest=latest,
                     )
-                # Asked after `latest`, so that the end of a turn that goes on comes after the place to begin at.
+                # Asked after `latest`, so that the end of a turn that continues comes after the place to begin at.
                 has_ended = False
                 if self._turn_id is not None and not self._is_new:
                     has_ended = (await constellation.turn(self._turn_id)).has_ended

@@ -47,3 +47,8 @@ def test_the_tree_in_the_docstring_names_every_class() -> None:
     here = [name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, PatternError)]
     assert {"InvalidInput", "NotFound", "Unavailable"} <= set(here)
     assert [name for name in here if name not in (errors.__doc__ or "")] == []
+
+
+def test_the_leaves_of_groups_within_groups() -> None:
+    first, second = ValueError("a"), KeyError("b")
+    assert list(errors.leaves(ExceptionGroup("", [ExceptionGroup("", [first]), second]))) == [first, second]

@@ -123,3 +123,10 @@ def test_what_cannot_be_locked_is_closed(tmp_path: Path, monkeypatch: pytest.Mon
     [descriptor] = tried
     with pytest.raises(OSError, match="descriptor"):
         os.fstat(descriptor)
+
+
+def test_a_files_digest(tmp_path: Path) -> None:
+    (tmp_path / "words").write_bytes(b"abc")
+    # Source: FIPS 180-2, appendix B.1.
+    digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    assert files.sha256_of(tmp_path / "words") == digest

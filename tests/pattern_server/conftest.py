@@ -42,3 +42,10 @@ async def place(alone: Path, scripted: ScriptedProvider) -> AsyncIterator[Place]
     """A running server with an empty data directory."""
     async with serving(config_for(alone), {"scripted": scripted}) as found:
         yield found
+
+
+@pytest.fixture
+async def home(place: Place) -> Place:
+    """The same with the constellation home and its agent ada."""
+    await place.constellation()
+    return place

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-from pathlib import Path
-
 import pytest
 import trio
 import trio.testing
@@ -130,10 +127,3 @@ async def test_a_file_that_was_lost_is_told_and_others_go_on(place: Place) -> No
     assert "missing" in answer.json()["detail"]
     assert (await place.admin.get("/constellations/other/agents")).status_code == 200
     assert (await place.admin.get("/constellations/home")).status_code == 200
-
-
-async def test_a_copy_is_hashed_whole(place: Place) -> None:
-    await place.constellation()
-    copy = await place.parts.state.constellations.copy(await principal(place), "home")
-    assert isinstance(copy.path, Path)
-    assert hashlib.sha256(copy.path.read_bytes()).hexdigest() == copy.sha256

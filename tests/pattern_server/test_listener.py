@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +33,7 @@ async def endless(scope: Any, receive: Any, send: Any) -> None:
 async def listening(app: Callable[..., Any], **options: Any) -> AsyncIterator[tuple[str, trio.Event]]:
     stop = trio.Event()
     async with trio.open_nursery() as nursery:
-        serve = lambda task_status: listen(  # noqa: E731  # keyword arguments for nursery.start
-            app, host="127.0.0.1", port=0, stop=stop, task_status=task_status, **options
-        )
-        yield await nursery.start(serve), stop
+        yield await nursery.start(partial(listen, app, host="127.0.0.1", port=0, stop=stop, **options)), stop
         stop.set()
 
 
@@ -101,10 +99,7 @@ async def test_a_client_that_does_not_read_cannot_hold_the_end() -> None:
 async def test_cancelling_ends_it_at_once() -> None:
     with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
-            serve = lambda task_status: listen(  # noqa: E731  # as above
-                endless, host="127.0.0.1", port=0, stop=trio.Event(), task_status=task_status
-            )
-            url = await nursery.start(serve)
+            url = await nursery.start(partial(listen, endless, host="127.0.0.1", port=0, stop=trio.Event()))
             stream = await connect(url)
             await stream.send_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
             await trio.sleep(0.1)

@@ -103,14 +103,6 @@ def test_the_operators_figures_count(config: Config) -> None:
     assert not catalogue.facts("elsewhere", "gpt-5").is_known
 
 
-@pytest.mark.parametrize("section", ['[providers.x.models."m"]\nwindows = 5', "[providers.x.limits]\ncalls_max = 0"])
-def test_typing_errors_are_found_at_the_start(tmp_path: Path, section: str) -> None:
-    path = tmp_path / "pattern.toml"
-    path.write_text(f'[providers.x]\nkind = "openai"\n{section}\n')
-    with pytest.raises(ConfigError, match=r"providers\.x"):
-        load(path)
-
-
 def configured(folder: Path, **embeddings: Any) -> Config:
     providers = {
         "mine": {"kind": "openai", "base_url": "http://mine/v1", "api_key": "k1"},
@@ -214,21 +206,6 @@ def test_a_variable_sets_one(alone: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert (name_of(found), found.amount) == ("constellation.day.microdollars", 2_500_000)
 
 
-@pytest.mark.parametrize(
-    "line", ["turn = {tokens = -1}", "turn = {dollars = 0.0000001}", "agent.week = {tokens = 1}", "turn = {euros = 1}"]
-)
-def test_what_is_no_amount_is_refused(alone: Path, line: str) -> None:
-    (alone / "pattern.toml").write_text(f"[budgets]\n{line}\n")
-    with pytest.raises(ConfigError, match="budgets"):
-        load(data_dir=alone)
-
-
-def test_a_section_is_no_amount(alone: Path) -> None:
-    (alone / "pattern.toml").write_text("[budgets]\nagent = 5\n")
-    with pytest.raises(ConfigError, match=r"budgets\.agent: is a section, with settings of its own"):
-        load(data_dir=alone)
-
-
 def test_an_amount_of_nothing_is_one() -> None:
     config = BudgetsConfig.model_validate({"agent": {"total": {"tokens": 0}}})
     assert [budget.amount for budget in configured_budgets(config)] == [0]
@@ -295,26 +272,6 @@ def test_an_address(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("[mcp.x]", "needs either command or url"),
-        ('[mcp.x]\ncommand = "a"\nurl = "http://b"', "needs either command or url"),
-        ('[mcp.x]\nurl = "ftp://b"', "must begin with http:// or https://"),
-        ('[mcp.x]\nurl = "http://b"\nargs = ["a"]', "args means nothing beside url"),
-        ('[mcp.x]\ncommand = "a"\ntoken_env = "T"\nheaders = {}', "headers, token_env mean nothing beside command"),
-        ('[mcp.a__b]\ncommand = "a"', "cannot be an MCP server's name"),
-        ('[mcp.x]\ncommand = "a"\neffect = "pure"', "mcp.x.effect"),
-        ('[mcp.x]\ncommand = "a"\nidle = 3', "mcp.x.idle: is not a known setting"),
-        ('[mcp.x]\ncommand = "a"\ncalls_max = 0', "mcp.x.calls_max"),
-    ],
-)
-def test_what_does_not_fit_is_said(tmp_path: Path, text: str, words: str) -> None:
-    with pytest.raises(ConfigError) as refused:
-        servers(tmp_path, text)
-    assert words in refused.value.message
-
-
 def test_no_secret_is_shown(tmp_path: Path) -> None:
     settings = servers(tmp_path, '[mcp.x]\ncommand = "a"\nenv = { KEY = "sesame" }')
     assert "sesame" not in repr(settings)
@@ -354,21 +311,6 @@ def test_everything_that_can_be_said(tmp_path: Path, monkeypatch: pytest.MonkeyP
         search=EngineSettings(kind="brave", api_key=Secret("k")),
         timeout_s=5.0,
     )
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("[web]\nprots = [80]", "web.prots"),
-        ("[web]\nports = [0]", "web.ports"),
-        ('[web.search]\nkind = "searxng"', "needs base_url"),
-        ('[web.search]\nkind = "brave"', "needs api_key"),
-        ('[web.search]\nkind = "bing"', "web.search.kind"),
-    ],
-)
-def test_what_does_not_fit_is_named(tmp_path: Path, text: str, words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
-        loaded(tmp_path, text)
 
 
 def write(text: str, name: str = "pattern.toml") -> Path:

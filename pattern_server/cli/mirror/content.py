@@ -74,7 +74,7 @@ def read(raw: bytes, form: Form) -> str:
     """Return the text of a file's bytes, in the one way to write it for structured forms.
 
     Raises:
-        Unreadable: it is no UTF-8, or no JSON where that is wanted.
+        Unreadable: it is no UTF-8, or not the JSON that the form needs.
     """
     try:
         text = raw.decode()
@@ -114,14 +114,14 @@ def merged(form: Form, base: str, mine: str, theirs: str) -> str:
     return dumped(merge_values(*(json.loads(text) for text in (base, mine, theirs))))
 
 
-NAME_BYTES_MAX = 180  # of 255 that file systems take: endings such as `.md.error.txt` must fit behind it
+NAME_BYTES_MAX = 180  # of 255 that file systems accept: endings such as `.md.error.txt` must fit behind it
 _DIGEST_CHARS = 12
 _UNSAFE = re.compile(r'[\x00-\x1f\x7f"*/:<>?\\|%~]')
 _DEVICES = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?")
 
 
 def file_name(name: str) -> str:
-    """Return the name as a file system takes it, without an ending; `plain_name` gives it back.
+    """Return the name as a file system accepts it, without an ending; `plain_name` gives it back.
 
     One that is too long is cut and ends with `~` and a digest: that one can only be recognised, not read.
     """

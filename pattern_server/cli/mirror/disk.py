@@ -4,8 +4,8 @@ Symbolic links are not followed. What belongs to the mirror itself lies in `.pat
 where they were meant stand beside their file as `NAME.yours.txt`, reasons as `NAME.error.txt`: neither is mirrored.
 
 What the mirror remembers of each block is one small file each, in `.pattern-sync/blocks`: a step changes one block and
-is stored before it is taken, and a single file of all texts would be written anew with every step. A file that cannot
-be read counts as missing; the block's past tells what it said.
+is stored before it is carried out, and a single file of all texts would be rewritten with each. A file that cannot be
+read counts as missing; the block's past has what it said.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import quote
 
 from pattern_core.errors import Conflict
@@ -32,13 +32,8 @@ _ENDINGS = tuple(f".{form.value}" for form in Form)
 _READ_ONLY, _WRITABLE = 0o444, 0o644
 
 
-@dataclass(frozen=True, slots=True)
-class Signature:
-    """What changes when a file is saved: as cheap to compare as a look at the folder."""
-
-    inode: int
-    size: int
-    modified_ns: int
+# What changes when a file is saved: its inode, size in bytes and time in ns. As cheap to get as a look at the folder.
+Signature: TypeAlias = tuple[int, int, int]
 
 
 class Disk:
@@ -67,7 +62,7 @@ class Disk:
             found = (self.root / path).lstat()
         except (FileNotFoundError, NotADirectoryError):
             return None
-        return Signature(found.st_ino, found.st_size, found.st_mtime_ns)
+        return found.st_ino, found.st_size, found.st_mtime_ns
 
     def read(self, path: str) -> Local:
         """Return the file at a path, as far as it is a block's text."""
@@ -183,7 +178,7 @@ class Disk:
         return True
 
     def explain(self, path: str, reason: str | None) -> None:
-        """Write beside a file why it was not taken, or take that away again."""
+        """Write beside a file why it was refused, or remove that note."""
         target = self.root / f"{path}.error.txt"
         if reason is not None:
             target.parent.mkdir(exist_ok=True)
@@ -241,7 +236,7 @@ class States:
         self.unreadable: list[str] = []  # names of files that were passed over
         for file in sorted(folder.glob(f"*{_ENDING}")):
             try:
-                known = _known(json.loads(file.read_text(encoding="utf-8")))
+                known = _known(json.loads(file.read_bytes()))
             except (ValueError, TypeError, KeyError):
                 self.unreadable.append(file.name)
                 continue
@@ -268,7 +263,7 @@ class States:
             fresh.replace(target)
 
     def forget(self, block_id: str) -> None:
-        """Remember nothing of a block any more; again it does nothing."""
+        """Forget a block; safe to repeat."""
         self._known.pop(block_id, None)
         if not self._is_dry:
             self._file(block_id).unlink(missing_ok=True)

@@ -30,8 +30,8 @@ class Do(StrEnum):
     DELETE = "delete"  # the block, because its file was deleted and that is what was asked for
     ASIDE = "aside"  # keep the file's text under another name, then write the block's
     RETIRE = "retire"  # the block is gone: move its file out of sight
-    FORGET = "forget"  # neither side has it any more
-    REFUSE = "refuse"  # the file stays as it is, and the reason is told
+    FORGET = "forget"  # neither side has it now
+    REFUSE = "refuse"  # the file stays as it is, and the reason is shown
     ASK = "ask"  # the block's past must be read first: see `resolved` and `recognised`
 
 
@@ -48,7 +48,7 @@ class Sent:
 class Known:
     """What a file and its block had in common: the block's `version` and the text of the file that is in it.
 
-    `sent` and `incoming` are steps that were begun: they are stored before, and taken out after.
+    `sent` and `incoming` are steps that were begun: they are stored before, and removed after.
     """
 
     block_id: str
@@ -198,7 +198,7 @@ def resolved(known: Known, next_text: str | None, *, now_version: int) -> Known:
     """Return the state without `sent`. `next_text` is the block's text at the version after the one that it was sent
     for.
 
-    A text is only taken by a block that is still at that version, so it became the very next one or was never taken.
+    A text is only accepted by a block that is still at that version: it became the very next one, or was refused.
     """
     if known.sent is None:
         return known

@@ -6,17 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pattern_db.enums import CONSTELLATION_OWNER as EVERYONE
-from pattern_server.cli.client import Api, Json, ServerFailed, path
+from pattern_server.cli.client import Json, ServerFailed
+from pattern_server.cli.command import Home
 from pattern_server.cli.mirror.content import Form, body_of, form_of, text_of
 from pattern_server.cli.mirror.plan import Remote
 
-PAST_MAX = 50  # versions looked through for a file whose state was lost
+PAST_MAX = 50  # versions looked through for a file without a state
 _KEPT_BY_SYSTEM = "a log is kept by the system and cannot be edited; what you wrote is kept beside it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """Whose blocks: an agent, or everybody with the id and name `_constellation_`."""
+    """An owner of blocks: an agent, or the constellation with the id and name `_constellation_`."""
 
     id: str
     name: str
@@ -41,61 +42,55 @@ class Memory:
         ServerUnreachable: there is no answer; whether a change was made is not known then.
     """
 
-    def __init__(self, api: Api, constellation: str) -> None:
-        self._api = api
-        self._constellation = constellation
+    def __init__(self, home: Home) -> None:
+        self._home = home
 
     async def owners(self, names: Sequence[str]) -> list[Owner]:
         """Return the agents with these names or ids; all that are awake, and everybody, if none are given."""
         if names:
             return [await self._owner(name) for name in names]
-        agents = await self._api.pages(self._at("agents"))
+        agents = await self._home.pages("agents")
         awake = [Owner(id=agent["id"], name=agent["name"]) for agent in agents if agent["status"] != "archived"]
         return [*awake, Owner(id=EVERYONE, name=EVERYONE)]
 
     async def _owner(self, name: str) -> Owner:
         if name == EVERYONE:
             return Owner(id=EVERYONE, name=EVERYONE)
-        agent = await self._api.get(self._at("agents", name))
+        agent = await self._home.get("agents", name)
         return Owner(id=agent["id"], name=agent["name"])
 
     async def blocks(self, owner: Owner) -> list[Block]:
         """Return the blocks that belong to the owner itself; those that it only sees are in their owners' folders."""
-        try:
-            rows = await self._api.pages(self._at("agents", owner.id, "memory"))
-        except ServerFailed as error:
-            if error.status == 404 and owner.id == EVERYONE:
-                return []  # an older server, which has no such place
-            raise
+        rows = await self._home.pages("agents", owner.id, "memory")
         return [_block(owner, row) for row in rows if row["agent_id"] == owner.id]
 
     async def block(self, block: Block) -> Block:
         """Return the block as it is now."""
-        row = await self._api.get(self._of(block.owner, block.label))
+        row = await self._home.get(*_place(block.owner, block.label))
         return _block(block.owner, row)
 
     async def put(self, block: Block, text: str) -> Block:
         """Write the block's content if it still is at the version shown; else the server refuses with 412."""
         headers = {"If-Match": f'"{block.remote.version}"'}
         body = body_of(block.remote.form, text)
-        row = await self._api.call("PUT", self._of(block.owner, block.label), body=body, headers=headers)
+        row = await self._home.call("PUT", *_place(block.owner, block.label), body=body, headers=headers)
         return _block(block.owner, row)
 
     async def create(self, owner: Owner, label: str, text: str) -> Block:
         """Make a text block; refused with 412 if the owner sees one of that label already."""
         body = body_of(Form.TEXT, text)
-        row = await self._api.call("PUT", self._of(owner, label), body=body, headers={"If-None-Match": "*"})
+        row = await self._home.call("PUT", *_place(owner, label), body=body, headers={"If-None-Match": "*"})
         return _block(owner, row)
 
     async def delete(self, block: Block) -> None:
         """Delete the block if it still is at the version shown."""
         headers = {"If-Match": f'"{block.remote.version}"'}
-        await self._api.call("DELETE", self._of(block.owner, block.label), headers=headers)
+        await self._home.call("DELETE", *_place(block.owner, block.label), headers=headers)
 
     async def text_at(self, block: Block, version: int) -> str | None:
-        """Return the block's text as it was at a version; None if that is not kept any more."""
+        """Return the block's text as it was at a version; None if that is not kept."""
         try:
-            row = await self._api.get(self._of(block.owner, block.label), version=version)
+            row = await self._home.get(*_place(block.owner, block.label), version=version)
         except ServerFailed as error:
             if error.status >= 500:
                 raise
@@ -112,11 +107,9 @@ class Memory:
             found.append((version, text))
         return tuple(found)
 
-    def _at(self, *parts: str) -> str:
-        return path("constellations", self._constellation, *parts)
 
-    def _of(self, owner: Owner, label: str) -> str:
-        return self._at("agents", owner.id, "memory", label)
+def _place(owner: Owner, label: str) -> tuple[str, ...]:
+    return "agents", owner.id, "memory", label
 
 
 def _block(owner: Owner, row: Json) -> Block:

@@ -1,6 +1,6 @@
 """A mirrored folder from its opening to its closing: looks at both sides, and the steps that bring them together.
 
-What the mirror does is told once, to whoever started it, and beside the file that it is about.
+What the mirror does is reported once, to its caller, and beside the file that it is about.
 """
 
 from __future__ import annotations
@@ -66,16 +66,16 @@ class MirrorReport:
         self.skipped: set[str] = set()  # in this round
 
     def done(self, path: str, did: Do, note: str = "", version: int | None = None) -> None:
-        """Tell a step that was taken."""
+        """Report a step that was taken."""
         if did not in (Do.NOTHING, Do.FORGET, Do.ASK) and (did is not Do.REMEMBER or note):
             self._tell(MirrorEvent(path=path, did=did, note=note, version=version))
 
     def forgotten(self, name: str) -> None:
-        """Tell that a state could not be read; the block's past is asked instead."""
+        """Report that a state could not be read; the block's past is asked instead."""
         self._tell(MirrorEvent(path=f"{OWN}/blocks/{name}", did=Do.FORGET, note="it was damaged and is made anew"))
 
     def skip(self, path: str, did: Do, note: str) -> None:
-        """Tell a step that leaves something for a person to do."""
+        """Report a step that leaves something for a person to do."""
         self.skipped.add(path)
         self._tell(MirrorEvent(path=path, did=did, note=note, is_skipped=True))
 
@@ -97,14 +97,14 @@ class MirrorReport:
         return True
 
     def accept(self, path: str) -> None:
-        """Note that a file is as it should be: no reason stands beside it any more."""
+        """Note that a file is as it should be: remove a reason beside it."""
         self._refused.pop(path, None)
         if not self._is_dry:
             self._disk.explain(path, None)
 
 
 class Looks:
-    """When each file was last seen to change, so that one is taken only when whoever saves it is through."""
+    """When each file was last seen to change, so that one is taken only when it has been saved completely."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -124,13 +124,13 @@ class Looks:
 
 
 STEPS_MAX = 8  # steps taken for one block in one round; one that changes all the time waits for the next
-VANISHED_MIN = 2  # so many files of a folder gone at once, and none left, are a folder that is gone, not a wish
+VANISHED_MIN = 2  # so many files of a folder gone at once, and none left, are a folder that is gone, not a decision
 CHANGED_MEANWHILE = 412
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """How to mirror. `deletes`: a deleted file takes its block with it. `is_dry`: only tell what would be done."""
+    """How to mirror. `deletes`: a deleted file takes its block with it. `is_dry`: only report what would be done."""
 
     deletes: bool = False
     is_dry: bool = False
@@ -144,7 +144,7 @@ def is_passing(error: ServerFailed) -> bool:
 
 
 def _is_untouched(known: Known | None, local: Local) -> bool:
-    """Return whether the file is as it was when both sides were last the same, so that nobody can be saving it."""
+    """Return whether the file is as it was when both sides were last the same, so that no save is under way."""
     if known is None:
         return local.text is None and local.problem is None
     return known.sent is not None or (local.text is not None and like(local.text, known.text) == known.text)
@@ -176,7 +176,7 @@ class Mirror:
 
         Raises:
             ServerFailed: the server refused what any client may ask, or knows no such agent.
-            ServerUnreachable: it did not answer; the next round goes on where this one stopped.
+            ServerUnreachable: it did not answer; the next round continues where this one stopped.
             OSError: the disk failed.
         """
         self._memory = memory
@@ -397,7 +397,7 @@ class Mirror:
     async def _take(self, path: str, owner: Owner, written: str) -> None:
         local = self._disk.read(path)
         if self._report.has_refused(path, local) or (local.problem is None and not (local.text or "").strip()):
-            return  # an empty file is one that somebody is about to fill
+            return  # an empty file is about to be filled
         try:
             label = check_label(plain_name(written) or written)
         except InvalidInput as error:
@@ -418,7 +418,7 @@ class Mirror:
             if is_passing(error):
                 raise
             is_new = error.status == CHANGED_MEANWHILE and label in {b.label for b in await self._memory.blocks(owner)}
-            if is_new:  # made by somebody else a moment ago: the next round sees both
+            if is_new:  # it was made a moment ago: the next round sees both
                 self._looks.is_unsettled = True
             else:
                 self._report.refuse(path, local, error.message)

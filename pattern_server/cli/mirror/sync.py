@@ -1,11 +1,11 @@
-"""`pattern memory sync`: when to look at both sides, and what is told about it."""
+"""`pattern memory sync`: when to look at both sides, and what is shown of it."""
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ from pathlib import Path
 import trio
 
 from pattern_server.cli.client import Api, ServerFailed, ServerUnreachable, connection, open_api, path, running_server
-from pattern_server.cli.command import ExitCode, unwrapped
+from pattern_server.cli.command import ExitCode, Home, unwrapped
 from pattern_server.cli.mirror.disk import OWN
 from pattern_server.cli.mirror.plan import Do
 from pattern_server.cli.mirror.remote import Memory
@@ -22,14 +22,14 @@ from pattern_server.cli.output import DONE, SKIPPED, Output
 from pattern_server.config import Config
 
 GATHER_MS = 100  # saves that come within this are one
-STOP_LOOK_MS = 500  # how long the watching thread may go on after it was told to stop
+STOP_LOOK_MS = 500  # how long the watching thread may continue after it was asked to stop
 RETRY_S = 1.0
 POLL_S = 1.0  # where the system cannot watch the folder
-EVENT_NUMBER_MAX = 2**40  # no constellation lives to see it
+EVENT_NUMBER_MAX = 2**40  # no constellation reaches it; the refusal of it names the newest
 
 
 class Bell:
-    """Rung by whoever saw something change; many rings before anybody looks are one."""
+    """Rung when something changed; many rings before the next look are one."""
 
     def __init__(self) -> None:
         self._send, self._receive = trio.open_memory_channel[None](1)
@@ -45,7 +45,7 @@ class Bell:
             await self._receive.receive()
 
     def close(self) -> None:
-        """Nobody looks any more."""
+        """End it: there are no more looks."""
         self._send.close()
         self._receive.close()
 
@@ -89,11 +89,9 @@ def _watch(root: Path, bell: Bell, stop: threading.Event) -> None:
 
 async def listen(api: Api, where: str, bell: Bell) -> None:
     """Ring whenever a block changes; returns when the server is gone. `where` is the path of the events."""
-    place: int | None = None
+    place = EVENT_NUMBER_MAX
     while True:
         try:
-            if place is None:
-                place = await newest_event(api, where)
             async with api.events(where, after=place) as events:
                 async for event in events:
                     place = event.seq
@@ -101,31 +99,12 @@ async def listen(api: Api, where: str, bell: Bell) -> None:
                         bell.ring()
         except ServerUnreachable:
             return
-        except ServerFailed:
-            place = None
-        await trio.sleep(RETRY_S)
-
-
-async def newest_event(api: Api, where: str) -> int:
-    """Return the number of the newest event, by halves: the server takes any number up to it, and no later one.
-
-    To read all events from the first would be the other way to know it.
-
-    Raises:
-        ServerFailed: the server refuses for another reason.
-        ServerUnreachable: it does not answer.
-    """
-    low, high = 0, EVENT_NUMBER_MAX
-    while low < high:
-        middle = (low + high + 1) // 2
-        try:
-            async with api.events(where, after=middle):
-                low = middle
         except ServerFailed as error:
-            if error.problem_code != "invalid_input":
-                raise
-            high = middle - 1
-    return low
+            newest = error.problem.get("newest")
+            if isinstance(newest, int):  # there is no event `place`; once followed: a backup was restored
+                place = newest
+                continue
+        await trio.sleep(RETRY_S)
 
 
 ONCE_PATIENCE_S = 10.0  # how long --once waits for files that are being saved
@@ -174,7 +153,7 @@ async def bring_together(api: Api, wanted: SyncWanted, tell: Callable[[MirrorEve
         OSError: the disk failed.
     """
     found = await api.get(path("constellations", wanted.constellation))
-    memory = Memory(api, found["id"])
+    memory = Memory(Home(api, found["id"]))
     with opened(wanted.root, found["id"], wanted.rules, tell) as mirror:
         deadline = trio.current_time() + ONCE_PATIENCE_S
         while True:
@@ -211,86 +190,59 @@ async def keep(config: Config, output: Output, wanted: SyncWanted) -> None:
     """Mirror through whatever server runs on the data directory, across its restarts, until cancelled.
 
     Raises:
-        ServerFailed: the constellation or an agent is not known.
+        ServerFailed: the constellation or an agent is not known, or the first round was refused.
         Conflict: the folder is in use, or mirrors another constellation.
     """
-    async with _connected(config) as api:
+    async with open_api(config) as api:
         found = await api.get(path("constellations", wanted.constellation))
-    with opened(wanted.root, found["id"], wanted.rules, partial(_show, output)) as mirror:
-        keeper = _Keeper(mirror, output, wanted, found["id"])
+    with opened(wanted.root, found["id"], wanted.rules, partial(_show, output)) as mirror, unwrapped():
         output.note(f"{wanted.root} mirrors the memory of {found['name']}; Ctrl-C ends it.")
-        await keeper.run(config)
+        keeper = _Keeper(mirror, wanted, found["id"], Bell())
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watch_files, wanted.root, keeper.bell, output.note)
+            await keeper.follow(config, output)
 
 
+@dataclass(frozen=True, slots=True)
 class _Keeper:
     """Rounds for as long as there is a server, and patience while there is none."""
 
-    def __init__(self, mirror: Mirror, output: Output, wanted: SyncWanted, constellation: str) -> None:
-        self._mirror = mirror
-        self._output = output
-        self._wanted = wanted
-        self._constellation = constellation
-        self._bell = Bell()
-        self._has_worked = False
+    mirror: Mirror
+    wanted: SyncWanted
+    constellation: str
+    bell: Bell
 
-    async def run(self, config: Config) -> None:
-        """Until cancelled, or until the first round is refused.
-
-        Raises:
-            ServerFailed: the first round was refused.
-        """
-        with unwrapped():
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(watch_files, self._wanted.root, self._bell, self._output.note)
-                await self._follow(config)
-
-    async def _follow(self, config: Config) -> None:
-        pause, told = RETRY_S, ""
+    async def follow(self, config: Config, output: Output) -> None:
+        """Make rounds until cancelled, or until the first round is refused."""
+        pause_s, told, has_worked = RETRY_S, "", False
         while True:
-            reason = "no server runs at the moment"
-            if running_server(config.data_dir) is not None:
-                has_worked_before, self._has_worked = self._has_worked, False
-                async with _connected(config) as api:
-                    reason = await self._rounds(api, is_first=not has_worked_before)
-                if self._has_worked:
-                    pause, told = RETRY_S, ""
-                self._has_worked = self._has_worked or has_worked_before
-            if reason != told:
-                self._output.note(f"Waiting: {reason}.")
-                told = reason
-            await trio.sleep(pause)
-            pause = min(2 * pause, RETRY_MAX_S)
+            lost: Exception = ServerUnreachable("no server runs at the moment")
+            if (server := running_server(config.data_dir)) is not None:
+                async with connection(server) as http:
+                    rounds, lost = await self._rounds(Api(http, streams=True))
+                if rounds:
+                    pause_s, told, has_worked = RETRY_S, "", True
+                elif not has_worked and isinstance(lost, ServerFailed) and not is_passing(lost):
+                    raise lost
+            if str(lost) != told:
+                told = str(lost)
+                output.note(f"Waiting: {told}.")
+            await trio.sleep(pause_s)
+            pause_s = min(2 * pause_s, RETRY_MAX_S)
 
-    async def _rounds(self, api: Api, *, is_first: bool) -> str:
-        """Make rounds until something goes wrong; return what it was."""
-        memory = Memory(api, self._constellation)
-        where = path("constellations", self._constellation, "events")
-        lost: ServerFailed | str = ""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(listen, api, where, self._bell)
-            while not lost:
-                try:
-                    outcome = await self._mirror.round(memory, self._wanted.agents)
-                except ServerFailed as error:
-                    lost = error if is_first and not is_passing(error) else error.message
-                except (ServerUnreachable, OSError) as error:
-                    lost = str(error)
-                else:
-                    is_first, self._has_worked = False, True
-                    await self._bell.wait(SETTLE_S if outcome.is_unsettled else self._wanted.interval_s)
-            nursery.cancel_scope.cancel()
-        if isinstance(lost, ServerFailed):
-            raise lost
-        return lost
-
-
-@asynccontextmanager
-async def _connected(config: Config) -> AsyncIterator[Api]:
-    server = running_server(config.data_dir)
-    if server is None:
-        raise ServerUnreachable("the server has just stopped; start `pattern serve` again")
-    async with connection(server) as http:
-        yield Api(http, streams=True)
+    async def _rounds(self, api: Api) -> tuple[int, Exception]:
+        """Make rounds until something goes wrong; return how many succeeded, and what it was."""
+        memory, rounds = Memory(Home(api, self.constellation)), 0
+        try:
+            with unwrapped():
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(listen, api, path("constellations", self.constellation, "events"), self.bell)
+                    while True:
+                        outcome = await self.mirror.round(memory, self.wanted.agents)
+                        rounds += 1
+                        await self.bell.wait(SETTLE_S if outcome.is_unsettled else self.wanted.interval_s)
+        except (ServerFailed, ServerUnreachable, OSError) as error:
+            return rounds, error
 
 
 def as_data(event: MirrorEvent) -> dict[str, object]:

@@ -75,8 +75,7 @@ class AgentPatchRequest(RequestModel):
 @router.get("", response_model=page_of(AGENT))
 async def list_all(home: ToRead, paging: Paged) -> object:
     """The constellation's agents, by name."""
-    async with home.use() as constellation:
-        page = paging.of_all(await constellation.roster.all(), lambda agent: (agent.name, agent.id))
+    page = paging.of_all(await home.constellation.roster.all(), lambda agent: (agent.name, agent.id))
     return {**page, "items": [_told(agent) for agent in page["items"]]}
 
 
@@ -89,19 +88,17 @@ async def create(body: AgentRequest, home: ToWrite, response: Response) -> objec
     given = {name: getattr(body, name) for name in AgentRequest.model_fields if name not in ("status", "memory")}
     memory = None if body.memory is None else [new_block(block, block.label) for block in body.memory]
     spec = AgentSpec(**{**given, "model_provider": provider, "model_name": model, "memory": memory})
-    async with home.use() as constellation:
-        agent = await constellation.roster.create(spec, author=home.caller.author)
-        if body.status is not AgentStatus.ACTIVE:
-            agent = await constellation.roster.update(agent.id, {"status": body.status})
-    response.headers["location"] = f"/api/v1/constellations/{constellation.id}/agents/{agent.id}"
+    agent = await home.constellation.roster.create(spec, author=home.caller.author)
+    if body.status is not AgentStatus.ACTIVE:
+        agent = await home.constellation.roster.update(agent.id, {"status": body.status})
+    response.headers["location"] = f"/api/v1/constellations/{home.constellation.id}/agents/{agent.id}"
     return _tagged(response, agent)
 
 
 @router.get("/{a}", response_model=AGENT)
 async def show(a: str, home: ToRead, response: Response) -> object:
     """One agent, by id or name. With its `ETag` as `If-Match` a change does not overwrite what others changed."""
-    async with home.use() as constellation:
-        return _tagged(response, await constellation.roster.get(a))
+    return _tagged(response, await home.constellation.roster.get(a))
 
 
 @router.patch("/{a}", response_model=AGENT)
@@ -119,24 +116,21 @@ async def change(
         _check_provider(home.server.config, changes["model_provider"])
     if "config" in changes:
         _check_other_models(home.server.config, changes["config"])
-    async with home.use() as constellation:
-        version = None if if_match in (None, "*") else str(if_match).strip().removeprefix("W/").strip('"')
-        return _tagged(response, await constellation.roster.update(a, changes, version=version))
+    version = None if if_match in (None, "*") else str(if_match).strip().removeprefix("W/").strip('"')
+    return _tagged(response, await home.constellation.roster.update(a, changes, version=version))
 
 
 @router.delete("/{a}", status_code=204)
 async def delete(a: str, home: ToWrite) -> None:
     """Delete an agent with its messages and memory. To keep its past, set its status to `archived` instead."""
-    async with home.use() as constellation:
-        await constellation.delete_agent(a)
+    await home.constellation.delete_agent(a)
 
 
 @router.get("/{a}/model", response_model=MODEL)
 async def show_model(a: str, home: ToRead) -> object:
     """The window, prices and abilities of the agent's model, and where the figures are from."""
     config = home.server.config
-    async with home.use() as constellation:
-        agent = await constellation.roster.get(a)
+    agent = await home.constellation.roster.get(a)
     facts = catalogue_of(config).facts(agent.model_provider, agent.model_name)
     return fields_with(
         facts,
@@ -165,7 +159,7 @@ def _model_of(config: Config, provider: str | None, model: str | None) -> tuple[
 
 
 def _check_other_models(config: Config, asked: Mapping[str, Any]) -> None:
-    """Refuse a config whose routing or summaries name providers that nobody knows: it would be noticed when the
+    """Refuse a config whose routing or summaries name unknown providers: it would be noticed when the
     agent's own model fails, which is too late.
     """
     settings = settings_of(asked)

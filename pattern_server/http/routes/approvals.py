@@ -49,16 +49,14 @@ async def list_all(
     """The questions to people, newest first."""
     wanted = None if status == "all" else ApprovalStatus(status)
     before = paging.after
-    async with home.use() as constellation:
-        found = await constellation.approvals.list(paging.one_more, status=wanted, before=before)
+    found = await home.constellation.approvals.list(paging.one_more, status=wanted, before=before)
     return paging.cut(found, lambda approval: approval.id)
 
 
 @router.get("/approvals/{id}", response_model=APPROVAL)
 async def show(id: str, home: ToRead) -> Approval:  # noqa: A002 - the path's own word
     """One question."""
-    async with home.use() as constellation:
-        return await constellation.approvals.get(id)
+    return await home.constellation.approvals.get(id)
 
 
 @router.post("/approvals/{id}", response_model=APPROVAL)
@@ -66,16 +64,14 @@ async def decide(id: str, body: DecisionRequest, home: ToWrite) -> Approval:  # 
     """Answer a question, once. On `approve` what was asked for is done with the answer, exactly once."""
     given = body.model_dump(exclude={"decision"})
     answer = ApprovalAnswer(approve=body.decision == "approve", by=home.caller.author, **given)
-    async with home.use() as constellation:
-        return (await constellation.approvals.decide(id, answer)).approval
+    return (await home.constellation.approvals.decide(id, answer)).approval
 
 
 @router.get("/grants", response_model=page_of(GRANT))
 async def list_grants(home: ToRead, paging: Paged) -> object:
     """What people agreed to beforehand, newest first."""
     before = paging.after
-    async with home.use() as constellation:
-        found = await constellation.approvals.grants.list(paging.one_more, before=before)
+    found = await home.constellation.approvals.grants.list(paging.one_more, before=before)
     page = paging.cut(found, lambda grant: grant.id)
     return {**page, "items": [fields_with(one, same_arguments=one.args_hash is not None) for one in page["items"]]}
 
@@ -83,6 +79,5 @@ async def list_grants(home: ToRead, paging: Paged) -> object:
 @router.delete("/grants/{id}", status_code=204)
 async def revoke(id: str, home: ToWrite) -> Response:  # noqa: A002 - the path's own word
     """Revoke a consent: the agent asks again."""
-    async with home.use() as constellation:
-        await constellation.approvals.grants.revoke(id, by=home.caller.author)
+    await home.constellation.approvals.grants.revoke(id, by=home.caller.author)
     return Response(status_code=204)

@@ -19,7 +19,7 @@ from pattern_server.http.bodies import (
     items_of,
     page_of,
 )
-from pattern_server.http.routing import Access, Router, ToRead, ToWrite, owner_of
+from pattern_server.http.routing import AwakeAccess, Router, ToRead, ToWrite, owner_of
 
 router = Router(prefix="/constellations/{c}/agents/{a}/archival", tags=["archive"])
 
@@ -85,23 +85,20 @@ async def list_all(
     place = decode_cursor(paging.cursor, 2)
     after = None if place is None else (place[0], place[1])
     wanted = EntryFilter(after=after, tag=tag, include_superseded=include_superseded)
-    async with home.use() as constellation:
-        shown, has_more = await constellation.archive.page(await owner_of(constellation, a), wanted, paging.limit)
+    shown, has_more = await home.constellation.archive.page(await owner_of(home.constellation, a), wanted, paging.limit)
     return {"items": shown, "next_cursor": encode_cursor(shown[-1].created_at, shown[-1].id) if has_more else None}
 
 
 @router.get("/{id}", response_model=ENTRY)
 async def show(a: str, id: str, home: ToRead) -> object:  # noqa: A002 - the word of the path
     """One entry, whole; the id of one of its chunks, as a search gives it, finds it too."""
-    async with home.use() as constellation:
-        return await constellation.archive.get(await owner_of(constellation, a), id)
+    return await home.constellation.archive.get(await owner_of(home.constellation, a), id)
 
 
 @router.get("/{id}/history", response_model=items_of(ENTRY))
 async def versions(a: str, id: str, home: ToRead) -> object:  # noqa: A002 - the word of the path
     """What an entry superseded, itself, and what superseded it; oldest first."""
-    async with home.use() as constellation:
-        return {"items": await constellation.archive.versions(await owner_of(constellation, a), id)}
+    return {"items": await home.constellation.archive.versions(await owner_of(home.constellation, a), id)}
 
 
 @router.post("/{id}/supersede", status_code=201, response_model=STORED)
@@ -118,27 +115,24 @@ async def supersede(a: str, id: str, body: EntryRequest, home: ToWrite, response
 async def change(a: str, id: str, body: EntryPatchRequest, home: ToWrite) -> object:  # noqa: A002 - the word of the path
     """Change what is known about an entry: tags, metadata, workspace, and from when to when it holds."""
     changes = body.model_dump(include=body.model_fields_set)
-    async with home.use() as constellation:
-        return await constellation.archive.change(await owner_of(constellation, a), id, changes)
+    return await home.constellation.archive.change(await owner_of(home.constellation, a), id, changes)
 
 
 @router.delete("/{id}", status_code=204)
 async def delete(a: str, id: str, home: ToWrite) -> None:  # noqa: A002 - the word of the path
     """Remove an entry for good. To keep it as something that was once true, set its `valid_to` instead."""
-    async with home.use() as constellation:
-        await constellation.archive.delete(await owner_of(constellation, a), id)
+    await home.constellation.archive.delete(await owner_of(home.constellation, a), id)
 
 
-async def _stored(home: Access, a: str, body: EntryRequest, supersedes: str | None, response: Response) -> object:
+async def _stored(home: AwakeAccess, a: str, body: EntryRequest, supersedes: str | None, response: Response) -> object:
     new = NewEntry(**body.model_dump(exclude={"force", "supersedes"}))
     author = home.caller.author
-    async with home.use() as constellation:
-        owner = await owner_of(constellation, a)
-        entry, is_new = await constellation.archive.add(
-            owner, new, author=author, supersedes=supersedes, force=body.force
-        )
+    owner = await owner_of(home.constellation, a)
+    entry, is_new = await home.constellation.archive.add(
+        owner, new, author=author, supersedes=supersedes, force=body.force
+    )
     if not is_new:
         response.status_code = 200
-    where = f"/api/v1/constellations/{constellation.id}/agents/{owner}/archival"
+    where = f"/api/v1/constellations/{home.constellation.id}/agents/{owner}/archival"
     response.headers["location"] = f"{where}/{quote(entry.id)}"
     return fields_with(entry, is_new=is_new)

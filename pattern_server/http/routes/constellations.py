@@ -90,16 +90,14 @@ async def delete(c: str, server: Server, caller: MayWrite) -> None:
 @router.get("/constellations/{c}/halt", response_model=HALT)
 async def show_halt(home: ToRead) -> object:
     """Whether an agent halted everything, and why."""
-    async with home.use() as constellation:
-        halt = constellation.halt.current
+    halt = home.constellation.halt.current
     return dict.fromkeys(_HALT.split()) | {"halted": False} if halt is None else fields_with(halt, halted=True)
 
 
 @router.post("/constellations/{c}/resume", response_model=HALT)
 async def resume(home: ToWrite) -> object:
     """Let a halted constellation go on; the answer is the halt that ends."""
-    async with home.use() as constellation:
-        return fields_with(await constellation.resume(by=home.caller.author), halted=False)
+    return fields_with(await home.constellation.resume(by=home.caller.author), halted=False)
 
 
 @router.post("/constellations/{c}/backup", status_code=201)

@@ -23,29 +23,25 @@ PROGRESS = answer_of(
 @router.get("", response_model=PROGRESS)
 async def status(home: ToRead) -> Progress:
     """How many texts have vectors, of which model, and what holds it up."""
-    async with home.use() as constellation:
-        return await constellation.embeddings.progress()
+    return await home.constellation.embeddings.progress()
 
 
 @router.post("/switch", response_model=PROGRESS, status_code=202)
 async def switch(home: ToWrite) -> Progress:
     """Embed every text by the configured model. Search goes on with the old vectors until the new ones are complete."""
-    async with home.use() as constellation:
-        return await _after(constellation.embeddings, constellation.embeddings.start_switch)
+    return await _after(home.constellation.embeddings, home.constellation.embeddings.start_switch)
 
 
 @router.delete("/switch", response_model=PROGRESS)
 async def cancel(home: ToWrite) -> Progress:
     """Give up a switch that is under way; the old vectors stay."""
-    async with home.use() as constellation:
-        return await _after(constellation.embeddings, constellation.embeddings.cancel_switch)
+    return await _after(home.constellation.embeddings, home.constellation.embeddings.cancel_switch)
 
 
 @router.post("/rebuild", response_model=PROGRESS, status_code=202)
 async def rebuild(home: ToWrite) -> Progress:
     """Look at every text again, and embed those whose vectors are not up to date."""
-    async with home.use() as constellation:
-        return await _after(constellation.embeddings, constellation.embeddings.rebuild)
+    return await _after(home.constellation.embeddings, home.constellation.embeddings.rebuild)
 
 
 async def _after(queue: EmbeddingQueue, act: Callable[[], Awaitable[object]]) -> Progress:

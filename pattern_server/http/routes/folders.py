@@ -58,55 +58,50 @@ class AttachmentRequest(RequestModel):
 @router.get("", response_model=page_of(FOLDER))
 async def list_all(home: ToRead, paging: Paged) -> object:
     """The folders, by name."""
-    async with home.use() as constellation:
-        rows = await constellation.folders.all()
+    rows = await home.constellation.folders.all()
     return paging.of_all(rows, lambda row: (row.name, row.id))
 
 
 @router.post("", status_code=201, response_model=FOLDER)
 async def create(body: FolderRequest, home: ToWrite, response: Response) -> object:
     """Make a folder. A local one's files are known after `…/index`, or soon after it is attached."""
-    async with home.use() as constellation:
-        root = None
-        if body.path_type is PathType.LOCAL:
-            is_admin = home.caller.is_admin and "admin" in home.caller.scopes
-            allowed = None if is_admin else home.server.config.files_roots
-            root = await trio.to_thread.run_sync(
-                lambda: disk.check_root(body.path or "", allowed=allowed, kept_out=[home.server.config.data_dir])
-            )
-        elif body.path is not None:
-            raise InvalidInput('only folders with path_type "local" have a path')
-        embeddings = home.server.config.embeddings
-        row = await constellation.folders.create(
-            body.name,
-            description=body.description,
-            path_type=body.path_type,
-            embedding_model=embeddings.model or embeddings.provider,
-            root=root,
+    root = None
+    if body.path_type is PathType.LOCAL:
+        is_admin = home.caller.is_admin and "admin" in home.caller.scopes
+        allowed = None if is_admin else home.server.config.files_roots
+        root = await trio.to_thread.run_sync(
+            lambda: disk.check_root(body.path or "", allowed=allowed, kept_out=[home.server.config.data_dir])
         )
-    response.headers["location"] = f"/api/v1/constellations/{constellation.id}/folders/{row.id}"
+    elif body.path is not None:
+        raise InvalidInput('only folders with path_type "local" have a path')
+    embeddings = home.server.config.embeddings
+    row = await home.constellation.folders.create(
+        body.name,
+        description=body.description,
+        path_type=body.path_type,
+        embedding_model=embeddings.model or embeddings.provider,
+        root=root,
+    )
+    response.headers["location"] = f"/api/v1/constellations/{home.constellation.id}/folders/{row.id}"
     return row
 
 
 @router.get("/{f}", response_model=FOLDER)
 async def show(f: str, home: ToRead) -> object:
     """One folder, by id or name."""
-    async with home.use() as constellation:
-        return await constellation.folders.get(f)
+    return await home.constellation.folders.get(f)
 
 
 @router.patch("/{f}", response_model=FOLDER)
 async def change(f: str, body: FolderPatchRequest, home: ToWrite) -> object:
     """Change a folder's name or description."""
-    async with home.use() as constellation:
-        return await constellation.folders.change(f, name=body.name, description=body.description)
+    return await home.constellation.folders.change(f, name=body.name, description=body.description)
 
 
 @router.delete("/{f}", status_code=204)
 async def delete(f: str, home: ToWrite) -> None:
     """Remove a folder and all that was read from it. The files of a directory stay where they are."""
-    async with home.use() as constellation:
-        await constellation.folders.delete(f)
+    await home.constellation.folders.delete(f)
 
 
 @router.post("/{f}/index")
@@ -116,16 +111,14 @@ async def index(
     again: Annotated[bool, Query(description="also read what seems unchanged")] = False,
 ) -> IndexReport:
     """Look through a folder now and read what changed; the answer says what was left out, and why."""
-    async with home.use() as constellation:
-        return await constellation.folders.index(f, again=again)
+    return await home.constellation.folders.index(f, again=again)
 
 
 @router.get("/{f}/files", response_model=page_of(FILE))
 async def list_files(f: str, home: ToRead, paging: Paged) -> object:
     """The files, by name."""
     after = paging.after
-    async with home.use() as constellation:
-        rows = await constellation.folders.files(f, limit=paging.one_more, after=after)
+    rows = await home.constellation.folders.files(f, limit=paging.one_more, after=after)
     return paging.cut(rows, lambda row: row.name)
 
 
@@ -133,21 +126,19 @@ async def list_files(f: str, home: ToRead, paging: Paged) -> object:
 async def put_file(f: str, name: str, request: Request, home: ToWrite, response: Response) -> object:
     """Store the request's body, whatever its type, as a file of a virtual folder; 201 if it is new."""
     data = await request.body()
-    async with home.use() as constellation:
-        row, is_new = await constellation.folders.put_file(f, name, data)
-        if is_new:
-            response.status_code = 201
-            where = f"{row.folder_id}/files/{quote(row.name)}"
-            response.headers["location"] = f"/api/v1/constellations/{constellation.id}/folders/{where}"
+    row, is_new = await home.constellation.folders.put_file(f, name, data)
+    if is_new:
+        response.status_code = 201
+        where = f"{row.folder_id}/files/{quote(row.name)}"
+        response.headers["location"] = f"/api/v1/constellations/{home.constellation.id}/folders/{where}"
     return row
 
 
 @router.get("/{f}/files/{name:path}")
 async def content(f: str, name: str, home: ToRead) -> Response:
     """A file's own bytes, as they are stored or lie on the disk now."""
-    async with home.use() as constellation:
-        row, data = await constellation.folders.content(f, name)
-    # Never as a type that a browser would run: the file is somebody's, the address is ours.
+    row, data = await home.constellation.folders.content(f, name)
+    # Never as a type that a browser would run: the file is a user's, the address is ours.
     quoted = quote(row.name.rsplit("/", 1)[-1], safe="")
     disposition = {"content-disposition": f"attachment; filename*=UTF-8''{quoted}"}
     return Response(data, media_type="application/octet-stream", headers=disposition)
@@ -156,16 +147,14 @@ async def content(f: str, name: str, home: ToRead) -> Response:
 @router.delete("/{f}/files/{name:path}", status_code=204)
 async def delete_file(f: str, name: str, home: ToWrite) -> None:
     """Remove a file of a virtual folder."""
-    async with home.use() as constellation:
-        await constellation.folders.delete_file(f, name)
+    await home.constellation.folders.delete_file(f, name)
 
 
 @router.get("/{f}/attachments", response_model=page_of(ATTACHMENT))
 async def list_attachments(f: str, home: ToRead, paging: Paged) -> object:
     """The agents that may use the folder, by name."""
-    async with home.use() as constellation:
-        found = await constellation.folders.attachments(f)
-        names = {agent.id: agent.name for agent in await constellation.roster.all()}
+    found = await home.constellation.folders.attachments(f)
+    names = {agent.id: agent.name for agent in await home.constellation.roster.all()}
     told = [fields_with(one, agent=names.get(one.agent_id, one.agent_id)) for one in found]
     return paging.of_all(told, lambda row: (row["agent"], row["agent_id"]))
 
@@ -173,15 +162,13 @@ async def list_attachments(f: str, home: ToRead, paging: Paged) -> object:
 @router.post("/{f}/attachments", response_model=ATTACHMENT)
 async def attach(f: str, body: AttachmentRequest, home: ToWrite) -> object:
     """Let an agent use the folder, or change what it may do there."""
-    async with home.use() as constellation:
-        agent = await constellation.roster.get(body.agent)
-        made = await constellation.folders.attach(f, agent.id, body.access)
+    agent = await home.constellation.roster.get(body.agent)
+    made = await home.constellation.folders.attach(f, agent.id, body.access)
     return fields_with(made, agent=agent.name)
 
 
 @router.delete("/{f}/attachments/{a}", status_code=204)
 async def detach(f: str, a: str, home: ToWrite) -> None:
     """Take the folder away from an agent."""
-    async with home.use() as constellation:
-        agent = await constellation.roster.get(a)
-        await constellation.folders.detach(f, agent.id)
+    agent = await home.constellation.roster.get(a)
+    await home.constellation.folders.detach(f, agent.id)

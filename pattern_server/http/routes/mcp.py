@@ -38,15 +38,13 @@ class ServerResponse(BaseModel):
 @router.get("", response_model=items_of(ServerResponse))
 async def list_all(home: ToRead) -> object:
     """The servers as they are now; asking starts none of them."""
-    async with home.use() as constellation:
-        return {"items": [await _shown(constellation, server) for server in constellation.mcp.all()]}
+    return {"items": [await _shown(home.constellation, server) for server in home.constellation.mcp.all()]}
 
 
 @router.post("/{name}/test", response_model=ServerResponse)
 async def test(name: str, home: ToWrite) -> object:
     """Start a server, unless it runs, and tell how that went."""
-    async with home.use() as constellation:
-        return await _shown(constellation, await constellation.mcp.tried(name))
+    return await _shown(home.constellation, await home.constellation.mcp.tried(name))
 
 
 async def _shown(constellation: Constellation, server: McpServer) -> ServerResponse:

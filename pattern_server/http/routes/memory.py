@@ -128,22 +128,20 @@ AtVersion = Annotated[int | None, Query(ge=0, description="the block as it was a
 @router.get("", response_model=page_of(BLOCK))
 async def list_all(a: str, home: ToRead, paging: Paged) -> object:
     """The blocks that the agent sees, by label: its own, those lent to it, the constellation's."""
-    async with home.use() as constellation:
-        owner = await owner_of(constellation, a)
-        page = paging.of_all(await constellation.memory.list(owner), lambda block: (block.label, block.id))
-        return {**page, "items": [await told(constellation, block) for block in page["items"]]}
+    owner = await owner_of(home.constellation, a)
+    page = paging.of_all(await home.constellation.memory.list(owner), lambda block: (block.label, block.id))
+    return {**page, "items": [await told(home.constellation, block) for block in page["items"]]}
 
 
 @router.get("/{label}", response_model=BLOCK)
 async def show(at: At, home: ToRead, response: Response, version: AtVersion = None) -> object:
     """One block; its `ETag` is its version."""
-    async with home.use() as constellation:
-        view = await at.view(constellation)
-        shown = await told(constellation, view)
-        if version is not None and version != view.version:
-            past = await constellation.history.content_at(view.id, version)
-            shown |= {"content": past.content, "value": past.value, "version": version, "damaged": None}
-        return tagged(response, shown)
+    view = await at.view(home.constellation)
+    shown = await told(home.constellation, view)
+    if version is not None and version != view.version:
+        past = await home.constellation.history.content_at(view.id, version)
+        shown |= {"content": past.content, "value": past.value, "version": version, "damaged": None}
+    return tagged(response, shown)
 
 
 @router.put("/{label}", response_model=BLOCK)
@@ -152,41 +150,38 @@ async def put(at: At, body: BlockPutRequest, home: ToWrite, demanded: Demanded, 
 
     With `base_version` what others changed since that version is kept: both changes are merged.
     """
-    async with home.use() as constellation:
-        owner = await owner_of(constellation, at.a)
-        found = await find(constellation, owner, at.label)
-        demanded.check(found, at.label)
-        if found is None:
-            response.status_code = 201
-            response.headers["location"] = (
-                f"/api/v1/constellations/{constellation.id}/agents/{owner}/memory/{quote(at.label)}"
-            )
-            content_edit(body)  # refuses what says nothing or two things
-            made = await constellation.memory.create(owner, new_block(body, at.label), author=home.caller.author)
-            return tagged(response, await told(constellation, made))
-        await _changed(constellation, found, owner, body, home.caller.author, demanded)
-        return tagged(response, await told(constellation, await constellation.memory.view(owner, at.label)))
+    owner = await owner_of(home.constellation, at.a)
+    found = await find(home.constellation, owner, at.label)
+    demanded.check(found, at.label)
+    if found is None:
+        response.status_code = 201
+        response.headers["location"] = (
+            f"/api/v1/constellations/{home.constellation.id}/agents/{owner}/memory/{quote(at.label)}"
+        )
+        content_edit(body)  # refuses what says nothing or two things
+        made = await home.constellation.memory.create(owner, new_block(body, at.label), author=home.caller.author)
+        return tagged(response, await told(home.constellation, made))
+    await _changed(home.constellation, found, owner, body, home.caller.author, demanded)
+    return tagged(response, await told(home.constellation, await home.constellation.memory.view(owner, at.label)))
 
 
 @router.patch("/{label}", response_model=BLOCK)
 async def patch(at: At, body: BlockPatchRequest, home: ToWrite, response: Response) -> object:
     """Change a block's settings; its content stays."""
-    async with home.use() as constellation:
-        owner = await owner_of(constellation, at.a)
-        view = await constellation.memory.view(owner, at.label)
-        settings = settings_of(body, view)
-        if settings is not None:
-            view = await constellation.memory.set_metadata(owner, at.label, settings, author=home.caller.author)
-        return tagged(response, await told(constellation, view))
+    owner = await owner_of(home.constellation, at.a)
+    view = await home.constellation.memory.view(owner, at.label)
+    settings = settings_of(body, view)
+    if settings is not None:
+        view = await home.constellation.memory.set_metadata(owner, at.label, settings, author=home.caller.author)
+    return tagged(response, await told(home.constellation, view))
 
 
 @router.delete("/{label}", status_code=204)
 async def delete(at: At, home: ToWrite, demanded: Demanded) -> None:
     """Take a block out of the agent's mind. Its bytes stay in the file."""
-    async with home.use() as constellation:
-        owner = await owner_of(constellation, at.a)
-        demanded.check(await find(constellation, owner, at.label), at.label)
-        await constellation.memory.delete(owner, at.label, author=home.caller.author)
+    owner = await owner_of(home.constellation, at.a)
+    demanded.check(await find(home.constellation, owner, at.label), at.label)
+    await home.constellation.memory.delete(owner, at.label, author=home.caller.author)
 
 
 @router.get("/{label}/history", response_model=Page[Version])
@@ -194,9 +189,8 @@ async def versions(at: At, home: ToRead, paging: Paged) -> object:
     """The block's versions, newest first; number 0 is the block as it was made."""
     after = paging.after
     before = int(after) if after and after.isdigit() else None
-    async with home.use() as constellation:
-        view = await at.view(constellation)
-        found = await constellation.history.versions(view.id, limit=paging.one_more, before=before)
+    view = await at.view(home.constellation)
+    found = await home.constellation.history.versions(view.id, limit=paging.one_more, before=before)
     return paging.cut(found, lambda version: str(version.version))
 
 
@@ -208,79 +202,70 @@ async def diff(
     newer: Annotated[int | None, Query(alias="to", ge=0, description="by default the newest")] = None,
 ) -> object:
     """What changed between two versions."""
-    async with home.use() as constellation:
-        view = await at.view(constellation)
-        last = view.version if newer is None else newer
-        first = max(last - 1, 0) if older is None else older
-        return {"from": first, "to": last, "diff": await constellation.history.diff(view.id, first, last)}
+    view = await at.view(home.constellation)
+    last = view.version if newer is None else newer
+    first = max(last - 1, 0) if older is None else older
+    return {"from": first, "to": last, "diff": await home.constellation.history.diff(view.id, first, last)}
 
 
 @router.get("/{label}/blame", response_model=BlameResponse)
 async def blame(at: At, home: ToRead) -> object:
     """Who wrote which line, when, and what led to it."""
-    async with home.use() as constellation:
-        view = await at.view(constellation)
-        return {"lines": await constellation.history.blame(view.id)}
+    view = await at.view(home.constellation)
+    return {"lines": await home.constellation.history.blame(view.id)}
 
 
 @router.post("/{label}/undo", response_model=REVISED)
 async def undo(at: At, home: ToWrite, body: UndoRequest | None = None) -> object:
     """Take back one author's newest edit; what others wrote stays."""
-    async with home.use() as constellation:
-        return await _revised(constellation, HistoryKind.UNDO, at, home.caller.author, body)
+    return await _revised(home.constellation, HistoryKind.UNDO, at, home.caller.author, body)
 
 
 @router.post("/{label}/redo", response_model=REVISED)
 async def redo(at: At, home: ToWrite, body: UndoRequest | None = None) -> object:
     """Bring the edit again that was taken back last, unless its author has edited since."""
-    async with home.use() as constellation:
-        return await _revised(constellation, HistoryKind.REDO, at, home.caller.author, body)
+    return await _revised(home.constellation, HistoryKind.REDO, at, home.caller.author, body)
 
 
 @router.post("/{label}/rollback", response_model=BLOCK)
 async def rollback(at: At, body: RollbackRequest, home: ToWrite) -> object:
     """Make the block what it was at a version, by a new change; nothing of its history goes."""
-    async with home.use() as constellation:
-        owner = await owner_of(constellation, at.a)
-        by = Attribution(author=home.caller.author)
-        revised = await constellation.revisions.rollback(owner, at.label, by, version=body.version)
-        return await told(constellation, revised.block)
+    owner = await owner_of(home.constellation, at.a)
+    by = Attribution(author=home.caller.author)
+    revised = await home.constellation.revisions.rollback(owner, at.label, by, version=body.version)
+    return await told(home.constellation, revised.block)
 
 
 @router.post("/{label}/repair", response_model=REPAIRED)
 async def repair(at: At, home: ToWrite) -> object:
     """Bring back a block that is damaged, from what is known of it; a sound one is refused."""
-    async with home.use() as constellation:
-        owner = await owner_of(constellation, at.a)
-        done = await constellation.repairs.repair(owner, at.label, Attribution(author=home.caller.author))
-        block = await told(constellation, await constellation.memory.view(owner, at.label))
-        return {"block": block, "note": done.note, "is_exact": done.is_exact}
+    owner = await owner_of(home.constellation, at.a)
+    done = await home.constellation.repairs.repair(owner, at.label, Attribution(author=home.caller.author))
+    block = await told(home.constellation, await home.constellation.memory.view(owner, at.label))
+    return {"block": block, "note": done.note, "is_exact": done.is_exact}
 
 
 @router.get("/{label}/share", response_model=Items[Loan])
 async def loans(at: At, home: ToRead) -> object:
     """To whom the block is lent."""
-    async with home.use() as constellation:
-        owner = await owner_of(constellation, at.a)
-        return {"items": await constellation.sharing.loans(owner, at.label)}
+    owner = await owner_of(home.constellation, at.a)
+    return {"items": await home.constellation.sharing.loans(owner, at.label)}
 
 
 @router.post("/{label}/share", response_model=Loan)
 async def share(at: At, body: ShareRequest, home: ToWrite) -> object:
     """Lend the block to an agent, or change what it may do."""
-    async with home.use() as constellation:
-        owner = await owner_of(constellation, at.a)
-        return await constellation.sharing.share(
-            owner, at.label, body.agent, body.permission, author=home.caller.author
-        )
+    owner = await owner_of(home.constellation, at.a)
+    return await home.constellation.sharing.share(
+        owner, at.label, body.agent, body.permission, author=home.caller.author
+    )
 
 
 @router.delete("/{label}/share/{borrower}", status_code=204)
 async def unshare(at: At, borrower: str, home: ToWrite) -> None:
     """End a loan. What was written in the block stays."""
-    async with home.use() as constellation:
-        owner = await owner_of(constellation, at.a)
-        await constellation.sharing.unshare(owner, at.label, borrower, author=home.caller.author)
+    owner = await owner_of(home.constellation, at.a)
+    await home.constellation.sharing.unshare(owner, at.label, borrower, author=home.caller.author)
 
 
 async def _changed(

@@ -26,7 +26,7 @@ from pattern_core.views import TurnView
 from pattern_db.enums import Role
 from pattern_server.http.bodies import BY_VALUE, PagedTexts, RequestModel, answer_of, page_of
 from pattern_server.http.routes.turns import MESSAGE, TURN, told
-from pattern_server.http.routing import Access, Router, ToChat, ToRead, ToWrite
+from pattern_server.http.routing import Access, Router, ToChatOn, ToRead, ToWrite
 from pattern_server.http.sse import MEDIA_TYPE, EventStream
 
 router = Router(prefix="/constellations/{c}", tags=["messages"])
@@ -116,7 +116,7 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
 async def send(
     a: str,
     body: MessageRequest,
-    home: ToChat,
+    home: ToChatOn,
     accept: Annotated[str, Header(description="`text/event-stream` for the turn's events")] = "",
     prefer: Annotated[str, Header(description="`respond-async`, or `wait=SECONDS` (RFC 7240)")] = "",
     idempotency_key: IdempotencyKey = None,
@@ -194,7 +194,7 @@ async def _ended(home: Access, turn_id: str, patience_s: float) -> TurnView | No
     """Return the turn when it has ended; None if patience ends first.
 
     Raises:
-        Unavailable: the constellation stopped meanwhile; the error names the turn, which goes on later.
+        Unavailable: the constellation stopped meanwhile; the error names the turn, which continues later.
     """
     try:
         async with home.use() as constellation:
@@ -212,8 +212,7 @@ async def _ended(home: Access, turn_id: str, patience_s: float) -> TurnView | No
 async def history(a: str, home: ToRead, paging: PagedTexts) -> object:
     """The agent's messages, newest first."""
     before = paging.after
-    async with home.use() as constellation:
-        rows = await constellation.messages(a, limit=paging.one_more, before=before)
+    rows = await home.constellation.messages(a, limit=paging.one_more, before=before)
     return paging.cut(rows, lambda row: row.position)
 
 
@@ -228,8 +227,7 @@ async def add_past(
     """
     past = [PastMessage(**vars(one)) for one in body.messages]
     author = home.caller.author
-    async with home.use() as constellation:
-        imported = await constellation.imports.add(a, past, author=author, idempotency_key=idempotency_key)
+    imported = await home.constellation.imports.add(a, past, author=author, idempotency_key=idempotency_key)
     if imported.is_replay:
         response.status_code = 200
     return imported
@@ -239,22 +237,19 @@ async def add_past(
 async def list_kept(a: str, home: ToRead, paging: PagedTexts) -> object:
     """The summaries of what was archived, newest first. The messages themselves stay in the history and in search."""
     before = paging.after
-    async with home.use() as constellation:
-        agent = await constellation.roster.get(a)
-        rows = await list_summaries(constellation.database, agent.id, limit=paging.one_more, before=before)
+    agent = await home.constellation.roster.get(a)
+    rows = await list_summaries(home.constellation.database, agent.id, limit=paging.one_more, before=before)
     return paging.cut(rows, lambda row: row.id)
 
 
 @router.post("/agents/{a}/compact", response_model=COMPACTED)
 async def compact(a: str, home: ToWrite) -> Made:
     """Archive the older part of the conversation now, by the agent's own settings. Nothing is deleted."""
-    async with home.use() as constellation:
-        return await constellation.compact(await constellation.roster.get(a))
+    return await home.constellation.compact(await home.constellation.roster.get(a))
 
 
 @router.get("/images/{digest}", response_class=Response)
 async def show_image(digest: str, home: ToRead) -> Response:
     """The bytes of an image; its `digest` stands in the `parts` of the message that shows it."""
-    async with home.use() as constellation:
-        image = await constellation.database.read(read, digest)
+    image = await home.constellation.database.read(read, digest)
     return Response(image.data, media_type=image.media_type, headers=_IMAGE_HEADERS)

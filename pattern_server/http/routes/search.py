@@ -49,18 +49,17 @@ async def find(body: FindRequest, home: ToRead) -> object:
 
     A phrase in quotes must occur (in a question it only counts more), `-word` leaves out, `word*` is a beginning.
     """
-    async with home.use() as constellation:
-        agents = None if body.agents is None else [await owner_of(constellation, name) for name in body.agents]
-        names = {agent.id: agent.name for agent in await constellation.roster.all()}
-        given = {
-            **vars(body),
-            "kinds": KINDS if body.kinds is None else body.kinds,
-            "agents": agents,
-            "roles": SPOKEN if body.roles is None else body.roles,
-            "group_by": None if body.group_by is None else GroupBy(body.group_by),
-            "mode": Mode(body.mode),
-        }
-        result = await constellation.search(SearchRequest(**given, now=now_text(home.server.runtime.clock)))
+    agents = None if body.agents is None else [await owner_of(home.constellation, name) for name in body.agents]
+    names = {agent.id: agent.name for agent in await home.constellation.roster.all()}
+    given = {
+        **vars(body),
+        "kinds": KINDS if body.kinds is None else body.kinds,
+        "agents": agents,
+        "roles": SPOKEN if body.roles is None else body.roles,
+        "group_by": None if body.group_by is None else GroupBy(body.group_by),
+        "mode": Mode(body.mode),
+    }
+    result = await home.constellation.search(SearchRequest(**given, now=now_text(home.server.runtime.clock)))
     return {"hits": [_told(hit, names) for hit in result.hits], "notice": result.notice}
 
 

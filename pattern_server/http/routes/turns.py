@@ -13,7 +13,7 @@ from pattern_core.prompts.explain import TurnExplained, explain
 from pattern_core.views import StoredMessage, TurnView
 from pattern_db.journal.usage import UsageSum
 from pattern_server.http.bodies import answer_of
-from pattern_server.http.routing import Access, Router, ToChat, ToRead
+from pattern_server.http.routing import Access, Router, ToChat, ToRead, ToReadOn
 from pattern_server.http.sse import MEDIA_TYPE, EventStream, place_of
 
 router = Router(prefix="/constellations/{c}", tags=["turns"])
@@ -54,8 +54,7 @@ def told(view: TurnView) -> dict[str, Any]:
 @router.get("/turns/{t}", response_model=TURN)
 async def show(t: str, home: ToRead) -> object:
     """One turn as it is now, with its messages."""
-    async with home.use() as constellation:
-        return told(await constellation.turn(t))
+    return told(await home.constellation.turn(t))
 
 
 @router.get("/turns/{t}/prompt")
@@ -64,26 +63,24 @@ async def show_prompt(t: str, home: ToRead) -> TurnExplained:
 
     Texts are made again from the rows that they came from, at the versions that were shown.
     """
-    async with home.use() as constellation:
-        return await explain(constellation.database, constellation.history, t)
+    return await explain(home.constellation.database, home.constellation.history, t)
 
 
 @router.post("/turns/{t}/cancel")
 async def cancel(t: str, home: ToChat) -> CancelResponse:
     """Ask a turn to stop. Asking again, or when it has ended, changes nothing."""
-    async with home.use() as constellation:
-        cancelled = await constellation.cancel(t)
-        return CancelResponse(turn_id=t, cancelled=cancelled, status=(await constellation.turn(t)).status)
+    cancelled = await home.constellation.cancel(t)
+    return CancelResponse(turn_id=t, cancelled=cancelled, status=(await home.constellation.turn(t)).status)
 
 
 @router.get("/turns/{t}/events", response_class=StreamingResponse, responses=_EVENTS)
-async def events_of_turn(t: str, home: ToRead, after: After = 0, last_event_id: LastEventId = None) -> EventStream:
+async def events_of_turn(t: str, home: ToReadOn, after: After = 0, last_event_id: LastEventId = None) -> EventStream:
     """The turn's events from its first, up to the terminal one."""
     return await _stream(home, place_of(last_event_id, after), t)
 
 
 @router.get("/events", response_class=StreamingResponse, responses=_EVENTS)
-async def events(home: ToRead, after: After = 0, last_event_id: LastEventId = None) -> EventStream:
+async def events(home: ToReadOn, after: After = 0, last_event_id: LastEventId = None) -> EventStream:
     """All events of the constellation after `after`, then those to come, without end."""
     return await _stream(home, place_of(last_event_id, after))
 

@@ -21,7 +21,7 @@ from pattern_server.http.routing import Router, ToRead, ToWrite
 
 router = Router(prefix="/constellations/{c}", tags=["usage"])
 
-# Groups themselves are yet to come; what cannot be the id of one is a mistake that nobody would ever notice.
+# Groups themselves are yet to come; what cannot be the id of one is a mistake that would not be noticed.
 _GROUP_ID = re.compile(r"group_[0-9a-hjkmnp-tv-z]{26}", re.ASCII)
 
 
@@ -67,22 +67,21 @@ async def report(asked: Annotated[UsageRequest, Query()], home: ToRead) -> objec
     """Tokens and money: days and turns newest first, agents and models by name."""
     paging = Paging(asked.limit, asked.cursor)
     after = paging.after
-    async with home.use() as constellation:
-        question = UsageQuestion(
-            by=asked.by,
-            agent_id=None if asked.agent is None else await _agent_id(constellation, asked.agent),
-            turn_id=asked.turn,
-            since=asked.since,
-            until=asked.until,
-            limit=paging.one_more,
-            after=after,
-        )
-        found = await constellation.budgets.report(question)
+    question = UsageQuestion(
+        by=asked.by,
+        agent_id=None if asked.agent is None else await _agent_id(home.constellation, asked.agent),
+        turn_id=asked.turn,
+        since=asked.since,
+        until=asked.until,
+        limit=paging.one_more,
+        after=after,
+    )
+    found = await home.constellation.budgets.report(question)
     return {"total": found.total, **paging.cut(found.lines, lambda line: line.key)}
 
 
 async def _agent_id(constellation: Constellation, id_or_name: str) -> str:
-    """Return the agent's id; an id is also one if the agent was deleted, because what it spent is still told."""
+    """Return the agent's id; an id is also one if the agent was deleted, because what it spent is still reported."""
     try:
         return (await constellation.roster.get(id_or_name)).id
     except NotFound:
@@ -94,8 +93,7 @@ async def _agent_id(constellation: Constellation, id_or_name: str) -> str:
 @router.get("/budgets", response_model=Page[BudgetView])
 async def list_budgets(home: ToRead, paging: Paged) -> object:
     """The budgets as they stand, those of the server's configuration among them."""
-    async with home.use() as constellation:
-        found = await constellation.budgets.every()
+    found = await home.constellation.budgets.every()
     return paging.of_all(found, lambda budget: (budget.id, str(budget.is_configured)))
 
 
@@ -108,13 +106,11 @@ async def put_budget(body: BudgetRequest, home: ToWrite) -> BudgetView:
         raise InvalidInput("`group` goes with the scope group")
     if body.group and not _GROUP_ID.fullmatch(body.group):
         raise InvalidInput(f"{body.group!r} is no group's id (group_…), and there are no groups yet: name an agent")
-    async with home.use() as constellation:
-        ref = (await constellation.roster.get(body.agent)).id if body.agent is not None else body.group or ""
-        return await constellation.budgets.put(Budget(body.scope, ref, body.period, body.unit, body.amount))
+    ref = (await home.constellation.roster.get(body.agent)).id if body.agent is not None else body.group or ""
+    return await home.constellation.budgets.put(Budget(body.scope, ref, body.period, body.unit, body.amount))
 
 
 @router.delete("/budgets/{budget}", status_code=204)
 async def remove_budget(budget: str, home: ToWrite) -> None:
     """Take a budget away, by its id."""
-    async with home.use() as constellation:
-        await constellation.budgets.remove(budget)
+    await home.constellation.budgets.remove(budget)

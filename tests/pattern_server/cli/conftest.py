@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import click
 import httpx2
 import pytest
 
@@ -97,6 +98,14 @@ def api_of(answer: Callable[[httpx2.Request], Answer]) -> Api:
 
     http = httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://t")
     return Api(http, streams=False)
+
+
+def below(command: click.Command, parameter: str = "api") -> Any:
+    """The function of a command below its options: the first that is called with this parameter."""
+    inner: Any = command.callback
+    while parameter not in inner.__code__.co_varnames[: inner.__code__.co_argcount]:
+        inner = inner.__wrapped__
+    return inner
 
 
 def as_json(value: object, status: int = 200, **headers: str) -> Answer:

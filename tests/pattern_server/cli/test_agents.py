@@ -1,35 +1,21 @@
-"""Agents on the command line, their config as KEY=VALUE, and their models."""
+"""Agents on the command line, their config as KEY=VALUE, their models and their tool rules."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import click
+import httpx2
 import pytest
 
+from pattern_core.errors import Conflict, InvalidInput
+from pattern_core.rules.ruleset import warnings_of
+from pattern_server.cli import agents, rules
 from pattern_server.cli.agents import changed_config, model_lines, rules_of, settings_in, trouble
-from tests.pattern_server.cli.conftest import Pattern
-
-
-def test_an_agents_life(home: Pattern, tmp_path: Path) -> None:
-    (tmp_path / "instructions.md").write_text("You keep the garden's diary.")
-    options = ("--instructions-file", str(tmp_path / "instructions.md"), "--description", "A gardener.")
-    made = home("agent", "create", "flora", "-c", "home", "--provider", "embedded", *options, "--memory", "beds=Four.")
-    assert made.code == 0, made.err
-    assert "pattern chat" in made.out
-    shown = home("agent", "show", "flora", "-c", "home", "--json").json
-    assert shown["system_prompt"] == "You keep the garden's diary."
-    assert shown["description"] == "A gardener."
-    assert home("memory", "show", "beds", "-c", "home", "-a", "flora").out == "Four.\n"
-    assert {row["name"] for row in home("agent", "list", "-c", "home", "--json").json} == {"ada", "flora"}
-    assert home("agent", "edit", "flora", "-c", "home", "--name", "rosa", "--instructions", "Water.").code == 0
-    changed = home("agent", "show", "rosa", "-c", "home", "--json").json
-    assert (changed["id"], changed["system_prompt"]) == (shown["id"], "Water.")
-    assert home("agent", "archive", "rosa", "-c", "home").code == 0
-    assert home("agent", "show", "rosa", "-c", "home", "--json").json["status"] == "archived"
-    assert home("agent", "delete", "rosa", "-c", "home", "--yes").code == 0
-    assert home("agent", "show", "rosa", "-c", "home").code == 1
+from pattern_server.cli.output import Output
+from tests.pattern_server.cli.conftest import Answer, Pattern, api_of, as_json, below
 
 
 def test_settings_and_rules(home: Pattern) -> None:
@@ -37,20 +23,16 @@ def test_settings_and_rules(home: Pattern) -> None:
     given = ("--config", "limits.steps=9", "--config", "context_window=4000", "--rules", rules)
     made = home("agent", "create", "flora", "-c", "home", "--provider", "openai", "--model", "x-1", *given)
     assert made.code == 0, made.err
-    assert "`web`" in made.err
-    assert "8,192 tokens are assumed" in made.err
-    assert "OPENAI" in made.err or "is not configured" in made.err
-    shown = home("agent", "show", "flora", "-c", "home").out
-    assert "limits.steps=9" in shown
-    assert "of which this agent uses 4,000" in shown
-    assert "2; pattern rule list" in shown
-    changed = home("agent", "edit", "flora", "-c", "home", "--config", "limits.steps=", "--rules", "[]")
+    for words in ("`web`", "The provider openai is not configured", "8,192 tokens are assumed"):
+        assert words in made.err
+    listed = home("rule", "list", "-c", "home", "-a", "flora", "--json").json
+    assert [(rule["tool"], rule["type"]) for rule in listed] == [("calculator", "max_calls"), ("web", "exit_loop")]
+    edit = ("agent", "edit", "flora", "-c", "home")
+    changed = home(*edit, "--config", "limits.steps=", "--rules", "[]", "--name", "rosa", "--instructions", "Water.")
     assert (changed.code, "`web`" in changed.err) == (0, False)
-    told = home("agent", "show", "flora", "-c", "home", "--json").json
-    assert (told["config"], told["tool_rules"]) == ({"context_window": 4000}, None)
+    told = home("agent", "show", "rosa", "-c", "home", "--json").json
+    assert (told["config"], told["tool_rules"], told["system_prompt"]) == ({"context_window": 4000}, None, "Water.")
     assert told["model"]["prompt_window"] == 4_000
-    wrong = home("agent", "edit", "flora", "-c", "home", "--config", "limits.nosuch=1")
-    assert (wrong.code, "limits.nosuch" in wrong.err) == (1, True)
 
 
 def test_tools_come_and_go_one_by_one(home: Pattern) -> None:
@@ -71,16 +53,22 @@ def test_tools_come_and_go_one_by_one(home: Pattern) -> None:
 
 
 def test_refusals(home: Pattern) -> None:
-    assert home("agent", "edit", "ada", "-c", "home").code == 2
-    assert home("agent", "create", "x", "-c", "home", "--memory", "no sign").code == 2
     both = ("--instructions", "a", "--instructions-file", __file__)
-    assert home("agent", "create", "x", "-c", "home", *both).code == 2
-    taken = home("agent", "create", "ada", "-c", "home")
-    assert taken.code == 1
-    assert "ada" in taken.err
-    assert home("agent", "list", "-c", "nowhere").code == 1
-    assert home("agent", "delete", "ada", "-c", "home").code == 2
-    assert home("agent", "create", "x", "-c", "home", "--tool", "no_such_tool").code == 1
+    for arguments in (
+        ("edit", "ada"),
+        ("create", "x", "--memory", "no sign"),
+        ("create", "x", *both),
+        ("delete", "ada"),
+    ):
+        assert home("agent", *arguments, "-c", "home").code == 2, arguments
+
+
+async def test_a_compaction_without_a_summary_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    made = {"messages": 3, "tokens_before": 900, "tokens_after": 40, "trouble": "the model failed"}
+    await below(agents.compact)(api_of(lambda _: as_json(made)), Output(), constellation="home", name="ada")
+    out, err = capsys.readouterr()
+    assert "Archived 3 messages of ada: 900 tokens became 40." in out
+    assert err == "There is no summary: the model failed.\n"
 
 
 FACTS: dict[str, Any] = {
@@ -148,3 +136,82 @@ def test_what_is_missing_is_said_with_what_to_do() -> None:
     assert "40,960" in open_model
     (keyless,) = trouble({**FACTS, "is_configured": False})
     assert "[providers.own]" in keyless
+
+
+THREE = {"tool": "web", "type": "max_calls", "count": 3}
+LAST = {"tool": "web", "type": "exit_loop", "priority": 9, "message": "Bye."}
+
+
+async def call(
+    command: click.Command,
+    stored: Any,
+    *,
+    meanwhile: Any = None,
+    **given: Any,
+) -> list[Any]:
+    """Run a command on an agent with these rules, which somebody makes `meanwhile` before the first change comes;
+    returns the bodies of its PATCH requests that were taken."""
+    sent: list[Any] = []
+    rules = stored
+
+    def answer(request: httpx2.Request) -> Answer:
+        nonlocal rules
+        assert request.url.path == "/api/v1/constellations/home/agents/ada"
+        if request.method == "PATCH" and meanwhile is not None and rules == stored:
+            rules = meanwhile
+        if request.method == "PATCH":
+            if request.headers["if-match"] != tag_of(rules):
+                return as_json({"detail": "read it again", "code": "version_mismatch"}, 412)
+            sent.append(json.loads(request.content))
+            rules = sent[-1]["tool_rules"]
+        warnings = list(warnings_of(rules, ("web",)))
+        told = {"name": "ada", "tool_rules": rules, "rule_warnings": warnings}
+        return as_json(told, etag=tag_of(rules))
+
+    await below(command)(api_of(answer), Output(), constellation="home", agent="ada", **given)
+    return sent
+
+
+def tag_of(rules: object) -> str:
+    return f'"{json.dumps(rules).encode().hex()}"'
+
+
+def adding(tool: str, kind: str, *fields: str, **given: Any) -> dict[str, Any]:
+    """What `rule add` is called with."""
+    return {"tool": tool, "type_": kind, "fields": fields, "priority": None, "message": None, **given}
+
+
+async def test_what_somebody_else_does_meanwhile_is_not_lost(capsys: pytest.CaptureFixture[str]) -> None:
+    sent = await call(rules.add, [THREE], meanwhile=[LAST], **adding("web", "needed"))
+    assert sent == [{"tool_rules": [LAST, {"tool": "web", "type": "needed"}]}]
+    assert await call(rules.remove, [THREE], meanwhile=[THREE, LAST], number=1) == [{"tool_rules": [LAST]}]
+    assert "1 left" in capsys.readouterr().out
+    assert await call(rules.remove, [LAST], number=1) == [{"tool_rules": None}]
+    with pytest.raises(Conflict, match="somebody changed the rules"):  # its number means another rule now
+        await call(rules.remove, [THREE], meanwhile=[LAST, THREE], number=1)
+
+
+async def test_what_will_not_do_is_not_sent() -> None:
+    with pytest.raises(InvalidInput, match=r"`max_calls.count` is missing"):
+        await call(rules.add, None, **adding("web", "max_calls"))
+    with pytest.raises(InvalidInput, match="there is no type"):
+        await call(rules.add, None, **adding("web", "jump", "high=yes"))
+    with pytest.raises(click.UsageError, match="FIELD=VALUE"):
+        await call(rules.add, None, **adding("web", "max_calls", "3"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        ("max_calls", "count=3", 3),
+        ("requires_consent", "scope=3", "3"),
+        ("child", 'children=["a","b"]', ["a", "b"]),
+        ("parent", "children=a", ["a"]),
+        ("conditional", "strict=true", True),
+        ("start_constraint", 'args={"q": "a=b"}', {"q": "a=b"}),
+        ("allowed_operations", "operations=read,append", ["read", "append"]),
+        ("jump", "high=very", "very"),
+    ],
+)
+def test_fields_as_they_are_typed(kind: str, text: str, value: object) -> None:
+    assert list(rules.field_values(kind, (text,)).values()) == [value]

@@ -1,42 +1,27 @@
-"""Talking to an agent, and answering what it asks in the middle."""
+"""Talking to an agent, answering what it asks in the middle, and answering from elsewhere."""
 
 from __future__ import annotations
 
 import io
+import json
 import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
+import click
+import httpx2
 import pytest
 
 from pattern_core.testing.model import ScriptedProvider, calls, says
-from pattern_server.cli import run
-from pattern_server.cli.chat import Questions, Screen, Talk, answer_of, ended, turn_of
-from pattern_server.cli.client import Api, Json, RunningServer, ServerEvent, connection, path
-from pattern_server.cli.client import RunningServer as Running
+from pattern_server.cli import approvals, run
+from pattern_server.cli.chat import Screen, Talk, answer_of, ended, turn_of
+from pattern_server.cli.client import Api, Json, RunningServer, ServerEvent, connection
 from pattern_server.cli.command import Home
 from pattern_server.cli.output import Output
-from tests.pattern_server.cli.conftest import Pattern
-from tests.pattern_server.place import config_for, serving
-
-
-def test_one_message(home: Pattern) -> None:
-    told = home("chat", "-c", "home", "Remember that Ruth lives in Lisbon.")
-    assert told.code == 0, told.err
-    assert told.out.strip()
-    asked = home("chat", "-c", "home", "--agent", "ada", "What do you know about Ruth?")
-    assert "Lisbon" in asked.out
-
-
-def test_a_pipe_is_one_message(home: Pattern) -> None:
-    assert home("chat", "-c", "home", stdin="Remember that the boiler was serviced in March.\n").code == 0
-    assert "March" in home("chat", "-c", "home", stdin="What do you know about the boiler?").out
-
-
-def test_json_is_the_turn(home: Pattern) -> None:
-    turn = home("chat", "-c", "home", "--json", "Hello!").json
-    assert turn["status"] == "completed"
-    assert turn["turn_id"]
-    assert turn["messages"]
+from tests.pattern_server.cli.conftest import Answer, Pattern, api_of, as_json, below
+from tests.pattern_server.place import Place, config_for, serving
 
 
 class Keyboard(io.StringIO):
@@ -68,7 +53,6 @@ def test_which_agent(home: Pattern) -> None:
     assert home("chat", "-c", "home", "Hello!").code == 0
     home("agent", "archive", "ada", "-c", "home")
     assert "pattern agent create" in home("chat", "-c", "home", "Hello!").err
-    assert home("chat", "-c", "home", "--agent", "nobody", "Hello!").code == 1
     assert home("chat", "-c", "home", "--agent", "ada", "  ").code == 1
 
 
@@ -150,6 +134,13 @@ def test_how_a_turn_ended(status: str, error: Json | None, words: str) -> None:
     assert ended(status, error) == words
 
 
+@asynccontextmanager
+async def api_at(place: Place) -> AsyncIterator[Api]:
+    """The API of the test's server, as commands speak to it."""
+    async with connection(RunningServer(pid=1, url=place.url, started_at="", token=place.parts.local_token)) as http:
+        yield Api(http, streams=True)
+
+
 class Leaving(Output):
     """A screen before which somebody presses Ctrl-C when the first words are there."""
 
@@ -158,19 +149,15 @@ class Leaving(Output):
         raise KeyboardInterrupt
 
 
-@pytest.mark.filterwarnings("ignore:Async generator 'httpx2:ResourceWarning")
-@pytest.mark.filterwarnings("ignore:Async generator 'httpcore2:ResourceWarning")
 async def test_leaving_in_the_middle_tells_how_to_stop_the_turn(
     alone: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with serving(config_for(alone), {"scripted": ScriptedProvider(otherwise=says("All right."))}) as place:
         await place.constellation()
-        server = RunningServer(pid=1, url=place.url, started_at="", token=place.parts.local_token)
-        async with connection(server) as http:
-            api, output = Api(http, streams=True), Leaving()
-            questions = Questions(Home(api, "home"), output, is_live=False)
+        async with api_at(place) as api:
+            output = Leaving()
             with pytest.raises(KeyboardInterrupt):
-                await Talk(Home(api, "home"), output, "ada", None, questions).say("Hello!")
+                await Talk(Home(api, "home"), output, "ada", None, is_live=False).say("Hello!")
     told = capsys.readouterr().err
     assert "pattern turn cancel turn_" in told
     assert told.endswith(" -c home\n")
@@ -179,17 +166,6 @@ async def test_leaving_in_the_middle_tells_how_to_stop_the_turn(
 def asks_for_consent(home: Pattern) -> None:
     rule = '[{"tool": "block_edit", "type": "requires_consent"}]'
     assert home("agent", "edit", "ada", "-c", "home", "--rules", rule).code == 0
-
-
-def test_without_a_terminal_one_is_told_how_to_answer(home: Pattern) -> None:
-    asks_for_consent(home)
-    told = home("chat", "-c", "home", "Remember that Ruth lives in Lisbon.")
-    assert told.code == 3, told.err
-    assert "block_edit" in told.err
-    (asked,) = home("approvals", "list", "-c", "home", "--json").json
-    assert f"pattern approvals approve {asked['id']} -c home" in told.err
-    assert home("approvals", "approve", asked["id"], "-c", "home").code == 0
-    assert "Lisbon" in home("chat", "-c", "home", "What do you know about Ruth?").out
 
 
 @pytest.mark.parametrize(
@@ -218,17 +194,12 @@ def test_at_a_terminal_one_is_asked(
     assert ("Fig is a cat" in content) is not is_asked_again
 
 
-def test_what_becomes_of_a_message_can_be_said(home: Pattern) -> None:
+def test_the_policy_of_a_message(home: Pattern) -> None:
     assert home("chat", "-c", "home", "--policy", "steer", "Hello!").code == 0
     wrong = home("chat", "-c", "home", "--policy", "push", "Hello!")
     assert wrong.code == 2
     assert "rollback" in wrong.err
 
-
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:Async generator 'httpx2:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore:Async generator 'httpcore2:ResourceWarning"),
-]
 
 EDIT = {"op": "append", "label": "human", "content": "Tea."}
 
@@ -261,13 +232,10 @@ async def test_a_stream_asks_and_goes_on(
     async with serving(config_for(alone), {"scripted": provider}) as place:
         block = {"label": "human", "content": "", "permission": permission}
         await place.constellation(memory=[block], tool_rules=rules)
-        server = Running(pid=1, url=place.url, started_at="", token=place.parts.local_token)
-        async with connection(server) as http:
-            api, output = Api(http, streams=True), Output()
-            where = path("constellations", "home", "agents", "ada")
-            questions = Questions(Home(api, "home"), output, is_live=is_live)
-            code = await Talk(Home(api, "home"), output, "ada", None, questions).say("Remember tea.")
-            content = (await api.get(f"{where}/memory/human"))["content"]
+        async with api_at(place) as api:
+            home, output = Home(api, "home"), Output()
+            code = await Talk(home, output, "ada", None, is_live).say("Remember tea.")
+            content = (await home.get("agents", "ada", "memory", "human"))["content"]
     shown = capsys.readouterr()
     assert ("Tea." in content) is is_live
     assert code == (3 if kind == "call" and not is_live else 0)
@@ -279,8 +247,140 @@ async def test_a_stream_asks_and_goes_on(
 async def test_an_answer_that_is_refused_is_told(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with serving(config_for(alone)) as place:
         await place.constellation()
-        server = Running(pid=1, url=place.url, started_at="", token=place.parts.local_token)
-        async with connection(server) as http:
-            questions = Questions(Home(Api(http, streams=True), "home"), Output(), is_live=True)
-            assert not await questions._answer("apr_none", {"decision": "approve"})
+        async with api_at(place) as api:
+            talk = Talk(Home(api, "home"), Output(), "ada", None, is_live=True)
+            assert not await talk._answer("apr_none", {"decision": "approve"})
     assert "apr_none" in capsys.readouterr().err
+
+
+ONE = {
+    "id": "apr_1",
+    "kind": "memory_edit",
+    "status": "pending",
+    "audience": "human",
+    "request": {"label": "human", "edit": {"op": "append"}, "empty": None},
+    "decision": None,
+    "created_at": "2026-01-02T03:04:05.678Z",
+    "expires_at": None,
+}
+
+
+async def typed(command: click.Command, *words: str) -> list[tuple[str, Any]]:
+    """Run a command with the parameters as a person types them; return what was asked for."""
+    asked: list[tuple[str, Any]] = []
+
+    def answer(request: httpx2.Request) -> Answer:
+        asked.append((f"{request.method} {request.url.path}", json.loads(request.content)))
+        return as_json({**ONE, "decision": {"note": "Done"}})
+
+    with command.make_context("approve", ["apr_1", "-c", "home", *words]) as context:
+        own = ("data_dir", "is_json", "constellation")
+        given = {name: value for name, value in context.params.items() if name not in own}
+        return await _called(command, answer, asked, is_json=False, **given)
+
+
+async def _called(
+    command: click.Command,
+    answer: Callable[[httpx2.Request], Answer],
+    asked: list[tuple[str, Any]],
+    *,
+    is_json: bool,
+    **given: Any,
+) -> list[tuple[str, Any]]:
+    await below(command)(api_of(answer), Output(is_json=is_json), constellation="home", **given)
+    return asked
+
+
+async def test_a_call_is_shown_with_all_its_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+    command = "x" * 500
+    call_of_tool = {"agent_id": "agent_1", "agent": "ada", "tool": "shell", "digest": "ab", "call_id": "call_1"}
+    request = {**call_of_tool, "arguments": {"command": command, "timeout": 5}, "reason": "it writes"}
+    asked: list[tuple[str, Any]] = []
+    await _called(approvals.show, lambda _: as_json({**ONE, "request": request}), asked, is_json=False, id_="apr_1")
+    shown = capsys.readouterr().out
+    assert f"    arguments:\n      command: {command}\n      timeout: 5\n    reason: it writes" in shown
+    assert "call_1" not in shown and "ab\n" not in shown
+
+
+async def test_an_answer_is_not_told_twice(capsys: pytest.CaptureFixture[str]) -> None:
+    told = {**ONE, "decision": {"note": "Denied; nothing was done"}}
+    await _called(approvals.deny, lambda _: as_json(told), [], is_json=False, id_="apr_1", reason=None)
+    assert capsys.readouterr().out == "Denied; nothing was done\n"
+
+
+async def test_consents_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    def answer(request: httpx2.Request) -> Answer:
+        if request.url.path.endswith("agents"):
+            return as_json({"items": [{"id": "agent_1", "name": "ada"}], "next_cursor": None})
+        grant = {"id": "cgr_1", "agent_id": "agent_1", "subject": "tool:pay", "granted_by": "user:usr_1"}
+        until = {**grant, "same_arguments": True, "expires_at": "2026-02-01T00:00:00.000Z"}
+        return as_json({"items": [until, {**grant, "same_arguments": False, "expires_at": None}], "next_cursor": None})
+
+    await _called(approvals.grants, answer, [], is_json=False)
+    first, second = (line.split() for line in capsys.readouterr().out.splitlines()[-2:])
+    assert first == ["cgr_1", "ada", "tool:pay", "the", "same", "2026-02-01", "00:00", "user:usr_1"]
+    assert second == ["cgr_1", "ada", "tool:pay", "any", "revoked", "user:usr_1"]
+
+
+async def test_a_consent_is_revoked(capsys: pytest.CaptureFixture[str]) -> None:
+    asked: list[str] = []
+
+    def answer(request: httpx2.Request) -> Answer:
+        asked.append(f"{request.method} {request.url.path}")
+        return 204, {}, b""
+
+    await _called(approvals.revoke, answer, [], is_json=False, id_="cgr_1")
+    assert asked == ["DELETE /api/v1/constellations/home/grants/cgr_1"]
+    assert capsys.readouterr().out == "Revoked; the agent asks again.\n"
+
+
+WHERE = "POST /api/v1/constellations/home/approvals/apr_1"
+
+
+async def test_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    assert await typed(approvals.approve) == [(WHERE, {"decision": "approve", "scope": "once"})]
+    assert await typed(approvals.deny) == [(WHERE, {"decision": "deny"})]
+    assert await typed(approvals.deny, "--reason", "too dear") == [(WHERE, {"decision": "deny", "reason": "too dear"})]
+    assert capsys.readouterr().out == "Approved: Done\nDenied: Done\nDenied: Done\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "body"),
+    [
+        (["--same"], {"scope": "same"}),
+        (["--always"], {"scope": "always"}),
+        (["--for", "2h"], {"scope": "time", "seconds": 7_200}),
+        (["--for", "90"], {"scope": "time", "seconds": 90}),
+        (["--same", "--for", "1.5d"], {"scope": "same", "seconds": 129_600}),
+        (["--always", "--for", "30 m"], {"scope": "always", "seconds": 1_800}),
+        (["--arguments", '{"to": "bob"}'], {"scope": "once", "arguments": {"to": "bob"}}),
+    ],
+)
+async def test_a_yes_for_longer_or_otherwise(words: list[str], body: dict[str, Any]) -> None:
+    assert await typed(approvals.approve, *words) == [(WHERE, {"decision": "approve", **body})]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--same", "--always"], "exclude each other"),
+        (["--for", "soon"], "write 90s, 30m, 2h or 7d"),
+        (["--for", "-5s"], "write 90s, 30m, 2h or 7d"),
+        (["--arguments", "{to: bob}"], "no JSON"),
+        (["--arguments", "[1]"], "must be a JSON object"),
+    ],
+)
+async def test_what_cannot_be_meant_is_refused_before_anything_is_sent(words: list[str], said: str) -> None:
+    with pytest.raises(click.UsageError) as refused:
+        await typed(approvals.approve, *words)
+    assert said in refused.value.format_message()
+
+
+def test_a_call_in_a_line() -> None:
+    request = {"tool": "pay", "agent": "ada", "arguments": {"to": "bob", "amount": 5}, "reason": "it costs money"}
+    assert approvals.what_is_asked(request) == "ada wants to run pay(to: bob, amount: 5): it costs money"
+
+
+def test_a_request_in_a_line() -> None:
+    assert approvals.what_is_asked({"summary": " Append\n a line ", "x": 1}) == "Append a line"
+    assert approvals.what_is_asked({"text": "x" * 500}).endswith("…")

@@ -16,7 +16,7 @@ from pattern_db.errors import OwnedElsewhere
 from pattern_db.files import DataDirLock
 from pattern_server.cli import client
 from pattern_server.cli.client import Api, ServerFailed, ServerUnreachable, open_api, path, running_server
-from pattern_server.config import Config, load
+from pattern_server.config import load
 from tests.pattern_server.cli.conftest import Answer, api_of, as_json
 
 
@@ -171,24 +171,19 @@ def test_what_a_killed_server_left_is_no_server(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"pid": "x"}', '{"pid": 1}'])
-def test_a_broken_file_is_no_server(tmp_path: Path, content: str) -> None:
+def test_a_broken_file_or_none_is_no_server(tmp_path: Path, content: str) -> None:
+    assert running_server(tmp_path) is None
     (tmp_path / "server.json").write_text(content)
     assert running_server(tmp_path) is None
 
 
-def test_no_file_is_no_server(tmp_path: Path) -> None:
-    assert running_server(tmp_path) is None
-
-
-def config_of(folder: Path) -> Config:
-    return load(data_dir=folder)
-
-
 async def test_without_a_server_the_application_is_opened_here(tmp_path: Path) -> None:
-    async with open_api(config_of(tmp_path)) as api:
+    async with open_api(load(data_dir=tmp_path)) as api:
         assert not api.streams
+        assert (await api.get("/api/v1/me"))["username"] == "admin"
+        assert not (tmp_path / "server.json").exists(), "no other process can call it"
         made = await api.call("POST", path("constellations"), body={"name": "home"})
-    async with open_api(config_of(tmp_path)) as api:
+    async with open_api(load(data_dir=tmp_path)) as api:
         assert (await api.get(path("constellations", "home")))["id"] == made["id"]
 
 
@@ -196,7 +191,7 @@ async def test_a_folder_in_use_is_waited_for_and_then_refused(tmp_path: Path, mo
     monkeypatch.setattr(client, "LOCK_PATIENCE_S", 0.3)
     with DataDirLock.acquire(tmp_path):
         with pytest.raises(OwnedElsewhere, match=str(os.getpid())):
-            async with open_api(config_of(tmp_path)):
+            async with open_api(load(data_dir=tmp_path)):
                 pass
         monkeypatch.setattr(client, "LOCK_PATIENCE_S", 60.0)
         async with trio.open_nursery() as nursery:
@@ -207,20 +202,5 @@ async def test_a_folder_in_use_is_waited_for_and_then_refused(tmp_path: Path, mo
                 held.release()
 
             nursery.start_soon(let_go)
-            async with open_api(config_of(tmp_path / "other")) as api:
+            async with open_api(load(data_dir=tmp_path / "other")) as api:
                 assert await api.pages(path("constellations")) == []
-
-
-async def test_the_application_answers_without_a_socket(tmp_path: Path) -> None:
-    async with open_api(load(data_dir=tmp_path)) as api:
-        assert (await api.get("/api/v1/me"))["username"] == "admin"
-    assert not (tmp_path / "server.json").exists(), "nobody else can call it"
-
-
-def test_a_command_that_finds_a_server_does_not_import_one() -> None:
-    code = (
-        "import sys; from pattern_server.cli import chat, memory, search, constellations, agents;"
-        "print(sorted({name.split('.')[0] for name in sys.modules} & {'fastapi', 'starlette', 'loro'}))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"

@@ -1,16 +1,22 @@
-"""What every command shares: which errors become a sentence and the exit code 1, and which stay bugs."""
+"""`pattern` itself and what every command shares: help, speed, exit codes, errors as sentences, and what is written."""
 
 from __future__ import annotations
 
+import io
 import json
+import subprocess
+import sys
 
+import click
 import pytest
 
 from pattern_core.errors import InvalidInput
 from pattern_db.errors import NotFound
+from pattern_server.cli import COMMANDS, run
 from pattern_server.cli.client import ServerFailed
 from pattern_server.cli.command import ExitCode, reported
-from pattern_server.cli.output import Output
+from pattern_server.cli.constellations import halt_lines
+from pattern_server.cli.output import Output, plain
 from tests.pattern_server.cli.conftest import Pattern
 
 
@@ -59,3 +65,190 @@ def test_a_misspelt_setting_is_told_before_anything_is_opened(
     ran = pattern("constellation", "list")
     assert ran.code == 1
     assert "port" in ran.err
+
+
+HEAVY = {"fastapi", "starlette", "h11", "openai", "anthropic", "loro", "pydantic", "apsw", "trio", "httpx2"}
+
+
+def python(code: str, *, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, input=stdin)
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from pattern_server.cli import run; code = run(['--help']);"
+        "print(sorted({name.split('.')[0] for name in sys.modules} & " + repr(HEAVY) + ")); sys.exit(code)"
+    )
+    done = python(code)
+    assert done.returncode == 0, done.stderr
+    *text, imported = done.stdout.splitlines()
+    assert imported == "[]"
+    assert all(any(line.split()[:1] == [name] for line in text) for name in COMMANDS)
+
+
+def test_what_help_a_command_and_a_start_import() -> None:
+    """A count, because a time is another one on each machine; raise a number only for what the start really needs."""
+
+    def imported(code: str) -> tuple[int, int, set[str]]:
+        done = python(f"{code}\nimport json, sys; print(json.dumps(list(sys.modules)))")
+        assert done.returncode == 0, done.stderr
+        modules = json.loads(done.stdout.splitlines()[-1])
+        ours = [name for name in modules if name.startswith(("pattern_core.", "pattern_db.", "pattern_server."))]
+        return len(modules), len(ours), {name.split(".")[0] for name in modules}
+
+    late = {"openai", "anthropic", "mcp", "pint", "loro", "pypdf", "docx", "bs4", "watchfiles", "rich"}
+    modules, ours, _names = imported("from pattern_server.cli import run; run(['--help'])")
+    assert modules <= 240 and ours <= 4
+    modules, ours, names = imported(
+        "import pattern_server.cli.agents, pattern_server.cli.chat, pattern_server.cli.search"
+    )
+    assert ours <= 120 and not names & ((late | {"fastapi", "h11"}) - {"rich"})
+    modules, ours, names = imported("import pattern_server.serve")
+    assert modules <= 700 and ours <= 105 and not names & (late | {"structlog", "httpx2"})
+
+
+def test_no_command_imports_a_vendors_library() -> None:
+    code = (
+        "import sys; from importlib import import_module; from pattern_server.cli import COMMANDS;"
+        "[import_module(entry.module) for entry in COMMANDS.values()];"
+        "print(sorted({name.split('.')[0] for name in sys.modules} & {'openai', 'anthropic'}))"
+    )
+    assert python(code).stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("arguments", [["sing"], ["chat"], ["agent", "create"], ["search", "-c", "x", "--nope", "q"]])
+def test_wrong_usage_is_told_and_ends_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(arguments) == 2
+    assert "--help" in capsys.readouterr().err
+
+
+def test_no_command_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([]) == 2
+    shown = capsys.readouterr()
+    assert "Commands:" in shown.out + shown.err
+
+
+def test_a_reader_that_leaves_is_no_error() -> None:
+    code = (
+        "import sys, os; from pattern_server.cli import cli, run\n"
+        "@cli.command('noise')\n"
+        "def noise():\n"
+        "    from pattern_server.cli.output import Output\n"
+        "    os.close(1); r, w = os.pipe(); os.close(r); os.dup2(w, 1)\n"
+        "    Output().say('x' * 100000)\n"
+        "cli.get_command = lambda ctx, name: noise\n"
+        "sys.exit(run(['noise']))"
+    )
+    done = python(code)
+    assert done.returncode == 1
+    assert done.stderr == ""
+
+
+ROWS = [{"name": "ada", "pinned": True, "tools": ["recall", "search"], "note": None, "extra": 1}]
+
+
+def test_a_table_shows_the_columns_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    Output().table(("name", "pinned", "tools", "note"), ROWS, empty="none")
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines == [["name", "pinned", "tools", "note"], ["ada", "yes", "recall,", "search", "-"]]
+
+
+def test_an_empty_table_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    Output().table(("name",), [], empty="There is none.")
+    assert capsys.readouterr().out == "There is none.\n"
+
+
+def test_a_pipe_gets_long_lines_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    long = "word " * 200
+    Output().table(("text",), [{"text": long.strip()}], empty="")
+    assert long.strip() in capsys.readouterr().out
+
+
+def test_json_is_one_document_with_everything_and_no_remarks(capsys: pytest.CaptureFixture[str]) -> None:
+    output = Output(is_json=True)
+    output.say("for people")
+    output.heading("for people")
+    output.words("for people")
+    output.table(("name",), ROWS, empty="none")
+    assert json.loads(capsys.readouterr().out) == ROWS
+
+
+def test_a_record_is_a_line_per_field(capsys: pytest.CaptureFixture[str]) -> None:
+    Output().record({"name": "ada", "model_name": "rules-1", "config": {}, "system_prompt": "one\ntwo"})
+    assert capsys.readouterr().out == (
+        "name           ada\nmodel name     rules-1\nconfig         {}\nsystem prompt\n    one\n    two\n"
+    )
+
+
+def test_what_agents_wrote_cannot_drive_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    evil = "\x1b[2J[bold]hello[/bold]\x07\x9b1m"
+    output = Output()
+    output.say(evil)
+    output.table(("text",), [{"text": evil}], empty="")
+    shown = capsys.readouterr().out
+    assert not any((ord(sign) < 32 and sign != "\n") or 127 <= ord(sign) < 160 for sign in shown)
+    assert shown.count("␛[2J[bold]hello[/bold]␇") == 2
+    assert plain("tab\tand\nline") == "tab\tand\nline"
+
+
+def test_errors_go_to_the_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    Output().error("It broke; mend it.")
+    Output(is_json=True).error("It broke; mend it.", code="broken")
+    out, err = capsys.readouterr()
+    assert out == ""
+    first, second = err.splitlines()
+    assert first == "Error: It broke; mend it."
+    assert json.loads(second) == {"error": {"code": "broken", "message": "It broke; mend it."}}
+
+
+def test_a_pipe_sees_no_progress_bar(capsys: pytest.CaptureFixture[str]) -> None:
+    with Output().progress("Copying", 2) as advance:
+        advance()
+        advance()
+    assert capsys.readouterr() == ("", "")
+
+
+class Terminal(io.StringIO):
+    """A stream that says that a person looks at it."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_sees_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with Output().progress("Copying", 2) as advance:
+        advance()
+    assert "Copying" in terminal.getvalue()
+
+
+def test_without_a_terminal_only_the_flag_is_a_yes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+    with pytest.raises(click.UsageError, match="--yes"):
+        Output().confirm("Delete it?", yes=False)
+
+
+@pytest.mark.parametrize(("answer", "goes_on"), [("y\n", True), ("n\n", False), ("\n", False)])
+def test_a_terminal_is_asked(monkeypatch: pytest.MonkeyPatch, answer: str, goes_on: bool) -> None:
+    monkeypatch.setattr(sys, "stdin", Terminal(answer))
+    if goes_on:
+        Output().confirm("Delete it?", yes=False)
+    else:
+        with pytest.raises(click.Abort):
+            Output().confirm("Delete it?", yes=False)
+
+
+def test_a_line_that_is_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("hello\r\n\n"))
+    output = Output()
+    assert [output.ask("> "), output.ask("> "), output.ask("> ")] == ["hello", "", None]
+
+
+def test_a_halt_is_told_with_the_way_out() -> None:
+    assert halt_lines("home", {"halted": False}) == []
+    halt = {"halted": True, "agent_name": "ada", "at": "2026-11-22T06:00:00.000Z", "reason": "Out of control."}
+    told = " ".join(halt_lines("home", halt))
+    assert "ada" in told
+    assert "Out of control." in told
+    assert "pattern constellation resume home" in told

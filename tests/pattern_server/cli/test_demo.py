@@ -11,9 +11,10 @@ from typing import Any
 import httpx2
 import pytest
 
-from pattern_server.cli import demo, run
+from pattern_server.cli import demo, demo_kill, run
 from pattern_server.cli.child import ServerProcess
-from pattern_server.cli.client import Api, RunningServer, connection
+from pattern_server.cli.client import Api, RunningServer, ServerEvent, connection
+from pattern_server.cli.command import Home
 from pattern_server.cli.demo import (
     ClaimFailed,
     Tour,
@@ -29,6 +30,7 @@ from pattern_server.cli.demo import (
     outgrow_a_window,
     say,
 )
+from pattern_server.cli.demo_kill import DAYS, Watch
 from pattern_server.cli.output import Output
 from tests.pattern_server.cli.conftest import Answer, api_of, as_json
 from tests.pattern_server.place import DETERMINISTIC, Place, config_for, serving
@@ -64,7 +66,7 @@ def test_an_answer_is_what_the_agent_said() -> None:
 
 async def test_a_turn_that_does_not_complete_ends_the_tour() -> None:
     with pytest.raises(ClaimFailed, match="failed"):
-        await say(api_of(lambda _: turn(status="failed")), "ada", "Hello.")
+        await say(Home(api_of(lambda _: turn(status="failed")), "home"), "ada", "Hello.")
 
 
 async def test_the_audience_sees_both_sides(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -75,25 +77,19 @@ async def test_the_audience_sees_both_sides(tmp_path: Path, capsys: pytest.Captu
         asked.append(request)
         return turn(("assistant", "Good day.\nI am Bob."))
 
-    assert await exchange(tour, api_of(answer), "Hello.", agent="bob") == "Good day.\nI am Bob."
+    assert await exchange(tour, Home(api_of(answer), "home"), "Hello.", agent="bob") == "Good day.\nI am Bob."
     assert capsys.readouterr().out == "   you> Hello.\n   bob> Good day.\n        I am Bob.\n"
     assert "/agents/bob/messages" in str(asked[0].url)
     with pytest.raises(ClaimFailed, match="an answer"):
-        await exchange(tour, api_of(lambda _: turn()), "Hello.")
-
-
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:Async generator 'httpx2:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore:Async generator 'httpcore2:ResourceWarning"),
-]
+        await exchange(tour, Home(api_of(lambda _: turn()), "home"), "Hello.")
 
 
 @asynccontextmanager
-async def touring(folder: Path, **embeddings: Any) -> AsyncIterator[Tour]:
-    """A tour whose first stations are behind it."""
+async def touring(folder: Path, *, is_begun: bool = True, **embeddings: Any) -> AsyncIterator[Tour]:
+    """A tour in a constellation with the agent ada; without one if it is not begun."""
     async with serving(config_for(folder, embeddings=embeddings or DETERMINISTIC)) as place:
         block = {"label": "human", "content": "Ruth is allergic to walnuts.\n"}
-        await place.constellation(model_provider="embedded", memory=[block])
+        await place.constellation(agent="ada" if is_begun else None, model_provider="embedded", memory=[block])
         yield Tour(folder=folder, child=Here(place), output=Output())
 
 
@@ -148,22 +144,8 @@ async def test_a_model_that_takes_too_long_is_not_waited_for(
     assert "plumber" in capsys.readouterr().out
 
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:Async generator 'httpx2:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore:Async generator 'httpcore2:ResourceWarning"),
-]
-
-
-@asynccontextmanager
-async def beginning(folder: Path) -> AsyncIterator[Tour]:
-    """A tour in a constellation without agents."""
-    async with serving(config_for(folder)) as place:
-        await place.constellation(agent=None)
-        yield Tour(folder=folder, child=Here(place), output=Output())
-
-
 async def test_consent_and_a_budget(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    async with beginning(alone) as tour:
+    async with touring(alone, is_begun=False) as tour:
         await ask_for_consent(tour)
         await consent_at_last(tour)
         await keep_limits(tour)
@@ -174,7 +156,7 @@ async def test_consent_and_a_budget(alone: Path, capsys: pytest.CaptureFixture[s
 
 
 async def test_a_conversation_outgrows_its_window(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    async with beginning(alone) as tour:
+    async with touring(alone, is_begun=False) as tour:
         await outgrow_a_window(tour)
     assert "messages left her prompt" in capsys.readouterr().out
 
@@ -182,7 +164,7 @@ async def test_a_conversation_outgrows_its_window(alone: Path, capsys: pytest.Ca
 async def test_a_budget_that_stops_nothing_ends_the_tour(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "BUDGET_TOKENS", 1_000_000)
     with pytest.raises(ExceptionGroup) as failed:
-        async with beginning(alone) as tour:
+        async with touring(alone, is_begun=False) as tour:
             await ask_for_consent(tour)
             await keep_limits(tour)
     assert failed.group_contains(ClaimFailed, match="might pass a budget")
@@ -191,7 +173,7 @@ async def test_a_budget_that_stops_nothing_ends_the_tour(alone: Path, monkeypatc
 async def test_what_is_not_found_ends_the_tour(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "QUESTION", "What is the weather on Mars?")
     with pytest.raises(ExceptionGroup) as failed:
-        async with beginning(alone) as tour:
+        async with touring(alone, is_begun=False) as tour:
             await outgrow_a_window(tour)
     assert failed.group_contains(ClaimFailed, match="still found")
 
@@ -221,3 +203,103 @@ def test_a_promise_that_does_not_hold_ends_it(
     shown = capsys.readouterr()
     assert "Timbuktu" in shown.err
     assert "All of it held" not in shown.out
+
+
+NOTES = [demo_kill._note(day) for day in range(1, DAYS + 1)]
+
+
+class Server:
+    """Stands for the API of a server that holds `notes`, in its history and in memory, and `events`."""
+
+    def __init__(self, notes: list[str], written: list[str], events: list[int]) -> None:
+        self.notes, self.written, self.numbers = notes, written, events
+
+    async def pages(self, _where: str) -> list[dict[str, str]]:
+        return [{"role": "user", "content": note} for note in reversed(self.notes)]
+
+    async def get(self, _where: str) -> dict[str, str]:
+        return {"content": "\n".join(self.written)}
+
+    def events(self, _where: str, *, after: int) -> Server:
+        assert after == 0
+        self.left = iter(self.numbers)
+        return self
+
+    async def __aenter__(self) -> Server:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        return None
+
+    def __aiter__(self) -> Server:
+        return self
+
+    async def __anext__(self) -> ServerEvent:
+        for number in self.left:
+            return event(number)
+        raise StopAsyncIteration
+
+
+def event(number: int) -> ServerEvent:
+    return ServerEvent(seq=number, name="turn.completed", data={"turn_id": f"turn_{number}"})
+
+
+async def check(server: Server, seen: list[int]) -> None:
+    watch = Watch(seen=[event(number) for number in seen])
+    await demo_kill._check(server, Output(), watch, claim)  # type: ignore[arg-type]  # a stand-in for the API
+
+
+async def test_a_server_that_keeps_its_word() -> None:
+    await check(Server(NOTES, NOTES, [1, 2, 3]), [1, 2, 3])
+
+
+@pytest.mark.parametrize(
+    ("notes", "written", "seen", "words"),
+    [
+        (NOTES[:-1], NOTES, [1, 2, 3], "stored once"),
+        ([*NOTES, NOTES[0]], NOTES, [1, 2, 3], "stored once"),
+        (NOTES[::-1], NOTES, [1, 2, 3], "in order"),
+        (NOTES, NOTES[1:], [1, 2, 3], "exactly once"),
+        (NOTES, [*NOTES, NOTES[3]], [1, 2, 3], "exactly once"),
+        (NOTES, NOTES, [1, 3], "missed"),
+        (NOTES, NOTES, [1, 2, 2, 3], "repeated nothing"),
+    ],
+)
+async def test_a_server_that_does_not(notes: list[str], written: list[str], seen: list[int], words: str) -> None:
+    with pytest.raises(ClaimFailed, match=words):
+        await check(Server(notes, written, [1, 2, 3]), seen)
+
+
+def test_a_watch_knows_where_it_is() -> None:
+    assert Watch().latest == 0
+    assert Watch(seen=[event(4), event(7)]).latest == 7
+    assert Watch(seen=[event(4)]).ended() == ["turn_4"]
+
+
+class Child:
+    """Stands for a server's process: it takes every message, and notes how many it had when it was killed."""
+
+    def __init__(self) -> None:
+        self.keys: list[str] = []
+        self.kills: list[int] = []
+
+    @asynccontextmanager
+    async def api(self) -> AsyncIterator[Child]:
+        yield self
+
+    async def call(self, _method: str, _where: str, *, headers: dict[str, str], **_given: object) -> dict[str, str]:
+        self.keys.append(headers["Idempotency-Key"])
+        return {"turn_id": f"turn_{self.keys[-1]}"}
+
+    async def kill(self) -> None:
+        self.kills.append(len(self.keys))
+
+
+async def test_a_server_that_was_too_fast_is_killed_once_more() -> None:
+    child, accepted = Child(), dict[int, str]()
+    for count in (3, 6):
+        await demo_kill._send_until_killed(child, accepted, count)  # type: ignore[arg-type]  # a stand-in
+    assert child.keys == [f"demo-day-{day:02d}" for day in range(1, 8)], "nothing that was accepted is sent again"
+    assert child.kills == [4, 7]
+    assert sorted(accepted) == list(range(1, 8))
+    assert max(demo_kill.KILLED_AFTER) < DAYS

@@ -1,7 +1,8 @@
-"""`pattern serve`, as a process: what it prints, and how it ends."""
+"""A server in a process of its own: what it prints, how it ends, and the same commands while it runs."""
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -10,11 +11,13 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from pattern_server.cli.client import running_server
+from pattern_core.errors import Unavailable
+from pattern_server.cli.child import ServerProcess
+from pattern_server.cli.client import ServerUnreachable, path, running_server
 from pattern_server.cli.output import Output
 from pattern_server.cli.serve import welcome
 from pattern_server.serve import Ready
-from tests.pattern_server.cli.conftest import serving
+from tests.pattern_server.cli.conftest import Pattern, serving
 
 
 @pytest.mark.slow
@@ -65,3 +68,85 @@ def test_the_welcome(capsys: pytest.CaptureFixture[str]) -> None:
     assert "token" not in capsys.readouterr().out
     welcome(Output(), Ready(url="http://127.0.0.1:8470", data_dir=Path("data"), token="pat_1"))
     assert "pat_1" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+async def test_a_childs_life(tmp_path: Path) -> None:
+    child = ServerProcess(tmp_path / "data")
+    try:
+        server, took_s = await child.start()
+        assert 0 < took_s < 30
+        async with child.api() as api:
+            await api.call("POST", path("constellations"), body={"name": "home"})
+        await child.kill()
+        assert running_server(tmp_path / "data") is None
+        with pytest.raises(ServerUnreachable):
+            async with child.api():
+                pass
+        again, _ = await child.start()
+        assert again.url == server.url
+        assert again.pid != server.pid
+        async with child.api() as api:
+            assert [row["name"] for row in await api.pages(path("constellations"))] == ["home"]
+        assert await child.stop() == 0
+        assert not (tmp_path / "data" / "server.json").exists()
+        assert await child.stop() == 0
+    finally:
+        await child.kill()
+
+
+@pytest.mark.slow
+async def test_a_server_that_cannot_start_shows_its_log(tmp_path: Path) -> None:
+    child, other = ServerProcess(tmp_path / "data"), ServerProcess(tmp_path / "data")
+    try:
+        server, _ = await child.start()
+        with pytest.raises(Unavailable, match=str(server.pid)):
+            await other.start()
+        os.kill(server.pid, signal.SIGSTOP)  # it hangs, and does not hear that it should end
+        os.kill(server.pid, signal.SIGCONT)
+    finally:
+        await other.kill()
+        await child.kill()
+
+
+@pytest.mark.slow
+def test_commands_go_through_a_running_server(home: Pattern, data_dir: Path, tmp_path: Path) -> None:
+    with serving(data_dir, tmp_path) as process:
+        assert running_server(data_dir) is not None
+
+        told = home("chat", "-c", "home", "Remember that Ruth lives in Lisbon.")
+        assert told.code == 0, told.err
+        assert "Lisbon" in told.out
+        assert "block_edit" in told.err, "tools are told as they are used: the answer was streamed"
+        assert home("chat", "-c", "home", "--json", "What do you know about Ruth?").json["status"] == "completed"
+        assert home("memory", "append", "human", "Ruth likes figs.", "-c", "home", "-a", "ada").code == 0
+        assert "figs" in home("search", "-c", "home", "figs").out
+
+        assert home("backup", "-c", "home", "-o", str(tmp_path / "home.db")).code == 0
+        assert home("restore", str(tmp_path / "home.db"), "--as", "copy").code == 0
+        assert "figs" in home("memory", "show", "human", "-c", "copy", "-a", "ada").out
+
+        assert home("db", "status").code == 0
+        assert home("db", "check").code == 0
+        assert home("db", "vacuum").code == 3
+        refused = home("db", "vacuum", "-c", "home")
+        assert refused.code == 1
+        assert str(process.pid) in refused.err
+        examined = home("doctor")
+        assert examined.code == 0, examined.out
+        assert "answers at" in examined.out
+
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+    assert "Lisbon" in home("memory", "show", "human", "-c", "home", "-a", "ada").out, "and without it as well"
+
+
+@pytest.mark.slow
+def test_a_killed_server_leaves_everything_usable(home: Pattern, data_dir: Path, tmp_path: Path) -> None:
+    with serving(data_dir, tmp_path) as process:
+        assert home("chat", "-c", "home", "Remember that Ruth lives in Lisbon.").code == 0
+        process.kill()
+        process.wait()
+        assert (data_dir / "server.json").exists()
+        assert "Lisbon" in home("chat", "-c", "home", "What do you know about Ruth?").out

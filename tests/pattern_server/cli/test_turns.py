@@ -1,22 +1,27 @@
-"""Turns on the command line: shown, cancelled, and what their model was shown."""
+"""Turns and the conversation on the command line: shown, cancelled, explained, imported."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
-from pattern_core.errors import NotFound
+from pattern_core.errors import InvalidInput
+from pattern_server.cli import history
+from pattern_server.cli.client import ServerFailed
+from pattern_server.cli.command import Home
 from pattern_server.cli.output import Output
 from pattern_server.cli.turns import _took, conversation, headline, part_row, why
-from tests.pattern_server.cli.conftest import Answer, Pattern, api_of, as_json
+from tests.pattern_server.cli.conftest import Answer, Pattern, api_of, as_json, below
 
 ASKS = '[{"tool": "block_edit", "type": "requires_consent"}]'
 
 
 def test_a_turn_is_shown_and_stopped(home: Pattern) -> None:
+    assert "no model was asked yet: pattern chat -c home -a ada" in home("why", "-c", "home", "-a", "ada").err
     assert home("agent", "edit", "ada", "-c", "home", "--rules", ASKS).code == 0
     waiting = home("chat", "-c", "home", "--json", "Remember that Ruth lives in Lisbon.").json
     assert waiting["status"] == "waiting"
@@ -73,33 +78,14 @@ STEP = {
 }
 
 
-async def shown(
-    steps: list[Any],
-    *,
-    is_json: bool = False,
-    turn: str | None = "turn_1",
-    agent: str | None = None,
-    newest: tuple[str, ...] = ("turn_9",),
-) -> list[str]:
-    asked: list[str] = []
-
-    def answer(request: httpx2.Request) -> Answer:
-        asked.append(f"{request.method} {request.url.path}")
-        if request.url.path.endswith("/usage"):
-            wanted = {"by": "turn", "limit": "1", **({"agent": agent} if agent else {})}
-            assert dict(request.url.params) == wanted
-            return as_json({"items": [{"key": one} for one in newest]})
-        return as_json({"turn_id": "turn_1", "agent_id": "agent_1", "steps": steps})
-
-    inner: Any = why.callback
-    while "api" not in inner.__code__.co_varnames[: inner.__code__.co_argcount]:
-        inner = inner.__wrapped__
-    await inner(api_of(answer), Output(is_json=is_json), turn_id=turn, constellation="home", agent=agent)
-    return asked
+async def shown(*steps: Any) -> None:
+    """What `pattern why` shows of a turn with these steps."""
+    told = {"turn_id": "turn_1", "agent_id": "agent_1", "steps": steps}
+    await below(why)(api_of(lambda _: as_json(told)), Output(), turn_id="turn_1", constellation="home", agent=None)
 
 
 async def test_a_step_is_told_part_by_part(capsys: pytest.CaptureFixture[str]) -> None:
-    assert await shown([STEP]) == ["GET /api/v1/constellations/home/turns/turn_1/prompt"]
+    await shown(STEP)
     out = capsys.readouterr().out
     assert "3,210 tokens of a window of 200,000, as the vendor counted, 3,000 of them cached" in out
     assert "12 messages of the conversation (about 1,500 tokens); 7 tools (about 900)." in out
@@ -110,16 +96,8 @@ async def test_a_step_is_told_part_by_part(capsys: pytest.CaptureFixture[str]) -
     assert "pinned plan v3" in out
 
 
-@pytest.mark.parametrize("agent", [None, "ada"])
-async def test_without_an_id_it_is_the_newest_turn(capsys: pytest.CaptureFixture[str], agent: str | None) -> None:
-    assert (await shown([STEP], turn=None, agent=agent))[-1] == "GET /api/v1/constellations/home/turns/turn_9/prompt"
-    assert capsys.readouterr().out.startswith("The newest turn, turn_9:\nStep 1")
-    with pytest.raises(NotFound, match="no model was asked yet"):
-        await shown([STEP], turn=None, agent=agent, newest=())
-
-
 async def test_a_step_that_was_shown_the_same_is_not_told_again(capsys: pytest.CaptureFixture[str]) -> None:
-    await shown([STEP, {**STEP, "step": 2, "attempt": 2}, {**STEP, "step": 3, "parts": []}])
+    await shown(STEP, {**STEP, "step": 2, "attempt": 2}, {**STEP, "step": 3, "parts": []})
     out = capsys.readouterr().out
     assert out.count("core human v3") == 1
     assert "Step 2, attempt 2" in out
@@ -128,17 +106,12 @@ async def test_a_step_that_was_shown_the_same_is_not_told_again(capsys: pytest.C
 
 
 async def test_what_is_not_known_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    await shown([])
+    await shown()
     assert "has not asked a model yet" in capsys.readouterr().out
-    await shown([{**STEP, "is_known": False, "is_estimate": True, "cached_tokens": 0, "window": 0}])
+    await shown({**STEP, "is_known": False, "is_estimate": True, "cached_tokens": 0, "window": 0})
     out = capsys.readouterr().out
     assert "was not noted" in out
     assert "3,210 tokens, estimated\n" in out
-
-
-async def test_as_json_it_is_what_the_server_told(capsys: pytest.CaptureFixture[str]) -> None:
-    await shown([STEP], is_json=True)
-    assert json.loads(capsys.readouterr().out)["steps"] == [STEP]
 
 
 def test_lines() -> None:
@@ -150,3 +123,114 @@ def test_lines() -> None:
     assert len(line["text"]) == 60
     assert part_row({**CORE, "text": None, "note": "is not there any more"})["text"] == "(is not there any more)"
     assert part_row({**CORE, "text": None, "version": None, "name": ""})["part"] == "core"
+
+
+AT = ("-c", "home", "-a", "ada")
+
+
+def lines(*messages: object) -> str:
+    return "".join((one if isinstance(one, str) else json.dumps(one)) + "\n" for one in messages)
+
+
+def past(number: int, **fields: Any) -> dict[str, Any]:
+    when = f"2023-05-08T{number // 60 % 24:02d}:{number % 60:02d}:00Z"
+    return {"role": "user", "content": f"word {number}", "created_at": when, **fields}
+
+
+def test_a_file_is_imported_once(home: Pattern, tmp_path: Path) -> None:
+    file = tmp_path / "past.jsonl"
+    file.write_text(lines(past(1), "", past(0, name="Ruth")), encoding="utf-8-sig")
+    done = home("history", "import", str(file), *AT)
+    assert done.code == 0, done.err
+    assert done.out == "Imported 2 messages into the conversation of ada.\n"
+    again = home("history", "import", str(file), *AT, "--json").json
+    assert (again["imported"], again["skipped"]) == (2, 0)
+    found = home("search", "word", *AT, "--kind", "message", "--json").json["hits"]
+    assert sorted(hit["id"] for hit in found) == sorted(again["ids"])
+    piped = home("history", "import", "-", *AT, stdin=lines(past(7)))
+    assert "Imported 1 messages" in piped.out
+
+
+def test_what_was_said(home: Pattern) -> None:
+    assert "nothing yet: pattern chat -c home -a ada" in home("history", "show", *AT).out
+    assert home("chat", "-c", "home", "Remember that Ruth lives in Lisbon.").code == 0
+    shown = home("history", "show", *AT).out.splitlines()
+    assert shown[0].endswith("  user: Remember that Ruth lives in Lisbon.")
+    assert any("· block_edit {" in line for line in shown) and any("  tool block_edit: " in line for line in shown)
+    assert "Nothing of the conversation of ada was archived yet." in home("history", "summaries", *AT).out
+
+
+async def test_summaries_in_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    row = {
+        "started_at": "2023-05-08T00:00:00.000Z",
+        "ended_at": None,
+        "message_count": 9,
+        "depth": 1,
+        "summary": "Tea.",
+    }
+    api = api_of(lambda _: as_json({"items": [row], "next_cursor": None}))
+    await below(history.summaries)(api, Output(), constellation="home", agent="ada", limit=20)
+    assert capsys.readouterr().out.splitlines()[-1].split() == ["2023-05-08", "00:00", "9", "1", "Tea."]
+
+
+def test_messages_in_lines() -> None:
+    message = {"role": "user", "content": "One\ntwo", "parts": None, "created_at": "2026-01-02T03:04:05.678Z"}
+    assert history.said(message) == "2026-01-02 03:04  user: One\n    two"
+    image = {"type": "image", "digest": "ab12"}
+    both = {**message, "content": "See", "parts": [image, {"type": "text", "text": "See"}]}
+    assert history.said(both) == "2026-01-02 03:04  user: See\n    [an image: ab12]"
+    assert history.said({**message, "content": "", "role": "assistant"}) == "2026-01-02 03:04  assistant: (nothing)"
+    long = history.said({**message, "role": "tool", "tool_name": "file", "content": "x" * 5_000})
+    assert long.startswith("2026-01-02 03:04  tool file: xxx")
+    assert len(long) < 400 and long.endswith("…")
+
+
+def test_lines_that_are_no_messages(home: Pattern, tmp_path: Path) -> None:
+    file = tmp_path / "past.jsonl"
+    text = lines("{", [1], past(0, role="robot"), past(1, content=" "), past(2))
+    file.write_bytes(text.encode() + b'{"role": "user", "content": "\xff"}\n')
+    refused = home("history", "import", str(file), *AT)
+    assert refused.code == 1
+    for words in ("line 1 is not JSON", "line 2 is not a JSON object", "line 3 has no role", "line 4 has no words"):
+        assert words in refused.err
+    assert "line 6 is not UTF-8" in refused.err
+    skipped = home("history", "import", str(file), *AT, "--skip")
+    assert skipped.code == 3, skipped.err
+    assert "Imported 1 messages" in skipped.out
+    assert "Left out: line 1" in skipped.err
+    file.write_text("\n")
+    assert "no message" in home("history", "import", str(file), *AT).err
+    assert home("history", "import", str(tmp_path / "none.jsonl"), *AT).code == 2
+
+
+async def test_many_messages_go_in_batches_each_under_its_own_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "BATCH_MESSAGES", 3)
+    monkeypatch.setattr(history, "BATCH_CHARS", 600)
+    asked: list[httpx2.Request] = []
+
+    def answer(request: httpx2.Request) -> Answer:
+        asked.append(request)
+        sent = json.loads(request.content)["messages"]
+        if any(one["content"] == "bad" for one in sent):
+            return as_json({"code": "invalid_input", "detail": "messages[0]: bad"}, 422)
+        if any(one["content"] == "late" for one in sent):
+            return as_json({"code": "unavailable", "detail": "later"}, 503)
+        return as_json({"ids": [one["content"] for one in sent]}, 201)
+
+    api = api_of(answer)
+    messages = [past(number) for number in range(7)] + [past(7, content="x" * 500), past(8)]
+    ids = await history.send(Home(api, "home"), Output(), "ada", messages)
+    assert ids == [one["content"] for one in messages]
+    assert [len(json.loads(request.content)["messages"]) for request in asked] == [3, 3, 1, 1, 1]
+    keys = [request.headers["idempotency-key"] for request in asked]
+    assert len(set(keys)) == 5
+    asked.clear()
+    with pytest.raises(InvalidInput, match="the first 6 messages are stored"):
+        await history.send(Home(api, "home"), Output(), "ada", [*messages[:6], past(6, content="bad")])
+    assert [request.headers["idempotency-key"] for request in asked][:2] == keys[
+        :2
+    ]  # sent again, they are not added twice
+    with pytest.raises(InvalidInput, match="nothing was imported"):
+        await history.send(Home(api, "home"), Output(), "ada", [past(6, content="bad")])
+    with pytest.raises(ServerFailed, match="later"):
+        await history.send(Home(api, "home"), Output(), "ada", [past(6, content="late")])

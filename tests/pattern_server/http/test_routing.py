@@ -1,21 +1,26 @@
-"""Routing: who may do what, whose memory a path means, and strict JSON."""
+"""Routing: who may do what, whose memory a path means, strict JSON, cursors and pages."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
-from typing import Annotated, Any, get_args
+from typing import Any, get_args
 
 import httpx2
 import pytest
-from fastapi import FastAPI, Query, Request
-from pydantic import BaseModel
+from fastapi import FastAPI, Request
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
 
-from pattern_core.errors import NotFound, PermissionDenied
+from pattern_core.errors import InvalidInput, NotFound, PermissionDenied
 from pattern_db.enums import CONSTELLATION_OWNER
 from pattern_server.accounts import Principal
-from pattern_server.http.app import RESOURCES, build_app
+from pattern_server.http.app import RESOURCES, api_routes, build_app
+from pattern_server.http.blocks import BlockRequest
+from pattern_server.http.bodies import Paging, RequestModel, decode_cursor, encode_cursor
+from pattern_server.http.routes.messages import MessageRequest
 from pattern_server.http.routing import (
     API,
     MayAdminister,
@@ -29,73 +34,6 @@ from pattern_server.http.routing import (
 from tests.pattern_server.http.test_border import messages, scope
 from tests.pattern_server.place import Place
 from tests.support import running
-
-
-class Told(BaseModel):
-    """An answer."""
-
-    name: str
-    number: int
-
-
-def made() -> FastAPI:
-    """An application with some routes that look alike."""
-    router = Router(prefix="/things", tags=["things"])
-
-    @router.get("")
-    async def list_all(caller: MayRead, number: Annotated[int, Query(ge=1)] = 1) -> Told:
-        return Told(name="all", number=number)
-
-    @router.post("", status_code=201)
-    async def create(caller: MayRead, body: Told) -> Told:
-        return body
-
-    @router.get("/newest")
-    async def newest(caller: MayRead) -> Told:
-        return Told(name="newest", number=0)
-
-    @router.get("/{thing}")
-    async def show(caller: MayRead, thing: str) -> Told:
-        return Told(name=thing, number=2)
-
-    @router.get("/{thing}/files/{path:path}")
-    async def file(caller: MayRead, thing: str, path: str) -> Told:
-        return Told(name=f"{thing}:{path}", number=3)
-
-    app = FastAPI(redirect_slashes=False)
-    app.router.routes.extend(router.routes)
-    return app
-
-
-async def answers(app: FastAPI, method: str, path: str, body: object = None) -> tuple[int, object]:
-    """Status and JSON of an answer, as a caller who may read."""
-    caller = Principal(user_id="user_1", username="ann", is_admin=False, scopes=frozenset({"read"}))
-
-    async def knowing(scope: dict[str, object], receive: object, send: object) -> None:
-        scope["state"] = {"principal": caller}
-        await app(scope, receive, send)  # type: ignore[arg-type]  # ASGI's own types, spelled by the test as objects
-
-    transport = httpx2.ASGITransport(app=knowing)  # type: ignore[arg-type]  # as above
-    async with httpx2.AsyncClient(transport=transport, base_url="http://x") as client:
-        answer = await client.request(method, path, json=body)
-        return answer.status_code, answer.json()
-
-
-async def test_every_kind_of_path_finds_its_route() -> None:
-    app, things = made(), f"{API}/things"
-    assert await answers(app, "GET", f"{things}?number=7") == (200, {"name": "all", "number": 7})
-    assert await answers(app, "POST", things, {"name": "n", "number": 1}) == (201, {"name": "n", "number": 1})
-    assert await answers(app, "GET", f"{things}/newest") == (200, {"name": "newest", "number": 0})
-    assert await answers(app, "GET", f"{things}/x%20y") == (200, {"name": "x y", "number": 2})
-    assert await answers(app, "GET", f"{things}/a/files/b/c.txt") == (200, {"name": "a:b/c.txt", "number": 3})
-    assert await answers(app, "GET", f"{things}/a/files/") == (200, {"name": "a:", "number": 3})
-    for path in (f"{API}/thing", API, f"{things}/", f"{things}/a/b", f"{things}/a/files", "/things"):
-        status, _ = await answers(app, "GET", path)
-        assert status == 404, path
-    status, _ = await answers(app, "DELETE", things)
-    assert status == 405
-    status, _ = await answers(app, "GET", f"{things}?number=0")
-    assert status == 422
 
 
 def test_a_route_without_a_scope_is_refused_where_it_is_written() -> None:
@@ -142,10 +80,9 @@ async def test_the_modules_of_the_routes_are_imported_in_order_until_one_has_the
         assert len(app.openapi()["paths"]) > len(RESOURCES)
 
 
-async def test_the_description_names_them_all_and_is_made_once(place: Place) -> None:
+async def test_the_description_is_made_once(place: Place) -> None:
     app = build_app(place.parts.state)
     described = app.openapi()
-    assert {f"{API}/me", f"{API}/backup", "/healthz"} <= set(described["paths"])
     assert described["paths"][f"{API}/me"]["get"]["tags"] == ["constellations"]
     assert app.openapi() is described
 
@@ -180,3 +117,60 @@ async def test_an_owner_is_an_agent_or_everybody() -> None:
         assert await owner_of(home.constellation, "_constellation_") == CONSTELLATION_OWNER
         with pytest.raises(NotFound):
             await owner_of(home.constellation, "nobody")
+
+
+PRINTABLE = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+
+
+@given(st.lists(PRINTABLE, min_size=1, max_size=3))
+def test_cursors_come_back(place: list[str]) -> None:
+    cursor = encode_cursor(*place)
+    assert cursor.isascii()
+    assert decode_cursor(cursor, len(place)) == tuple(place)
+
+
+@given(st.text(max_size=30))
+def test_no_text_is_more_than_invalid(text: str) -> None:
+    try:
+        place = decode_cursor(text, 2)
+    except InvalidInput as error:
+        assert error.message
+    else:
+        assert place is not None
+        assert decode_cursor(encode_cursor(*place), 2) == place
+
+
+def test_cursors_of_another_list_are_refused() -> None:
+    with pytest.raises(InvalidInput):
+        decode_cursor(encode_cursor("a"), 2)
+    assert decode_cursor(None, 2) is None
+
+
+@given(st.lists(st.tuples(PRINTABLE, PRINTABLE), unique=True, max_size=30), st.integers(1, 7))
+def test_pages_show_each_row_once_in_order(rows: list[tuple[str, str]], limit: int) -> None:
+    seen: list[tuple[str, str]] = []
+    cursor = None
+    while True:
+        page = Paging(limit, cursor).of_all(rows, lambda row: row)
+        assert len(page["items"]) <= limit
+        seen += page["items"]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            break
+    assert seen == sorted(rows)
+
+
+def test_all_that_is_asked_is_strict() -> None:
+    assert api_routes()  # imports all that ask for something
+    asked = RequestModel.__subclasses__()
+    assert len(asked) > 5
+    for kind in asked:
+        assert kind.model_config["strict"]
+        assert kind.model_config["extra"] == "forbid"
+
+
+def test_enums_come_as_their_values_and_numbers_as_numbers() -> None:
+    assert BlockRequest.model_validate({"label": "x", "permission": "append"}).permission == "append"
+    for body in ({"content": "x", "priority": "1"}, {"content": "x", "priority": True}, {"content": 5}):
+        with pytest.raises(ValidationError):
+            MessageRequest.model_validate(body)

@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 import httpx2
 
+from pattern_server.cli.command import Home
 from pattern_server.cli.mirror.disk import OWN, Disk
 from pattern_server.cli.mirror.remote import Memory
 from pattern_server.cli.mirror.rounds import Mirror, MirrorEvent, RoundOutcome, Rules
@@ -76,7 +77,7 @@ class Shelf:
 
     def memory(self) -> Memory:
         """The shelf through the API's client."""
-        return Memory(api_of(self.answer), "home")
+        return Memory(Home(api_of(self.answer), "home"))
 
     def answer(self, request: httpx2.Request) -> Answer:
         """Answer one request."""
@@ -152,7 +153,7 @@ class Desk:
         self.restart()
 
     def restart(self) -> None:
-        """Begin anew from what is on the disk, as after a crash."""
+        """Begin again from what is on the disk, as after a crash."""
         if not self.rules.is_dry:
             Disk(self.root).own("blocks")
         self.mirror = Mirror(self.root, self.rules, self.told.append)

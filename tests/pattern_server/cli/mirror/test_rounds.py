@@ -13,20 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pattern_core.errors import Conflict, InvalidInput
+from pattern_db.enums import CONSTELLATION_OWNER as EVERYONE
 from pattern_server.cli.client import ServerFailed, ServerUnreachable
-from pattern_server.cli.mirror.disk import Disk
-from pattern_server.cli.mirror.plan import Do, Known, Local
+from pattern_server.cli.mirror.remote import Owner
 from pattern_server.cli.mirror.rounds import (
     DOUBTFUL_SETTLE_S,
     SETTLE_S,
-    Looks,
-    MirrorEvent,
-    MirrorReport,
     Rules,
     is_passing,
     opened,
 )
-from tests.pattern_server.cli.mirror.shelf import Desk, Shelf
+from tests.pattern_server.cli.mirror.shelf import ADA, Desk, Shelf
 
 
 @pytest.fixture
@@ -190,6 +187,13 @@ async def test_a_lost_state_and_a_stranger(desk: Desk, autojump_clock: trio.test
     await settled_round(desk)
     assert desk.text("human.md") == "Likes tea.\nSails.\n"
     assert desk.text("human.md.yours.txt") == "A stranger's words.\n"
+    desk.shelf.has_past = False
+    desk.path("human.md").write_text("Likes tea.\n")
+    for file in (desk.root / ".pattern-sync/blocks").iterdir():
+        file.unlink()
+    desk.restart()
+    await settled_round(desk)
+    assert desk.text("human.md.yours-2.txt") == "Likes tea.\n", "versions that are not kept cannot be recognised"
 
 
 async def test_names_move_with_their_blocks(desk: Desk, autojump_clock: trio.testing.MockClock) -> None:
@@ -236,9 +240,10 @@ async def test_links_are_not_followed_and_damage_is_told(
 async def test_a_dry_run_changes_nothing(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
     shelf = Shelf()
     shelf.add("human", "Likes tea.\n")
+    shelf.add("broken", "x", damaged="bytes are missing")
     desk = Desk(tmp_path / "m", shelf, rules=Rules(is_dry=True))
     await desk.round()
-    assert desk.did() == [("ada/human.md", "write")]
+    assert desk.did() == [("ada/human.md", "write"), ("ada/broken.md", "refuse")]
     assert not desk.root.exists()
 
 
@@ -369,60 +374,6 @@ async def test_a_crash_after_the_making(empty: Desk, autojump_clock: trio.testin
     assert empty.others() == set()
 
 
-@pytest.fixture
-def disk(tmp_path: Path) -> Disk:
-    (tmp_path / "ada").mkdir()
-    return Disk(tmp_path)
-
-
-def test_a_refusal_is_told_once_per_content(disk: Disk) -> None:
-    told: list[MirrorEvent] = []
-    report = MirrorReport(disk, told.append, is_dry=False)
-    for _ in range(2):
-        report.refuse("ada/x.md", Local(text="a"), "too long")
-    assert [event.note for event in told] == ["too long"]
-    assert report.has_refused("ada/x.md", Local(text="a"))
-    assert not report.has_refused("ada/x.md", Local(text="b"))
-    report.refuse("ada/x.md", Local(text="b"), "too long")
-    assert len(told) == 2
-    assert report.skipped == {"ada/x.md"}
-    assert (disk.root / "ada/x.md.error.txt").exists()
-    report.accept("ada/x.md")
-    assert not (disk.root / "ada/x.md.error.txt").exists()
-    assert not report.has_refused("ada/x.md", Local(text="b"))
-
-
-def test_only_what_was_done_is_told(disk: Disk) -> None:
-    told: list[MirrorEvent] = []
-    report = MirrorReport(disk, told.append, is_dry=True)
-    for deed in (Do.NOTHING, Do.ASK, Do.REMEMBER, Do.FORGET):
-        report.done("ada/x.md", deed)
-    assert told == []
-    report.done("ada/x.md", Do.WRITE, version=3)
-    report.done("ada/x.md", Do.REMEMBER, "was ada/y.md")
-    report.skip("ada/x.md", Do.ASIDE, "why")
-    report.forgotten("mem_1.json")
-    report.refuse("ada/x.md", Local(), "dry")
-    assert [event.did for event in told] == [Do.WRITE, Do.REMEMBER, Do.ASIDE, Do.FORGET, Do.REFUSE]
-    assert list((disk.root / "ada").iterdir()) == []
-
-
-async def test_a_file_is_at_rest_after_a_moment(disk: Disk, autojump_clock: trio.testing.MockClock) -> None:
-    file, looks = disk.root / "ada/x.md", Looks(disk)
-    known = Known(block_id="mem_1", path="ada/x.md", version=0, text="a")
-    file.write_text("ab")
-    assert not looks.is_at_rest("ada/x.md", known, Local(text="ab"))
-    assert looks.is_unsettled
-    await trio.sleep(SETTLE_S)
-    assert looks.is_at_rest("ada/x.md", known, Local(text="ab"))
-    file.write_text("")
-    assert not looks.is_at_rest("ada/x.md", known, Local(text=""))
-    await trio.sleep(SETTLE_S)
-    assert not looks.is_at_rest("ada/x.md", known, Local(text=""))
-    await trio.sleep(DOUBTFUL_SETTLE_S - SETTLE_S)
-    assert looks.is_at_rest("ada/x.md", known, Local(text=""))
-
-
 async def test_one_at_a_time_and_one_constellation(tmp_path: Path) -> None:
     root = tmp_path / "m"
     with opened(root, "con_1", Rules(), print):
@@ -443,13 +394,12 @@ async def test_a_file_is_no_folder(tmp_path: Path) -> None:
         pass
 
 
-async def test_a_round_says_what_it_came_to(tmp_path: Path) -> None:
-    shelf = Shelf()
-    shelf.add("human", "Likes tea.\n")
-    shelf.add("broken", "x", damaged="bytes are missing")
-    told: list[MirrorEvent] = []
-    with opened(tmp_path / "m", "con_1", Rules(), told.append) as mirror:
-        outcome = await mirror.round(shelf.memory(), ["ada"])
-    assert outcome.skipped == ["ada/broken.md"]
-    assert not outcome.is_unsettled
-    assert (tmp_path / "m/ada/human.md").read_text() == "Likes tea.\n"
+async def test_owners() -> None:
+    shelf = Shelf(agents=[ADA, {"id": "agent_old", "name": "old", "status": "archived"}])
+    assert await shelf.memory().owners([]) == [Owner(id="agent_ada", name="ada"), Owner(id=EVERYONE, name=EVERYONE)]
+    assert await shelf.memory().owners(["ada", EVERYONE]) == [
+        Owner(id="agent_ada", name="ada"),
+        Owner(id=EVERYONE, name=EVERYONE),
+    ]
+    with pytest.raises(ServerFailed):
+        await shelf.memory().owners(["nobody"])

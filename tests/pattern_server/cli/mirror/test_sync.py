@@ -15,12 +15,9 @@ import httpx2
 import pytest
 import trio
 
-from pattern_server.cli.client import ServerFailed
 from pattern_server.cli.mirror import sync
 from pattern_server.cli.mirror.disk import OWN
-from pattern_server.cli.mirror.plan import Do
-from pattern_server.cli.mirror.rounds import MirrorEvent
-from pattern_server.cli.mirror.sync import Bell, listen, newest_event, watch_files
+from pattern_server.cli.mirror.sync import Bell, listen, watch_files
 from tests.pattern_server.cli.conftest import READY_S, Answer, Pattern, api_of, as_json, serving
 
 AT = ("-c", "home", "-a", "ada")
@@ -70,12 +67,6 @@ def test_refusals(home: Pattern, tmp_path: Path) -> None:
     assert home("memory", "sync", str(tmp_path / "m"), *AT, "--everyone", "--once").code == 0
 
 
-def test_events_as_data() -> None:
-    event = MirrorEvent(path="ada/human.md", did=Do.PUSH, note="merged", version=4)
-    wanted = {"path": "ada/human.md", "did": "push", "note": "merged", "version": 4, "skipped": False}
-    assert sync.as_data(event) == wanted
-
-
 def until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + READY_S
     while not condition():
@@ -118,17 +109,6 @@ def test_watching_both_sides_across_a_servers_death(home: Pattern, data_dir: Pat
 
 
 PATIENCE_S = 60.0
-
-
-async def test_a_bell_rings_once_for_many() -> None:
-    bell = Bell()
-    for _ in range(3):
-        bell.ring()
-    await bell.wait(60)
-    with trio.move_on_after(0.01) as scope:
-        await bell.wait(60)
-    assert scope.cancelled_caught
-    bell.close()
 
 
 async def write_again_and_again(path: Path) -> None:
@@ -174,38 +154,24 @@ def stream(*names: str, first: int = 1) -> bytes:
     return "".join(events).encode()
 
 
-async def test_the_newest_event_is_found_and_followed_from() -> None:
-    newest, asked = 12_345, []
+async def test_events_are_followed_from_the_newest_through_refusals_and_a_restored_backup() -> None:
+    asked: list[int] = []
+    answers = [(9, ()), (9, ("turn.queued", "memory.changed")), None, (3, ()), (3, ("memory.changed",))]
 
     def answer(request: httpx2.Request) -> Answer:
-        after = int(request.headers["last-event-id"])
-        asked.append(after)
-        if after > newest:
-            return as_json({"detail": "there is no such event", "code": "invalid_input"}, 400)
-        if after == newest and asked.count(newest) > 1:
-            if asked.count(newest) > 3:
-                raise httpx2.ReadError("gone")
-            return 200, {"content-type": "text/event-stream"}, stream("turn.queued", "memory.changed", first=newest)
-        return 200, {"content-type": "text/event-stream"}, b""
+        asked.append(int(request.headers["last-event-id"]))
+        if len(asked) > len(answers):
+            raise httpx2.ReadError("gone")
+        if (told := answers[len(asked) - 1]) is None:
+            return as_json({"detail": "no", "code": "forbidden"}, 403)
+        newest, names = told
+        if not names:
+            return as_json({"detail": "there is no such event", "code": "invalid_input", "newest": newest}, 422)
+        return 200, {"content-type": "text/event-stream"}, stream(*names, first=newest + 1)
 
-    assert await newest_event(api_of(answer), "/events") == newest
-    assert len(asked) < 50
     bell = Bell()
     with trio.fail_after(PATIENCE_S):
-        await bell_rings(answer, bell)
+        await listen(api_of(answer), "/events", bell)
+        await bell.wait(PATIENCE_S)
+    assert asked == [sync.EVENT_NUMBER_MAX, 9, 11, 11, 3, 4]
     bell.close()
-
-
-async def bell_rings(answer: object, bell: Bell) -> None:
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(listen, api_of(answer), "/events", bell)  # type: ignore[arg-type]  # a function of a request
-        with trio.move_on_after(PATIENCE_S) as scope:
-            await bell.wait(60)
-        assert not scope.cancelled_caught
-        nursery.cancel_scope.cancel()
-
-
-async def test_other_refusals_are_not_taken_for_the_end() -> None:
-    api = api_of(lambda _request: as_json({"detail": "no", "code": "forbidden"}, 403))
-    with pytest.raises(ServerFailed, match="no"):
-        await newest_event(api, "/events")

@@ -10,7 +10,6 @@ import pytest
 
 from pattern_core.files.disk import FILE_BYTES_MAX
 from pattern_server.config import ConfigError
-from tests.pattern_core.files.samples import pdf_of
 from tests.pattern_server.place import Place, config_for, serving
 
 HERE = "/constellations/home/folders"
@@ -27,41 +26,6 @@ async def home(place: Place) -> Place:
 
 async def put(client: httpx2.AsyncClient, name: str, data: bytes, where: str = HERE) -> httpx2.Response:
     return await client.put(f"{where}/papers/files/{name}", content=data)
-
-
-async def test_a_folders_life(home: Place) -> None:
-    shown = (await home.admin.get(f"{HERE}/papers")).json()
-    assert (shown["path_type"], shown["status"], shown["path_value"]) == ("virtual", "ready", None)
-    assert shown["embedding_model"]
-    again = await home.admin.post(HERE, json={"name": "papers"})
-    assert (again.status_code, again.json()["code"]) == (409, "conflict")
-    changed = await home.admin.patch(f"{HERE}/{shown['id']}", json={"name": "books"})
-    assert (changed.json()["name"], changed.json()["description"]) == ("books", "What was read.")
-    assert [row["name"] for row in (await home.admin.get(HERE)).json()["items"]] == ["books"]
-    assert (await home.admin.delete(f"{HERE}/books")).status_code == 204
-    assert (await home.admin.get(f"{HERE}/books")).status_code == 404
-
-
-async def test_files_come_and_go(home: Place) -> None:
-    first = await put(home.admin, "sub/a b.md", b"# Beds\nTulips.\n")
-    assert first.status_code == 201, first.text
-    assert first.headers["location"].endswith("/files/sub/a%20b.md")
-    assert (first.json()["line_count"], first.json()["passage_count"]) == (2, 1)
-    assert (await put(home.admin, "sub/a b.md", b"Roses.")).status_code == 200
-    await put(home.admin, "b.pdf", pdf_of(["A pond."]))
-    page = (await home.admin.get(f"{HERE}/papers/files", params={"limit": 1})).json()
-    assert [row["name"] for row in page["items"]] == ["b.pdf"]
-    rest = await home.admin.get(f"{HERE}/papers/files", params={"limit": 1, "cursor": page["next_cursor"]})
-    assert [row["name"] for row in rest.json()["items"]] == ["sub/a b.md"]
-    assert rest.json()["next_cursor"] is None
-    got = await home.admin.get(f"{HERE}/papers/files/sub/a b.md")
-    assert got.content == b"Roses."
-    assert got.headers["content-type"] == "application/octet-stream"
-    assert "attachment" in got.headers["content-disposition"]
-    assert (await home.admin.delete(f"{HERE}/papers/files/sub/a b.md")).status_code == 204
-    assert (await home.admin.get(f"{HERE}/papers/files/sub/a b.md")).status_code == 404
-    report = (await home.admin.post(f"{HERE}/papers/index", params={"again": "true"})).json()
-    assert report == {"indexed": 1, "unchanged": 0, "removed": 0, "skipped": []}
 
 
 @pytest.mark.parametrize(
@@ -123,21 +87,6 @@ async def test_folders_that_do_not_fit_are_refused(home: Place, path_type: str) 
         assert answer.status_code == 422, answer.text
     virtual = await home.admin.post(HERE, json={"name": "x", "path": "/srv"})
     assert virtual.status_code == 422
-
-
-async def test_attachments_and_what_the_agent_then_reads(home: Place) -> None:
-    await put(home.admin, "a.md", b"Tulips in the north.")
-    made = await home.admin.post(f"{HERE}/papers/attachments", json={"agent": "ada", "access": "read_write"})
-    assert (made.status_code, made.json()["agent"], made.json()["access"]) == (200, "ada", "read_write")
-    found = await home.admin.post(
-        "/constellations/home/search", json={"query": "tulips", "kinds": ["file"], "agents": ["ada"], "mode": "words"}
-    )
-    assert [hit["snippet"] for hit in found.json()["hits"]] != []
-    shown = (await home.admin.get(f"{HERE}/papers/attachments")).json()["items"]
-    assert [one["agent"] for one in shown] == ["ada"]
-    assert (await home.admin.delete(f"{HERE}/papers/attachments/ada")).status_code == 204
-    assert (await home.admin.delete(f"{HERE}/papers/attachments/ada")).status_code == 404
-    assert (await home.admin.post(f"{HERE}/papers/attachments", json={"agent": "nobody"})).status_code == 404
 
 
 @pytest.fixture

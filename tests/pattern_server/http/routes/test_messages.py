@@ -1,4 +1,4 @@
-"""Sending messages in all three ways, retrying them, importing them, and reading the conversation."""
+"""Messages, retried, imported and cancelled, and events that resume without loss or repetition."""
 
 from __future__ import annotations
 
@@ -22,93 +22,15 @@ PNG = b"\x89PNG\r\n\x1a\n"
 DATA = base64.b64encode(PNG).decode()
 
 
-async def test_waiting_gives_the_whole_turn(place: Place) -> None:
-    await place.constellation()
-    answer = await place.say("Hello")
-    assert answer.status_code == 200
-    turn = answer.json()
-    assert turn["status"] == "completed"
-    assert [(said["role"], said["content"]) for said in turn["messages"]] == [
-        ("user", "Hello"),
-        ("assistant", "All right."),
-    ]
-    assert turn["usage"]["input_tokens"] == 10
-
-
-async def test_a_stream_ends_with_the_terminal_event(place: Place) -> None:
-    await place.constellation()
-    headers = {"Accept": "text/event-stream"}
-    async with place.admin.stream("POST", HERE, json={"content": "Hello"}, headers=headers) as answer:
-        assert answer.headers["content-type"].startswith("text/event-stream")
-        events = await read_events(answer)
-    names = [event["event"] for event in events]
-    assert names[0] == "turn.queued"
-    assert names[-1] == "turn.completed"
-    assert [event["id"] for event in events] == sorted(event["id"] for event in events)
-    assert len({event["data"]["turn_id"] for event in events}) == 1
-
-
-async def test_async_is_accepted_at_once(place: Place, scripted: ScriptedProvider) -> None:
-    gate = trio.Event()
-    scripted._script = iter([Paced(answer=says("Late."), gate=gate)])
-    await place.constellation()
-    answer = await place.say("Hello", Prefer="respond-async")
-    assert answer.status_code == 202
-    turn_id = answer.json()["turn_id"]
-    assert answer.headers["location"].endswith(f"/turns/{turn_id}")
-    patient = await place.say("Hello again", Prefer="wait=0")
-    assert patient.status_code == 202
-    gate.set()
-    events = await place.events(f"/constellations/home/turns/{turn_id}/events")
-    assert events[-1]["event"] == "turn.completed"
-
-
-async def test_the_same_key_is_the_same_turn(place: Place) -> None:
-    await place.constellation()
-    first = (await place.say("Hello", **{"Idempotency-Key": "k1"})).json()
-    again = (await place.say("Hello", **{"Idempotency-Key": "k1"})).json()
-    assert again == first
+async def test_the_same_key_is_the_same_turn_as_a_stream_too(home: Place) -> None:
+    first = (await home.say("Hello", **{"Idempotency-Key": "k1"})).json()
     headers = {"Idempotency-Key": "k1", "Accept": "text/event-stream"}
-    async with place.admin.stream("POST", HERE, json={"content": "Hello"}, headers=headers) as answer:
+    async with home.admin.stream("POST", HERE, json={"content": "Hello"}, headers=headers) as answer:
         events = await read_events(answer)
-    assert events[0]["event"] == "turn.queued"
-    assert events[0]["data"]["turn_id"] == first["turn_id"]
-    other = await place.say("Something else", **{"Idempotency-Key": "k1"})
-    assert (other.status_code, other.json()["code"]) == (422, "idempotency_mismatch")
-
-
-async def test_a_client_that_leaves_does_not_stop_its_turn(place: Place, scripted: ScriptedProvider) -> None:
-    gate = trio.Event()
-    scripted._script = iter([Paced(answer=says("Still here."), gate=gate)])
-    await place.constellation()
-    async with trio.open_nursery() as client:
-        client.start_soon(place.say, "Hello")
-        while not scripted.running:
-            await trio.sleep(0.005)
-        client.cancel_scope.cancel()
-    gate.set()
-    with trio.fail_after(60):
-        while len((await place.admin.get(HERE)).json()["items"]) < 2:
-            await trio.sleep(0.01)
-    assert scripted.cancelled == 0
-
-
-async def test_history_pages_newest_first(place: Place) -> None:
-    await place.constellation()
-    for number in range(3):
-        await place.say(f"Message {number}")
-    seen: list[str] = []
-    cursor: str | None = None
-    for _ in range(4):
-        page = (await place.admin.get(HERE, params={"limit": 2, **({"cursor": cursor} if cursor else {})})).json()
-        seen += [said["content"] for said in page["items"] if said["role"] == "user"]
-        cursor = page["next_cursor"]
-        if cursor is None:
-            break
-    assert seen == ["Message 2", "Message 1", "Message 0"]
-    assert cursor is None
-    bad = await place.admin.get(HERE, params={"cursor": "nonsense"})
-    assert (bad.status_code, bad.json()["code"]) == (422, "invalid_input")
+    assert (events[0]["event"], events[-1]["event"]) == ("turn.queued", "turn.completed")
+    assert {event["data"]["turn_id"] for event in events} == {first["turn_id"]}
+    patient = await home.say("Hello again", Prefer="wait=0")
+    assert patient.status_code == 202
 
 
 async def busy(place: Place, scripted: ScriptedProvider) -> tuple[trio.Event, str]:
@@ -157,30 +79,11 @@ async def test_a_message_joins_the_turn_under_way(place: Place, scripted: Script
     assert [message["content"] for message in said] == ["Hello", "First.", "And this", "Second."]
 
 
-async def test_a_message_waits_in_line_by_default(place: Place, scripted: ScriptedProvider) -> None:
-    gate, first = await busy(place, scripted)
-    second = (await send(place)).json()["turn_id"]
-    gate.set()
-    assert [(await over(place, turn))["event"] for turn in (first, second)] == ["turn.completed"] * 2
-
-
 @pytest.mark.parametrize("policy", ["shout", 3, ["steer"]])
-async def test_an_unknown_policy_is_refused(place: Place, policy: Any) -> None:
-    await place.constellation()
-    refused = await send(place, policy=policy)
+async def test_an_unknown_policy_is_refused(home: Place, policy: Any) -> None:
+    refused = await send(home, policy=policy)
     assert (refused.status_code, refused.json()["code"]) == (422, "invalid_input")
     assert "policy" in refused.json()["detail"]
-
-
-async def test_what_no_message_may_have_is_named_as_it_was_sent(place: Place) -> None:
-    await place.constellation()
-    sent = {"content": [{"type": "text", "text": "Look:"}, {"type": "video"}]}
-    told = (await place.admin.post("/constellations/home/agents/ada/messages", json=sent)).json()
-    assert (told["code"], [misfit["field"] for misfit in told["errors"]]) == (
-        "invalid_input",
-        ["body.content", "body.content.1"],
-    )
-    assert "'text', 'image'" in told["detail"]
 
 
 def image(**fields: str) -> ImageRequest:
@@ -232,52 +135,36 @@ def past(number: int, **fields: Any) -> dict[str, Any]:
     }
 
 
-async def test_messages_come_into_the_conversation_where_they_belong(place: Place, scripted: ScriptedProvider) -> None:
-    await place.constellation()
+async def test_messages_come_into_the_conversation_where_they_belong(home: Place, scripted: ScriptedProvider) -> None:
     sent = [past(3), past(1), past(0, name="Ruth", session_id="s", metadata={"tags": ["a"]}, workspace="w"), past(2)]
-    made = await place.admin.post(PAST, json={"messages": sent})
+    made = await home.admin.post(PAST, json={"messages": sent})
     assert made.status_code == 201, made.text
     ids = made.json()["ids"]
-    rows = (await place.admin.get("/constellations/home/agents/ada/messages")).json()["items"]
+    rows = (await home.admin.get("/constellations/home/agents/ada/messages")).json()["items"]
     assert [row["content"] for row in rows] == ["word 3", "word 2", "word 1", "word 0"]  # newest first
     assert ids == [rows[0]["id"], rows[2]["id"], rows[3]["id"], rows[1]["id"]]
     assert rows[3]["source_metadata"] == {"tags": ["a"], "name": "Ruth"}
     assert (rows[3]["source"], rows[3]["session_id"], rows[3]["workspace"]) == ("import", "s", "w")
-    assert (await place.say("go on")).status_code == 200
+    assert (await home.say("go on")).status_code == 200
     theirs = [f'<data from="an imported conversation">\nword {number}\n</data>' for number in (0, 2)]
     shown = [one.text for one in scripted.requests[-1].messages]
     assert shown == [theirs[0], "word 1", theirs[1], "word 3", "go on"]
-    found = await place.admin.post("/constellations/home/search", json={"query": "word 2"})
+    found = await home.admin.post("/constellations/home/search", json={"query": "word 2"})
     assert found.json()["hits"][0]["id"] == ids[3]
 
 
-async def test_a_key_makes_a_repeated_import_harmless(place: Place) -> None:
-    await place.constellation()
-    body = {"messages": [past(0), past(1)]}
-    first = await place.admin.post(PAST, json=body, headers={"Idempotency-Key": "k"})
-    again = await place.admin.post(PAST, json=body, headers={"Idempotency-Key": "k"})
-    assert (first.status_code, again.status_code) == (201, 200)
-    assert again.json() == first.json()
-    other = await place.admin.post(PAST, json={"messages": [past(0)]}, headers={"Idempotency-Key": "k"})
-    assert (other.status_code, other.json()["code"]) == (422, "idempotency_mismatch")
-    rows = (await place.admin.get("/constellations/home/agents/ada/messages")).json()["items"]
-    assert len(rows) == 2
-
-
-async def test_an_import_may_be_longer_than_other_bodies(place: Place) -> None:
-    await place.constellation()
+async def test_an_import_may_be_longer_than_other_bodies(home: Place) -> None:
     body = {"messages": [past(number, metadata={"text": "x" * 2_000}) for number in range(2_000)]}
-    made = await place.admin.post(PAST, json=body)
+    made = await home.admin.post(PAST, json=body)
     assert made.status_code == 201, made.text
     assert len(set(made.json()["ids"])) == 2_000
-    too_long = await place.admin.post(PAST, content=b"x" * (HISTORY_BYTES_MAX + 1))
+    too_long = await home.admin.post(PAST, content=b"x" * (HISTORY_BYTES_MAX + 1))
     assert (too_long.status_code, too_long.json()["code"]) == (413, "too_large")
-    elsewhere = await place.admin.post(f"{PAST}/more", json=body)
+    elsewhere = await home.admin.post(f"{PAST}/more", json=body)
     assert elsewhere.status_code == 413  # for this path only
 
 
-async def test_what_does_not_fit_is_named_and_nothing_is_stored(place: Place) -> None:
-    await place.constellation()
+async def test_what_does_not_fit_is_named_and_nothing_is_stored(home: Place) -> None:
     for wrong, named in (
         ({"messages": []}, "messages"),
         ({"messages": [past(0), past(1, role="robot")]}, "role"),
@@ -286,94 +173,19 @@ async def test_what_does_not_fit_is_named_and_nothing_is_stored(place: Place) ->
         ({"messages": [past(0), past(1, colour="red")]}, "colour"),
         ({"messages": [past(0)] * 10_001}, "messages"),
     ):
-        answer = await place.admin.post(PAST, json=wrong)
+        answer = await home.admin.post(PAST, json=wrong)
         assert (answer.status_code, answer.json()["code"]) == (422, "invalid_input"), answer.text
         assert named in answer.json()["detail"]
-    assert (await place.admin.get("/constellations/home/agents/ada/messages")).json()["items"] == []
-
-
-PICTURE = b"\x89PNG\r\n\x1a\n" + b"pixels"
-CONTENT = [
-    {"type": "text", "text": "What is this?"},
-    {"type": "image", "media_type": "image/png", "data": base64.b64encode(PICTURE).decode()},
-]
-
-
-async def test_an_image_is_told_by_its_digest_and_shown(place: Place) -> None:
-    await place.constellation()
-    answer = await place.admin.post(HERE, json={"content": CONTENT})
-    assert answer.status_code == 200, answer.text
-    said = (await place.admin.get(HERE)).json()["items"][-1]
-    assert said["content"] == "What is this?"
-    words, image = said["parts"]
-    assert words == {"type": "text", "text": "What is this?"}
-    assert (image["type"], image["media_type"]) == ("image", "image/png")
-    shown = await place.admin.get(f"/constellations/home/images/{image['digest']}")
-    assert (shown.status_code, shown.content) == (200, PICTURE)
-    assert shown.headers["content-type"] == "image/png"
-    assert shown.headers["x-content-type-options"] == "nosniff"
-
-
-async def test_there_is_no_such_image(place: Place) -> None:
-    await place.constellation()
-    assert (await place.admin.get(f"/constellations/home/images/{'0' * 64}")).status_code == 404
-    assert (await place.admin.get("/constellations/home/images/nonsense")).status_code == 404
-
-
-async def test_what_is_no_content_is_refused(place: Place) -> None:
-    await place.constellation()
-    for content in ([], [{"type": "text", "text": " "}], [{"type": "film"}], [{"type": "image"}], 3):
-        answer = await place.admin.post(HERE, json={"content": content})
-        assert answer.status_code == 422, (content, answer.text)
-    assert (await place.admin.get(HERE)).json()["items"] == []
+    assert (await home.admin.get("/constellations/home/agents/ada/messages")).json()["items"] == []
 
 
 ADA = "/constellations/home/agents/ada"
 
 
-async def imported(place: Place, count: int) -> list[str]:
-    past = [
-        {"role": "user", "content": f"Word {number} of many, and some more of them.", "created_at": "2026-01-01T00:00Z"}
-        for number in range(count)
-    ]
-    answer = await place.admin.post(f"{ADA}/history", json={"messages": past})
-    assert answer.status_code == 201, answer.text
-    ids: list[str] = answer.json()["ids"]
-    return ids
-
-
-async def summaries(place: Place, **params: Any) -> dict[str, Any]:
-    answer = await place.admin.get(f"{ADA}/summaries", params=params)
-    assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
-
-
-async def test_what_a_person_archives_stays_in_the_history_and_is_found(place: Place) -> None:
-    await place.constellation()
-    ids = await imported(place, 60)
-    assert (await summaries(place))["items"] == []
-    answer = await place.admin.post(f"{ADA}/compact")
-    assert answer.status_code == 200, answer.text
-    made = answer.json()
-    assert 0 < made["messages"] < 60
-    assert made["tokens_after"] < made["tokens_before"]
-    again = (await place.admin.post(f"{ADA}/compact")).json()
-    (second, first) = (await summaries(place))["items"]
-    assert made["summary_ids"] == [first["id"]]
-    assert again["summary_ids"] == [second["id"]]
-    assert first["message_count"] == made["messages"]
-    assert second["previous_summary_id"] == first["id"]
-    page = await summaries(place, limit=1)
-    assert page["items"] == [second]
-    assert (await summaries(place, limit=1, cursor=page["next_cursor"]))["items"] == [first]
-    history = await place.admin.get(f"{ADA}/messages", params={"limit": 100})
-    assert {item["id"] for item in history.json()["items"]} == set(ids)
-    found = await place.admin.post("/constellations/home/search", json={"query": '"word 0"', "mode": "words"})
-    assert ids[0] in [hit["id"] for hit in found.json()["hits"]]
-    kept = {"query": first["summary"], "kinds": ["summary"]}
-    hits = (await place.admin.post("/constellations/home/search", json=kept)).json()["hits"]
-    assert first["id"] in [hit["id"] for hit in hits]
+async def imported(place: Place, count: int) -> None:
+    """Messages of ada's past, more than her window holds."""
+    messages = [past(number, content=f"Word {number} of many, and some more of them.") for number in range(count)]
+    assert (await place.admin.post(PAST, json={"messages": messages})).status_code == 201
 
 
 async def test_an_agent_at_work_is_left_alone(place: Place, scripted: ScriptedProvider) -> None:
@@ -389,11 +201,56 @@ async def test_an_agent_at_work_is_left_alone(place: Place, scripted: ScriptedPr
     assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
     gate.set()
     await place.events(f"/constellations/home/turns/{turn}/events")
-    assert (await summaries(place))["items"] == []
+    assert (await place.admin.get(f"{ADA}/summaries")).json()["items"] == []
 
 
-async def test_no_such_agent(place: Place) -> None:
+EVENTS = "/constellations/home/events"
+
+
+async def started(place: Place) -> str:
+    """The id of a turn that was accepted and runs."""
+    turn_id = (await place.say("Hello", Prefer="respond-async")).json()["turn_id"]
+    with trio.fail_after(60):
+        while (await place.admin.get(f"/constellations/home/turns/{turn_id}")).json()["status"] != "running":
+            await trio.sleep(0.01)
+    return str(turn_id)
+
+
+async def test_cancelling_stops_a_turn_and_its_question_to_the_model(place: Place, scripted: ScriptedProvider) -> None:
+    scripted._script = iter([Paced(answer=says("Never."), gate=trio.Event())])
     await place.constellation()
-    for method, what in (("GET", "summaries"), ("POST", "compact")):
-        answer = await place.admin.request(method, f"/constellations/home/agents/nobody/{what}")
-        assert answer.status_code == 404
+    turn_id = await started(place)
+    answer = await place.admin.post(f"/constellations/home/turns/{turn_id}/cancel")
+    assert answer.json()["cancelled"] is True
+    events = await place.events(f"/constellations/home/turns/{turn_id}/events")
+    assert events[-1]["event"] == "turn.cancelled"
+    assert scripted.cancelled == 1
+    again = (await place.admin.post(f"/constellations/home/turns/{turn_id}/cancel")).json()
+    assert again == {"turn_id": turn_id, "cancelled": False, "status": "cancelled"}
+
+
+async def test_events_of_the_constellation_go_on_where_a_reader_left(home: Place) -> None:
+    await home.say("One")
+    await home.say("Two")
+    latest = (await home.events(EVENTS, most=10))[-1]["id"]
+    everything = await home.events(EVENTS, most=latest)
+    seen: list[dict[str, Any]] = []
+    while len(seen) < len(everything):
+        after = seen[-1]["id"] if seen else None
+        seen += await home.events(EVENTS, after=after, most=min(3, len(everything) - len(seen)))
+    assert seen == everything
+    assert [event["id"] for event in seen] == list(range(1, latest + 1))
+
+
+async def test_a_waiting_reader_is_told_at_once(home: Place) -> None:
+    async with trio.open_nursery() as nursery:
+        heard: list[dict[str, Any]] = []
+
+        async def listen() -> None:
+            async with home.admin.stream("GET", f"{EVENTS}?after=0") as answer:
+                heard.extend(await read_events(answer, most=8))
+
+        nursery.start_soon(listen)
+        await trio.sleep(0.05)
+        await home.say("Hello")
+    assert len(heard) == 8
