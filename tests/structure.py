@@ -367,6 +367,8 @@ def main(arguments: list[str]) -> int:
     before = budgets() if BUDGETS.exists() else {}
     over = [room for room, count in sorted(lines.items()) if count > before.get(room, 0)]
     sys.stdout.writelines(f"budgets: {room} has {lines[room]} lines, not {before.get(room, 0)}\n" for room in over)
+    if (left or over) and not accepts:
+        sys.stdout.write("Change the code, or accept what is listed with --accept and say why in the commit.\n")
     if accepts or "--write" in arguments:
         kept = {room: count for room, count in lines.items() if accepts or room in before}
         limited = {room: count if accepts else min(count, before[room]) for room, count in kept.items()}

@@ -234,7 +234,7 @@ def test_an_extension_is_a_file_and_an_entry(name: str, tmp_path: Path) -> None:
 def test_the_table_of_extensions_names_what_the_test_adds() -> None:
     table = rows("extension")
     assert set(table) == set(ADDITIONS)
-    for name, (write, entry) in table.items():
+    for name, (write, entry, *_) in table.items():
         addition = ADDITIONS[name]
         patterns = [re.sub(r"<\w+>|NNNN", "*", path) for path in re.findall(r"`([^`]+\.(?:py|sql))`", write)]
         files = [*addition.files] or [addition.table]

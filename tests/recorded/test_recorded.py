@@ -39,8 +39,8 @@ def test_every_route_and_command_is_recorded() -> None:
         for method in route.methods or ()
         if not any(asked == method and route.path_regex.match(where) for asked, where in paths)
     ]
-    assert not unasked
-    assert set(COMMANDS) - NOT_RECORDED <= set(commands)
+    unasked += [f"$ {command}" for command in sorted(set(COMMANDS) - NOT_RECORDED - set(commands))]
+    assert not unasked, f"add steps for {unasked} to a script in tests/recorded, then python -m tests.recorded --write"
 
 
 def test_the_recordings_hold_nothing_of_a_machine() -> None:

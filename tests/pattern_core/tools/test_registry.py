@@ -98,6 +98,7 @@ def test_two_tools_of_one_name_are_a_mistake() -> None:
 
 
 def test_names_and_attributes() -> None:
+    # Add a new tool here: what it may do is decided on purpose.
     assert [
         (tool.name, tool.effect, tool.returns_untrusted_text, tool.enabled_by_default, tool.reads_results)
         for tool in BUILTIN
