@@ -207,11 +207,11 @@ ADDITIONS: Mapping[str, Addition] = {
 }
 
 
-def rows(heading: str) -> dict[str, tuple[str, str]]:
-    """Return the rows of the table whose first column has this heading: the second and third cell, by the first."""
+def rows(heading: str) -> dict[str, list[str]]:
+    """Return the rows of the table whose first column has this heading: the other cells, by the first."""
     table = TEXT.split(f"| {heading} | ")[1].split("\n\n")[0].splitlines()[2:]
     cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table]
-    return {name.strip(): (write, entry) for name, write, entry in cells}
+    return {name.strip(): others for name, *others in cells}
 
 
 @pytest.mark.parametrize("name", ADDITIONS)
