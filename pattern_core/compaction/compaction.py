@@ -8,22 +8,23 @@ model and cannot fail (`drop_oldest`), then a shorter view of the turn under way
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import trio
 
 from pattern_core.agent_settings import settings_of
 from pattern_core.compaction.choose import Choice, choose, drop_oldest, shortened
-from pattern_core.compaction.storing import Archived, Leaving, refuse_at_work, store
 from pattern_core.compaction.summariser import Summariser, SummaryPurse, count_text, stub_text
 from pattern_core.conversation.history import History, MessageGroup, load_history
-from pattern_core.conversation.opening import HEAD_SHOWN, TAIL_SHOWN, Opening, shown_chain
+from pattern_core.conversation.opening import HEAD_SHOWN, TAIL_SHOWN, Opening, opening_message, shown_chain
 from pattern_core.errors import Conflict, LimitReached
-from pattern_core.events import Event
+from pattern_core.events import Draft, Event, append
 from pattern_core.ids import Clock, Ids, now_text
 from pattern_core.limits import Limits, PromptLimits
 from pattern_core.messages import Message
 from pattern_core.models.client import ModelClient
+from pattern_core.models.tokens import estimate_text, message_tokens
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.journal import turns
@@ -41,7 +42,7 @@ EARLIER_SHARE = 2  # earlier summaries have at most one part in so many of what 
 TIME_SHARE = 0.5  # of a turn's remaining time for summaries
 
 Summary = SummaryRow
-Commit = Callable[[Callable[[Connection], tuple[Archived, list[Event]]]], Awaitable[Archived]]
+Commit = Callable[[Callable[[Connection], tuple["Archived", list[Event]]]], Awaitable["Archived"]]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -57,6 +58,41 @@ class Made:
     summary_ids: list[str] = field(default_factory=list)
     shortened: int = 0
     trouble: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaving:
+    """What leaves a conversation: positions and times of its messages, and in `hidden` positions of others that no
+    prompt shows and that go with them.
+
+    `turn` (key and id) is whose room is made, None where a person asked for it. `summary` is what is kept: a stub, or
+    the words of `model` (`provider/model`). It also stands for `merged`, the summaries before it. `tokens_before` are
+    those of the conversation, `rest` those of what stays without its opening, which may have `opening_max`; `unloaded`
+    messages are still to be read.
+    """
+
+    summary_id: str
+    agent_id: str
+    turn: tuple[int, str] | None
+    messages: Sequence[tuple[str, str]]
+    hidden: Sequence[str] = ()
+    summary: str
+    strategy: str = "truncate"
+    model: str | None = None
+    merged: Chain | None = None
+    tokens_before: int
+    rest: int
+    opening_max: int
+    unloaded: int
+    now: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Archived:
+    """What was stored: how many messages left, and what opens the conversation from now on."""
+
+    messages: int
+    opening: Opening
 
 
 @dataclass(slots=True, kw_only=True)
@@ -215,7 +251,7 @@ class Compaction:
                 earlier=[row.summary for row in earlier],
                 beside="" if merges or not rows else rows[-1].summary,
             )
-            await self._archive(job, read, text, model=f"{summariser.provider}/{summariser.model}", merges=merges)
+            await self._archive(job, read, text, merges=merges)
         job.made.trouble = summariser.trouble
 
     async def _exchanges(self, job: _Job) -> list[MessageGroup]:
@@ -233,27 +269,28 @@ class Compaction:
     async def _archive(
         self,
         job: _Job,
-        leaving: Sequence[MessageGroup],
+        exchanges: Sequence[MessageGroup],
         text: str | None = None,
         *,
-        model: str | None = None,
         merges: bool = False,
         strategy: str | None = None,
     ) -> None:
-        """Store it and change the view; without `text` under a stub."""
-        shown = _messages(leaving)
+        """Archive exchanges in view; without the `text` of a summary under a stub."""
+        history, summariser = job.history, job.summariser
+        shown = _messages(exchanges)
         stored = [message for message in shown if message.id]
-        await self._store(
-            job,
-            [(message.position, message.created_at) for message in stored],
-            text or stub_text(stored),
-            shown=shown,
-            tokens=sum(exchange.tokens for exchange in leaving),
-            unloaded=job.history.opening.unloaded,
-            strategy=strategy or job.summariser.settings.type,
-            model=model if text else None,
-            merged=job.history.opening.chain if merges and text else None,
+        left = [(message.position, message.created_at) for message in stored]
+        leaving = self._leaving(job, left, text or stub_text(stored))
+        last = max(position for position, _time in left)
+        leaving = replace(
+            leaving,
+            hidden=[position for position in history.hidden if position <= last],
+            strategy=strategy or summariser.settings.type,
+            model=f"{summariser.provider}/{summariser.model}" if text else None,
+            merged=history.opening.chain if merges and text else None,
+            rest=leaving.rest - sum(exchange.tokens for exchange in exchanges),
         )
+        await self._leave(job, leaving, shown)
 
     async def _leave_unread(self, job: _Job) -> None:
         """Let go what is too old to be read at once, portion by portion, each under a stub."""
@@ -268,45 +305,30 @@ class Compaction:
                 history.leave((), Opening(chain=history.opening.chain))
                 break
             times = [created_at for _position, created_at in oldest]
-            left = max(history.opening.unloaded - len(oldest), 0)
-            await self._store(job, oldest, count_text(len(oldest), min(times), max(times)), unloaded=left)
+            leaving = self._leaving(job, oldest, count_text(len(oldest), min(times), max(times)))
+            await self._leave(job, replace(leaving, unloaded=max(leaving.unloaded - len(oldest), 0)))
 
-    async def _store(
-        self,
-        job: _Job,
-        left: Sequence[tuple[str, str]],
-        summary: str,
-        *,
-        shown: Sequence[Message] = (),
-        tokens: int = 0,
-        unloaded: int,
-        strategy: str = "truncate",
-        model: str | None = None,
-        merged: Chain | None = None,
-    ) -> None:
-        """Archive the messages `left` (position and time) under a summary; `shown` are those in view, with
-        `tokens` tokens. The other values are as in `Leaving`.
-        """
-        history, last = job.history, max(position for position, _time in left)
-        hidden = [position for position in history.hidden if position <= last] if shown else []
-        leaving = Leaving(
+    def _leaving(self, job: _Job, left: Sequence[tuple[str, str]], summary: str) -> Leaving:
+        """Return what leaves where that is not in view and no model has written the summary."""
+        history = job.history
+        return Leaving(
             summary_id=self.ids.new("sum"),
             agent_id=job.agent.id,
             turn=job.turn,
             messages=left,
-            hidden=hidden,
             summary=summary,
-            strategy=strategy,
-            model=model,
-            merged=merged,
             tokens_before=history.tokens,
-            rest=history.tokens - history.opening_tokens - tokens,
+            rest=history.tokens - history.opening_tokens,
             opening_max=job.opening_max,
-            unloaded=unloaded,
+            unloaded=history.opening.unloaded,
             now=now_text(self.clock),
         )
+
+    async def _leave(self, job: _Job, leaving: Leaving, shown: Sequence[Message] = ()) -> None:
+        """Store it and change the view, in which the messages `shown` were."""
+        history = job.history
         try:
-            stored = await self.commit(lambda connection: store(connection, leaving))
+            stored = await self.commit(partial(store, leaving=leaving))
             job.made.messages += stored.messages
             job.made.summary_ids.append(leaving.summary_id)
             opening = stored.opening
@@ -314,8 +336,9 @@ class Compaction:
             if job.turn is None:
                 raise
             # A person compacted meanwhile: what is archived need not be shown either.
-            opening = Opening(chain=await self.database.read(shown_chain, job.agent.id), unloaded=unloaded)
-        history.hidden = [position for position in history.hidden if position not in hidden]
+            chain = await self.database.read(shown_chain, job.agent.id)
+            opening = Opening(chain=chain, unloaded=leaving.unloaded)
+        history.hidden = [position for position in history.hidden if position not in leaving.hidden]
         history.leave(shown, opening)
 
 
@@ -408,6 +431,76 @@ def _fit(job: _Job) -> None:
             f"what the agent was asked takes about {history.tokens} tokens, and the window of its model has room for"
             f" {room}; send a shorter message, or give the agent a model with a larger window"
         )
+
+
+def store(connection: Connection, leaving: Leaving) -> tuple[Archived, list[Event]]:
+    """Archive the messages and add their summary.
+
+    Raises:
+        Conflict: they were archived meanwhile; or the agent began a turn while a person compacts.
+    """
+    agent_id, now = leaving.agent_id, leaving.now
+    if leaving.turn is None:
+        refuse_at_work(connection, agent_id)
+    positions = [position for position, _time in leaving.messages]
+    first, last = min(positions), max(positions)
+    count = messages.archive(connection, agent_id, positions)
+    if count == 0:
+        raise Conflict("these messages were archived meanwhile; read the conversation again")
+    messages.archive_hidden(connection, agent_id, leaving.hidden, first, last)
+    row = _summary_of(connection, leaving, count)
+    summaries.insert(connection, row)
+    opening = Opening(chain=shown_chain(connection, agent_id), unloaded=leaving.unloaded)
+    shown = opening_message(opening, leaving.opening_max)
+    compacted = {
+        "agent_id": agent_id,
+        "messages": count,
+        "from": first,
+        "to": last,
+        "tokens_before": leaving.tokens_before,
+        "tokens_after": leaving.rest + (0 if shown is None else message_tokens(shown)),
+        "strategy": leaving.strategy,
+        "summary_id": row.id,
+        "is_stub": row.is_stub,
+    }
+    events = append(connection, leaving.turn, [Draft("history.compacted", compacted)], created_at=now)
+    return Archived(messages=count, opening=opening), events
+
+
+def refuse_at_work(connection: Connection, agent_id: str) -> None:
+    """Allow a person's compaction only while the agent rests.
+
+    Raises:
+        Conflict: a turn of it is under way.
+    """
+    if turns.unfinished(connection, agent_id) is not None:
+        raise Conflict("the agent is at work; compact its conversation when its turn has ended")
+
+
+def _summary_of(connection: Connection, leaving: Leaving, count: int) -> SummaryRow:
+    before, merged = summaries.newest(connection, leaving.agent_id), leaving.merged or Chain()
+    covered = (*merged.head, *merged.tail)
+    # A summary that was added since the chain was read is not retold in this one, which must not hide it then.
+    if before is None or not covered or covered[-1].id != before.id:
+        merged, covered = Chain(), ()
+    positions, times = zip(*leaving.messages, strict=True)
+    return SummaryRow(
+        id=leaving.summary_id,
+        agent_id=leaving.agent_id,
+        summary=leaving.summary,
+        start_position=min((*positions, *(row.start_position for row in covered))),
+        end_position=max((*positions, *(row.end_position for row in covered))),
+        message_count=count + sum(row.message_count for row in covered) + merged.left_out_messages,
+        strategy=leaving.strategy,
+        started_at=min((*times, *(row.started_at for row in covered))),
+        ended_at=max((*times, *(row.ended_at for row in covered))),
+        created_at=leaving.now,
+        previous_summary_id=None if before is None else before.id,
+        depth=1 + max(row.depth for row in covered) if covered else 0,
+        is_stub=leaving.model is None,
+        model=leaving.model,
+        tokens=estimate_text(leaving.summary),
+    )
 
 
 async def list_summaries(

@@ -12,8 +12,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pattern_core.compaction.compaction import list_summaries
-from pattern_core.compaction.storing import Archived, Leaving, store
+from pattern_core.compaction.compaction import Archived, Leaving, list_summaries, store
 from pattern_core.conversation.history import to_row
 from pattern_core.conversation.opening import OPENING_ID, opening_message
 from pattern_core.errors import Conflict, LimitReached
