@@ -168,12 +168,9 @@ class Constellation:
             limits=limits,
         )
         self.compaction = Compaction(
-            database=database,
+            journal=self._journal,
             models=self._models,
-            clock=clock,
-            ids=ids,
             limits=limits,
-            commit=self._journal.commit,
             is_untrusted=self._tools.is_untrusted,
             forget=lambda agent_id: self._actors.forget(agent_id),
         )

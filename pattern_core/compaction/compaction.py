@@ -7,7 +7,7 @@ model and cannot fail (`drop_oldest`), then a shorter view of the turn under way
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -20,7 +20,7 @@ from pattern_core.conversation.history import History, MessageGroup, load_histor
 from pattern_core.conversation.opening import HEAD_SHOWN, TAIL_SHOWN, Opening, opening_message, shown_chain
 from pattern_core.errors import Conflict, LimitReached
 from pattern_core.events import Draft, Event, append
-from pattern_core.ids import Clock, Ids, now_text
+from pattern_core.journal import Journal
 from pattern_core.limits import Limits, PromptLimits
 from pattern_core.messages import Message
 from pattern_core.models.client import ModelClient
@@ -42,7 +42,6 @@ EARLIER_SHARE = 2  # earlier summaries have at most one part in so many of what 
 TIME_SHARE = 0.5  # of a turn's remaining time for summaries
 
 Summary = SummaryRow
-Commit = Callable[[Callable[[Connection], tuple["Archived", list[Event]]]], Awaitable["Archived"]]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -87,14 +86,6 @@ class Leaving:
     now: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Archived:
-    """What was stored: how many messages left, and what opens the conversation from now on."""
-
-    messages: int
-    opening: Opening
-
-
 @dataclass(slots=True, kw_only=True)
 class _Job:
     """One compaction: of which agent's conversation, for which turn, and its result so far in `made`."""
@@ -118,17 +109,13 @@ class _Job:
 class Compaction:
     """Keeps the conversations of one constellation within their windows.
 
-    `commit` runs a function in a transaction and announces the events that it returns. `limits` bounds what is read of
-    a conversation at once, and the time for a compaction that a person asks for. `is_untrusted` is as in `History`.
-    `forget` drops what is remembered of an agent's conversation, whose rows changed.
+    `limits` bounds what is read of a conversation at once, and the time for a compaction that a person asks for.
+    `is_untrusted` is as in `History`. `forget` drops what is remembered of an agent's conversation, whose rows changed.
     """
 
-    database: Database
+    journal: Journal
     models: ModelClient
-    clock: Clock
-    ids: Ids
     limits: Limits
-    commit: Commit
     is_untrusted: Callable[[str], bool]
     forget: Callable[[str], None] = lambda _agent_id: None
     _by_hand: set[str] = field(default_factory=set, init=False)  # agents whose conversations people compact right now
@@ -181,7 +168,7 @@ class Compaction:
             raise Conflict("the conversation is being compacted already; wait until that is done")
         self._by_hand.add(agent.id)
         try:
-            history = await self.database.read(_at_rest, agent.id, self.limits.prompt, self.is_untrusted)
+            history = await self.journal.database.read(_at_rest, agent.id, self.limits.prompt, self.is_untrusted)
             deadline, room = trio.current_time() + self.limits.turn.turn_timeout_s, max(history.tokens, 1)
             job = self._job(agent, history, purse, turn=None, running_from="~", room=room, deadline=deadline)
             if history.opening.unloaded:
@@ -230,7 +217,7 @@ class Compaction:
         history, summariser = job.history, job.summariser
         settings, exchanges = summariser.settings, await self._exchanges(job)
         target = max(int(job.room * (1 - settings.percentage)) - _grown(job, summariser.summary_tokens), 0)
-        places = choose(Choice(exchanges=exchanges, target=target, now_ms=self.clock.now_ms()), settings)
+        places = choose(Choice(exchanges=exchanges, target=target, now_ms=self.journal.clock.now_ms()), settings)
         leaving = [exchanges[place] for place in places]
         if not leaving:
             return
@@ -255,14 +242,14 @@ class Compaction:
         job.made.trouble = summariser.trouble
 
     async def _exchanges(self, job: _Job) -> list[MessageGroup]:
-        held = await self.database.read(_held, job.agent.id)
+        held = await self.journal.database.read(_held, job.agent.id)
         return job.history.exchanges(job.running_from, held)
 
     async def _by_age(self, job: _Job) -> None:
         """Let the oldest go without a summary: the last resort, which needs no model."""
         exchanges = await self._exchanges(job)
         target = max(job.room - _grown(job, 0), 0)
-        places = drop_oldest(Choice(exchanges=exchanges, target=target, now_ms=self.clock.now_ms()))
+        places = drop_oldest(Choice(exchanges=exchanges, target=target, now_ms=self.journal.clock.now_ms()))
         if places:
             await self._archive(job, [exchanges[place] for place in places], strategy="truncate")
 
@@ -295,9 +282,9 @@ class Compaction:
     async def _leave_unread(self, job: _Job) -> None:
         """Let go what is too old to be read at once, portion by portion, each under a stub."""
         history = job.history
-        held = await self.database.read(_held, job.agent.id, job.running_from)
+        held = await self.journal.database.read(_held, job.agent.id, job.running_from)
         for _round in range(UNREAD_ROUNDS_MAX):
-            found = await self.database.read(
+            found = await self.journal.database.read(
                 messages.first_shown, job.agent.id, UNREAD_AT_ONCE + len(held), before=history.loaded_from
             )
             oldest = [(position, created_at) for position, created_at in found if position not in held]
@@ -312,7 +299,7 @@ class Compaction:
         """Return what leaves where that is not in view and no model has written the summary."""
         history = job.history
         return Leaving(
-            summary_id=self.ids.new("sum"),
+            summary_id=self.journal.ids.new("sum"),
             agent_id=job.agent.id,
             turn=job.turn,
             messages=left,
@@ -321,22 +308,21 @@ class Compaction:
             rest=history.tokens - history.opening_tokens,
             opening_max=job.opening_max,
             unloaded=history.opening.unloaded,
-            now=now_text(self.clock),
+            now=self.journal.now(),
         )
 
     async def _leave(self, job: _Job, leaving: Leaving, shown: Sequence[Message] = ()) -> None:
         """Store it and change the view, in which the messages `shown` were."""
         history = job.history
         try:
-            stored = await self.commit(partial(store, leaving=leaving))
-            job.made.messages += stored.messages
+            count, opening = await self.journal.commit(partial(store, leaving=leaving))
+            job.made.messages += count
             job.made.summary_ids.append(leaving.summary_id)
-            opening = stored.opening
         except Conflict:
             if job.turn is None:
                 raise
             # A person compacted meanwhile: what is archived need not be shown either.
-            chain = await self.database.read(shown_chain, job.agent.id)
+            chain = await self.journal.database.read(shown_chain, job.agent.id)
             opening = Opening(chain=chain, unloaded=leaving.unloaded)
         history.hidden = [position for position in history.hidden if position not in leaving.hidden]
         history.leave(shown, opening)
@@ -433,8 +419,8 @@ def _fit(job: _Job) -> None:
         )
 
 
-def store(connection: Connection, leaving: Leaving) -> tuple[Archived, list[Event]]:
-    """Archive the messages and add their summary.
+def store(connection: Connection, leaving: Leaving) -> tuple[tuple[int, Opening], list[Event]]:
+    """Archive the messages and add their summary; return how many they are, and what opens the conversation now.
 
     Raises:
         Conflict: they were archived meanwhile; or the agent began a turn while a person compacts.
@@ -464,7 +450,7 @@ def store(connection: Connection, leaving: Leaving) -> tuple[Archived, list[Even
         "is_stub": row.is_stub,
     }
     events = append(connection, leaving.turn, [Draft("history.compacted", compacted)], created_at=now)
-    return Archived(messages=count, opening=opening), events
+    return (count, opening), events
 
 
 def refuse_at_work(connection: Connection, agent_id: str) -> None:

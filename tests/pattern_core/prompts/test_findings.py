@@ -21,7 +21,7 @@ from pattern_core.prompts.activity import (
     turn_line,
 )
 from pattern_core.prompts.parts import Findings, Kind, Part
-from pattern_core.prompts.recalled import QUERY_WORDS_MAX, Searching, choose, query_of, recall, source_of, terms
+from pattern_core.prompts.recalled import Searching, choose, query_of, recall, source_of, terms
 from pattern_core.search import Hit, SearchRequest, SearchResult
 from pattern_core.untrusted import MASK
 from pattern_db.columns import unix_ms
@@ -171,7 +171,6 @@ async def recalled(
     searching: Searching,
     *,
     words: str = WORDS,
-    kinds: Sequence[SearchKind] = KINDS,
     settings: ContextSettings = RECALLING,
 ) -> Findings:
     now = "2026-01-01T00:00:00.000Z"
@@ -233,7 +232,7 @@ async def test_what_shares_words_with_the_message_is_shown_with_its_source() -> 
 def test_the_longest_words_are_asked_for_in_their_order() -> None:
     assert query_of("Hi, do you know where the greenhouse keys hang?") == "know where greenhouse keys hang"
     many = query_of(" ".join(f"word{'s' * length}" for length in range(20)))
-    assert [len(word) - 4 for word in many.split()] == list(range(20 - QUERY_WORDS_MAX, 20))
+    assert [len(word) - 4 for word in many.split()] == [14, 15, 16, 17, 18, 19]
     assert query_of("昨日の会議はどこ") == "昨日の会議はどこ"
     assert query_of("hi") == ""
 
