@@ -160,11 +160,9 @@ class Constellation:
         self._wire_memory(storage)
         self.roster = Roster(storage, self.memory, self._tools, limits, on_rename=self._renamed)
         self.imports = HistoryImports(
+            journal=self._journal,
             find_agent=self.roster.get,
-            commit=self._journal.commit,
             forget=lambda agent_id: self._actors.forget(agent_id),
-            ids=ids,
-            clock=clock,
             limits=limits,
         )
         self.compaction = Compaction(
@@ -174,7 +172,7 @@ class Constellation:
             is_untrusted=self._tools.is_untrusted,
             forget=lambda agent_id: self._actors.forget(agent_id),
         )
-        self.image_sweep = ImageSweep(database=database, clock=clock, commit=self._journal.commit)
+        self.image_sweep = ImageSweep(self._journal)
         self._toolbox = _toolbox(runtime, storage, opened.halt)
         self.halt = self._toolbox.halt
         self._services = self._turn_services(ids, opened)
