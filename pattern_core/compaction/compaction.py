@@ -52,7 +52,7 @@ class Made:
     """
 
     tokens_before: int
-    tokens_after: int
+    tokens_after: int = 0
     messages: int = 0
     summary_ids: list[str] = field(default_factory=list)
     shortened: int = 0
@@ -86,17 +86,19 @@ class Leaving:
     now: str
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class _Job:
-    """One compaction: of which agent's conversation, for which turn, and its result so far in `made`."""
+    """One compaction: of which agent's conversation, to how many tokens, its result so far in `made`, and for which
+    turn (key and id, and where its messages begin).
+    """
 
     agent: AgentRow
     history: History
     summariser: Summariser
-    turn: tuple[int, str] | None
-    running_from: str
     room: int
     made: Made
+    turn: tuple[int, str] | None = None
+    running_from: str = "~"
 
     @property
     def opening_max(self) -> int:
@@ -142,8 +144,8 @@ class Compaction:
             InvalidInput: the agent's `compaction` settings are not valid.
         """
         now = trio.current_time()
-        deadline = now + (deadline - now) * TIME_SHARE
-        job = self._job(agent, history, purse, turn=turn, running_from=running_from, room=room, deadline=deadline)
+        summariser = self._summariser(agent, purse, now + (deadline - now) * TIME_SHARE)
+        job = _Job(agent, history, summariser, room, Made(tokens_before=history.tokens), turn, running_from)
         history.limit_opening(job.opening_max)
         if history.opening.unloaded:
             await self._leave_unread(job)
@@ -169,8 +171,8 @@ class Compaction:
         self._by_hand.add(agent.id)
         try:
             history = await self.journal.database.read(_at_rest, agent.id, self.limits.prompt, self.is_untrusted)
-            deadline, room = trio.current_time() + self.limits.turn.turn_timeout_s, max(history.tokens, 1)
-            job = self._job(agent, history, purse, turn=None, running_from="~", room=room, deadline=deadline)
+            summariser = self._summariser(agent, purse, trio.current_time() + self.limits.turn.turn_timeout_s)
+            job = _Job(agent, history, summariser, max(history.tokens, 1), Made(tokens_before=history.tokens))
             if history.opening.unloaded:
                 await self._leave_unread(job)
             await self._by_strategy(job)
@@ -180,20 +182,10 @@ class Compaction:
         job.made.tokens_after = history.tokens
         return job.made
 
-    def _job(
-        self,
-        agent: AgentRow,
-        history: History,
-        purse: SummaryPurse,
-        *,
-        turn: tuple[int, str] | None,
-        running_from: str,
-        room: int,
-        deadline: float,
-    ) -> _Job:
+    def _summariser(self, agent: AgentRow, purse: SummaryPurse, deadline: float) -> Summariser:
         settings = settings_of(agent.config)
         provider, model = settings.compaction.model(agent.model_provider, agent.model_name)
-        summariser = Summariser(
+        return Summariser(
             models=self.models,
             purse=purse,
             settings=settings.compaction,
@@ -201,15 +193,6 @@ class Compaction:
             model=model,
             window=min(self.models.facts(provider, model).window, settings.context_window),
             deadline=deadline,
-        )
-        return _Job(
-            agent=agent,
-            history=history,
-            summariser=summariser,
-            turn=turn,
-            running_from=running_from,
-            room=room,
-            made=Made(tokens_before=history.tokens, tokens_after=history.tokens),
         )
 
     async def _by_strategy(self, job: _Job) -> None:

@@ -134,7 +134,8 @@ def _read(connection: Connection, turn_id: str) -> tuple[TurnRow, list[StepPromp
     for part in {part for step in steps for log in _logs(step.shown) for part in log.parts}:
         try:
             if part.kind not in _BLOCKS:
-                texts[part] = _said_today(connection, part, turn.agent_id)
+                if part.kind != Kind.TIME:
+                    texts[part] = _said_today(connection, part, turn.agent_id)
                 continue
             row = memory_blocks.get(connection, part.ref, include_inactive=True)
         except RowNotFound:
@@ -171,6 +172,8 @@ def _today(connection: Connection, part: Part, reader: str) -> str | None:
                 return turn_line(turn, reader)
             event = activity.noted(connection, part.ref)
             return None if event is None else noted_line(event, reader)
+        case Kind.REMINDER:
+            return part.name
         case _:
             return None
 
@@ -183,6 +186,7 @@ def _step(prompt: StepPrompt, texts: Mapping[Part, Said]) -> StepExplained:
     logs, shown = _logs(prompt.shown), prompt.shown
     stable = logs[0] if logs else PromptLog(parts=(), left_out=(), notes=())
     estimated = 0 if shown is None else shown.tokens
+    time: Said = (time_words(prompt.started_at), None)  # of the part that is not the same in all steps
     return StepExplained(
         step=prompt.no,
         attempt=prompt.attempt,
@@ -201,22 +205,11 @@ def _step(prompt: StepPrompt, texts: Mapping[Part, Said]) -> StepExplained:
             count=shown.history_count if shown else 0,
             tokens=shown.history_tokens if shown else 0,
         ),
-        parts=[_shown(part, *_said(part, prompt, texts)) for log in logs for part in log.parts],
+        parts=[_shown(part, *texts.get(part, time)) for log in logs for part in log.parts],
         left_out=[_shown(part) for log in logs for part in log.left_out],
         notes=[note for log in logs for note in log.notes],
         is_known=shown is not None,
     )
-
-
-def _said(part: Part, prompt: StepPrompt, texts: Mapping[Part, Said]) -> Said:
-    """Return what a part says; of some the step itself knows it."""
-    match part.kind:
-        case Kind.TIME:
-            return time_words(prompt.started_at), None
-        case Kind.REMINDER:
-            return part.name, None
-        case _:
-            return texts.get(part, (None, None))
 
 
 def _shown(part: Part, text: str | None = None, note: str | None = None) -> PartShown:
