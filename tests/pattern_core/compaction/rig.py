@@ -187,7 +187,7 @@ class Stage:
         return (await self.database.read(summaries.recent, ADA.id, 1_000))[::-1]
 
     async def events(self) -> list[Event]:
-        """What was told of compactions."""
+        """The events of compactions."""
         return [event for event in await self.database.read(read, 0) if event.name == "history.compacted"]
 
     async def found(self, query: str) -> Sequence[str]:

@@ -158,7 +158,7 @@ async def test_what_falls_into_a_turn_does_not_tear_it_apart() -> None:
         assert [message.role for message in request.messages][2:5] == ["user", "assistant", "tool"]
 
 
-async def test_a_turn_under_way_goes_on_and_takes_no_place_of_an_import() -> None:
+async def test_a_turn_under_way_continues_and_gets_no_place_of_an_import() -> None:
     """With a clock that stands still, imports and turns want the same positions."""
     gate = trio.Event()
 
