@@ -307,7 +307,6 @@ class Compaction:
             # A person compacted meanwhile: what is archived need not be shown either.
             chain = await self.journal.database.read(shown_chain, job.agent.id)
             opening = Opening(chain=chain, unloaded=leaving.unloaded)
-        history.hidden = [position for position in history.hidden if position not in leaving.hidden]
         history.leave(shown, opening)
 
 

@@ -455,12 +455,17 @@ def test_it_is_a_message_of_no_user_and_counts_what_could_not_be_read() -> None:
     assert beginning().text == BEGINNING
 
 
-def test_without_room_the_oldest_gives_way_and_is_counted() -> None:
+@pytest.mark.parametrize(
+    ("tokens", "shown", "missing"), [(530, [2, 3, 4, 5], 20), (500, [3, 4, 5], 30), (200, [5], 50)]
+)
+def test_without_room_the_oldest_gives_way_and_is_counted(tokens: int, shown: list[int], missing: int) -> None:
     rows = [kept(number, f"Number {number}. " + "word " * 100) for number in range(6)]
-    text = opened(*rows, tokens=500)
-    assert "Number 5." in text
-    assert "Number 0." not in text
-    assert "messages before is left out here" in text
+    _introduction, left_out, *lines = opened(*rows, tokens=tokens).split("\n\n")
+    assert left_out == f"[…] What is kept of {missing} messages before is left out here."
+    assert [line[13:22] for line in lines] == [f"Number {number}." for number in shown]
+    assert [line.endswith("…") for line in lines] == [tokens != 500, *[False] * (len(lines) - 1)], (
+        "a piece of the oldest"
+    )
     assert opened(*rows, tokens=60) == SHORTEST
     assert opened(*rows, tokens=5) == ""
 
