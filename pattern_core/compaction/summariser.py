@@ -208,18 +208,13 @@ class Summariser:
     @property
     def _chunk_tokens(self) -> int:
         """How many tokens of a record fit into one question, beside instructions, the summary so far and the answer."""
-        beside = estimate_text(self._instructions) + 2 * self.summary_tokens + self._answer_tokens + 60
+        beside = estimate_text(self._instructions) + 4 * self.summary_tokens + 60
         return max(min(int(self.window * SHARE_OF_WINDOW) - beside, CHUNK_TOKENS_MAX), 0)
 
     @property
     def _instructions(self) -> str:
         wanted = self.settings.summarization_prompt or INSTRUCTIONS.format(words=self.summary_tokens * 2 // 3)
         return f"{wanted}\n\n{_DATA}"
-
-    @property
-    def _answer_tokens(self) -> int:
-        """Room to answer: what a summary may have, and as much again, for models that think first or overrun."""
-        return 2 * self.summary_tokens
 
     async def _ask(self, lines: Sequence[str], so_far: str, *, merge: bool) -> ModelReply:
         if self.calls >= CALLS_MAX:
@@ -228,13 +223,14 @@ class Summariser:
         before = []
         if so_far:
             before = [_BEFORE, clip(inside(so_far), 2 * self.summary_tokens), _MERGE if merge else _CONTINUE]
-        # A vendor refuses a request for more than the longest answer that its model gives.
+        # An answer may have twice what a summary may, since some models think first or overrun. A vendor refuses a
+        # request for more than the longest answer that its model gives.
         output_max = self.models.facts(self.provider, self.model).output_max
         request = ModelRequest(
             model=self.model,
             system=[self._instructions],
             messages=[user("\n".join([*before, OPEN, *lines, CLOSE, "Now write the summary."]))],
-            max_output_tokens=min(self._answer_tokens, output_max),
+            max_output_tokens=min(2 * self.summary_tokens, output_max),
         )
         await self.purse.reserve(self.provider, request)
         try:
