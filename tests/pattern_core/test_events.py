@@ -221,7 +221,7 @@ class Listener:
         return begun, heard
 
     def is_end(self, event: Event) -> bool:
-        return event.is_terminal and event.turn_id == self.turn
+        return event.name in TERMINAL and event.turn_id == self.turn
 
     async def _next(self, stream: Subscription) -> Event | None:
         """What comes next; cancelled in between, as by a keep-alive, and asked again."""
