@@ -16,7 +16,7 @@ from pattern_core.archive.entries import Archive
 from pattern_core.budgets.budget import KnownBudgets
 from pattern_core.budgets.usage import Budgets
 from pattern_core.compaction.compaction import Compaction, Made
-from pattern_core.compaction.summariser import SummaryPurse
+from pattern_core.compaction.summariser import SummaryUsage
 from pattern_core.conversation.imports import HistoryImports
 from pattern_core.embeddings.embedding_queue import EmbeddingQueue
 from pattern_core.errors import InvalidInput, LimitReached, NotFound, Unavailable
@@ -429,8 +429,8 @@ class Constellation:
             Conflict: the agent is at work, or its conversation is being compacted already.
             InvalidInput: the agent's `compaction` settings are not valid.
         """
-        purse = SummaryPurse(models=self._models, journal=self._journal, agent_id=agent.id)
-        return await self.compaction.by_hand(agent, purse=purse)
+        usage = SummaryUsage(models=self._models, journal=self._journal, agent_id=agent.id)
+        return await self.compaction.by_hand(agent, usage=usage)
 
     async def drain(self) -> None:
         """Accept nothing more and wait until every turn under way rests at a step border or has ended.

@@ -15,7 +15,7 @@ import trio
 
 from pattern_core.agent_settings import settings_of
 from pattern_core.compaction.choose import Choice, choose, drop_oldest, shortened
-from pattern_core.compaction.summariser import Summariser, SummaryPurse, count_text, stub_text
+from pattern_core.compaction.summariser import Summariser, SummaryUsage, count_text, stub_text
 from pattern_core.conversation.history import History, MessageGroup, load_history
 from pattern_core.conversation.opening import HEAD_SHOWN, TAIL_SHOWN, Opening, opening_message, shown_chain
 from pattern_core.errors import Conflict, LimitReached
@@ -131,7 +131,7 @@ class Compaction:
         running_from: str,
         deadline: float,
         room: int,
-        purse: SummaryPurse,
+        usage: SummaryUsage,
     ) -> Made:
         """Make `history.tokens <= room`; cheap where there is room enough.
 
@@ -144,7 +144,7 @@ class Compaction:
             InvalidInput: the agent's `compaction` settings are not valid.
         """
         now = trio.current_time()
-        summariser = self._summariser(agent, purse, now + (deadline - now) * TIME_SHARE)
+        summariser = self._summariser(agent, usage, now + (deadline - now) * TIME_SHARE)
         job = _Job(agent, history, summariser, room, Made(tokens_before=history.tokens), turn, running_from)
         history.limit_opening(job.opening_max)
         if history.opening.unloaded:
@@ -159,7 +159,7 @@ class Compaction:
         job.made.tokens_after = history.tokens
         return job.made
 
-    async def by_hand(self, agent: AgentRow, *, purse: SummaryPurse) -> Made:
+    async def by_hand(self, agent: AgentRow, *, usage: SummaryUsage) -> Made:
         """Let the agent's strategy work now, whether or not there is room, while no turn runs.
 
         Raises:
@@ -171,7 +171,7 @@ class Compaction:
         self._by_hand.add(agent.id)
         try:
             history = await self.journal.database.read(_at_rest, agent.id, self.limits.prompt, self.is_untrusted)
-            summariser = self._summariser(agent, purse, trio.current_time() + self.limits.turn.turn_timeout_s)
+            summariser = self._summariser(agent, usage, trio.current_time() + self.limits.turn.turn_timeout_s)
             job = _Job(agent, history, summariser, max(history.tokens, 1), Made(tokens_before=history.tokens))
             if history.opening.unloaded:
                 await self._leave_unread(job)
@@ -182,12 +182,12 @@ class Compaction:
         job.made.tokens_after = history.tokens
         return job.made
 
-    def _summariser(self, agent: AgentRow, purse: SummaryPurse, deadline: float) -> Summariser:
+    def _summariser(self, agent: AgentRow, usage: SummaryUsage, deadline: float) -> Summariser:
         settings = settings_of(agent.config)
         provider, model = settings.compaction.model(agent.model_provider, agent.model_name)
         return Summariser(
             models=self.models,
-            purse=purse,
+            usage=usage,
             settings=settings.compaction,
             provider=provider,
             model=model,

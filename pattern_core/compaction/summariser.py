@@ -62,8 +62,8 @@ _CONTINUE = "What is told so far stays beside your summary: do not repeat it."
 
 
 @dataclass(slots=True, kw_only=True)
-class SummaryPurse:
-    """Pays for an agent's summaries: from the budgets of the `turn` (its key) with the `step` that needs the room.
+class SummaryUsage:
+    """What an agent's summaries use of the budgets of the `turn` (its key) with the `step` that needs the room.
 
     Without a turn, because a person asked for it, from those of the agent and the constellation. What was reserved and
     never settled (a cancelled call) ends with its turn.
@@ -135,7 +135,7 @@ class Summariser:
     """
 
     models: ModelClient
-    purse: SummaryPurse
+    usage: SummaryUsage
     settings: CompactionSettings
     provider: str
     model: str
@@ -232,13 +232,13 @@ class Summariser:
             messages=[user("\n".join([*before, OPEN, *lines, CLOSE, "Now write the summary."]))],
             max_output_tokens=min(2 * self.summary_tokens, output_max),
         )
-        await self.purse.reserve(self.provider, request)
+        await self.usage.reserve(self.provider, request)
         try:
             answer = await self.models.ask(request, self.provider, _ignore, self.deadline)
         except ModelError:
-            await self.purse.settle(self.provider, request, None)
+            await self.usage.settle(self.provider, request, None)
             raise
-        await self.purse.settle(self.provider, request, answer.usage)
+        await self.usage.settle(self.provider, request, answer.usage)
         return answer
 
     def _checked(self, answer: ModelReply) -> str:

@@ -11,7 +11,7 @@ from functools import partial
 from pattern_core.agents import Agent
 from pattern_core.budgets.budget import KnownBudgets
 from pattern_core.compaction.compaction import Compaction, Made
-from pattern_core.compaction.summariser import SummaryPurse
+from pattern_core.compaction.summariser import SummaryUsage
 from pattern_core.conversation.history import History, load_history, to_row
 from pattern_core.errors import LimitReached
 from pattern_core.events import Event, EventLog, read
@@ -56,8 +56,8 @@ def is_untrusted(_tool: str) -> bool:
     return False
 
 
-class CountingPurse(SummaryPurse):
-    """Pays for so many calls and keeps the account."""
+class CountedUsage(SummaryUsage):
+    """Allows so many calls and notes each."""
 
     def __init__(self, calls_max: int = 1_000) -> None:
         self.calls_max = calls_max
@@ -97,7 +97,7 @@ class Stage:
     provider: ScriptedProvider
     models: ModelClient
     compaction: Compaction
-    purse: CountingPurse
+    usage: CountedUsage
     limits: Limits
     stored: int = 0  # messages of earlier turns
 
@@ -110,7 +110,7 @@ class Stage:
             running_from=self.running_from,
             deadline=self.deadline,
             room=room,
-            purse=self.purse,
+            usage=self.usage,
         )
         assert self.history.tokens == made.tokens_after <= room
         await self.assert_nothing_lost()
@@ -233,7 +233,7 @@ async def stage(
             provider=provider,
             models=models,
             compaction=Compaction(journal=journal, models=models, limits=limits, is_untrusted=is_untrusted),
-            purse=CountingPurse(),
+            usage=CountedUsage(),
             limits=limits,
         )
         if said:

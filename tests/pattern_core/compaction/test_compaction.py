@@ -58,7 +58,7 @@ async def test_what_leaves_is_summarised_and_both_are_found() -> None:
         (event,) = await world.events()
         assert event.data["tokens_after"] == made.tokens_after
         assert event.data["summary_id"] == summary.id == made.summary_ids[0]
-        assert len(world.purse.settled) == world.provider.asked > 0
+        assert len(world.usage.settled) == world.provider.asked > 0
         *shown, last = world.history.messages
         assert last.text == "and now?"
         await world.reload()  # as a new process does; the turn's own message was not stored
@@ -83,7 +83,7 @@ async def test_without_a_summary_a_stub_says_what_left(answer: Answer, trouble: 
         (summary,) = await world.summaries()
         assert (summary.is_stub, summary.model) == (True, None)
         assert f"{summary.message_count} messages" in world.history.messages[0].text
-        assert len(world.purse.settled) == len(world.purse.reserved) == world.provider.asked
+        assert len(world.usage.settled) == len(world.usage.reserved) == world.provider.asked
         assert summary.summary in await world.found("question")
 
 
@@ -274,7 +274,7 @@ async def test_a_model_that_cannot_write_is_not_asked() -> None:
 async def test_by_hand_the_strategy_works_where_there_is_room_and_no_turn() -> None:
     async with stage(otherwise=says(SUMMARY)) as world:
         await world.said(30)
-        made = await world.compaction.by_hand(world.agent, purse=world.purse)
+        made = await world.compaction.by_hand(world.agent, usage=world.usage)
         assert made.messages > 0
         assert made.tokens_after < made.tokens_before
         assert [row.summary for row in await world.summaries()] == [SUMMARY]
@@ -287,8 +287,8 @@ async def test_by_hand_nothing_is_asked_while_the_agent_is_at_work() -> None:
         await world.said(30)
         await world.database.write(turns.start, 1, Started(batch_id="1", epoch=1, started_at=START, deadline_at=START))
         with pytest.raises(Conflict, match="at work"):
-            await world.compaction.by_hand(world.agent, purse=world.purse)
-        assert (world.provider.asked, world.purse.reserved) == (0, [])
+            await world.compaction.by_hand(world.agent, usage=world.usage)
+        assert (world.provider.asked, world.usage.reserved) == (0, [])
 
 
 async def test_two_people_do_not_compact_at_once() -> None:
@@ -296,20 +296,20 @@ async def test_two_people_do_not_compact_at_once() -> None:
     async with stage(otherwise=Paced(answer=says(SUMMARY), gate=gate)) as world:
         await world.said(30)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(partial(world.compaction.by_hand, world.agent, purse=world.purse))
+            nursery.start_soon(partial(world.compaction.by_hand, world.agent, usage=world.usage))
             await trio.testing.wait_all_tasks_blocked()
             with pytest.raises(Conflict, match="already"):
-                await world.compaction.by_hand(world.agent, purse=world.purse)
+                await world.compaction.by_hand(world.agent, usage=world.usage)
             gate.set()
         assert world.provider.asked == 1
         assert len(await world.summaries()) == 1
         await world.said(3)
-        assert (await world.compaction.by_hand(world.agent, purse=world.purse)).messages > 0
+        assert (await world.compaction.by_hand(world.agent, usage=world.usage)).messages > 0
 
 
 async def test_what_a_person_archived_meanwhile_is_not_archived_twice() -> None:
     async with stage(otherwise=says(SUMMARY), said=30) as world:
-        await world.compaction.by_hand(world.agent, purse=world.purse)
+        await world.compaction.by_hand(world.agent, usage=world.usage)
         assert len(await world.summaries()) == 1
         await world.make_room(2_500)
 
