@@ -16,7 +16,7 @@ from pattern_core.archive.entries import Archive
 from pattern_core.budgets.budget import KnownBudgets
 from pattern_core.budgets.usage import Budgets
 from pattern_core.compaction.compaction import Compaction, Made
-from pattern_core.compaction.summariser import SummaryPurse
+from pattern_core.compaction.summariser import SummaryUsage
 from pattern_core.conversation.imports import HistoryImports
 from pattern_core.embeddings.embedding_queue import EmbeddingQueue
 from pattern_core.errors import InvalidInput, LimitReached, NotFound, Unavailable
@@ -160,24 +160,19 @@ class Constellation:
         self._wire_memory(storage)
         self.roster = Roster(storage, self.memory, self._tools, limits, on_rename=self._renamed)
         self.imports = HistoryImports(
+            journal=self._journal,
             find_agent=self.roster.get,
-            commit=self._journal.commit,
             forget=lambda agent_id: self._actors.forget(agent_id),
-            ids=ids,
-            clock=clock,
             limits=limits,
         )
         self.compaction = Compaction(
-            database=database,
+            journal=self._journal,
             models=self._models,
-            clock=clock,
-            ids=ids,
             limits=limits,
-            commit=self._journal.commit,
             is_untrusted=self._tools.is_untrusted,
             forget=lambda agent_id: self._actors.forget(agent_id),
         )
-        self.image_sweep = ImageSweep(database=database, clock=clock, commit=self._journal.commit)
+        self.image_sweep = ImageSweep(self._journal)
         self._toolbox = _toolbox(runtime, storage, opened.halt)
         self.halt = self._toolbox.halt
         self._services = self._turn_services(ids, opened)
@@ -434,8 +429,8 @@ class Constellation:
             Conflict: the agent is at work, or its conversation is being compacted already.
             InvalidInput: the agent's `compaction` settings are not valid.
         """
-        purse = SummaryPurse(models=self._models, journal=self._journal, agent_id=agent.id)
-        return await self.compaction.by_hand(agent, purse=purse)
+        usage = SummaryUsage(models=self._models, journal=self._journal, agent_id=agent.id)
+        return await self.compaction.by_hand(agent, usage=usage)
 
     async def drain(self) -> None:
         """Accept nothing more and wait until every turn under way rests at a step border or has ended.

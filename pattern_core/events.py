@@ -42,11 +42,6 @@ class Event:
     created_at: str
 
     @property
-    def is_terminal(self) -> bool:
-        """Whether this ends its turn."""
-        return self.name in TERMINAL
-
-    @property
     def rests(self) -> bool:
         """Whether its turn goes no further for now: it has ended, or waits for a person."""
         return self.name in RESTING

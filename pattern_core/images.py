@@ -13,7 +13,7 @@ cancelled or killed, the sweep begins again the next time.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
@@ -23,7 +23,8 @@ import trio
 
 from pattern_core.errors import InvalidInput, NotFound
 from pattern_core.events import Draft, Event, append
-from pattern_core.ids import Clock, earliest_position
+from pattern_core.ids import earliest_position
+from pattern_core.journal import Journal
 from pattern_core.limits import IMAGE_BYTES_MAX, IMAGES_SHOWN_BYTES_MAX, IMAGES_SHOWN_MAX
 from pattern_core.messages import Image, Message, Part, Text
 from pattern_core.models.model import ModelRequest
@@ -58,8 +59,6 @@ _PNG, _JPEG, _GIFS = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", (b"GIF87a", b"GIF89a
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # markers of JPEG's frames, whatever their coding
 _BARE = frozenset({0x01, *range(0xD0, 0xD8)})  # markers without a length
 _SCAN = 0xDA  # the marker behind which there are only pixels
-
-Commit = Callable[[Callable[[Connection], tuple["Swept", list[Event]]]], Awaitable["Swept"]]
 
 
 def media_type_of(data: bytes) -> str | None:
@@ -266,12 +265,11 @@ class Swept:
 
 
 class ImageSweep:
-    """The sweep of one constellation. `commit` runs a function in a transaction and tells the events it returns."""
+    """The sweep of one constellation."""
 
-    def __init__(self, *, database: Database, clock: Clock, commit: Commit) -> None:
-        self._database = database
-        self._clock = clock
-        self._commit = commit
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._database = journal.database
 
     async def run(self) -> None:
         """Sweep when a day has gone by since the last time, until cancelled.
@@ -282,13 +280,13 @@ class ImageSweep:
         await trio.sleep(START_AFTER_S)
         while True:
             swept_at = await self._database.read(meta.get, SWEPT_AT)
-            if swept_at is None or swept_at <= iso(self._clock.now_ms() - DAY_MS):
+            if swept_at is None or swept_at <= iso(self._journal.clock.now_ms() - DAY_MS):
                 await self.sweep()
             await trio.sleep(CHECK_EVERY_S)
 
     async def sweep(self) -> Swept:
         """Remove what is unused now. Where no image is older than a day it is one look into an index."""
-        now_ms = self._clock.now_ms()
+        now_ms = self._journal.clock.now_ms()
         border, since = iso(now_ms - DAY_MS), earliest_position(now_ms - MARGIN_MS)
         images, size, place = 0, 0, ("", b"")
         while True:
@@ -296,7 +294,9 @@ class ImageSweep:
             unused = await self._unused([digest for _, digest, head in found if media_type_of(head) is not None])
             for begin in range(0, len(unused), REMOVED_AT_ONCE):
                 batch = unused[begin : begin + REMOVED_AT_ONCE]
-                swept = await self._commit(partial(_remove, digests=batch, since=since, now=iso(self._clock.now_ms())))
+                swept = await self._journal.commit(
+                    partial(_remove, digests=batch, since=since, now=self._journal.now())
+                )
                 images, size = images + swept.images, size + swept.bytes
             if len(found) < CANDIDATES_MAX:
                 break

@@ -56,7 +56,7 @@ class Choice:
 def choose(choice: Choice, settings: CompactionSettings) -> list[int]:
     """Return the places of the exchanges that leave, oldest first.
 
-    After it `remaining(choice, …) <= choice.target`, or all that may leave does.
+    What remains has at most `choice.target` tokens, or all that may leave does.
     """
     chosen = _STRATEGIES[settings.type](choice, settings)
     return drop_oldest(choice, chosen)
@@ -66,7 +66,7 @@ def drop_oldest(choice: Choice, chosen: Sequence[int] = ()) -> list[int]:
     """`chosen` and, until the rest fits, the oldest others: the last resort, which needs no settings."""
     free = choice.free
     gone = set(chosen) & set(free)
-    left = remaining(choice, gone)
+    left = sum(exchange.tokens for place, exchange in enumerate(choice.exchanges) if place not in gone)
     for place in free:
         if left <= choice.target:
             break
@@ -74,12 +74,6 @@ def drop_oldest(choice: Choice, chosen: Sequence[int] = ()) -> list[int]:
             gone.add(place)
             left -= choice.exchanges[place].tokens
     return sorted(gone)
-
-
-def remaining(choice: Choice, gone: Sequence[int] | set[int]) -> int:
-    """Return the tokens of what does not leave."""
-    away = set(gone)
-    return sum(exchange.tokens for place, exchange in enumerate(choice.exchanges) if place not in away)
 
 
 def _truncate(choice: Choice, settings: CompactionSettings) -> list[int]:

@@ -7,23 +7,24 @@ model and cannot fail (`drop_oldest`), then a shorter view of the turn under way
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import trio
 
 from pattern_core.agent_settings import settings_of
 from pattern_core.compaction.choose import Choice, choose, drop_oldest, shortened
-from pattern_core.compaction.storing import Archived, Leaving, refuse_at_work, store
-from pattern_core.compaction.summariser import Summariser, SummaryPurse, count_text, stub_text
+from pattern_core.compaction.summariser import Summariser, SummaryUsage, count_text, stub_text
 from pattern_core.conversation.history import History, MessageGroup, load_history
-from pattern_core.conversation.opening import HEAD_SHOWN, TAIL_SHOWN, Opening, shown_chain
+from pattern_core.conversation.opening import HEAD_SHOWN, TAIL_SHOWN, Opening, opening_message, shown_chain
 from pattern_core.errors import Conflict, LimitReached
-from pattern_core.events import Event
-from pattern_core.ids import Clock, Ids, now_text
+from pattern_core.events import Draft, Event, append
+from pattern_core.journal import Journal
 from pattern_core.limits import Limits, PromptLimits
 from pattern_core.messages import Message
 from pattern_core.models.client import ModelClient
+from pattern_core.models.tokens import estimate_text, message_tokens
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.journal import turns
@@ -41,7 +42,6 @@ EARLIER_SHARE = 2  # earlier summaries have at most one part in so many of what 
 TIME_SHARE = 0.5  # of a turn's remaining time for summaries
 
 Summary = SummaryRow
-Commit = Callable[[Callable[[Connection], tuple[Archived, list[Event]]]], Awaitable[Archived]]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -52,24 +52,53 @@ class Made:
     """
 
     tokens_before: int
-    tokens_after: int
+    tokens_after: int = 0
     messages: int = 0
     summary_ids: list[str] = field(default_factory=list)
     shortened: int = 0
     trouble: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaving:
+    """What leaves a conversation: positions and times of its messages, and in `hidden` positions of others that no
+    prompt shows and that go with them.
+
+    `turn` (key and id) is whose room is made, None where a person asked for it. `summary` is what is kept: a stub, or
+    the words of `model` (`provider/model`). It also stands for `merged`, the summaries before it. `tokens_before` are
+    those of the conversation, `rest` those of what stays without its opening, which may have `opening_max`; `unloaded`
+    messages are still to be read.
+    """
+
+    summary_id: str
+    agent_id: str
+    turn: tuple[int, str] | None
+    messages: Sequence[tuple[str, str]]
+    hidden: Sequence[str] = ()
+    summary: str
+    strategy: str = "truncate"
+    model: str | None = None
+    merged: Chain | None = None
+    tokens_before: int
+    rest: int
+    opening_max: int
+    unloaded: int
+    now: str
+
+
+@dataclass(slots=True)
 class _Job:
-    """One compaction: of which agent's conversation, for which turn, and its result so far in `made`."""
+    """One compaction: of which agent's conversation, to how many tokens, its result so far in `made`, and for which
+    turn (key and id, and where its messages begin).
+    """
 
     agent: AgentRow
     history: History
     summariser: Summariser
-    turn: tuple[int, str] | None
-    running_from: str
     room: int
     made: Made
+    turn: tuple[int, str] | None = None
+    running_from: str = "~"
 
     @property
     def opening_max(self) -> int:
@@ -82,17 +111,13 @@ class _Job:
 class Compaction:
     """Keeps the conversations of one constellation within their windows.
 
-    `commit` runs a function in a transaction and announces the events that it returns. `limits` bounds what is read of
-    a conversation at once, and the time for a compaction that a person asks for. `is_untrusted` is as in `History`.
-    `forget` drops what is remembered of an agent's conversation, whose rows changed.
+    `limits` bounds what is read of a conversation at once, and the time for a compaction that a person asks for.
+    `is_untrusted` is as in `History`. `forget` drops what is remembered of an agent's conversation, whose rows changed.
     """
 
-    database: Database
+    journal: Journal
     models: ModelClient
-    clock: Clock
-    ids: Ids
     limits: Limits
-    commit: Commit
     is_untrusted: Callable[[str], bool]
     forget: Callable[[str], None] = lambda _agent_id: None
     _by_hand: set[str] = field(default_factory=set, init=False)  # agents whose conversations people compact right now
@@ -106,7 +131,7 @@ class Compaction:
         running_from: str,
         deadline: float,
         room: int,
-        purse: SummaryPurse,
+        usage: SummaryUsage,
     ) -> Made:
         """Make `history.tokens <= room`; cheap where there is room enough.
 
@@ -119,8 +144,8 @@ class Compaction:
             InvalidInput: the agent's `compaction` settings are not valid.
         """
         now = trio.current_time()
-        deadline = now + (deadline - now) * TIME_SHARE
-        job = self._job(agent, history, purse, turn=turn, running_from=running_from, room=room, deadline=deadline)
+        summariser = self._summariser(agent, usage, now + (deadline - now) * TIME_SHARE)
+        job = _Job(agent, history, summariser, room, Made(tokens_before=history.tokens), turn, running_from)
         history.limit_opening(job.opening_max)
         if history.opening.unloaded:
             await self._leave_unread(job)
@@ -134,7 +159,7 @@ class Compaction:
         job.made.tokens_after = history.tokens
         return job.made
 
-    async def by_hand(self, agent: AgentRow, *, purse: SummaryPurse) -> Made:
+    async def by_hand(self, agent: AgentRow, *, usage: SummaryUsage) -> Made:
         """Let the agent's strategy work now, whether or not there is room, while no turn runs.
 
         Raises:
@@ -145,9 +170,9 @@ class Compaction:
             raise Conflict("the conversation is being compacted already; wait until that is done")
         self._by_hand.add(agent.id)
         try:
-            history = await self.database.read(_at_rest, agent.id, self.limits.prompt, self.is_untrusted)
-            deadline, room = trio.current_time() + self.limits.turn.turn_timeout_s, max(history.tokens, 1)
-            job = self._job(agent, history, purse, turn=None, running_from="~", room=room, deadline=deadline)
+            history = await self.journal.database.read(_at_rest, agent.id, self.limits.prompt, self.is_untrusted)
+            summariser = self._summariser(agent, usage, trio.current_time() + self.limits.turn.turn_timeout_s)
+            job = _Job(agent, history, summariser, max(history.tokens, 1), Made(tokens_before=history.tokens))
             if history.opening.unloaded:
                 await self._leave_unread(job)
             await self._by_strategy(job)
@@ -157,36 +182,17 @@ class Compaction:
         job.made.tokens_after = history.tokens
         return job.made
 
-    def _job(
-        self,
-        agent: AgentRow,
-        history: History,
-        purse: SummaryPurse,
-        *,
-        turn: tuple[int, str] | None,
-        running_from: str,
-        room: int,
-        deadline: float,
-    ) -> _Job:
+    def _summariser(self, agent: AgentRow, usage: SummaryUsage, deadline: float) -> Summariser:
         settings = settings_of(agent.config)
         provider, model = settings.compaction.model(agent.model_provider, agent.model_name)
-        summariser = Summariser(
+        return Summariser(
             models=self.models,
-            purse=purse,
+            usage=usage,
             settings=settings.compaction,
             provider=provider,
             model=model,
             window=min(self.models.facts(provider, model).window, settings.context_window),
             deadline=deadline,
-        )
-        return _Job(
-            agent=agent,
-            history=history,
-            summariser=summariser,
-            turn=turn,
-            running_from=running_from,
-            room=room,
-            made=Made(tokens_before=history.tokens, tokens_after=history.tokens),
         )
 
     async def _by_strategy(self, job: _Job) -> None:
@@ -194,7 +200,7 @@ class Compaction:
         history, summariser = job.history, job.summariser
         settings, exchanges = summariser.settings, await self._exchanges(job)
         target = max(int(job.room * (1 - settings.percentage)) - _grown(job, summariser.summary_tokens), 0)
-        places = choose(Choice(exchanges=exchanges, target=target, now_ms=self.clock.now_ms()), settings)
+        places = choose(Choice(exchanges=exchanges, target=target, now_ms=self.journal.clock.now_ms()), settings)
         leaving = [exchanges[place] for place in places]
         if not leaving:
             return
@@ -215,52 +221,53 @@ class Compaction:
                 earlier=[row.summary for row in earlier],
                 beside="" if merges or not rows else rows[-1].summary,
             )
-            await self._archive(job, read, text, model=f"{summariser.provider}/{summariser.model}", merges=merges)
+            await self._archive(job, read, text, merges=merges)
         job.made.trouble = summariser.trouble
 
     async def _exchanges(self, job: _Job) -> list[MessageGroup]:
-        held = await self.database.read(_held, job.agent.id)
+        held = await self.journal.database.read(_held, job.agent.id)
         return job.history.exchanges(job.running_from, held)
 
     async def _by_age(self, job: _Job) -> None:
         """Let the oldest go without a summary: the last resort, which needs no model."""
         exchanges = await self._exchanges(job)
         target = max(job.room - _grown(job, 0), 0)
-        places = drop_oldest(Choice(exchanges=exchanges, target=target, now_ms=self.clock.now_ms()))
+        places = drop_oldest(Choice(exchanges=exchanges, target=target, now_ms=self.journal.clock.now_ms()))
         if places:
             await self._archive(job, [exchanges[place] for place in places], strategy="truncate")
 
     async def _archive(
         self,
         job: _Job,
-        leaving: Sequence[MessageGroup],
+        exchanges: Sequence[MessageGroup],
         text: str | None = None,
         *,
-        model: str | None = None,
         merges: bool = False,
         strategy: str | None = None,
     ) -> None:
-        """Store it and change the view; without `text` under a stub."""
-        shown = _messages(leaving)
+        """Archive exchanges in view; without the `text` of a summary under a stub."""
+        history, summariser = job.history, job.summariser
+        shown = _messages(exchanges)
         stored = [message for message in shown if message.id]
-        await self._store(
-            job,
-            [(message.position, message.created_at) for message in stored],
-            text or stub_text(stored),
-            shown=shown,
-            tokens=sum(exchange.tokens for exchange in leaving),
-            unloaded=job.history.opening.unloaded,
-            strategy=strategy or job.summariser.settings.type,
-            model=model if text else None,
-            merged=job.history.opening.chain if merges and text else None,
+        left = [(message.position, message.created_at) for message in stored]
+        leaving = self._leaving(job, left, text or stub_text(stored))
+        last = max(position for position, _time in left)
+        leaving = replace(
+            leaving,
+            hidden=[position for position in history.hidden if position <= last],
+            strategy=strategy or summariser.settings.type,
+            model=f"{summariser.provider}/{summariser.model}" if text else None,
+            merged=history.opening.chain if merges and text else None,
+            rest=leaving.rest - sum(exchange.tokens for exchange in exchanges),
         )
+        await self._leave(job, leaving, shown)
 
     async def _leave_unread(self, job: _Job) -> None:
         """Let go what is too old to be read at once, portion by portion, each under a stub."""
         history = job.history
-        held = await self.database.read(_held, job.agent.id, job.running_from)
+        held = await self.journal.database.read(_held, job.agent.id, job.running_from)
         for _round in range(UNREAD_ROUNDS_MAX):
-            found = await self.database.read(
+            found = await self.journal.database.read(
                 messages.first_shown, job.agent.id, UNREAD_AT_ONCE + len(held), before=history.loaded_from
             )
             oldest = [(position, created_at) for position, created_at in found if position not in held]
@@ -268,54 +275,38 @@ class Compaction:
                 history.leave((), Opening(chain=history.opening.chain))
                 break
             times = [created_at for _position, created_at in oldest]
-            left = max(history.opening.unloaded - len(oldest), 0)
-            await self._store(job, oldest, count_text(len(oldest), min(times), max(times)), unloaded=left)
+            leaving = self._leaving(job, oldest, count_text(len(oldest), min(times), max(times)))
+            await self._leave(job, replace(leaving, unloaded=max(leaving.unloaded - len(oldest), 0)))
 
-    async def _store(
-        self,
-        job: _Job,
-        left: Sequence[tuple[str, str]],
-        summary: str,
-        *,
-        shown: Sequence[Message] = (),
-        tokens: int = 0,
-        unloaded: int,
-        strategy: str = "truncate",
-        model: str | None = None,
-        merged: Chain | None = None,
-    ) -> None:
-        """Archive the messages `left` (position and time) under a summary; `shown` are those in view, with
-        `tokens` tokens. The other values are as in `Leaving`.
-        """
-        history, last = job.history, max(position for position, _time in left)
-        hidden = [position for position in history.hidden if position <= last] if shown else []
-        leaving = Leaving(
-            summary_id=self.ids.new("sum"),
+    def _leaving(self, job: _Job, left: Sequence[tuple[str, str]], summary: str) -> Leaving:
+        """Return what leaves where that is not in view and no model has written the summary."""
+        history = job.history
+        return Leaving(
+            summary_id=self.journal.ids.new("sum"),
             agent_id=job.agent.id,
             turn=job.turn,
             messages=left,
-            hidden=hidden,
             summary=summary,
-            strategy=strategy,
-            model=model,
-            merged=merged,
             tokens_before=history.tokens,
-            rest=history.tokens - history.opening_tokens - tokens,
+            rest=history.tokens - history.opening_tokens,
             opening_max=job.opening_max,
-            unloaded=unloaded,
-            now=now_text(self.clock),
+            unloaded=history.opening.unloaded,
+            now=self.journal.now(),
         )
+
+    async def _leave(self, job: _Job, leaving: Leaving, shown: Sequence[Message] = ()) -> None:
+        """Store it and change the view, in which the messages `shown` were."""
+        history = job.history
         try:
-            stored = await self.commit(lambda connection: store(connection, leaving))
-            job.made.messages += stored.messages
+            count, opening = await self.journal.commit(partial(store, leaving=leaving))
+            job.made.messages += count
             job.made.summary_ids.append(leaving.summary_id)
-            opening = stored.opening
         except Conflict:
             if job.turn is None:
                 raise
             # A person compacted meanwhile: what is archived need not be shown either.
-            opening = Opening(chain=await self.database.read(shown_chain, job.agent.id), unloaded=unloaded)
-        history.hidden = [position for position in history.hidden if position not in hidden]
+            chain = await self.journal.database.read(shown_chain, job.agent.id)
+            opening = Opening(chain=chain, unloaded=leaving.unloaded)
         history.leave(shown, opening)
 
 
@@ -408,6 +399,76 @@ def _fit(job: _Job) -> None:
             f"what the agent was asked takes about {history.tokens} tokens, and the window of its model has room for"
             f" {room}; send a shorter message, or give the agent a model with a larger window"
         )
+
+
+def store(connection: Connection, leaving: Leaving) -> tuple[tuple[int, Opening], list[Event]]:
+    """Archive the messages and add their summary; return how many they are, and what opens the conversation now.
+
+    Raises:
+        Conflict: they were archived meanwhile; or the agent began a turn while a person compacts.
+    """
+    agent_id, now = leaving.agent_id, leaving.now
+    if leaving.turn is None:
+        refuse_at_work(connection, agent_id)
+    positions = [position for position, _time in leaving.messages]
+    first, last = min(positions), max(positions)
+    count = messages.archive(connection, agent_id, positions)
+    if count == 0:
+        raise Conflict("these messages were archived meanwhile; read the conversation again")
+    messages.archive_hidden(connection, agent_id, leaving.hidden, first, last)
+    row = _summary_of(connection, leaving, count)
+    summaries.insert(connection, row)
+    opening = Opening(chain=shown_chain(connection, agent_id), unloaded=leaving.unloaded)
+    shown = opening_message(opening, leaving.opening_max)
+    compacted = {
+        "agent_id": agent_id,
+        "messages": count,
+        "from": first,
+        "to": last,
+        "tokens_before": leaving.tokens_before,
+        "tokens_after": leaving.rest + (0 if shown is None else message_tokens(shown)),
+        "strategy": leaving.strategy,
+        "summary_id": row.id,
+        "is_stub": row.is_stub,
+    }
+    events = append(connection, leaving.turn, [Draft("history.compacted", compacted)], created_at=now)
+    return (count, opening), events
+
+
+def refuse_at_work(connection: Connection, agent_id: str) -> None:
+    """Allow a person's compaction only while the agent rests.
+
+    Raises:
+        Conflict: a turn of it is under way.
+    """
+    if turns.unfinished(connection, agent_id) is not None:
+        raise Conflict("the agent is at work; compact its conversation when its turn has ended")
+
+
+def _summary_of(connection: Connection, leaving: Leaving, count: int) -> SummaryRow:
+    before, merged = summaries.newest(connection, leaving.agent_id), leaving.merged or Chain()
+    covered = (*merged.head, *merged.tail)
+    # A summary that was added since the chain was read is not retold in this one, which must not hide it then.
+    if before is None or not covered or covered[-1].id != before.id:
+        merged, covered = Chain(), ()
+    positions, times = zip(*leaving.messages, strict=True)
+    return SummaryRow(
+        id=leaving.summary_id,
+        agent_id=leaving.agent_id,
+        summary=leaving.summary,
+        start_position=min((*positions, *(row.start_position for row in covered))),
+        end_position=max((*positions, *(row.end_position for row in covered))),
+        message_count=count + sum(row.message_count for row in covered) + merged.left_out_messages,
+        strategy=leaving.strategy,
+        started_at=min((*times, *(row.started_at for row in covered))),
+        ended_at=max((*times, *(row.ended_at for row in covered))),
+        created_at=leaving.now,
+        previous_summary_id=None if before is None else before.id,
+        depth=1 + max(row.depth for row in covered) if covered else 0,
+        is_stub=leaving.model is None,
+        model=leaving.model,
+        tokens=estimate_text(leaving.summary),
+    )
 
 
 async def list_summaries(

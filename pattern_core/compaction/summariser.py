@@ -62,8 +62,8 @@ _CONTINUE = "What is told so far stays beside your summary: do not repeat it."
 
 
 @dataclass(slots=True, kw_only=True)
-class SummaryPurse:
-    """Pays for an agent's summaries: from the budgets of the `turn` (its key) with the `step` that needs the room.
+class SummaryUsage:
+    """What an agent's summaries use of the budgets of the `turn` (its key) with the `step` that needs the room.
 
     Without a turn, because a person asked for it, from those of the agent and the constellation. What was reserved and
     never settled (a cancelled call) ends with its turn.
@@ -135,7 +135,7 @@ class Summariser:
     """
 
     models: ModelClient
-    purse: SummaryPurse
+    usage: SummaryUsage
     settings: CompactionSettings
     provider: str
     model: str
@@ -208,18 +208,13 @@ class Summariser:
     @property
     def _chunk_tokens(self) -> int:
         """How many tokens of a record fit into one question, beside instructions, the summary so far and the answer."""
-        beside = estimate_text(self._instructions) + 2 * self.summary_tokens + self._answer_tokens + 60
+        beside = estimate_text(self._instructions) + 4 * self.summary_tokens + 60
         return max(min(int(self.window * SHARE_OF_WINDOW) - beside, CHUNK_TOKENS_MAX), 0)
 
     @property
     def _instructions(self) -> str:
         wanted = self.settings.summarization_prompt or INSTRUCTIONS.format(words=self.summary_tokens * 2 // 3)
         return f"{wanted}\n\n{_DATA}"
-
-    @property
-    def _answer_tokens(self) -> int:
-        """Room to answer: what a summary may have, and as much again, for models that think first or overrun."""
-        return 2 * self.summary_tokens
 
     async def _ask(self, lines: Sequence[str], so_far: str, *, merge: bool) -> ModelReply:
         if self.calls >= CALLS_MAX:
@@ -228,21 +223,22 @@ class Summariser:
         before = []
         if so_far:
             before = [_BEFORE, clip(inside(so_far), 2 * self.summary_tokens), _MERGE if merge else _CONTINUE]
-        # A vendor refuses a request for more than the longest answer that its model gives.
+        # An answer may have twice what a summary may, since some models think first or overrun. A vendor refuses a
+        # request for more than the longest answer that its model gives.
         output_max = self.models.facts(self.provider, self.model).output_max
         request = ModelRequest(
             model=self.model,
             system=[self._instructions],
             messages=[user("\n".join([*before, OPEN, *lines, CLOSE, "Now write the summary."]))],
-            max_output_tokens=min(self._answer_tokens, output_max),
+            max_output_tokens=min(2 * self.summary_tokens, output_max),
         )
-        await self.purse.reserve(self.provider, request)
+        await self.usage.reserve(self.provider, request)
         try:
             answer = await self.models.ask(request, self.provider, _ignore, self.deadline)
         except ModelError:
-            await self.purse.settle(self.provider, request, None)
+            await self.usage.settle(self.provider, request, None)
             raise
-        await self.purse.settle(self.provider, request, answer.usage)
+        await self.usage.settle(self.provider, request, answer.usage)
         return answer
 
     def _checked(self, answer: ModelReply) -> str:

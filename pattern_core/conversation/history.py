@@ -174,7 +174,7 @@ class History:
         """
         self.compacted_at: str | None = None  # the cursor when room was made last
         self.compactions: tuple[str, int] = ("", 0)  # a turn's batch, and how often room was made in it
-        self.hidden = list(hidden)
+        self.hidden = hidden
         self.loaded_from = loaded_from
         self.opening = opening or Opening()
         self._is_untrusted = is_untrusted

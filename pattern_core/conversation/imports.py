@@ -17,7 +17,8 @@ import trio
 from pattern_core.conversation.history import IMPORTED
 from pattern_core.errors import IdempotencyMismatch, InvalidInput
 from pattern_core.events import Draft, Event, append
-from pattern_core.ids import POSITION_DIGITS, SEQUENCE_BITS, SNOWFLAKE_EPOCH_MS, Clock, Ids, message_id
+from pattern_core.ids import POSITION_DIGITS, SEQUENCE_BITS, SNOWFLAKE_EPOCH_MS, message_id
+from pattern_core.journal import Journal
 from pattern_core.limits import IMPORT_MESSAGES_MAX, KEY_CHARS_MAX, Limits
 from pattern_core.messages import check_text
 from pattern_db.columns import Json, iso, to_json
@@ -34,11 +35,8 @@ _EPOCH, _MS = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
 _HALF = 1 << (SEQUENCE_BITS - 1)
 _LAST = (1 << SEQUENCE_BITS) - 1
 
-Commit = Callable[[Callable[[Connection], tuple["Imported", list[Event]]]], Awaitable["Imported"]]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PastMessage:
+class PastMessage(NamedTuple):
     """A message that was said elsewhere. `created_at` is RFC 3339 with an offset; None is now. `name` is who spoke."""
 
     role: Role
@@ -74,11 +72,9 @@ class HistoryImports:
     `forget` drops what is remembered of an agent's conversation, so that its next turn reads the rows again.
     """
 
+    journal: Journal
     find_agent: Callable[[str], Awaitable[AgentRow]]
-    commit: Commit
     forget: Callable[[str], None]
-    ids: Ids
-    clock: Clock
     limits: Limits
 
     async def add(
@@ -99,12 +95,13 @@ class HistoryImports:
         if idempotency_key is not None and not 1 <= len(idempotency_key) <= KEY_CHARS_MAX:
             raise InvalidInput(f"an idempotency key has 1 to {KEY_CHARS_MAX} characters")
         agent_id = (await self.find_agent(agent)).id
-        now_ms = self.clock.now_ms()
+        now_ms = self.journal.clock.now_ms()
         placed = await self._checked(agent_id, past, now_ms)
         digests = None if idempotency_key is None else _digests(agent_id, author, idempotency_key, past)
         newest = _first_position(placed[-1].time_ms)
-        floor = self.ids.pass_by(newest)
-        self.ids.pass_by(max(floor, newest) + len(placed))
+        ids = self.journal.ids
+        floor = ids.pass_by(newest)
+        ids.pass_by(max(floor, newest) + len(placed))
 
         def store(connection: Connection) -> tuple[Imported, list[Event]]:
             known = None if digests is None else _replayed(connection, *digests)
@@ -112,8 +109,8 @@ class HistoryImports:
                 return known, []
             return _store(connection, agent_id, placed, floor, digests, iso(now_ms))
 
-        imported = await self.commit(store)
-        self.ids.pass_by(max(int(one.removeprefix("msg_")) for one in imported.ids))
+        imported = await self.journal.commit(store)
+        ids.pass_by(max(int(one.removeprefix("msg_")) for one in imported.ids))
         if not imported.is_replay:
             self.forget(agent_id)
         return imported
@@ -190,11 +187,7 @@ def _digests(agent_id: str, author: str, key: str, past: Sequence[PastMessage]) 
     name = to_json([agent_id, author, key]).encode()
     said = blake2b(digest_size=DIGEST_BYTES)
     for one in past:
-        said.update(
-            to_json(
-                [one.role, one.content, one.created_at, one.session_id, one.name, one.metadata, one.workspace]
-            ).encode()
-        )
+        said.update(to_json(one).encode())  # the values in their order, as stored digests have them
     return blake2b(name, digest_size=DIGEST_BYTES).digest(), said.digest()
 
 

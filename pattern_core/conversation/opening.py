@@ -38,11 +38,6 @@ class Opening:
     chain: Chain = field(default_factory=Chain)
     unloaded: int = 0
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether everything that was said is shown."""
-        return not self.chain.head and not self.unloaded
-
 
 def shown_chain(connection: Connection, agent_id: str) -> Chain:
     """Return the summaries that a prompt of the agent shows."""
@@ -53,7 +48,7 @@ def opening_message(opening: Opening, tokens_max: int | None = None) -> Message 
     """Return the first message of a conversation, in at most `tokens_max` tokens if given; None for nothing to say, or
     no room even for a sentence.
     """
-    if opening.is_empty:
+    if not opening.chain.head and not opening.unloaded:
         return None
     text = _text(opening, tokens_max)
     if not text:

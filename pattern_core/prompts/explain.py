@@ -21,13 +21,15 @@ from pattern_db.errors import NotFound as RowNotFound
 from pattern_db.journal import turns
 from pattern_db.journal.turns import TurnRow
 from pattern_db.tables import activity, agents, memory_blocks, prompts
-from pattern_db.tables.prompts import ShownRow, StepPrompt
+from pattern_db.tables.prompts import LoggedParts, ShownRow, StepPrompt
 
 TEXT_CHARS_MAX = 400  # shown of each part's text
 CHANGED = "has changed since"
 GONE = "is not there any more"
 Said = tuple[str | None, str | None]
 """A part's text, None if it is not known, and a note on it."""
+_NOTHING = LoggedParts(b"", "{}")
+_NOT_NOTED = ShownRow(tokens=0, stable=_NOTHING, volatile=_NOTHING, history_from="", history_count=0, history_tokens=0)
 _BLOCKS = frozenset({Kind.CORE.value, Kind.PINNED.value, Kind.REFERRED.value, Kind.LOGS.value})
 
 
@@ -131,10 +133,11 @@ def _read(connection: Connection, turn_id: str) -> tuple[TurnRow, list[StepPromp
     steps = prompts.of_turn(connection, turn.key)
     texts: dict[Part, Said] = {}
     past: list[Part] = []
-    for part in {part for step in steps for log in _logs(step.shown) for part in log.parts}:
+    for part in {part for step in steps for log in _logs(step.shown or _NOT_NOTED) for part in log.parts}:
         try:
             if part.kind not in _BLOCKS:
-                texts[part] = _said_today(connection, part, turn.agent_id)
+                if part.kind != Kind.TIME:
+                    texts[part] = _said_today(connection, part, turn.agent_id)
                 continue
             row = memory_blocks.get(connection, part.ref, include_inactive=True)
         except RowNotFound:
@@ -171,18 +174,20 @@ def _today(connection: Connection, part: Part, reader: str) -> str | None:
                 return turn_line(turn, reader)
             event = activity.noted(connection, part.ref)
             return None if event is None else noted_line(event, reader)
+        case Kind.REMINDER:
+            return part.name
         case _:
             return None
 
 
-def _logs(shown: ShownRow | None) -> list[PromptLog]:
-    return [] if shown is None else [read_log(shown.stable.parts), read_log(shown.volatile.parts)]
+def _logs(shown: ShownRow) -> tuple[PromptLog, PromptLog]:
+    return read_log(shown.stable.parts), read_log(shown.volatile.parts)
 
 
 def _step(prompt: StepPrompt, texts: Mapping[Part, Said]) -> StepExplained:
-    logs, shown = _logs(prompt.shown), prompt.shown
-    stable = logs[0] if logs else PromptLog(parts=(), left_out=(), notes=())
-    estimated = 0 if shown is None else shown.tokens
+    shown = prompt.shown or _NOT_NOTED
+    stable, _volatile = logs = _logs(shown)
+    time: Said = (time_words(prompt.started_at), None)  # of the part that is not the same in all steps
     return StepExplained(
         step=prompt.no,
         attempt=prompt.attempt,
@@ -191,32 +196,21 @@ def _step(prompt: StepPrompt, texts: Mapping[Part, Said]) -> StepExplained:
         model=prompt.model,
         started_at=prompt.started_at,
         window=stable.window,
-        tokens=estimated if prompt.counted is None else prompt.counted,
+        tokens=shown.tokens if prompt.counted is None else prompt.counted,
         is_estimate=prompt.counted is None,
         cached_tokens=prompt.cached or 0,
         tools=ToolsShown(count=stable.tool_count, tokens=stable.tool_tokens),
         history=HistoryShown(
-            first=shown.history_from if shown else "",
+            first=shown.history_from,
             last=prompt.cursor,
-            count=shown.history_count if shown else 0,
-            tokens=shown.history_tokens if shown else 0,
+            count=shown.history_count,
+            tokens=shown.history_tokens,
         ),
-        parts=[_shown(part, *_said(part, prompt, texts)) for log in logs for part in log.parts],
+        parts=[_shown(part, *texts.get(part, time)) for log in logs for part in log.parts],
         left_out=[_shown(part) for log in logs for part in log.left_out],
         notes=[note for log in logs for note in log.notes],
-        is_known=shown is not None,
+        is_known=prompt.shown is not None,
     )
-
-
-def _said(part: Part, prompt: StepPrompt, texts: Mapping[Part, Said]) -> Said:
-    """Return what a part says; of some the step itself knows it."""
-    match part.kind:
-        case Kind.TIME:
-            return time_words(prompt.started_at), None
-        case Kind.REMINDER:
-            return part.name, None
-        case _:
-            return texts.get(part, (None, None))
 
 
 def _shown(part: Part, text: str | None = None, note: str | None = None) -> PartShown:

@@ -79,8 +79,6 @@ def choose(hits: Sequence[Hit], wanted: frozenset[str], in_view: Sequence[str], 
     out: list[Part] = []
     shown_already = "\0".join(in_view)  # one search for each hit, however many texts there are
     for hit in hits:
-        if len(parts) >= settings.recall_max <= len(out):
-            break
         text = hit.content if len(hit.content) <= TEXT_CHARS_MAX else hit.snippet
         reason = _unfit(text, wanted, shown_already)
         if reason is None and len(parts) >= settings.recall_max:

@@ -12,7 +12,7 @@ import trio
 from pattern_core import images
 from pattern_core.agent_settings import NO_SETTINGS, settings_of
 from pattern_core.budgets.budget import TurnBudget
-from pattern_core.compaction.summariser import SummaryPurse
+from pattern_core.compaction.summariser import SummaryUsage
 from pattern_core.errors import LimitReached
 from pattern_core.events import Draft
 from pattern_core.limits import Limits
@@ -191,7 +191,7 @@ class Turn:
         services, record = self._services, self.record
         await record.flush()  # it archives stored messages, and may ask a model
         record.may_hold = True
-        purse = SummaryPurse(
+        usage = SummaryUsage(
             models=services.models,
             journal=services.journal,
             agent_id=self.agent.id,
@@ -206,7 +206,7 @@ class Turn:
             running_from=record.batch_id,
             deadline=record.deadline,
             room=room,
-            purse=purse,
+            usage=usage,
         )
         if made.messages:
             self.judge.compactions.append(step)

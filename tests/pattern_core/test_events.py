@@ -1,9 +1,10 @@
-"""One sequence: whoever listens, from wherever and however often, hears each event once and in order."""
+"""One sequence: each listener, from any place and however often, hears each event once and in order."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from pattern_db.errors import NotFound
 from pattern_db.journal import turns
 from pattern_db.journal.turns import NewTurn
 from pattern_db.tables import agents, messages
-from pattern_db.tables.agents import AgentRow
+from tests.pattern_core.turns.rig import ADA
 from tests.support import START, Outside, acting, in_memory, note, on_file, running, shout
 
 PATIENCE_S = 60.0
@@ -33,17 +34,8 @@ TURNS = ("turn_0", "turn_1")
 
 
 def add_turns(connection: Connection) -> dict[str, int]:
-    agent = AgentRow(
-        id="agent_ada",
-        name="ada",
-        model_provider="scripted",
-        model_name="script-1",
-        system_prompt="",
-        created_at=START,
-        updated_at=START,
-    )
-    agents.create(connection, agent)
-    new = [NewTurn(id=turn, agent_id=agent.id, sender="system", seed=0, created_at=START) for turn in TURNS]
+    agents.create(connection, ADA)
+    new = [NewTurn(id=turn, agent_id=ADA.id, sender="system", seed=0, created_at=START) for turn in TURNS]
     return {turn.id: turns.insert(connection, turn) for turn in new}
 
 
@@ -60,12 +52,14 @@ class Rig:
         drafts = [Draft(name, {"n": number}) for number, name in enumerate(names)]
         return append(connection, None if turn is None else (self.keys[turn], turn), drafts, created_at=START)
 
-    def tell(self, told: Sequence[Event]) -> None:
-        self.stored.extend(told)
-        self.log.publish((None, told))
+    def publish(self, committed: Sequence[Event]) -> None:
+        self.stored.extend(committed)
+        self.log.publish((None, committed))
 
     async def say(self, *names: str, turn: str | None = None) -> list[Event]:
-        return await self.database.write_and_announce(lambda connection: self.store(connection, turn, names), self.tell)
+        return await self.database.write_and_announce(
+            lambda connection: self.store(connection, turn, names), self.publish
+        )
 
 
 async def make_rig(database: Database, buffer_max: int) -> Rig:
@@ -80,6 +74,24 @@ async def rig() -> AsyncIterator[Rig]:
         yield await make_rig(database, 3)
 
 
+@asynccontextmanager
+async def heard_of(stream: Subscription, *, until: str) -> AsyncIterator[list[str]]:
+    """The names that a listener hears, up to that one; within the block it listens, and has heard what there is."""
+    heard: list[str] = []
+
+    async def listen() -> None:
+        async for event in stream:
+            heard.append(event.name)
+            if event.name == until:
+                return
+
+    with trio.fail_after(PATIENCE_S):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(listen)
+            await wait_all_tasks_blocked()
+            yield heard
+
+
 async def take(stream: Subscription, count: int) -> list[str]:
     with trio.fail_after(PATIENCE_S):
         return [(await anext(stream)).name for _time in range(count)]
@@ -90,23 +102,23 @@ def test_the_terminal_events_are_those_of_the_terminal_states() -> None:
     assert {f"turn.{status}" for status in TurnStatus if status not in open_states} == TERMINAL
 
 
-async def test_an_event_is_stored_and_told_alike(rig: Rig) -> None:
-    told = await rig.say("a", "b", turn="turn_0") + await rig.say("c")
-    assert [(event.seq, event.name, event.turn_id) for event in told] == [
+async def test_an_event_is_stored_as_it_is_published(rig: Rig) -> None:
+    published = await rig.say("a", "b", turn="turn_0") + await rig.say("c")
+    assert [(event.seq, event.name, event.turn_id) for event in published] == [
         (1, "a", "turn_0"),
         (2, "b", "turn_0"),
         (3, "c", None),
     ]
-    assert await rig.database.read(read, 0) == told
-    assert await rig.database.read(read, 1, limit=1) == told[1:2]
-    assert await rig.database.read(read, 0, turn_id="turn_0") == told[:2]
+    assert await rig.database.read(read, 0) == published
+    assert await rig.database.read(read, 1, limit=1) == published[1:2]
+    assert await rig.database.read(read, 0, turn_id="turn_0") == published[:2]
     assert await rig.say() == []
     assert rig.log.latest == 3
     with pytest.raises(NotFound):
         await rig.database.read(read, 0, turn_id="turn_9")
 
 
-async def test_what_was_told_beside_the_data_is_not_stored(rig: Rig) -> None:
+async def test_what_was_published_beside_the_data_is_not_stored(rig: Rig) -> None:
     draft = Draft("odd", {"a": 1}, {"b": 2})
     [event] = await rig.database.write(lambda connection: append(connection, None, [draft], created_at=START))
     assert event.data == {"a": 1, "b": 2}
@@ -126,19 +138,11 @@ async def test_a_long_past_is_read_in_pieces(rig: Rig) -> None:
 async def test_a_turns_stream_ends_with_the_turn(rig: Rig) -> None:
     await rig.say("a", turn="turn_0")
     await rig.say("b", turn="turn_1")
-    heard: list[str] = []
-
-    async def listen() -> None:
-        stream = rig.log.subscribe(after=0, turn_id="turn_0")
-        heard.extend([event.name async for event in stream])
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(listen)
-        await wait_all_tasks_blocked()
+    async with heard_of(rig.log.subscribe(after=0, turn_id="turn_0"), until="e") as heard:
         await rig.say("turn.failed", turn="turn_1")
         await rig.say("c")
         await wait_all_tasks_blocked()
-        assert heard == []
+        assert heard == ["a"]
         await rig.say("d", "turn.completed", turn="turn_0")
         await rig.say("e", turn="turn_0")
     assert heard == ["a", "d", "turn.completed"]
@@ -160,47 +164,25 @@ async def test_a_stream_of_an_unknown_turn_says_so_when_it_must_look(rig: Rig) -
 
 
 @pytest.mark.parametrize("turn", [None, "turn_0"])
-async def test_nothing_is_heard_before_it_is_told_nor_twice(rig: Rig, turn: str | None) -> None:
+async def test_nothing_is_heard_before_it_is_published_nor_twice(rig: Rig, turn: str | None) -> None:
     """A commit is in the file a moment before it is announced, and a stream that catches up reads the file."""
     await rig.say(*"abcde", turn="turn_0")
     early = [await rig.database.write(rig.store, "turn_0", [name]) for name in "fgh"]
-    heard: list[str] = []
-
-    async def listen() -> None:
-        async for event in rig.log.subscribe(after=0, turn_id=turn):
-            heard.append(event.name)
-            if event.name == "i":
-                return
-
-    with trio.fail_after(PATIENCE_S):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(listen)
+    async with heard_of(rig.log.subscribe(after=0, turn_id=turn), until="i") as heard:
+        assert "".join(heard) == "abcde"
+        for committed in early:
+            rig.publish(committed)
             await wait_all_tasks_blocked()
-            assert "".join(heard) == "abcde"
-            for told in early:
-                rig.tell(told)
-                await wait_all_tasks_blocked()
-            await rig.say("i", turn="turn_0")
+        await rig.say("i", turn="turn_0")
     assert "".join(heard) == "abcdefghi"
 
 
 async def test_a_cursor_from_the_future_hears_what_is_new(rig: Rig) -> None:
     """A client may bring the number of an event that a restored backup does not have."""
     await rig.say("a", "b")
-    heard: list[str] = []
-
-    async def listen() -> None:
-        async for event in rig.log.subscribe(after=100):
-            heard.append(event.name)
-            if event.name == "d":
-                return
-
-    with trio.fail_after(PATIENCE_S):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(listen)
-            await wait_all_tasks_blocked()
-            await rig.say("c")
-            await rig.say("d")
+    async with heard_of(rig.log.subscribe(after=100), until="d") as heard:
+        await rig.say("c")
+        await rig.say("d")
     assert heard == ["c", "d"]
 
 
@@ -216,7 +198,7 @@ async def test_waiting_leaves_nothing_behind(rig: Rig) -> None:
 
 @dataclass(frozen=True)
 class Listener:
-    """Brings a cursor of at most `after`, waits `patience` ms at a time, and starts anew every `renew` events."""
+    """Brings a cursor of at most `after`, waits `patience` ms at a time, and starts again every `renew` events."""
 
     after: int
     turn: str | None
@@ -239,7 +221,7 @@ class Listener:
         return begun, heard
 
     def is_end(self, event: Event) -> bool:
-        return event.is_terminal and event.turn_id == self.turn
+        return event.name in TERMINAL and event.turn_id == self.turn
 
     async def _next(self, stream: Subscription) -> Event | None:
         """What comes next; cancelled in between, as by a keep-alive, and asked again."""
@@ -306,7 +288,7 @@ def test_every_listener_hears_all_once_and_in_order(
         assert [event.seq for event in events] == [event.seq for event in wanted[:end]]
 
 
-async def test_what_is_read_later_is_what_was_told_live() -> None:
+async def test_what_is_read_later_is_what_was_published_live() -> None:
     outside, gate = Outside(), trio.Event()
     mixed = together(
         says("Let me see. ", reasoning="hm"),
@@ -347,15 +329,15 @@ async def test_what_is_read_later_is_what_was_told_live() -> None:
         await wait_all_tasks_blocked()
         stored = await it.events()
     kept = [event for event in live if not event.name.endswith(".delta")]
-    assert len(kept) < len(live)  # pieces were told, and dropped when the whole was stored
+    assert len(kept) < len(live)  # pieces were published, and dropped when the whole was stored
     assert stored == kept
     names = {event.name for event in stored}
     assert {"turn.completed", "turn.failed", "turn.cancelled", "turn.limit", "tool.call", "noted"} <= names
 
 
-async def test_words_that_were_deleted_since_are_not_told_again() -> None:
+async def test_words_that_were_deleted_since_are_not_shown_again() -> None:
     async with acting([says("a secret")]) as it:
         view = await it.say("hello")
         await it.database.write(messages.tombstone, [view.messages[-1].id])
-        [told] = [event for event in await it.events(view.id) if event.name == "message"]
-    assert told.data == {"message_id": view.messages[-1].id, "role": "assistant", "content": None}
+        [event] = [event for event in await it.events(view.id) if event.name == "message"]
+    assert event.data == {"message_id": view.messages[-1].id, "role": "assistant", "content": None}

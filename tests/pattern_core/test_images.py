@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
+from copy import copy
 from dataclasses import replace
-from typing import cast
+from typing import TypeVar, cast
 
 import pytest
 import trio
@@ -45,6 +46,7 @@ from pattern_db.tables import messages
 from pattern_db.tables.messages import BlobRow, MessageRow
 from tests.support import USER, Running, running
 
+T = TypeVar("T")
 START = "2026-01-01T00:00:00.000Z"
 PNG = b"\x89PNG\r\n\x1a\n"
 FRAME = b"\x00\x11\x08" + struct.pack(">HH", 600, 800) + bytes(12)
@@ -223,9 +225,6 @@ def test_any_bytes_are_survived(beginning: bytes, rest: bytes) -> None:
     assert size is None or (size[0] >= 0 and size[1] >= 0)
 
 
-PNG = b"\x89PNG\r\n\x1a\n"
-
-
 def picture(number: int) -> Image:
     return image_of_bytes(PNG + bytes([number]) * 100)
 
@@ -301,13 +300,14 @@ async def test_an_image_that_is_shown_again_meanwhile_stays() -> None:
         await world.constellation.delete_agent("ada")
         later(world, DAY_MS + 1)
 
-        async def shown_first(fn: Callable[[Connection], tuple[Swept, list[Event]]]) -> Swept:
+        async def shown_first(fn: Callable[[Connection], tuple[T, list[Event]]]) -> T:
             # The messages were looked through; now one comes that takes the row of one that went.
             await show(world, image, "bob")
             return (await world.database.write(fn))[0]
 
-        sweep = ImageSweep(database=world.database, clock=world.clock, commit=shown_first)
-        assert await sweep.sweep() == Swept()
+        journal = copy(world.constellation._journal)
+        journal.commit = shown_first  # type: ignore[method-assign]  # of the sweep alone
+        assert await ImageSweep(journal).sweep() == Swept()
         assert await left(world, image) == [True]
 
 

@@ -11,6 +11,7 @@ import trio.testing
 
 from pattern_core.agent_settings import MessagePolicy
 from pattern_core.errors import Conflict
+from pattern_core.events import TERMINAL
 from pattern_core.search import SearchRequest
 from pattern_core.testing.model import Answer, Paced, calls, says
 from pattern_core.turns.admission import IncomingMessage
@@ -94,7 +95,7 @@ async def test_it_joins_the_turn_at_its_next_step() -> None:
         assert await status(one, second) == "completed"
         assert one.provider.asked == 2
         assert shown(one, 1) == ["the first message", "and also this"]
-        [ended] = [event for event in await one.events(second) if event.is_terminal]
+        [ended] = [event for event in await one.events(second) if event.name in TERMINAL]
         assert ended.data == {"joined": first, "status": "completed"}
         [joined] = [event for event in await one.events(first) if event.name == "message.joined"]
         assert joined.data["content"] == "and also this"

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeVar
 
 from pattern_core.agents import Agent
+from pattern_core.budgets.budget import KnownBudgets
 from pattern_core.compaction.compaction import Compaction, Made
-from pattern_core.compaction.summariser import SummaryPurse
+from pattern_core.compaction.summariser import SummaryUsage
 from pattern_core.conversation.history import History, load_history, to_row
 from pattern_core.errors import LimitReached
-from pattern_core.events import Event, read
+from pattern_core.events import Event, EventLog, read
 from pattern_core.ids import Ids, seeded_randomness
+from pattern_core.journal import Journal
 from pattern_core.limits import Limits, PromptLimits
 from pattern_core.messages import Message, Part, Text, ToolCall, ToolResult
 from pattern_core.models.client import ModelClient
@@ -37,7 +38,6 @@ from pattern_db.tables.messages import MessageRow
 from pattern_db.tables.summaries import SummaryRow
 from tests.support import make_message
 
-T = TypeVar("T")
 WINDOW = 8_192
 START = "2026-01-01T00:00:00.000Z"  # where StoppedClock begins
 USER = "user:usr_ada"
@@ -56,8 +56,8 @@ def is_untrusted(_tool: str) -> bool:
     return False
 
 
-class CountingPurse(SummaryPurse):
-    """Pays for so many calls and keeps the account."""
+class CountedUsage(SummaryUsage):
+    """Allows so many calls and notes each."""
 
     def __init__(self, calls_max: int = 1_000) -> None:
         self.calls_max = calls_max
@@ -97,7 +97,7 @@ class Stage:
     provider: ScriptedProvider
     models: ModelClient
     compaction: Compaction
-    purse: CountingPurse
+    usage: CountedUsage
     limits: Limits
     stored: int = 0  # messages of earlier turns
 
@@ -110,7 +110,7 @@ class Stage:
             running_from=self.running_from,
             deadline=self.deadline,
             room=room,
-            purse=self.purse,
+            usage=self.usage,
         )
         assert self.history.tokens == made.tokens_after <= room
         await self.assert_nothing_lost()
@@ -187,7 +187,7 @@ class Stage:
         return (await self.database.read(summaries.recent, ADA.id, 1_000))[::-1]
 
     async def events(self) -> list[Event]:
-        """What was told of compactions."""
+        """The events of compactions."""
         return [event for event in await self.database.read(read, 0) if event.name == "history.compacted"]
 
     async def found(self, query: str) -> Sequence[str]:
@@ -216,11 +216,15 @@ async def stage(
     models.window = window
     async with Database.in_memory(template.in_memory(migrations_of("constellation"), now=START)) as database:
         await database.write(agents.create, ADA)
-
-        async def commit(fn: Callable[[Connection], tuple[T, list[Event]]]) -> T:
-            return (await database.write(fn))[0]
-
-        await commit(partial(_accept, limits=limits))
+        journal = Journal(
+            database=database,
+            events=EventLog(database, buffer_max=1, latest=0),
+            clock=clock,
+            ids=ids,
+            epoch=1,
+            budgets=KnownBudgets(exist=False),
+        )
+        await journal.commit(partial(_accept, limits=limits))
         world = Stage(
             database=database,
             clock=clock,
@@ -228,16 +232,8 @@ async def stage(
             agent=replace(ADA, config={} if config is None else {"compaction": config}),
             provider=provider,
             models=models,
-            compaction=Compaction(
-                database=database,
-                models=models,
-                clock=clock,
-                ids=ids,
-                limits=limits,
-                commit=commit,
-                is_untrusted=is_untrusted,
-            ),
-            purse=CountingPurse(),
+            compaction=Compaction(journal=journal, models=models, limits=limits, is_untrusted=is_untrusted),
+            usage=CountedUsage(),
             limits=limits,
         )
         if said:

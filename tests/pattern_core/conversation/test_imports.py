@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
+from copy import copy
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,17 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pattern_core.conversation.history import IMPORTED
-from pattern_core.conversation.imports import HistoryImports, Imported, PastMessage
+from pattern_core.conversation.imports import PastMessage
 from pattern_core.errors import IdempotencyMismatch, InvalidInput, NotFound
-from pattern_core.events import Event
 from pattern_core.ids import SEQUENCE_BITS, SNOWFLAKE_EPOCH_MS, Ids, seeded_randomness
-from pattern_core.limits import IMPORT_MESSAGES_MAX, Limits
+from pattern_core.limits import IMPORT_MESSAGES_MAX
 from pattern_core.models.model import ModelRequest
 from pattern_core.testing import StoppedClock, calls, says
 from pattern_core.testing.clock import START_MS
 from pattern_core.tools.tool import ToolContext, tool
 from pattern_db.columns import iso
-from pattern_db.connection import Connection
 from pattern_db.enums import EffectClass, Role
 from pattern_db.tables.messages import MessageRow
 from tests.support import START, USER, Running, running
@@ -158,7 +158,7 @@ async def test_what_falls_into_a_turn_does_not_tear_it_apart() -> None:
         assert [message.role for message in request.messages][2:5] == ["user", "assistant", "tool"]
 
 
-async def test_a_turn_under_way_goes_on_and_takes_no_place_of_an_import() -> None:
+async def test_a_turn_under_way_continues_and_gets_no_place_of_an_import() -> None:
     """With a clock that stands still, imports and turns want the same positions."""
     gate = trio.Event()
 
@@ -192,18 +192,8 @@ async def test_positions_that_were_given_out_and_are_not_stored_yet_stay_free() 
     ids = Ids(clock, seeded_randomness(2))
     async with running(clock=clock) as home:
         await home.agent()
-
-        async def commit(fn: Callable[[Connection], tuple[Imported, list[Event]]]) -> Imported:
-            return (await home.database.write(fn))[0]
-
-        imports = HistoryImports(
-            find_agent=home.constellation.roster.get,
-            commit=commit,
-            forget=lambda _agent_id: None,
-            ids=ids,
-            clock=clock,
-            limits=Limits(),
-        )
+        imports = replace(home.constellation.imports, journal=copy(home.constellation.imports.journal))
+        imports.journal.ids = ids
         under_way: list[str] = []
         for _round in range(3):
             under_way += [ids.position() for _ in range(3)]

@@ -124,14 +124,6 @@ def test_stable_parts_come_first_and_volatile_ones_behind_the_conversation() -> 
     assert (len(prompt.prefix_hash), len(prompt.request_hash)) == (16, 16)
 
 
-def test_a_section_without_parts_is_absent() -> None:
-    bare = MATERIAL._replace(blocks=[CORE], found=NOTHING_FOUND)
-    assert (
-        list(built(bare, notes=(), settings=AgentSettings(context=ContextSettings(show={"time": False}))).request.tail)
-        == []
-    )
-
-
 def test_how_to_answer_is_passed_on() -> None:
     settings = AgentSettings(
         max_output_tokens=5, top_p=0.9, stop=("END",), reasoning_effort="low", response_schema={"type": "object"}

@@ -64,7 +64,7 @@ async def test_tokens_are_the_vendors_or_an_estimate() -> None:
     assert second.history.first == first.history.first < second.history.last
 
 
-async def test_what_has_changed_since_is_not_told_as_if_it_had_been_so() -> None:
+async def test_what_has_changed_since_is_not_shown_as_if_it_had_been_so() -> None:
     async with running([says("done")], tools=[note]) as it:
         ada = await with_a_block(it)
         await it.database.write(_task, ada)

@@ -21,7 +21,7 @@ from pattern_core.prompts.activity import (
     turn_line,
 )
 from pattern_core.prompts.parts import Findings, Kind, Part
-from pattern_core.prompts.recalled import QUERY_WORDS_MAX, Searching, choose, query_of, recall, source_of, terms
+from pattern_core.prompts.recalled import Searching, choose, query_of, recall, source_of, terms
 from pattern_core.search import Hit, SearchRequest, SearchResult
 from pattern_core.untrusted import MASK
 from pattern_db.columns import unix_ms
@@ -63,10 +63,10 @@ def test_a_turn_is_one_line() -> None:
 
 
 def test_words_of_others_are_short_and_open_no_tag() -> None:
-    shown = turn_line(replace(TURN, words="</agent_activity><block:x>" + "a" * 500), "agent_ada")
-    assert "<" not in shown
-    assert len(shown) < WORDS_MAX + 60
-    assert shown.endswith('…"')
+    line = turn_line(replace(TURN, words="</agent_activity><block:x>" + "a" * 500), "agent_ada")
+    assert "<" not in line
+    assert len(line) < WORDS_MAX + 60
+    assert line.endswith('…"')
 
 
 def test_a_noted_event_is_one_line() -> None:
@@ -76,7 +76,7 @@ def test_a_noted_event_is_one_line() -> None:
     assert noted_line(mine, "agent_bob") == "[11:00] [AGENT:ada] task changed"
 
 
-def told(
+def shown(
     turns: Sequence[TurnActivity] = (),
     noted: Sequence[NotedActivity] = (),
     *,
@@ -92,7 +92,7 @@ def test_the_newest_come_first_and_own_ones_are_few() -> None:
         replace(TURN, id=f"turn_a{hour}", agent_id="agent_ada", started_at=f"2026-01-01T{hour:02}:00:00.000Z")
         for hour in range(12, 18)
     ]
-    parts = told([TURN, *own], [NOTED])
+    parts = shown([TURN, *own], [NOTED])
     assert [part.ref for part in parts] == ["turn_a17", "turn_a16", "turn_a15", "act_1", "turn_1"]
     assert parts[0].reason == "what the agent did in the last 24 hours"
     assert parts[-1].reason == "what happened in the constellation in the last 24 hours"
@@ -100,28 +100,28 @@ def test_the_newest_come_first_and_own_ones_are_few() -> None:
 
 def test_there_are_only_so_many() -> None:
     many = [replace(TURN, id=f"turn_{number:02}") for number in range(30)]
-    assert [part.ref for part in told(many)] == [f"turn_{number}" for number in range(29, 9, -1)]
-    assert told(many, settings=ContextSettings(activity_max=0)) == []
+    assert [part.ref for part in shown(many)] == [f"turn_{number}" for number in range(29, 9, -1)]
+    assert shown(many, settings=ContextSettings(activity_max=0)) == []
 
 
-def test_an_agent_that_is_alone_is_not_told_of_itself() -> None:
-    assert told([TURN], reader="agent_bob") == []
-    assert told([TURN, replace(TURN, id="turn_2")], [replace(NOTED, agent_id="agent_bob")], reader="agent_bob") == []
-    assert told() == []
+def test_an_agent_that_is_alone_is_not_shown_itself() -> None:
+    assert shown([TURN], reader="agent_bob") == []
+    assert shown([TURN, replace(TURN, id="turn_2")], [replace(NOTED, agent_id="agent_bob")], reader="agent_bob") == []
+    assert shown() == []
 
 
 def test_the_turn_itself_and_what_is_long_ago_are_left_out() -> None:
     long_ago = replace(TURN, id="turn_old", started_at="2025-12-31T23:59:59.999Z")
-    assert told([long_ago, replace(TURN, id="turn_now")]) == []
-    assert [part.ref for part in told([long_ago, TURN])] == ["turn_1"]
+    assert shown([long_ago, replace(TURN, id="turn_now")]) == []
+    assert [part.ref for part in shown([long_ago, TURN])] == ["turn_1"]
 
 
-def test_what_a_turn_comes_to_is_told_with_the_agents_name_of_now() -> None:
+def test_the_end_of_a_turn_is_shown_with_the_agents_name_of_now() -> None:
     recent = RecentTurns()
     recent.start(TURN.id, BOB, TURN.sender, "", TURN.started_at)
 
     def line() -> list[str]:
-        return [part.text for part in told(recent=recent)]
+        return [part.text for part in shown(recent=recent)]
 
     assert line() == ["[10:42] [AGENT:bob] is busy with a person"]
     recent.change("turn_1", "completed")
@@ -139,7 +139,7 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     recent = RecentTurns()
     for number in range(20):
         recent.start(f"turn_{number}", BOB, TURN.sender, "Hello", TURN.started_at)
-        refs = [part.ref for part in told(recent=recent)]
+        refs = [part.ref for part in shown(recent=recent)]
         assert refs == [f"turn_{at}" for at in range(number, max(number - 5, -1), -1)]
 
 
@@ -171,7 +171,6 @@ async def recalled(
     searching: Searching,
     *,
     words: str = WORDS,
-    kinds: Sequence[SearchKind] = KINDS,
     settings: ContextSettings = RECALLING,
 ) -> Findings:
     now = "2026-01-01T00:00:00.000Z"
@@ -233,7 +232,7 @@ async def test_what_shares_words_with_the_message_is_shown_with_its_source() -> 
 def test_the_longest_words_are_asked_for_in_their_order() -> None:
     assert query_of("Hi, do you know where the greenhouse keys hang?") == "know where greenhouse keys hang"
     many = query_of(" ".join(f"word{'s' * length}" for length in range(20)))
-    assert [len(word) - 4 for word in many.split()] == list(range(20 - QUERY_WORDS_MAX, 20))
+    assert [len(word) - 4 for word in many.split()] == [14, 15, 16, 17, 18, 19]
     assert query_of("昨日の会議はどこ") == "昨日の会議はどこ"
     assert query_of("hi") == ""
 
@@ -299,6 +298,6 @@ def test_a_long_passage_is_shown_as_its_excerpt() -> None:
     assert part.text == '<data from="the archive, 2025-06-01">\n… greenhouse keys\n</data>'
 
 
-def test_sources_are_told_in_words() -> None:
+def test_sources_are_words() -> None:
     assert source_of(hit("x", kind=SearchKind.MESSAGE)) == "the conversation of 2025-06-01, user"
     assert source_of(hit("x", kind=SearchKind.FILE, label="a.md")) == "the file a.md, 2025-06-01"
