@@ -224,25 +224,18 @@ class Constellation:
         )
 
     def _wire_memory(self, storage: Storage) -> None:
-        database, clock, ids, commit = storage.database, storage.clock, storage.ids, storage.commit
         self.approvals = Approvals(storage, self._limits)
         self.memory = MemoryStore(
-            database=database,
-            clock=clock,
-            ids=ids,
-            randomness=self._runtime.randomness,
-            limits=self._limits,
-            commit=commit,
-            consent=self.approvals,
+            storage, randomness=self._runtime.randomness, limits=self._limits, consent=self.approvals
         )
         self.approvals.on_answer(ApprovalKind.MEMORY, self.memory.grant)
         blocks = self.memory.blocks
         self.sharing = Sharing(blocks)
-        self.history = BlockHistory(database)
+        self.history = BlockHistory(storage.database)
         self.revisions = Revisions(blocks, self.history)
         self.repairs = Repairs(blocks)
-        self.archive = Archive(database=database, clock=clock, ids=ids, commit=commit)
-        self.folders = Folders(database=database, clock=clock, ids=ids, on_change=self.embeddings.wake)
+        self.archive = Archive(storage)
+        self.folders = Folders(storage, on_change=self.embeddings.wake)
 
     @property
     def is_idle(self) -> bool:
@@ -449,12 +442,12 @@ class Constellation:
 
 def _toolbox(runtime: Runtime, storage: Storage, halt: HaltRow | None) -> Toolbox:
     """Return what this constellation's tools reach, as the operator allows it."""
-    settings, clock, ids = runtime.tools, storage.clock, storage.ids
+    settings = runtime.tools
     return Toolbox(
-        results=Results(database=storage.database, clock=clock, ids=ids),
+        results=Results(storage),
         halt=Halt(storage, current=halt, log=settings.halts_log),
-        web=None if settings.web is None else Web(settings.web, clock=clock),
-        shell=None if settings.shell is None else Shell(settings=settings.shell, clock=clock, ids=ids),
+        web=None if settings.web is None else Web(settings.web, clock=storage.clock),
+        shell=None if settings.shell is None else Shell(settings=settings.shell, clock=storage.clock, ids=storage.ids),
     )
 
 

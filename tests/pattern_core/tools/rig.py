@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from pattern_core.errors import NotFound
-from pattern_core.ids import Ids, message_id, seeded_randomness
+from pattern_core.ids import message_id
 from pattern_core.memory.block import agent_author
 from pattern_core.memory.history import BlockHistory
 from pattern_core.memory.revisions import Revisions
@@ -40,8 +40,8 @@ class ToolRig:
     halt: Halt | None = None
 
     def __post_init__(self) -> None:
-        self.ids = Ids(self.rig.clock, seeded_randomness(7))
-        self.results = Results(database=self.rig.database, clock=self.rig.clock, ids=self.ids)
+        self.ids = self.rig.storage.ids
+        self.results = Results(self.rig.storage)
         blocks = self.rig.store.blocks
         self.sharing = Sharing(blocks)
         self.revisions = Revisions(blocks, BlockHistory(self.rig.database))
