@@ -41,7 +41,7 @@ from pattern_core.search import SearchRequest, SearchResult, search
 from pattern_core.shell.shell import Shell
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.results import Results
-from pattern_core.tools.tool import Toolbox, ToolContext
+from pattern_core.tools.tool import Toolbox
 from pattern_core.turns import admission
 from pattern_core.turns.actor import Actors
 from pattern_core.turns.admission import Arrival, IncomingMessage, Ticket
@@ -178,27 +178,16 @@ class Constellation:
             forget=lambda agent_id: self._actors.forget(agent_id),
         )
         self.image_sweep = ImageSweep(database=database, clock=clock, commit=self._journal.commit)
-        self._toolbox = _toolbox(runtime, storage, opened.halt)
+        self._toolbox = self._make_toolbox(storage, opened.halt)
         self.halt = self._toolbox.halt
-        self._services = self._turn_services(ids, opened)
+        self._services = self._turn_services(opened)
 
     def _renamed(self, agent_id: str, name: str | None) -> None:
         self.memory.blocks.forget(agent_id)
         self._services.prompts.recent_turns.rename(agent_id, name)
 
-    def _turn_services(self, ids: Ids, opened: _Opened) -> TurnServices:
+    def _turn_services(self, opened: _Opened) -> TurnServices:
         database, clock = self.database, self._runtime.clock
-        context = partial(
-            ToolContext,
-            memory=self.memory,
-            sharing=self.sharing,
-            revisions=self.revisions,
-            search=self.search,
-            database=database,
-            clock=clock,
-            ids=ids,
-            toolbox=self._toolbox,
-        )
         prompts = Prompts(
             database=database,
             memory=self.memory,
@@ -217,7 +206,6 @@ class Constellation:
             mcp=self.mcp,
             consent=ToolConsent(self.approvals, self._tools, self.roster, lambda agent_id: self._actors.wake(agent_id)),
             limits=self._limits,
-            context=context,
             deliver=self._deliver,
             flush_late=lambda record: self._actors.flush_late(record),
             is_draining=lambda: self._is_draining or self.halt.current is not None,
@@ -236,6 +224,21 @@ class Constellation:
         self.repairs = Repairs(blocks)
         self.archive = Archive(storage)
         self.folders = Folders(storage, on_change=self.embeddings.wake)
+
+    def _make_toolbox(self, storage: Storage, halt: HaltRow | None) -> Toolbox:
+        """Return what this constellation's tools use, as the operator allows it."""
+        settings, clock = self._runtime.tools, storage.clock
+        return Toolbox(
+            storage=storage,
+            memory=self.memory,
+            sharing=self.sharing,
+            revisions=self.revisions,
+            search=self.search,
+            results=Results(storage),
+            halt=Halt(storage, current=halt, log=settings.halts_log),
+            web=None if settings.web is None else Web(settings.web, clock=clock),
+            shell=None if settings.shell is None else Shell(settings=settings.shell, clock=clock, ids=storage.ids),
+        )
 
     @property
     def is_idle(self) -> bool:
@@ -438,17 +441,6 @@ class Constellation:
         self._is_draining = True
         while not self._actors.is_idle:
             await self._actors.rested()
-
-
-def _toolbox(runtime: Runtime, storage: Storage, halt: HaltRow | None) -> Toolbox:
-    """Return what this constellation's tools reach, as the operator allows it."""
-    settings = runtime.tools
-    return Toolbox(
-        results=Results(storage),
-        halt=Halt(storage, current=halt, log=settings.halts_log),
-        web=None if settings.web is None else Web(settings.web, clock=storage.clock),
-        shell=None if settings.shell is None else Shell(settings=settings.shell, clock=storage.clock, ids=storage.ids),
-    )
 
 
 def _open(connection: Connection) -> _Opened:

@@ -24,11 +24,9 @@ import trio
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
 
 from pattern_core.errors import InvalidInput
-from pattern_core.ids import Clock, Ids
 from pattern_core.models.model import ToolSpec
-from pattern_core.unit_of_work import UnitOfWork
+from pattern_core.unit_of_work import Storage, UnitOfWork
 from pattern_core.validation import in_one_line, read
-from pattern_db.database import Database
 from pattern_db.enums import EffectClass
 
 if TYPE_CHECKING:
@@ -78,11 +76,16 @@ class ToolSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toolbox:
-    """What tools reach beyond memory: the services of one constellation that touch the world outside its file.
+    """The services of one constellation that tools use, the same for every call.
 
-    A service is None where the operator's configuration has none of that kind.
+    `web` and `shell` are None where the operator's configuration has none of that kind.
     """
 
+    storage: Storage
+    memory: MemoryStore
+    sharing: Sharing
+    revisions: Revisions
+    search: Callable[[SearchRequest], Awaitable[SearchResult]]
     results: Results
     halt: Halt
     web: Web | None = None
@@ -91,7 +94,7 @@ class Toolbox:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
-    """The services that a tool may use, and who calls it.
+    """Who calls a tool, and what it may use.
 
     A *local* tool changes state only through `work`, which commits with its result. `author` signs its changes, and
     `cause` is what led to them: the message that started the turn, the turn, the call. `idempotency_key` is the same
@@ -107,15 +110,13 @@ class ToolContext:
     cause: Cause
     idempotency_key: str
     work: UnitOfWork
-    memory: MemoryStore
-    sharing: Sharing
-    revisions: Revisions
-    search: Callable[[SearchRequest], Awaitable[SearchResult]]
-    database: Database
-    clock: Clock
-    ids: Ids
     deliver: Deliver
     toolbox: Toolbox
+
+    @property
+    def storage(self) -> Storage:
+        """The constellation's database, clock and ids."""
+        return self.toolbox.storage
 
 
 ToolFunction = Callable[..., Awaitable[object]]

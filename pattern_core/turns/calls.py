@@ -62,9 +62,8 @@ IN_DOUBT = (
 class TurnServices:
     """The services of one constellation. `is_draining` says that turns should rest at their next step border.
 
-    `context` makes the context of a call and knows what is the same for all calls. `deliver` is a tool's `Deliver` with
-    the record of its turn before the other arguments. `flush_late` has a record flushed soon, if its turn does not do
-    it.
+    `deliver` is a tool's `Deliver` with the record of its turn before the other arguments. `flush_late` has a record
+    flushed soon, if its turn does not do it.
     """
 
     constellation_id: str
@@ -77,7 +76,6 @@ class TurnServices:
     prompts: Prompts
     compaction: Compaction
     limits: Limits
-    context: Callable[..., ToolContext]
     deliver: Callable[..., Coroutine[Any, Any, str]]
     is_draining: Callable[[], bool]
     flush_late: Callable[[Record], None]
@@ -372,7 +370,7 @@ class TurnCalls:
 
     def _context(self, row: EffectRow, work: UnitOfWork) -> ToolContext:
         services, record = self._services, self._record
-        return services.context(
+        return ToolContext(
             agent_id=self._agent.id,
             agent_name=self._agent.name,
             turn_id=record.id,
@@ -383,6 +381,7 @@ class TurnCalls:
             idempotency_key=row.idempotency_key,
             work=work,
             deliver=partial(services.deliver, record),
+            toolbox=services.toolbox,
         )
 
 

@@ -68,21 +68,23 @@ class ToolRig:
             cause={"message": message_id(self.batch_id), "turn": "turn_1", "call": "call_1"},
             idempotency_key="key",
             work=work,
-            memory=self.rig.store,
-            sharing=self.sharing,
-            revisions=self.revisions,
-            search=self.search,
-            database=self.rig.database,
-            clock=self.rig.clock,
-            ids=self.ids,
             deliver=self.deliver,
             toolbox=self.toolbox,
         )
 
     @property
     def toolbox(self) -> Toolbox:
-        # Only emergency_halt's tests need a halt, and set one.
-        return Toolbox(results=self.results, halt=cast("Halt", self.halt), web=self.web, shell=self.shell)
+        return Toolbox(
+            storage=self.rig.storage,
+            memory=self.rig.store,
+            sharing=self.sharing,
+            revisions=self.revisions,
+            search=self.search,
+            results=self.results,
+            halt=cast("Halt", self.halt),  # only tests of emergency_halt need one, and set it
+            web=self.web,
+            shell=self.shell,
+        )
 
     async def search(self, request: SearchRequest) -> SearchResult:
         return await search(self.rig.database, request)
