@@ -26,7 +26,6 @@ from pattern_core.halt import Halt, Halted, HaltRow
 from pattern_core.ids import Ids
 from pattern_core.images import ImageSweep
 from pattern_core.journal import Journal
-from pattern_core.limits import Limits
 from pattern_core.mcp_servers.servers import McpServers
 from pattern_core.memory.damage import Repairs
 from pattern_core.memory.history import BlockHistory
@@ -95,7 +94,6 @@ class Constellation:
         models: ModelClient,
         tools: ToolRegistry,
         runtime: Runtime,
-        limits: Limits,
     ) -> None:
         self.id = id
         self.name = name
@@ -103,7 +101,7 @@ class Constellation:
         self._models = models
         self._tools = tools
         self._runtime = runtime
-        self._limits = limits
+        self._limits = runtime.limits
         self.mcp = McpServers(runtime.mcp, tools)
         self._is_draining = False
 

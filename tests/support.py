@@ -114,7 +114,12 @@ async def running(
     provider = provider or ScriptedProvider(script, otherwise=otherwise)
     clock, limits, meters = clock or StoppedClock(), limits or Limits(), meters or Meters()
     runtime = Runtime(
-        clock=clock, randomness=seeded_randomness(seed), budgets=budgets, meters=meters, tools=reach or ToolSettings()
+        clock=clock,
+        randomness=seeded_randomness(seed),
+        limits=limits,
+        budgets=budgets,
+        meters=meters,
+        tools=reach or ToolSettings(),
     )
     async with AsyncExitStack() as stack:
         if database is None:
@@ -125,13 +130,7 @@ async def running(
         retry = retry or RetryPolicy(attempts_max=1)
         models = ModelClient(providers, retry, limits.turn, runtime.randomness, catalogue=catalogue)
         constellation = Constellation(
-            id="cst_test",
-            name="test",
-            database=database,
-            models=models,
-            tools=registry,
-            runtime=runtime,
-            limits=limits,
+            id="cst_test", name="test", database=database, models=models, tools=registry, runtime=runtime
         )
         async with trio.open_nursery() as nursery:
             await nursery.start(constellation.run)
