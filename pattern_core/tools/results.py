@@ -48,7 +48,7 @@ def to_text(result: object, chars_max: int | None = None) -> str:
                 text = _to_json(result)
             except (TypeError, ValueError, RecursionError):  # keys that are no text, a value within itself, too deep
                 text = reprlib.repr(result)
-    # A result may hold halves of characters (a file's name, say), which neither storage nor vendors take.
+    # A result may hold halves of characters (a file's name, say), which neither storage nor vendors accept.
     text = text.encode(errors="replace").decode()
     return text if chars_max is None or len(text) <= chars_max else _shown(text, chars_max)
 
@@ -139,7 +139,7 @@ class Results:
     ) -> tuple[list[FoundPlace], bool]:
         """Return the first `FOUND_MAX` places from `offset` on that hold `pattern` (plain words, in any case).
 
-        The second value tells whether there are more.
+        The second value says whether there are more.
 
         Raises:
             InvalidInput: the pattern is empty or longer than `PATTERN_CHARS_MAX`, or `offset` is negative.

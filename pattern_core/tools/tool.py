@@ -220,7 +220,7 @@ class tool(ToolAttributes):  # noqa: N801 - used as the function that it would b
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arguments:
-    """What a tool takes: `schema` is a JSON Schema object for the model, `model` checks what it sends.
+    """What a tool accepts: `schema` is a JSON Schema object for the model, `model` checks what it sends.
 
     A tool that is not written here has no `model`: `misfits` then says what is wrong with arguments, in words.
     """
@@ -320,7 +320,7 @@ def _inline(node: Any, definitions: Mapping[str, Any], inside: tuple[str, ...]) 
         if key != "discriminator" and not (key == "title" and isinstance(value, str))
     }
     if "properties" in plain:
-        plain["additionalProperties"] = False  # as `Arguments.check` has it, also of models that would take more
+        plain["additionalProperties"] = False  # as `Arguments.check` has it, also of models that would accept more
     return _without_null(plain)
 
 
