@@ -26,7 +26,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import trio
 
@@ -514,20 +514,19 @@ class Record:
         self,
         message: Message,
         *,
-        payload: Mapping[str, object] = NO_DATA,
+        payload: Mapping[str, Any] = NO_DATA,
         arguments: Mapping[str, object] | None = None,
     ) -> MessageRow:
         """Return the row of a message; the `payload` of an accepted one may name its source and the source's
         metadata.
         """
-        source, metadata = payload.get("source"), payload.get("source_metadata")
         row = to_row(
             message,
             agent_id=self.agent.id,
             batch_id=self.batch_id,
             sequence=self.sequence,
-            source=source if isinstance(source, str) else None,
-            source_metadata=metadata if isinstance(metadata, dict) else None,
+            source=payload.get("source"),
+            source_metadata=payload.get("source_metadata"),
             arguments=arguments,
         )
         self.sequence += 1
