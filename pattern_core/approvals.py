@@ -199,7 +199,7 @@ class Approvals:
         """Answer a question; on a yes, what it asks for is done in the same transaction.
 
         Raises:
-            NotFound: there is no such approval.
+            NotFound: there is no such approval, or what it was about has been deleted.
             Conflict: it was answered already, or its time is over.
             InvalidInput: the answer's parts do not fit the question or each other.
             PatternError: it cannot be done any more; it stays open, and can still be denied.
@@ -211,9 +211,8 @@ class Approvals:
                 status=approval.status.value,
             )
         _check(approval, answer)
-        work, note, finished = UnitOfWork(), "Denied; nothing was done", False
-        status = ApprovalStatus.DENIED
-        try:
+        note, status = "Denied; nothing was done", ApprovalStatus.DENIED
+        async with given_or_alone(None, self._storage.commit) as work:
             if answer.approve:
                 note = await self._performers[approval.kind](approval, answer, work)
                 self.grants.add(work, approval, answer)
@@ -221,14 +220,6 @@ class Approvals:
             else:
                 self._refusals[approval.kind](approval, work)
             self._close(work, approval, status, by=answer.by, decision=_decision(answer, note))
-            finished = True
-        finally:
-            if not finished:
-                work.settle(committed=False)
-        try:
-            await self._storage.commit(work)
-        except errors.Conflict as error:
-            raise Conflict(error.message) from error
         return Decided(approval=await self.get(approval_id), note=note)
 
     def _close(
@@ -305,12 +296,9 @@ class Grants:
         Raises:
             NotFound: there is no such grant.
         """
-        try:
-            async with given_or_alone(None, self._storage.commit) as work:
-                work.store(approvals.delete_grant, grant_id)
-                work.event("consent.revoked", {"id": grant_id, "by": by})
-        except errors.NotFound as error:
-            raise NotFound(error.message) from None
+        async with given_or_alone(None, self._storage.commit) as work:
+            work.store(approvals.delete_grant, grant_id)
+            work.event("consent.revoked", {"id": grant_id, "by": by})
 
 
 def _check(approval: Approval, answer: ApprovalAnswer) -> None:

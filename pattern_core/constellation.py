@@ -26,7 +26,6 @@ from pattern_core.halt import Halt, Halted, HaltRow
 from pattern_core.ids import Ids
 from pattern_core.images import ImageSweep
 from pattern_core.journal import Journal
-from pattern_core.limits import Limits
 from pattern_core.mcp_servers.servers import McpServers
 from pattern_core.memory.damage import Repairs
 from pattern_core.memory.history import BlockHistory
@@ -41,7 +40,7 @@ from pattern_core.search import SearchRequest, SearchResult, search
 from pattern_core.shell.shell import Shell
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.results import Results
-from pattern_core.tools.tool import Toolbox, ToolContext
+from pattern_core.tools.tool import Toolbox
 from pattern_core.turns import admission
 from pattern_core.turns.actor import Actors
 from pattern_core.turns.admission import Arrival, IncomingMessage, Ticket
@@ -95,7 +94,6 @@ class Constellation:
         models: ModelClient,
         tools: ToolRegistry,
         runtime: Runtime,
-        limits: Limits,
     ) -> None:
         self.id = id
         self.name = name
@@ -103,7 +101,7 @@ class Constellation:
         self._models = models
         self._tools = tools
         self._runtime = runtime
-        self._limits = limits
+        self._limits = runtime.limits
         self.mcp = McpServers(runtime.mcp, tools)
         self._is_draining = False
 
@@ -173,27 +171,16 @@ class Constellation:
             forget=lambda agent_id: self._actors.forget(agent_id),
         )
         self.image_sweep = ImageSweep(self._journal)
-        self._toolbox = _toolbox(runtime, storage, opened.halt)
+        self._toolbox = self._make_toolbox(storage, opened.halt)
         self.halt = self._toolbox.halt
-        self._services = self._turn_services(ids, opened)
+        self._services = self._turn_services(opened)
 
     def _renamed(self, agent_id: str, name: str | None) -> None:
         self.memory.blocks.forget(agent_id)
         self._services.prompts.recent_turns.rename(agent_id, name)
 
-    def _turn_services(self, ids: Ids, opened: _Opened) -> TurnServices:
+    def _turn_services(self, opened: _Opened) -> TurnServices:
         database, clock = self.database, self._runtime.clock
-        context = partial(
-            ToolContext,
-            memory=self.memory,
-            sharing=self.sharing,
-            revisions=self.revisions,
-            search=self.search,
-            database=database,
-            clock=clock,
-            ids=ids,
-            toolbox=self._toolbox,
-        )
         prompts = Prompts(
             database=database,
             memory=self.memory,
@@ -212,32 +199,39 @@ class Constellation:
             mcp=self.mcp,
             consent=ToolConsent(self.approvals, self._tools, self.roster, lambda agent_id: self._actors.wake(agent_id)),
             limits=self._limits,
-            context=context,
             deliver=self._deliver,
             flush_late=lambda record: self._actors.flush_late(record),
             is_draining=lambda: self._is_draining or self.halt.current is not None,
         )
 
     def _wire_memory(self, storage: Storage) -> None:
-        database, clock, ids, commit = storage.database, storage.clock, storage.ids, storage.commit
         self.approvals = Approvals(storage, self._limits)
         self.memory = MemoryStore(
-            database=database,
-            clock=clock,
-            ids=ids,
-            randomness=self._runtime.randomness,
-            limits=self._limits,
-            commit=commit,
-            consent=self.approvals,
+            storage, randomness=self._runtime.randomness, limits=self._limits, consent=self.approvals
         )
         self.approvals.on_answer(ApprovalKind.MEMORY, self.memory.grant)
         blocks = self.memory.blocks
         self.sharing = Sharing(blocks)
-        self.history = BlockHistory(database)
+        self.history = BlockHistory(storage.database)
         self.revisions = Revisions(blocks, self.history)
         self.repairs = Repairs(blocks)
-        self.archive = Archive(database=database, clock=clock, ids=ids, commit=commit)
-        self.folders = Folders(database=database, clock=clock, ids=ids, on_change=self.embeddings.wake)
+        self.archive = Archive(storage)
+        self.folders = Folders(storage, on_change=self.embeddings.wake)
+
+    def _make_toolbox(self, storage: Storage, halt: HaltRow | None) -> Toolbox:
+        """Return what this constellation's tools use, as the operator allows it."""
+        settings, clock = self._runtime.tools, storage.clock
+        return Toolbox(
+            storage=storage,
+            memory=self.memory,
+            sharing=self.sharing,
+            revisions=self.revisions,
+            search=self.search,
+            results=Results(storage),
+            halt=Halt(storage, current=halt, log=settings.halts_log),
+            web=None if settings.web is None else Web(settings.web, clock=clock),
+            shell=None if settings.shell is None else Shell(settings=settings.shell, clock=clock, ids=storage.ids),
+        )
 
     @property
     def is_idle(self) -> bool:
@@ -440,17 +434,6 @@ class Constellation:
         self._is_draining = True
         while not self._actors.is_idle:
             await self._actors.rested()
-
-
-def _toolbox(runtime: Runtime, storage: Storage, halt: HaltRow | None) -> Toolbox:
-    """Return what this constellation's tools reach, as the operator allows it."""
-    settings, clock, ids = runtime.tools, storage.clock, storage.ids
-    return Toolbox(
-        results=Results(database=storage.database, clock=clock, ids=ids),
-        halt=Halt(storage, current=halt, log=settings.halts_log),
-        web=None if settings.web is None else Web(settings.web, clock=clock),
-        shell=None if settings.shell is None else Shell(settings=settings.shell, clock=clock, ids=ids),
-    )
 
 
 def _open(connection: Connection) -> _Opened:

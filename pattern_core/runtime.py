@@ -1,5 +1,5 @@
-"""What a constellation takes from the world besides its file: the time, chance and vectors, all injected; and what it
-counts for its operator.
+"""What a constellation gets from the world besides its file: the time, chance, vectors and bounds, all injected; and
+what it counts for its operator.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from pattern_core.budgets.budget import Budget
 from pattern_core.embeddings.embedder import AbsentEmbedder
 from pattern_core.embeddings.questions import EmbedderShelf
 from pattern_core.ids import Clock, Randomness, SystemClock, system_randomness
+from pattern_core.limits import Limits
 from pattern_core.mcp_servers.settings import McpSettings
 from pattern_core.models.model import Usage
 from pattern_core.tools.tool import ToolSettings
@@ -35,7 +36,7 @@ class Meters:
         """Count a model's decision that is recorded, `seconds` after it was asked."""
 
     def tokens(self, provider: str, model: str, usage: Usage, microdollars: int | None) -> None:
-        """Count what a model call took, be it for a summary; None where the price is not known."""
+        """Count the tokens of a model call, also of one for a summary; None where the price is not known."""
 
     def call_ended(self, tool: str, status: str, seconds: float) -> None:
         """Count a tool call that ended with a terminal `EffectStatus` value."""
@@ -45,13 +46,14 @@ class Meters:
 class Runtime:
     """A clock and a source of randomness, of which tests pass ones that stand still and repeat; the embedders.
 
-    `budgets` are those that the operator configured, `meters` keeps the operator's counts, `tools` is what tools may
-    reach, and `mcp` maps names to the servers of further tools.
+    `limits` and `budgets` are those that the operator configured, `meters` keeps the operator's counts, `tools` is what
+    tools may reach, and `mcp` maps names to the servers of further tools.
     """
 
     clock: Clock = field(default_factory=SystemClock)
     randomness: Randomness = field(default_factory=system_randomness)
     embedders: EmbedderShelf = field(default_factory=lambda: EmbedderShelf(AbsentEmbedder()))
+    limits: Limits = field(default_factory=Limits)
     budgets: Sequence[Budget] = ()
     meters: Meters = field(default_factory=Meters)
     tools: ToolSettings = field(default_factory=ToolSettings)

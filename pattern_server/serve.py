@@ -28,7 +28,6 @@ import trio
 from pattern_core.embeddings.questions import EmbedderShelf
 from pattern_core.errors import Unavailable
 from pattern_core.ids import now_text
-from pattern_core.limits import Limits
 from pattern_core.models.client import ModelClient
 from pattern_core.models.errors import ModelNotConfigured
 from pattern_core.models.model import Provider
@@ -172,6 +171,7 @@ async def assembled(config: Config, providers: Mapping[str, Provider]) -> AsyncI
     embedders, metrics = embedder_shelf(config), Metrics()
     runtime = Runtime(
         embedders=embedders,
+        limits=config.limits,
         budgets=configured_budgets(config.budgets),
         meters=metrics,
         tools=ToolSettings(
@@ -191,7 +191,7 @@ async def assembled(config: Config, providers: Mapping[str, Provider]) -> AsyncI
             trio.open_nursery() as nursery,
         ):
             files = ConstellationFiles(config.data_dir, runtime)
-            run = partial(_run_constellation, registry=database, models=models, runtime=runtime, limits=config.limits)
+            run = partial(_run_constellation, registry=database, models=models, runtime=runtime)
             supervisor = Supervisor(partial(run, open_database=partial(files.open, threads=threads)), config.supervisor)
             await nursery.start(supervisor.run)
             local_token = secrets.token_hex(32)
@@ -272,7 +272,6 @@ async def _run_constellation(
     open_database: Callable[[str], AbstractAsyncContextManager[Database]],
     models: ModelClient,
     runtime: Runtime,
-    limits: Limits,
 ) -> None:
     """Open the constellation, call `started` once it is recovered, and run it until it is cancelled. The supervisor
     runs this.
@@ -292,7 +291,6 @@ async def _run_constellation(
             models=models,
             tools=ToolRegistry(builtin.BUILTIN, runtime.tools),
             runtime=runtime,
-            limits=limits,
         )
         async with trio.open_nursery() as nursery:
             await nursery.start(constellation.run)

@@ -26,7 +26,7 @@ from pattern_core.runtime import Meters, Runtime
 from pattern_core.testing.clock import StoppedClock
 from pattern_core.testing.model import Answer, ScriptedProvider
 from pattern_core.tools.registry import ToolRegistry
-from pattern_core.tools.tool import Tool, ToolContext, tool
+from pattern_core.tools.tool import Tool, ToolContext, ToolSettings, tool
 from pattern_core.turns.admission import IncomingMessage
 from pattern_core.views import TurnView
 from pattern_db import template
@@ -102,16 +102,25 @@ async def running(
     budgets: Sequence[Budget] = (),
     catalogue: Catalogue | None = None,
     meters: Meters | None = None,
+    reach: ToolSettings | None = None,
 ) -> AsyncIterator[Running]:
     """Start a constellation, and stop it as a crash does at the end of the block: what is unfinished stays so.
 
     `otherwise` answers when the script is over. A `database` stays open afterwards, so that another constellation may
     be started on it; else `path` names a file, made if it is missing; else there is a database in memory. Without a
-    `retry` a failed question is not asked again. `others` are providers beside the one that agents ask first.
+    `retry` a failed question is not asked again. `others` are providers beside the one that agents ask first, and
+    `reach` is what tools may reach.
     """
     provider = provider or ScriptedProvider(script, otherwise=otherwise)
-    clock, limits = clock or StoppedClock(), limits or Limits()
-    runtime = Runtime(clock=clock, randomness=seeded_randomness(seed), budgets=budgets, meters=meters or Meters())
+    clock, limits, meters = clock or StoppedClock(), limits or Limits(), meters or Meters()
+    runtime = Runtime(
+        clock=clock,
+        randomness=seeded_randomness(seed),
+        limits=limits,
+        budgets=budgets,
+        meters=meters,
+        tools=reach or ToolSettings(),
+    )
     async with AsyncExitStack() as stack:
         if database is None:
             database = await stack.enter_async_context(_opened(path))
@@ -121,13 +130,7 @@ async def running(
         retry = retry or RetryPolicy(attempts_max=1)
         models = ModelClient(providers, retry, limits.turn, runtime.randomness, catalogue=catalogue)
         constellation = Constellation(
-            id="cst_test",
-            name="test",
-            database=database,
-            models=models,
-            tools=registry,
-            runtime=runtime,
-            limits=limits,
+            id="cst_test", name="test", database=database, models=models, tools=registry, runtime=runtime
         )
         async with trio.open_nursery() as nursery:
             await nursery.start(constellation.run)

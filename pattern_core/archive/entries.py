@@ -20,14 +20,12 @@ from pattern_core.archive.texts import (
 )
 from pattern_core.errors import Conflict, InvalidInput, LimitReached, NotFound
 from pattern_core.events import Draft, Event, append
-from pattern_core.ids import Clock, Ids, now_text
 from pattern_core.limits import ARCHIVE_ENTRY_CHARS_MAX, ARCHIVE_ROWS_MAX
 from pattern_core.messages import check_text
-from pattern_core.unit_of_work import Commit, UnitOfWork
+from pattern_core.unit_of_work import Storage, UnitOfWork
 from pattern_core.validation import column_time
 from pattern_db.columns import Json, to_json
 from pattern_db.connection import Connection
-from pattern_db.database import Database
 from pattern_db.tables import archival
 from pattern_db.tables.archival import ArchivalRow
 
@@ -324,11 +322,8 @@ def _check_details(name: str, value: Json) -> None:
 class Archive:
     """The entries of all agents of a constellation. An `owner` is an agent's id, or CONSTELLATION_OWNER."""
 
-    def __init__(self, *, database: Database, clock: Clock, ids: Ids, commit: Commit) -> None:
-        self._database = database
-        self._clock = clock
-        self._ids = ids
-        self._commit = commit
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
 
     async def add(
         self, owner: str, new: NewEntry, *, author: str, supersedes: str | None = None, force: bool = False
@@ -345,8 +340,8 @@ class Archive:
         """
         new = checked(new)
         new = replace(new, source={**(new.source or {}), "author": author})
-        entry_id = self._ids.new("arch")
-        terms = Terms(now=now_text(self._clock), supersedes=supersedes, force=force)
+        entry_id = self._storage.ids.new("arch")
+        terms = Terms(now=self._storage.now(), supersedes=supersedes, force=force)
         added: list[tuple[ArchiveEntry, bool]] = []
 
         def change(connection: Connection) -> list[Event]:
@@ -365,11 +360,11 @@ class Archive:
         Raises:
             NotFound: there is none, or it is another owner's.
         """
-        return await self._database.read(find, owner, entry_id)
+        return await self._storage.database.read(find, owner, entry_id)
 
     async def page(self, owner: str, wanted: EntryFilter, limit: int) -> tuple[list[ArchiveEntry], bool]:
         """Return the newest entries, at most `limit` and about `PAGE_CHARS_MAX` characters; and whether more follow."""
-        return await self._database.read(_page, owner, wanted, limit, now_text(self._clock))
+        return await self._storage.database.read(_page, owner, wanted, limit, self._storage.now())
 
     async def versions(self, owner: str, entry_id: str) -> list[ArchiveEntry]:
         """Return the entry with all that it superseded and that superseded it, oldest first.
@@ -377,7 +372,7 @@ class Archive:
         Raises:
             NotFound: there is no such entry, or it is another owner's.
         """
-        return await self._database.read(_versions, owner, entry_id)
+        return await self._storage.database.read(_versions, owner, entry_id)
 
     async def change(self, owner: str, entry_id: str, changes: Mapping[str, Json]) -> ArchiveEntry:
         """Change tags, metadata, workspace or the times between which the entry holds; its text stays.
@@ -388,7 +383,7 @@ class Archive:
             Conflict: the end of a superseded entry is when its successor took its place.
         """
         cleaned = checked_fields(changes)
-        now = now_text(self._clock)
+        now = self._storage.now()
         found: list[ArchiveEntry] = []
 
         def change(connection: Connection) -> list[Event]:
@@ -409,7 +404,7 @@ class Archive:
         Raises:
             NotFound: there is no such entry, or it is another owner's.
         """
-        now = now_text(self._clock)
+        now = self._storage.now()
 
         def change(connection: Connection) -> list[Event]:
             entry = find(connection, owner, entry_id)
@@ -421,7 +416,7 @@ class Archive:
     async def _write(self, fn: Callable[[Connection], list[Event]]) -> None:
         work = UnitOfWork()
         work.store_and_tell(fn)
-        await self._commit(work)
+        await self._storage.commit(work)
 
 
 def changed(owner: str, entry_id: str, supersedes: str | None = None, *, is_deleted: bool = False) -> Draft:

@@ -6,7 +6,7 @@
 | T2 a model is about to be asked | `reserve` holds the worst case, or refuses |
 | T3 it answered | `settle` stores what it took and lets go |
 | an attempt died | `settle` with an estimate; `recover` for calls that are no step's |
-| T8 the turn ended | `release` lets go of the rest |
+| T8 the turn ended | `budgets.let_go_of_turn` lets go of the rest |
 
 Every call is checked along the whole chain: its turn, the turns that led to it, its agent, its group, the
 constellation. What is spent and what calls under way may still take are counted together in one transaction, so
@@ -99,7 +99,7 @@ def reserve(
     return row
 
 
-def usage_row(call: ModelCall, usage: Usage, cost: int | None, at: str) -> UsageRow:
+def usage_row(call: ModelCall | ReservationRow, usage: Usage, cost: int | None, at: str) -> UsageRow:
     """Return what a call took; `cost` is in micro-dollars, None where the price is not known."""
     return UsageRow(
         turn=call.turn,
@@ -144,28 +144,9 @@ def recover(connection: Connection, turn: int, *, at: str) -> int:
     """
     lost = [row for row in budgets.reservations(connection, turn) if row.purpose != STEP]
     for row in lost:
-        estimate = UsageRow(
-            turn=row.turn,
-            step=row.step,
-            attempt=row.attempt,
-            purpose=row.purpose,
-            provider=row.provider,
-            model=row.model,
-            input_tokens=row.prompt_tokens,
-            output_tokens=0,
-            cost_microdollars=row.prompt_microdollars,
-            is_estimate=True,
-            at=at,
-            agent_id=row.agent_id,
-            group_id=row.group_id,
-        )
-        settle(connection, estimate, row)
+        spent = Usage(input_tokens=row.prompt_tokens, output_tokens=0, is_estimate=True)
+        settle(connection, usage_row(row, spent, row.prompt_microdollars, at), row)
     return len(lost)
-
-
-def release(connection: Connection, turn: int) -> None:
-    """Let go of all that is held for a turn's calls; nothing is charged."""
-    budgets.let_go_of_turn(connection, turn)
 
 
 def _check_turn(connection: Connection, turn: TurnBudgetRow, call: ModelCall, worst: WorstCase) -> None:

@@ -19,9 +19,8 @@ from pattern_core.errors import Conflict, InvalidInput, LimitReached, NotFound, 
 from pattern_core.files import disk
 from pattern_core.files.disk import FILE_BYTES_MAX, DiskEntry, Skipped, UnreadableFile, Walk, check_name, too_long
 from pattern_core.files.passages import Prepared, hash_of, prepare, store
-from pattern_core.ids import Clock, Ids, now_text
+from pattern_core.unit_of_work import Storage
 from pattern_db.connection import Connection
-from pattern_db.database import Database
 from pattern_db.enums import FolderAccess, PathType
 from pattern_db.errors import Conflict as RowConflict
 from pattern_db.errors import NotFound as RowNotFound
@@ -65,16 +64,13 @@ class Folders:
 
     def __init__(
         self,
+        storage: Storage,
         *,
-        database: Database,
-        clock: Clock,
-        ids: Ids,
         interval_s: float = INTERVAL_S,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
-        self._database = database
-        self._clock = clock
-        self._ids = ids
+        self._storage = storage
+        self._database = storage.database
         self._interval_s = interval_s
         self._on_change = on_change
         self._limiter = trio.CapacityLimiter(DISK_THREADS_MAX)
@@ -101,13 +97,13 @@ class Folders:
         if path_type is PathType.REMOTE:
             raise InvalidInput("folders on other machines are not supported; mount it and make a local folder of it")
         row = FolderRow(
-            id=self._ids.new("fld"),
+            id=self._storage.ids.new("fld"),
             name=_checked_name(name),
             description=_checked_description(description),
             path_type=path_type,
             path_value=None if root is None else str(root),
             embedding_model=embedding_model,
-            created_at=now_text(self._clock),
+            created_at=self._storage.now(),
         )
         try:
             await self._database.write(_create, row)
@@ -167,10 +163,10 @@ class Folders:
             raise InvalidInput(f"{row.name} is a directory of the server's machine: put the file there and index it")
         if len(data) > FILE_BYTES_MAX:
             raise too_long(len(data))
-        prepared = await prepare(check_name(name), data, self._ids)
+        prepared = await prepare(check_name(name), data, self._storage.ids)
         if prepared.error is not None:
             raise UnreadableFile(f"{prepared.name} was not stored: {prepared.error}")
-        stored = await self._database.write(store, prepared, row.id, now_text(self._clock), content=data)
+        stored = await self._database.write(store, prepared, row.id, self._storage.now(), content=data)
         self._on_change()
         return stored
 
@@ -206,7 +202,7 @@ class Folders:
             Conflict: (of storage) there is no such agent.
         """
         row = await self.get(id_or_name)
-        new = FolderAttachment(folder_id=row.id, agent_id=agent_id, access=access, attached_at=now_text(self._clock))
+        new = FolderAttachment(folder_id=row.id, agent_id=agent_id, access=access, attached_at=self._storage.now())
         await self._database.write(folders.attach, new)
         self._wanted.set()
         found = await self._database.read(folders.attachments, row.id)
@@ -291,7 +287,7 @@ class Folders:
         else:
             for row in known.values():
                 await self._index_stored(folder, row, report, again=again)
-        await self._database.write(folders.note_indexed, folder.id, now_text(self._clock))
+        await self._database.write(folders.note_indexed, folder.id, self._storage.now())
         return report
 
     async def _index_file(
@@ -301,12 +297,12 @@ class Folders:
         if known is not None and (known.size_bytes, known.mtime_ns) == (entry.size, entry.mtime_ns):
             _note_unchanged(known, report)
             return
-        is_settled = entry.mtime_ns // 1_000_000 < self._clock.now_ms() - SETTLED_MS
+        is_settled = entry.mtime_ns // 1_000_000 < self._storage.clock.now_ms() - SETTLED_MS
         mtime_ns = entry.mtime_ns if is_settled else None
         try:
             data = await self._on_thread(disk.read_file, root, entry.name)
         except UnreadableFile as error:
-            file_id = self._ids.new("file")
+            file_id = self._storage.ids.new("file")
             prepared = Prepared(name=entry.name, size=entry.size, file_id=file_id, error=error.message)
         except NotFound:
             return  # removed since the walk; the next one sees it
@@ -316,7 +312,7 @@ class Folders:
                     await self._database.write(files.touch, known.id, mtime_ns)
                 _note_unchanged(known, report)
                 return
-            prepared = await prepare(entry.name, data, self._ids)
+            prepared = await prepare(entry.name, data, self._storage.ids)
         await self._store(folder, prepared, report, mtime_ns=mtime_ns)
 
     async def _index_stored(self, folder: FolderRow, row: FileRow, report: IndexReport, *, again: bool) -> None:
@@ -325,7 +321,7 @@ class Folders:
             _note_unchanged(row, report)
             return
         data = await self._database.read_aside(files.content, row.id)
-        prepared = await prepare(row.name, data, self._ids)
+        prepared = await prepare(row.name, data, self._storage.ids)
         try:
             await self._store(folder, prepared, report, expected_hash=row.content_hash)
         except Conflict:
@@ -340,7 +336,7 @@ class Folders:
         mtime_ns: int | None = None,
         expected_hash: bytes | None = None,
     ) -> None:
-        now = now_text(self._clock)
+        now = self._storage.now()
         await self._database.write(store, prepared, folder.id, now, mtime_ns=mtime_ns, expected_hash=expected_hash)
         self._on_change()
         if prepared.error is None:

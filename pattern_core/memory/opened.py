@@ -15,7 +15,7 @@ from functools import partial
 import trio
 
 from pattern_core.errors import NotFound
-from pattern_core.ids import Clock, Randomness, now_text
+from pattern_core.ids import Randomness, now_text
 from pattern_core.limits import Limits
 from pattern_core.memory.block import Attribution, BlockRow, Edited, Operation, agent_author, is_agent, require
 from pattern_core.memory.checkpoint import Consolidator, Pending, open_document
@@ -31,10 +31,9 @@ from pattern_core.memory.document import (
 )
 from pattern_core.memory.edits import Editor
 from pattern_core.memory.plan import Planned
-from pattern_core.unit_of_work import Commit, UnitOfWork
+from pattern_core.unit_of_work import Storage, UnitOfWork
 from pattern_db.columns import iso
 from pattern_db.connection import Connection
-from pattern_db.database import Database
 from pattern_db.enums import UpdateSource
 from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
 from pattern_db.tables.block_versions import HistoryRow
@@ -71,17 +70,15 @@ class OpenBlocks:
     `commit` stores a unit of work that belongs to no call.
     """
 
-    def __init__(
-        self, *, database: Database, clock: Clock, randomness: Randomness, limits: Limits, commit: Commit
-    ) -> None:
-        self.database = database
-        self.clock = clock
+    def __init__(self, storage: Storage, *, randomness: Randomness, limits: Limits) -> None:
+        self.database = storage.database
+        self.clock = storage.clock
+        self.commit = storage.commit
         self.randomness = randomness
         self.limits = limits
-        self.commit = commit
         self.generation = 0
         self.peer = new_peer(randomness)
-        self.consolidator = Consolidator(database, clock, self._on_merged, limits.memory)
+        self.consolidator = Consolidator(self.database, self.clock, self._on_merged, limits.memory)
         self._open: dict[str, OpenBlock] = {}
         self._seen: dict[str, tuple[int, Sequence[BlockRow]]] = {}
         self._sound: dict[str, int] = {}  # the version at which a block could be opened, by id

@@ -16,7 +16,7 @@ from dataclasses import fields, replace
 
 from pattern_core.approvals import Approval, ApprovalAnswer, Approvals
 from pattern_core.errors import Conflict, InvalidInput, NotFound, PermissionDenied
-from pattern_core.ids import Clock, Ids, Randomness, now_text
+from pattern_core.ids import Ids, Randomness, now_text
 from pattern_core.limits import Limits
 from pattern_core.memory.block import (
     Attribution,
@@ -51,11 +51,10 @@ from pattern_core.memory.edits import (
 from pattern_core.memory.opened import OpenBlock, OpenBlocks, changed_event, distinct, line_of, resolve
 from pattern_core.memory.plan import plan, plan_schema, plan_start
 from pattern_core.memory.schema import TIMESTAMP, LogSchema, Schema, TextSchema
-from pattern_core.unit_of_work import Commit, UnitOfWork, given_or_alone
+from pattern_core.unit_of_work import Storage, UnitOfWork, given_or_alone
 from pattern_db import errors as storage
 from pattern_db.columns import Json, canonical, unix_ms
 from pattern_db.connection import Connection
-from pattern_db.database import Database
 from pattern_db.enums import BlockType, Encoding
 from pattern_db.tables import archival, block_versions, memory_blocks
 from pattern_db.tables.archival import ArchivalRow
@@ -68,25 +67,16 @@ Cause = Mapping[str, str]  # the "message", "turn" and "call" that led to a chan
 class MemoryStore:
     """The blocks of one constellation. Run `blocks.run` beside it, so that updates are merged into checkpoints.
 
-    `commit` stores a unit of work in one transaction, emits its events and settles it. `blocks` are those that are
-    worked on, for the other parts of memory. With `consent`, edits that need a person's are asked for instead of
-    refused, and `grant` makes them.
+    `blocks` are those that are worked on, for the other parts of memory. With `consent`, edits that need a person's are
+    asked for instead of refused, and `grant` makes them.
     """
 
     def __init__(
-        self,
-        *,
-        database: Database,
-        clock: Clock,
-        ids: Ids,
-        randomness: Randomness,
-        limits: Limits,
-        commit: Commit,
-        consent: Approvals | None = None,
+        self, storage: Storage, *, randomness: Randomness, limits: Limits, consent: Approvals | None = None
     ) -> None:
-        self._ids = ids
+        self._ids = storage.ids
         self._consent = consent
-        self.blocks = OpenBlocks(database=database, clock=clock, randomness=randomness, limits=limits, commit=commit)
+        self.blocks = OpenBlocks(storage, randomness=randomness, limits=limits)
 
     async def create(
         self, owner: str, new: NewBlock, *, author: str, cause: Cause | None = None, work: UnitOfWork | None = None

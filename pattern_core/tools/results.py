@@ -16,10 +16,8 @@ import trio
 import zstandard
 
 from pattern_core.errors import InvalidInput, NotFound
-from pattern_core.ids import Clock, Ids, now_text
 from pattern_core.limits import RESULT_STORED_CHARS_MAX, RESULTS_BYTES_MAX, RESULTS_MAX
-from pattern_core.unit_of_work import UnitOfWork
-from pattern_db.database import Database
+from pattern_core.unit_of_work import Storage, UnitOfWork
 from pattern_db.tables import tool_state
 from pattern_db.tables.tool_state import ToolResultRow
 
@@ -50,7 +48,7 @@ def to_text(result: object, chars_max: int | None = None) -> str:
                 text = _to_json(result)
             except (TypeError, ValueError, RecursionError):  # keys that are no text, a value within itself, too deep
                 text = reprlib.repr(result)
-    # A result may hold halves of characters (a file's name, say), which neither storage nor vendors take.
+    # A result may hold halves of characters (a file's name, say), which neither storage nor vendors accept.
     text = text.encode(errors="replace").decode()
     return text if chars_max is None or len(text) <= chars_max else _shown(text, chars_max)
 
@@ -94,10 +92,8 @@ class FoundPlace:
 class Results:
     """The long results of one constellation's agents."""
 
-    def __init__(self, *, database: Database, clock: Clock, ids: Ids) -> None:
-        self._database = database
-        self._clock = clock
-        self._ids = ids
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
 
     async def shorten(self, text: str, *, limit: int, origin: Origin, work: UnitOfWork) -> str:
         """`text` if it has at most `limit` code points, else its beginning and end, and how to read on.
@@ -111,12 +107,12 @@ class Results:
             return _shown(text, limit)
         kept = text[:RESULT_STORED_CHARS_MAX]
         row = ToolResultRow(
-            id=self._ids.new("res"),
+            id=self._storage.ids.new("res"),
             agent_id=origin.agent_id,
             tool=origin.tool,
             call_id=origin.call_id,
             chars=len(kept),
-            created_at=now_text(self._clock),
+            created_at=self._storage.now(),
             data=await _packed(kept),
         )
         work.store(tool_state.add_result, row, count_max=RESULTS_MAX, bytes_max=RESULTS_BYTES_MAX)
@@ -143,7 +139,7 @@ class Results:
     ) -> tuple[list[FoundPlace], bool]:
         """Return the first `FOUND_MAX` places from `offset` on that hold `pattern` (plain words, in any case).
 
-        The second value tells whether there are more.
+        The second value says whether there are more.
 
         Raises:
             InvalidInput: the pattern is empty or longer than `PATTERN_CHARS_MAX`, or `offset` is negative.
@@ -157,7 +153,7 @@ class Results:
         return places, next(found, None) is not None
 
     async def _whole(self, agent_id: str, result_id: str) -> tuple[ToolResultRow, str]:
-        row = await self._database.read(tool_state.get_result, agent_id, result_id)
+        row = await self._storage.database.read(tool_state.get_result, agent_id, result_id)
         if row.chars <= _INLINE_CHARS_MAX:
             return row, _unpacked(row.data)
         return row, await trio.to_thread.run_sync(_unpacked, row.data)

@@ -24,11 +24,9 @@ import trio
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
 
 from pattern_core.errors import InvalidInput
-from pattern_core.ids import Clock, Ids
 from pattern_core.models.model import ToolSpec
-from pattern_core.unit_of_work import UnitOfWork
+from pattern_core.unit_of_work import Storage, UnitOfWork
 from pattern_core.validation import in_one_line, read
-from pattern_db.database import Database
 from pattern_db.enums import EffectClass
 
 if TYPE_CHECKING:
@@ -78,11 +76,16 @@ class ToolSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toolbox:
-    """What tools reach beyond memory: the services of one constellation that touch the world outside its file.
+    """The services of one constellation that tools use, the same for every call.
 
-    A service is None where the operator's configuration has none of that kind.
+    `web` and `shell` are None where the operator's configuration has none of that kind.
     """
 
+    storage: Storage
+    memory: MemoryStore
+    sharing: Sharing
+    revisions: Revisions
+    search: Callable[[SearchRequest], Awaitable[SearchResult]]
     results: Results
     halt: Halt
     web: Web | None = None
@@ -91,7 +94,7 @@ class Toolbox:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
-    """The services that a tool may use, and who calls it.
+    """Who calls a tool, and what it may use.
 
     A *local* tool changes state only through `work`, which commits with its result. `author` signs its changes, and
     `cause` is what led to them: the message that started the turn, the turn, the call. `idempotency_key` is the same
@@ -107,15 +110,13 @@ class ToolContext:
     cause: Cause
     idempotency_key: str
     work: UnitOfWork
-    memory: MemoryStore
-    sharing: Sharing
-    revisions: Revisions
-    search: Callable[[SearchRequest], Awaitable[SearchResult]]
-    database: Database
-    clock: Clock
-    ids: Ids
     deliver: Deliver
     toolbox: Toolbox
+
+    @property
+    def storage(self) -> Storage:
+        """The constellation's database, clock and ids."""
+        return self.toolbox.storage
 
 
 ToolFunction = Callable[..., Awaitable[object]]
@@ -219,7 +220,7 @@ class tool(ToolAttributes):  # noqa: N801 - used as the function that it would b
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arguments:
-    """What a tool takes: `schema` is a JSON Schema object for the model, `model` checks what it sends.
+    """What a tool accepts: `schema` is a JSON Schema object for the model, `model` checks what it sends.
 
     A tool that is not written here has no `model`: `misfits` then says what is wrong with arguments, in words.
     """
@@ -319,7 +320,7 @@ def _inline(node: Any, definitions: Mapping[str, Any], inside: tuple[str, ...]) 
         if key != "discriminator" and not (key == "title" and isinstance(value, str))
     }
     if "properties" in plain:
-        plain["additionalProperties"] = False  # as `Arguments.check` has it, also of models that would take more
+        plain["additionalProperties"] = False  # as `Arguments.check` has it, also of models that would accept more
     return _without_null(plain)
 
 

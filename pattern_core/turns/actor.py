@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import json
-import math
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -280,7 +279,7 @@ class Actors:
         journal, now_ms = self._journal, self._journal.clock.now_ms()
         incoming = journal.new_message("user", *admission.parts_of(payload))
         own = _settings(agent).limits
-        wall_s = own.wall_s or services.limits.turn.turn_timeout_s or math.inf
+        wall_s = own.wall_s or services.limits.turn.turn_timeout_s
         record = Record(
             journal=journal,
             agent=agent,
@@ -360,7 +359,7 @@ class Actors:
         """Return a turn as its rows say it is; its time continues from now."""
         services, step = self._services, found.step
         now_ms = self._journal.clock.now_ms()
-        wall_s = _settings(agent).limits.wall_s or services.limits.turn.turn_timeout_s or math.inf
+        wall_s = _settings(agent).limits.wall_s or services.limits.turn.turn_timeout_s
         left_s = min(_left_s(row, now_ms), wall_s)  # more only if the clock was set back
         record = Record(
             journal=self._journal,
@@ -374,7 +373,7 @@ class Actors:
             depth=row.depth,
             children=found.children,
             deadline=trio.current_time() + left_s,
-            deadline_at=row.deadline_at or iso(now_ms + max(0, round(left_s * 1000))),
+            deadline_at=iso(now_ms + max(0, round(left_s * 1000))),
             step=0 if step is None else step.no,
             attempt=0 if step is None else step.attempt,
             sequence=found.messages,

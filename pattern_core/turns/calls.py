@@ -62,9 +62,8 @@ IN_DOUBT = (
 class TurnServices:
     """The services of one constellation. `is_draining` says that turns should rest at their next step border.
 
-    `context` makes the context of a call and knows what is the same for all calls. `deliver` is a tool's `Deliver` with
-    the record of its turn before the other arguments. `flush_late` has a record flushed soon, if its turn does not do
-    it.
+    `deliver` is a tool's `Deliver` with the record of its turn before the other arguments. `flush_late` has a record
+    flushed soon, if its turn does not do it.
     """
 
     constellation_id: str
@@ -77,7 +76,6 @@ class TurnServices:
     prompts: Prompts
     compaction: Compaction
     limits: Limits
-    context: Callable[..., ToolContext]
     deliver: Callable[..., Coroutine[Any, Any, str]]
     is_draining: Callable[[], bool]
     flush_late: Callable[[Record], None]
@@ -320,10 +318,23 @@ class TurnCalls:
             return _denied(planned)
         if tool is None:
             return FinishedCall(row=row, status="error", content=planned.refusal or "Not run.")
-        limits = self._services.limits.turn
+        services, record, limits = self._services, self._record, self._services.limits.turn
         timeout_s = tool.timeout_s or limits.tool_timeout_s
+        context = ToolContext(
+            agent_id=self._agent.id,
+            agent_name=self._agent.name,
+            turn_id=record.id,
+            batch_id=record.batch_id,
+            call_id=row.call_id,
+            author=agent_author(self._agent.id),
+            cause={"message": message_id(record.batch_id), "turn": record.id, "call": row.call_id},
+            idempotency_key=row.idempotency_key,
+            work=work,
+            deliver=partial(services.deliver, record),
+            toolbox=services.toolbox,
+        )
         with trio.CancelScope(deadline=trio.current_time() + timeout_s) as scope:
-            result = await outcome.acapture(tool.call, self._context(row, work), planned.arguments)
+            result = await outcome.acapture(tool.call, context, planned.arguments)
             if isinstance(result, outcome.Error) and not isinstance(result.error, Exception):
                 raise result.error
         if scope.cancelled_caught:
@@ -332,10 +343,10 @@ class TurnCalls:
         if isinstance(result, outcome.Value):
             status, content = "done", to_text(result.value)
             if len(content) > limits.tool_result_chars_max:
-                reader = self._services.tools.reader(self._agent.enabled_tools)
+                reader = services.tools.reader(self._agent.enabled_tools)
                 origin = Origin(agent_id=self._agent.id, tool=row.tool, call_id=row.call_id, reader=reader)
-                limit, results = limits.tool_result_chars_max, self._services.toolbox.results
-                content = await results.shorten(content, limit=limit, origin=origin, work=work)
+                limit = limits.tool_result_chars_max
+                content = await services.toolbox.results.shorten(content, limit=limit, origin=origin, work=work)
         else:
             content = to_text(_error_text(row, result.error), limits.tool_result_chars_max)
         return FinishedCall(row=row, status=status, content=note + content)
@@ -369,21 +380,6 @@ class TurnCalls:
                 return None
             case "unknown":
                 return FinishedCall(row=row, status="in_doubt", content=IN_DOUBT)
-
-    def _context(self, row: EffectRow, work: UnitOfWork) -> ToolContext:
-        services, record = self._services, self._record
-        return services.context(
-            agent_id=self._agent.id,
-            agent_name=self._agent.name,
-            turn_id=record.id,
-            batch_id=record.batch_id,
-            call_id=row.call_id,
-            author=agent_author(self._agent.id),
-            cause={"message": message_id(record.batch_id), "turn": record.id, "call": row.call_id},
-            idempotency_key=row.idempotency_key,
-            work=work,
-            deliver=partial(services.deliver, record),
-        )
 
 
 def _error_text(row: EffectRow, error: BaseException) -> str:

@@ -99,7 +99,8 @@ class ToolConsent:
         if answer.arguments is not None:
             if "needs_attention" in request:
                 raise InvalidInput("this call was decided on and may have happened as it is: agree to that, or deny it")
-            arguments = self._checked(request["tool"], answer.arguments)
+            self._tools.get(request["tool"], self._tools.names).arguments.check(answer.arguments)
+            arguments = answer.arguments
         args = to_json(dict(arguments))
         work.store(steps.approve_call, _key(approval), args=args, args_hash=steps.hash_call(request["tool"], args))
         self._wake_after(work, request["agent_id"])
@@ -123,17 +124,6 @@ class ToolConsent:
             if name in self._tools.names:  # else its server may still be on its way
                 message = f"{agent.name} may not use the tool {name} any more: enable it and agree then, or deny"
                 raise Conflict(message) from None
-
-    def _checked(self, name: str, arguments: Mapping[str, object]) -> dict[str, Json]:
-        """Return the arguments of the answer, if the tool accepts them.
-
-        Raises:
-            InvalidInput: it does not; the message names each misfit.
-            NotFound: the tool no longer exists.
-        """
-        tool = self._tools.get(name, self._tools.names)
-        tool.arguments.check(arguments)
-        return dict(arguments)
 
     def _refuse(self, approval: Approval, work: UnitOfWork) -> None:
         work.store(steps.deny_call, _key(approval))

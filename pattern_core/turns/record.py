@@ -26,7 +26,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import trio
 
@@ -49,7 +49,7 @@ from pattern_db.columns import iso, unix_ms
 from pattern_db.connection import Connection
 from pattern_db.enums import ApprovalStatus, BatchType, EffectStatus, TurnStatus
 from pattern_db.errors import RAISED, Conflict, StorageFailed, translate
-from pattern_db.journal import approvals, steps, turns, usage
+from pattern_db.journal import approvals, budgets, steps, turns, usage
 from pattern_db.journal import events as event_table
 from pattern_db.journal.approvals import ApprovalRow
 from pattern_db.journal.steps import EffectRow, StepRow
@@ -231,9 +231,9 @@ class Record:
         The commit raises Conflict where the message was cancelled, or another one goes before it; with an `arrival`
         NotAtRest.
         """
-        row, budgets = self._message_row(incoming, payload=payload), self.journal.budgets
+        row, known = self._message_row(incoming, payload=payload), self.journal.budgets
         if limits.tokens is not None or limits.microdollars is not None:
-            budgets.exist = True
+            known.exist = True
         start = Started(
             batch_id=self.batch_id,
             epoch=self.journal.epoch,
@@ -247,8 +247,8 @@ class Record:
                 turns.start(connection, self.key, start)
             else:
                 self.key = accept_at_rest(connection, arrival, start)
-            if budgets.exist:
-                reservations.open_turn(connection, self.key, limits, budgets.configured)
+            if known.exist:
+                reservations.open_turn(connection, self.key, limits, known.configured)
             messages.append(connection, [row])
 
         self.history.append(incoming)
@@ -310,8 +310,11 @@ class Record:
                     asked = dead.asking or asking
                     spent = estimate_usage(asked.prompt.request, ())
                     reservations.settle(connection, self._usage(asked, spent, now))
-            if self.journal.budgets.exist:
-                self._hold(connection, asking, step, attempt, now)
+            known = self.journal.budgets
+            if known.exist:
+                call = self._call(link, step, attempt)
+                held = reservations.reserve(connection, call, asking.worst, now=now, configured=known.configured)
+                self.may_hold = self.may_hold or held is not None
             row = StepRow(
                 self.key,
                 step,
@@ -333,13 +336,6 @@ class Record:
             self.step, self.attempt = step, attempt
             self.journal.note_logged(self.agent.id, prompt.log)
         return found
-
-    def _hold(self, connection: Connection, asking: Asking, step: int, attempt: int, now: str) -> None:
-        """Hold back what the step's call may cost at most."""
-        call = self._call(asking.chain.links[0], step, attempt)
-        configured = self.journal.budgets.configured
-        held = reservations.reserve(connection, call, asking.worst, now=now, configured=configured)
-        self.may_hold = self.may_hold or held is not None
 
     async def stream(self, drafts: Sequence[Draft]) -> None:
         """T2': store pieces of an answer that is still arriving."""
@@ -502,7 +498,7 @@ class Record:
         rows.drafts.append(ended(status, error))
         if self.may_hold:
             rows.store(reservations.recover, self.key, at=now)  # a summary that was cut off cost something
-            rows.store(reservations.release, self.key)
+            rows.store(budgets.let_go_of_turn, self.key)
         if ending.discards:
             rows.store(messages.discard_batch, self.agent.id, self.batch_id)
         self.is_ending = True
@@ -518,20 +514,19 @@ class Record:
         self,
         message: Message,
         *,
-        payload: Mapping[str, object] = NO_DATA,
+        payload: Mapping[str, Any] = NO_DATA,
         arguments: Mapping[str, object] | None = None,
     ) -> MessageRow:
         """Return the row of a message; the `payload` of an accepted one may name its source and the source's
         metadata.
         """
-        source, metadata = payload.get("source"), payload.get("source_metadata")
         row = to_row(
             message,
             agent_id=self.agent.id,
             batch_id=self.batch_id,
             sequence=self.sequence,
-            source=source if isinstance(source, str) else None,
-            source_metadata=metadata if isinstance(metadata, dict) else None,
+            source=payload.get("source"),
+            source_metadata=payload.get("source_metadata"),
             arguments=arguments,
         )
         self.sequence += 1

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 
 import trio
 
@@ -473,15 +475,13 @@ class DeltaWriter:
 
     def rest(self) -> list[Draft]:
         """Return the pieces that were not stored yet, to be stored with the decision."""
-        merged: list[tuple[str, list[str]]] = []
-        for name, text in self._waiting:
-            if merged and merged[-1][0] == name:
-                merged[-1][1].append(text)
-            else:
-                merged.append((name, [text]))
-        self._waiting, self._chars = [], 0
         place = {"step": self._record.step, "attempt": self._record.attempt}
-        return [Draft(name, {**place, "text": "".join(texts)}) for name, texts in merged]
+        drafts = [
+            Draft(name, {**place, "text": "".join(text for _name, text in pieces)})
+            for name, pieces in groupby(self._waiting, key=itemgetter(0))
+        ]
+        self._waiting, self._chars = [], 0
+        return drafts
 
 
 def _no_room(prompt: Prompt) -> LimitReached:

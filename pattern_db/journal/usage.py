@@ -154,8 +154,8 @@ def _next_no(connection: Connection, row: UsageRow) -> int:
 
 def of_turn(connection: Connection, turn: int) -> UsageSum:
     """Return the sum over all calls of a turn, failed attempts included; without the turns that it led to."""
-    row = connection.execute(f"SELECT {_OF_CALLS} FROM usage WHERE turn = ?", (turn,)).fetchone()
-    calls, unpriced, estimates, given, made, cached, cache_write, reasoning, cost = row or (0,) * 9
+    row = connection.execute(f"SELECT {_OF_CALLS} FROM usage WHERE turn = ?", (turn,)).get
+    calls, unpriced, estimates, given, made, cached, cache_write, reasoning, cost = row
     is_known = calls > 0 and not unpriced
     return UsageSum(
         given, made, cached, cost if is_known else None, estimates > 0, cache_write, reasoning, calls, unpriced
@@ -166,8 +166,8 @@ def total(connection: Connection, which: UsageFilter) -> UsageLine:
     """Return the sum over all calls that fit; its key is empty."""
     table, sums = _source(which, None)
     conditions, values, tree = _conditions(which, table)
-    row = connection.execute(f"{tree} SELECT {sums} FROM {table} {_where(conditions)}", values).fetchone()
-    return UsageLine("", None, *(row or ()))
+    row = connection.execute(f"{tree} SELECT {sums} FROM {table} {_where(conditions)}", values).get
+    return UsageLine("", None, *row)
 
 
 def lines(

@@ -18,7 +18,7 @@ import trio
 from pattern_core.agents import Agent, AgentSpec
 from pattern_core.constellation import Constellation
 from pattern_core.conversation.imports import PastMessage
-from pattern_core.limits import IMPORT_MESSAGES_MAX, Limits
+from pattern_core.limits import IMPORT_MESSAGES_MAX
 from pattern_core.messages import Text, ToolCall
 from pattern_core.models.catalogue import Catalogue
 from pattern_core.models.client import Account, ClientLimits, ModelClient
@@ -126,11 +126,11 @@ async def world(
             template.create(path, migrations_of("constellation"), now=NOW)
         async with await _database(path, threads, on_disk=on_disk) as database:
             await database.claim(meta.next_epoch)
-            runtime, limits = Runtime(), Limits()
+            runtime = Runtime()
             models = ModelClient(
                 {"script": provider or Script(steps)},
                 RetryPolicy(),
-                limits.turn,
+                runtime.limits.turn,
                 runtime.randomness,
                 accounts={"script": Account(key="script", limits=ClientLimits(calls_max=1_000))},
                 catalogue=Catalogue({"script": {"m": FACTS}}),
@@ -142,7 +142,6 @@ async def world(
                 models=models,
                 tools=ToolRegistry([note]),
                 runtime=runtime,
-                limits=limits,
             )
             async with trio.open_nursery() as nursery:
                 await nursery.start(constellation.run)

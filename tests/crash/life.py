@@ -161,6 +161,7 @@ class Life:
         runtime = Runtime(
             clock=TickingClock(START_MS + LIFE_MS * (self._number + 1) + late_ms),
             randomness=seeded_randomness(self._chance.getrandbits(64)),
+            limits=limits,
             budgets=(BUDGET,),
         )
         provider = ScriptModel(self._trigger.reached, self._note_asked)
@@ -171,7 +172,6 @@ class Life:
             models=ModelClient({PROVIDER: provider}, RetryPolicy(), limits.turn, runtime.randomness),
             tools=self._tools,
             runtime=runtime,
-            limits=limits,
         )
 
     def _note_asked(self, cursor: str) -> None:

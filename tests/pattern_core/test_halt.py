@@ -14,8 +14,7 @@ import trio.testing
 
 from pattern_core.errors import Conflict, InvalidInput
 from pattern_core.halt import HALTED, RESUMED, Halt, Halted, HaltRow, note, stored
-from pattern_core.ids import Ids, seeded_randomness
-from pattern_core.unit_of_work import Storage, UnitOfWork
+from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.database import Database
 from pattern_db.errors import Busy
 from pattern_db.tables import archival
@@ -32,10 +31,7 @@ async def rigged(log: Path | None = None) -> AsyncIterator[tuple[Rig, Halt]]:
 
 
 async def opened(rig: Rig, log: Path | None = None) -> Halt:
-    ids = Ids(rig.clock, seeded_randomness(3))
-    current = await rig.database.read(stored)
-    storage = Storage(database=rig.database, commit=rig.commit, clock=rig.clock, ids=ids)
-    return Halt(storage, current=current, log=log)
+    return Halt(rig.storage, current=await rig.database.read(stored), log=log)
 
 
 async def asked(rig: Rig, halt: Halt, reason: str = "It deletes everything.") -> HaltRow:

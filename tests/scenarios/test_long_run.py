@@ -109,7 +109,6 @@ class Run:
                 models=models,
                 tools=ToolRegistry([*BUILTIN, note, flaky]),
                 runtime=Runtime(clock=self.clock, randomness=seeded_randomness(epoch)),
-                limits=Limits(),
             )
             async with trio.open_nursery() as nursery:
                 await nursery.start(constellation.run)

@@ -44,10 +44,10 @@ async def block(
     """Read or make memory blocks, share them, or change whether they stay in view. block_edit changes what they say."""
     match op:
         case "load":
-            view = await context.memory.view(context.agent_id, label)
+            view = await context.toolbox.memory.view(context.agent_id, label)
             return done(f"Loaded {label}", **_summary(view), content=view.content)
         case "info":
-            view = await context.memory.view(context.agent_id, label)
+            view = await context.toolbox.memory.view(context.agent_id, label)
             return done(f"Settings of {label}", **_summary(view), **_details(view))
         case "pin":
             return await _pin(context, label)
@@ -73,7 +73,7 @@ async def block(
 
 
 async def _set(context: ToolContext, label: str, settings: BlockSettings, word: str) -> dict[str, object]:
-    await context.memory.set_metadata(
+    await context.toolbox.memory.set_metadata(
         context.agent_id,
         label,
         settings,
@@ -86,7 +86,7 @@ async def _set(context: ToolContext, label: str, settings: BlockSettings, word: 
 
 async def _pin(context: ToolContext, label: str) -> dict[str, object]:
     """Keep the block in view; one that was put away comes back as a working block."""
-    view = await context.memory.view(context.agent_id, label)
+    view = await context.toolbox.memory.view(context.agent_id, label)
     is_away = view.block_type is BlockType.ARCHIVAL
     settings = BlockSettings(pinned=True, block_type=BlockType.WORKING if is_away else None)
     return await _set(context, label, settings, "Pinned")
@@ -95,7 +95,7 @@ async def _pin(context: ToolContext, label: str) -> dict[str, object]:
 async def _viewport(context: ToolContext, label: str, first: int, count: int | None) -> dict[str, object]:
     if count is None or count < 0 or first < 1:
         raise InvalidInput("viewport needs `display_lines` (0 for the whole text), and lines count from 1")
-    view = await context.memory.view(context.agent_id, label)
+    view = await context.toolbox.memory.view(context.agent_id, label)
     if not isinstance(shown_schema(view.metadata), TextSchema):
         raise InvalidInput(f"only a text has lines; {label} is a {shown_schema(view.metadata).kind.value}")
     total = view.content.count("\n") + 1
@@ -111,21 +111,21 @@ async def _viewport(context: ToolContext, label: str, first: int, count: int | N
 
 async def _create(context: ToolContext, label: str, content: str, description: str) -> dict[str, object]:
     new = NewBlock(label=label, content=content, description=description, block_type=BlockType.WORKING, pinned=True)
-    view = await context.memory.create(
+    view = await context.toolbox.memory.create(
         context.agent_id, new, author=context.author, cause=context.cause, work=context.work
     )
     return done(f"Created {label}; it is in your view", **_summary(view))
 
 
 async def _share(context: ToolContext, label: str, agent: str, permission: Permission) -> dict[str, object]:
-    loan = await context.sharing.share(
+    loan = await context.toolbox.sharing.share(
         context.agent_id, label, agent, permission, author=context.author, work=context.work
     )
     return done(f"{loan.agent} sees {label} now", agent=loan.agent, permission=loan.permission.value)
 
 
 async def _unshare(context: ToolContext, label: str, agent: str) -> dict[str, object]:
-    await context.sharing.unshare(context.agent_id, label, agent, author=context.author, work=context.work)
+    await context.toolbox.sharing.unshare(context.agent_id, label, agent, author=context.author, work=context.work)
     return done(f"{agent} does not see {label} any more")
 
 

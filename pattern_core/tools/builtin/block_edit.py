@@ -84,7 +84,7 @@ async def block_edit(
         op=op, content=content, old=old, new=new, mode=mode, patch=patch, field=field, value=value, number=number
     )
     edit = _EDITS[op](given)
-    edited = await context.memory.edit(
+    edited = await context.toolbox.memory.edit(
         context.agent_id,
         label,
         replace(edit, section=section),
@@ -98,7 +98,7 @@ async def block_edit(
 
 async def _revise(context: ToolContext, op: Literal["undo", "redo"], label: str) -> dict[str, object]:
     by = Attribution(author=context.author, cause=context.cause)
-    revised = await context.revisions.revert(context.agent_id, label, by, HistoryKind(op), work=context.work)
+    revised = await context.toolbox.revisions.revert(context.agent_id, label, by, HistoryKind(op), work=context.work)
     return done(
         revised.note,
         label=label,

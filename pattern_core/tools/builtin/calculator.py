@@ -6,7 +6,6 @@ from typing import Annotated
 
 from pattern_core.calculator import calculate
 from pattern_core.errors import InvalidInput
-from pattern_core.ids import now_text
 from pattern_core.tools.tool import ToolContext, done, tool
 from pattern_db.enums import EffectClass
 from pattern_db.tables import tool_state
@@ -28,7 +27,7 @@ async def calculator(
     """Calculate exactly, with units and their conversion. Use it rather than reckon in your head."""
     if expression is None and not reset:
         raise InvalidInput("give an `expression` to calculate, or reset=true to forget the variables")
-    known = {} if reset else await context.database.read(tool_state.read, context.agent_id, NAME)
+    known = {} if reset else await context.storage.database.read(tool_state.read, context.agent_id, NAME)
     if reset:
         context.work.store(tool_state.clear, context.agent_id, NAME)
     if expression is None:
@@ -36,7 +35,7 @@ async def calculator(
     found = await calculate(expression, known)
     if len({*known, *found.variables}) > VARIABLES_MAX:
         raise InvalidInput(f"you keep {VARIABLES_MAX} variables already; use a name again, or begin with reset=true")
-    now = now_text(context.clock)
+    now = context.storage.now()
     for name, value in found.variables.items():
         context.work.store(tool_state.put, context.agent_id, NAME, name, value, now=now, names_max=VARIABLES_MAX)
     about = "about " if found.is_approximate else ""

@@ -8,7 +8,6 @@ from pattern_core.errors import InvalidInput
 from pattern_core.files.access import AgentFiles, Located
 from pattern_core.files.disk import UnreadableFile
 from pattern_core.files.passages import hash_of, prepare, store
-from pattern_core.ids import now_text
 from pattern_core.messages import check_text
 from pattern_core.search import SearchRequest
 from pattern_core.tools.hits import clamp, excerpt
@@ -53,7 +52,7 @@ async def file(
     old: Annotated[str | None, "For replace: the text that goes, exactly as it stands there, and only once."] = None,
 ) -> dict[str, object]:
     """Read, find and write files in the folders that are attached to you. Name the lines when you quote from a file."""
-    access = AgentFiles(context.database, context.agent_id)
+    access = AgentFiles(context.storage.database, context.agent_id)
     match op:
         case "list":
             return await _list(access, folder, pattern)
@@ -132,8 +131,8 @@ async def _search(context: ToolContext, query: str, folder: str | None, limit: i
         tags=None if folder is None else [folder],  # a folder's name counts as a tag of its files
         limit=limit,
     )
-    result = await context.search(request)
-    places = await context.database.read(passages.places, [hit.id for hit in result.hits])
+    result = await context.toolbox.search(request)
+    places = await context.storage.database.read(passages.places, [hit.id for hit in result.hits])
     shown: list[dict[str, object]] = []
     for hit in result.hits:
         place = places.get(hit.id)
@@ -168,14 +167,14 @@ async def _write(context: ToolContext, place: Located, did: str, before: bytes, 
     """Store the file; `before` is what it was made from, which must still be there, empty if from nothing."""
     if len(data) > FILE_CHARS_MAX:
         raise InvalidInput(f"a file that you write has at most {FILE_CHARS_MAX} bytes, this one {len(data)}; split it")
-    prepared = await prepare(place.name, data, context.ids)
+    prepared = await prepare(place.name, data, context.storage.ids)
     if prepared.error is not None:
         raise UnreadableFile(f"{place.path} was not written: {prepared.error}")
     context.work.store(
         store,
         prepared,
         place.attached.folder.id,
-        now_text(context.clock),
+        context.storage.now(),
         content=data,
         expected_hash=hash_of(before) if before else None,
     )

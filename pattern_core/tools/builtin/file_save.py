@@ -17,7 +17,6 @@ from pattern_core.files import disk
 from pattern_core.files.access import AgentFiles
 from pattern_core.files.disk import UnreadableFile
 from pattern_core.files.passages import prepare, store
-from pattern_core.ids import now_text
 from pattern_core.messages import check_text
 from pattern_core.tools.builtin.file import FILE_CHARS_MAX
 from pattern_core.tools.tool import ToolContext, done, tool
@@ -31,16 +30,16 @@ async def file_save(
     content: Annotated[str, "The whole text of the file; what it held before is replaced."],
 ) -> dict[str, object]:
     """Write a text file into a directory of the machine that is attached to you for writing."""
-    place = await AgentFiles(context.database, context.agent_id).for_writing(path, PathType.LOCAL)
+    place = await AgentFiles(context.storage.database, context.agent_id).for_writing(path, PathType.LOCAL)
     data = check_text(content).encode()
     if len(data) > FILE_CHARS_MAX:
         raise InvalidInput(f"a file that you write has at most {FILE_CHARS_MAX} bytes, this one {len(data)}; split it")
-    prepared = await prepare(place.name, data, context.ids)
+    prepared = await prepare(place.name, data, context.storage.ids)
     if prepared.error is not None:
         raise UnreadableFile(f"{place.path} was not written: {prepared.error}")
     root = Path(place.attached.folder.path_value or "")
     # Not abandoned when cancelled: a half-known outcome would be worse than waiting for the disk.
     written = await trio.to_thread.run_sync(partial(disk.write_file, root, place.name, data))
-    now = now_text(context.clock)
+    now = context.storage.now()
     context.work.store(store, prepared, place.attached.folder.id, now, mtime_ns=written.mtime_ns)
     return done(f"Wrote {place.path}", bytes=len(data), passages=len(prepared.pieces))

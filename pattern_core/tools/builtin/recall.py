@@ -8,7 +8,6 @@ from typing import Annotated, Literal, assert_never
 from pattern_core.archive import entries
 from pattern_core.archive.entries import ArchiveEntry, NewEntry, SimilarEntry, StoredEntry, Terms, changed
 from pattern_core.errors import PatternError
-from pattern_core.ids import now_text
 from pattern_core.search import SearchRequest
 from pattern_core.tools.hits import clamp, found
 from pattern_core.tools.tool import ToolContext, done, needed, tool
@@ -53,13 +52,14 @@ async def recall(
                 agents=[context.agent_id, CONSTELLATION_OWNER],
                 tags=tags or None,
                 include_superseded=include_old,
-                now=now_text(context.clock),
+                now=context.storage.now(),
                 limit=clamp(limit),
             )
-            return found(await context.search(request), "entry", "entries")
+            return found(await context.toolbox.search(request), "entry", "entries")
         case "get":
             owners = (context.agent_id, CONSTELLATION_OWNER)
-            return _shown(await context.database.read(_find, owners, needed(entry_id, "entry_id", op)), max(start, 0))
+            entry = await context.storage.database.read(_find, owners, needed(entry_id, "entry_id", op))
+            return _shown(entry, max(start, 0))
         case _:
             assert_never(op)
 
@@ -68,9 +68,11 @@ async def _insert(context: ToolContext, new: NewEntry, supersedes: str | None, *
     """Judge the entry now, so that the answer can say how it is stored, and again in the transaction."""
     cause = {name: value for name, value in context.cause.items() if name in ("message", "turn")}
     new = entries.checked(NewEntry(content=new.content, tags=new.tags, source={**cause, "author": context.author}))
-    terms = Terms(now=now_text(context.clock), supersedes=supersedes, force=force)
+    terms = Terms(now=context.storage.now(), supersedes=supersedes, force=force)
     try:
-        expected = await context.database.read(entries.foresee, context.agent_id, new, context.ids.new("arch"), terms)
+        expected = await context.storage.database.read(
+            entries.foresee, context.agent_id, new, context.storage.ids.new("arch"), terms
+        )
     except SimilarEntry as error:
         return {"success": False, "message": error.message, "data": error.details}
     if not expected.is_new and supersedes is None:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pattern_core import search as core
-from pattern_core.ids import now_text
 from pattern_core.search import SPOKEN, GroupBy, SearchRequest
 from pattern_core.tools.hits import clamp, found
 from pattern_core.tools.tool import ToolContext, tool
@@ -51,7 +50,7 @@ async def search(
 
     Look here before you say you do not know.
     """
-    aged = read_age(query, context.clock.now_ms())
+    aged = read_age(query, context.storage.clock.now_ms())
     request = SearchRequest(
         query=aged.query,
         kinds=_MESSAGES if (role is not None or by_session) and domain in _TALK else _KINDS[domain],
@@ -63,10 +62,10 @@ async def search(
         before=context.batch_id,
         tags=tags,
         group_by=GroupBy.SESSION if by_session else None,
-        now=now_text(context.clock),
+        now=context.storage.now(),
         limit=clamp(limit),
     )
-    return found(await context.search(request), "hit", "hits")
+    return found(await context.toolbox.search(request), "hit", "hits")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

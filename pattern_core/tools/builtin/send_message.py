@@ -6,7 +6,7 @@ from typing import Annotated, Literal, assert_never
 
 from pattern_core.errors import InvalidInput
 from pattern_core.events import Draft
-from pattern_core.ids import message_id, now_text
+from pattern_core.ids import message_id
 from pattern_core.messages import check_text
 from pattern_core.tools.tool import ToolContext, done, needed, tool
 from pattern_db.enums import EffectClass, Role
@@ -37,13 +37,13 @@ async def send_message(
 
 
 def _to_user(context: ToolContext, content: str) -> dict[str, object]:
-    position = context.ids.position()
+    position = context.storage.ids.position()
     row = MessageRow(
         id=message_id(position),
         agent_id=context.agent_id,
         position=position,
         role=Role.ASSISTANT,
-        created_at=now_text(context.clock),
+        created_at=context.storage.now(),
         content=content,
         batch_id=context.batch_id,
         tool_call_id=context.call_id,

@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal, assert_never
 
 from pattern_core.errors import InvalidInput, Unavailable
 from pattern_core.files.readers import Format
-from pattern_core.ids import now_text
 from pattern_core.tools.tool import Tool, ToolContext, ToolSettings, done, needed, tool
 from pattern_core.web.web import Web, WebPage
 from pattern_db.enums import EffectClass
@@ -55,7 +54,7 @@ async def web(
 
 async def _fetch(context: ToolContext, service: Web, url: str | None, wanted: Format, offset: int) -> dict[str, object]:
     if not url:
-        last: Any = (await context.database.read(tool_state.read, context.agent_id, NAME)).get(_LAST)
+        last: Any = (await context.storage.database.read(tool_state.read, context.agent_id, NAME)).get(_LAST)
         if last is None or offset <= 0:
             raise InvalidInput("name the page by `url`; without it, only the page fetched last can be read on")
         url, wanted = last["url"], last["format"]
@@ -68,7 +67,7 @@ async def _fetch(context: ToolContext, service: Web, url: str | None, wanted: Fo
         NAME,
         _LAST,
         {"url": url, "format": wanted},
-        now=now_text(context.clock),
+        now=context.storage.now(),
         names_max=1,
     )
     return _shown(page, offset)

@@ -185,7 +185,7 @@ def test_a_turn_that_ended_holds_nothing(db: Connection) -> None:
     one, other = call(key), call(new_turn(db))
     reserve(db, one, 30)
     reserve(db, other, 30)
-    reservations.release(db, key)
+    budgets.let_go_of_turn(db, key)
     assert held(db) == Spent(30, 60)
     assert usage.total(db, UsageFilter()).calls == 0
 
@@ -214,7 +214,7 @@ class ParallelAgents(RuleBasedStateMachine):
         for one, row, tokens in self.open:
             reservations.settle(self.db, took(one, tokens), row)
         for turn, _agent in self.turns:
-            reservations.release(self.db, turn)
+            budgets.let_go_of_turn(self.db, turn)
         assert held(self.db) == Spent(0, 0)
         self.within()
         self._opened.__exit__(None, None, None)

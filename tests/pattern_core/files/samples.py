@@ -14,6 +14,7 @@ from pypdf import PdfReader, PdfWriter
 from pattern_core.files.folders import Folders, IndexReport
 from pattern_core.ids import Ids, seeded_randomness
 from pattern_core.testing.clock import StoppedClock
+from pattern_core.unit_of_work import Storage, UnitOfWork
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import FolderAccess, PathType
@@ -93,13 +94,12 @@ class Shelf:
     changes: int = 0  # how often passages were stored or removed
 
     def __post_init__(self) -> None:
-        self.folders = Folders(
-            database=self.database,
-            clock=self.clock,
-            ids=Ids(self.clock, seeded_randomness(3)),
-            interval_s=1_000,
-            on_change=self._count,
-        )
+        ids = Ids(self.clock, seeded_randomness(3))
+        storage = Storage(database=self.database, commit=self._commit, clock=self.clock, ids=ids)
+        self.folders = Folders(storage, interval_s=1_000, on_change=self._count)
+
+    async def _commit(self, work: UnitOfWork) -> None:
+        raise AssertionError("folders store without a unit of work")
 
     def _count(self) -> None:
         self.changes += 1

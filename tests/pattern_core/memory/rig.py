@@ -14,7 +14,7 @@ from pattern_core.memory.store import MemoryStore
 from pattern_core.prompts.build import block_parts
 from pattern_core.prompts.collect import seen_blocks
 from pattern_core.testing.clock import StoppedClock
-from pattern_core.unit_of_work import UnitOfWork
+from pattern_core.unit_of_work import Storage, UnitOfWork
 from pattern_db import template
 from pattern_db.columns import Json
 from pattern_db.connection import Connection
@@ -66,14 +66,11 @@ class Rig:
 
     def __post_init__(self) -> None:
         randomness = seeded_randomness(self.seed)
-        self.store = MemoryStore(
-            database=self.database,
-            clock=self.clock,
-            ids=Ids(self.clock, randomness),
-            randomness=randomness,
-            limits=replace(self.limits, open_documents_max=self.hot_max),
-            commit=self.commit,
+        self.storage = Storage(
+            database=self.database, commit=self.commit, clock=self.clock, ids=Ids(self.clock, randomness)
         )
+        limits = replace(self.limits, open_documents_max=self.hot_max)
+        self.store = MemoryStore(self.storage, randomness=randomness, limits=limits)
 
     async def commit(self, work: UnitOfWork) -> None:
         """What the journal does with a unit of work that belongs to no turn."""

@@ -27,13 +27,7 @@ ADA_DOES, USER_DOES = Attribution(author=BY_ADA), Attribution(author=BY_USER)
 
 
 def open_blocks(rig: Rig, open_max: int) -> OpenBlocks:
-    return OpenBlocks(
-        database=rig.database,
-        clock=rig.clock,
-        randomness=seeded_randomness(7),
-        limits=Limits(open_documents_max=open_max),
-        commit=rig.commit,
-    )
+    return OpenBlocks(rig.storage, randomness=seeded_randomness(7), limits=Limits(open_documents_max=open_max))
 
 
 @pytest.fixture

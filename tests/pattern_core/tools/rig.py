@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from pattern_core.errors import NotFound
-from pattern_core.ids import Ids, message_id, seeded_randomness
+from pattern_core.ids import message_id
 from pattern_core.memory.block import agent_author
 from pattern_core.memory.history import BlockHistory
 from pattern_core.memory.revisions import Revisions
@@ -40,8 +40,8 @@ class ToolRig:
     halt: Halt | None = None
 
     def __post_init__(self) -> None:
-        self.ids = Ids(self.rig.clock, seeded_randomness(7))
-        self.results = Results(database=self.rig.database, clock=self.rig.clock, ids=self.ids)
+        self.ids = self.rig.storage.ids
+        self.results = Results(self.rig.storage)
         blocks = self.rig.store.blocks
         self.sharing = Sharing(blocks)
         self.revisions = Revisions(blocks, BlockHistory(self.rig.database))
@@ -68,21 +68,23 @@ class ToolRig:
             cause={"message": message_id(self.batch_id), "turn": "turn_1", "call": "call_1"},
             idempotency_key="key",
             work=work,
-            memory=self.rig.store,
-            sharing=self.sharing,
-            revisions=self.revisions,
-            search=self.search,
-            database=self.rig.database,
-            clock=self.rig.clock,
-            ids=self.ids,
             deliver=self.deliver,
             toolbox=self.toolbox,
         )
 
     @property
     def toolbox(self) -> Toolbox:
-        # Only emergency_halt's tests need a halt, and set one.
-        return Toolbox(results=self.results, halt=cast("Halt", self.halt), web=self.web, shell=self.shell)
+        return Toolbox(
+            storage=self.rig.storage,
+            memory=self.rig.store,
+            sharing=self.sharing,
+            revisions=self.revisions,
+            search=self.search,
+            results=self.results,
+            halt=cast("Halt", self.halt),  # only tests of emergency_halt need one, and set it
+            web=self.web,
+            shell=self.shell,
+        )
 
     async def search(self, request: SearchRequest) -> SearchResult:
         return await search(self.rig.database, request)

@@ -6,7 +6,6 @@ from pattern_core.errors import InvalidInput, NotFound
 from pattern_core.halt import Halt
 from pattern_core.tools.builtin.emergency_halt import emergency_halt
 from pattern_core.tools.builtin.send_message import send_message
-from pattern_core.unit_of_work import Storage
 from pattern_db.enums import Role
 from pattern_db.tables import messages
 from tests.pattern_core.memory.rig import ADA
@@ -56,8 +55,7 @@ async def test_what_cannot_be_sent(
 
 
 def halt_of(tools: ToolRig) -> Halt:
-    rig = tools.rig
-    return Halt(Storage(database=rig.database, commit=rig.commit, clock=rig.clock, ids=tools.ids), current=None)
+    return Halt(tools.rig.storage, current=None)
 
 
 async def test_it_halts_with_the_call(tools: ToolRig) -> None:

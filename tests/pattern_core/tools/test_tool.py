@@ -16,20 +16,15 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 from pattern_core.agents import AgentSpec
-from pattern_core.constellation import _toolbox
 from pattern_core.errors import InvalidInput
-from pattern_core.ids import seeded_randomness
 from pattern_core.limits import Limits, TurnLimits
 from pattern_core.messages import ToolResult
-from pattern_core.runtime import Runtime
 from pattern_core.shell.policy import ShellSettings
 from pattern_core.testing import calls, says
 from pattern_core.tools.builtin.block_edit import block_edit
-from pattern_core.tools.tool import Arguments, Probe, ToolContext, ToolSettings, arguments_of, tool
-from pattern_core.unit_of_work import Storage
+from pattern_core.tools.tool import Arguments, Probe, Toolbox, ToolContext, ToolSettings, arguments_of, tool
 from pattern_core.web.policy import WebSettings
 from pattern_db.enums import EffectClass
-from tests.pattern_core.turns.rig import accepted
 from tests.support import USER, note, rows, running
 
 
@@ -338,10 +333,21 @@ def test_what_is_within_is_as_plain_and_as_closed() -> None:
 
 
 async def test_each_service_is_there_by_its_own_settings(tmp_path: Path) -> None:
-    shell = ShellSettings(roots=[tmp_path])
-    async with accepted() as rig:
-        for settings in (ToolSettings(), ToolSettings(web=WebSettings()), ToolSettings(shell=shell)):
-            runtime = Runtime(clock=rig.clock, randomness=seeded_randomness(1), tools=settings)
-            storage = Storage(database=rig.database, commit=rig.journal.commit_work, clock=rig.clock, ids=rig.ids)
-            toolbox = _toolbox(runtime, storage, None)
-            assert (toolbox.web is None, toolbox.shell is None) == (settings.web is None, settings.shell is None)
+    seen: list[Toolbox] = []
+
+    @tool(effect=EffectClass.PURE)
+    async def look(context: ToolContext) -> str:
+        """Look at what there is."""
+        seen.append(context.toolbox)
+        return "seen"
+
+    for settings in (
+        ToolSettings(),
+        ToolSettings(web=WebSettings()),
+        ToolSettings(shell=ShellSettings(roots=[tmp_path])),
+    ):
+        async with running([calls("look"), says("Done.")], tools=[look], reach=settings) as it:
+            await it.agent()
+            await it.say("Look.")
+        assert (seen[-1].web is None, seen[-1].shell is None) == (settings.web is None, settings.shell is None)
+    assert len(seen) == 3

@@ -184,6 +184,16 @@ async def test_a_refused_call_counts_for_nothing() -> None:
         assert await statuses(one) == [("note", "done"), ("note", "denied")]
 
 
+async def test_a_refused_call_is_free_for_those_of_the_same_decision() -> None:
+    rules: list[dict[str, Any]] = [
+        {"tool": "note", "type": "max_calls", "count": 1},
+        {"tool": "note", "type": "allowed_operations", "operations": ["y"], "parameter": "text"},
+    ]
+    async with ruled(rules, together(NOTE, calls("note", {"text": "y"})), says("over")) as one:
+        await one.say("go")
+        assert await statuses(one) == [("note", "denied"), ("note", "done")]
+
+
 async def test_a_turn_begins_with_its_first_tool() -> None:
     rule = {"tool": "note", "type": "start_constraint", "args": {"text": "first"}}
     async with ruled([rule], NOTE, says("over")) as one:

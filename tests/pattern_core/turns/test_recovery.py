@@ -401,6 +401,10 @@ def _add_to(connection: Connection, turn_id: str) -> None:
     connection.execute("UPDATE effect SET status = 'in_doubt' WHERE step = 1").fetchall()
 
 
+def _name_source(connection: Connection, source: str) -> None:
+    connection.execute("UPDATE messages SET source = ? WHERE role = 'user'", (source,)).fetchall()
+
+
 async def test_a_turn_is_found_as_its_rows_say() -> None:
     clock = StoppedClock()
     async with under_way(clock) as (world, turn_id):
@@ -415,6 +419,8 @@ async def test_a_turn_is_found_as_its_rows_say() -> None:
         assert (turn.record.children, turn.judge.compactions, turn.calls.in_doubt) == (1, [3], {noted})
         assert turn.record.deadline == pytest.approx(trio.current_time() + 50, abs=20)
         assert turn.record.deadline_at == "2026-01-01T00:01:00.000Z"
+        await world.database.write(_name_source, "mail")
+        assert (await found(world, turn_id)).record.source == "mail", "what the sender named comes before who it is"
 
 
 async def test_a_clock_that_was_set_back_gives_a_turn_no_more_than_its_time() -> None:
