@@ -119,7 +119,7 @@ async def test_without_namespaces_nothing_survives_either(open_settings: ShellSe
     assert "processes" not in ended.confined
     await gone(mark)
     ended = await run_until_living(f"trap '' TERM; (setsid sleep {mark} &); sleep {mark}", open_settings, mark)
-    assert ended.stopped == "told"
+    assert ended.stopped == "requested"
     await gone(mark)
 
 
