@@ -32,6 +32,7 @@ MARGIN_S = 5.0  # a tool says itself what went wrong before its caller gives up
 SCHEMA_CHARS_MAX = 12_000  # of one tool's arguments as JSON, about: what is longer is cut where it is nested deepest
 LEVELS = (24, 6, 3, 1, 0)  # of schemas within schemas that are written out, as many as fit
 WORDS_CHARS_MAX = 300
+VALUES_CHARS_MAX = 600  # of a list of values in a schema that is cut
 _DIGEST_CHARS = 8
 _STRANGE = re.compile(r"[^a-zA-Z0-9_-]")
 _SHOWN = ("type", "properties", "required", "additionalProperties")
@@ -112,7 +113,7 @@ def _plain(schema: Mapping[str, object]) -> dict[str, Any]:
 class _Writer:
     """Writes a schema with what its references refer to, `levels` deep; what is deeper or contains itself is anything.
 
-    With fewer than all `LEVELS`, descriptions are cut too.
+    With fewer than all `LEVELS`, long descriptions are cut and long lists of values left out, too.
     """
 
     def __init__(self, root: Mapping[str, object], levels: int) -> None:
@@ -137,14 +138,17 @@ class _Writer:
         if level > self._levels:
             return {}
         found: dict[str, Any] = {}
+        is_brief = self._levels < LEVELS[0]
         for key, value in node.items():
             self._spend(len(key) + 6)
             if are_names:
                 found[key] = self.written(value, inside, level + 1)
             elif key in _VALUES:
-                self._spend(len(str(value)))
-                found[key] = value
-            elif key == "description" and self._levels < LEVELS[0]:
+                chars = len(str(value))
+                if not is_brief or chars <= VALUES_CHARS_MAX:
+                    self._spend(chars)
+                    found[key] = value
+            elif key == "description" and is_brief:
                 found[key] = self.written(str(value)[:WORDS_CHARS_MAX])
             elif key not in _WITHOUT and not (key in _PATTERNED and "patternProperties" in node):
                 is_map = key == "properties"

@@ -251,6 +251,11 @@ def test_a_long_schema_is_cut_where_it_is_nested_deepest() -> None:
         arguments.check({"p1": 3})
     wide = {f"property_{n}": {"description": "d" * 200, "default": {"n": n}} for n in range(200)}
     assert arguments_of_schema({"properties": wide}).schema["properties"] == {name: {} for name in wide}
+    zone = {"type": "string", "enum": [f"Zone/{n}" for n in range(2_000)]}
+    short = {"enum": ["x" * 500], "default": {"a": 1}}
+    assert arguments_of_schema({"properties": {"zone": zone, "b": short}}).schema["properties"] == {
+        "zone": {"type": "string"}, "b": short
+    }  # fmt: skip
     enormous = {"properties": {f"property_{n}": {} for n in range(900)}, "additionalProperties": False}
     assert arguments_of_schema(enormous).schema == {
         "type": "object", "properties": {}, "required": [], "additionalProperties": True
