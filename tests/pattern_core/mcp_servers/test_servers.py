@@ -99,8 +99,9 @@ async def test_one_that_hangs_costs_its_calls_their_time_and_is_started_again(tm
         for _ in range(2):
             with pytest.raises(Unavailable, match=r"did not answer within 0\.15 s\. It may have happened all the same"):
                 await it.call("x__hang")
-        assert it.servers.all()[0].state == "ready"
         await until(log, "cancelled")
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        assert it.servers.all()[0].state == "ready"
         with pytest.raises(Unavailable):
             await it.call("x__hang")
         it.give("x", call_timeout_s=60)
@@ -108,7 +109,7 @@ async def test_one_that_hangs_costs_its_calls_their_time_and_is_started_again(tm
     assert log.read_text().split().count("initialized") == 2
 
 
-async def test_who_leaves_is_not_kept_and_the_server_is_told(tmp_path: Path) -> None:
+async def test_a_cancelled_call_is_left_at_once_and_cancelled_at_the_server(tmp_path: Path) -> None:
     log = tmp_path / "log"
     async with owned({"x": program(log)}) as it:
         await it.servers.ready(["x__*"])
@@ -189,7 +190,7 @@ async def test_a_server_that_does_not_list_its_tools_again_fails(tmp_path: Path)
         assert await it.call("x__echo", text="b") == "b"
 
 
-async def test_a_lazy_one_rests_when_nobody_needs_it_and_keeps_its_tools(tmp_path: Path) -> None:
+async def test_a_lazy_one_rests_when_it_is_not_needed_and_keeps_its_tools(tmp_path: Path) -> None:
     log = tmp_path / "log"
     async with owned({"x": program(log, idle_s=0.2), "y": program(log, idle_s=0.2, lazy=False)}) as it:
         assert await it.call("x__echo", text="a") == "a"
