@@ -39,10 +39,9 @@ Value: TypeAlias = Any  # a Number, or pint's Quantity of one
 
 # A number, with what follows it directly: a name or a bracket that it multiplies, or the sign of a factorial.
 _NUMBER = re.compile(
-    r"(?<![\w.])(0[xX][\da-fA-F]+|0[bB][01]+|0[oO][0-7]+|(?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)(?:[eE][+-]?(\d+)(?![\w.]))?)"
+    r"(?<![\w.])((?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)(?:[eE][+-]?(\d+)(?![\w.]))?)"
     r"(?:(?P<factorial>!)|(?P<beside>\s*(?!(?:to|as|in|of|per|mod)\b)(?=[^\W\d]|\()))?"
 )
-_BASES = ("0x", "0b", "0o")
 _STRANGE = re.compile(r"%|\bpercent\b|(?<!\d)!|[^\w\s+\-*/^(),;=.>!]")
 # Where a unit is due, `in` is an inch: behind a number, or behind another word of this kind.
 _INCH = re.compile(r"((?:\d|\b(?:to|in|as|per)|->)\s*)in\b(?!\s*(?!(?:to|in|as)\b)[\w(])")
@@ -122,7 +121,7 @@ class _Run:
         digits, exponent = found[1].replace("_", ""), found[2] or "0"
         if len(exponent) > 4 or int(exponent) > EXPONENT_MAX:  # it could fill the memory
             raise InvalidInput(f"{found[1]} is too large or too small; exponents go to {EXPONENT_MAX}")
-        self._numbers.append(_bounded(Fraction(int(digits, 0) if digits[:2].lower() in _BASES else digits.rstrip("."))))
+        self._numbers.append(_bounded(Fraction(digits.rstrip("."))))
         index = str(len(self._numbers) - 1)
         return f"factorial({index})" if found["factorial"] else index if found["beside"] is None else f"{index}@"
 
@@ -252,25 +251,17 @@ def _power(base: Value, exponent: Value) -> Value:
         return _registry().Quantity(_power(base.magnitude, power), units)
     if isinstance(power, Fraction) and base < 0 and power.denominator % 2 and power.denominator > 1:
         return (-1) ** (power.numerator % 2) * _power(-base, power)
-    if isinstance(base, Fraction) and isinstance(power, Fraction):
-        root = _root(base, power.denominator)
-        bits = 0 if root in (0, 1, -1, None) else max(map(int.bit_length, root.as_integer_ratio()))
+    if isinstance(base, Fraction) and isinstance(power, Fraction) and (base >= 0 or power.denominator == 1):
+        degree = power.denominator
+        root = base if degree == 1 else Fraction(round(float(base) ** (1 / degree)))  # if it is whole
+        bits = 0 if root in (0, 1, -1) else max(map(int.bit_length, root.as_integer_ratio()))
         # Looked at before: the number itself could fill the memory.
-        if root is not None and bits * abs(power.numerator) <= BITS_MAX:
+        if root**degree == base and bits * abs(power.numerator) <= BITS_MAX:
             return root**power.numerator
     result = float(base) ** float(power)
     if isinstance(result, complex):
         raise InvalidInput("a negative number has no real root")
     return result
-
-
-def _root(value: Fraction, degree: int) -> Fraction | None:
-    """Return the exact root of a number; None if it has none, or only one with more digits than floats have."""
-    if degree == 1 or value < 0:
-        return value if degree == 1 else None
-    parts = (math.isqrt(part) if degree == 2 else round(part ** (1 / degree)) for part in value.as_integer_ratio())
-    root = Fraction(*parts)
-    return root if root**degree == value else None
 
 
 def _rounded(value: Value, places: Value = Fraction(0)) -> Value:
@@ -281,13 +272,8 @@ def _rounded(value: Value, places: Value = Fraction(0)) -> Value:
     )
 
 
-def _real(function: Callable[[float], float], value: Value, *, base: int = 0) -> Number:
-    """Calculate a function of floats; logarithms of powers of `base`, and what is whole at 0, stay exact."""
-    exact = _plain(value)
-    result = function(float(exact))
-    whole = Fraction(round(result))
-    is_exact = result in (0, 1) if exact == 0 else base and _power(Fraction(base), whole) == exact
-    return whole if isinstance(exact, Fraction) and is_exact else result
+def _real(function: Callable[[float], float], value: Value) -> float:
+    return function(float(_plain(value)))
 
 
 def _whole(value: Value, least: float = -math.inf, most: float = math.inf) -> int:
@@ -307,12 +293,11 @@ _OPERATORS: Mapping[type, Callable[[Value, Value], Value]] = {
     ast.Pow: _power,
 }
 _CONSTANTS = {"pi": math.pi, "π": math.pi, "tau": math.tau, "e": math.e, "phi": (1 + math.sqrt(5)) / 2}
-_REAL = ("exp", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh")
+_REAL = ("exp", "log10", "log2", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh")
 _FUNCTIONS: Mapping[str, Callable[..., Value]] = {
     **{name: partial(_real, getattr(math, name)) for name in _REAL},
-    **dict.fromkeys(("log", "log10"), partial(_real, math.log10, base=10)),
     **dict.fromkeys(("mean", "avg"), lambda first, *others: sum(others, start=first) / (len(others) + 1)),
-    "log2": partial(_real, math.log2, base=2),
+    "log": partial(_real, math.log10),
     "ln": partial(_real, math.log),
     "sqrt": lambda value: _power(value, Fraction(1, 2)),
     "cbrt": lambda value: _power(value, Fraction(1, 3)),

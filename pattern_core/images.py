@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
+from itertools import count
 from urllib.parse import urlsplit
 
 import trio
@@ -205,22 +206,15 @@ def hydrated(connection: Connection, messages: Sequence[Message]) -> list[Messag
     """Return the messages with the bytes of their newest images in place, for the request that is about to be sent.
 
     At most `IMAGES_SHOWN_MAX` images and `IMAGES_SHOWN_BYTES_MAX` bytes; words stand for the older ones, of which no
-    byte is read.
-    What is not stored any more stays without bytes, which each provider tells the model.
+    byte is read. What is not stored any more stays without bytes, which each provider tells the model.
     """
     shown = _newest(connection, messages)
-    made: list[Message] = []
-    place = sum(len(message.images) for message in messages)
-    for message in messages:
-        parts: list[Part] = []
-        for part in message.parts:
-            if isinstance(part, Image):
-                place -= 1
-                parts.append(_read(connection, part) if place < shown else Text(text=TOO_OLD))
-            else:
-                parts.append(part)
-        made.append(replace(message, parts=tuple(parts)) if message.images else message)
-    return made
+    places = count(sum(len(message.images) for message in messages) - 1, -1)  # of the next image, from the newest
+
+    def put(image: Image) -> Part:
+        return _read(connection, image) if next(places) < shown else Text(text=TOO_OLD)
+
+    return _with_images(messages, put)
 
 
 def _newest(connection: Connection, messages: Sequence[Message]) -> int:
@@ -228,18 +222,22 @@ def _newest(connection: Connection, messages: Sequence[Message]) -> int:
     newest = [image for message in reversed(messages) for image in reversed(message.images)][:IMAGES_SHOWN_MAX]
     stored = message_table.blob_sizes(connection, [bytes.fromhex(image.digest) for image in newest if image.digest])
     room = IMAGES_SHOWN_BYTES_MAX
-    for count, image in enumerate(newest):
+    for newer, image in enumerate(newest):
         room -= stored.get(bytes.fromhex(image.digest or ""), 0)
         if room < 0:
-            return count
+            return newer
     return len(newest)
 
 
 def without_images(messages: Sequence[Message]) -> list[Message]:
     """Return the messages for a model that takes no images: words stand where they were."""
-    left_out = Text(text=LEFT_OUT)
+    return _with_images(messages, lambda _image: Text(text=LEFT_OUT))
+
+
+def _with_images(messages: Sequence[Message], put: Callable[[Image], Part]) -> list[Message]:
+    """Return the messages with what `put` gives for each image, from the oldest to the newest."""
     return [
-        replace(message, parts=tuple(left_out if isinstance(part, Image) else part for part in message.parts))
+        replace(message, parts=tuple(put(part) if isinstance(part, Image) else part for part in message.parts))
         if message.images
         else message
         for message in messages

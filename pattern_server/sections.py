@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
-from pattern_core.mcp_servers.settings import Protocol, is_server_name
+from pattern_core.mcp_servers.settings import SERVERS_MAX, Protocol, is_server_name
 from pattern_core.models.providers import PROVIDERS
 from pattern_core.models.providers.settings import OpenAIFormat
 from pattern_core.web.engines import EngineKind
@@ -255,7 +255,7 @@ def _check_names(servers: dict[str, McpConfig]) -> dict[str, McpConfig]:
     return servers
 
 
-McpServersConfig = Annotated[dict[str, McpConfig], AfterValidator(_check_names)]
+McpServersConfig = Annotated[dict[str, McpConfig], Field(max_length=SERVERS_MAX), AfterValidator(_check_names)]
 
 
 class SupervisorConfig(_Section):

@@ -54,7 +54,7 @@ EXTENSIONS: Mapping[str, str | None] = {
 # that swallow nothing: one translates the bare BaseException of loro, one carries errors from a thread to a task.
 CATCHERS = (
     *("pattern_server/supervisor.py", "pattern_server/http/border.py"),
-    *("pattern_core/memory/document.py", "pattern_db/lane.py"),
+    *("pattern_core/memory/document.py", "pattern_core/mcp_servers/servers.py", "pattern_db/lane.py"),
 )
 BROAD = {"Exception", "BaseException", "BaseExceptionGroup", "ExceptionGroup", "trio.Cancelled"}
 MOCKS = {"unittest.mock", "mock", "pytest_mock"}

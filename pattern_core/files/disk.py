@@ -45,11 +45,14 @@ class UnreadableFile(InvalidInput):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskEntry:
-    """A regular file that a walk met: its name within the folder (NFC), size in bytes and time of change."""
+    """A regular file that a walk met: its name within the folder (NFC), size in bytes and time of change.
+
+    A file in the database has no time of change.
+    """
 
     name: str
     size: int
-    mtime_ns: int
+    mtime_ns: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

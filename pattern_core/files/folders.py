@@ -282,71 +282,67 @@ class Folders:
                 await self._database.write(files.delete, row.id)
                 self._on_change()
                 report.removed += 1
-            for entry in walk.entries:
-                await self._index_file(folder, root, entry, None if again else known.get(entry.name), report)
+            entries = walk.entries
         else:
-            for row in known.values():
-                await self._index_stored(folder, row, report, again=again)
+            entries = [DiskEntry(name=row.name, size=row.size_bytes or 0, mtime_ns=None) for row in known.values()]
+        for entry in entries:
+            await self._index_file(folder, entry, known.get(entry.name), report, again=again)
         await self._database.write(folders.note_indexed, folder.id, self._storage.now())
         return report
 
     async def _index_file(
-        self, folder: FolderRow, root: Path, entry: DiskEntry, known: FileRow | None, report: IndexReport
+        self, folder: FolderRow, entry: DiskEntry, known: FileRow | None, report: IndexReport, *, again: bool
     ) -> None:
-        """Read a file of a directory if it changed: by its size and time, and if those differ by its bytes."""
-        if known is not None and (known.size_bytes, known.mtime_ns) == (entry.size, entry.mtime_ns):
-            _note_unchanged(known, report)
-            return
-        is_settled = entry.mtime_ns // 1_000_000 < self._storage.clock.now_ms() - SETTLED_MS
+        """Read a file if it changed: by its size and time, and if those differ by its bytes; with `again` always."""
+        settled_ms = self._storage.clock.now_ms() - SETTLED_MS
+        is_settled = entry.mtime_ns is not None and entry.mtime_ns // 1_000_000 < settled_ms
         mtime_ns = entry.mtime_ns if is_settled else None
+        before = None if again else known
+        if before is not None and _is_unchanged(before, entry):
+            _note_unchanged(before, report)
+            return
         try:
-            data = await self._on_thread(disk.read_file, root, entry.name)
+            data = await self._data(folder, entry, known)
         except UnreadableFile as error:
             file_id = self._storage.ids.new("file")
             prepared = Prepared(name=entry.name, size=entry.size, file_id=file_id, error=error.message)
         except NotFound:
             return  # removed since the walk; the next one sees it
         else:
-            if known is not None and known.content_hash == hash_of(data):
+            if before is not None and before.content_hash == hash_of(data):
                 if mtime_ns is not None:
-                    await self._database.write(files.touch, known.id, mtime_ns)
-                _note_unchanged(known, report)
+                    await self._database.write(files.touch, before.id, mtime_ns)
+                _note_unchanged(before, report)
                 return
             prepared = await prepare(entry.name, data, self._storage.ids)
-        await self._store(folder, prepared, report, mtime_ns=mtime_ns)
-
-    async def _index_stored(self, folder: FolderRow, row: FileRow, report: IndexReport, *, again: bool) -> None:
-        """Read a file of a virtual folder, if it was not read before or with `again`."""
-        if not again and row.content_hash is not None:
-            _note_unchanged(row, report)
-            return
-        data = await self._database.read_aside(files.content, row.id)
-        prepared = await prepare(row.name, data, self._storage.ids)
-        try:
-            await self._store(folder, prepared, report, expected_hash=row.content_hash)
-        except Conflict:
-            report.unchanged += 1  # written meanwhile, and read in doing so
-
-    async def _store(
-        self,
-        folder: FolderRow,
-        prepared: Prepared,
-        report: IndexReport,
-        *,
-        mtime_ns: int | None = None,
-        expected_hash: bytes | None = None,
-    ) -> None:
+        expected = known.content_hash if known is not None and entry.mtime_ns is None else None
         now = self._storage.now()
-        await self._database.write(store, prepared, folder.id, now, mtime_ns=mtime_ns, expected_hash=expected_hash)
+        try:
+            await self._database.write(store, prepared, folder.id, now, mtime_ns=mtime_ns, expected_hash=expected)
+        except Conflict:
+            report.unchanged += 1  # written to the database meanwhile, and read in doing so
+            return
         self._on_change()
         if prepared.error is None:
             report.indexed += 1
         else:
             report.skipped.append(Skipped(name=prepared.name, reason=prepared.error))
 
+    async def _data(self, folder: FolderRow, entry: DiskEntry, known: FileRow | None) -> bytes:
+        if known is not None and entry.mtime_ns is None:
+            return await self._database.read_aside(files.content, known.id)
+        return await self._on_thread(disk.read_file, Path(folder.path_value or ""), entry.name)
+
     async def _on_thread(self, call: Callable[[*Ts], T], *given: *Ts) -> T:
         # Abandoned when cancelled: a dead network file system must not hold up the server's end.
         return await trio.to_thread.run_sync(call, *given, limiter=self._limiter, abandon_on_cancel=True)
+
+
+def _is_unchanged(known: FileRow, entry: DiskEntry) -> bool:
+    """Return whether a file need not be read: one in the database was read when it was stored, if it has a hash."""
+    if entry.mtime_ns is None:
+        return known.content_hash is not None
+    return (known.size_bytes, known.mtime_ns) == (entry.size, entry.mtime_ns)
 
 
 def _note_unchanged(row: FileRow, report: IndexReport) -> None:

@@ -17,13 +17,11 @@ import json
 import logging
 import os
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager
-from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, cast
 
-import outcome
 import trio
 
 from pattern_core.children import isolated
@@ -34,7 +32,6 @@ from pattern_core.mcp_servers.tools import ERROR_CHARS_MAX, Answer, OfferedTool,
 if TYPE_CHECKING:
     import httpx2
     from mcp.client.client import Client
-    from mcp.client.session import IncomingMessage
 
 PAGES_MAX = 20  # of a list of tools
 TOOLS_MAX = 200  # of one server: more would fill a prompt by themselves
@@ -81,8 +78,8 @@ class McpConnection:
         raise Unavailable(self.reason)
 
     @asynccontextmanager
-    async def opened(self, on_change: Callable[[], None]) -> AsyncIterator[None]:
-        """Start or reach the server and agree on a version; `on_change` is called when its tools change.
+    async def opened(self) -> AsyncIterator[None]:
+        """Start or reach the server and agree on a version.
 
         Raises:
             Unavailable: it cannot be started.
@@ -90,19 +87,14 @@ class McpConnection:
         """
         await trio.to_thread.run_sync(_import)
         from mcp.client.client import Client
-        from mcp_types import Implementation, ToolListChangedNotification
-
-        async def handle(message: IncomingMessage) -> None:
-            if isinstance(message, ToolListChangedNotification):
-                on_change()
+        from mcp_types import Implementation
 
         reach = self._settings.reach
         self._client = Client(
             self._program(reach) if isinstance(reach, Stdio) else _streamable(reach, self._settings.call_timeout_s),
             mode=self._settings.protocol,
-            message_handler=handle,
             client_info=Implementation(name=PRODUCT, version=version(PRODUCT)),
-            cache=None,  # the server says when its tools change
+            cache=None,  # a list is asked for to learn what the server offers now
         )
         async with self._client:
             yield
@@ -156,7 +148,7 @@ class McpConnection:
         found: list[OfferedTool] = []
         cursor: str | None = None
         for _ in range(PAGES_MAX):
-            page = await self._asked(partial(self._client.list_tools, cursor=cursor))
+            page = await self._asked(self._client.list_tools(cursor=cursor))
             for tool in page.tools:
                 hints = tool.annotations
                 is_repeatable = hints is not None and bool(hints.read_only_hint or hints.idempotent_hint)
@@ -182,45 +174,31 @@ class McpConnection:
         # compute for hours.
         params = CallToolRequestParams(name=tool, arguments=dict(arguments), _meta=cast("Any", dict(meta) or None))
         results: TypeAdapter[Any] = TypeAdapter(CallToolResult | InputRequiredResult)
-        result = await self._asked(partial(self._client.session.send_request, CallToolRequest(params=params), results))
+        result = await self._asked(self._client.session.send_request(CallToolRequest(params=params), results))
         if isinstance(result, InputRequiredResult):
             raise InvalidInput("it asks for more input, which nobody can give here")
         parts = [part.model_dump(mode="json", by_alias=True, exclude_none=True) for part in result.content]
         return answer_of(parts, result.structured_content, is_error=bool(result.is_error))
 
-    async def listen(self, on_change: Callable[[], None]) -> None:
-        """Call `on_change` when a server since 2026 says that its tools change; return if this one does not say so."""
-        from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-
-        tools = self._client.server_capabilities.tools
-        if tools is None or not tools.list_changed or self._client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
-            return
-        async with self._client.listen(tools_list_changed=True) as changes:
-            async for _change in changes:
-                on_change()
-
-    async def _asked(self, question: Callable[[], Awaitable[Any]]) -> Any:  # Any: the library's answers
-        """Ask, and translate what the library raises: it documents some of its errors and passes on others."""
+    async def _asked(self, answer: Awaitable[Any]) -> Any:  # Any: the library's answers
+        """Wait for an answer, and translate what the library raises: some of its errors are not documented."""
         from mcp.shared.exceptions import MCPError
         from mcp_types import CONNECTION_CLOSED
 
-        answer = await outcome.acapture(question)
-        if isinstance(answer, outcome.Value):
-            return answer.value
-        error = answer.error
-        if not isinstance(error, Exception):
-            raise error
-        if not isinstance(error, MCPError):
+        try:
+            return await answer
+        except MCPError as error:
+            words = error.error.message[:ERROR_CHARS_MAX]
+            if words in _ENDED:
+                with trio.move_on_after(REASON_S):
+                    await self.lost.wait()
+                self.lose("it ended the connection")
+                raise Unavailable(self.reason) from error
+            if error.error.code == CONNECTION_CLOSED:  # of this call alone, as over HTTP
+                raise Unavailable(words) from error
+            raise InvalidInput(words or f"error {error.error.code}") from error
+        except Exception as error:
             raise Unavailable(f"it answered what is no answer ({type(error).__name__})") from error
-        words = error.error.message[:ERROR_CHARS_MAX]
-        if words in _ENDED:
-            with trio.move_on_after(REASON_S):
-                await self.lost.wait()
-            self.lose("it ended the connection")
-            raise Unavailable(self.reason) from error
-        if error.error.code == CONNECTION_CLOSED:  # of this call alone, as over HTTP
-            raise Unavailable(words) from error
-        raise InvalidInput(words or f"error {error.error.code}") from error
 
 
 def _import() -> None:

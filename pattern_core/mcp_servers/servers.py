@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Literal
 
-import outcome
 import trio
 
 from pattern_core.errors import InvalidInput, NotFound, Overloaded, PatternError, Unavailable
@@ -23,11 +22,9 @@ from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.tool import Tool
 from pattern_db.enums import EffectClass
 
-RUNNING_MAX = 16  # servers of one constellation at once; the one that is needed least makes room for the next
 READY_WAIT_S = 20.0  # of a turn, for servers that are about to say what they offer
 WAITING_MAX = 64  # calls that wait for one server
 HANGS_MAX = 3  # calls in a row without an answer, before the connection is given up
-RELIST_S = 1.0  # between two looks at a list that changes and changes
 # Before the next start: at once after a connection that answered a call, later after each in a row that did not.
 BACKOFF_S = (0.0, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 END_S = 5.0  # for a connection to be left
@@ -39,19 +36,6 @@ State = Literal["resting", "starting", "ready", "failed", "stopped"]
 """`resting` until it is needed; `failed` until it is tried again; `stopped` with its constellation."""
 
 _log = logging.getLogger(__name__)
-
-
-def own(error: BaseException) -> Exception:
-    """Return the error, if it is one; cancellation is passed on.
-
-    Raises:
-        BaseException: `error` is a cancellation, or holds one.
-    """
-    if isinstance(error, Exception):
-        return error
-    rest = error.split(Exception)[1] if isinstance(error, BaseExceptionGroup) else error
-    assert rest is not None  # or it were an Exception
-    raise rest
 
 
 def reason_of(error: BaseException) -> str:
@@ -67,44 +51,26 @@ def reason_of(error: BaseException) -> str:
 class McpServer:
     """A configured server of one constellation. Its tools are in `registry` as they were when it was last asked.
 
-    `room` is entered while it runs: it bounds how many do. `tools` is None until they are known.
+    They are listed at each start and by `tried`. `tools` is None until they are known.
     """
 
-    def __init__(
-        self,
-        name: str,
-        settings: McpSettings,
-        registry: ToolRegistry,
-        room: Callable[[McpServer], AbstractAsyncContextManager[None]],
-    ) -> None:
+    def __init__(self, name: str, settings: McpSettings, registry: ToolRegistry) -> None:
         self.name = name
         self.settings = settings
         self.state: State = "resting" if settings.lazy else "starting"
         self.last_error: str | None = None
-        self.last_used = -math.inf  # trio's time
         self.tools: Sequence[Tool] | None = None
         self._registry = registry
-        self._room = room
         self._calls = 0  # waiting or under way
+        self._used_at = -math.inf  # trio's time
         self._slots = trio.Semaphore(settings.calls_max)
         self._connection = McpConnection(settings)  # while `ready`; else the last one, or the one that is being made
         self._hangs = 0  # in a row
         self._useless = 1  # the place in BACKOFF_S, if the connection fails now
-        self._rests = False
-        self._has_changed = False  # what it offers
+        self._has_rested = False  # the connection ends because it is not needed
         self._retry_at = -math.inf
         self._moved = trio.lowlevel.ParkingLot()  # wakes tasks when anything of this changes
         registry.expect(name)
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether it runs and no call waits for it."""
-        return self.state == "ready" and not self._calls
-
-    def rest(self) -> None:
-        """Let it end as soon as no call is under way; the next call starts it again."""
-        self._rests = True
-        self._moved.unpark_all()
 
     async def known(self) -> None:
         """Wait until it is known what it offers, or that this cannot be known now; starts it if need be."""
@@ -112,10 +78,23 @@ class McpServer:
             await self._settled()
 
     async def tried(self) -> None:
-        """Start it if it does not run, also where it was to be left alone for a while, and wait how that goes."""
+        """Start it, also before its next try is due, or list its tools again if it runs; wait for the outcome."""
         self._retry_at = -math.inf
-        if self._want():
+        if self.state == "ready":
+            await self._list_again()
+        elif self._want():
             await self._settled()
+
+    async def _list_again(self) -> None:
+        reason = f"it did not list its tools within {self.settings.start_timeout_s:g} s"
+        with self._in_use(), trio.move_on_after(self.settings.start_timeout_s):
+            try:
+                await self._list(self._connection)
+                return
+            except PatternError as error:
+                reason = error.message
+        self._connection.lose(reason)
+        await self._connection.over.wait()
 
     async def call(self, tool: Tool, name: str, arguments: Mapping[str, object], key: str) -> str:
         """Call its tool `name`; returns the result's text. `key` is sent with calls that may come again.
@@ -132,23 +111,28 @@ class McpServer:
         start_s = 0.0 if self.state == "ready" else self.settings.start_timeout_s
         seconds = self.settings.call_timeout_s
         sent: McpConnection | None = None  # over which the call went
-        self._calls += 1
-        try:
-            with trio.move_on_after(start_s + seconds) as patience:
-                async with self._slots:
-                    sent = await self._connected()
-                    patience.deadline = trio.current_time() + seconds
-                    return await self._answer(sent, tool, name, arguments, key)
-        finally:
-            self._calls -= 1
-            self.last_used = trio.current_time()
-            self._moved.unpark_all()
+        with self._in_use(), trio.move_on_after(start_s + seconds) as patience:
+            async with self._slots:
+                sent = await self._connected()
+                patience.deadline = trio.current_time() + seconds
+                return await self._answer(sent, tool, name, arguments, key)
         if sent is not None:
             self._hangs += 1
             if self._hangs >= HANGS_MAX:
                 sent.lose(f"it did not answer {HANGS_MAX} calls in a row")
         outlook = may_have_happened(tool) if sent is not None else NOT_SENT
         raise Unavailable(f"the MCP server {self.name} did not answer within {seconds:g} s. {outlook}")
+
+    @contextmanager
+    def _in_use(self) -> Iterator[None]:
+        """Keep it from resting."""
+        self._calls += 1
+        try:
+            yield
+        finally:
+            self._calls -= 1
+            self._used_at = trio.current_time()
+            self._moved.unpark_all()
 
     async def _connected(self) -> McpConnection:
         if self._connection.lost.is_set():  # too late for this one, and just in time for the next
@@ -223,18 +207,19 @@ class McpServer:
     async def _serve(self) -> None:
         """Run the server once, from its start to its end."""
         connection = self._connection = McpConnection(self.settings)
-        self._rests = False
+        self._has_rested = False
         self._hangs = 0
         self._useless = max(self._useless, 1)
         reason = f"it did not start within {self.settings.start_timeout_s:g} s"
         try:
             with trio.move_on_after(self.settings.start_timeout_s) as scope:
-                served = await outcome.acapture(self._run_connection, connection, scope)
-                if isinstance(served, outcome.Error):
-                    reason = reason_of(own(served.error))
+                try:
+                    await self._run_connection(connection, scope)
+                except* Exception as errors:  # noqa: BLE001  # the border of one server
+                    reason = reason_of(errors)
         finally:
             connection.over.set()
-        if self.state == "ready" or not self._rests:
+        if self.state == "ready" or not self._has_rested:
             is_late = scope.cancelled_caught and self.state != "ready"
             self._failed(reason if is_late else connection.reason or reason)
 
@@ -253,16 +238,14 @@ class McpServer:
         """
         if self.settings.missing:
             raise Unavailable(f"not set in the server's environment: {', '.join(self.settings.missing)}")
-        async with self._room(self), connection.opened(self._change):
+        async with connection.opened():
             await self._list(connection)
             scope.deadline = math.inf
             self.last_error = None
-            self.last_used = trio.current_time()
+            self._used_at = trio.current_time()
             self._move("ready")
             try:
                 async with trio.open_nursery() as nursery:
-                    nursery.start_soon(self._keep_listed, connection)
-                    nursery.start_soon(self._listen, connection)
                     nursery.start_soon(connection.until_lost)
                     await self._until_unneeded()
                     nursery.cancel_scope.cancel()
@@ -272,49 +255,25 @@ class McpServer:
 
     async def _until_unneeded(self) -> None:
         while True:
-            rest_at = math.inf
-            if not self._calls and (self._rests or self.settings.lazy):
-                rest_at = self.last_used + (0 if self._rests else self.settings.idle_s)
+            is_needed = self._calls or not self.settings.lazy
+            rest_at = math.inf if is_needed else self._used_at + self.settings.idle_s
             if trio.current_time() >= rest_at:
                 break
             with trio.move_on_at(rest_at):
                 await self._moved.park()
-        self._rests = True
+        self._has_rested = True
         self._move("resting")
 
-    def _change(self) -> None:
-        self._has_changed = True
-        self._moved.unpark_all()
-
     async def _list(self, connection: McpConnection) -> None:
-        self._has_changed = False
         self.tools = tools_of(self.name, self.settings, await connection.tools(), self.call)
         self._registry.replace(self.name, self.tools)
-
-    async def _keep_listed(self, connection: McpConnection) -> None:
-        while True:
-            while not self._has_changed:
-                await self._moved.park()
-            with trio.move_on_after(self.settings.call_timeout_s):
-                listed = await outcome.acapture(self._list, connection)
-                if isinstance(listed, outcome.Error):
-                    _log.warning("the tools of an MCP server cannot be listed again: %s", own(listed.error))
-            await trio.sleep(RELIST_S)
-
-    async def _listen(self, connection: McpConnection) -> None:
-        heard = await outcome.acapture(connection.listen, self._change)
-        if isinstance(heard, outcome.Error):
-            _log.debug("an MCP server does not say when its tools change: %s", own(heard.error))
 
 
 class McpServers:
     """All servers that the operator configured, for one constellation; their tools are kept in its `registry`."""
 
-    def __init__(
-        self, settings: Mapping[str, McpSettings], registry: ToolRegistry, *, running_max: int = RUNNING_MAX
-    ) -> None:
-        self._servers = {name: McpServer(name, settings[name], registry, self._room) for name in sorted(settings)}
-        self._free = trio.Semaphore(running_max)
+    def __init__(self, settings: Mapping[str, McpSettings], registry: ToolRegistry) -> None:
+        self._servers = {name: McpServer(name, settings[name], registry) for name in sorted(settings)}
 
     async def run(self) -> None:
         """Own the servers until cancelled; none of their processes survives this."""
@@ -341,7 +300,7 @@ class McpServers:
         return list(self._servers.values())
 
     async def tried(self, name: str) -> McpServer:
-        """Start a server now, unless it runs, and return it when it is known how that went.
+        """Start a server now, or list its tools again if it runs, and return it when the outcome is known.
 
         Raises:
             NotFound: no server of this name is configured.
@@ -351,15 +310,6 @@ class McpServers:
             raise NotFound(f"there is no MCP server {name!r}; it needs a section [mcp.{name}] in the configuration")
         await server.tried()
         return server
-
-    @asynccontextmanager
-    async def _room(self, server: McpServer) -> AsyncIterator[None]:
-        """While a server runs. If too many do, the one that has been idle longest is asked to rest."""
-        idle = [other for other in self._servers.values() if other.is_idle and other is not server]
-        if self._free.value == 0 and idle:
-            min(idle, key=lambda other: other.last_used).rest()
-        async with self._free:
-            yield
 
 
 def missing(server: McpServer, enabled: Iterable[str]) -> list[str]:

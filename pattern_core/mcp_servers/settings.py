@@ -14,6 +14,7 @@ from pattern_db.enums import EffectClass
 
 Protocol = Literal["auto", "legacy"]
 
+SERVERS_MAX = 16  # each constellation may run all of them at once
 SERVER_CHARS_MAX = 24
 # A single underscore between words, so that the first double one in a tool's name ends the server's name.
 _SERVER = re.compile(r"[a-z][a-z0-9-]*(_[a-z0-9-]+)*")

@@ -14,6 +14,7 @@ import hashlib
 import json
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, cast
@@ -28,17 +29,20 @@ DESCRIPTION_CHARS_MAX = 1_500
 SPECS_CHARS_MAX = 60_000  # of one server's tools together: every prompt shows them
 ERROR_CHARS_MAX = 4_000
 MARGIN_S = 5.0  # a tool says itself what went wrong before its caller gives up
-SCHEMA_CHARS_MAX = 12_000  # of one tool's arguments as JSON: what is longer is shown without its details
-NODES_MAX = 2_000  # of a schema without references
-DEPTH_MAX = 24
+SCHEMA_CHARS_MAX = 12_000  # of one tool's arguments as JSON, about: what is longer is cut where it is nested deepest
+LEVELS = (24, 6, 3, 1, 0)  # of schemas within schemas that are written out, as many as fit
 WORDS_CHARS_MAX = 300
+VALUES_CHARS_MAX = 600  # of a list of values in a schema that is cut
 _DIGEST_CHARS = 8
 _STRANGE = re.compile(r"[^a-zA-Z0-9_-]")
-_OUTLINE = ("type", "description", "enum", "items")  # of a property whose details are left out
+_SHOWN = ("type", "properties", "required", "additionalProperties")
 _WITHOUT = ("$schema", "$id", "$defs", "definitions", "$comment", "$anchor", "$ref", "$dynamicRef")
+_VALUES = ("const", "default", "enum", "examples")  # they hold no schemas, whatever they look like
 # To know which properties are additional ones, the library computes the patterns, also where they are not checked.
 _PATTERNED = ("patternProperties", "additionalProperties")
-_UNUSED = ("pattern", "format", "unevaluatedProperties", "unevaluatedItems", "$ref", "$dynamicRef")
+# Where a part is cut off, anything fits it, and these would refuse what fits too well.
+_STRICT = ("not", "oneOf", "if")
+_UNUSED = ("pattern", "format", "unevaluatedProperties", "unevaluatedItems", "$ref", "$dynamicRef", *_STRICT)
 
 CallTool = Callable[[Tool, str, Mapping[str, object], str], Awaitable[str]]
 """Calls a tool: the tool, its name at the server, the arguments, the call's own key. Returns the result's text."""
@@ -86,21 +90,16 @@ def _tool(server: str, settings: McpSettings, offered: OfferedTool, call: CallTo
 def arguments_of_schema(schema: Mapping[str, object]) -> Arguments:
     """Return the arguments of a tool whose server describes them by `schema`."""
     plain = _plain(schema)
-    shown = {key: plain[key] for key in ("type", "properties", "required", "additionalProperties")}
-    if _chars(shown) > SCHEMA_CHARS_MAX:
-        shown["properties"] = {name: _outlined(value) for name, value in plain["properties"].items()}
-    if _chars(shown) > SCHEMA_CHARS_MAX:
-        shown = {"type": "object", "properties": {}, "additionalProperties": True}
-    return Arguments(schema=shown, misfits=_checker(plain))
+    return Arguments(schema={key: plain[key] for key in _SHOWN}, misfits=_checker(plain))
 
 
 def _plain(schema: Mapping[str, object]) -> dict[str, Any]:
     """Return the schema without references, as one of an object with properties."""
-    try:
-        inlined = _Inliner(schema).inlined(schema)
-    except RecursionError:
-        inlined = {}
-    found: dict[str, Any] = inlined if isinstance(inlined, dict) else {}
+    found: dict[str, Any] = {}
+    for levels in LEVELS:
+        with suppress(RecursionError):
+            found = _Writer(schema, levels).written(schema)
+            break
     properties, required, closed = (found.get(key) for key in ("properties", "required", "additionalProperties"))
     return {
         **found,
@@ -111,61 +110,65 @@ def _plain(schema: Mapping[str, object]) -> dict[str, Any]:
     }
 
 
-class _Inliner:
-    """Writes references out, up to `NODES_MAX` parts and `DEPTH_MAX` levels; what would contain itself is anything."""
+class _Writer:
+    """Writes a schema with what its references refer to, `levels` deep; what is deeper or contains itself is anything.
 
-    def __init__(self, root: Mapping[str, object]) -> None:
+    With fewer than all `LEVELS`, long descriptions are cut and long lists of values left out, too.
+    """
+
+    def __init__(self, root: Mapping[str, object], levels: int) -> None:
         self._root = root
-        self._nodes = 0
+        self._levels = levels
+        self._left = SCHEMA_CHARS_MAX
 
-    def inlined(self, node: object, inside: Sequence[str] = (), depth: int = 0, *, are_names: bool = False) -> object:
-        """Return `node`, which is `inside` these references, with what its references refer to.
-
-        With `are_names` its keys are names of properties, also where they look like keywords.
+    def written(
+        self, node: Any, inside: Sequence[str] = (), level: int = 0, *, are_names: bool = False
+    ) -> Any:  # Any: JSON
+        """Return `node`, which is `inside` these references; with `are_names` its keys are names of properties.
 
         Raises:
             RecursionError: it is too large.
         """
-        self._nodes += 1
-        if self._nodes > NODES_MAX or depth > DEPTH_MAX:
-            raise RecursionError
         if isinstance(node, list):
-            return [self.inlined(item, inside, depth + 1) for item in node]
+            self._spend(2 * len(node))
+            return [self.written(item, inside, level) for item in node]
         if not isinstance(node, Mapping):
+            self._spend(len(str(node)))
             return node
-        rest = {
-            key: self.inlined(value, inside, depth + 1, are_names=key == "properties" and not are_names)
-            for key, value in node.items()
-            if are_names or not (key in _WITHOUT or (key in _PATTERNED and "patternProperties" in node))
-        }
+        if level > self._levels:
+            return {}
+        found: dict[str, Any] = {}
+        is_brief = self._levels < LEVELS[0]
+        for key, value in node.items():
+            self._spend(len(key) + 6)
+            if are_names:
+                found[key] = self.written(value, inside, level + 1)
+            elif key in _VALUES:
+                chars = len(str(value))
+                if not is_brief or chars <= VALUES_CHARS_MAX:
+                    self._spend(chars)
+                    found[key] = value
+            elif key == "description" and is_brief:
+                found[key] = self.written(str(value)[:WORDS_CHARS_MAX])
+            elif key not in _WITHOUT and not (key in _PATTERNED and "patternProperties" in node):
+                is_map = key == "properties"
+                found[key] = self.written(value, inside, level + (not is_map), are_names=is_map)
         reference = None if are_names else node.get("$ref")
-        if not isinstance(reference, str) or reference in inside:
-            return rest
-        found = self.inlined(self._target(reference), (*inside, reference), depth + 1)
-        return {**found, **rest} if isinstance(found, dict) else rest
+        if isinstance(reference, str) and reference not in inside:
+            found = {**self.written(self._target(reference), (*inside, reference), level), **found}
+        return found
 
-    def _target(self, reference: str) -> object:
-        """Return what a JSON pointer within the document points at; None for any other reference."""
+    def _spend(self, chars: int) -> None:
+        self._left -= chars
+        if self._left < 0:
+            raise RecursionError
+
+    def _target(self, reference: str) -> Mapping[str, object]:
+        """Return the schema that a JSON pointer within the document points at; anything for any other reference."""
         node: object = self._root if reference.startswith("#") else None
         for step in filter(None, reference[1:].split("/")):
             node = node.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(node, Mapping) else None
-        return node
-
-
-def _outlined(value: object) -> dict[str, object]:
-    """Return a property with its type and first words alone."""
-    kept = {key: value[key] for key in _OUTLINE if key in value} if isinstance(value, dict) else {}
-    if "items" in kept:
-        kept["items"] = {}
-    if isinstance(kept.get("description"), str):
-        kept["description"] = kept["description"][:WORDS_CHARS_MAX]
-    if _chars(kept) > 2 * WORDS_CHARS_MAX:
-        kept.pop("enum", None)
-    return kept
-
-
-def _chars(value: object) -> int:
-    return len(json.dumps(value, ensure_ascii=False))
+        return node if isinstance(node, Mapping) else {}
 
 
 def _checker(schema: Mapping[str, object]) -> Callable[[Mapping[str, object]], Sequence[str]]:

@@ -90,7 +90,7 @@ def readable(data: bytes) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
     """How a command ended: `code` its exit code (128 and the number of the signal that ended it, None if it never
-    began), `stopped` "told", or "processes" if it had too many; `confined` what held it: files, network, processes.
+    began), `stopped` "requested", or "processes" if too many; `confined` what held it: files, network, processes.
     `refused` says why it never began.
     """
 
@@ -228,7 +228,7 @@ async def _end(process: trio.Process, grace_s: float) -> None:
 
 
 def _read_status(descriptor: int) -> dict[str, object]:
-    """Return what the launcher said; it is over, so nothing more comes."""
+    """Return what the launcher said; it is over. By /proc the command may write there too: check types."""
     os.set_blocking(descriptor, False)
     data = b""
     with suppress(BlockingIOError):

@@ -82,7 +82,7 @@ def _watch(tree: ProcessTree, plan: Mapping[str, Any], lifeline: int, *, has_nam
     while not tree.is_over():
         ready = tree.wait(POLL_S, *([lifeline] if stopped is None else []))
         if stopped is None and lifeline in ready:
-            stopped = "told"
+            stopped = "requested"
             tree.stop(plan["grace_s"])
         elif stopped is None and _count(has_namespaces=has_namespaces) > plan["processes"]:
             stopped = "processes"

@@ -20,12 +20,12 @@ import json, os, signal, sys
 from pattern_core.process_tree import ProcessTree, descendants
 
 command, grace_s = sys.argv[1], json.loads(sys.argv[2])
-told, tell = os.pipe()
-os.set_inheritable(tell, True)
-tree = ProcessTree(lambda: os.execvp("sh", ["sh", "-c", f"exec 3>&{tell}; {command}"]))
-os.close(tell)
-assert told in tree.wait(60, told)
-left = int(os.read(told, 100))
+source, sink = os.pipe()
+os.set_inheritable(sink, True)
+tree = ProcessTree(lambda: os.execvp("sh", ["sh", "-c", f"exec 3>&{sink}; {command}"]))
+os.close(sink)
+assert source in tree.wait(60, source)
+left = int(os.read(source, 100))
 seen = left in descendants(os.getpid())
 while not tree.is_over():
     if grace_s is not None:

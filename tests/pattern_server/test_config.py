@@ -108,6 +108,7 @@ def test_nested_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         ('[mcp.x]\nurl = "http://b"\nargs = ["a"]', "args means nothing beside url"),
         ('[mcp.x]\ncommand = "a"\ntoken_env = "T"\nheaders = {}', "headers, token_env mean nothing beside command"),
         ('[mcp.a__b]\ncommand = "a"', "cannot be an MCP server's name"),
+        ("".join(f'[mcp.x{n}]\ncommand = "a"\n' for n in range(17)), "mcp: Dictionary should have at most 16 items"),
         ('[mcp.x]\ncommand = "a"\neffect = "pure"', "mcp.x.effect"),
         ('[mcp.x]\ncommand = "a"\nidle = 3', "mcp.x.idle: is not a known setting"),
         ('[mcp.x]\ncommand = "a"\ncalls_max = 0', "mcp.x.calls_max"),

@@ -21,6 +21,8 @@ from pattern_core.search import SearchRequest, search
 from pattern_db.enums import FolderAccess, PathType, SearchKind
 from pattern_db.errors import Conflict as RowConflict
 from pattern_db.errors import NotFound
+from pattern_db.tables import files
+from pattern_db.tables.files import FileRow
 from tests.pattern_core.files.samples import ADA, Shelf, docx_of, locked, pdf_of
 
 
@@ -115,6 +117,9 @@ async def test_folders_are_attached_and_taken_away(shelf: Shelf) -> None:
     with pytest.raises(NothingThere, match="not attached"):
         await shelf.folders.detach("papers", ADA)
     assert await shelf.folders.attachments("papers") == []
+
+
+NOW = "2026-01-01T00:00:00.000Z"
 
 
 @pytest.fixture
@@ -226,6 +231,16 @@ async def test_what_cannot_be_read_is_named_and_the_rest_goes_on(shelf: Shelf, r
     again = await shelf.index()
     assert (again.indexed, again.unchanged) == (0, 5)
     assert {one.name for one in again.skipped} == set(reasons)
+
+
+async def test_a_stored_file_is_read_if_it_never_was_or_again_is_asked_for(shelf: Shelf) -> None:
+    folder_id = await shelf.virtual(access=FolderAccess.READ)
+    imported = FileRow(id="file_1", folder_id=folder_id, name="a.md", uploaded_at=NOW, status="indexed")
+    await shelf.database.write(files.put, imported, b"Tulips.")
+    for again, counts in ((False, (1, 0)), (False, (0, 1)), (True, (1, 0))):
+        report = await shelf.index("papers", again=again)
+        assert (report.indexed, report.unchanged, report.removed, report.skipped) == (*counts, 0, [])
+        assert await found(shelf, "tulips") == ["a.md"]
 
 
 async def test_a_file_that_turns_unreadable_and_back_is_followed(shelf: Shelf, root: Path) -> None:

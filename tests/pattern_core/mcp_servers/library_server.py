@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import trio
-from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver import MCPServer
 
 from pattern_server.listener import listen
 
 
 @dataclass
 class Library:
-    """`begun` and `cancelled` are set when somebody calls `wait`, and gives that up; `keys` are headers that came."""
+    """`begun` and `cancelled` are set when `wait` is called, and cancelled; `keys` are headers that came."""
 
     begun: trio.Event = field(default_factory=trio.Event)
     cancelled: trio.Event = field(default_factory=trio.Event)
@@ -37,14 +37,7 @@ class Library:
             finally:
                 self.cancelled.set()
 
-        async def grow(context: Context) -> str:
-            """Offer one tool more."""
-            server.add_tool(add, name="plus")
-            await context.notify_tools_changed()  # as it is told since 2026
-            await context.request_context.session.send_tool_list_changed()  # and before
-            return "grown"
-
-        for tool in (add, wait, grow):
+        for tool in (add, wait):
             server.add_tool(tool)
         return server
 

@@ -1,10 +1,10 @@
-"""An MCP server that behaves as it is told to, also badly: `python -I -S program.py LOG [HABIT…]`.
+"""An MCP server that behaves as its habits say, also badly: `python -I -S program.py LOG [HABIT…]`.
 
-A line in LOG for what it was told besides calls: `cancelled`, `initialized`. Habits: `slow` answers nothing at all at
-the start, `rude` does not end when nobody speaks to it any more, `mute` reads nothing after the start, `noisy` writes
-garbage between its messages, `broken` ends at once, `paged` lists its tools in pages.
+A line in LOG for what it hears besides calls: `cancelled`, `initialized`. Habits: `slow` answers nothing at all at
+the start, `rude` does not end when its input ends, `mute` reads nothing after the start, `noisy` writes garbage
+between its messages, `broken` ends at once, `paged` lists its tools in pages, `listless` lists them once only.
 
-It stands in for a program that somebody else wrote: the standard library only, and none of our code.
+It stands in for a program by other people: the standard library only, and none of our code.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ class _Program:
         self._log = log
         self._habits = habits
         self._tools = dict(_TOOLS)
+        self._is_listed = False
 
     def run(self) -> None:
-        """Answer until nobody asks."""
+        """Answer until the input ends."""
         if "broken" in self._habits:
             sys.stderr.write("Traceback: no key was given\n")
             return
@@ -61,11 +62,17 @@ class _Program:
             return
         match method:
             case "initialize":
-                told = {"tools": {"listChanged": True}}
                 server = {"name": "program", "version": "1"}
-                found = {"protocolVersion": given["protocolVersion"], "capabilities": told, "serverInfo": server}
+                found = {
+                    "protocolVersion": given["protocolVersion"],
+                    "capabilities": {"tools": {}},
+                    "serverInfo": server,
+                }
                 self._answer(message, found)
+            case "tools/list" if "listless" in self._habits and self._is_listed:
+                self._note("listless")
             case "tools/list":
+                self._is_listed = True
                 self._answer(message, self._listed(given.get("cursor")))
             case "tools/call":
                 self._call(message, str(given["name"]), given.get("arguments") or {}, given.get("_meta"))
@@ -110,7 +117,6 @@ class _Program:
                 self._answer(message, {"content": [{"type": "text", "text": str(child.pid)}]})
             case "grow":
                 self._tools["grown"] = {"type": "object"}
-                self._say({"method": "notifications/tools/list_changed"})
                 self._answer(message, {"content": [{"type": "text", "text": "grown"}]})
             case _:
                 self._say({"id": message["id"], "error": {"code": -32602, "message": f"no tool {tool}"}})

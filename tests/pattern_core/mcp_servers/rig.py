@@ -12,7 +12,7 @@ from typing import cast
 
 import trio
 
-from pattern_core.mcp_servers.servers import RUNNING_MAX, McpServers
+from pattern_core.mcp_servers.servers import McpServers
 from pattern_core.mcp_servers.settings import McpSettings, Stdio
 from pattern_core.models.providers.settings import Secret
 from pattern_core.tools.registry import ToolRegistry
@@ -37,10 +37,10 @@ class Owned:
     registry: ToolRegistry
     nursery: trio.Nursery
 
-    def give(self, name: str, *, call_timeout_s: float) -> None:
-        """Bound the following calls of a server: what answers is never under the short time of what does not."""
+    def give(self, name: str, **seconds: float) -> None:
+        """Change the times of a server from now on: what answers is never under the short time of what does not."""
         server = self.servers._servers[name]
-        server.settings = replace(server.settings, call_timeout_s=call_timeout_s)
+        server.settings = replace(server.settings, **seconds)  # type: ignore[arg-type]  # settings by name
 
     async def call(self, name: str, **arguments: object) -> object:
         """Call a tool as an agent does that has all of its server's."""
@@ -50,10 +50,10 @@ class Owned:
 
 
 @asynccontextmanager
-async def owned(settings: Mapping[str, McpSettings], *, running_max: int = RUNNING_MAX) -> AsyncIterator[Owned]:
+async def owned(settings: Mapping[str, McpSettings]) -> AsyncIterator[Owned]:
     """The servers while the block runs."""
     registry = ToolRegistry(())
-    servers = McpServers(settings, registry, running_max=running_max)
+    servers = McpServers(settings, registry)
     with trio.fail_after(PATIENCE_S):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(servers.run)

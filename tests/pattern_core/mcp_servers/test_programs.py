@@ -48,7 +48,7 @@ async def test_nothing_that_it_started_survives_it(habits: Sequence[str], tmp_pa
     assert not is_alive(child)
 
 
-async def test_one_that_reads_no_more_is_left_in_time(tmp_path: Path) -> None:
+async def test_one_that_stops_reading_is_left_in_time(tmp_path: Path) -> None:
     async with owned({"x": program(tmp_path / "log", "mute")}) as it:
         assert await it.call("x__echo", text="a") == "a"
         it.give("x", call_timeout_s=0.2)
@@ -69,7 +69,7 @@ def start(script: str, *, before: Sequence[str] = (), **names: str) -> subproces
     )
 
 
-def test_the_program_has_its_streams_and_its_environment_and_its_code_is_told() -> None:
+def test_the_program_has_its_streams_and_its_environment_and_its_code_is_passed_on() -> None:
     process = start("read line; echo '{}' $line; echo noise; echo $HIDDEN$A >&2; exit 7", A="1", HIDDEN="2")
     out, err = process.communicate(b"words\n", timeout=60)
     assert (out, err, process.returncode) == (b"{} words\n", b"1\n", 7)

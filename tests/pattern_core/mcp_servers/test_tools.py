@@ -193,7 +193,7 @@ def test_what_does_not_fit_is_said(given: dict[str, object], words: str) -> None
     assert len(refused.value.message) < 500
 
 
-def test_what_fits_passes_and_a_pattern_is_told_and_not_computed() -> None:
+def test_what_fits_passes_and_a_pattern_is_shown_and_not_computed() -> None:
     given = {"root": {"size": 1, "next": {"anything": True}}, "$defs": "x"}
     assert arguments_of_schema(TREE).check(given) == given
     evil = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}}
@@ -239,25 +239,53 @@ def test_a_schema_that_makes_no_sense_is_left_to_its_server(schema: dict[str, ob
             arguments.check({"c": 1})
 
 
-def test_a_long_schema_is_shown_in_outline() -> None:
-    inner = {"type": "object", "description": "d" * 900, "properties": {str(n): {"type": "string"} for n in range(9)}}
+def test_a_long_schema_is_cut_where_it_is_nested_deepest() -> None:
+    leaf = {"type": "object", "properties": {"a": {"type": "object", "properties": {"b": {"enum": ["x" * 40]}}}}}
+    inner = {"type": "object", "description": "d" * 900, "properties": {str(n): leaf for n in range(3)}}
     arguments = arguments_of_schema({"type": "object", "properties": {f"p{n}": inner for n in range(20)}})
     shown = arguments.schema["properties"]
     assert isinstance(shown, dict)
-    assert shown["p7"] == {"type": "object", "description": "d" * 300}
+    assert shown["p7"] == {"type": "object", "description": "d" * 300, "properties": {"0": {}, "1": {}, "2": {}}}
+    arguments.check({"p1": {"1": 3}})
     with pytest.raises(InvalidInput):
-        arguments.check({"p1": {"3": 3}})
-    enormous = {f"property_{n}": {"description": "d" * 200} for n in range(900)}
-    assert arguments_of_schema({"type": "object", "properties": enormous}).schema["properties"] == {}
+        arguments.check({"p1": 3})
+    wide = {f"property_{n}": {"description": "d" * 200, "default": {"n": n}} for n in range(200)}
+    assert arguments_of_schema({"properties": wide}).schema["properties"] == {name: {} for name in wide}
+    zone = {"type": "string", "enum": [f"Zone/{n}" for n in range(2_000)]}
+    short = {"enum": ["x" * 500], "default": {"a": 1}}
+    assert arguments_of_schema({"properties": {"zone": zone, "b": short}}).schema["properties"] == {
+        "zone": {"type": "string"}, "b": short
+    }  # fmt: skip
+    enormous = {"properties": {f"property_{n}": {} for n in range(900)}, "additionalProperties": False}
+    assert arguments_of_schema(enormous).schema == {
+        "type": "object", "properties": {}, "required": [], "additionalProperties": True
+    }  # fmt: skip
 
 
-def test_references_that_would_grow_without_end_are_given_up() -> None:
+def test_a_part_that_is_cut_off_refuses_nothing() -> None:
+    node = {"oneOf": [{"type": "string"}, {"$ref": "#/$defs/Node"}, {"not": {"$ref": "#/$defs/Node"}}]}
+    value = {"$id": "x", "$ref": "#/$defs/Node"}
+    schema = {"properties": {"a": {"$ref": "#/$defs/Node"}, "b": {"const": value}}, "$defs": {"Node": node}}
+    arguments = arguments_of_schema(schema)
+    assert arguments.schema["properties"] == {
+        "a": {"oneOf": [{"type": "string"}, {}, {"not": {}}]}, "b": {"const": value}
+    }  # fmt: skip
+    arguments.check({"a": "text", "b": value})
+    with pytest.raises(InvalidInput):
+        arguments.check({"b": {}})
+
+
+def test_references_that_would_grow_without_end_are_cut() -> None:
     doubled = {
         f"n{n}": {"properties": {"l": {"$ref": f"#/$defs/n{n + 1}"}, "r": {"$ref": f"#/$defs/n{n + 1}"}}}
         for n in range(40)
     }
-    arguments = arguments_of_schema({"type": "object", "properties": {"a": {"$ref": "#/$defs/n0"}}, "$defs": doubled})
-    assert len(json.dumps(arguments.schema)) < SCHEMA_CHARS_MAX
+    schema = {"type": "object", "properties": {"a": {"$ref": "#/$defs/n0"}}, "$defs": doubled}
+    shown = arguments_of_schema(schema).schema
+    assert '"a": {"properties": {"l": {"properties": {"l": {"properties"' in json.dumps(shown)
+    assert len(json.dumps(shown)) < SCHEMA_CHARS_MAX
+    chain = {f"n{n}": {"$ref": f"#/$defs/n{n + 1}"} for n in range(2_000)}
+    assert arguments_of_schema({**schema, "$defs": chain}).schema["properties"] == {"a": {}}
 
 
 SAFE, UNSAFE = EffectClass.IDEMPOTENT, EffectClass.UNSAFE

@@ -111,7 +111,7 @@ async def test_nothing_survives_however_it_detaches(command: str, settings: Shel
 
 @needs_proc
 async def test_without_namespaces_nothing_survives_either(open_settings: ShellSettings) -> None:
-    # In most containers nobody may make a user namespace.
+    # In most containers a user namespace cannot be made.
     open_settings = replace(open_settings, means=["landlock"])
     mark = "86462.25"
     ended, text = await run(f"(setsid sleep {mark} &); setsid -f sleep {mark}; echo done", open_settings)
@@ -119,7 +119,7 @@ async def test_without_namespaces_nothing_survives_either(open_settings: ShellSe
     assert "processes" not in ended.confined
     await gone(mark)
     ended = await run_until_living(f"trap '' TERM; (setsid sleep {mark} &); sleep {mark}", open_settings, mark)
-    assert ended.stopped == "told"
+    assert ended.stopped == "requested"
     await gone(mark)
 
 

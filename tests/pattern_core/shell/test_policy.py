@@ -210,7 +210,7 @@ def test_what_is_denied_never_runs() -> None:
     assert verdict("grep 'git push' a", own).action == "run"
 
 
-def test_where_there_is_no_network_nobody_is_asked_for_it() -> None:
+def test_without_a_network_no_question_is_asked_about_it() -> None:
     online = ShellSettings(network=True)
     assert verdict("curl https://a.b | head", online).action == "ask"
     refused = verdict("curl https://a.b | head", DEFAULT)

@@ -144,7 +144,7 @@ async def test_nothing_survives_the_shell(settings: ShellSettings) -> None:
         await shell.spawn("sleep 1", agent_id=ADA)
 
 
-async def test_a_task_that_nobody_looks_at_is_ended(settings: ShellSettings) -> None:
+async def test_a_task_that_is_not_looked_at_is_ended(settings: ShellSettings) -> None:
     async with running(replace(settings, idle_s=0.0)) as shell:
         task = (await shell.spawn("sleep 86476.25", agent_id=ADA)).task_id
         while not living("sleep\0" + "86476.25"):

@@ -141,7 +141,7 @@ async def test_pages_come_as_they_are_or_not_at_all(encoding: str) -> None:
             await downloader(server).get(url)
 
 
-async def test_silence_and_broken_answers_are_told() -> None:
+async def test_silence_and_broken_answers_are_errors() -> None:
     async with serve_wire([Play(never_answers=True), page("12345", stops_after=2)]) as server:
         with pytest.raises(Unavailable, match=r"not there within 0\.3 s"):
             await downloader(server, timeout_s=0.3).get(f"http://example.org:{server.port}/")
@@ -154,7 +154,7 @@ async def test_silence_and_broken_answers_are_told() -> None:
 async def test_the_next_address_is_tried() -> None:
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.2")
     port = listeners[0].socket.getsockname()[1]
-    await listeners[0].aclose()  # so nobody listens there
+    await listeners[0].aclose()  # so nothing listens there
     names = Names({"two.example": [["127.0.0.2", "127.0.0.1"]], "none.example": [["127.0.0.2"]], "no.example": [[]]})
     async with serve_wire([page("ok")]) as server:
         getter = Downloader(WebPolicy(ports=(server.port, port), allow_private=True), resolve=names)
