@@ -256,7 +256,7 @@ async def _asking(config: Config, runtime: Runtime, extra: Mapping[str, Provider
 
 @asynccontextmanager
 async def _given_back(embedders: EmbedderShelf) -> AsyncIterator[None]:
-    """Yield the embedders' processes and connections end with the block."""
+    """End the embedders' processes and connections with the block."""
     try:
         yield
     finally:
@@ -306,7 +306,7 @@ async def _bootstrapped(parts: Assembled, config: Config) -> str | None:
     for name in unknown_variables():
         _log.warning("unknown environment variable; a typing error?", {"variable": name})
     accounts = parts.state.accounts
-    given = None if config.bootstrap_token is None else config.bootstrap_token.get_secret_value()
+    given = None if config.bootstrap_token is None else config.bootstrap_token.reveal()
     made = await accounts.bootstrap(given)
     if given is not None:
         try:
