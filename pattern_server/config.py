@@ -12,9 +12,9 @@ import os
 import tomllib
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from pattern_core.embeddings.providers import EMBEDDERS
@@ -43,6 +43,22 @@ class ConfigError(PatternError):
     code = "invalid_config"
 
 
+def _check_token(token: Secret) -> Secret:
+    if len(token.reveal()) < BOOTSTRAP_TOKEN_CHARS_MIN:
+        raise ValueError(f"must have at least {BOOTSTRAP_TOKEN_CHARS_MIN} characters")
+    return token
+
+
+def _check_limits(limits: Limits, path: str = "") -> Limits:
+    for item in fields(limits):
+        value = getattr(limits, item.name)
+        if is_dataclass(value):
+            _check_limits(cast("Limits", value), f"{path}{item.name}.")
+        elif not value > 0:
+            raise ValueError(f"{path}{item.name} must be greater than 0")
+    return limits
+
+
 class Config(BaseSettings):
     """Everything that can be configured. Made by `load`."""
 
@@ -53,7 +69,9 @@ class Config(BaseSettings):
     data_dir: Path = Field(default=Path("data"), description="folder of all files; the file's is relative to it")
     host: str = Field(default="127.0.0.1", description="address to listen on")
     port: Annotated[int, Field(ge=0, le=65535)] = Field(default=8470, description="0 takes a free port")
-    bootstrap_token: Secret | None = Field(default=None, description="the first admin token")
+    bootstrap_token: Annotated[Secret, AfterValidator(_check_token)] | None = Field(
+        default=None, description="the first admin token"
+    )
     body_bytes_max: Annotated[int, Field(ge=1024)] = Field(default=2 * 1024 * 1024, description="longest request body")
     files_roots: WholePaths = Field(
         default=(), description="directories of which everybody who may write can make folders for agents"
@@ -69,7 +87,7 @@ class Config(BaseSettings):
     shell: ShellConfig = Field(default_factory=ShellConfig)
     web: WebConfig | None = None
     mcp: McpServersConfig = Field(default_factory=dict)
-    limits: Limits = Field(default_factory=Limits)
+    limits: Annotated[Limits, AfterValidator(_check_limits)] = Field(default_factory=Limits)
 
     @classmethod
     def settings_customise_sources(
@@ -82,19 +100,6 @@ class Config(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Return the sources: flags, then `PATTERN_*`, then the file. Called by pydantic-settings."""
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
-
-    @field_validator("limits")
-    @classmethod
-    def _limits_are_positive(cls, value: Limits) -> Limits:
-        _refuse_useless(value)
-        return value
-
-    @field_validator("bootstrap_token")
-    @classmethod
-    def _token_is_long(cls, value: Secret | None) -> Secret | None:
-        if value is not None and len(value.reveal()) < BOOTSTRAP_TOKEN_CHARS_MIN:
-            raise ValueError(f"must have at least {BOOTSTRAP_TOKEN_CHARS_MIN} characters")
-        return value
 
     @model_validator(mode="before")
     @classmethod
@@ -202,15 +207,6 @@ def _with_defaults(data: dict[str, Any]) -> dict[str, Any]:
         )
     model = data.get("default_model") or (PROVIDERS[provider].default_model if provider in PROVIDERS else "")
     return {**data, "default_provider": provider, "default_model": model}
-
-
-def _refuse_useless(limits: Any, path: str = "") -> None:
-    for item in fields(limits):
-        value = getattr(limits, item.name)
-        if is_dataclass(value):
-            _refuse_useless(value, f"{path}{item.name}.")
-        elif not value > 0:
-            raise ValueError(f"{path}{item.name} must be greater than 0")
 
 
 _SECTION = "is a section, with settings of its own within"
