@@ -156,7 +156,7 @@ def unknown_variables() -> list[str]:
 
 
 def _anchored(config: Config, path: Path) -> Config:
-    """Return a relative `data_dir` of the file means: beside the file, wherever the server was started."""
+    """Return the configuration with a relative `data_dir` of the file beside that file."""
     if os.environ.get("PATTERN_DATA_DIR") or config.data_dir.is_absolute() or not path.is_file():
         return config
     return config.model_copy(update={"data_dir": path.parent / config.data_dir})

@@ -122,7 +122,7 @@ def raise_descriptor_limit() -> None:
 
 
 def _max_open() -> int:
-    """Return one awake constellation may hold seven descriptors: its lock and two connections with their logs."""
+    """Return how many constellations may be awake: each may hold seven descriptors."""
     return max(8, min(4096, descriptors_max() // 8))
 
 

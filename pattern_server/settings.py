@@ -260,7 +260,7 @@ def _services(config: Config, configured: EmbedderSettings, kind: str, wanted: E
             base_url=base_url,
             api_key=key,
             account=configured.account,
-            # First as long as the model makes them; then shortened, which not every service can be told.
+            # First as long as the model makes them; then shortened, which not every service can do.
             dimensions=dimensions,
             timeout_s=configured.timeout_s,
         )

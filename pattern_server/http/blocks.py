@@ -79,7 +79,7 @@ async def find(constellation: Constellation, owner: str, label: str) -> BlockRow
         return None
 
 
-async def told(constellation: Constellation, view: BlockRow) -> dict[str, Any]:
+async def block_answer(constellation: Constellation, view: BlockRow) -> dict[str, Any]:
     """Return the block as `BLOCK` has it. One that cannot be opened still shows its stored text, and why."""
     value, damaged = None, None
     try:
@@ -92,7 +92,7 @@ async def told(constellation: Constellation, view: BlockRow) -> dict[str, Any]:
 
 
 def tagged(response: Response, block: Mapping[str, Any]) -> Mapping[str, Any]:
-    """`block`, its version also as the answer's ETag."""
+    """Return `block`; its version becomes the answer's ETag."""
     response.headers["etag"] = f'"{block["version"]}"'
     return block
 

@@ -23,12 +23,12 @@ from pattern_server.http.blocks import (
     BLOCK,
     BlockPatchRequest,
     BlockPutRequest,
+    block_answer,
     content_edit,
     find,
     new_block,
     settings_of,
     tagged,
-    told,
 )
 from pattern_server.http.bodies import BY_VALUE, Items, Page, Paged, RequestModel, answer_of, page_of
 from pattern_server.http.errors import VersionMismatch
@@ -126,14 +126,14 @@ AtVersion = Annotated[int | None, Query(ge=0, description="the block as it was a
 async def list_all(home: ToReadOwned, paging: Paged) -> object:
     """The blocks that the agent sees, by label: its own, those lent to it, the constellation's."""
     page = paging.of_all(await home.constellation.memory.list(home.owner), lambda block: (block.label, block.id))
-    return {**page, "items": [await told(home.constellation, block) for block in page["items"]]}
+    return {**page, "items": [await block_answer(home.constellation, block) for block in page["items"]]}
 
 
 @router.get("/{label}", response_model=BLOCK)
 async def show(label: str, home: ToReadOwned, response: Response, version: AtVersion = None) -> object:
     """One block; its `ETag` is its version."""
     view = await home.constellation.memory.view(home.owner, label)
-    shown = await told(home.constellation, view)
+    shown = await block_answer(home.constellation, view)
     if version is not None and version != view.version:
         past = await home.constellation.history.content_at(view.id, version)
         shown |= {"content": past.content, "value": past.value, "version": version, "damaged": None}
@@ -155,9 +155,11 @@ async def put(label: str, body: BlockPutRequest, home: ToWriteOwned, demanded: D
         )
         content_edit(body)  # refuses what says nothing or two things
         made = await home.constellation.memory.create(home.owner, new_block(body, label), author=home.caller.author)
-        return tagged(response, await told(home.constellation, made))
+        return tagged(response, await block_answer(home.constellation, made))
     await _changed(home, found, body, demanded)
-    return tagged(response, await told(home.constellation, await home.constellation.memory.view(home.owner, label)))
+    return tagged(
+        response, await block_answer(home.constellation, await home.constellation.memory.view(home.owner, label))
+    )
 
 
 @router.patch("/{label}", response_model=BLOCK)
@@ -167,7 +169,7 @@ async def patch(label: str, body: BlockPatchRequest, home: ToWriteOwned, respons
     settings = settings_of(body, view)
     if settings is not None:
         view = await home.constellation.memory.set_metadata(home.owner, label, settings, author=home.caller.author)
-    return tagged(response, await told(home.constellation, view))
+    return tagged(response, await block_answer(home.constellation, view))
 
 
 @router.delete("/{label}", status_code=204)
@@ -225,14 +227,14 @@ async def rollback(label: str, body: RollbackRequest, home: ToWriteOwned) -> obj
     """Make the block what it was at a version, by a new change; nothing of its history goes."""
     by = Attribution(author=home.caller.author)
     revised = await home.constellation.revisions.rollback(home.owner, label, by, version=body.version)
-    return await told(home.constellation, revised.block)
+    return await block_answer(home.constellation, revised.block)
 
 
 @router.post("/{label}/repair", response_model=REPAIRED)
 async def repair(label: str, home: ToWriteOwned) -> object:
     """Bring back a block that is damaged, from what is known of it; a sound one is refused."""
     done = await home.constellation.repairs.repair(home.owner, label, Attribution(author=home.caller.author))
-    block = await told(home.constellation, await home.constellation.memory.view(home.owner, label))
+    block = await block_answer(home.constellation, await home.constellation.memory.view(home.owner, label))
     return {"block": block, "note": done.note, "is_exact": done.is_exact}
 
 
@@ -288,7 +290,7 @@ async def _revised(home: OwnerAccess, kind: HistoryKind, label: str, body: UndoR
     by = Attribution(author=home.caller.author)
     revised = await home.constellation.revisions.revert(home.owner, label, by, kind, of=of)
     return {
-        "block": await told(home.constellation, revised.block),
+        "block": await block_answer(home.constellation, revised.block),
         "note": revised.note,
         "undo_remaining": revised.undo_remaining,
         "redo_remaining": revised.redo_remaining,
