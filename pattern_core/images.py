@@ -13,7 +13,7 @@ cancelled or killed, the sweep begins again the next time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b

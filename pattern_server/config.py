@@ -12,15 +12,16 @@ import os
 import tomllib
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, cast
 
-from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from pattern_core.embeddings.providers import EMBEDDERS
 from pattern_core.errors import PatternError
 from pattern_core.limits import Limits
 from pattern_core.models.providers import PROVIDERS
+from pattern_core.models.providers.settings import Secret
 from pattern_server.sections import (
     BudgetsConfig,
     EmbeddingsConfig,
@@ -42,6 +43,22 @@ class ConfigError(PatternError):
     code = "invalid_config"
 
 
+def _check_token(token: Secret) -> Secret:
+    if len(token.reveal()) < BOOTSTRAP_TOKEN_CHARS_MIN:
+        raise ValueError(f"must have at least {BOOTSTRAP_TOKEN_CHARS_MIN} characters")
+    return token
+
+
+def _check_limits(limits: Limits, path: str = "") -> Limits:
+    for item in fields(limits):
+        value = getattr(limits, item.name)
+        if is_dataclass(value):
+            _check_limits(cast("Limits", value), f"{path}{item.name}.")
+        elif not value > 0:
+            raise ValueError(f"{path}{item.name} must be greater than 0")
+    return limits
+
+
 class Config(BaseSettings):
     """Everything that can be configured. Made by `load`."""
 
@@ -52,7 +69,9 @@ class Config(BaseSettings):
     data_dir: Path = Field(default=Path("data"), description="folder of all files; the file's is relative to it")
     host: str = Field(default="127.0.0.1", description="address to listen on")
     port: Annotated[int, Field(ge=0, le=65535)] = Field(default=8470, description="0 takes a free port")
-    bootstrap_token: SecretStr | None = Field(default=None, description="the first admin token")
+    bootstrap_token: Annotated[Secret, AfterValidator(_check_token)] | None = Field(
+        default=None, description="the first admin token"
+    )
     body_bytes_max: Annotated[int, Field(ge=1024)] = Field(default=2 * 1024 * 1024, description="longest request body")
     files_roots: WholePaths = Field(
         default=(), description="directories of which everybody who may write can make folders for agents"
@@ -68,7 +87,7 @@ class Config(BaseSettings):
     shell: ShellConfig = Field(default_factory=ShellConfig)
     web: WebConfig | None = None
     mcp: McpServersConfig = Field(default_factory=dict)
-    limits: Limits = Field(default_factory=Limits)
+    limits: Annotated[Limits, AfterValidator(_check_limits)] = Field(default_factory=Limits)
 
     @classmethod
     def settings_customise_sources(
@@ -81,26 +100,6 @@ class Config(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Return the sources: flags, then `PATTERN_*`, then the file. Called by pydantic-settings."""
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
-
-    @field_validator("limits", mode="before")
-    @classmethod
-    def _limits_are_known(cls, value: object) -> object:
-        # pydantic ignores keys that a dataclass does not have; a typo must not become a missing bound.
-        _refuse_unknown(Limits, value)
-        return value
-
-    @field_validator("limits")
-    @classmethod
-    def _limits_are_positive(cls, value: Limits) -> Limits:
-        _refuse_useless(value)
-        return value
-
-    @field_validator("bootstrap_token")
-    @classmethod
-    def _token_is_long(cls, value: SecretStr | None) -> SecretStr | None:
-        if value is not None and len(value.get_secret_value()) < BOOTSTRAP_TOKEN_CHARS_MIN:
-            raise ValueError(f"must have at least {BOOTSTRAP_TOKEN_CHARS_MIN} characters")
-        return value
 
     @model_validator(mode="before")
     @classmethod
@@ -157,7 +156,7 @@ def unknown_variables() -> list[str]:
 
 
 def _anchored(config: Config, path: Path) -> Config:
-    """Return a relative `data_dir` of the file means: beside the file, wherever the server was started."""
+    """Return the configuration with a relative `data_dir` of the file beside that file."""
     if os.environ.get("PATTERN_DATA_DIR") or config.data_dir.is_absolute() or not path.is_file():
         return config
     return config.model_copy(update={"data_dir": path.parent / config.data_dir})
@@ -181,22 +180,20 @@ def _with_vendors(configured: object) -> object:
                 entry.update({key: value for key, value in found.items() if value})
         if isinstance(providers.get(name), dict):
             providers[name].setdefault("kind", name)
-    for entry in providers.values():
-        if isinstance(entry, dict) and entry.get("api_key_env") and not entry.get("api_key"):
-            entry["api_key"] = os.environ.get(str(entry["api_key_env"])) or None
     providers.setdefault("embedded", {"kind": "embedded"})
-    return providers
+    return {name: _with_key(entry) for name, entry in providers.items()}
 
 
 def _with_key(section: object) -> object:
-    """Return the section with the keys from the environment variables that it and `former` or `search` in it name."""
+    """Return the section with keys in the place of `api_key_env`, in itself and in `former` or `search` in it."""
     if not isinstance(section, dict):
         return section
     inner = {name: _with_key(section[name]) for name in ("former", "search") if name in section}
     section = {**section, **inner}
-    if not section.get("api_key_env") or section.get("api_key"):
+    if not isinstance(section.get("api_key_env"), str):
         return section
-    return {**section, "api_key": os.environ.get(str(section["api_key_env"])) or None}
+    variable = section.pop("api_key_env")
+    return {**section, "api_key": section.get("api_key") or os.environ.get(variable) or None}
 
 
 def _with_defaults(data: dict[str, Any]) -> dict[str, Any]:
@@ -212,29 +209,11 @@ def _with_defaults(data: dict[str, Any]) -> dict[str, Any]:
     return {**data, "default_provider": provider, "default_model": model}
 
 
-def _refuse_unknown(shape: Any, value: object, path: str = "") -> None:
-    if not isinstance(value, dict) or not is_dataclass(shape):
-        return
-    hints = get_type_hints(shape)
-    known = {item.name for item in fields(shape)}
-    for key, inner in value.items():
-        if key not in known:
-            raise ValueError(f"unknown key {path}{key}; known are {', '.join(sorted(known))}")
-        _refuse_unknown(hints[key], inner, f"{path}{key}.")
-
-
-def _refuse_useless(limits: Any, path: str = "") -> None:
-    for item in fields(limits):
-        value = getattr(limits, item.name)
-        if is_dataclass(value):
-            _refuse_useless(value, f"{path}{item.name}.")
-        elif not value > 0:
-            raise ValueError(f"{path}{item.name} must be greater than 0")
-
-
 _SECTION = "is a section, with settings of its own within"
 _MISFITS = {  # pydantic's type of a misfit → what we say of it
     "extra_forbidden": "is not a known setting",
+    "unexpected_keyword_argument": "is not a known setting",
+    "dataclass_type": _SECTION,
     "model_type": _SECTION,
     "model_attributes_type": _SECTION,
     "dict_type": _SECTION,

@@ -160,7 +160,7 @@ class Constellations:
         """
         found = await self.find(principal, id_or_name)
         async with self._supervisor.aside(found.id):
-            # Registry first: a crash in between leaves files that nobody reaches, not a name without files.
+            # Registry first: a crash in between leaves files that no name reaches, not a name without files.
             try:
                 await self._accounts.unregister(found)
             finally:

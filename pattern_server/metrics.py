@@ -194,8 +194,8 @@ class Metrics(Meters):
         yield GaugeMetricFamily("pattern_agents_working", "Agents that have work now.", value=self.working)
         words = "What the gate of each provider says of itself."
         gates = GaugeMetricFamily("pattern_model_gate", words, labels=("provider", "what"))
-        for provider, told in sorted(self._gates().items()):
-            for what, value in sorted(told.items()):
+        for provider, figures in sorted(self._gates().items()):
+            for what, value in sorted(figures.items()):
                 if isinstance(value, int | float):
                     gates.add_metric((provider, what), value)
         yield gates

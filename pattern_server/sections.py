@@ -7,12 +7,13 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from pattern_core.mcp_servers.settings import SERVERS_MAX, Protocol, is_server_name
 from pattern_core.models.providers import PROVIDERS
-from pattern_core.models.providers.settings import OpenAIFormat
-from pattern_core.web.engines import EngineKind
+from pattern_core.models.providers.settings import OpenAIFormat, Secret
+from pattern_core.models.throttle import ClientLimits
+from pattern_core.web.engines import EngineSettings
 
 DESCRIPTORS_WANTED = 65_536
 
@@ -23,6 +24,20 @@ def _check_whole(paths: tuple[Path, ...]) -> tuple[Path, ...]:
     return paths
 
 
+def _check_kind(kind: str) -> str:
+    if kind not in PROVIDERS:
+        raise ValueError(f"there is no kind {kind!r}; kinds are {', '.join(sorted(PROVIDERS))}")
+    return kind
+
+
+def _check_engine(engine: EngineSettings) -> EngineSettings:
+    if engine.kind == "searxng" and not (engine.base_url or "").startswith(("http://", "https://")):
+        raise ValueError("kind searxng needs base_url, such as http://127.0.0.1:8888")
+    if engine.kind == "brave" and not engine.api_key:
+        raise ValueError("kind brave needs api_key, or api_key_env that names a variable which is set")
+    return engine
+
+
 WholePaths = Annotated[tuple[Path, ...], AfterValidator(_check_whole)]
 Port = Annotated[int, Field(ge=1, le=65535)]
 Seconds = Annotated[float, Field(gt=0, le=3600)]
@@ -31,17 +46,6 @@ Effect = Literal["idempotent", "unsafe"]
 
 class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class ProviderLimitsConfig(_Section):
-    """How much a provider's key is asked, `[providers.<name>.limits]`; the vendor's own limits hold beside these."""
-
-    calls_max: Annotated[int, Field(ge=1, le=1_000)] = Field(default=16, description="calls at once")
-    waiting_max: Annotated[int, Field(ge=0, le=100_000)] = Field(
-        default=1_000, description="calls that wait their turn"
-    )
-    requests_per_minute: Annotated[int, Field(ge=1)] | None = None
-    tokens_per_minute: Annotated[int, Field(ge=1)] | None = None
 
 
 class ModelConfig(_Section):
@@ -64,21 +68,13 @@ class ModelConfig(_Section):
 class ProviderConfig(_Section):
     """One vendor or compatible server, `[providers.<name>]` in the file."""
 
-    kind: str = Field(description="anthropic openai google embedded")
+    kind: Annotated[str, AfterValidator(_check_kind)] = Field(description="anthropic openai google embedded")
     base_url: str | None = Field(default=None, description="address of the API; the vendor's own if left out")
-    api_key: SecretStr | None = Field(default=None, description="the key itself; never stored, never exported")
-    api_key_env: str | None = Field(default=None, description="name of the environment variable that holds the key")
+    api_key: Secret | None = Field(default=None, description="the key itself; never stored, never exported")
     omit: tuple[str, ...] = Field(default=(), description="fields that a compatible server does not accept")
     api: OpenAIFormat = Field(default="chat", description="which of OpenAI's formats is spoken")
-    limits: ProviderLimitsConfig = Field(default_factory=ProviderLimitsConfig)
+    limits: ClientLimits = Field(default_factory=ClientLimits)
     models: dict[str, ModelConfig] = Field(default_factory=dict, description="figures of its models, by their names")
-
-    @field_validator("kind")
-    @classmethod
-    def _kind_is_known(cls, kind: str) -> str:
-        if kind not in PROVIDERS:
-            raise ValueError(f"there is no kind {kind!r}; kinds are {', '.join(sorted(PROVIDERS))}")
-        return kind
 
 
 class EmbedderConfig(_Section):
@@ -92,8 +88,7 @@ class EmbedderConfig(_Section):
     model: str = Field(default="", description="the model's name, for local also a folder")
     dimensions: Annotated[int, Field(ge=1, le=8192)] | None = Field(default=None, description="length of the vectors")
     base_url: str | None = Field(default=None, description="address of the service")
-    api_key: SecretStr | None = Field(default=None, description="the key itself; never stored, never exported")
-    api_key_env: str | None = Field(default=None, description="name of the environment variable that holds the key")
+    api_key: Secret | None = Field(default=None, description="the key itself; never stored, never exported")
     timeout_s: Annotated[float, Field(gt=0)] = 30.0
     runtime: Literal["auto", "sentence-transformers", "onnx"] = Field(default="auto", description="what runs `local`")
     allow_download: bool = Field(default=False, description="fetch a local model that is missing, once")
@@ -127,7 +122,7 @@ def raise_descriptor_limit() -> None:
 
 
 def _max_open() -> int:
-    """Return one awake constellation may hold seven descriptors: its lock and two connections with their logs."""
+    """Return how many constellations may be awake: each may hold seven descriptors."""
     return max(8, min(4096, descriptors_max() // 8))
 
 
@@ -177,23 +172,6 @@ class ShellConfig(_Section):
     idle_s: Annotated[float, Field(gt=0)] = Field(default=3600.0, description="then an unwatched task is ended")
 
 
-class WebSearchConfig(_Section):
-    """The search engine, `[web.search]`."""
-
-    kind: EngineKind = Field(default="none", description="none searxng brave")
-    base_url: str | None = Field(default=None, description="address of the engine; SearXNG has none of its own")
-    api_key: SecretStr | None = Field(default=None, description="the key itself; never stored, never exported")
-    api_key_env: str | None = Field(default=None, description="name of the environment variable that holds the key")
-
-    @model_validator(mode="after")
-    def _is_whole(self) -> WebSearchConfig:
-        if self.kind == "searxng" and not (self.base_url or "").startswith(("http://", "https://")):
-            raise ValueError("kind searxng needs base_url, such as http://127.0.0.1:8888")
-        if self.kind == "brave" and not self.api_key:
-            raise ValueError("kind brave needs api_key, or api_key_env that names a variable which is set")
-        return self
-
-
 class WebConfig(_Section):
     """What agents may reach, `[web]`; where the section is missing, there is no tool `web`."""
 
@@ -202,7 +180,7 @@ class WebConfig(_Section):
     deny_hosts: tuple[str, ...] = Field(default=(), description="never these and what is below them")
     allow_private: bool = Field(default=False, description="private networks and this machine may be reached")
     timeout_s: Annotated[float, Field(gt=0, le=300)] = Field(default=30.0, description="for one page, or one search")
-    search: WebSearchConfig = Field(default_factory=WebSearchConfig)
+    search: Annotated[EngineSettings, AfterValidator(_check_engine)] = Field(default_factory=EngineSettings)
 
 
 class McpConfig(_Section):
@@ -210,11 +188,11 @@ class McpConfig(_Section):
 
     command: str | None = Field(default=None, min_length=1, description="the program to start")
     args: tuple[str, ...] = Field(default=(), description="its arguments")
-    env: dict[str, SecretStr] = Field(default_factory=dict, description="variables for the program")
+    env: dict[str, Secret] = Field(default_factory=dict, description="variables for the program")
     env_from: tuple[str, ...] = Field(default=(), description="variables that it gets from this server's environment")
     cwd: Path = Field(default=Path("/"), description="where it starts")
     url: str | None = Field(default=None, description="the address, for streamable HTTP")
-    headers: dict[str, SecretStr] = Field(default_factory=dict, description="sent with every request")
+    headers: dict[str, Secret] = Field(default_factory=dict, description="sent with every request")
     headers_env: dict[str, str] = Field(default_factory=dict, description="headers whose values stand in variables")
     token_env: str | None = Field(default=None, description="name of the variable that holds a bearer token")
     tools: tuple[str, ...] | None = Field(default=None, description="which of its tools agents may have; or all")

@@ -187,7 +187,7 @@ async def assembled(config: Config, providers: Mapping[str, Provider]) -> AsyncI
         async with (
             open_global(config.data_dir / "global.db", threads, now=now_text(runtime.clock)) as database,
             _asking(config, runtime, providers) as models,
-            _given_back(embedders),
+            _closing(embedders),
             trio.open_nursery() as nursery,
         ):
             files = ConstellationFiles(config.data_dir, runtime)
@@ -239,7 +239,7 @@ async def _asking(config: Config, runtime: Runtime, extra: Mapping[str, Provider
             made[name] = make_provider(name, provider_settings(entry))
         except ModelNotConfigured as error:
             _log.warning("provider left out", {"provider": name, "reason": error.message})
-    try:
+    async with _closing(*made.values()):
         yield ModelClient(
             {**made, **extra},
             RetryPolicy(),
@@ -248,20 +248,17 @@ async def _asking(config: Config, runtime: Runtime, extra: Mapping[str, Provider
             catalogue=catalogue_of(config),
             accounts=accounts_of(config),
         )
-    finally:
-        with trio.CancelScope(shield=True):
-            for provider in made.values():
-                await provider.aclose()
 
 
 @asynccontextmanager
-async def _given_back(embedders: EmbedderShelf) -> AsyncIterator[None]:
-    """Yield the embedders' processes and connections end with the block."""
+async def _closing(*resources: Provider | EmbedderShelf) -> AsyncIterator[None]:
+    """Close all of them at the end of the block, also when it is cancelled."""
     try:
         yield
     finally:
         with trio.CancelScope(shield=True):
-            await embedders.aclose()
+            for resource in resources:
+                await resource.aclose()
 
 
 async def _run_constellation(
@@ -304,7 +301,7 @@ async def _bootstrapped(parts: Assembled, config: Config) -> str | None:
     for name in unknown_variables():
         _log.warning("unknown environment variable; a typing error?", {"variable": name})
     accounts = parts.state.accounts
-    given = None if config.bootstrap_token is None else config.bootstrap_token.get_secret_value()
+    given = None if config.bootstrap_token is None else config.bootstrap_token.reveal()
     made = await accounts.bootstrap(given)
     if given is not None:
         try:

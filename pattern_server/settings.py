@@ -15,8 +15,6 @@ from hashlib import blake2b
 from pathlib import PurePath
 from urllib.parse import urlsplit
 
-from pydantic import SecretStr
-
 from pattern_core.budgets.amounts import MICRO
 from pattern_core.budgets.budget import Budget
 from pattern_core.embeddings.embedder import Embedder, EmbedderInfo
@@ -25,11 +23,10 @@ from pattern_core.embeddings.questions import EmbedderShelf
 from pattern_core.embeddings.settings import EmbedderSettings
 from pattern_core.mcp_servers.settings import McpSettings, Stdio, Streamable
 from pattern_core.models.catalogue import Catalogue, ProviderModels
-from pattern_core.models.client import Account, ClientLimits
+from pattern_core.models.client import Account
 from pattern_core.models.providers import PROVIDERS
 from pattern_core.models.providers.settings import ProviderSettings, Secret
 from pattern_core.shell.policy import ShellSettings
-from pattern_core.web.engines import EngineSettings
 from pattern_core.web.policy import WebPolicy, WebSettings
 from pattern_db.enums import EffectClass
 from pattern_db.journal.budgets import BudgetScope, Period, Unit
@@ -45,10 +42,6 @@ INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR"
 _KINDS = {"openai": "openai", "compatible": "openai", "google": "google", "ollama": "ollama"}  # whose format it is
 
 
-def _secret(value: SecretStr | None) -> Secret | None:
-    return None if value is None else Secret(value.get_secret_value())
-
-
 def default_model_of(config: Config, provider: str) -> str:
     """Return the model of an agent that names this provider and no model; empty if there is no default for it."""
     if provider == config.default_provider:
@@ -62,7 +55,7 @@ def provider_settings(entry: ProviderConfig) -> ProviderSettings:
     return ProviderSettings(
         kind=entry.kind,
         base_url=entry.base_url,
-        api_key=_secret(entry.api_key),
+        api_key=entry.api_key,
         omit=entry.omit,
         api=entry.api,
         account=_account(),
@@ -96,15 +89,12 @@ def accounts_of(config: Config) -> dict[str, Account]:
 
     Where sections share an account, the limits of the first of their names, in alphabetical order, hold.
     """
-    return {
-        name: Account(key=_key(name, entry), limits=ClientLimits(**entry.limits.model_dump()))
-        for name, entry in config.providers.items()
-    }
+    return {name: Account(key=_key(name, entry), limits=entry.limits) for name, entry in config.providers.items()}
 
 
 def _key(name: str, entry: ProviderConfig) -> str:
     """Return a digest, so that the secret goes nowhere; without one, each section is an account of its own."""
-    secret = "" if entry.api_key is None else entry.api_key.get_secret_value()
+    secret = "" if entry.api_key is None else entry.api_key.reveal()
     if not secret:
         return name
     host = urlsplit(entry.base_url).netloc.rpartition("@")[2] if entry.base_url else ""
@@ -143,11 +133,7 @@ def web_settings(section: WebConfig | None) -> WebSettings | None:
         return None
     return WebSettings(
         policy=WebPolicy(**section.model_dump(include={"ports", "allow_hosts", "deny_hosts", "allow_private"})),
-        search=EngineSettings(
-            kind=section.search.kind,
-            base_url=section.search.base_url,
-            api_key=_secret(section.search.api_key),
-        ),
+        search=section.search,
         timeout_s=section.timeout_s,
     )
 
@@ -174,14 +160,13 @@ def _mcp_settings(section: McpConfig, environment: Mapping[str, str]) -> McpSett
 
 def _program(section: McpConfig, environment: Mapping[str, str]) -> Stdio:
     found = {name: Secret(environment[name]) for name in (*INHERITED, *section.env_from) if name in environment}
-    own = {name: Secret(value.get_secret_value()) for name, value in section.env.items()}
     assert section.command is not None  # as the section was checked
-    return Stdio(command=section.command, args=section.args, environment={**found, **own}, cwd=section.cwd)
+    return Stdio(command=section.command, args=section.args, environment={**found, **section.env}, cwd=section.cwd)
 
 
 def _address(section: McpConfig, environment: Mapping[str, str]) -> Streamable:
-    headers = {header: Secret(value.get_secret_value()) for header, value in section.headers.items()}
-    headers |= {header: Secret(environment.get(name, "")) for header, name in section.headers_env.items()}
+    named = {header: Secret(environment.get(name, "")) for header, name in section.headers_env.items()}
+    headers = {**section.headers, **named}
     if section.token_env:
         headers["Authorization"] = Secret(f"Bearer {environment.get(section.token_env, '')}")
     assert section.url is not None  # as the section was checked
@@ -196,11 +181,11 @@ def embedder_settings(config: Config, former: EmbedderConfig | None = None) -> E
     named = config.providers.get(section.provider)
     is_ours = section.provider in EMBEDDERS
     return EmbedderSettings(
-        **section.model_dump(exclude={"provider", "base_url", "api_key", "api_key_env", "former"}),
+        **section.model_dump(exclude={"provider", "base_url", "api_key", "former"}),
         # A provider of its own name speaks the format of its kind.
         provider=section.provider if is_ours or named is None else named.kind,
         base_url=section.base_url or (None if named is None else named.base_url),
-        api_key=_secret(section.api_key or (None if named is None else named.api_key)),
+        api_key=section.api_key or (None if named is None else named.api_key),
         account=_account(),
     )
 
@@ -263,7 +248,7 @@ def _services(config: Config, configured: EmbedderSettings, kind: str, wanted: E
     places: list[tuple[str | None, Secret | None]] = []
     for entry in config.providers.values():
         if entry.kind == kind:
-            places.append((entry.base_url, _secret(entry.api_key)))
+            places.append((entry.base_url, entry.api_key))
     if _KINDS.get(configured.provider) == kind:
         places.append((configured.base_url, configured.api_key))
     if kind == "ollama":
@@ -275,7 +260,7 @@ def _services(config: Config, configured: EmbedderSettings, kind: str, wanted: E
             base_url=base_url,
             api_key=key,
             account=configured.account,
-            # First as long as the model makes them; then shortened, which not every service can be told.
+            # First as long as the model makes them; then shortened, which not every service can do.
             dimensions=dimensions,
             timeout_s=configured.timeout_s,
         )

@@ -14,9 +14,10 @@ import math
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Generic, Literal, TypeVar
+from typing import Annotated, Generic, Literal, TypeVar
 
 import trio
+from pydantic import Field
 
 from pattern_core.models.errors import (
     ModelError,
@@ -52,10 +53,10 @@ T = TypeVar("T")
 class ClientLimits:
     """Bounds per key, for all agents that share it. Limits per minute are the operator's own, beside the vendor's."""
 
-    calls_max: int = 16  # at once
-    waiting_max: int = 1_000  # further ones that wait their turn
-    requests_per_minute: int | None = None
-    tokens_per_minute: int | None = None
+    calls_max: Annotated[int, Field(ge=1, le=1_000)] = 16  # at once
+    waiting_max: Annotated[int, Field(ge=0, le=100_000)] = 1_000  # further ones that wait their turn
+    requests_per_minute: Annotated[int, Field(ge=1)] | None = None
+    tokens_per_minute: Annotated[int, Field(ge=1)] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

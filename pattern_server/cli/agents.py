@@ -348,5 +348,5 @@ def _price(facts: Json) -> str:
     if facts["input_price"] is None or facts["output_price"] is None:
         return "not known; calls are counted in tokens only"
     cached = "" if facts["cache_read_price"] is None else f" ({dollars(facts['cache_read_price'])} cached)"
-    told = f"{dollars(facts['input_price'])} in{cached}, {dollars(facts['output_price'])} out per million tokens"
-    return told + (f", as of {facts['as_of']}" if facts["as_of"] else "")
+    prices = f"{dollars(facts['input_price'])} in{cached}, {dollars(facts['output_price'])} out per million tokens"
+    return prices + (f", as of {facts['as_of']}" if facts["as_of"] else "")

@@ -49,14 +49,14 @@ def what_is_asked(request: Json) -> str:
     if isinstance(words, str) and words.strip():
         return in_line(words)
     if "tool" in request:
-        told = ", ".join(f"{name}: {in_line(value)}" for name, value in request["arguments"].items())
-        text = f"{request['agent']} wants to run {request['tool']}({told}): {request.get('reason', '')}"
+        arguments = ", ".join(f"{name}: {in_line(value)}" for name, value in request["arguments"].items())
+        text = f"{request['agent']} wants to run {request['tool']}({arguments}): {request.get('reason', '')}"
     else:
-        text = ", ".join(f"{name}: {in_line(value)}" for name, value in request.items() if _is_told(value))
+        text = ", ".join(f"{name}: {in_line(value)}" for name, value in request.items() if _has_value(value))
     return cut(text, REQUEST_CHARS_MAX)
 
 
-def _is_told(value: object) -> bool:
+def _has_value(value: object) -> bool:
     return value not in (None, "", {}, [])
 
 
@@ -75,7 +75,7 @@ def _request_lines(request: Json) -> Iterator[str]:
     not at all.
     """
     for name, value in request.items():
-        if name in PROGRAMS_WORDS or not _is_told(value):
+        if name in PROGRAMS_WORDS or not _has_value(value):
             continue
         if name == "arguments" and isinstance(value, dict):
             yield "arguments:"
@@ -146,8 +146,8 @@ async def _answer(home: Home, output: Output, id_: str, body: Json) -> None:
     answered = await home.call("POST", "approvals", id_, body=body)
     note = (answered.get("decision") or {}).get("note")
     done = "Approved" if body["decision"] == "approve" else "Denied"
-    told = str(note or what_is_asked(answered["request"]))
-    output.result(answered, told if told.startswith(done) else f"{done}: {told}")
+    said = str(note or what_is_asked(answered["request"]))
+    output.result(answered, said if said.startswith(done) else f"{done}: {said}")
 
 
 @approvals.command("grants")

@@ -22,34 +22,23 @@ class CopyDamaged(PatternError):
     code = "copy_damaged"
 
 
-async def back_up(api: Api, constellation: str, target: Path, *, overwrite: bool = False) -> Json:
+async def back_up(api: Api, constellation: str | None, target: Path, *, overwrite: bool = False) -> Json:
     """Copy a constellation, while it works, into the file `target`; `{constellation, file, bytes, sha256}`.
 
-    Raises:
-        Conflict: `target` exists and `overwrite` is not set.
-        CopyDamaged: what arrived is not what the server wrote.
-    """
-    taken = await _taken(api, path("constellations", constellation, "backup"), target, overwrite=overwrite)
-    return {"constellation": constellation, **taken}
-
-
-async def back_up_registry(api: Api, target: Path, *, overwrite: bool = False) -> Json:
-    """Copy users, tokens and the list of constellations into the file `target`; `{file, bytes, sha256}`.
+    None is the registry: users, tokens and the list of constellations. Its answer names no constellation.
 
     Raises:
         Conflict: `target` exists and `overwrite` is not set.
-        ServerFailed: the caller is no administrator.
+        ServerFailed: the caller may not copy that.
         CopyDamaged: what arrived is not what the server wrote.
     """
-    return await _taken(api, path("backup"), target, overwrite=overwrite)
-
-
-async def _taken(api: Api, route: str, target: Path, *, overwrite: bool) -> dict[str, object]:
     if target.exists() and not overwrite:
         raise Conflict(f"{target} exists already: choose another name, or add --overwrite")
-    made = await api.call("POST", route)
+    route = ("backup",) if constellation is None else ("constellations", constellation, "backup")
+    made = await api.call("POST", path(*route))
     await trio.to_thread.run_sync(partial(_take, Path(made["path"]), target, str(made["sha256"])))
-    return {"file": str(target), "bytes": made["size"], "sha256": made["sha256"]}
+    copied = {"file": str(target), "bytes": made["size"], "sha256": made["sha256"]}
+    return copied if constellation is None else {"constellation": constellation, **copied}
 
 
 def _take(source: Path, target: Path, sha256: str) -> None:
@@ -109,7 +98,7 @@ async def _all(api: Api, output: Output, folder: Path, *, overwrite: bool) -> Ex
     skipped: list[Json] = []
     with output.progress("Copying", len(rows) + 1) as advance:
         try:
-            made.append(await back_up_registry(api, folder / "global.db", overwrite=overwrite))
+            made.append(await back_up(api, None, folder / "global.db", overwrite=overwrite))
         except PatternError as error:
             output.error(f"users and tokens: {error.message}")
             skipped.append({"error": error.message})

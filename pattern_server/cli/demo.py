@@ -15,31 +15,15 @@ from pathlib import Path
 import click
 import trio
 
-from pattern_core.errors import InvalidInput, PatternError
+from pattern_core.errors import InvalidInput
 from pattern_server.cli.approvals import what_is_asked
 from pattern_server.cli.backup import back_up, restore_file
 from pattern_server.cli.child import ServerProcess
 from pattern_server.cli.client import Json, path
 from pattern_server.cli.command import ExitCode, Home, reported
-from pattern_server.cli.demo_kill import kill_in_mid_work
+from pattern_server.cli.demo_kill import claim, kill_in_mid_work
 from pattern_server.cli.output import DONE, Output
 from pattern_server.cli.turns import headline, part_row
-
-
-class ClaimFailed(PatternError):
-    """Something that the tour promised did not hold."""
-
-    code = "claim_failed"
-
-
-def claim(holds: object, what: str) -> None:
-    """Check a promise.
-
-    Raises:
-        ClaimFailed: it does not hold.
-    """
-    if not holds:
-        raise ClaimFailed(f"The tour stops, because this did not hold: {what}. Please report it.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,8 +137,8 @@ async def consent(tour: Tour) -> None:
         await exchange(tour, home, RULE, agent="bob")
         claim((await home.get(*rules))["content"] == "", "nothing changes before a person agreed")
         (asked,) = (await home.get("approvals", status="pending"))["items"]
-        wish = f"bob wants to {asked['request']['operation']} in the block {asked['request']['label']}"
-        tour.say(f"pattern approvals list -c home: {wish}")
+        wants = f"bob wants to {asked['request']['operation']} in the block {asked['request']['label']}"
+        tour.say(f"pattern approvals list -c home: {wants}")
         await home.call("POST", "approvals", asked["id"], body={"decision": "approve"})
         changed = await home.get(*rules)
         claim(changed["content"].count("until nine") == 1, "what was agreed to is done, once")
@@ -206,12 +190,21 @@ async def _search(tour: Tour, home: Home, query: str) -> Json:
 
 async def _embedded(home: Home) -> Json:
     """Return how far texts have become vectors, once all have or it is known that they will not soon."""
-    state: Json = await home.get("embeddings")
-    with trio.move_on_after(VECTORS_WAIT_S):
-        while state["state"] != "unavailable" and state["done"] < state["total"]:
+
+    def is_settled(state: Json) -> bool:
+        return bool(state["state"] == "unavailable" or state["done"] >= state["total"])
+
+    return await _once(is_settled, home, "embeddings", wait_s=VECTORS_WAIT_S)
+
+
+async def _once(is_done: Callable[[Json], bool], home: Home, *place: str, wait_s: float) -> Json:
+    """Return what is at a place of the API once it is done, or as it is after `wait_s` seconds."""
+    found: Json = await home.get(*place)
+    with trio.move_on_after(wait_s):
+        while not is_done(found):
             await trio.sleep(LOOK_EVERY_S)
-            state = await home.get("embeddings")
-    return state
+            found = await home.get(*place)
+    return found
 
 
 CODE = "the code of the garden gate is 4711."
@@ -244,7 +237,9 @@ async def consent_at_last(tour: Tour) -> None:
         (question,) = (await home.get("approvals", status="pending"))["items"]
         tour.say(f"✓ what cleo asked is still open: {what_is_asked(question['request'])}")
         await home.call("POST", "approvals", question["id"], body={"decision": "approve"})
-        await _until(home, question["request"]["turn_id"], "completed")
+        place = ("turns", question["request"]["turn_id"])
+        turn = await _once(lambda turn: turn["status"] == "completed", home, *place, wait_s=WAIT_S)
+        claim(turn["status"] == "completed", f"the turn completes (it is {turn['status']})")
         content = (await home.get("agents", "cleo", "memory", "human"))["content"]
     claim(content.lower().count(CODE) == 1, f"what was agreed to after the kill is done once (memory: {content!r})")
     tour.say("pattern approvals approve …: the call ran, once, and her turn went on to its end")
@@ -316,21 +311,6 @@ async def outgrow_a_window(tour: Tour) -> None:
     )
 
 
-async def _until(home: Home, turn_id: str, status: str) -> Json:
-    """Return the turn once it has this status.
-
-    Raises:
-        ClaimFailed: it has not within `WAIT_S`.
-    """
-    turn: Json = {"status": "unknown"}
-    with trio.move_on_after(WAIT_S):
-        while turn["status"] != status:
-            turn = await home.get("turns", turn_id)
-            await trio.sleep(LOOK_EVERY_S)
-    claim(turn["status"] == status, f"the turn becomes {status} (it is {turn['status']})")
-    return turn
-
-
 async def _usage(home: Home, agent: str) -> Json:
     total: Json = (await home.get("usage", agent=agent))["total"]
     return total
@@ -338,7 +318,7 @@ async def _usage(home: Home, agent: str) -> Json:
 
 TIME_MAX_S = 180.0  # far beyond the minute that it may take: better a failure than a tour that hangs
 
-TOLD = (
+NOTES = (
     "Remember that my sister Ruth lives in Lisbon.",
     "Please remember that Ruth is allergic to walnuts.",
     "Note that the boiler was serviced in March by Mr. Okafor.",
@@ -414,7 +394,7 @@ async def _meet(tour: Tour) -> None:
 async def _remember(tour: Tour) -> None:
     tour.title("2. It remembers what it is told")
     async with tour.home() as home:
-        for text in TOLD:
+        for text in NOTES:
             await exchange(tour, home, text)
         for question, expected in ASKED:
             answer = await exchange(tour, home, question)
@@ -424,12 +404,12 @@ async def _remember(tour: Tour) -> None:
     tour.say(f"Its memory block “human”, which it edited itself, at version {block['version']}:")
     for line in block["content"].splitlines():
         tour.say(f"│ {line}")
-    claim("Lisbon" in block["content"], "what it was told stands in its memory")
+    claim("Lisbon" in block["content"], "what was said stands in its memory")
 
 
 async def _survive(tour: Tour) -> None:
     tour.title("7. kill -9, in the middle of work")
-    await kill_in_mid_work(tour.child, tour.output, claim)
+    await kill_in_mid_work(tour.child, tour.output)
 
 
 async def _copy(tour: Tour) -> None:

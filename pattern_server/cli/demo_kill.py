@@ -1,18 +1,16 @@
-"""The tour's central promise: what a server had accepted when it was killed is neither lost nor done twice."""
+"""The promises of the tour, and the central one: what a killed server had accepted is neither lost nor done twice."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import trio
 
+from pattern_core.errors import PatternError
 from pattern_core.events import TERMINAL
 from pattern_server.cli.child import ServerProcess
 from pattern_server.cli.client import Api, Json, ServerEvent, ServerUnreachable, path
 from pattern_server.cli.output import Output
-
-Claim = Callable[[object, str], None]
 
 DAYS = 24
 # Messages accepted when the server is killed; the next one is on its way. A busy machine may let it end all turns
@@ -23,6 +21,22 @@ SETTLE_S = 30.0
 
 _WHERE = path("constellations", "home", "agents", "ada", "messages")
 _EVENTS = path("constellations", "home", "events")
+
+
+class ClaimFailed(PatternError):
+    """Something that the tour promised did not hold."""
+
+    code = "claim_failed"
+
+
+def claim(holds: object, what: str) -> None:
+    """Check a promise.
+
+    Raises:
+        ClaimFailed: it does not hold.
+    """
+    if not holds:
+        raise ClaimFailed(f"The tour stops, because this did not hold: {what}. Please report it.")
 
 
 def _note(day: int) -> str:
@@ -60,7 +74,7 @@ class Watch:
             await trio.sleep(RECONNECT_S)
 
 
-async def kill_in_mid_work(child: ServerProcess, output: Output, claim: Claim) -> None:
+async def kill_in_mid_work(child: ServerProcess, output: Output) -> None:
     """Send messages, kill the server between them, start it again, and check everything that was promised."""
     watch = Watch()
     async with trio.open_nursery() as nursery:
@@ -75,7 +89,7 @@ async def kill_in_mid_work(child: ServerProcess, output: Output, claim: Claim) -
             await child.start()
         _, took_s = await child.start()
         output.say(f"   started again in {took_s:.1f} s; the open turns go on by themselves")
-        turns = await _send_again(child, accepted, claim)
+        turns = await _send_again(child, accepted)
         output.say(f"   sent all {DAYS} again with the same Idempotency-Keys, as a careful client does")
         with trio.move_on_after(SETTLE_S):
             while not set(turns) <= set(watch.ended()):
@@ -83,7 +97,7 @@ async def kill_in_mid_work(child: ServerProcess, output: Output, claim: Claim) -
         nursery.cancel_scope.cancel()
     claim(all(watch.ended().count(turn) == 1 for turn in turns), "every turn ends exactly once")
     async with child.api() as api:
-        await _check(api, output, watch, claim)
+        await _check(api, output, watch)
 
 
 async def _send_until_killed(child: ServerProcess, accepted: dict[int, str], count: int) -> None:
@@ -93,7 +107,7 @@ async def _send_until_killed(child: ServerProcess, accepted: dict[int, str], cou
         try:
             accepted[day] = (await _send(api, day))["turn_id"]
         except ServerUnreachable:
-            return  # killed under it: it cannot know what became of it, and will ask again
+            return  # killed under it: it cannot know whether the message was accepted, and sends it again
 
     async with child.api() as api, trio.open_nursery() as nursery:
         for day in range(1, count + 1):
@@ -110,7 +124,7 @@ async def _send(api: Api, day: int) -> Json:
     return answer
 
 
-async def _send_again(child: ServerProcess, accepted: dict[int, str], claim: Claim) -> list[str]:
+async def _send_again(child: ServerProcess, accepted: dict[int, str]) -> list[str]:
     async with child.api() as api:
         turns = [(await _send(api, day))["turn_id"] for day in range(1, DAYS + 1)]
     claim(len(set(turns)) == DAYS, "each note is one turn")
@@ -121,7 +135,7 @@ async def _send_again(child: ServerProcess, accepted: dict[int, str], claim: Cla
     return turns
 
 
-async def _check(api: Api, output: Output, watch: Watch, claim: Claim) -> None:
+async def _check(api: Api, output: Output, watch: Watch) -> None:
     history = await api.pages(_WHERE)
     said = [message["content"] for message in reversed(history) if message["role"] == "user"]
     notes = [_note(day) for day in range(1, DAYS + 1)]

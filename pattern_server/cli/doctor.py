@@ -7,12 +7,12 @@ import platform
 import resource
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import click
 import httpx2
@@ -51,6 +51,7 @@ ANSWER_TIMEOUT_S = 5.0
 EMBEDDER_TIMEOUT_S = 20.0  # it may have to find and check its weights
 
 State = Literal["ok", "note", "problem"]
+Looked: TypeAlias = Iterator[tuple[State, str]]  # what was found, a sentence each
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,92 +77,94 @@ def doctor(config: Config, output: Output) -> ExitCode:
 
 
 def examine(config: Config) -> Iterator[DoctorFinding]:
-    """Look at the program, the machine, the data directory, the server, the databases, the models, the web, the shell,
-    the MCP servers, the embedder, and what the constellations say of their folders and vectors, in this order.
+    """Look at everything in the order of `CHECKS`, then at the embedder, and at what the constellations say of their
+    folders and vectors.
     """
-    yield from _program()
-    yield from _machine(config.data_dir)
-    folder = _folder(config.data_dir)
-    yield folder
-    if folder.state != "problem":
-        yield from _server(config.data_dir)
-        yield from _databases(config.data_dir)
-    yield from _models(config)
-    yield from trio.run(_unreachable, config)
-    yield from _web(config)
-    yield from _shell(config)
-    yield from _mcp(config)
+    is_usable = _is_usable(config.data_dir)
+    for check, look in CHECKS:
+        if is_usable or look not in (_server, _databases):
+            yield from (DoctorFinding(check, state, message) for state, message in look(config))
     answer = trio.run(_embedder_info, config)
     yield _embedder(config, answer)
-    if folder.state != "problem":
+    if is_usable:
         for name, found in _conditions(config.data_dir):
             yield from _folders(name, found)
             if isinstance(answer, EmbedderInfo):
                 yield from _vectors(name, found, answer)
 
 
-def _program() -> Iterator[DoctorFinding]:
-    version = platform.python_version()
-    yield DoctorFinding("python", "ok", f"{version}, {platform.system()} {platform.machine()}")
+def _python(_config: Config) -> Looked:
+    yield "ok", f"{platform.python_version()}, {platform.system()} {platform.machine()}"
+
+
+def _sqlite(_config: Config) -> Looked:
     try:
         with closing(open_in_memory()):
             versions = ", ".join(f"{name} {metadata.version(name)}" for name in ("apsw", "sqlite-vec", "loro", "trio"))
-        yield DoctorFinding("sqlite", "ok", f"opens, with vectors ({versions})")
+        yield "ok", f"opens, with vectors ({versions})"
     except (DatabaseError, metadata.PackageNotFoundError) as error:
-        advice = f"{error}; install again: {sys.executable} -m pip install --force-reinstall pattern-server"
-        yield DoctorFinding("sqlite", "problem", advice)
+        yield "problem", f"{error}; install again: {sys.executable} -m pip install --force-reinstall pattern-server"
+
+
+def _migrations(_config: Config) -> Looked:
     try:
-        newest = migrations_of("constellation").newest
-        yield DoctorFinding("migrations", "ok", f"present, newest is version {newest}")
+        yield "ok", f"present, newest is version {migrations_of('constellation').newest}"
     except FileNotFoundError as error:
-        yield DoctorFinding("migrations", "problem", str(error))
+        yield "problem", str(error)
 
 
-def _machine(data_dir: Path) -> Iterator[DoctorFinding]:
-    nearest = next(folder for folder in (data_dir.absolute(), *data_dir.absolute().parents) if folder.exists())
-    free = shutil.disk_usage(nearest).free
+def _disk(config: Config) -> Looked:
+    folder = config.data_dir.absolute()
+    free = shutil.disk_usage(next(one for one in (folder, *folder.parents) if one.exists())).free
     text = f"{free / 1024**3:.1f} GiB free"
     if free < DISK_BYTES_MIN:
-        yield DoctorFinding("disk", "problem", f"{text}: make room, or writes will be refused soon")
+        yield "problem", f"{text}: make room, or writes will be refused soon"
+    elif free < DISK_BYTES_EASY:
+        yield "note", f"{text}: that is little"
     else:
-        easy = free >= DISK_BYTES_EASY
-        yield DoctorFinding("disk", "ok" if easy else "note", text if easy else f"{text}: that is little")
+        yield "ok", text
+
+
+def _open_files(_config: Config) -> Looked:
     soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= DESCRIPTORS_EASY:
-        yield DoctorFinding("open files", "ok", f"up to {soft}")
+        yield "ok", f"up to {soft}"
     else:
-        advice = f"only {soft}; for many constellations at once: ulimit -n 4096 before `pattern serve`"
-        yield DoctorFinding("open files", "note", advice)
+        yield "note", f"only {soft}; for many constellations at once: ulimit -n 4096 before `pattern serve`"
 
 
-def _folder(data_dir: Path) -> DoctorFinding:
-    if not data_dir.exists():
-        return DoctorFinding("data", "note", f"{data_dir} is not there yet; `pattern serve` makes it")
-    if not data_dir.is_dir() or not os.access(data_dir, os.R_OK | os.W_OK | os.X_OK):
-        advice = f"{data_dir} cannot be written by this user: chown it, or name another --data-dir"
-        return DoctorFinding("data", "problem", advice)
-    if data_dir.stat().st_mode & 0o007:
-        return DoctorFinding("data", "note", f"{data_dir} is open to every user of this machine: chmod 700 {data_dir}")
-    return DoctorFinding("data", "ok", str(data_dir))
+def _is_usable(data_dir: Path) -> bool:
+    return not data_dir.exists() or (data_dir.is_dir() and os.access(data_dir, os.R_OK | os.W_OK | os.X_OK))
 
 
-def _server(data_dir: Path) -> Iterator[DoctorFinding]:
-    holder = holder_of(data_dir)
+def _data(config: Config) -> Looked:
+    data_dir = config.data_dir
+    if not _is_usable(data_dir):
+        yield "problem", f"{data_dir} cannot be written by this user: chown it, or name another --data-dir"
+    elif not data_dir.exists():
+        yield "note", f"{data_dir} is not there yet; `pattern serve` makes it"
+    elif data_dir.stat().st_mode & 0o007:
+        yield "note", f"{data_dir} is open to every user of this machine: chmod 700 {data_dir}"
+    else:
+        yield "ok", str(data_dir)
+
+
+def _server(config: Config) -> Looked:
+    holder = holder_of(config.data_dir)
     try:
-        server = running_server(data_dir)
+        server = running_server(config.data_dir)
     except ServerUnreachable as error:
-        yield DoctorFinding("server", "problem", error.message)
+        yield "problem", error.message
         return
     if server is None and holder is None:
-        yield DoctorFinding("server", "note", "none runs here; commands open the files themselves")
+        yield "note", "none runs here; commands open the files themselves"
     elif server is None:
-        advice = f"process {holder.pid if holder else None} holds the folder and serves nothing: wait, or end it"
-        yield DoctorFinding("server", "note", advice)
+        yield "note", f"process {holder and holder.pid} holds the folder and serves nothing: wait, or end it"
     elif (fault := trio.run(_fault, server)) is None:
-        yield DoctorFinding("server", "ok", f"answers at {server.url} (process {server.pid})")
+        yield "ok", f"answers at {server.url} (process {server.pid})"
     else:
-        advice = f"process {server.pid} at {server.url}: {fault}. See its log; stop it with: kill {server.pid}"
-        yield DoctorFinding("server", "problem", advice)
+        advice = f"See its log; stop it with: kill {server.pid}"
+        yield "problem", f"process {server.pid} at {server.url}: {fault}. {advice}"
 
 
 async def _fault(server: RunningServer) -> str | None:
@@ -175,14 +178,14 @@ async def _fault(server: RunningServer) -> str | None:
     return f"does not answer within {ANSWER_TIMEOUT_S:.0f} s"
 
 
-def _databases(data_dir: Path) -> Iterator[DoctorFinding]:
-    if not (data_dir / "global.db").exists():
-        yield DoctorFinding("databases", "note", "none yet")
+def _databases(config: Config) -> Looked:
+    if not (config.data_dir / "global.db").exists():
+        yield "note", "none yet"
         return
     try:
-        found = targets(data_dir)
+        found = targets(config.data_dir)
     except DatabaseError as error:
-        yield DoctorFinding("databases", "problem", error.message)
+        yield "problem", error.message
         return
     sound = 0
     for target in found:
@@ -191,42 +194,42 @@ def _databases(data_dir: Path) -> Iterator[DoctorFinding]:
                 target.migrations.check(opened)
             sound += 1
         except DatabaseError as error:
-            yield DoctorFinding(f"database {target.name}", "problem", error.message)
-    message = f"{sound} of {len(found)} can be opened at this version; `pattern db check` reads them whole"
-    yield DoctorFinding("databases", "ok", message)
+            yield "problem", f"{target.name}: {error.message}"
+    yield "ok", f"{sound} of {len(found)} can be opened at this version; `pattern db check` reads them whole"
     known = {target.directory.name for target in found}
-    for folder in sorted((data_dir / "constellations").glob("*/pattern.db")):
-        if folder.parent.name not in known:
-            advice = f"{folder} belongs to no constellation; if you want it: pattern restore {folder} --as NAME"
-            yield DoctorFinding("databases", "note", advice)
+    for file in sorted((config.data_dir / "constellations").glob("*/pattern.db")):
+        if file.parent.name not in known:
+            yield "note", f"{file} belongs to no constellation; if you want it: pattern restore {file} --as NAME"
 
 
-def _models(config: Config) -> Iterator[DoctorFinding]:
+def _models(config: Config) -> Looked:
     names = sorted(name for name in config.providers if name != "embedded")
     if names:
-        default = f"{config.default_provider}/{config.default_model}"
-        yield DoctorFinding("models", "ok", f"{', '.join(names)}; new agents use {default}")
+        yield "ok", f"{', '.join(names)}; new agents use {config.default_provider}/{config.default_model}"
         facts = catalogue_of(config).facts(config.default_provider, config.default_model)
         for sentence in trouble({**asdict(facts), "is_configured": config.default_provider in config.providers}):
-            yield DoctorFinding("models", "note", sentence)
+            yield "note", sentence
     else:
-        advice = "only the embedded rules; for a language model set ANTHROPIC_API_KEY or OPENAI_API_KEY, or see README"
-        yield DoctorFinding("models", "note", advice)
+        advice = "for a language model set ANTHROPIC_API_KEY or OPENAI_API_KEY, or see README"
+        yield "note", f"only the embedded rules; {advice}"
     for name, entry in sorted(config.providers.items()):
         try:
             make_provider(name, provider_settings(entry))
         except ModelNotConfigured as error:
-            yield DoctorFinding("models", "problem", error.message)
+            yield "problem", error.message
+    yield from trio.run(_unreachable, config)
+
+
+def _settings(_config: Config) -> Looked:
     for name in unknown_variables():
-        advice = f"the environment variable {name} is no setting of Pattern's: a typing error?"
-        yield DoctorFinding("settings", "note", advice)
+        yield "note", f"the environment variable {name} is no setting of Pattern's: a typing error?"
 
 
-async def _unreachable(config: Config) -> list[DoctorFinding]:
+async def _unreachable(config: Config) -> list[tuple[State, str]]:
     """Return the servers of models that were given by their address and take no connection; nothing is asked of
     them.
     """
-    findings: list[DoctorFinding] = []
+    findings: list[tuple[State, str]] = []
 
     async def knock(name: str, url: httpx2.URL) -> None:
         with trio.move_on_after(ANSWER_TIMEOUT_S):
@@ -238,17 +241,17 @@ async def _unreachable(config: Config) -> list[DoctorFinding]:
                 await stream.aclose()
                 return
         state: State = "problem" if name == config.default_provider else "note"
-        advice = f"{name} takes no connection at {url}: start it, or mend base_url below [providers.{name}]"
-        findings.append(DoctorFinding("models", state, advice))
+        advice = f"start it, or mend base_url below [providers.{name}]"
+        findings.append((state, f"{name} takes no connection at {url}: {advice}"))
 
     async with trio.open_nursery() as nursery:
         for name, provider in config.providers.items():
             if provider.base_url:
                 nursery.start_soon(knock, name, httpx2.URL(provider.base_url))
-    return sorted(findings, key=lambda finding: finding.message)
+    return sorted(findings, key=lambda finding: finding[1])
 
 
-def _web(config: Config) -> Iterator[DoctorFinding]:
+def _web(config: Config) -> Looked:
     """Yield what agents may reach, where the configuration lets them reach anything."""
     if config.web is None:
         return
@@ -256,30 +259,26 @@ def _web(config: Config) -> Iterator[DoctorFinding]:
     private = ", and private networks" if config.web.allow_private else ""
     kind = config.web.search.kind
     search = "no search engine is configured" if kind == "none" else f"they search by {kind}"
-    yield DoctorFinding("web", "ok", f"agents may reach {hosts}{private}; {search}")
+    yield "ok", f"agents may reach {hosts}{private}; {search}"
 
 
-def _shell(config: Config) -> Iterator[DoctorFinding]:
+def _shell(config: Config) -> Looked:
     """Yield what holds the commands of agents, where the configuration lets them run any."""
     settings = shell_settings(config)
     if settings is None:
         return
     missing = [str(root) for root in settings.roots if not root.is_dir()]
     if missing:
-        advice = f"{', '.join(missing)} in [shell] roots is no directory here: make it, or take it out"
-        yield DoctorFinding("shell", "problem", advice)
+        yield "problem", f"{', '.join(missing)} in [shell] roots is no directory here: make it, or take it out"
     confined = trio.run(confinement)
-    lacking = [
-        name for name in ("files", "network") if name not in confined and (name, settings.network) != ("network", True)
-    ]
+    needed = ("files",) if settings.network else ("files", "network")
+    lacking = " and ".join(name for name in needed if name not in confined)
     if not lacking:
-        yield DoctorFinding("shell", "ok", f"commands run in a sandbox of {', '.join(sorted(confined))}")
+        yield "ok", f"commands run in a sandbox of {', '.join(sorted(confined))}"
     elif settings.require_sandbox:
-        advice = f"this system cannot confine {' and '.join(lacking)}, so no command runs; see require_sandbox"
-        yield DoctorFinding("shell", "problem", advice)
+        yield "problem", f"this system cannot confine {lacking}, so no command runs; see require_sandbox"
     else:
-        advice = f"commands run without a sandbox for {' and '.join(lacking)}, as require_sandbox = false says"
-        yield DoctorFinding("shell", "note", advice)
+        yield "note", f"commands run without a sandbox for {lacking}, as require_sandbox = false says"
 
 
 def _unstartable(program: Stdio) -> list[str]:
@@ -293,7 +292,7 @@ def _unstartable(program: Stdio) -> list[str]:
     return []
 
 
-def _mcp(config: Config) -> Iterator[DoctorFinding]:
+def _mcp(config: Config) -> Looked:
     """Yield what keeps configured MCP servers from being started; none is started here."""
     sound = []
     for name, server in configured_mcp(config).items():
@@ -301,15 +300,18 @@ def _mcp(config: Config) -> Iterator[DoctorFinding]:
         if isinstance(server.reach, Stdio):
             wrong += _unstartable(server.reach)
         if wrong:
-            yield DoctorFinding(
-                "mcp", "problem", f"{name}: {'; '.join(wrong)}. Mend that, or [mcp.{name}] in pattern.toml"
-            )
+            yield "problem", f"{name}: {'; '.join(wrong)}. Mend that, or [mcp.{name}] in pattern.toml"
         else:
             sound.append(name)
     if sound:
-        yield DoctorFinding(
-            "mcp", "ok", f"{', '.join(sound)} can be started; pattern mcp test NAME -c CONSTELLATION does"
-        )
+        yield "ok", f"{', '.join(sound)} can be started; pattern mcp test NAME -c CONSTELLATION does"
+
+
+CHECKS: tuple[tuple[str, Callable[[Config], Looked]], ...] = (
+    ("python", _python), ("sqlite", _sqlite), ("migrations", _migrations), ("disk", _disk), ("open files", _open_files),
+    ("data", _data), ("server", _server), ("databases", _databases), ("models", _models), ("settings", _settings),
+    ("web", _web), ("shell", _shell), ("mcp", _mcp),
+)  # fmt: skip
 
 
 async def _embedder_info(config: Config) -> EmbedderInfo | EmbedderUnavailable:

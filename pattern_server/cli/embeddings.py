@@ -35,8 +35,8 @@ async def status(api: Api, output: Output, constellation: str | None, wait: bool
     """
     rows = []
     for name in await _chosen(api, constellation, is_all=constellation is None):
-        told = await (_until_done(api, output, name) if wait else Home(api, name).get("embeddings"))
-        rows.append({"constellation": name, **told})
+        state = await (_until_done(api, output, name) if wait else Home(api, name).get("embeddings"))
+        rows.append({"constellation": name, **state})
     if output.is_json:
         output.data(rows if constellation is None else rows[0])
         return
@@ -86,8 +86,8 @@ def _row(row: Json) -> Json:
     }
 
 
-def _model(told: Json | None) -> str:
-    return "-" if told is None else f"{told['model']} ({told['dimension']})"
+def _model(state: Json | None) -> str:
+    return "-" if state is None else f"{state['model']} ({state['dimension']})"
 
 
 def _explain(output: Output, row: Json) -> None:
@@ -119,13 +119,13 @@ async def _act(
     results: list[Json] = []
     for name in await _chosen(api, constellation, is_all=is_all):
         try:
-            told = await Home(api, name).call(method, "embeddings", what)
+            state = await Home(api, name).call(method, "embeddings", what)
             if wait:
-                told = await _until_done(api, output, name)
-            results.append({"constellation": name, **told})
-            if what == "switch" and told["building"] is None:  # given up, or complete already
-                done = f"search answers from {_model(told['active'])}"
-            output.say(f"{name}: {told['done']} of {told['total']} texts" if wait else f"{name}: {done}")
+                state = await _until_done(api, output, name)
+            results.append({"constellation": name, **state})
+            if what == "switch" and state["building"] is None:  # given up, or complete already
+                done = f"search answers from {_model(state['active'])}"
+            output.say(f"{name}: {state['done']} of {state['total']} texts" if wait else f"{name}: {done}")
         except ServerFailed as error:
             if not is_all:
                 raise
@@ -137,24 +137,24 @@ async def _act(
 
 async def _until_done(api: Api, output: Output, name: str) -> Any:
     """Return the state once nothing is left to do, or nothing can be done; the bar shows how far it is."""
-    told = await Home(api, name).get("embeddings")
-    with output.progress(f"Embedding {name}", told["total"]) as advance:
+    state = await Home(api, name).get("embeddings")
+    with output.progress(f"Embedding {name}", state["total"]) as advance:
         shown = 0
         while True:
-            for _text in range(shown, told["done"]):
+            for _text in range(shown, state["done"]):
                 advance()
-            shown = max(shown, told["done"])
-            if told["state"] == "unavailable":
-                raise InvalidInput(told["reason"])
+            shown = max(shown, state["done"])
+            if state["state"] == "unavailable":
+                raise InvalidInput(state["reason"])
             # With a reason, what was being built is not continued.
             if (
-                (told["building"] is None or told["reason"])
-                and told["state"] == "idle"
-                and told["done"] >= told["total"]
+                (state["building"] is None or state["reason"])
+                and state["state"] == "idle"
+                and state["done"] >= state["total"]
             ):
-                return told
+                return state
             await trio.sleep(LOOK_EVERY_S)
-            told = await Home(api, name).get("embeddings")
+            state = await Home(api, name).get("embeddings")
 
 
 async def _chosen(api: Api, constellation: str | None, *, is_all: bool) -> list[str]:

@@ -44,11 +44,11 @@ async def show(home: Home, output: Output, agent: str, limit: int) -> None:
 def said(message: Json) -> str:
     """Return a message for people: when, who and what; calls of tools with their arguments, results cut short."""
     parts = message["parts"] if isinstance(message["parts"], list) else []
-    told = [message["content"] or ""] + [_part(part) for part in parts if part.get("type") in ("tool_call", "image")]
+    texts = [message["content"] or ""] + [_part(part) for part in parts if part.get("type") in ("tool_call", "image")]
     who = message["role"]
     if who == "tool":
-        who, told = f"tool {message['tool_name']}", [cut(message["content"] or "", TOOL_CHARS_MAX)]
-    lines = "\n".join(filter(None, told)).splitlines() or ["(nothing)"]
+        who, texts = f"tool {message['tool_name']}", [cut(message["content"] or "", TOOL_CHARS_MAX)]
+    lines = "\n".join(filter(None, texts)).splitlines() or ["(nothing)"]
     return f"{when(message['created_at'])}  {who}: " + "\n    ".join(lines)
 
 

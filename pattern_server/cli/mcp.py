@@ -36,13 +36,13 @@ async def tools(home: Home, output: Output, name: str) -> ExitCode:
     found = {one["name"]: one for one in (await home.get("mcp"))["items"]}
     if name not in found:
         raise NotFound(f"there is no MCP server {name!r}; configured are: {', '.join(found) or 'none'}")
-    told = found[name]
-    if told["tools"] is None:
-        told = await home.call("POST", "mcp", name, "test")
-    if told["tools"] is None:
-        return _failed(output, told)
-    output.table(TOOL_COLUMNS, told["tools"], empty=f"{name} offers nothing.", shown=_tool_row)
-    if told["tools"]:
+    server = found[name]
+    if server["tools"] is None:
+        server = await home.call("POST", "mcp", name, "test")
+    if server["tools"] is None:
+        return _failed(output, server)
+    output.table(TOOL_COLUMNS, server["tools"], empty=f"{name} offers nothing.", shown=_tool_row)
+    if server["tools"]:
         output.say(f"Let an agent have them: pattern agent edit AGENT --add-tool '{name}__*' -c {home.name}")
     return None
 
@@ -52,27 +52,27 @@ async def tools(home: Home, output: Output, name: str) -> ExitCode:
 @in_constellation
 async def test(home: Home, output: Output, name: str) -> ExitCode:
     """Start a server and tell how that went."""
-    told = await home.call("POST", "mcp", name, "test")
-    if told["state"] != "ready":
-        return _failed(output, told)
-    count = len(told["tools"])
-    output.result(told, f"{name} answers and offers {count} tool{'' if count == 1 else 's'}.")
+    server = await home.call("POST", "mcp", name, "test")
+    if server["state"] != "ready":
+        return _failed(output, server)
+    count = len(server["tools"])
+    output.result(server, f"{name} answers and offers {count} tool{'' if count == 1 else 's'}.")
     return None
 
 
-def _failed(output: Output, told: Json) -> ExitCode:
-    output.data(told)
+def _failed(output: Output, server: Json) -> ExitCode:
+    output.data(server)
     if not output.is_json:
-        output.note(f"{told['name']} is {told['state']}: {told['last_error']}")
+        output.note(f"{server['name']} is {server['state']}: {server['last_error']}")
     return FAILED
 
 
-def _server_row(told: Json) -> Json:
-    missing = ", ".join(told["missing"])
+def _server_row(server: Json) -> Json:
+    missing = ", ".join(server["missing"])
     return {
-        **told,
-        "tools": None if told["tools"] is None else len(told["tools"]),
-        "trouble": told["last_error"] or (f"not offered, yet enabled: {missing}" if missing else None),
+        **server,
+        "tools": None if server["tools"] is None else len(server["tools"]),
+        "trouble": server["last_error"] or (f"not offered, yet enabled: {missing}" if missing else None),
     }
 
 

@@ -302,9 +302,9 @@ def _edit_row(edit: Json) -> Json:
 @about_memory
 async def diff(kept: MemoryOf, output: Output, label: str, older: int | None, newer: int | None) -> None:
     """Show what changed in the block LABEL between two versions."""
-    told = await kept.get(label, "diff", **{"from": older, "to": newer})
-    same = f"Versions {told['from']} and {told['to']} say the same."
-    output.result(told, told["diff"].removesuffix("\n") or same)
+    answer = await kept.get(label, "diff", **{"from": older, "to": newer})
+    same = f"Versions {answer['from']} and {answer['to']} say the same."
+    output.result(answer, answer["diff"].removesuffix("\n") or same)
 
 
 @memory.command("blame")
@@ -344,10 +344,10 @@ async def redo(kept: MemoryOf, output: Output, label: str, author: str | None) -
 
 
 async def _step(kept: MemoryOf, output: Output, label: str, which: str, author: str | None) -> None:
-    told = await kept.call("POST", label, which, body={} if author is None else {"author": author})
-    at = f"{label} is at version {told['block']['version']}, {filled(told['block'])} characters."
-    left = f"{told['undo_remaining']} more to undo, {told['redo_remaining']} to redo."
-    output.result(told, f"{told['note']}: {at}", left)
+    answer = await kept.call("POST", label, which, body={} if author is None else {"author": author})
+    at = f"{label} is at version {answer['block']['version']}, {filled(answer['block'])} characters."
+    left = f"{answer['undo_remaining']} more to undo, {answer['redo_remaining']} to redo."
+    output.result(answer, f"{answer['note']}: {at}", left)
 
 
 @memory.command("rollback")
@@ -368,9 +368,9 @@ async def repair(kept: MemoryOf, output: Output, label: str) -> None:
 
     It becomes a new version. The bytes that cannot be read are put aside in the file, and no history goes.
     """
-    told = await kept.call("POST", label, "repair")
-    block = told["block"]
-    output.result(told, f"{told['note']}. {label} is at version {block['version']}, {filled(block)} characters.")
+    answer = await kept.call("POST", label, "repair")
+    block = answer["block"]
+    output.result(answer, f"{answer['note']}. {label} is at version {block['version']}, {filled(block)} characters.")
 
 
 @memory.command("share")

@@ -58,9 +58,9 @@ def _took(usage: Json) -> str:
 @in_constellation
 async def cancel(home: Home, output: Output, turn_id: str) -> None:
     """Stop a turn. What it said and did stays; questions that it asked people are withdrawn."""
-    told = await home.call("POST", "turns", turn_id, "cancel")
-    ended = f"Nothing to stop: {turn_id} had ended already ({told['status']})."
-    output.result(told, f"Stopped {turn_id}." if told["cancelled"] else ended)
+    answer = await home.call("POST", "turns", turn_id, "cancel")
+    ended = f"Nothing to stop: {turn_id} had ended already ({answer['status']})."
+    output.result(answer, f"Stopped {turn_id}." if answer["cancelled"] else ended)
 
 
 @click.command()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Any
 
-from fastapi import Depends, Response
+from fastapi import Response
 from pydantic import Field
 
 from pattern_core.constellation import Constellation
@@ -18,7 +18,6 @@ from pattern_core.memory.schema import parse_schema, to_metadata
 from pattern_core.memory.templates import from_template
 from pattern_db.enums import BlockType, Permission
 from pattern_server.http.bodies import BY_VALUE, RequestModel, answer_of, fields_with
-from pattern_server.http.routing import owner_of
 
 _SETTINGS = ("label", "description", "block_type", "char_limit", "permission", "pinned")
 
@@ -72,29 +71,6 @@ class BlockRequest(_SettingsRequest):
     template: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class BlockPlace:
-    """Which block of which agent: the agent's id or name, and a label."""
-
-    a: str
-    label: str
-
-    async def view(self, constellation: Constellation) -> BlockRow:
-        """Return the block.
-
-        Raises:
-            NotFound: there is no such agent or block.
-        """
-        return await constellation.memory.view(await owner_of(constellation, self.a), self.label)
-
-
-async def _place_of(a: str, label: str) -> BlockPlace:
-    return BlockPlace(a, label)
-
-
-At = Annotated[BlockPlace, Depends(_place_of)]
-
-
 async def find(constellation: Constellation, owner: str, label: str) -> BlockRow | None:
     """Return the block that `owner` means by `label`, or None."""
     try:
@@ -103,7 +79,7 @@ async def find(constellation: Constellation, owner: str, label: str) -> BlockRow
         return None
 
 
-async def told(constellation: Constellation, view: BlockRow) -> dict[str, Any]:
+async def block_answer(constellation: Constellation, view: BlockRow) -> dict[str, Any]:
     """Return the block as `BLOCK` has it. One that cannot be opened still shows its stored text, and why."""
     value, damaged = None, None
     try:
@@ -116,7 +92,7 @@ async def told(constellation: Constellation, view: BlockRow) -> dict[str, Any]:
 
 
 def tagged(response: Response, block: Mapping[str, Any]) -> Mapping[str, Any]:
-    """`block`, its version also as the answer's ETag."""
+    """Return `block`; its version becomes the answer's ETag."""
     response.headers["etag"] = f'"{block["version"]}"'
     return block
 

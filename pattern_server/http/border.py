@@ -83,7 +83,7 @@ class Border:
             self._running -= 1
             self._server.answers[f"{exchange.status // 100}xx"] += 1
             principal = state.get("principal")
-            told = {
+            fields = {
                 "method": scope["method"],
                 "path": scope["path"],
                 "status": exchange.status,
@@ -92,7 +92,7 @@ class Border:
                 "user": None if principal is None else principal.username,
                 "request_id": request_id,
             }
-            _log.info("request", told)
+            _log.info("request", fields)
 
     async def _serve(self, scope: Scope, exchange: HttpExchange) -> None:
         path = scope["path"]

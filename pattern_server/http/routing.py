@@ -73,6 +73,13 @@ class AwakeAccess(Access):
     constellation: Constellation
 
 
+@dataclass(frozen=True, slots=True)
+class OwnerAccess(AwakeAccess):
+    """An access to what the owner in the route's path has: `owner` is an agent's id, or `_constellation_`."""
+
+    owner: str
+
+
 class Demand:
     """A route's demand for a caller with one scope. Its methods are called by the framework."""
 
@@ -115,6 +122,18 @@ class Demand:
         async with server.constellations.use(caller, c) as constellation:
             yield AwakeAccess(server, caller, c, constellation)
 
+    async def owner(self, request: Request, c: str, a: str) -> AsyncIterator[OwnerAccess]:
+        """Yield the caller's access to what the owner in the path has (`a`: an agent, or `_constellation_`).
+
+        Raises:
+            PermissionDenied: as `caller`.
+            NotFound: there is no such agent, or as `Constellations.use`.
+            Unavailable: as `Constellations.use`.
+        """
+        server, caller = request.app.state.server, await self.caller(request)
+        async with server.constellations.use(caller, c) as constellation:
+            yield OwnerAccess(server, caller, c, constellation, await owner_of(constellation, a))
+
 
 Server = Annotated[ServerState, Depends(_server)]
 MayRead = Annotated[Principal, Depends(Demand("read").caller)]
@@ -123,6 +142,8 @@ MayAdminister = Annotated[Principal, Depends(Demand("admin").caller)]
 ToRead = Annotated[AwakeAccess, Depends(Demand("read").awake, scope="function")]
 ToChat = Annotated[AwakeAccess, Depends(Demand("chat").awake, scope="function")]
 ToWrite = Annotated[AwakeAccess, Depends(Demand("write").awake, scope="function")]
+ToReadOwned = Annotated[OwnerAccess, Depends(Demand("read").owner, scope="function")]
+ToWriteOwned = Annotated[OwnerAccess, Depends(Demand("write").owner, scope="function")]
 # For what is longer than a route: a stream, or waiting for a turn.
 ToReadOn = Annotated[Access, Depends(Demand("read").access)]
 ToChatOn = Annotated[Access, Depends(Demand("chat").access)]

@@ -103,7 +103,7 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _send_stored(self, constellation: Constellation, send: Send) -> None:
-        """Yield the events of a turn that has ended."""
+        """Send the events of a turn that has ended."""
         cursor = self._after
         while True:
             batch = await constellation.database.read_aside(read, cursor, turn_id=self._turn_id)
@@ -114,7 +114,7 @@ class EventStream(Response):
             cursor = batch[-1].seq
 
     async def _send_coming(self, constellation: Constellation, send: Send) -> None:
-        """Events as they come, with a comment now and then, so that no proxy takes the connection for dead."""
+        """Send events as they come, with a comment now and then, so that no proxy takes the connection for dead."""
         events = constellation.events.subscribe(after=self._after, turn_id=self._turn_id)
         while True:
             with trio.move_on_after(KEEP_ALIVE_S) as quiet:

@@ -70,8 +70,9 @@ def test_nested_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("prot = 1", "prot"),
         ("[supervisor]\nidle = 1", "supervisor.idle"),
-        ("[limits]\nsteps = 1", "steps"),
-        ("[limits.turn]\nsteps = 1", "turn.steps"),
+        ("[limits]\nsteps = 1", "limits.steps: is not a known setting"),
+        ("[limits.turn]\nsteps = 1", "limits.turn.steps: is not a known setting"),
+        ("[limits]\nturn = 3", "limits.turn: is a section, with settings of its own"),
         ("[limits.turn]\nsteps_max = 0", "turn.steps_max"),
         ("[limits.memory]\ncheckpoint_updates = 5", "memory.checkpoint_updates"),
         ("[limits.memory]\ncheckpoint_interval_s = 0", "memory.checkpoint_interval_s"),
@@ -84,7 +85,9 @@ def test_nested_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         ('default_provider = "nobody"', "nobody"),
         ('bootstrap_token = "short"', "bootstrap_token"),
         ('[providers.x]\nkind = "openai"\n[providers.x.models."m"]\nwindows = 5', "providers.x"),
-        ('[providers.x]\nkind = "openai"\n[providers.x.limits]\ncalls_max = 0', "providers.x"),
+        ('[providers.x]\nkind = "openai"\n[providers.x.limits]\ncalls_max = 0', "providers.x.limits.calls_max"),
+        ('[providers.x]\nkind = "openai"\n[providers.x.limits]\ncalls = 1', "limits.calls: is not a known setting"),
+        ('[providers.x]\nkind = "openai"\napi_key = 5', "providers.x.api_key: Input should be a valid string"),
         ('[embeddings]\nprovider = "lokal"', "embeddings.provider is 'lokal'; there are compatible"),
         ('[embeddings]\nprovider = "embedded"', "embeddings.provider is 'embedded'"),
         ("[embeddings]\ndimensions = 0", "embeddings.dimensions"),
@@ -135,7 +138,7 @@ def test_vendor_variables_make_providers(monkeypatch: pytest.MonkeyPatch) -> Non
     assert openai.kind == "openai"
     assert openai.base_url == "http://localhost:1/v1"
     assert openai.api_key is not None
-    assert openai.api_key.get_secret_value() == "sk-secret"
+    assert openai.api_key.reveal() == "sk-secret"
     assert "sk-secret" not in repr(config)
     assert config.default_provider == "openai"
     assert config.default_model
@@ -147,7 +150,7 @@ def test_vendor_variables_beat_the_file_and_complete_it(monkeypatch: pytest.Monk
     config = load()
     key = config.providers["anthropic"].api_key
     assert key is not None
-    assert key.get_secret_value() == "from-env"
+    assert key.reveal() == "from-env"
     assert set(config.providers) == {"anthropic", "local", "embedded"}
 
 
@@ -162,7 +165,7 @@ def test_key_by_name_of_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     config = load()
     key = config.providers["router"].api_key
     assert key is not None
-    assert key.get_secret_value() == "abc"
+    assert key.reveal() == "abc"
     assert config.default_model == ""
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import httpx2
 import pytest
 import trio
+import trio.testing
 
 from pattern_core.testing.model import Paced, ScriptedProvider, says
 from pattern_core.testing.wire_openai import serve_openai
@@ -40,6 +41,30 @@ async def running(config: Config, *providers: ScriptedProvider) -> AsyncIterator
         ready: Ready = await nursery.start(run)
         yield ready
         shutdown.set()
+
+
+async def begun(client: httpx2.AsyncClient) -> str:
+    """Send ada of a new constellation a message, and return the path of its turn."""
+    await client.post("/constellations", json={"name": "home"})
+    await client.post("/constellations/home/agents", json={"name": "ada"})
+    where = "/constellations/home/agents/ada/messages"
+    answer = await client.post(where, json={"content": "Hello"}, headers={"Prefer": "respond-async"})
+    return f"/constellations/home/turns/{answer.json()['turn_id']}"
+
+
+async def asked(provider: ScriptedProvider) -> None:
+    """Wait until the provider has been asked."""
+    with trio.fail_after(60):
+        while not provider.asked:
+            await trio.sleep(0.01)
+
+
+async def completed(client: httpx2.AsyncClient, turn: str) -> dict[str, Any]:
+    """Return the turn once it has completed."""
+    with trio.fail_after(60):
+        while (found := (await client.get(turn)).json())["status"] != "completed":
+            await trio.sleep(0.01)
+    return dict(found)
 
 
 async def test_a_running_server_says_where_and_leaves_nothing(alone: Path) -> None:
@@ -103,25 +128,33 @@ async def test_open_turns_go_on_at_the_next_start_without_a_request(alone: Path)
     config = config_for(alone, supervisor={"drain_s": 0.1}, bootstrap_token=GIVEN)
     slow = ScriptedProvider([Paced(answer=says("Never."), gate=trio.Event())])
     async with running(config, slow) as ready, client_of(ready.url, GIVEN) as client:
-        await client.post("/constellations", json={"name": "home"})
-        await client.post("/constellations/home/agents", json={"name": "ada"})
-        where = "/constellations/home/agents/ada/messages"
-        accepted = await client.post(where, json={"content": "Hello"}, headers={"Prefer": "respond-async"})
-        turn_id = accepted.json()["turn_id"]
-        with trio.fail_after(60):
-            while not slow.running:
-                await trio.sleep(0.01)
+        where = await begun(client)
+        await asked(slow)
     quick = ScriptedProvider(otherwise=says("Here I am."))
     async with running(config, quick) as ready:
-        with trio.fail_after(60):
-            while not quick.asked or quick.running:
-                await trio.sleep(0.01)
+        await asked(quick)  # before any request
         async with client_of(ready.url, GIVEN) as client:
-            turn = (await client.get(f"/constellations/home/turns/{turn_id}")).json()
-            with trio.fail_after(60):
-                while turn["status"] != "completed":
-                    turn = (await client.get(f"/constellations/home/turns/{turn_id}")).json()
+            turn = await completed(client, where)
     assert [said["content"] for said in turn["messages"]] == ["Hello", "Here I am."]
+
+
+async def test_a_second_signal_stops_at_once_and_loses_nothing(alone: Path) -> None:
+    config = config_for(alone, supervisor={"drain_s": 300}, bootstrap_token=GIVEN)
+    slow = ScriptedProvider([Paced(answer=says("Never."), gate=trio.Event())])
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            ready: Ready = await nursery.start(partial(serve, config, providers={"scripted": slow}))
+            async with client_of(ready.url, GIVEN) as client:
+                where = await begun(client)
+            await asked(slow)
+            os.kill(os.getpid(), signal.SIGINT)
+            await trio.testing.wait_all_tasks_blocked(0.1)
+            assert (config.data_dir / "server.json").exists(), "the first signal lets the turn end"
+            os.kill(os.getpid(), signal.SIGTERM)
+    assert not (config.data_dir / "server.json").exists()
+    quick = ScriptedProvider(otherwise=says("Here I am."))
+    async with running(config, quick) as ready, client_of(ready.url, GIVEN) as client:
+        await completed(client, where)
 
 
 async def test_who_waits_while_the_server_stops_is_told_the_turn(alone: Path) -> None:
@@ -143,9 +176,7 @@ async def test_who_waits_while_the_server_stops_is_told_the_turn(alone: Path) ->
         await client.post("/constellations/home/agents", json={"name": "ada"})
         nursery.start_soon(wait, client)
         nursery.start_soon(watch, client)
-        with trio.fail_after(60):
-            while not slow.running:
-                await trio.sleep(0.01)
+        await asked(slow)
     await client.aclose()
     (answer,) = answers
     assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
@@ -221,11 +252,7 @@ async def process(folder: Path, answer_s: float) -> AsyncIterator[tuple[trio.Pro
                     if (folder / "data" / "server.json").exists():
                         said = json.loads((folder / "data" / "server.json").read_text())
             async with client_of(said["url"], GIVEN) as client:
-                await client.post("/constellations", json={"name": "home"})
-                await client.post("/constellations/home/agents", json={"name": "ada"})
-                where = "/constellations/home/agents/ada/messages"
-                answer = await client.post(where, json={"content": "Hello"}, headers={"Prefer": "respond-async"})
-                turn = f"/constellations/home/turns/{answer.json()['turn_id']}"
+                turn = await begun(client)
                 with trio.fail_after(60):
                     while (await client.get(turn)).json()["status"] != "running":
                         await trio.sleep(0.01)
@@ -253,23 +280,6 @@ async def test_sigterm_lets_running_work_end(alone: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_a_second_signal_stops_at_once_and_loses_nothing(alone: Path) -> None:
-    async with process(alone, answer_s=600) as (started, turn):
-        started.send_signal(signal.SIGINT)
-        await trio.sleep(0.3)
-        assert started.poll() is None
-        started.send_signal(signal.SIGTERM)
-        await ended(started, 60)
-        assert started.returncode == 0
-    assert not (alone / "data" / "server.json").exists()
-    quick = ScriptedProvider(otherwise=says("Here I am."))
-    async with running(config_for(alone), quick) as ready, client_of(ready.url, GIVEN) as client:
-        with trio.fail_after(60):
-            while (await client.get(turn)).json()["status"] != "completed":
-                await trio.sleep(0.02)
-
-
-@pytest.mark.slow
 async def test_a_killed_server_leaves_nothing_in_the_way(alone: Path) -> None:
     async with process(alone, answer_s=600) as (started, turn):
         started.kill()
@@ -277,13 +287,9 @@ async def test_a_killed_server_leaves_nothing_in_the_way(alone: Path) -> None:
     assert (alone / "data" / "server.json").exists()
     quick = ScriptedProvider(otherwise=says("Here I am."))
     async with running(config_for(alone), quick) as ready:
-        with trio.fail_after(60):
-            while not quick.asked:
-                await trio.sleep(0.01)
+        await asked(quick)  # before any request
         async with client_of(ready.url, GIVEN) as client:
-            with trio.fail_after(60):
-                while (await client.get(turn)).json()["status"] != "completed":
-                    await trio.sleep(0.02)
+            await completed(client, turn)
 
 
 @pytest.fixture(autouse=True)

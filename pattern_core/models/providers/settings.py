@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 OpenAIFormat = Literal["chat", "responses"]
 
@@ -20,6 +20,12 @@ class Secret:
     def reveal(self) -> str:
         """Return the key itself, for the request that needs it."""
         return self._value
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _source: object, handler: Callable[[type], Any]) -> Any:
+        from pydantic_core.core_schema import no_info_after_validator_function
+
+        return no_info_after_validator_function(cls, handler(str))  # a configuration has it as a string
 
     def __repr__(self) -> str:
         return "***"

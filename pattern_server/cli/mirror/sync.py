@@ -131,14 +131,14 @@ class SyncWanted:
 
 async def once(config: Config, output: Output, wanted: SyncWanted) -> ExitCode:
     """Bring both sides together once; 3 if something waits for a person."""
-    told: list[MirrorEvent] = []
+    reported: list[MirrorEvent] = []
     with unwrapped():
         async with open_api(config) as api:
-            skipped = await bring_together(api, wanted, told.append)
-    output.data({"events": [as_data(event) for event in told], "skipped": list(skipped)})
-    for event in told:
+            skipped = await bring_together(api, wanted, reported.append)
+    output.data({"events": [as_data(event) for event in reported], "skipped": list(skipped)})
+    for event in reported:
         _show(output, event)
-    if not told:
+    if not reported:
         output.say("Nothing to do: both sides say the same.")
     return SKIPPED if skipped else DONE
 
@@ -214,19 +214,19 @@ class _Keeper:
 
     async def follow(self, config: Config, output: Output) -> None:
         """Make rounds until cancelled, or until the first round is refused."""
-        pause_s, told, has_worked = RETRY_S, "", False
+        pause_s, reported, has_worked = RETRY_S, "", False
         while True:
             lost: Exception = ServerUnreachable("no server runs at the moment")
             if (server := running_server(config.data_dir)) is not None:
                 async with connection(server) as http:
                     rounds, lost = await self._rounds(Api(http, streams=True))
                 if rounds:
-                    pause_s, told, has_worked = RETRY_S, "", True
+                    pause_s, reported, has_worked = RETRY_S, "", True
                 elif not has_worked and isinstance(lost, ServerFailed) and not is_passing(lost):
                     raise lost
-            if str(lost) != told:
-                told = str(lost)
-                output.note(f"Waiting: {told}.")
+            if str(lost) != reported:
+                reported = str(lost)
+                output.note(f"Waiting: {reported}.")
             await trio.sleep(pause_s)
             pause_s = min(2 * pause_s, RETRY_MAX_S)
 
@@ -247,8 +247,8 @@ class _Keeper:
 
 def as_data(event: MirrorEvent) -> dict[str, object]:
     """Return an event as JSON."""
-    told = {"path": event.path, "did": event.did.value, "note": event.note, "version": event.version}
-    return {**told, "skipped": event.is_skipped}
+    reported = {"path": event.path, "did": event.did.value, "note": event.note, "version": event.version}
+    return {**reported, "skipped": event.is_skipped}
 
 
 def _show(output: Output, event: MirrorEvent) -> None:

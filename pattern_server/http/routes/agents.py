@@ -76,7 +76,7 @@ class AgentPatchRequest(RequestModel):
 async def list_all(home: ToRead, paging: Paged) -> object:
     """The constellation's agents, by name."""
     page = paging.of_all(await home.constellation.roster.all(), lambda agent: (agent.name, agent.id))
-    return {**page, "items": [_told(agent) for agent in page["items"]]}
+    return {**page, "items": [_answer(agent) for agent in page["items"]]}
 
 
 @router.post("", status_code=201, response_model=AGENT)
@@ -139,13 +139,13 @@ async def show_model(a: str, home: ToRead) -> object:
     )
 
 
-def _told(agent: Agent) -> dict[str, Any]:
+def _answer(agent: Agent) -> dict[str, Any]:
     return fields_with(agent, rule_warnings=warnings_of(agent.tool_rules, agent.enabled_tools))
 
 
 def _tagged(response: Response, agent: Agent) -> dict[str, Any]:
     response.headers["etag"] = f'"{version_of(agent)}"'
-    return _told(agent)
+    return _answer(agent)
 
 
 def _model_of(config: Config, provider: str | None, model: str | None) -> tuple[str, str]:

@@ -19,7 +19,7 @@ from pattern_server.http.bodies import (
     items_of,
     page_of,
 )
-from pattern_server.http.routing import AwakeAccess, Router, ToRead, ToWrite, owner_of
+from pattern_server.http.routing import OwnerAccess, Router, ToReadOwned, ToWriteOwned
 
 router = Router(prefix="/constellations/{c}/agents/{a}/archival", tags=["archive"])
 
@@ -62,18 +62,17 @@ class EntryPatchRequest(RequestModel):
 
 
 @router.post("", status_code=201, response_model=STORED)
-async def add(a: str, body: NewEntryRequest, home: ToWrite, response: Response) -> object:
+async def add(body: NewEntryRequest, home: ToWriteOwned, response: Response) -> object:
     """Store an entry. What is there already, word for word, is not stored again: the answer is that entry (200).
 
     An entry that says nearly the same is named in a 409 `similar_entry`; `force` stores the new one beside it.
     """
-    return await _stored(home, a, body, body.supersedes, response)
+    return await _stored(home, body, body.supersedes, response)
 
 
 @router.get("", response_model=page_of(ENTRY))
 async def list_all(
-    a: str,
-    home: ToRead,
+    home: ToReadOwned,
     paging: PagedTexts,
     tag: Annotated[str | None, Query(description="only entries with this tag")] = None,
     include_superseded: Annotated[bool, Query(description="entries that hold no more, too")] = False,
@@ -85,54 +84,53 @@ async def list_all(
     place = decode_cursor(paging.cursor, 2)
     after = None if place is None else (place[0], place[1])
     wanted = EntryFilter(after=after, tag=tag, include_superseded=include_superseded)
-    shown, has_more = await home.constellation.archive.page(await owner_of(home.constellation, a), wanted, paging.limit)
+    shown, has_more = await home.constellation.archive.page(home.owner, wanted, paging.limit)
     return {"items": shown, "next_cursor": encode_cursor(shown[-1].created_at, shown[-1].id) if has_more else None}
 
 
 @router.get("/{id}", response_model=ENTRY)
-async def show(a: str, id: str, home: ToRead) -> object:  # noqa: A002 - the word of the path
+async def show(id: str, home: ToReadOwned) -> object:  # noqa: A002 - the word of the path
     """One entry, whole; the id of one of its chunks, as a search gives it, finds it too."""
-    return await home.constellation.archive.get(await owner_of(home.constellation, a), id)
+    return await home.constellation.archive.get(home.owner, id)
 
 
 @router.get("/{id}/history", response_model=items_of(ENTRY))
-async def versions(a: str, id: str, home: ToRead) -> object:  # noqa: A002 - the word of the path
+async def versions(id: str, home: ToReadOwned) -> object:  # noqa: A002 - the word of the path
     """What an entry superseded, itself, and what superseded it; oldest first."""
-    return {"items": await home.constellation.archive.versions(await owner_of(home.constellation, a), id)}
+    return {"items": await home.constellation.archive.versions(home.owner, id)}
 
 
 @router.post("/{id}/supersede", status_code=201, response_model=STORED)
-async def supersede(a: str, id: str, body: EntryRequest, home: ToWrite, response: Response) -> object:  # noqa: A002 - the word of the path
+async def supersede(id: str, body: EntryRequest, home: ToWriteOwned, response: Response) -> object:  # noqa: A002 - the word of the path
     """Store an entry in the place of this one, which stays and ends when the new one begins.
 
     Tags, workspace and metadata that the new one does not name are taken over. Asked again, the answer is the same
     entry (200).
     """
-    return await _stored(home, a, body, id, response)
+    return await _stored(home, body, id, response)
 
 
 @router.patch("/{id}", response_model=ENTRY)
-async def change(a: str, id: str, body: EntryPatchRequest, home: ToWrite) -> object:  # noqa: A002 - the word of the path
+async def change(id: str, body: EntryPatchRequest, home: ToWriteOwned) -> object:  # noqa: A002 - the word of the path
     """Change what is known about an entry: tags, metadata, workspace, and from when to when it holds."""
     changes = body.model_dump(include=body.model_fields_set)
-    return await home.constellation.archive.change(await owner_of(home.constellation, a), id, changes)
+    return await home.constellation.archive.change(home.owner, id, changes)
 
 
 @router.delete("/{id}", status_code=204)
-async def delete(a: str, id: str, home: ToWrite) -> None:  # noqa: A002 - the word of the path
+async def delete(id: str, home: ToWriteOwned) -> None:  # noqa: A002 - the word of the path
     """Remove an entry for good. To keep it as something that was once true, set its `valid_to` instead."""
-    await home.constellation.archive.delete(await owner_of(home.constellation, a), id)
+    await home.constellation.archive.delete(home.owner, id)
 
 
-async def _stored(home: AwakeAccess, a: str, body: EntryRequest, supersedes: str | None, response: Response) -> object:
+async def _stored(home: OwnerAccess, body: EntryRequest, supersedes: str | None, response: Response) -> object:
     new = NewEntry(**body.model_dump(exclude={"force", "supersedes"}))
     author = home.caller.author
-    owner = await owner_of(home.constellation, a)
     entry, is_new = await home.constellation.archive.add(
-        owner, new, author=author, supersedes=supersedes, force=body.force
+        home.owner, new, author=author, supersedes=supersedes, force=body.force
     )
     if not is_new:
         response.status_code = 200
-    where = f"/api/v1/constellations/{home.constellation.id}/agents/{owner}/archival"
+    where = f"/api/v1/constellations/{home.constellation.id}/agents/{home.owner}/archival"
     response.headers["location"] = f"{where}/{quote(entry.id)}"
     return fields_with(entry, is_new=is_new)

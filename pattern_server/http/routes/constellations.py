@@ -50,7 +50,7 @@ async def me(caller: MayRead) -> object:
 async def list_all(server: Server, caller: MayRead, paging: Paged) -> object:
     """Your constellations by name; for administrators everybody's."""
     page = paging.of_all(await server.constellations.all(caller), lambda row: (row.name, row.id))
-    return {**page, "items": [_told(server, row) for row in page["items"]]}
+    return {**page, "items": [_answer(server, row) for row in page["items"]]}
 
 
 @router.post("/constellations", status_code=201, response_model=CONSTELLATION)
@@ -72,13 +72,13 @@ async def restore(body: RestoreRequest, server: Server, caller: MayAdminister, r
 @router.get("/constellations/{c}", response_model=CONSTELLATION)
 async def show(c: str, server: Server, caller: MayRead) -> object:
     """One constellation, by id or name."""
-    return _told(server, await server.constellations.find(caller, c))
+    return _answer(server, await server.constellations.find(caller, c))
 
 
 @router.patch("/constellations/{c}", response_model=CONSTELLATION)
 async def rename(c: str, body: ConstellationRequest, server: Server, caller: MayWrite) -> object:
     """Give a constellation another name."""
-    return _told(server, await server.constellations.rename(caller, c, body.name))
+    return _answer(server, await server.constellations.rename(caller, c, body.name))
 
 
 @router.delete("/constellations/{c}", status_code=204)
@@ -114,9 +114,9 @@ async def copy_registry(server: Server, caller: MayAdminister) -> Copy:
 
 def _made(server: ServerState, row: Constellation, response: Response) -> dict[str, Any]:
     response.headers["location"] = f"/api/v1/constellations/{quote(row.id)}"
-    return _told(server, row)
+    return _answer(server, row)
 
 
-def _told(server: ServerState, row: Constellation) -> dict[str, Any]:
+def _answer(server: ServerState, row: Constellation) -> dict[str, Any]:
     state, reason = server.supervisor.state_of(row.id)
     return fields_with(row, state=state, reason=reason)

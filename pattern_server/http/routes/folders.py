@@ -155,8 +155,8 @@ async def list_attachments(f: str, home: ToRead, paging: Paged) -> object:
     """The agents that may use the folder, by name."""
     found = await home.constellation.folders.attachments(f)
     names = {agent.id: agent.name for agent in await home.constellation.roster.all()}
-    told = [fields_with(one, agent=names.get(one.agent_id, one.agent_id)) for one in found]
-    return paging.of_all(told, lambda row: (row["agent"], row["agent_id"]))
+    shown = [fields_with(one, agent=names.get(one.agent_id, one.agent_id)) for one in found]
+    return paging.of_all(shown, lambda row: (row["agent"], row["agent_id"]))
 
 
 @router.post("/{f}/attachments", response_model=ATTACHMENT)

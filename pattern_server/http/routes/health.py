@@ -65,7 +65,7 @@ async def openapi(request: Request) -> JSONResponse:
 
 @router.get("/", include_in_schema=False)
 async def root() -> PlainTextResponse:
-    """A word for whoever opens the address in a browser."""
+    """A word for people who open the address in a browser."""
     return PlainTextResponse("This is a Pattern server. What it offers: /docs\n")
 
 

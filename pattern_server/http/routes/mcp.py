@@ -8,20 +8,14 @@ from pydantic import BaseModel
 
 from pattern_core.constellation import Constellation
 from pattern_core.mcp_servers.servers import McpServer, State, missing
-from pattern_db.enums import EffectClass
-from pattern_server.http.bodies import items_of
+from pattern_core.tools.tool import Tool
+from pattern_server.http.bodies import answer_of, fields_with, items_of
 from pattern_server.http.routing import Router, ToRead, ToWrite
 
 router = Router(prefix="/constellations/{c}/mcp", tags=["mcp"])
 
 
-class McpToolResponse(BaseModel):
-    """A tool of a server, by the name that agents know it by."""
-
-    name: str
-    description: str
-    effect: EffectClass
-    parameters: dict[str, Any]
+TOOL = answer_of(Tool, "name description effect", "McpTool", parameters=dict[str, Any])
 
 
 class ServerResponse(BaseModel):
@@ -31,7 +25,7 @@ class ServerResponse(BaseModel):
     place: str
     state: State
     last_error: str | None
-    tools: list[McpToolResponse] | None
+    tools: list[TOOL] | None  # type: ignore[valid-type]  # made above
     missing: list[str]
 
 
@@ -47,19 +41,14 @@ async def test(name: str, home: ToWrite) -> object:
     return await _shown(home.constellation, await home.constellation.mcp.tried(name))
 
 
-async def _shown(constellation: Constellation, server: McpServer) -> ServerResponse:
+async def _shown(constellation: Constellation, server: McpServer) -> dict[str, Any]:
     enabled = {name for agent in await constellation.roster.all() for name in agent.enabled_tools}
-    tools = [
-        McpToolResponse(
-            name=tool.name, description=tool.description, effect=tool.effect, parameters=dict(tool.arguments.schema)
-        )
-        for tool in server.tools or ()
-    ]
-    return ServerResponse(
-        name=server.name,
-        place=server.settings.place,
-        state=server.state,
-        last_error=server.last_error,
-        tools=None if server.tools is None else tools,
-        missing=missing(server, enabled),
-    )
+    tools = [fields_with(tool, parameters=tool.arguments.schema) for tool in server.tools or ()]
+    return {
+        "name": server.name,
+        "place": server.settings.place,
+        "state": server.state,
+        "last_error": server.last_error,
+        "tools": None if server.tools is None else tools,
+        "missing": missing(server, enabled),
+    }

@@ -14,7 +14,6 @@ from urllib.parse import quote
 from fastapi import Depends, Header, Query, Response
 from pydantic import BaseModel, Field
 
-from pattern_core.constellation import Constellation
 from pattern_core.errors import Conflict, InvalidInput
 from pattern_core.memory.block import Attribution, BlockRow, Edited
 from pattern_core.memory.history import Blamed, Version
@@ -22,20 +21,18 @@ from pattern_core.memory.sharing import Loan
 from pattern_db.enums import HistoryKind, Permission
 from pattern_server.http.blocks import (
     BLOCK,
-    At,
     BlockPatchRequest,
-    BlockPlace,
     BlockPutRequest,
+    block_answer,
     content_edit,
     find,
     new_block,
     settings_of,
     tagged,
-    told,
 )
 from pattern_server.http.bodies import BY_VALUE, Items, Page, Paged, RequestModel, answer_of, page_of
 from pattern_server.http.errors import VersionMismatch
-from pattern_server.http.routing import Router, ToRead, ToWrite, owner_of
+from pattern_server.http.routing import OwnerAccess, Router, ToReadOwned, ToWriteOwned
 
 router = Router(prefix="/constellations/{c}/agents/{a}/memory", tags=["memory"])
 
@@ -126,18 +123,17 @@ AtVersion = Annotated[int | None, Query(ge=0, description="the block as it was a
 
 
 @router.get("", response_model=page_of(BLOCK))
-async def list_all(a: str, home: ToRead, paging: Paged) -> object:
+async def list_all(home: ToReadOwned, paging: Paged) -> object:
     """The blocks that the agent sees, by label: its own, those lent to it, the constellation's."""
-    owner = await owner_of(home.constellation, a)
-    page = paging.of_all(await home.constellation.memory.list(owner), lambda block: (block.label, block.id))
-    return {**page, "items": [await told(home.constellation, block) for block in page["items"]]}
+    page = paging.of_all(await home.constellation.memory.list(home.owner), lambda block: (block.label, block.id))
+    return {**page, "items": [await block_answer(home.constellation, block) for block in page["items"]]}
 
 
 @router.get("/{label}", response_model=BLOCK)
-async def show(at: At, home: ToRead, response: Response, version: AtVersion = None) -> object:
+async def show(label: str, home: ToReadOwned, response: Response, version: AtVersion = None) -> object:
     """One block; its `ETag` is its version."""
-    view = await at.view(home.constellation)
-    shown = await told(home.constellation, view)
+    view = await home.constellation.memory.view(home.owner, label)
+    shown = await block_answer(home.constellation, view)
     if version is not None and version != view.version:
         past = await home.constellation.history.content_at(view.id, version)
         shown |= {"content": past.content, "value": past.value, "version": version, "damaged": None}
@@ -145,133 +141,126 @@ async def show(at: At, home: ToRead, response: Response, version: AtVersion = No
 
 
 @router.put("/{label}", response_model=BLOCK)
-async def put(at: At, body: BlockPutRequest, home: ToWrite, demanded: Demanded, response: Response) -> object:
+async def put(label: str, body: BlockPutRequest, home: ToWriteOwned, demanded: Demanded, response: Response) -> object:
     """Write a block's whole content; a block that is not there is made (201).
 
     With `base_version` what others changed since that version is kept: both changes are merged.
     """
-    owner = await owner_of(home.constellation, at.a)
-    found = await find(home.constellation, owner, at.label)
-    demanded.check(found, at.label)
+    found = await find(home.constellation, home.owner, label)
+    demanded.check(found, label)
     if found is None:
         response.status_code = 201
         response.headers["location"] = (
-            f"/api/v1/constellations/{home.constellation.id}/agents/{owner}/memory/{quote(at.label)}"
+            f"/api/v1/constellations/{home.constellation.id}/agents/{home.owner}/memory/{quote(label)}"
         )
         content_edit(body)  # refuses what says nothing or two things
-        made = await home.constellation.memory.create(owner, new_block(body, at.label), author=home.caller.author)
-        return tagged(response, await told(home.constellation, made))
-    await _changed(home.constellation, found, owner, body, home.caller.author, demanded)
-    return tagged(response, await told(home.constellation, await home.constellation.memory.view(owner, at.label)))
+        made = await home.constellation.memory.create(home.owner, new_block(body, label), author=home.caller.author)
+        return tagged(response, await block_answer(home.constellation, made))
+    await _changed(home, found, body, demanded)
+    return tagged(
+        response, await block_answer(home.constellation, await home.constellation.memory.view(home.owner, label))
+    )
 
 
 @router.patch("/{label}", response_model=BLOCK)
-async def patch(at: At, body: BlockPatchRequest, home: ToWrite, response: Response) -> object:
+async def patch(label: str, body: BlockPatchRequest, home: ToWriteOwned, response: Response) -> object:
     """Change a block's settings; its content stays."""
-    owner = await owner_of(home.constellation, at.a)
-    view = await home.constellation.memory.view(owner, at.label)
+    view = await home.constellation.memory.view(home.owner, label)
     settings = settings_of(body, view)
     if settings is not None:
-        view = await home.constellation.memory.set_metadata(owner, at.label, settings, author=home.caller.author)
-    return tagged(response, await told(home.constellation, view))
+        view = await home.constellation.memory.set_metadata(home.owner, label, settings, author=home.caller.author)
+    return tagged(response, await block_answer(home.constellation, view))
 
 
 @router.delete("/{label}", status_code=204)
-async def delete(at: At, home: ToWrite, demanded: Demanded) -> None:
+async def delete(label: str, home: ToWriteOwned, demanded: Demanded) -> None:
     """Take a block out of the agent's mind. Its bytes stay in the file."""
-    owner = await owner_of(home.constellation, at.a)
-    demanded.check(await find(home.constellation, owner, at.label), at.label)
-    await home.constellation.memory.delete(owner, at.label, author=home.caller.author)
+    demanded.check(await find(home.constellation, home.owner, label), label)
+    await home.constellation.memory.delete(home.owner, label, author=home.caller.author)
 
 
 @router.get("/{label}/history", response_model=Page[Version])
-async def versions(at: At, home: ToRead, paging: Paged) -> object:
+async def versions(label: str, home: ToReadOwned, paging: Paged) -> object:
     """The block's versions, newest first; number 0 is the block as it was made."""
     after = paging.after
     before = int(after) if after and after.isdigit() else None
-    view = await at.view(home.constellation)
+    view = await home.constellation.memory.view(home.owner, label)
     found = await home.constellation.history.versions(view.id, limit=paging.one_more, before=before)
     return paging.cut(found, lambda version: str(version.version))
 
 
 @router.get("/{label}/diff", response_model=DiffResponse)
 async def diff(
-    at: At,
-    home: ToRead,
+    label: str,
+    home: ToReadOwned,
     older: Annotated[int | None, Query(alias="from", ge=0, description="by default the one before")] = None,
     newer: Annotated[int | None, Query(alias="to", ge=0, description="by default the newest")] = None,
 ) -> object:
     """What changed between two versions."""
-    view = await at.view(home.constellation)
+    view = await home.constellation.memory.view(home.owner, label)
     last = view.version if newer is None else newer
     first = max(last - 1, 0) if older is None else older
     return {"from": first, "to": last, "diff": await home.constellation.history.diff(view.id, first, last)}
 
 
 @router.get("/{label}/blame", response_model=BlameResponse)
-async def blame(at: At, home: ToRead) -> object:
+async def blame(label: str, home: ToReadOwned) -> object:
     """Who wrote which line, when, and what led to it."""
-    view = await at.view(home.constellation)
+    view = await home.constellation.memory.view(home.owner, label)
     return {"lines": await home.constellation.history.blame(view.id)}
 
 
 @router.post("/{label}/undo", response_model=REVISED)
-async def undo(at: At, home: ToWrite, body: UndoRequest | None = None) -> object:
+async def undo(label: str, home: ToWriteOwned, body: UndoRequest | None = None) -> object:
     """Take back one author's newest edit; what others wrote stays."""
-    return await _revised(home.constellation, HistoryKind.UNDO, at, home.caller.author, body)
+    return await _revised(home, HistoryKind.UNDO, label, body)
 
 
 @router.post("/{label}/redo", response_model=REVISED)
-async def redo(at: At, home: ToWrite, body: UndoRequest | None = None) -> object:
+async def redo(label: str, home: ToWriteOwned, body: UndoRequest | None = None) -> object:
     """Bring the edit again that was taken back last, unless its author has edited since."""
-    return await _revised(home.constellation, HistoryKind.REDO, at, home.caller.author, body)
+    return await _revised(home, HistoryKind.REDO, label, body)
 
 
 @router.post("/{label}/rollback", response_model=BLOCK)
-async def rollback(at: At, body: RollbackRequest, home: ToWrite) -> object:
+async def rollback(label: str, body: RollbackRequest, home: ToWriteOwned) -> object:
     """Make the block what it was at a version, by a new change; nothing of its history goes."""
-    owner = await owner_of(home.constellation, at.a)
     by = Attribution(author=home.caller.author)
-    revised = await home.constellation.revisions.rollback(owner, at.label, by, version=body.version)
-    return await told(home.constellation, revised.block)
+    revised = await home.constellation.revisions.rollback(home.owner, label, by, version=body.version)
+    return await block_answer(home.constellation, revised.block)
 
 
 @router.post("/{label}/repair", response_model=REPAIRED)
-async def repair(at: At, home: ToWrite) -> object:
+async def repair(label: str, home: ToWriteOwned) -> object:
     """Bring back a block that is damaged, from what is known of it; a sound one is refused."""
-    owner = await owner_of(home.constellation, at.a)
-    done = await home.constellation.repairs.repair(owner, at.label, Attribution(author=home.caller.author))
-    block = await told(home.constellation, await home.constellation.memory.view(owner, at.label))
+    done = await home.constellation.repairs.repair(home.owner, label, Attribution(author=home.caller.author))
+    block = await block_answer(home.constellation, await home.constellation.memory.view(home.owner, label))
     return {"block": block, "note": done.note, "is_exact": done.is_exact}
 
 
 @router.get("/{label}/share", response_model=Items[Loan])
-async def loans(at: At, home: ToRead) -> object:
+async def loans(label: str, home: ToReadOwned) -> object:
     """To whom the block is lent."""
-    owner = await owner_of(home.constellation, at.a)
-    return {"items": await home.constellation.sharing.loans(owner, at.label)}
+    return {"items": await home.constellation.sharing.loans(home.owner, label)}
 
 
 @router.post("/{label}/share", response_model=Loan)
-async def share(at: At, body: ShareRequest, home: ToWrite) -> object:
+async def share(label: str, body: ShareRequest, home: ToWriteOwned) -> object:
     """Lend the block to an agent, or change what it may do."""
-    owner = await owner_of(home.constellation, at.a)
     return await home.constellation.sharing.share(
-        owner, at.label, body.agent, body.permission, author=home.caller.author
+        home.owner, label, body.agent, body.permission, author=home.caller.author
     )
 
 
 @router.delete("/{label}/share/{borrower}", status_code=204)
-async def unshare(at: At, borrower: str, home: ToWrite) -> None:
+async def unshare(label: str, borrower: str, home: ToWriteOwned) -> None:
     """End a loan. What was written in the block stays."""
-    owner = await owner_of(home.constellation, at.a)
-    await home.constellation.sharing.unshare(owner, at.label, borrower, author=home.caller.author)
+    await home.constellation.sharing.unshare(home.owner, label, borrower, author=home.caller.author)
 
 
-async def _changed(
-    constellation: Constellation, found: BlockRow, owner: str, body: BlockPutRequest, author: str, demanded: Conditions
-) -> None:
+async def _changed(home: OwnerAccess, found: BlockRow, body: BlockPutRequest, demanded: Conditions) -> None:
     """Set settings and content in one transaction; settings first: a new limit or schema may hold for the rest."""
+    constellation, owner, author = home.constellation, home.owner, home.caller.author
     settings, edit = settings_of(body, found), content_edit(body)
     if edit is None and settings is None and body.template is not None:
         raise InvalidInput(f"there is a block {found.label!r} already; a template is for making one")
@@ -294,16 +283,14 @@ async def _changed(
         raise VersionMismatch(error.message, **error.details) from None
 
 
-async def _revised(
-    constellation: Constellation, kind: HistoryKind, at: BlockPlace, author: str, body: UndoRequest | None
-) -> dict[str, Any]:
-    owner = await owner_of(constellation, at.a)
+async def _revised(home: OwnerAccess, kind: HistoryKind, label: str, body: UndoRequest | None) -> dict[str, Any]:
     of = None if body is None else body.author
     if of is not None and ":" not in of and of != "system":
-        of = f"agent:{(await constellation.roster.get(of)).id}"
-    revised = await constellation.revisions.revert(owner, at.label, Attribution(author=author), kind, of=of)
+        of = f"agent:{(await home.constellation.roster.get(of)).id}"
+    by = Attribution(author=home.caller.author)
+    revised = await home.constellation.revisions.revert(home.owner, label, by, kind, of=of)
     return {
-        "block": await told(constellation, revised.block),
+        "block": await block_answer(home.constellation, revised.block),
         "note": revised.note,
         "undo_remaining": revised.undo_remaining,
         "redo_remaining": revised.redo_remaining,

@@ -25,7 +25,7 @@ from pattern_core.turns.admission import IncomingMessage
 from pattern_core.views import TurnView
 from pattern_db.enums import Role
 from pattern_server.http.bodies import BY_VALUE, PagedTexts, RequestModel, answer_of, page_of
-from pattern_server.http.routes.turns import MESSAGE, TURN, told
+from pattern_server.http.routes.turns import MESSAGE, TURN, turn_answer
 from pattern_server.http.routing import Access, Router, ToChatOn, ToRead, ToWrite
 from pattern_server.http.sse import MEDIA_TYPE, EventStream
 
@@ -152,7 +152,7 @@ async def send(
     if patience_s:
         view = await _ended(home, ticket.turn_id, patience_s)
         if view is not None:
-            return told(view)
+            return turn_answer(view)
     address = f"/api/v1/constellations/{constellation.id}/turns/{ticket.turn_id}"
     return JSONResponse(AcceptedResponse(turn_id=ticket.turn_id).model_dump(), 202, {"location": address})
 

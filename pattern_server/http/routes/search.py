@@ -60,10 +60,10 @@ async def find(body: FindRequest, home: ToRead) -> object:
         "mode": Mode(body.mode),
     }
     result = await home.constellation.search(SearchRequest(**given, now=now_text(home.server.runtime.clock)))
-    return {"hits": [_told(hit, names) for hit in result.hits], "notice": result.notice}
+    return {"hits": [_answer(hit, names) for hit in result.hits], "notice": result.notice}
 
 
-def _told(hit: Hit, names: dict[str, str]) -> dict[str, Any]:
+def _answer(hit: Hit, names: dict[str, str]) -> dict[str, Any]:
     owner = hit.agent_id
     agent = None if owner is None or owner == CONSTELLATION_OWNER else names.get(owner, owner)
     return fields_with(hit, agent=agent)

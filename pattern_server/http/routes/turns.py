@@ -46,7 +46,7 @@ class CancelResponse(BaseModel):
     status: str
 
 
-def told(view: TurnView) -> dict[str, Any]:
+def turn_answer(view: TurnView) -> dict[str, Any]:
     """Return the turn as clients are sent it."""
     return {"turn_id": view.id, **{name: getattr(view, name) for name in TURN.model_fields if name != "turn_id"}}
 
@@ -54,7 +54,7 @@ def told(view: TurnView) -> dict[str, Any]:
 @router.get("/turns/{t}", response_model=TURN)
 async def show(t: str, home: ToRead) -> object:
     """One turn as it is now, with its messages."""
-    return told(await home.constellation.turn(t))
+    return turn_answer(await home.constellation.turn(t))
 
 
 @router.get("/turns/{t}/prompt")
