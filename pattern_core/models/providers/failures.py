@@ -157,7 +157,7 @@ def _kind(status: int, code: str, words: str, retry_after_s: float | None) -> tu
         return ModelRefused, "Check the account's plan and credit."
     match status:
         case 404:
-            return ModelRefused, "Check the agent's model_name and the base_url."
+            return ModelRefused, "Check the model_name and the base_url."
         case 429 | 503 | 529:
             return ModelOverloaded, ""
         case 408:
