@@ -315,6 +315,8 @@ class Lives(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.finish()
+        agents.delete(self.db, "agt_ada")
+        assert self.world.stored() == set()
         self.db.close()
 
     def _ids(self, table: str, condition: str = "1") -> list[str]:

@@ -172,6 +172,15 @@ async def test_what_holds_the_words_comes_before_the_best_of_a_kind_that_does_no
     assert hits[1].score < 0.6
 
 
+async def test_what_holds_none_of_the_words_still_counts_a_tenth_for_them(past: Past) -> None:
+    past.note("notes", "boats")
+    said = past.say("about sailing")
+    past.embed(SearchKind.MESSAGE, said, "boats")
+    hits = (await looked(past, "boats", Vectors())).hits
+    assert [hit.kind for hit in hits] == [SearchKind.MESSAGE, SearchKind.BLOCK]
+    assert hits[1].score == pytest.approx((1 + 0) / (0.1 + 1))
+
+
 async def test_phrases_and_what_is_left_out_hold_for_every_kind(past: Past) -> None:
     past.say("hot green tea")
     past.say("green hot tea")
