@@ -46,7 +46,7 @@ class Vectors:
     """Queries as vectors of hashed words, or a notice that there are none."""
 
     notice: str | None = None
-    fingerprints: list[str] = field(default_factory=list)  # of the answers to come; without any it is not told
+    fingerprints: list[str] = field(default_factory=list)  # of the answers to come; without any it is unknown
 
     async def query_vector(self, text: str) -> QueryVector:
         fingerprint = self.fingerprints.pop(0) if self.fingerprints else None
@@ -78,7 +78,7 @@ async def test_summaries_are_found_beside_their_messages(past: Past) -> None:
     assert meant.hits[1].id == said
 
 
-async def test_nobody_finds_the_summaries_of_others(past: Past) -> None:
+async def test_the_summaries_of_others_are_not_found(past: Past) -> None:
     past.say("green tea")
     summary = past.summarise(1, SUMMARY, agent=BOB)
     past.embed(SearchKind.SUMMARY, summary, "drinks talked over", scope=BOB)

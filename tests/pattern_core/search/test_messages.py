@@ -151,7 +151,7 @@ def sessions(found: list[Ranked], *weights: float) -> list[str | None]:
     return [best.row.session_id for _, best, _ in by_session(found, weights)]
 
 
-def test_one_very_good_message_beats_several_fair_ones_and_equals_are_told_apart_by_the_rest() -> None:
+def test_one_very_good_message_beats_several_fair_ones_and_of_equals_the_rest_decides() -> None:
     found = [said("1", "best", 1.0), said("2", "rich", 0.9), said("3", "rich", 0.9), said("4", "poor", 0.9)]
     groups = by_session(found, [])
     assert [(group[1].row.session_id, group[2]) for group in groups] == [("rich", 2), ("best", 1), ("poor", 1)]

@@ -133,9 +133,7 @@ def test_of_words_that_many_hold_the_newest_rows_are_read_and_the_rare_ones_whol
     for _ in range(40):
         rig.say("tea")
     monkeypatch.setattr(planning, "QUICK", replace(planning.QUICK, posted=10))
-    assert rig.plan("Assam tea", is_quick=True).spreads[KIND] == [1, 41], (
-        "how common a word is can be told from the newest rows"
-    )
+    assert rig.plan("Assam tea", is_quick=True).spreads[KIND] == [1, 41], "the newest rows show how common a word is"
     assert chosen(rig, "Assam tea", 30)[0] == both
     assert len(chosen(rig, "Assam tea", 30)) == 11
 
@@ -252,7 +250,7 @@ def test_both_ways_find_the_same(terms: list[list[int]], weights: list[float], m
     assert few.masks(looked) == many.masks(looked) == masks
 
 
-def test_sixty_four_terms_are_told_apart() -> None:
+def test_sixty_four_terms_are_distinct() -> None:
     posted = [(number, json.dumps([number + 1])) for number in range(64)]
     for one in (Many(posted), Few([(number, json.loads(text)) for number, text in posted])):
         assert one.masks([1, 64, 65]) == {1: 1, 64: 1 << 63}
