@@ -8,7 +8,6 @@ from pattern_core.embeddings.providers.deterministic import hashed_words
 from pattern_core.search.find import find
 from pattern_core.search.plan import Plan, plan
 from pattern_core.search.request import SearchRequest, check
-from pattern_db.search_terms import parse
 from tests.pattern_core.memory.rig import NOW
 from tests.pattern_core.texts import DIMENSION, Texts
 
@@ -31,12 +30,12 @@ class Past(Texts):
         """Plan a search for `query`; `meant` are the words of its vector."""
         request = asked(query, **fields)
         vector = None if meant is None else hashed_words(meant, dimension)
-        return plan(self.db, request, parse(request.query), vector)
+        return plan(self.db, request, vector)
 
     def find(self, query: str, **fields: Any) -> list[str]:
         """The ids of what is found by words."""
         request = asked(query, **fields)
-        return [hit.id for hit in find(self.db, request, parse(request.query), None)]
+        return [hit.id for hit in find(self.db, request, None)]
 
 
 def asked(query: str, **fields: Any) -> SearchRequest:

@@ -18,12 +18,10 @@ from pattern_core.search.hits import CHARS_MAX, holds, reason, snippet, stems_of
 from pattern_core.search.plan import Ranked
 from pattern_core.search.request import QueryVector, check
 from pattern_db import template
-from pattern_db.connection import Connection
 from pattern_db.database import Database, DatabaseThreads
 from pattern_db.enums import Role, SearchKind
 from pattern_db.migrate import migrations_of
 from pattern_db.search import Row
-from pattern_db.search_terms import parse
 from tests.pattern_core.memory.rig import ADA, BOB, NOW, Rig, add_agents
 from tests.pattern_core.search.rig import Past
 from tests.pattern_core.texts import DIMENSION
@@ -35,10 +33,6 @@ async def past() -> AsyncIterator[Past]:
     past = Past()
     async with Database.in_memory(past.db) as past.database:
         yield past
-
-
-def bare(connection: Connection, query: str) -> str | None:
-    return nameless(connection, query, parse(query))
 
 
 @dataclass
@@ -135,7 +129,7 @@ async def test_a_vector_of_another_model_is_not_compared(past: Past) -> None:
     said = past.say("boats")
     past.embed(SearchKind.MESSAGE, said, "boats")
     request = SearchRequest(query="boats")
-    (hit,) = await past.database.read(find, request, parse(request.query), hashed_words("boats", DIMENSION // 2))
+    (hit,) = await past.database.read(find, request, hashed_words("boats", DIMENSION // 2))
     assert "meaning" not in hit.parts
 
 
@@ -272,11 +266,11 @@ async def test_who_is_asked_about_does_not_outweigh_what_is_asked(past: Past) ->
     past.embed(SearchKind.MESSAGE, meant, "boats Tim Amy")
     for query in ("Ruth boats", "Who is Ruth?"):
         request = SearchRequest(query=query, mode=Mode.MEANING)
-        whole = (await query_vector(past.database, request, parse(request.query), Vectors())).vector
+        whole = (await query_vector(past.database, request, Vectors())).vector
         is_blended = whole != hashed_words(query, DIMENSION)
         assert is_blended == (query == "Ruth boats")
         documents = SearchRequest(query=query, kinds=[SearchKind.ARCHIVAL])
-        alone = (await query_vector(past.database, documents, parse(documents.query), Vectors())).vector
+        alone = (await query_vector(past.database, documents, Vectors())).vector
         assert alone == hashed_words(query, DIMENSION)
     result = await looked(past, "Ruth boats", Vectors(), mode=Mode.MEANING)
     assert result.hits[0].id == meant
@@ -298,20 +292,20 @@ def test_names_and_their_possessives_are_left_out_as_whole_words(query: str, lef
 
 def test_names_are_those_of_who_speaks() -> None:
     said = Past()
-    assert bare(said.db, "What does Ruth cook?") is None
+    assert nameless(said.db, "What does Ruth cook?") is None
     said.say("I made soup", name="Ruth Miller")
     said.say("Tim: and I ate it")
-    assert bare(said.db, "What does Ruth cook?") == "What does cook?"
-    assert bare(said.db, "Does Tim like what Ruth Miller cooks?") == "Does like what cooks?"
-    assert bare(said.db, "who is Ruth?") is None, "nothing is left that would tell anything"
-    assert bare(said.db, "What does Zoe cook?") is None
+    assert nameless(said.db, "What does Ruth cook?") == "What does cook?"
+    assert nameless(said.db, "Does Tim like what Ruth Miller cooks?") == "Does like what cooks?"
+    assert nameless(said.db, "who is Ruth?") is None, "nothing is left that would tell anything"
+    assert nameless(said.db, "What does Zoe cook?") is None
 
 
 def test_who_speaks_is_known_among_many_messages() -> None:
     said = Past()
     for number in range(2 * SAMPLED + 7):
         said.say("hello", name="Ruth" if number % 2 else "Tim")
-    assert bare(said.db, "Ruth and Tim in Rome") == "and in Rome"
+    assert nameless(said.db, "Ruth and Tim in Rome") == "and in Rome"
 
 
 def test_a_blend_stands_between_two_vectors() -> None:

@@ -28,7 +28,6 @@ from pattern_core.search.request import GroupBy, Mode
 from pattern_db.connection import Connection
 from pattern_db.enums import SearchKind
 from pattern_db.search import Row
-from pattern_db.search_terms import parse
 from tests.pattern_core.memory.rig import ADA, BOB
 from tests.pattern_core.search.rig import Past, asked
 from tests.pattern_core.texts import DIMENSION
@@ -74,7 +73,7 @@ def test_only_a_question_of_several_words_takes_what_stands_beside(query: str, m
     ],
 )
 def test_the_request_tells_how_much_is_looked_at(query: str, fields: dict[str, Any], expected: Breadth) -> None:
-    assert breadth(asked(query, **fields), parse(query)) is expected
+    assert breadth(asked(query, **fields)) is expected
     assert expected.is_bounded == (expected is QUICK)
 
 
