@@ -190,8 +190,9 @@ async def test_a_text_that_is_too_long_is_cut_and_its_neighbours_are_not() -> No
 async def test_a_service_that_refuses_every_length_is_not_asked_for_ever() -> None:
     async with served(otherwise=openai_vectors(chars_max=0)) as (embedder, server):
         with pytest.raises(EmbedderUnavailable, match="maximum context length"):
-            await embedder.embed(["word " * 700], purpose="passage")
-        assert len(server.requests) < 8
+            await embedder.embed(["x" * 30_000], purpose="passage")
+        sent = ["".join(request.json()["input"]) for request in server.requests]  # type: ignore[arg-type]  # one text
+        assert [len(text) for text in sent] == [24_000, 12_000, 6_000, 3_000, 1_500, 750, 375]
 
 
 async def test_blank_texts_do_not_spoil_the_others() -> None:
