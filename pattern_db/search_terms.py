@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from dataclasses import dataclass
+from functools import lru_cache
 
 TERMS_MAX = 64  # beyond this a query is a document; its first words say enough
 
@@ -64,6 +65,7 @@ class Wanted:
         return not self.required and not self.excluded and all(term.literal is None for term in self.terms)
 
 
+@lru_cache(maxsize=128)
 def parse(text: str) -> Wanted:
     """Read a query. Without any term there is nothing to look for.
 

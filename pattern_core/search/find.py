@@ -28,7 +28,7 @@ from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import SearchKind
 from pattern_db.search import Row
-from pattern_db.search_terms import Wanted, parse
+from pattern_db.search_terms import parse
 from pattern_db.tables import embedding_indexes
 
 SWITCHES_MAX = 3  # of models, while one search looks for the vector of its query
@@ -60,49 +60,46 @@ async def search(database: Database, request: SearchRequest, queries: QueryVecto
         InvalidInput: there is nothing to look for, a bound is exceeded, or a time cannot be read.
     """
     request = check(request)
-    wanted = parse(request.query)
-    is_quick = breadth(request, wanted).is_bounded
+    is_quick = breadth(request).is_bounded
     notice = None
     if request.mode is not Mode.WORDS and queries is None:
         notice = f"searched by words only, not by {request.mode.value}: no embedder is configured"
     elif request.mode is not Mode.WORDS and queries is not None:
-        unindexed = await database.read(_find_unindexed, request, wanted) if is_quick else None
+        unindexed = await database.read(_find_unindexed, request) if is_quick else None
         if unindexed is not None:
             return SearchResult(hits=unindexed, notice="searched by words alone: no text is embedded yet")
         for _attempt in range(SWITCHES_MAX):
-            answer = await query_vector(database, request, wanted, queries)
+            answer = await query_vector(database, request, queries)
             notice = answer.notice
             if answer.vector is None:
                 break
-            hits = await database.read_aside(_find_current, request, wanted, answer.vector, answer.fingerprint)
+            hits = await database.read_aside(_find_current, request, answer.vector, answer.fingerprint)
             if hits is not None:
                 return SearchResult(hits=hits, notice=notice)
         else:
             notice = "searched by words alone: one embedding model takes over from another"
     by_words = database.read if is_quick else database.read_aside
-    return SearchResult(hits=await by_words(find, request, wanted, None), notice=notice)
+    return SearchResult(hits=await by_words(find, request, None), notice=notice)
 
 
-async def query_vector(
-    database: Database, request: SearchRequest, wanted: Wanted, queries: QueryVectors
-) -> QueryVector:
+async def query_vector(database: Database, request: SearchRequest, queries: QueryVectors) -> QueryVector:
     """Return the vector that the query's meaning is compared by. Among messages the names of those who speak count
     half.
     """
     answer = await queries.query_vector(request.query)
     if answer.vector is None or SearchKind.MESSAGE not in request.kinds:
         return answer
-    bare = await database.read_aside(nameless, request.query, wanted)
+    bare = await database.read_aside(nameless, request.query)
     other = None if bare is None else await queries.query_vector(bare)
     if other is None or other.vector is None or other.fingerprint != answer.fingerprint:
         return answer
     return replace(answer, vector=blended(answer.vector, other.vector))
 
 
-def nameless(connection: Connection, query: str, wanted: Wanted) -> str | None:
+def nameless(connection: Connection, query: str) -> str | None:
     """Return the query without the names of those who speak; None if it names none of them, or says nothing besides."""
     names = {word for row in storage.sample(connection, SAMPLED) for word in name_words(speaker(row))}
-    says_more = any(not term.is_filler and not names.issuperset(term.words) for term in wanted.terms)
+    says_more = any(not term.is_filler and not names.issuperset(term.words) for term in parse(query).terms)
     return without(query, names) if says_more else None
 
 
@@ -128,25 +125,25 @@ def _floats(vector: bytes) -> tuple[float, ...]:
     return struct.unpack(f"<{len(vector) // 4}f", vector)
 
 
-def _find_unindexed(connection: Connection, request: SearchRequest, wanted: Wanted) -> list[Hit] | None:
+def _find_unindexed(connection: Connection, request: SearchRequest) -> list[Hit] | None:
     """Return the best hits by words in a constellation without vectors, in one visit; None in any other."""
-    return None if embedding_indexes.active(connection) is not None else find(connection, request, wanted, None)
+    return None if embedding_indexes.active(connection) is not None else find(connection, request, None)
 
 
 def _find_current(
-    connection: Connection, request: SearchRequest, wanted: Wanted, vector: bytes, fingerprint: str | None
+    connection: Connection, request: SearchRequest, vector: bytes, fingerprint: str | None
 ) -> list[Hit] | None:
     """Return the best hits; None if another model's index took over since the query became a vector."""
     if fingerprint is not None:
         index = embedding_indexes.active(connection)
         if index is None or (index.fingerprint, 4 * index.dimension) != (fingerprint, len(vector)):
             return None
-    return find(connection, request, wanted, vector)
+    return find(connection, request, vector)
 
 
-def find(connection: Connection, request: SearchRequest, wanted: Wanted, vector: bytes | None) -> list[Hit]:
+def find(connection: Connection, request: SearchRequest, vector: bytes | None) -> list[Hit]:
     """Return the best hits of a checked request. `vector` is the query's, None to compare words only."""
-    searched = plan(connection, request, wanted, vector)
+    searched = plan(connection, request, vector)
     if request.group_by is GroupBy.SESSION:
         found, _ = messages.rank(connection, searched)
         return hits_of(searched, by_session(found, searched.weights)[: request.limit])

@@ -56,9 +56,9 @@ QUICK = Breadth(
 )
 
 
-def breadth(request: SearchRequest, wanted: Wanted) -> Breadth:
+def breadth(request: SearchRequest) -> Breadth:
     """Return what the request calls for. What no index answers alone is not looked for in a part of the rows."""
-    if request.is_quick and wanted.is_plain:
+    if request.is_quick and request.wanted.is_plain:
         return QUICK
     return SESSIONS if request.group_by is GroupBy.SESSION else FULL
 
@@ -101,9 +101,9 @@ class Plan:
         return self.request.mode is Mode.HYBRID and len(self.wanted.terms) > 1
 
 
-def plan(connection: Connection, request: SearchRequest, wanted: Wanted, vector: bytes | None) -> Plan:
+def plan(connection: Connection, request: SearchRequest, vector: bytes | None) -> Plan:
     """Look up how common the query's terms are."""
-    wide = breadth(request, wanted)
+    wide, wanted = breadth(request), request.wanted
     if wide.is_bounded:
         wanted = replace(wanted, terms=wanted.terms[:POSTED_MAX])
     kinds = list(dict.fromkeys(request.kinds))

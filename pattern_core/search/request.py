@@ -11,6 +11,7 @@ from pattern_core.validation import column_time
 from pattern_db.columns import Json
 from pattern_db.enums import Role, SearchKind
 from pattern_db.search import Filters
+from pattern_db.search_terms import Wanted, parse
 
 LIMIT_MAX = 500
 QUERY_CHARS_MAX = 16_000
@@ -47,6 +48,11 @@ class SearchRequest(Filters):
     limit: int = 20
     mode: Mode = Mode.HYBRID
     is_quick: bool = False
+
+    @property
+    def wanted(self) -> Wanted:
+        """The query as it is read."""
+        return parse(self.query)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -187,7 +187,7 @@ def rewind(connection: Connection, index_id: int) -> None:
 
 
 def retire(connection: Connection, index_id: int) -> None:
-    """Give the index up: it is no longer told about changes, and its vectors are removed later."""
+    """Give the index up: changes are no longer noted for it, and its vectors are removed later."""
     connection.execute("UPDATE embedding_indexes SET state = ? WHERE id = ?", (IndexState.RETIRED, index_id))
     for table in ("embedding_cursors", "embedding_changes", "embedding_refusals"):
         connection.execute(f"DELETE FROM {table} WHERE index_id = ?", (index_id,))

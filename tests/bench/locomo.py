@@ -44,7 +44,6 @@ from pattern_core.search.plan import Ranked, plan
 from pattern_core.search.request import SearchRequest
 from pattern_db.connection import Connection
 from pattern_db.enums import SearchKind
-from pattern_db.search_terms import parse
 from tests.bench.report import Figure, machine, table
 from tests.pattern_server.place import Place, config_for, serving
 from tests.sources import ROOT
@@ -207,9 +206,7 @@ class Asked:
         async with state.constellations.use(owner, talk.name) as constellation:
             for question in talk.questions:
                 request = SearchRequest(query=question.text, kinds=[SearchKind.MESSAGE], limit=LIMIT)
-                vector = await query_vector(
-                    constellation.database, request, parse(request.query), constellation.embeddings
-                )
+                vector = await query_vector(constellation.database, request, constellation.embeddings)
                 ranked = await constellation.database.read(_rank, request, vector.vector)
                 found.append(
                     Compared(
@@ -250,7 +247,7 @@ async def measure() -> list[Figure]:
 
 
 def _rank(connection: Connection, request: SearchRequest, vector: bytes | None) -> list[Ranked]:
-    ranked, _ = messages.rank(connection, plan(connection, request, parse(request.query), vector))
+    ranked, _ = messages.rank(connection, plan(connection, request, vector))
     return ranked
 
 

@@ -157,18 +157,18 @@ def _compared(
 
     def hybrid(number: int, agents: Sequence[str] | None = None) -> None:
         request = SearchRequest(query=questions[number], kinds=[SearchKind.MESSAGE], limit=10, agents=agents)
-        find(connection, request, parse(request.query), asked[number].tobytes())
+        find(connection, request, asked[number].tobytes())
 
     def agents_own(number: int) -> None:
         hybrid(number, ["agt"])
 
     def recalled(number: int) -> None:
         request = _of_a_turn(questions[number] + " " + questions[number - 1], size)
-        find(connection, request, parse(request.query), None)
+        find(connection, request, None)
 
     def words(number: int) -> None:
         request = SearchRequest(query=questions[number], kinds=[SearchKind.MESSAGE], limit=10, mode=Mode.WORDS)
-        find(connection, request, parse(request.query), None)
+        find(connection, request, None)
 
     def meaning(number: int) -> list[str]:
         found = vectors.nearest(connection, SearchKind.MESSAGE, asked[number].tobytes(), None, NEAREST)

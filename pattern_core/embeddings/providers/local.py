@@ -22,11 +22,11 @@ import trio
 
 from pattern_core.embeddings.embedder import EmbedderInfo, EmbedderUnavailable, TextsRefused
 from pattern_core.embeddings.settings import EmbedderSettings, Purpose
+from pattern_core.models.providers.draft import Malformed, loads
 
 BATCH_TEXTS_MAX = 8  # in one question to the child; between two of them a query may go first
 BATCH_CHARS_MAX = 4_096  # some 1,000 tokens: half a second on a slow core
 TEXT_CHARS_MAX = 32_768  # of one text; far more than any of these models reads
-ATTEMPTS_MAX = 2
 WAITING_MAX = 1_000
 ANSWER_BYTES_MAX = 4 * 1024 * 1024  # eight vectors of 8,192 numbers take 350 KB
 SEND_TIMEOUT_S = 5.0  # the child reads at once, whatever else it does
@@ -44,8 +44,7 @@ class LocalLimits:
     start_s: float = 180.0  # its first answer: PyTorch and the weights, on a slow and busy machine
     download_s: float = 3_600.0  # the same, where the weights may come over the network first
     answer_s: float = 60.0
-    rest_s: float = 1.0  # after a failure; doubled with each further one
-    rest_max_s: float = 300.0
+    rest_s: float = 5.0  # after a failure, so that not every query starts a child that dies
     unusable_s: float = 30.0  # after "not installed": it may be about to be installed
 
 
@@ -65,7 +64,6 @@ class LocalEmbedder:
         self._turns = Turns()
         self._info: EmbedderInfo | None = None
         self._warm_pid = 0  # of the child that has embedded something, so that its model is loaded
-        self._failures = 0  # since the last answer
         self._rests_until = -math.inf  # on trio's clock
         self._failure = "", False  # message, whether it lasts until something is installed
 
@@ -97,7 +95,7 @@ class LocalEmbedder:
         one) is not part of its vector.
 
         Raises:
-            TextsRefused: the child fails twice over these texts.
+            TextsRefused: the child fails over these texts.
             EmbedderUnavailable: nothing is installed that could run the model, or the child rests after a failure.
         """
         info = await self.info()
@@ -124,33 +122,26 @@ class LocalEmbedder:
         await self._worker.aclose()
 
     async def _ask(self, question: Mapping[str, object]) -> Mapping[str, object]:
-        """Return the child's answer; it is asked again once if it died, which may be no fault of the question."""
-        for attempt in range(1, ATTEMPTS_MAX + 1):
-            if self._worker.is_closed:
-                raise EmbedderUnavailable("The server is stopping.")
-            if trio.current_time() < self._rests_until:
-                raise self._refusal()
-            is_warm = self._worker.pid == self._warm_pid
-            try:
-                answer = await self._worker.ask(question, timeout_s=self._limits.answer_s if is_warm else self._first_s)
-            except WorkerFailed as error:
-                if attempt == ATTEMPTS_MAX or isinstance(error, WorkerHung):
-                    failure = self._failed(str(error))
-                    raise TextsRefused(failure.message, retry_after_s=failure.retry_after_s) from error
-                continue
-            if "error" in answer:
-                raise self._resting(str(answer["error"]), self._limits.unusable_s, is_lasting=True)
-            self._failures, self._rests_until = 0, -math.inf
-            if question["do"] == "embed":
-                self._warm_pid = self._worker.pid or 0
-            return answer
-        raise AssertionError("the last attempt answers or raises")
+        """Return the child's answer; after a failure the child is left alone for a while."""
+        if self._worker.is_closed:
+            raise EmbedderUnavailable("The server is stopping.")
+        if trio.current_time() < self._rests_until:
+            raise self._refusal()
+        is_warm = self._worker.pid == self._warm_pid
+        try:
+            answer = await self._worker.ask(question, timeout_s=self._limits.answer_s if is_warm else self._first_s)
+        except WorkerFailed as error:
+            failure = self._failed(str(error))
+            raise TextsRefused(failure.message, retry_after_s=failure.retry_after_s) from error
+        if "error" in answer:
+            raise self._resting(str(answer["error"]), self._limits.unusable_s, is_lasting=True)
+        if question["do"] == "embed":
+            self._warm_pid = self._worker.pid or 0
+        return answer
 
     def _failed(self, why: str) -> EmbedderUnavailable:
-        """Leave the child alone for a while: one that dies of a text or of too little memory will do so again."""
-        self._failures += 1
-        rest_s = min(self._limits.rest_max_s, self._limits.rest_s * 2.0 ** min(self._failures - 1, 30))
-        return self._resting(f"The process of the embedding model failed: {why}. It is started again.", rest_s)
+        message = f"The process of the embedding model failed: {why}. It is started again."
+        return self._resting(message, self._limits.rest_s)
 
     def _resting(self, message: str, rest_s: float, *, is_lasting: bool = False) -> EmbedderUnavailable:
         self._rests_until = trio.current_time() + rest_s
@@ -209,10 +200,6 @@ class WorkerFailed(Exception):
     """The child died, hung or wrote what is no answer; it is gone."""
 
 
-class WorkerHung(WorkerFailed):
-    """It did not answer in time, which it will hardly do at once when asked again."""
-
-
 def child_command(settings: EmbedderSettings) -> list[str]:
     """Return how to start the child.
 
@@ -242,7 +229,7 @@ def child_command(settings: EmbedderSettings) -> list[str]:
 
 
 class Worker:
-    """A child process that is started by the first question, and again by the next one after its end."""
+    """A child process that is started by the first question, and by the next one after its end."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = list(command)
@@ -271,14 +258,11 @@ class Worker:
             await self._send(process, json.dumps({**question, "id": self._last_id}).encode() + b"\n")
             with trio.move_on_after(timeout_s):
                 return await self._answer(process, self._last_id)
-            raise WorkerHung(f"it did not answer within {timeout_s:g} s")
-        except (trio.BrokenResourceError, trio.ClosedResourceError, EOFError) as error:
-            failure = WorkerFailed(await self._obituary(process))
+            raise WorkerFailed(f"it did not answer within {timeout_s:g} s")
+        except (trio.BrokenResourceError, trio.ClosedResourceError, EOFError, WorkerFailed) as error:
+            why = str(error) if isinstance(error, WorkerFailed) else await self._obituary(process)
             await self.stop()
-            raise failure from error
-        except WorkerFailed:
-            await self.stop()
-            raise
+            raise WorkerFailed(why) from error
 
     async def aclose(self) -> None:
         """Stop the child, and start none any more."""
@@ -321,7 +305,7 @@ class Worker:
         self._process = process
         if self.is_closed:  # meanwhile
             await self.stop()
-            raise WorkerFailed("it is not needed any more")
+            raise WorkerFailed("the server is stopping")
         return process
 
     async def _send(self, process: trio.Process, question: bytes) -> None:
@@ -330,7 +314,7 @@ class Worker:
         with trio.CancelScope(shield=True, deadline=trio.current_time() + SEND_TIMEOUT_S) as scope:
             await process.stdin.send_all(question)
         if scope.cancelled_caught:
-            raise WorkerHung("it did not read its question")
+            raise WorkerFailed("it did not read its question")
 
     async def _answer(self, process: trio.Process, question_id: int) -> Mapping[str, object]:
         assert process.stdout is not None
@@ -338,7 +322,11 @@ class Worker:
             line, end, rest = self._buffer.partition(b"\n")
             if end:
                 self._buffer = rest
-                if (answer := parsed_answer(line)).get("id") == question_id:
+                try:
+                    answer = loads(line.decode("utf-8", "replace"))
+                except Malformed as error:
+                    raise WorkerFailed(f"it wrote what is no answer: {error}") from error
+                if answer.get("id") == question_id:
                     return answer
                 continue  # it answers a question whose asker was cancelled
             if len(self._buffer) > ANSWER_BYTES_MAX:
@@ -361,18 +349,3 @@ class Worker:
         if code is None:
             return f"it closed its output{words}"
         return f"it ended with {f'signal {-code}' if code < 0 else f'exit code {code}'}{words}"
-
-
-def parsed_answer(line: bytes | bytearray) -> Mapping[str, object]:
-    """Return an answer of the child.
-
-    Raises:
-        WorkerFailed: this is no answer; something else wrote.
-    """
-    try:
-        answer = json.loads(line)
-    except ValueError as error:
-        raise WorkerFailed(f"it wrote what is no answer: {error}") from error
-    if not isinstance(answer, dict):
-        raise WorkerFailed("it wrote what is no answer: a line that is no JSON object")
-    return answer

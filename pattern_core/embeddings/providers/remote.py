@@ -1,4 +1,4 @@
-"""The embedder of a service over HTTP: attempts, rests, and no number believed before it was looked at.
+"""The embedder of a service over HTTP: attempts, rests, and no number that is used before it is checked.
 
 What differs between services is a `Service`: values and pure functions.
 """
@@ -10,40 +10,38 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from functools import partial
+from typing import TypeVar
 
 import trio
 
 from pattern_core.embeddings.embedder import EmbedderInfo, EmbedderUnavailable, TextsRefused
 from pattern_core.embeddings.settings import EmbedderSettings, Purpose
-from pattern_core.ids import Clock, SystemClock
+from pattern_core.ids import Clock
 from pattern_core.models.errors import (
     ModelError,
     ModelGarbage,
     ModelRejected,
     ModelServerError,
     ModelTimeout,
-    ModelUnreachable,
     WindowExceeded,
 )
-from pattern_core.models.providers.failures import failure, retry_after_s, shortened, vendor_words
+from pattern_core.models.providers.draft import Malformed, loads
+from pattern_core.models.providers.exchange import HttpClient
 from pattern_core.models.providers.settings import Secret
 from pattern_core.models.throttle import RetryPolicy
 from pattern_db.vectors import packed
 
-if TYPE_CHECKING:
-    import httpx2
+T = TypeVar("T")
 
 TEXT_CHARS_MAX = 24_000
 TEXT_CHARS_MIN = 500  # a service that refuses so few characters as too many is asked no further
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
 WAITING_MAX = 1_000
-CONNECT_TIMEOUT_S = 10.0
-# A person waits for a query, so it is tried less and waits less.
 CALLS_MAX: Mapping[Purpose, int] = {"query": 4, "passage": 2}
-ATTEMPTS_MAX: Mapping[Purpose, int] = {"query": 2, "passage": 4}
-WAIT_MAX_S: Mapping[Purpose, float] = {"query": 2.0, "passage": 30.0}
+# A person waits for a query; passages are asked for again by their queue.
+ATTEMPTS_MAX: Mapping[Purpose, int] = {"query": 2, "passage": 1}
+QUERY_WAIT_MAX_S = 2.0
 REST_MAX_S = 60.0  # after the last attempt, all callers are refused at once for as long as it would have waited
 _PROBE = "dimension"
 # Some servers answer 500 for a text that makes their model give no numbers.
@@ -51,16 +49,12 @@ _MAYBE_OF_A_TEXT = (ModelGarbage, ModelRejected, ModelServerError)
 _OF_THE_WAY = (409, 502, 504)  # something between us and the model speaks
 
 
-class UnusableAnswer(Exception):
-    """The answer is not in the service's own format, or holds numbers that are no vector."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
     """What one service differs in from the others.
 
-    `provider` is its name for people. `key` is sent as the bearer, and answers that repeat it are redacted: some
-    servers do when they refuse it. `body` makes the JSON to POST to `path`; `vectors` names the list in the answer, and
+    `provider` is its name for people. `key` stands in the `headers`, and is not shown where answers repeat it. `body`
+    makes the JSON to POST to `path`; `vectors` names the list in the answer, and
     in each of its items the vector (None: the item is one). `advice` says what to do about a refusal,
     `advice_if_absent` about a model that is not there. `identity` is what decides about the vectors, beside the model's
     name: the address, prefixes. `known_dimension` is how long the vectors are, where that is known without asking.
@@ -73,7 +67,6 @@ class Service:
     address: str
     headers: Mapping[str, str] = field(default_factory=dict)
     key: Secret | None = None
-    follows_redirects: bool = False
     path: str
     body: Callable[[Sequence[str], Purpose], dict[str, object]]
     vectors: tuple[str, str | None]
@@ -84,8 +77,8 @@ class Service:
     about: tuple[str, Callable[[Mapping[str, object]], str]] | None = None
 
 
-class RemoteEmbedder:
-    """An `Embedder` that asks a service. Texts leave this machine. Proxies are the environment's."""
+class RemoteEmbedder(HttpClient):
+    """An `Embedder` that asks a service. Texts leave this machine."""
 
     def __init__(
         self,
@@ -95,14 +88,12 @@ class RemoteEmbedder:
         retry: RetryPolicy | None = None,
         clock: Clock | None = None,
     ) -> None:
+        super().__init__(service.provider, service.address, service.key, clock=clock)
         self._service = service
         self._dimensions = settings.dimensions
         self._timeout_s = settings.timeout_s
         self._retry = retry or RetryPolicy()
-        self._clock = clock or SystemClock()
         self._slots = {purpose: trio.Semaphore(count) for purpose, count in CALLS_MAX.items()}
-        self._client: httpx2.AsyncClient | None = None
-        self._opening = trio.Lock()
         self._asking_about = trio.Lock()
         self._info: EmbedderInfo | None = None
         self._rests_until = -math.inf  # on trio's clock
@@ -131,11 +122,9 @@ class RemoteEmbedder:
         self._refuse_while_resting()
         return await self._embed([text[:TEXT_CHARS_MAX] for text in texts], purpose)
 
-    async def aclose(self) -> None:
-        """Close the connections."""
-        client, self._client = self._client, None
-        if client is not None:
-            await client.aclose()
+    def headers(self, key: str) -> Mapping[str, str]:
+        """Return the service's headers, with its key, if there is one."""
+        return self._service.headers
 
     async def _find_out(self) -> EmbedderInfo:
         service = self._service
@@ -143,7 +132,7 @@ class RemoteEmbedder:
         try:
             if service.about is not None:
                 path, read = service.about
-                digest = read(await self._answer(path, None, "query"))
+                digest = await self._ask(path, None, "query", read)
             dimension = self._dimensions or service.known_dimension
             if dimension is None:
                 dimension = len((await self._vectors([_PROBE], "query"))[0]) // 4
@@ -176,92 +165,39 @@ class RemoteEmbedder:
         attempt = 1
         while True:
             try:
-                return self._checked(await self._answer(self._service.path, body, purpose), len(texts))
+                return await self._ask(self._service.path, body, purpose, partial(self._read, count=len(texts)))
             except ModelError as error:
-                # The policy's number is for conversations; queries and passages have their own.
-                is_over = attempt >= ATTEMPTS_MAX[purpose] or not self._retry.again(attempt, error)
                 wait_s = self._retry.delay_s(attempt, error)
-                if is_over or wait_s > WAIT_MAX_S[purpose]:
-                    if error.retryable:
-                        self._failure = error
-                        self._rests_until = trio.current_time() + min(wait_s, REST_MAX_S)
+                if not error.retryable:
+                    raise
+                if attempt >= ATTEMPTS_MAX[purpose] or wait_s > QUERY_WAIT_MAX_S:
+                    self._failure = error
+                    self._rests_until = trio.current_time() + min(wait_s, REST_MAX_S)
                     raise
             await trio.sleep(wait_s)
             attempt += 1
 
-    async def _answer(self, path: str, body: Mapping[str, object] | None, purpose: Purpose) -> Mapping[str, object]:
-        """Return the service's answer as a JSON object; one question, with its time limit."""
-        name, slots = self._service.provider, self._slots[purpose]
+    async def _ask(
+        self, path: str, body: Mapping[str, object] | None, purpose: Purpose, read: Callable[[Mapping[str, object]], T]
+    ) -> T:
+        """Return what `read` makes of the service's answer; one question, with its time limit."""
+        slots = self._slots[purpose]
         if slots.statistics().tasks_waiting >= WAITING_MAX:
-            message = f"{name} is busy: {WAITING_MAX} callers wait for it. Ask again later."
+            message = f"{self.name} is busy: {WAITING_MAX} callers wait for it. Ask again later."
             raise EmbedderUnavailable(message, retry_after_s=5.0)
         async with slots:
-            with trio.move_on_after(self._timeout_s) as scope:
-                status, headers, answer = await self._exchange(path, body)
-            if scope.cancelled_caught:
-                raise ModelTimeout(f"{name} did not answer within {self._timeout_s:g} s.", provider=name)
-        if status != 200:
-            words, code = vendor_words(answer)
-            wait_s = retry_after_s(headers, words, self._clock.now_ms())
-            refused = failure(name, status, words, code=code, retry_after_s=wait_s)
-            # Its kind is right, its advice is about agents.
-            refused.message = f"{name} answered {status}: {shortened(words) or 'nothing more'}"
-            raise refused
-        if not isinstance(answer, dict):
-            raise ModelGarbage(f"{name} answered what is no JSON object.", provider=name)
-        self._failure = None
-        return answer
+            with trio.move_on_after(self._timeout_s):
+                async with self.exchange("GET" if body is None else "POST", path, body) as answer:
+                    found = read(loads(await answer.rest(ANSWER_BYTES_MAX)))
+                self._failure = None
+                return found
+        raise ModelTimeout(f"{self.name} did not answer within {self._timeout_s:g} s.", provider=self.name)
 
-    async def _exchange(self, path: str, body: Mapping[str, object] | None) -> tuple[int, Mapping[str, str], object]:
-        """POST the body as JSON, or GET without one. Return status, headers in lower case, and JSON, or else text."""
-        import httpx2
-
-        service = self._service
-        async with self._opening:
-            if self._client is None:
-                self._client = await trio.to_thread.run_sync(self._load)
-            client = self._client
-        whole = bytearray()
-        try:
-            url = service.address.rstrip("/") + path
-            async with client.stream("GET" if body is None else "POST", url, json=body) as response:
-                async for piece in response.aiter_bytes():
-                    whole += piece
-                    if len(whole) > ANSWER_BYTES_MAX:
-                        message = f"{service.provider} answered more than {ANSWER_BYTES_MAX} bytes."
-                        raise ModelUnreachable(message, provider=service.provider)
-        except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL) as error:
-            message = f"There is no connection to {service.provider}: {why(error, service.address)}"
-            raise ModelUnreachable(message, provider=service.provider) from error
-        if service.key:
-            whole = whole.replace(service.key.reveal().encode(), b"***")
-        headers = {name.lower(): value for name, value in response.headers.items()}
-        try:
-            return response.status_code, headers, json.loads(whole)
-        except (ValueError, RecursionError):
-            return response.status_code, headers, whole[:2_000].decode("utf-8", "replace")
-
-    def _load(self) -> httpx2.AsyncClient:
-        import httpx2
-
-        service = self._service
-        bearer = {"authorization": f"Bearer {service.key.reveal()}"} if service.key else {}
-        return httpx2.AsyncClient(
-            # The time of the whole question is bounded elsewhere; a port that swallows packets is noticed sooner.
-            timeout=httpx2.Timeout(None, connect=CONNECT_TIMEOUT_S),
-            headers={**service.headers, **bearer},
-            follow_redirects=service.follows_redirects,
-        )
-
-    def _checked(self, answer: Mapping[str, object], count: int) -> list[bytes]:
+    def _read(self, answer: Mapping[str, object], count: int) -> list[bytes]:
         """Return the vectors of an answer, if all of them can be used."""
-        name = self._service.provider
-        try:
-            vectors = [unit_vector(values) for values in listed(answer, *self._service.vectors)]
-        except UnusableAnswer as error:
-            raise ModelGarbage(f"{name} answered with a vector that cannot be used: {error}.", provider=name) from error
+        vectors = [unit_vector(values) for values in listed(answer, *self._service.vectors)]
         if len(vectors) != count:
-            raise ModelGarbage(f"{name} answered {len(vectors)} vectors for {count} texts.", provider=name)
+            raise Malformed(f"{len(vectors)} vectors for {count} texts")
         return vectors
 
     def _refuse_while_resting(self) -> None:
@@ -275,8 +211,7 @@ class RemoteEmbedder:
             wait_s = max(1.0, self._rests_until - trio.current_time())
             return EmbedderUnavailable(f"Embeddings: {error.message} It is tried again later.", retry_after_s=wait_s)
         advice = self._service.advice_if_absent if error.status == 404 else None
-        advice = "" if "[embeddings]" in error.message else f" {advice or self._service.advice}"
-        return EmbedderUnavailable(f"Embeddings: {error.message}{advice}")
+        return EmbedderUnavailable(f"Embeddings: {error.message} {advice or self._service.advice}")
 
     def _refused(self, error: ModelError) -> EmbedderUnavailable:
         """Return our error for one about certain texts, as far as it may be about them."""
@@ -286,27 +221,21 @@ class RemoteEmbedder:
         return TextsRefused(failure.message, retry_after_s=failure.retry_after_s)
 
 
-def why(error: Exception, address: str) -> str:
-    """Return a failed request in words, with the host but without anything secret."""
-    cause = error.__cause__ or error
-    return f"{str(cause) or type(cause).__name__} ({urlsplit(address).netloc.rpartition('@')[2]})"
-
-
 def listed(answer: Mapping[str, object], name: str, part: str | None) -> list[object]:
     """Return the list `name` of an answer, of each item the `part`, sorted by `index` where the items have one.
 
     Raises:
-        UnusableAnswer: there is no such list.
+        Malformed: there is no such list.
     """
     found = answer.get(name)
     if not isinstance(found, list) or (part is not None and not all(isinstance(item, dict) for item in found)):
-        raise UnusableAnswer("there is no list of embeddings in the answer")
+        raise Malformed("there is no list of embeddings in the answer")
     if part is None:
         return found
     indexes = [item.get("index") for item in found]
     if all(isinstance(index, int) for index in indexes):
         if sorted(indexes) != list(range(len(found))):
-            raise UnusableAnswer("the embeddings are not numbered from 0 without gaps")
+            raise Malformed("the embeddings are not numbered from 0 without gaps")
         found = sorted(found, key=lambda item: int(item["index"]))
     return [item.get(part) for item in found]
 
@@ -315,16 +244,16 @@ def unit_vector(values: object) -> bytes:
     """Return the numbers brought to unit length, as float32, little endian: 4 bytes each.
 
     Raises:
-        UnusableAnswer: they cannot be compared with others: it is no list of finite numbers, or they are all zero.
+        Malformed: they cannot be compared with others: it is no list of finite numbers, or they are all zero.
     """
     if not isinstance(values, list):
-        raise UnusableAnswer("it is no list of numbers")
+        raise Malformed("it is no list of numbers")
     try:
         length = math.hypot(*values)
     except (TypeError, OverflowError) as error:
-        raise UnusableAnswer(f"it holds what cannot be compared: {error}") from error
+        raise Malformed(f"it holds what cannot be compared: {error}") from error
     if not math.isfinite(length):
-        raise UnusableAnswer("it holds a number that is not finite")
+        raise Malformed("it holds a number that is not finite")
     if not length:
-        raise UnusableAnswer("all its numbers are zero")
+        raise Malformed("all its numbers are zero")
     return packed([value / length for value in values])

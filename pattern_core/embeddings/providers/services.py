@@ -53,9 +53,8 @@ def openai(settings: EmbedderSettings) -> Service:
         provider="openai" if is_own else settings.provider,
         model=model,
         address=address,
-        headers=settings.account if is_own else {},
+        headers={**_bearer(settings), **(settings.account if is_own else {})},
         key=settings.api_key,
-        follows_redirects=True,
         path="/embeddings",
         # Numbers as text: not every compatible server knows base64.
         body=_prefixed(settings, model, {"encoding_format": "float"}),
@@ -88,6 +87,7 @@ def make_google(settings: EmbedderSettings) -> Embedder:
         model=model,
         address=address,
         headers={"x-goog-api-key": settings.api_key.reveal()},
+        key=settings.api_key,
         path=f"/v1beta/models/{model}:batchEmbedContents",
         body=body,
         vectors=("embeddings", "values"),
@@ -115,6 +115,7 @@ def make_ollama(settings: EmbedderSettings) -> Embedder:
         model=model,
         # People configure the address with the path of the OpenAI format, too.
         address=(settings.base_url or OLLAMA_URL).rstrip("/").removesuffix("/v1"),
+        headers=_bearer(settings),
         key=settings.api_key,
         path="/api/embed",
         body=_prefixed(settings, model, {"truncate": True}),
@@ -127,6 +128,10 @@ def make_ollama(settings: EmbedderSettings) -> Embedder:
         about=("/api/tags", digest),
     )
     return RemoteEmbedder(service, settings)
+
+
+def _bearer(settings: EmbedderSettings) -> dict[str, str]:
+    return {"authorization": f"Bearer {settings.api_key.reveal()}"} if settings.api_key else {}
 
 
 def _prefixed(

@@ -1,4 +1,4 @@
-"""One streamed question to a vendor over HTTP: the only place where a provider waits, fails or is cancelled.
+"""Questions to a vendor over HTTP: the only place where a provider of models or vectors waits, fails or is cancelled.
 
 The vendors' own libraries are not used: their streams swallow comments and pings, which tell a slow model from a dead
 connection, set no bound on the size of an event, and leave generators to the garbage collector when a call fails.
@@ -7,8 +7,8 @@ connection, set no bound on the size of an event, and leave generators to the ga
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import urlsplit
@@ -20,7 +20,7 @@ from pattern_core.models.errors import ModelError, ModelGarbage, ModelTimeout, M
 from pattern_core.models.model import ModelReply, ModelRequest, OnDelta, TextDelta
 from pattern_core.models.providers.draft import Decoder, Malformed, StreamEvent, loads
 from pattern_core.models.providers.failures import rate_status, refusal, shortened, vendor_now_ms
-from pattern_core.models.providers.settings import ProviderSettings
+from pattern_core.models.providers.settings import ProviderSettings, Secret
 
 if TYPE_CHECKING:
     import httpx2
@@ -34,51 +34,48 @@ _BOM = b"\xef\xbb\xbf"
 _SIGN_OF_LIFE = TextDelta(text="")
 
 
-class HttpProvider(ABC):
-    """A vendor's models over HTTP, at `OWN_URL` unless the settings name another address.
+class HttpClient(ABC):
+    """The connections to one vendor, opened by the first question. Every failure is translated, and shows no key.
 
     Redirects are not followed, since the key would go with them. Proxies and certificates are the environment's
     (`HTTPS_PROXY`, `SSL_CERT_FILE`).
     """
 
-    OWN_URL: ClassVar[str]
-
-    def __init__(self, name: str, settings: ProviderSettings, *, clock: Clock | None = None) -> None:
+    def __init__(self, name: str, base_url: str, api_key: Secret | None, *, clock: Clock | None = None) -> None:
         self.name = name
-        self.settings = settings
-        self.base_url = (settings.base_url or self.OWN_URL).rstrip("/")
-        self._key = settings.api_key.reveal() if settings.api_key else ""
+        self.base_url = base_url.rstrip("/")
+        self._key = api_key.reveal() if api_key else ""
         self._clock = clock or SystemClock()
         self._client: httpx2.AsyncClient | None = None
         self._opening = trio.Lock()
 
     @abstractmethod
-    def headers(self, key: str) -> dict[str, str]:
+    def headers(self, key: str) -> Mapping[str, str]:
         """Return the headers of each request; `key` is "none" where none is configured."""
 
-    @abstractmethod
-    def encode(self, request: ModelRequest) -> tuple[str, dict[str, object], Decoder]:
-        """Return path and body of the request, and what reads the answer."""
-
-    async def ask(self, request: ModelRequest, on_delta: OnDelta) -> ModelReply:
-        """Ask once, streaming; an empty delta is a sign of life, such as a ping or a piece of a call's arguments.
+    @asynccontextmanager
+    async def exchange(self, method: str, path: str, body: Mapping[str, object] | None) -> AsyncIterator[VendorAnswer]:
+        """Send `body` as JSON and give the successful answer to read.
 
         Raises:
-            ModelError: every failure, translated.
+            ModelError: every failure, translated; so is `Malformed` of the code that reads.
         """
-        path, body, decoder = self.encode(request)
-        sent = {name: value for name, value in body.items() if name not in self.settings.omit}
         client = await self._opened()
         async with AsyncExitStack() as stack:
             try:
-                stream = client.stream("POST", self.base_url + path, json=sent)
+                stream = client.stream(method, self.base_url + path, json=body)
                 response = await stack.enter_async_context(stream)
             except _failures() as error:
                 raise self._translated(error) from error
-            reader = _Reader(response, self._translated)
-            stack.push_async_callback(reader.finish, 0.0)
+            answer = VendorAnswer(response, self._translated, self._clock.now_ms())
+            stack.push_async_callback(answer.finish, 0.0)
             try:
-                return await self._read(response, reader, decoder, on_delta)
+                if not response.is_success:
+                    words = self._redacted(await answer.rest())
+                    refused = refusal(self.name, response.status_code, answer.headers, words, answer.now_ms)
+                    refused.rate = answer.rate
+                    raise refused
+                yield answer
             except Malformed as error:
                 raise self._garbage(str(error)) from error
 
@@ -105,35 +102,6 @@ class HttpProvider(ABC):
             headers={"accept-encoding": "identity", **self.headers(self._key or "none")},
         )
 
-    async def _read(
-        self, response: httpx2.Response, reader: _Reader, decoder: Decoder, on_delta: OnDelta
-    ) -> ModelReply:
-        headers = dict(response.headers)
-        now_ms = vendor_now_ms(headers, self._clock.now_ms())
-        rate = rate_status(headers, now_ms, trio.current_time())
-        if not response.is_success:
-            words = self._redacted(await reader.rest())
-            error = refusal(self.name, response.status_code, headers, words, now_ms)
-            error.rate = rate
-            raise error
-        kind = headers.get("content-type", "").lower()
-        if "html" in kind:
-            raise Malformed(f"a page ({kind}) instead of an answer; is the base_url right?")
-        if "json" in kind:
-            for delta in decoder.whole(loads(await reader.rest())):
-                await on_delta(delta)
-        else:
-            await self._stream(reader, decoder, on_delta)
-        request_id = headers.get("x-request-id") or headers.get("request-id")
-        return replace(decoder.reply(request_id), rate=rate)
-
-    async def _stream(self, reader: _Reader, decoder: Decoder, on_delta: OnDelta) -> None:
-        events = EventDecoder()
-        while not decoder.is_done and (chunk := await reader.next()) is not None:
-            await _pass_on(events.feed(chunk), decoder, on_delta)
-        await _pass_on(events.end(), decoder, on_delta)
-        await reader.finish(DRAIN_S)
-
     def _garbage(self, why: str) -> ModelGarbage:
         return ModelGarbage(f"{self.name} sent what is not in its format: {self._redacted(why)}", provider=self.name)
 
@@ -158,6 +126,48 @@ class HttpProvider(ABC):
         return words.replace(self._key, "***") if self._key else words  # some servers repeat the key that they refuse
 
 
+class HttpProvider(HttpClient):
+    """A vendor's models over HTTP, at `OWN_URL` unless the settings name another address."""
+
+    OWN_URL: ClassVar[str]
+
+    def __init__(self, name: str, settings: ProviderSettings, *, clock: Clock | None = None) -> None:
+        super().__init__(name, settings.base_url or self.OWN_URL, settings.api_key, clock=clock)
+        self.settings = settings
+
+    @abstractmethod
+    def encode(self, request: ModelRequest) -> tuple[str, dict[str, object], Decoder]:
+        """Return path and body of the request, and what reads the answer."""
+
+    async def ask(self, request: ModelRequest, on_delta: OnDelta) -> ModelReply:
+        """Ask once, streaming; an empty delta is a sign of life, such as a ping or a piece of a call's arguments.
+
+        Raises:
+            ModelError: every failure, translated.
+        """
+        path, body, decoder = self.encode(request)
+        sent = {name: value for name, value in body.items() if name not in self.settings.omit}
+        async with self.exchange("POST", path, sent) as answer:
+            kind = answer.headers.get("content-type", "").lower()
+            if "html" in kind:
+                raise Malformed(f"a page ({kind}) instead of an answer; is the base_url right?")
+            if "json" in kind:
+                for delta in decoder.whole(loads(await answer.rest())):
+                    await on_delta(delta)
+            else:
+                await _stream(answer, decoder, on_delta)
+            request_id = answer.headers.get("x-request-id") or answer.headers.get("request-id")
+            return replace(decoder.reply(request_id), rate=answer.rate)
+
+
+async def _stream(answer: VendorAnswer, decoder: Decoder, on_delta: OnDelta) -> None:
+    events = EventDecoder()
+    while not decoder.is_done and (chunk := await answer.next()) is not None:
+        await _pass_on(events.feed(chunk), decoder, on_delta)
+    await _pass_on(events.end(), decoder, on_delta)
+    await answer.finish(DRAIN_S)
+
+
 async def _pass_on(events: Sequence[StreamEvent], decoder: Decoder, on_delta: OnDelta) -> None:
     has_shown = False
     for event in events:
@@ -177,10 +187,16 @@ def _failures() -> tuple[type[Exception], ...]:
     return (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL, ValueError)
 
 
-class _Reader:
-    """The chunks of a body, with the failures of reading translated; `on_delta` runs outside of that."""
+class VendorAnswer:
+    """What a vendor answers, with the failures of reading translated; what is done with a chunk runs outside of that.
 
-    def __init__(self, response: httpx2.Response, translated: Callable[[Exception], ModelError]) -> None:
+    Names of `headers` are in lower case. `now_ms` is the moment by the vendor's clock, unix milliseconds.
+    """
+
+    def __init__(self, response: httpx2.Response, translated: Callable[[Exception], ModelError], now_ms: int) -> None:
+        self.headers = dict(response.headers)
+        self.now_ms = vendor_now_ms(self.headers, now_ms)
+        self.rate = rate_status(self.headers, self.now_ms, trio.current_time())
         self._chunks = response.aiter_bytes()
         self._failures = _failures()
         self._translated = translated
@@ -192,17 +208,17 @@ class _Reader:
         except self._failures as error:
             raise self._translated(error) from error
 
-    async def rest(self) -> str:
+    async def rest(self, bytes_max: int = EVENT_BYTES_MAX) -> str:
         """Return the rest of the body as text.
 
         Raises:
-            Malformed: it has more than `EVENT_BYTES_MAX` bytes.
+            Malformed: it has more than `bytes_max` bytes.
         """
         body = bytearray()
         while (chunk := await self.next()) is not None:
             body += chunk
-            if len(body) > EVENT_BYTES_MAX:
-                raise Malformed(f"an answer of more than {EVENT_BYTES_MAX} bytes")
+            if len(body) > bytes_max:
+                raise Malformed(f"an answer of more than {bytes_max} bytes")
         return body.decode("utf-8", "replace")
 
     async def finish(self, timeout_s: float) -> None:
@@ -252,7 +268,7 @@ class EventDecoder:
         return events
 
     def end(self) -> list[StreamEvent]:
-        """Return the events that are complete when no more bytes come; a last one without its empty line counts too.
+        """Return the events that are complete when the bytes end; a last one without its empty line counts too.
 
         The standard would drop that one; some servers end their stream that way.
         """

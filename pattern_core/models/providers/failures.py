@@ -140,11 +140,11 @@ def failure(
     if status is None:
         status = _STATUS_OF_CODE.get(code, int(code) if re.fullmatch(r"[45]\d\d", code) else 500)
     said = f": {shortened(words)}" if words.strip() else "."
-    told = f"{provider} answered {status}{f' {code}' if code and code != str(status) else ''}{said}"
-    if told[-1] not in ".!?…":
-        told += "."
+    line = f"{provider} answered {status}{f' {code}' if code and code != str(status) else ''}{said}"
+    if line[-1] not in ".!?…":
+        line += "."
     kind, advice = _kind(status, code, words, retry_after_s)
-    return kind(f"{told} {advice}".rstrip(), provider=provider, status=status, retry_after_s=retry_after_s)
+    return kind(f"{line} {advice}".rstrip(), provider=provider, status=status, retry_after_s=retry_after_s)
 
 
 def _kind(status: int, code: str, words: str, retry_after_s: float | None) -> tuple[type[ModelError], str]:
@@ -157,7 +157,7 @@ def _kind(status: int, code: str, words: str, retry_after_s: float | None) -> tu
         return ModelRefused, "Check the account's plan and credit."
     match status:
         case 404:
-            return ModelRefused, "Check the agent's model_name and the base_url."
+            return ModelRefused, "Check the model_name and the base_url."
         case 429 | 503 | 529:
             return ModelOverloaded, ""
         case 408:

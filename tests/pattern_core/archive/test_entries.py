@@ -240,7 +240,7 @@ class Shelf:
         entries_, has_more = await self.archive.page("agent_1", EntryFilter(**wanted), limit)
         return [one.id for one in entries_], has_more
 
-    async def told(self) -> list[dict[str, object]]:
+    async def events(self) -> list[dict[str, object]]:
         return [dict(event.data) for event in await self.home.events() if event.name == CHANGED]
 
 
@@ -265,7 +265,7 @@ async def test_an_entrys_life(shelf: Shelf) -> None:
     with pytest.raises(NotFound):
         await archive.get("agent_2", old)
     of = {"agent_id": "agent_1", "entry_id": newer}
-    assert await shelf.told() == [
+    assert await shelf.events() == [
         {"agent_id": "agent_1", "entry_id": old},
         {**of, "supersedes": old},
         of,
@@ -273,13 +273,13 @@ async def test_an_entrys_life(shelf: Shelf) -> None:
     ]
 
 
-async def test_what_is_there_already_tells_nothing(shelf: Shelf) -> None:
+async def test_what_is_there_already_is_no_event(shelf: Shelf) -> None:
     first, _ = await shelf.add("The user likes tea.")
     assert await shelf.add("the user likes tea") == (first, False)
     with pytest.raises(SimilarEntry):
         await shelf.add("user likes tea")
     assert (await shelf.add("user likes tea", force=True))[1]
-    assert len(await shelf.told()) == 2
+    assert len(await shelf.events()) == 2
 
 
 async def test_pages_are_newest_first_and_leave_out_what_ended(shelf: Shelf) -> None:

@@ -18,84 +18,23 @@ from pattern_core.embeddings.work import pieces_of
 from pattern_core.testing import StoppedClock
 from pattern_db import vectors
 from pattern_db.connection import fetch_all
-from pattern_db.database import Database
-from pattern_db.enums import BlockType, Role, SearchKind
-from pattern_db.tables import (
-    archival,
-    embedding_indexes,
-    embedding_sources,
-    memory_blocks,
-    messages,
-    summaries,
-)
-from pattern_db.tables.archival import ArchivalRow
-from pattern_db.tables.memory_blocks import BlockRow
-from pattern_db.tables.messages import MessageRow
-from pattern_db.tables.summaries import SummaryRow
-from tests.pattern_core.memory.rig import constellation
+from pattern_db.enums import Role, SearchKind
+from pattern_db.tables import embedding_indexes, embedding_sources
+from tests.pattern_core.texts import Texts
 
 NOW = "2026-11-21T22:24:40.123Z"
 
 
-class World:
-    """A constellation with the agents ada and bob and nothing else, and a queue that embeds what is put into it.
-
-    `database` is the fixture's to open, in tests that run a queue.
-    """
-
-    database: Database
-
-    def __init__(self) -> None:
-        self.db = constellation()
+class World(Texts):
+    """A constellation with the agents ada and bob and nothing else, and a queue that embeds what is put into it."""
 
     def say(self, number: int, content: str, role: Role = Role.USER) -> str:
-        """Store a message at this position; return its id."""
-        position = f"{number:019d}"
-        row = MessageRow(
-            id=f"msg_{number}", agent_id="agt_ada", position=position, role=role, content=content, created_at=NOW
-        )
-        messages.append(self.db, [row])
-        return row.id
+        """Store a message at this position."""
+        return self.message(f"msg_{number}", number, content, role=role)
 
     def keep(self, number: int, content: str) -> str:
-        """Store an archival entry; return its id."""
-        row = ArchivalRow(id=f"arc_{number}", agent_id="agt_ada", content=content, created_at=NOW)
-        archival.insert(self.db, row)
-        return row.id
-
-    def note(self, label: str, content: str) -> str:
-        """Store a block; return its id."""
-        row = BlockRow(
-            id=f"blk_{label}",
-            agent_id="agt_ada",
-            label=label,
-            description="",
-            block_type=BlockType.CORE,
-            content_preview=content,
-            created_at=NOW,
-            updated_at=NOW,
-        )
-        memory_blocks.create(self.db, row)
-        return row.id
-
-    def summarise(self, number: int, content: str, *, is_stub: bool = False) -> str:
-        """Store a summary; return its id."""
-        position = f"{number:019d}"
-        row = SummaryRow(
-            id=f"sum_{number}",
-            agent_id="agt_ada",
-            summary=content,
-            start_position=position,
-            end_position=position,
-            message_count=1,
-            strategy="truncate",
-            started_at=NOW,
-            ended_at=NOW,
-            created_at=NOW,
-            is_stub=is_stub,
-        )
-        summaries.insert(self.db, row)
-        return row.id
+        """Store an archival entry."""
+        return self.entry(f"arc_{number}", content)
 
     def say_many(self, count: int) -> None:
         """Store `message 0` and so on."""

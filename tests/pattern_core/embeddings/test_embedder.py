@@ -54,7 +54,7 @@ def test_the_default_is_the_local_model_and_keys_are_not_shown() -> None:
     assert "sk-1" not in repr(EmbedderSettings(api_key=Secret("sk-1")))
 
 
-def test_a_child_process_is_told_neither_address_nor_key() -> None:
+def test_a_child_process_learns_neither_address_nor_key() -> None:
     settings = EmbedderSettings(model="m", base_url="http://here", api_key=Secret("sk-1"), query_prefix="q: ")
     assert "sk-1" not in settings.to_json()
     assert EmbedderSettings.from_json(settings.to_json()) == EmbedderSettings(model="m", query_prefix="q: ")
@@ -98,7 +98,7 @@ async def test_what_is_not_configured_says_so(provider: str) -> None:
         await make_embedder(EmbedderSettings(provider=provider)).info()
 
 
-async def test_the_deterministic_one_takes_a_length() -> None:
+async def test_the_deterministic_one_accepts_a_length() -> None:
     embedder = make_embedder(EmbedderSettings(provider="deterministic", dimensions=16))
     info = await embedder.info()
     assert (info.provider, info.model, info.dimension) == ("deterministic", "hashed-words", 16)

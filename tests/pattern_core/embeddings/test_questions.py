@@ -47,7 +47,9 @@ async def test_the_model_of_the_index_is_asked(nursery: trio.Nursery) -> None:
         await questions.get("words", ONE)
 
 
-async def test_nobody_waits_beyond_the_deadline(nursery: trio.Nursery, autojump_clock: trio.testing.MockClock) -> None:
+async def test_no_question_waits_beyond_the_deadline(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
     questions = QuestionEmbedder(EmbedderShelf(SlowEmbedder(100)))
     nursery.start_soon(questions.run)
     refusals: list[str] = []
@@ -132,7 +134,7 @@ async def test_one_that_does_not_answer_now_may_be_the_one(autojump_clock: trio.
     assert await shelf.of(OLD) is busy
 
 
-async def test_the_failure_of_the_configured_one_is_told_first() -> None:
+async def test_the_failure_of_the_configured_one_comes_first() -> None:
     shelf = EmbedderShelf(ScriptedEmbedder(failure=EmbedderUnavailable("the service is down", retry_after_s=5)))
     with pytest.raises(EmbedderUnavailable, match="the service is down"):
         await shelf.of(OLD)

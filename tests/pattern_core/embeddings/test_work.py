@@ -126,7 +126,7 @@ def test_coverage_counts_rows(world: World) -> None:
     assert indexes.coverage(world.db, index).left
 
 
-def test_another_owner_of_the_same_text_takes_its_vectors_along(world: World) -> None:
+def test_vectors_follow_their_text_to_another_owner(world: World) -> None:
     world.note("shared", "words")
     index = begun(world)
     finish(world.db, index)
@@ -315,6 +315,8 @@ class Lives(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.finish()
+        agents.delete(self.db, "agt_ada")
+        assert self.world.stored() == set()
         self.db.close()
 
     def _ids(self, table: str, condition: str = "1") -> list[str]:
@@ -423,7 +425,7 @@ def test_it_takes_over_only_when_every_text_is_done(world: World) -> None:
     assert not work.complete(world.db, first, NOW)
 
 
-def test_a_third_model_takes_the_place_of_the_second(world: World) -> None:
+def test_a_third_model_replaces_the_second(world: World) -> None:
     begun(world)
     work.start_switch(world.db, OTHER, NOW)
     work.start_switch(world.db, THIRD, NOW)

@@ -18,34 +18,21 @@ from pattern_core.search.hits import CHARS_MAX, holds, reason, snippet, stems_of
 from pattern_core.search.plan import Ranked
 from pattern_core.search.request import QueryVector, check
 from pattern_db import template
-from pattern_db.connection import Connection
 from pattern_db.database import Database, DatabaseThreads
-from pattern_db.enums import IndexState, Role, SearchKind
+from pattern_db.enums import Role, SearchKind
 from pattern_db.migrate import migrations_of
 from pattern_db.search import Row
-from pattern_db.search_terms import parse
-from pattern_db.tables import embedding_indexes, messages, summaries
-from pattern_db.tables.embedding_indexes import EmbedderInfo
-from pattern_db.tables.messages import MessageRow
-from pattern_db.tables.summaries import SummaryRow
-from tests.pattern_core.memory.rig import ADA, BOB, NOW, Rig, add_agents, constellation
+from tests.pattern_core.memory.rig import ADA, BOB, NOW, Rig, add_agents
 from tests.pattern_core.search.rig import Past
-from tests.pattern_core.search.rig import past as conversation
+from tests.pattern_core.texts import DIMENSION
 from tests.pattern_core.tools.rig import ToolRig
-from tests.pattern_db import vector_rows
-from tests.pattern_db.vector_rows import VectorRow
-
-DIMENSION = 64
 
 
 @pytest.fixture
-async def past() -> AsyncIterator[ToolRig]:
-    async with Database.in_memory(constellation()) as database:
-        yield ToolRig(Rig(database))
-
-
-def bare(connection: Connection, query: str) -> str | None:
-    return nameless(connection, query, parse(query))
+async def past() -> AsyncIterator[Past]:
+    past = Past()
+    async with Database.in_memory(past.db) as past.database:
+        yield past
 
 
 @dataclass
@@ -53,7 +40,7 @@ class Vectors:
     """Queries as vectors of hashed words, or a notice that there are none."""
 
     notice: str | None = None
-    fingerprints: list[str] = field(default_factory=list)  # of the answers to come; without any it is not told
+    fingerprints: list[str] = field(default_factory=list)  # of the answers to come; without any it is unknown
 
     async def query_vector(self, text: str) -> QueryVector:
         fingerprint = self.fingerprints.pop(0) if self.fingerprints else None
@@ -61,77 +48,44 @@ class Vectors:
         return QueryVector(vector=vector, notice=self.notice, fingerprint=fingerprint)
 
 
-async def looked(past: ToolRig, query: str, queries: Vectors | None = None, **fields: Any) -> SearchResult:
-    return await search(past.rig.database, SearchRequest(query=query, **fields), queries)
+async def looked(past: Past, query: str, queries: Vectors | None = None, **fields: Any) -> SearchResult:
+    return await search(past.database, SearchRequest(query=query, **fields), queries)
 
 
-async def embed(past: ToolRig, ref: str, text: str, *, kind: SearchKind = SearchKind.MESSAGE, scope: str = ADA) -> None:
-    """Store a vector for a message, or for another text."""
-
-    def store(connection: Connection) -> None:
-        if embedding_indexes.active(connection) is None:
-            info = EmbedderInfo(fingerprint="f", provider="p", model="m", dimension=DIMENSION)
-            embedding_indexes.begin(connection, info, IndexState.ACTIVE, NOW)
-        vector = hashed_words(text, DIMENSION)
-        row = VectorRow(kind=kind, ref=ref, scope=scope, vector=vector, content_hash=ref, created_at=NOW)
-        vector_rows.insert(connection, row)
-
-    await past.rig.database.write(store)
+SUMMARY = "They spoke of green tea, at length."
 
 
-async def summarise(past: ToolRig, agent: str = ADA) -> None:
-    """Store a summary of the newest message, for an agent."""
-
-    def store(connection: Connection) -> None:
-        row = messages.recent(connection, ADA, 1)[0]
-        summary = SummaryRow(
-            id=f"sum_{agent}",
-            agent_id=agent,
-            summary="They spoke of green tea, at length.",
-            start_position=row.position,
-            end_position=row.position,
-            message_count=1,
-            strategy="truncate",
-            started_at=NOW,
-            ended_at=NOW,
-            created_at=NOW,
-        )
-        summaries.insert(connection, summary)
-
-    await past.rig.database.write(store)
-
-
-async def test_summaries_are_found_beside_their_messages(past: ToolRig) -> None:
-    said = await past.said("green tea")
-    await summarise(past)
+async def test_summaries_are_found_beside_their_messages(past: Past) -> None:
+    said = past.say("green tea")
+    summary = past.summarise(1, SUMMARY)
     result = await looked(past, "green tea", mode=Mode.WORDS)
     assert {hit.kind for hit in result.hits} == {SearchKind.MESSAGE, SearchKind.SUMMARY}
-    await embed(past, said, "green tea")
+    past.embed(SearchKind.MESSAGE, said, "green tea")
     both = await looked(past, "green tea", Vectors())
     assert [hit.kind for hit in both.hits] == [SearchKind.MESSAGE, SearchKind.SUMMARY]
     meant = await looked(past, "green tea", Vectors(), mode=Mode.MEANING)
     assert [hit.kind for hit in meant.hits] == [SearchKind.MESSAGE]
-    await embed(past, f"sum_{ADA}", "drinks talked over", kind=SearchKind.SUMMARY)
+    past.embed(SearchKind.SUMMARY, summary, "drinks talked over")
     # No word of the question stands in the summary or the message.
     meant = await looked(past, "which drinks?", Vectors(), mode=Mode.MEANING)
     assert [hit.kind for hit in meant.hits] == [SearchKind.SUMMARY, SearchKind.MESSAGE]
     assert meant.hits[1].id == said
 
 
-async def test_nobody_finds_the_summaries_of_others(past: ToolRig) -> None:
-    await past.said("green tea")
-    await summarise(past, BOB)
-    await embed(past, f"sum_{BOB}", "drinks talked over", kind=SearchKind.SUMMARY, scope=BOB)
+async def test_the_summaries_of_others_are_not_found(past: Past) -> None:
+    past.say("green tea")
+    summary = past.summarise(1, SUMMARY, agent=BOB)
+    past.embed(SearchKind.SUMMARY, summary, "drinks talked over", scope=BOB)
     asked = SearchRequest(query="which drinks?", mode=Mode.MEANING, kinds=[SearchKind.SUMMARY], agents=[ADA])
-    assert (await search(past.rig.database, asked, Vectors())).hits == []
+    assert (await search(past.database, asked, Vectors())).hits == []
     asked = replace(asked, agents=[BOB])
-    assert [hit.id for hit in (await search(past.rig.database, asked, Vectors())).hits] == [f"sum_{BOB}"]
+    assert [hit.id for hit in (await search(past.database, asked, Vectors())).hits] == [summary]
 
 
-async def test_hits_say_why_and_the_best_has_one(past: ToolRig) -> None:
-    await past.said("green tea and green apples")
-    await past.said("some tea")
-    await past.said("nothing of the kind")
+async def test_hits_say_why_and_the_best_has_one(past: Past) -> None:
+    past.say("green tea and green apples")
+    past.say("some tea")
+    past.say("nothing of the kind")
     result = await looked(past, "green tea", mode=Mode.WORDS)
     assert [hit.content for hit in result.hits] == ["green tea and green apples", "some tea"]
     assert result.hits[0].score == 1.0
@@ -140,21 +94,21 @@ async def test_hits_say_why_and_the_best_has_one(past: ToolRig) -> None:
     assert result.notice is None
 
 
-async def test_a_tools_result_comes_after_what_it_repeats(past: ToolRig) -> None:
-    await past.said("tea", role=Role.TOOL)
-    said = await past.said("tea")
+async def test_a_tools_result_comes_after_what_it_repeats(past: Past) -> None:
+    past.say("tea", role=Role.TOOL)
+    said = past.say("tea")
     assert [hit.id for hit in (await looked(past, "tea")).hits] == [said]
-    result = await search(past.rig.database, SearchRequest(query="tea", roles=list(Role)))
+    result = await search(past.database, SearchRequest(query="tea", roles=list(Role)))
     assert result.hits[0].id == said
     assert result.hits[1].score < 0.9
     assert "a tool's result (×0.7)" in result.hits[1].reason
 
 
-async def test_meaning_finds_what_words_do_not(past: ToolRig) -> None:
-    other = await past.said("the sea")
-    meant = await past.said("about sailing")
-    await embed(past, other, "mountain")
-    await embed(past, meant, "boats")
+async def test_meaning_finds_what_words_do_not(past: Past) -> None:
+    other = past.say("the sea")
+    meant = past.say("about sailing")
+    past.embed(SearchKind.MESSAGE, other, "mountain")
+    past.embed(SearchKind.MESSAGE, meant, "boats")
     for mode in (Mode.HYBRID, Mode.MEANING):
         result = await looked(past, "boats", Vectors(), mode=mode)
         assert result.hits[0].id == meant
@@ -163,67 +117,69 @@ async def test_meaning_finds_what_words_do_not(past: ToolRig) -> None:
     assert (await looked(past, "boats", Vectors(), mode=Mode.WORDS)).hits == []
 
 
-async def test_a_model_that_is_not_there_leaves_the_words_and_its_notice(past: ToolRig) -> None:
-    said = await past.said("boats")
+async def test_a_model_that_is_not_there_leaves_the_words_and_its_notice(past: Past) -> None:
+    said = past.say("boats")
     for mode in (Mode.HYBRID, Mode.MEANING):
         result = await looked(past, "boats", Vectors("still loading"), mode=mode)
         assert [hit.id for hit in result.hits] == [said]
         assert result.notice == "still loading"
 
 
-async def test_a_vector_of_another_model_is_not_compared(past: ToolRig) -> None:
-    said = await past.said("boats")
-    await embed(past, said, "boats")
+async def test_a_vector_of_another_model_is_not_compared(past: Past) -> None:
+    said = past.say("boats")
+    past.embed(SearchKind.MESSAGE, said, "boats")
     request = SearchRequest(query="boats")
-    (hit,) = await past.rig.database.read(find, request, parse(request.query), hashed_words("boats", DIMENSION // 2))
+    (hit,) = await past.database.read(find, request, hashed_words("boats", DIMENSION // 2))
     assert "meaning" not in hit.parts
 
 
-async def test_a_switch_between_embedding_and_searching_is_noticed(past: ToolRig) -> None:
-    said = await past.said("boats")
-    await embed(past, said, "boats")
+async def test_a_switch_between_embedding_and_searching_is_noticed(past: Past) -> None:
+    said = past.say("boats")
+    past.embed(SearchKind.MESSAGE, said, "boats")
     queries = Vectors(fingerprints=["of the model before", "f"])
     request = SearchRequest(query="boats", mode=Mode.MEANING)
-    (hit,) = (await search(past.rig.database, request, queries)).hits
+    (hit,) = (await search(past.database, request, queries)).hits
     assert "meaning" in hit.parts
     assert queries.fingerprints == []
     queries = Vectors(fingerprints=["of another model"] * 9)
-    result = await search(past.rig.database, request, queries)
+    result = await search(past.database, request, queries)
     assert [hit.id for hit in result.hits] == [said]
     assert "meaning" not in result.hits[0].parts
     assert "takes over" in str(result.notice)
 
 
-async def test_sessions_are_ranked_by_their_best_messages(past: ToolRig) -> None:
-    def store(connection: Connection) -> None:
-        for number, (session, text) in enumerate(
-            [("a", "tea and cake"), ("a", "more tea"), ("b", "tea"), ("c", "weather"), (None, "cake with tea")], start=1
-        ):
-            row = MessageRow(
-                id=f"m{number}", agent_id=ADA, position=f"{number:019}", role=Role.USER, created_at=NOW,
-                content=text, session_id=session,
-            )  # fmt: skip
-            messages.append(connection, [row])
-
-    await past.rig.database.write(store)
+async def test_sessions_are_ranked_by_their_best_messages(past: Past) -> None:
+    for session, text in [
+        ("a", "tea and cake"), ("a", "more tea"), ("b", "tea"), ("c", "weather"), (None, "cake with tea")
+    ]:  # fmt: skip
+        past.say(text, session=session)
     request = SearchRequest(query="tea cake", group_by=GroupBy.SESSION)
-    hits = (await search(past.rig.database, request)).hits
-    assert [(hit.session_id, hit.id, hit.count) for hit in hits] == [("a", "m1", 2), (None, "m5", 1), ("b", "m3", 1)]
+    hits = (await search(past.database, request)).hits
+    assert [(hit.session_id, hit.id, hit.count) for hit in hits] == [("a", "1", 2), (None, "5", 1), ("b", "3", 1)]
 
 
-async def test_what_holds_the_words_comes_before_the_best_of_a_kind_that_does_not(past: ToolRig) -> None:
-    await past.rig.block("green tea from the hills of Assam")
-    await past.said("some tea perhaps")
+async def test_what_holds_the_words_comes_before_the_best_of_a_kind_that_does_not(past: Past) -> None:
+    past.note("notes", "green tea from the hills of Assam")
+    past.say("some tea perhaps")
     hits = (await looked(past, "green tea Assam")).hits
     assert [hit.kind for hit in hits] == [SearchKind.BLOCK, SearchKind.MESSAGE]
     assert hits[1].score < 0.6
 
 
-async def test_phrases_and_what_is_left_out_hold_for_every_kind(past: ToolRig) -> None:
-    await past.said("hot green tea")
-    await past.said("green hot tea")
-    await past.rig.block("green hot tea with milk")
-    await past.rig.block("hot green tea with milk", label="other")
+async def test_what_holds_none_of_the_words_still_counts_a_tenth_for_them(past: Past) -> None:
+    past.note("notes", "boats")
+    said = past.say("about sailing")
+    past.embed(SearchKind.MESSAGE, said, "boats")
+    hits = (await looked(past, "boats", Vectors())).hits
+    assert [hit.kind for hit in hits] == [SearchKind.MESSAGE, SearchKind.BLOCK]
+    assert hits[1].score == pytest.approx((1 + 0) / (0.1 + 1))
+
+
+async def test_phrases_and_what_is_left_out_hold_for_every_kind(past: Past) -> None:
+    past.say("hot green tea")
+    past.say("green hot tea")
+    past.note("notes", "green hot tea with milk")
+    past.note("other", "hot green tea with milk")
 
     async def found(query: str) -> set[str]:
         return {hit.content for hit in (await looked(past, query)).hits}
@@ -233,11 +189,10 @@ async def test_phrases_and_what_is_left_out_hold_for_every_kind(past: ToolRig) -
     assert await found('tea -"green tea"') == {"green hot tea", "green hot tea with milk"}
 
 
-async def test_filters(past: ToolRig) -> None:
-    await past.said("tea of ada")
-    past.rig.clock.advance(1000)
-    late = await past.said("tea of bob", agent_id=BOB, role=Role.ASSISTANT)
-    await past.rig.block("tea block")
+async def test_filters(past: Past) -> None:
+    past.say("tea of ada")
+    late = past.say("tea of bob", agent_id=BOB, role=Role.ASSISTANT)
+    past.note("notes", "tea block")
 
     async def found(**fields: Any) -> set[str]:
         return {hit.content for hit in (await looked(past, "tea", **fields)).hits}
@@ -245,14 +200,14 @@ async def test_filters(past: ToolRig) -> None:
     assert await found() == {"tea of ada", "tea of bob", "tea block"}
     assert await found(agents=[ADA]) == {"tea of ada", "tea block"}
     assert await found(roles=[Role.ASSISTANT], kinds=[SearchKind.MESSAGE]) == {"tea of bob"}
-    assert await found(before=late.removeprefix("msg_")) == {"tea of ada", "tea block"}
+    assert await found(before=f"{int(late):019}") == {"tea of ada", "tea block"}
     assert len(await found(limit=1)) == 1
     assert await found(since="2030-01-01T00:00:00+01:00") == set()
 
 
 @pytest.mark.parametrize("mode", [Mode.HYBRID, Mode.MEANING])
-async def test_without_an_embedder_words_are_compared_and_the_notice_says_so(past: ToolRig, mode: Mode) -> None:
-    await past.said("tea")
+async def test_without_an_embedder_words_are_compared_and_the_notice_says_so(past: Past, mode: Mode) -> None:
+    past.say("tea")
     result = await looked(past, "tea", mode=mode)
     assert len(result.hits) == 1
     assert result.notice == f"searched by words only, not by {mode.value}: no embedder is configured"
@@ -271,22 +226,22 @@ async def test_without_an_embedder_words_are_compared_and_the_notice_says_so(pas
         (SearchRequest(query="x", until="soon"), "`until` cannot be read"),
     ],
 )
-async def test_what_cannot_be_asked(past: ToolRig, request_: SearchRequest, words: str) -> None:
+async def test_what_cannot_be_asked(past: Past, request_: SearchRequest, words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
-        await search(past.rig.database, request_)
+        await search(past.database, request_)
 
 
-async def test_a_quick_search_asks_for_a_vector_only_where_texts_have_some(past: ToolRig) -> None:
-    said = await past.said("green tea")
+async def test_a_quick_search_asks_for_a_vector_only_where_texts_have_some(past: Past) -> None:
+    said = past.say("green tea")
     queries, request = Vectors(fingerprints=["f"]), SearchRequest(query="green tea", is_quick=True)
-    result = await search(past.rig.database, request, queries)
+    result = await search(past.database, request, queries)
     assert ([hit.id for hit in result.hits], result.notice) == (
         [said],
         "searched by words alone: no text is embedded yet",
     )
     assert queries.fingerprints == ["f"], "no model was asked"
-    await embed(past, said, "green tea")
-    result = await search(past.rig.database, request, queries)
+    past.embed(SearchKind.MESSAGE, said, "green tea")
+    result = await search(past.database, request, queries)
     assert ([hit.id for hit in result.hits], result.notice, queries.fingerprints) == ([said], None, [])
     assert "meaning" in result.hits[0].parts
 
@@ -304,18 +259,18 @@ async def test_on_a_file_what_was_acknowledged_is_found(tmp_path: Path) -> None:
             assert len((await search(database, SearchRequest(query="tea"))).hits) == 2
 
 
-async def test_who_is_asked_about_does_not_outweigh_what_is_asked(past: ToolRig) -> None:
-    about = await past.said("hello", source_metadata={"name": "Ruth"})
-    meant = await past.said("harbour", source_metadata={"name": "Ruth"})
-    await embed(past, about, "Ruth Ruth Ruth Ruth of")
-    await embed(past, meant, "boats Tim Amy")
+async def test_who_is_asked_about_does_not_outweigh_what_is_asked(past: Past) -> None:
+    about = past.say("hello", name="Ruth")
+    meant = past.say("harbour", name="Ruth")
+    past.embed(SearchKind.MESSAGE, about, "Ruth Ruth Ruth Ruth of")
+    past.embed(SearchKind.MESSAGE, meant, "boats Tim Amy")
     for query in ("Ruth boats", "Who is Ruth?"):
         request = SearchRequest(query=query, mode=Mode.MEANING)
-        whole = (await query_vector(past.rig.database, request, parse(request.query), Vectors())).vector
+        whole = (await query_vector(past.database, request, Vectors())).vector
         is_blended = whole != hashed_words(query, DIMENSION)
         assert is_blended == (query == "Ruth boats")
         documents = SearchRequest(query=query, kinds=[SearchKind.ARCHIVAL])
-        alone = (await query_vector(past.rig.database, documents, parse(documents.query), Vectors())).vector
+        alone = (await query_vector(past.database, documents, Vectors())).vector
         assert alone == hashed_words(query, DIMENSION)
     result = await looked(past, "Ruth boats", Vectors(), mode=Mode.MEANING)
     assert result.hits[0].id == meant
@@ -336,21 +291,21 @@ def test_names_and_their_possessives_are_left_out_as_whole_words(query: str, lef
 
 
 def test_names_are_those_of_who_speaks() -> None:
-    said = conversation()
-    assert bare(said.connection, "What does Ruth cook?") is None
+    said = Past()
+    assert nameless(said.db, "What does Ruth cook?") is None
     said.say("I made soup", name="Ruth Miller")
     said.say("Tim: and I ate it")
-    assert bare(said.connection, "What does Ruth cook?") == "What does cook?"
-    assert bare(said.connection, "Does Tim like what Ruth Miller cooks?") == "Does like what cooks?"
-    assert bare(said.connection, "who is Ruth?") is None, "nothing is left that would tell anything"
-    assert bare(said.connection, "What does Zoe cook?") is None
+    assert nameless(said.db, "What does Ruth cook?") == "What does cook?"
+    assert nameless(said.db, "Does Tim like what Ruth Miller cooks?") == "Does like what cooks?"
+    assert nameless(said.db, "who is Ruth?") is None, "nothing is left that would tell anything"
+    assert nameless(said.db, "What does Zoe cook?") is None
 
 
 def test_who_speaks_is_known_among_many_messages() -> None:
-    said = conversation()
+    said = Past()
     for number in range(2 * SAMPLED + 7):
         said.say("hello", name="Ruth" if number % 2 else "Tim")
-    assert bare(said.connection, "Ruth and Tim in Rome") == "and in Rome"
+    assert nameless(said.db, "Ruth and Tim in Rome") == "and in Rome"
 
 
 def test_a_blend_stands_between_two_vectors() -> None:
@@ -364,16 +319,16 @@ ENTRY = SearchKind.ARCHIVAL
 
 
 def ranking_entries(rig: Past, query: str, meant: str | None = None) -> list[str]:
-    found, _ = rank_documents(rig.connection, rig.plan(query, meant, kinds=[ENTRY]), ENTRY)
+    found, _ = rank_documents(rig.db, rig.plan(query, meant, kinds=[ENTRY]), ENTRY)
     return [one.row.id for one in found]
 
 
 def test_words_and_meaning_count_half_each() -> None:
-    rig = conversation()
-    rig.store("both", "lift of a wing")
-    rig.store("words", "lift of a wing")
-    rig.store("meaning", "aerofoil")
-    rig.store("neither", "cooking")
+    rig = Past()
+    rig.entry("both", "lift of a wing")
+    rig.entry("words", "lift of a wing")
+    rig.entry("meaning", "aerofoil")
+    rig.entry("neither", "cooking")
     for ref, text in (("both", "wing lift"), ("words", "x"), ("meaning", "wing lift"), ("neither", "y z")):
         rig.embed(ENTRY, ref, text)
     found = ranking_entries(rig, "wing lift", "wing lift")
@@ -383,18 +338,18 @@ def test_words_and_meaning_count_half_each() -> None:
 
 
 def test_the_chunks_of_an_entry_are_one_hit() -> None:
-    rig = conversation()
-    rig.store("long", "the first part, on cooking")
-    rig.store("long.1", "the second part, on wings and wings", parent="long")
-    rig.store("other", "wings")
+    rig = Past()
+    rig.entry("long", "the first part, on cooking")
+    rig.entry("long.1", "the second part, on wings and wings", parent="long")
+    rig.entry("other", "wings")
     assert sorted(ranking_entries(rig, "wings")) == ["long", "other"]
 
 
 def test_terms_that_the_index_does_not_know_count_too() -> None:
-    rig = conversation()
-    rig.store("plus", "a book on C++")
-    rig.store("letter", "a book on C")
-    rig.store("cat", "关于猫的书")
+    rig = Past()
+    rig.entry("plus", "a book on C++")
+    rig.entry("letter", "a book on C")
+    rig.entry("cat", "关于猫的书")
     assert ranking_entries(rig, "book C++")[0] == "plus"
     assert ranking_entries(rig, "C++") == ["plus"]
     assert ranking_entries(rig, "猫") == ["cat"]

@@ -10,11 +10,11 @@ from pattern_core.search.plan import Ranked
 from pattern_core.search.request import Mode
 from pattern_db.enums import SearchKind
 from pattern_db.search import Row
-from tests.pattern_core.search.rig import Past, past
+from tests.pattern_core.search.rig import Past
 
 
 def ranking(rig: Past, query: str, *, mode: Mode = Mode.HYBRID, meant: str | None = None) -> list[str]:
-    found, _ = rank(rig.connection, rig.plan(query, meant, mode=mode))
+    found, _ = rank(rig.db, rig.plan(query, meant, mode=mode))
     return [one.row.id for one in found]
 
 
@@ -24,7 +24,7 @@ def chatter(rig: Past, count: int = 12) -> None:
 
 
 def test_an_answer_is_found_by_the_question_before_it() -> None:
-    rig = past()
+    rig = Past()
     chatter(rig)
     asked_ = rig.say("Where did you buy that lovely pottery?")
     answer = rig.say("At the market in Lisbon, on the last day.")
@@ -33,7 +33,7 @@ def test_an_answer_is_found_by_the_question_before_it() -> None:
 
 
 def test_what_stands_beside_counts_within_a_session_only() -> None:
-    rig = past()
+    rig = Past()
     chatter(rig)
     rig.say("pottery from the market", session="one")
     other = rig.say("see you", session="two")
@@ -41,7 +41,7 @@ def test_what_stands_beside_counts_within_a_session_only() -> None:
 
 
 def test_the_speaker_that_is_named_comes_first() -> None:
-    rig = past()
+    rig = Past()
     chatter(rig)
     rig.say("I like running a lot", name="Tim", session="a")
     ruth = rig.say("I like running a lot", name="Ruth", session="b")
@@ -52,7 +52,7 @@ def test_the_speaker_that_is_named_comes_first() -> None:
 
 
 def test_the_day_that_is_named_comes_first() -> None:
-    rig = past()
+    rig = Past()
     chatter(rig)
     first = rig.say("we had a picnic", when="2023-05-23T10:00:00.000Z", session="a")
     second = rig.say("we had a picnic", when="2023-08-23T10:00:00.000Z", session="b")
@@ -61,7 +61,7 @@ def test_the_day_that_is_named_comes_first() -> None:
 
 
 def test_meaning_adds_what_words_miss_and_counts_alone_if_asked() -> None:
-    rig = past()
+    rig = Past()
     chatter(rig)
     said = rig.say("we set sail", session="a")
     word = rig.say("boat and trip", session="b")
@@ -72,7 +72,7 @@ def test_meaning_adds_what_words_miss_and_counts_alone_if_asked() -> None:
 
 
 def test_a_long_text_is_not_better_for_holding_every_word() -> None:
-    rig = past()
+    rig = Past()
     chatter(rig)
     long = rig.say("apples " + "and other fruit " * 400 + "pears", session="a")
     short = rig.say("apples and pears " + "and other fruit " * 20, session="b")
@@ -80,7 +80,7 @@ def test_a_long_text_is_not_better_for_holding_every_word() -> None:
 
 
 def test_of_very_common_words_the_newest_messages_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    rig = past()
+    rig = Past()
     old = rig.say("tea of old", session="a")
     for number in range(6):
         rig.say("tea", session=f"s{number}")
@@ -120,20 +120,20 @@ def test_the_speaker_stands_in_the_metadata_or_before_the_text() -> None:
 
 
 def test_what_a_filter_leaves_is_found_however_many_others_fit_better() -> None:
-    rig = past()
+    rig = Past()
     wanted = rig.say("the pottery was from the market, as far as I know", session="mine")
     for number in range(600):
         rig.say("pottery market", session=f"other {number % 7}")
-    found, _ = rank(rig.connection, rig.plan("pottery market", sessions=["mine"]))
+    found, _ = rank(rig.db, rig.plan("pottery market", sessions=["mine"]))
     assert [one.row.id for one in found] == [wanted]
     half = [f"other {number}" for number in range(4)]
-    found, _ = rank(rig.connection, rig.plan("pottery market", sessions=half))
+    found, _ = rank(rig.db, rig.plan("pottery market", sessions=half))
     assert len(found) >= planning.FULL.candidates
     assert {one.row.session_id for one in found} == set(half)
 
 
 def test_what_is_excluded_does_not_crowd_out_the_rest() -> None:
-    rig = past()
+    rig = Past()
     wanted = rig.say("tea", session="mine")
     for number in range(600):
         rig.say("tea with milk", session=f"other {number}")
@@ -151,7 +151,7 @@ def sessions(found: list[Ranked], *weights: float) -> list[str | None]:
     return [best.row.session_id for _, best, _ in by_session(found, weights)]
 
 
-def test_one_very_good_message_beats_several_fair_ones_and_equals_are_told_apart_by_the_rest() -> None:
+def test_one_very_good_message_beats_several_fair_ones_and_of_equals_the_rest_decides() -> None:
     found = [said("1", "best", 1.0), said("2", "rich", 0.9), said("3", "rich", 0.9), said("4", "poor", 0.9)]
     groups = by_session(found, [])
     assert [(group[1].row.session_id, group[2]) for group in groups] == [("rich", 2), ("best", 1), ("poor", 1)]

@@ -28,15 +28,15 @@ from pattern_core.search.request import GroupBy, Mode
 from pattern_db.connection import Connection
 from pattern_db.enums import SearchKind
 from pattern_db.search import Row
-from pattern_db.search_terms import parse
 from tests.pattern_core.memory.rig import ADA, BOB
-from tests.pattern_core.search.rig import DIMENSION, Past, asked, past
+from tests.pattern_core.search.rig import Past, asked
+from tests.pattern_core.texts import DIMENSION
 
 KIND = SearchKind.MESSAGE
 
 
 def test_a_rare_term_weighs_more_than_a_common_one() -> None:
-    rig = past()
+    rig = Past()
     for _ in range(9):
         rig.say("tea")
     rig.say("assam tea")
@@ -46,10 +46,10 @@ def test_a_rare_term_weighs_more_than_a_common_one() -> None:
 
 
 def test_required_and_excluded_terms_leave_rows() -> None:
-    rig = past()
+    rig = Past()
     for text in ("green tea", "tea green", "green tea with milk"):
         rig.say(text)
-    chosen = selection(rig.connection, rig.plan('"green tea" -milk'), KIND)
+    chosen = selection(rig.db, rig.plan('"green tea" -milk'), KIND)
     assert [row for row in (1, 2, 3) if chosen.holds(row)] == [1]
 
 
@@ -58,7 +58,7 @@ def test_required_and_excluded_terms_leave_rows() -> None:
     [("green tea", Mode.HYBRID, True), ("tea", Mode.HYBRID, False), ("a b", Mode.WORDS, False)],
 )
 def test_only_a_question_of_several_words_takes_what_stands_beside(query: str, mode: Mode, takes: bool) -> None:
-    assert past().plan(query, mode=mode).takes_neighbours == takes
+    assert Past().plan(query, mode=mode).takes_neighbours == takes
 
 
 @pytest.mark.parametrize(
@@ -73,12 +73,12 @@ def test_only_a_question_of_several_words_takes_what_stands_beside(query: str, m
     ],
 )
 def test_the_request_tells_how_much_is_looked_at(query: str, fields: dict[str, Any], expected: Breadth) -> None:
-    assert breadth(asked(query, **fields), parse(query)) is expected
+    assert breadth(asked(query, **fields)) is expected
     assert expected.is_bounded == (expected is QUICK)
 
 
 def chosen(rig: Past, query: str, count: int, **fields: Any) -> list[str]:
-    _postings, rows = fitting(rig.connection, rig.plan(query, is_quick=True, **fields), KIND, count)
+    _postings, rows = fitting(rig.db, rig.plan(query, is_quick=True, **fields), KIND, count)
     return [row.id for row in rows.values()]
 
 
@@ -98,14 +98,14 @@ def steps_of(connection: Connection, act: Callable[[], object]) -> int:
 
 
 def test_what_holds_the_most_telling_words_comes_first_then_the_newest() -> None:
-    rig = past()
+    rig = Past()
     rare = rig.say("tea from Assam")
     common = [rig.say(f"tea number {number}") for number in range(5)]
     assert chosen(rig, "Assam tea", 3) == [rare, common[4], common[3]]
 
 
 def test_filters_are_asked_until_enough_fit() -> None:
-    rig = past()
+    rig = Past()
     own = [rig.say("green tea", session="mine") for _ in range(3)]
     for number in range(60):
         rig.say("green tea", session=f"other {number}")
@@ -114,7 +114,7 @@ def test_filters_are_asked_until_enough_fit() -> None:
 
 
 def test_no_more_rows_are_asked_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    rig = past()
+    rig = Past()
     rig.say("green tea", session="mine")
     for number in range(30):
         rig.say("green tea", session=f"other {number}")
@@ -127,21 +127,19 @@ def test_no_more_rows_are_asked_than_the_bound(monkeypatch: pytest.MonkeyPatch) 
 def test_of_words_that_many_hold_the_newest_rows_are_read_and_the_rare_ones_whole(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    rig = past()
+    rig = Past()
     both = rig.say("tea from Assam")
     for _ in range(40):
         rig.say("tea")
     monkeypatch.setattr(planning, "QUICK", replace(planning.QUICK, posted=10))
-    assert rig.plan("Assam tea", is_quick=True).spreads[KIND] == [1, 41], (
-        "how common a word is can be told from the newest rows"
-    )
+    assert rig.plan("Assam tea", is_quick=True).spreads[KIND] == [1, 41], "the newest rows show how common a word is"
     assert chosen(rig, "Assam tea", 30)[0] == both
     assert len(chosen(rig, "Assam tea", 30)) == 11
 
 
 def test_the_work_does_not_grow_with_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "QUICK", replace(planning.QUICK, posted=40, together=100))
-    rig = past()
+    rig = Past()
 
     def look(*, is_quick: bool = True) -> None:
         assert len(rig.find("green tea with milk please", is_quick=is_quick, limit=5)) == 5
@@ -149,21 +147,21 @@ def test_the_work_does_not_grow_with_what_there_is(monkeypatch: pytest.MonkeyPat
     def fill(count: int) -> None:
         for number in range(count):
             rig.say(f"green tea with milk please {number % 7}", session=f"s{number // 10}")
-            rig.store(f"entry {rig.count}", f"green tea with milk please {number % 7}")
+            rig.entry(f"entry {rig.count}", f"green tea with milk please {number % 7}")
 
     fill(150)
-    few = steps_of(rig.connection, look)
+    few = steps_of(rig.db, look)
     fill(1_350)
-    many = steps_of(rig.connection, look)
+    many = steps_of(rig.db, look)
     assert many < 1.5 * few
-    assert steps_of(rig.connection, lambda: look(is_quick=False)) > 3 * many
+    assert steps_of(rig.db, lambda: look(is_quick=False)) > 3 * many
 
 
 def test_a_quick_look_finds_entries_by_their_words() -> None:
-    rig = past()
-    rig.store("long", "the greenhouse keys hang behind the clock " + "and much more was said " * 40)
-    rig.store("short", "the greenhouse keys hang behind the clock")
-    rig.store("other", "the keys of the car")
+    rig = Past()
+    rig.entry("long", "the greenhouse keys hang behind the clock " + "and much more was said " * 40)
+    rig.entry("short", "the greenhouse keys hang behind the clock")
+    rig.entry("other", "the keys of the car")
     found = rig.find("greenhouse keys", is_quick=True, kinds=[SearchKind.ARCHIVAL])
     assert found == ["short", "long", "other"]
 
@@ -182,7 +180,7 @@ def test_a_quick_look_finds_entries_by_their_words() -> None:
     ],
 )
 def test_a_quick_search_finds_what_any_other_finds(query: str, found: set[str]) -> None:
-    rig = past()
+    rig = Past()
     for text in ("green tea", "tea with milk", "C++ code 猫が好き", "vitamin C"):
         rig.say(text, session=text)  # of its own, so that none is found for what stands beside it
     for is_quick in (True, False):
@@ -199,11 +197,11 @@ def test_the_value_is_the_sum_of_its_parts_and_never_below_zero() -> None:
 
 
 def compared(rig: Past, meant: str | None, dimension: int = DIMENSION, **fields: Any) -> Meanings:
-    return compare(rig.connection, rig.plan("anything", meant, dimension=dimension, **fields), KIND, 10)
+    return compare(rig.db, rig.plan("anything", meant, dimension=dimension, **fields), KIND, 10)
 
 
 def test_nearness_goes_from_the_last_to_the_nearest() -> None:
-    rig = past()
+    rig = Past()
     for text in ("boat trip", "boat", "mountain"):
         rig.embed(SearchKind.MESSAGE, rig.say(text), text)
     found = compared(rig, "boat trip")
@@ -214,14 +212,14 @@ def test_nearness_goes_from_the_last_to_the_nearest() -> None:
 
 
 def test_without_a_vector_or_with_another_models_there_is_nothing() -> None:
-    rig = past()
+    rig = Past()
     rig.embed(SearchKind.MESSAGE, rig.say("boat"), "boat")
     assert compared(rig, None) == NOTHING
     assert compared(rig, "boat", dimension=DIMENSION // 2) == NOTHING
 
 
 def test_filters_hold() -> None:
-    rig = past()
+    rig = Past()
     rig.embed(SearchKind.MESSAGE, rig.say("boat", session="a"), "boat")
     rig.embed(SearchKind.MESSAGE, rig.say("boat", session="b"), "boat")
     assert set(compared(rig, "boat", sessions=["b"]).nearness) == {"2"}
@@ -251,7 +249,7 @@ def test_both_ways_find_the_same(terms: list[list[int]], weights: list[float], m
     assert few.masks(looked) == many.masks(looked) == masks
 
 
-def test_sixty_four_terms_are_told_apart() -> None:
+def test_sixty_four_terms_are_distinct() -> None:
     posted = [(number, json.dumps([number + 1])) for number in range(64)]
     for one in (Many(posted), Few([(number, json.loads(text)) for number, text in posted])):
         assert one.masks([1, 64, 65]) == {1: 1, 64: 1 << 63}

@@ -83,12 +83,12 @@ def test_garbage_ends_it(garbage: bytes) -> None:
         assert orphaned.wait(60)
 
 
-def test_it_ends_when_nobody_asks() -> None:
+def test_it_ends_without_questions() -> None:
     with serving(playing(), idle_s=0.05) as (_, answers, orphaned):
         assert not select.select([answers], [], [], 0.2)[0] and not orphaned.is_set()
 
 
-def test_it_ends_when_nobody_reads_the_answer() -> None:
+def test_it_ends_when_no_process_reads_the_answer() -> None:
     (source, questions), (answers, target) = os.pipe(), os.pipe()
     os.close(answers)
     os.write(questions, asking(id=1, do="info"))

