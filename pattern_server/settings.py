@@ -15,8 +15,6 @@ from hashlib import blake2b
 from pathlib import PurePath
 from urllib.parse import urlsplit
 
-from pydantic import SecretStr
-
 from pattern_core.budgets.amounts import MICRO
 from pattern_core.budgets.budget import Budget
 from pattern_core.embeddings.embedder import Embedder, EmbedderInfo
@@ -45,10 +43,6 @@ INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR"
 _KINDS = {"openai": "openai", "compatible": "openai", "google": "google", "ollama": "ollama"}  # whose format it is
 
 
-def _secret(value: SecretStr | None) -> Secret | None:
-    return None if value is None else Secret(value.get_secret_value())
-
-
 def default_model_of(config: Config, provider: str) -> str:
     """Return the model of an agent that names this provider and no model; empty if there is no default for it."""
     if provider == config.default_provider:
@@ -62,7 +56,7 @@ def provider_settings(entry: ProviderConfig) -> ProviderSettings:
     return ProviderSettings(
         kind=entry.kind,
         base_url=entry.base_url,
-        api_key=_secret(entry.api_key),
+        api_key=entry.api_key,
         omit=entry.omit,
         api=entry.api,
         account=_account(),
@@ -146,7 +140,7 @@ def web_settings(section: WebConfig | None) -> WebSettings | None:
         search=EngineSettings(
             kind=section.search.kind,
             base_url=section.search.base_url,
-            api_key=_secret(section.search.api_key),
+            api_key=section.search.api_key,
         ),
         timeout_s=section.timeout_s,
     )
@@ -174,14 +168,13 @@ def _mcp_settings(section: McpConfig, environment: Mapping[str, str]) -> McpSett
 
 def _program(section: McpConfig, environment: Mapping[str, str]) -> Stdio:
     found = {name: Secret(environment[name]) for name in (*INHERITED, *section.env_from) if name in environment}
-    own = {name: Secret(value.get_secret_value()) for name, value in section.env.items()}
     assert section.command is not None  # as the section was checked
-    return Stdio(command=section.command, args=section.args, environment={**found, **own}, cwd=section.cwd)
+    return Stdio(command=section.command, args=section.args, environment={**found, **section.env}, cwd=section.cwd)
 
 
 def _address(section: McpConfig, environment: Mapping[str, str]) -> Streamable:
-    headers = {header: Secret(value.get_secret_value()) for header, value in section.headers.items()}
-    headers |= {header: Secret(environment.get(name, "")) for header, name in section.headers_env.items()}
+    named = {header: Secret(environment.get(name, "")) for header, name in section.headers_env.items()}
+    headers = section.headers | named
     if section.token_env:
         headers["Authorization"] = Secret(f"Bearer {environment.get(section.token_env, '')}")
     assert section.url is not None  # as the section was checked
@@ -200,7 +193,7 @@ def embedder_settings(config: Config, former: EmbedderConfig | None = None) -> E
         # A provider of its own name speaks the format of its kind.
         provider=section.provider if is_ours or named is None else named.kind,
         base_url=section.base_url or (None if named is None else named.base_url),
-        api_key=_secret(section.api_key or (None if named is None else named.api_key)),
+        api_key=section.api_key or (None if named is None else named.api_key),
         account=_account(),
     )
 
@@ -263,7 +256,7 @@ def _services(config: Config, configured: EmbedderSettings, kind: str, wanted: E
     places: list[tuple[str | None, Secret | None]] = []
     for entry in config.providers.values():
         if entry.kind == kind:
-            places.append((entry.base_url, _secret(entry.api_key)))
+            places.append((entry.base_url, entry.api_key))
     if _KINDS.get(configured.provider) == kind:
         places.append((configured.base_url, configured.api_key))
     if kind == "ollama":

@@ -57,7 +57,7 @@ RULES = (
             "pattern_server/settings.py",
             *("pattern_core/validation.py", "pattern_core/agent_settings.py", "pattern_core/budgets/"),
             *("pattern_core/rules/", "pattern_core/tools/", "pattern_core/mcp_servers/connection.py"),
-            *(f"pattern_core/models/{name}.py" for name in ("model", "catalogue", "routing")),
+            *(f"pattern_core/models/{name}.py" for name in ("model", "catalogue", "routing", "providers/settings")),
             "pattern_core/memory/schema.py",
         ),
         "inside, data is frozen dataclasses; pydantic checks what comes from outside",

@@ -234,7 +234,7 @@ class RemoteEmbedder:
             message = f"There is no connection to {service.provider}: {why(error, service.address)}"
             raise ModelUnreachable(message, provider=service.provider) from error
         if service.key:
-            whole = whole.replace(service.key.reveal().encode(), b"***")
+            whole = whole.replace(service.key.get_secret_value().encode(), b"***")
         headers = {name.lower(): value for name, value in response.headers.items()}
         try:
             return response.status_code, headers, json.loads(whole)
@@ -245,7 +245,7 @@ class RemoteEmbedder:
         import httpx2
 
         service = self._service
-        bearer = {"authorization": f"Bearer {service.key.reveal()}"} if service.key else {}
+        bearer = {"authorization": f"Bearer {service.key.get_secret_value()}"} if service.key else {}
         return httpx2.AsyncClient(
             # The time of the whole question is bounded elsewhere; a port that swallows packets is noticed sooner.
             timeout=httpx2.Timeout(None, connect=CONNECT_TIMEOUT_S),

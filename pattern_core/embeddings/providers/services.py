@@ -87,7 +87,7 @@ def make_google(settings: EmbedderSettings) -> Embedder:
         provider="google",
         model=model,
         address=address,
-        headers={"x-goog-api-key": settings.api_key.reveal()},
+        headers={"x-goog-api-key": settings.api_key.get_secret_value()},
         path=f"/v1beta/models/{model}:batchEmbedContents",
         body=body,
         vectors=("embeddings", "values"),

@@ -47,7 +47,7 @@ class HttpProvider(ABC):
         self.name = name
         self.settings = settings
         self.base_url = (settings.base_url or self.OWN_URL).rstrip("/")
-        self._key = settings.api_key.reveal() if settings.api_key else ""
+        self._key = settings.api_key.get_secret_value() if settings.api_key else ""
         self._clock = clock or SystemClock()
         self._client: httpx2.AsyncClient | None = None
         self._opening = trio.Lock()

@@ -6,32 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from pydantic import SecretStr
+
 OpenAIFormat = Literal["chat", "responses"]
-
-
-class Secret:
-    """A key that neither repr, str, format nor a traceback's locals show; equal secrets compare equal."""
-
-    __slots__ = ("_value",)
-
-    def __init__(self, value: str) -> None:
-        self._value = value
-
-    def reveal(self) -> str:
-        """Return the key itself, for the request that needs it."""
-        return self._value
-
-    def __repr__(self) -> str:
-        return "***"
-
-    def __bool__(self) -> bool:
-        return bool(self._value)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Secret) and other._value == self._value
-
-    def __hash__(self) -> int:
-        return hash(self._value)
+Secret = SecretStr  # a key, here and in the rooms that do not know the library
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
