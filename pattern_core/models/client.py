@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 
 import trio
 
@@ -62,8 +63,7 @@ class ModelClient:
         self._retry = retry
         self._limits = limits
         self._randomness = randomness
-        self._catalogue = catalogue or Catalogue.packaged()
-        self._facts: dict[tuple[str, str], ModelFacts] = {}
+        self._facts = lru_cache(FACTS_KEPT_MAX)((catalogue or Catalogue.packaged()).facts)
         self._gates = _gates({name: Account(key=name) for name in self._providers} | dict(accounts or {}))
 
     @property
@@ -71,19 +71,9 @@ class ModelClient:
         """The names of the configured providers, sorted."""
         return sorted(self._providers)
 
-    @property
-    def catalogue(self) -> Catalogue:
-        """The facts and prices of models."""
-        return self._catalogue
-
     def facts(self, provider_name: str, model: str) -> ModelFacts:
         """Return what is known of a model; never fails, see `Catalogue.facts`."""
-        try:
-            return self._facts[provider_name, model]
-        except KeyError:
-            if len(self._facts) >= FACTS_KEPT_MAX:
-                self._facts.clear()
-            return self._facts.setdefault((provider_name, model), self._catalogue.facts(provider_name, model))
+        return self._facts(provider_name, model)
 
     def gates(self) -> list[GateSnapshot]:
         """Return every gate as it is now, ordered by its providers' names."""
@@ -140,17 +130,8 @@ class ModelClient:
                 following = next_link(chain, index, error, self.facts)
                 if following is None:
                     raise
-                failure = error
+                move = Move(index=following, failed=link, following=chain.links[following], error=error)
             if on_move is not None:
-                attempts = failure.details.get("attempts")
-                move = Move(
-                    index=following,
-                    attempts=attempts if isinstance(attempts, int) else 0,
-                    failed=link,
-                    following=chain.links[following],
-                    why=failure.code,
-                    message=failure.message,
-                )
                 await on_move(move)
             index = following
 
@@ -166,9 +147,8 @@ class ModelClient:
             if gate.tokens.limit is not None:  # most answers are far shorter than they may be
                 tokens = request_tokens(request) + min(request.max_output_tokens, OUTPUT_HELD_MAX)
             try:
-                number = await gate.enter(
-                    flow=asking.flow, tokens=tokens, deadline=asking.deadline, patience_s=asking.patience_s
-                )
+                until = min(asking.deadline, trio.current_time() + asking.patience_s)
+                number = await gate.enter(flow=asking.flow, tokens=tokens, deadline=until)
             except ModelError as refusal:
                 refusal.details["attempts"] = attempt - 1
                 raise

@@ -65,17 +65,12 @@ class Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """A step along the chain. `index` is that of `following`; `attempts` were made at `failed`, none if it was busy.
-
-    `why` is the error's code, such as "model_overloaded"; `message` its words.
-    """
+    """A step along the chain, from the model that `failed` with `error`. `index` is that of `following`."""
 
     index: int
-    attempts: int
     failed: Link
     following: Link
-    why: str
-    message: str
+    error: ModelError
 
 
 OnMove = Callable[[Move], Awaitable[None]]
@@ -271,9 +266,6 @@ def fitted(request: ModelRequest, chain: ModelChain, index: int, facts: ModelFac
     if facts.is_known and output_max > facts.output_max:
         output_max = facts.output_max
     is_foreign = link.provider != chain.links[0].provider
-    is_same = link.model == request.model and output_max == request.max_output_tokens and link.temperature is None
-    if is_same and not is_foreign:
-        return request
     return replace(
         request,
         model=link.model,
@@ -288,11 +280,10 @@ def portable(messages: Sequence[Message]) -> list[Message]:
     """Return the conversation without the proofs that only their vendor accepts; other messages stay as they are."""
     found: list[Message] = []
     for message in messages:
-        parts = list(message.parts)
-        for place, part in enumerate(parts):
-            if isinstance(part, Reasoning | ToolCall) and part.signature is not None:
-                parts[place] = replace(part, signature=None)
-        found.append(message if parts == list(message.parts) else replace(message, parts=tuple(parts)))
+        parts = tuple(
+            replace(part, signature=None) if isinstance(part, Reasoning | ToolCall) else part for part in message.parts
+        )
+        found.append(message if parts == message.parts else replace(message, parts=parts))
     return found
 
 

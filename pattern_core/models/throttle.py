@@ -261,12 +261,11 @@ class FairQueue(Generic[T]):
         return item
 
     def remove(self, flow: str, item: T) -> None:
-        """Take an item out before its turn; nothing happens if it is not there."""
-        items = self.flows.get(flow, ())
-        if item in items:
-            self.flows[flow].remove(item)
-            if not self.flows[flow]:
-                del self.flows[flow]
+        """Take an item that is there out before its turn."""
+        items = self.flows[flow]
+        items.remove(item)
+        if not items:
+            del self.flows[flow]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -319,7 +318,6 @@ class Gate:
     def __init__(self, names: tuple[str, ...], limits: ClientLimits) -> None:
         self.tokens = Bucket(limits.tokens_per_minute)
         self._requests = Bucket(limits.requests_per_minute)
-        self._is_metered = self.tokens.limit is not None or self._requests.limit is not None
         self._names = names
         self._waiting_max = limits.waiting_max
         self._concurrency = Concurrency(limits.calls_max)
@@ -329,12 +327,11 @@ class Gate:
         self._paused_until = -math.inf
         self._calls = self._failures = self._overloads = self._refused = 0
 
-    async def enter(self, *, flow: str, tokens: int, deadline: float, patience_s: float = math.inf) -> int:
+    async def enter(self, *, flow: str, tokens: int, deadline: float) -> int:
         """Wait for leave to send a call of `tokens` (input and output), until `deadline` (trio's clock).
 
         Return the call's number, which goes back by `leave`, once. `tokens` count only where `self.tokens` has a limit.
-        No call waits longer than `patience_s`. Where it is known that the wait is longer or goes past the deadline,
-        the call is refused at once.
+        Where it is known that the wait goes past the deadline, the call is refused at once.
 
         Raises:
             ModelOverloaded: too many wait, the wait is too long, or no turn came in time. It says which.
@@ -343,14 +340,14 @@ class Gate:
         now = trio.current_time()
         if not self._queue.flows and self._ready_at(tokens, now) <= now:
             return self._admit(tokens, now)
-        self._refuse_the_hopeless(tokens, now, deadline, patience_s)
+        self._refuse_the_hopeless(tokens, now, deadline)
         if len(self._queue) >= self._waiting_max:
             raise self._busy(f"{len(self._queue)} calls are waiting for it already")
         waiter = _Waiter(tokens)
         self._queue.push(flow, waiter)
         has_waited = False
         try:
-            await self._wait(waiter, min(deadline, now + patience_s), patience_s)
+            await self._wait(waiter, deadline)
             has_waited = True
         finally:
             if waiter.number is None:
@@ -373,12 +370,10 @@ class Gate:
             self._learn(number, outcome.rate, now)
         match outcome:
             case ModelReply():
-                if self._is_metered and not outcome.usage.is_estimate:
+                if not outcome.usage.is_estimate:
                     self.tokens.settle(number, held, outcome.usage.input_tokens + outcome.usage.output_tokens, now)
-                if self._breaker.failures:
-                    self._breaker.succeeded()
-                if self._concurrency.allowed < self._concurrency.most:
-                    self._concurrency.succeeded()
+                self._breaker.succeeded()
+                self._concurrency.succeeded()
             case ModelError():
                 self._failed(number, outcome, now, pause_s)
         if self._queue.flows:
@@ -398,7 +393,7 @@ class Gate:
             self._failures += 1
             self._breaker.failed(number, self._calls, now)
         for waiter in self._queue:
-            waiter.event.set()  # to look whether it still has the patience
+            waiter.event.set()  # to look whether it can still wait
 
     def snapshot(self) -> GateSnapshot:
         """Return what the gate is doing, for people and meters."""
@@ -425,13 +420,13 @@ class Gate:
             refused_total=self._refused,
         )
 
-    async def _wait(self, waiter: _Waiter, deadline: float, patience_s: float) -> None:
+    async def _wait(self, waiter: _Waiter, deadline: float) -> None:
         """Return when the waiter's call may go, or the deadline is reached."""
         with trio.CancelScope(deadline=deadline):
             while waiter.number is None:
                 now = trio.current_time()
-                # What became known while it waited may be more than it has patience for.
-                self._refuse_the_hopeless(waiter.tokens, now, deadline, patience_s)
+                # What became known while it waited may be later than it can wait.
+                self._refuse_the_hopeless(waiter.tokens, now, deadline)
                 until = self._ready_at(waiter.tokens, now) if self._queue.peek() is waiter else math.inf
                 with trio.move_on_at(until):
                     await waiter.event.wait()
@@ -455,34 +450,27 @@ class Gate:
         """Return when a call of so many tokens may go; infinite if that depends on another call's end."""
         if len(self._running) >= self._concurrency.allowed:
             return math.inf
-        ready_at = self._paused_until
-        if self._breaker.failures:
-            ready_at = max(ready_at, self._probed_at(now))
-        if self._is_metered:
-            ready_at = max(ready_at, self._room_at(tokens, now))
-        return ready_at
+        return max(self._paused_until, self._probed_at(now), self._room_at(tokens, now))
 
     def _probed_at(self, now: float) -> float:
         return self._breaker.ready_at(now, next(reversed(self._running), 0))
 
     def _room_at(self, tokens: int, now: float) -> float:
-        wait_s = max(self._requests.wait_s(1, now), self.tokens.wait_s(tokens, now))
-        return now + wait_s if wait_s > 0 else -math.inf
+        return now + max(self._requests.wait_s(1, now), self.tokens.wait_s(tokens, now))
 
     def _admit(self, tokens: int, now: float) -> int:
         """Give a number to a call that `_ready_at` allowed, and hold what it may take."""
         self._calls += 1
         self._running[self._calls] = tokens
-        if self._is_metered:
-            self._requests.take(1, now)
-            self.tokens.take(tokens, now)
+        self._requests.take(1, now)
+        self.tokens.take(tokens, now)
         return self._calls
 
-    def _refuse_the_hopeless(self, tokens: int, now: float, deadline: float, patience_s: float) -> None:
+    def _refuse_the_hopeless(self, tokens: int, now: float, deadline: float) -> None:
         open_until = self._probed_at(now)
         if math.isfinite(open_until) and open_until > now:
             wait_s = open_until - now
-            if wait_s > min(patience_s, BREAKER_PATIENCE_S) or open_until >= deadline:
+            if wait_s > BREAKER_PATIENCE_S or open_until >= deadline:
                 self._refused += 1
                 raise ModelUnreachable(
                     f"{self._names[0]} failed {self._breaker.failures} times in a row and is left alone for "
@@ -495,7 +483,7 @@ class Gate:
             (self._room_at(tokens, now), "its limits of requests and tokens leave no room"),
         )
         for until, why in known:
-            if until > now and (until >= deadline or until - now > patience_s):
+            if until > now and until >= deadline:
                 raise self._busy(f"{why} for longer than there is time", until - now)
 
     def _learn(self, number: int, rate: RateStatus, now: float) -> None:
@@ -505,7 +493,6 @@ class Gate:
             self._requests.learn(number, rate.requests, at, later=len(later))
         if rate.tokens is not None:
             self.tokens.learn(number, rate.tokens, at, later=sum(later))
-        self._is_metered = self.tokens.limit is not None or self._requests.limit is not None
 
     def _busy(self, why: str, wait_s: float | None = None) -> ModelOverloaded:
         self._refused += 1

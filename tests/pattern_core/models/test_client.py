@@ -303,11 +303,11 @@ async def test_a_busy_model_is_left_for_the_next_one_without_waiting(autojump_cl
 
     assert await client.ask(REQUEST, "ignored", ignore, on_move=on_move, chain=CHAIN) == says("b")
     assert (trio.current_time(), first.asked, second.requests[0].model) == (0, 1, "m-b")
-    assert [(move.index, move.attempts, move.why) for move in moves] == [(1, 1, "model_overloaded")]
-    assert "another model can be asked now" in moves[0].message
+    assert [(move.index, move.error.details["attempts"]) for move in moves] == [(1, 1)]
+    assert "another model can be asked now" in moves[0].error.message
     # The first one's pause is known now: it is not even asked.
     assert await client.ask(REQUEST, "ignored", ignore, on_move=on_move, chain=CHAIN) == says("b")
-    assert (first.asked, moves[1].attempts, trio.current_time()) == (1, 0, 0)
+    assert (first.asked, moves[1].error.details["attempts"], trio.current_time()) == (1, 0, 0)
 
 
 async def test_an_outage_is_retried_as_often_as_the_chain_says_before_the_next_model(autojump_clock: MockClock) -> None:
@@ -361,4 +361,3 @@ async def test_facts_come_from_the_catalogue() -> None:
     client = asker().client
     assert client.facts("anthropic", "claude-sonnet-4-5").window == 200_000
     assert (client.facts("scripted", "any").window, client.facts("scripted", "any").is_known) == (UNKNOWN_WINDOW, False)
-    assert client.catalogue.known()

@@ -240,8 +240,6 @@ def test_an_item_can_leave_before_its_turn() -> None:
         queue.push(item[0], item)
     queue.remove("a", "a1")
     queue.remove("b", "b1")
-    queue.remove("b", "b1")
-    queue.remove("z", "z1")
     assert (len(queue), len(queue.flows), queue.pop()) == (1, 1, "a2")
 
 
@@ -446,7 +444,7 @@ async def test_patience_refuses_waits_that_are_known_to_be_long(autojump_clock: 
     one = gate()
     await call(one, OVERLOAD, pause_s=20)
     with pytest.raises(ModelOverloaded) as caught:
-        await one.enter(flow="", tokens=0, deadline=math.inf, patience_s=2)
+        await enter(one, deadline=2)
     assert (caught.value.retry_after_s, trio.current_time()) == (20, 0)
 
 
@@ -454,7 +452,7 @@ async def test_patience_ends_where_nobody_knows_how_long_it_takes(autojump_clock
     one = gate(calls_max=1)
     running = await enter(one)
     with trio.fail_after(100), pytest.raises(ModelOverloaded, match="no turn came"):
-        await one.enter(flow="", tokens=0, deadline=math.inf, patience_s=2)
+        await enter(one, deadline=2)
     assert trio.current_time() == 2
     one.leave(running, OUTAGE)
     for _ in range(FAILURES_MAX - 1):
@@ -465,7 +463,7 @@ async def test_patience_ends_where_nobody_knows_how_long_it_takes(autojump_clock
         await wait_all_tasks_blocked()
         asked_at = trio.current_time()
         with trio.fail_after(100), pytest.raises(ModelOverloaded, match="no turn came"):
-            await one.enter(flow="", tokens=0, deadline=math.inf, patience_s=2)
+            await enter(one, deadline=asked_at + 2)
         assert trio.current_time() == asked_at + 2
 
 
@@ -476,7 +474,7 @@ async def test_patience_ends_for_those_behind_too(autojump_clock: MockClock) -> 
 
     async def wait_a_little() -> None:
         with pytest.raises(ModelOverloaded, match="asked to be left alone"):
-            await one.enter(flow="b", tokens=0, deadline=math.inf, patience_s=2)
+            await enter(one, "b", deadline=2)
         refused.append(trio.current_time())
 
     async with trio.open_nursery() as nursery:
