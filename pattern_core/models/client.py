@@ -66,11 +66,6 @@ class ModelClient:
         self._facts = lru_cache(FACTS_KEPT_MAX)((catalogue or Catalogue.packaged()).facts)
         self._gates = _gates({name: Account(key=name) for name in self._providers} | dict(accounts or {}))
 
-    @property
-    def names(self) -> list[str]:
-        """The names of the configured providers, sorted."""
-        return sorted(self._providers)
-
     def facts(self, provider_name: str, model: str) -> ModelFacts:
         """Return what is known of a model; never fails, see `Catalogue.facts`."""
         return self._facts(provider_name, model)
@@ -120,8 +115,10 @@ class ModelClient:
         while True:
             link = chain.links[index]
             asking.is_last = index + 1 == len(chain.links)
-            asking.attempts_max = chain.max_retries + 1
-            asking.patience_s = FALLBACK_PATIENCE_S if chain.on_rate_limit and not asking.is_last else math.inf
+            asking.attempts_max = chain.settings.max_retries + 1
+            asking.patience_s = (
+                FALLBACK_PATIENCE_S if chain.settings.fallback_on_rate_limit and not asking.is_last else math.inf
+            )
             try:
                 facts = self.facts(link.provider, link.model)
                 return await self._ask(fitted(request, chain, index, facts), link.provider, asking)
@@ -139,7 +136,7 @@ class ModelClient:
         """Ask one model with all its retries."""
         provider = self._providers.get(provider_name)
         if provider is None:
-            raise not_configured(provider_name, self.names)
+            raise not_configured(provider_name, sorted(self._providers))
         gate = self._gates[provider_name]
         attempt = 1
         while True:
@@ -178,9 +175,9 @@ class ModelClient:
             ModelOverloaded: because of when the vendor asks to come back: after the deadline, absurdly late, or later
                 than there is patience for.
         """
-        retry, wish_s = self._retry, error.retry_after_s
+        retry, asked_s = self._retry, error.retry_after_s
         is_too_late = trio.current_time() + delay_s >= asking.deadline
-        if isinstance(error, ModelOverloaded) and wish_s is not None:
+        if isinstance(error, ModelOverloaded) and asked_s is not None:
             why = None
             if retry.is_absurd(error):
                 why = f"and nobody waits longer than {retry.retry_after_cap_s:g} s"
@@ -190,10 +187,10 @@ class ModelClient:
                 why = "and another model can be asked now"
             if why is not None:
                 late = ModelOverloaded(
-                    f"{error.message} It asks to come back in {wish_s:.0f} s, {why}.",
+                    f"{error.message} It asks to come back in {asked_s:.0f} s, {why}.",
                     provider=error.provider,
                     status=error.status,
-                    retry_after_s=wish_s,
+                    retry_after_s=asked_s,
                 )
                 late.details |= error.details
                 raise late from error

@@ -84,7 +84,7 @@ class GateSnapshot:
 class Bucket:
     """Requests or tokens of one key, as far as a vendor's answers tell. It holds no call back until a limit is known.
 
-    Vendors refill their buckets steadily: `limit` units within some time, at most `limit` in it. What an answer tells
+    Vendors refill their buckets steadily: `limit` units within some time, at most `limit` in it. What an answer says
     is true for the moment when the vendor admitted that call, so calls that were sent later are subtracted again.
     Calls are numbered in the order in which they are sent. `stated` is a limit per minute that the operator set;
     answers count beside it only where they tell a lower one.

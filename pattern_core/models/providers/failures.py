@@ -26,7 +26,7 @@ from pattern_core.models.errors import (
     WindowExceeded,
 )
 from pattern_core.models.model import Allowance, RateStatus
-from pattern_core.models.providers.encoding import as_dict, as_str, mended
+from pattern_core.models.providers.encoding import as_dict, as_str, valid_unicode
 
 WORDS_MAX = 500  # characters of a vendor's own words that an error repeats
 
@@ -140,11 +140,11 @@ def failure(
     if status is None:
         status = _STATUS_OF_CODE.get(code, int(code) if re.fullmatch(r"[45]\d\d", code) else 500)
     said = f": {shortened(words)}" if words.strip() else "."
-    told = f"{provider} answered {status}{f' {code}' if code and code != str(status) else ''}{said}"
-    if told[-1] not in ".!?…":
-        told += "."
+    sentence = f"{provider} answered {status}{f' {code}' if code and code != str(status) else ''}{said}"
+    if sentence[-1] not in ".!?…":
+        sentence += "."
     kind, advice = _kind(status, code, words, retry_after_s)
-    return kind(f"{told} {advice}".rstrip(), provider=provider, status=status, retry_after_s=retry_after_s)
+    return kind(f"{sentence} {advice}".rstrip(), provider=provider, status=status, retry_after_s=retry_after_s)
 
 
 def _kind(status: int, code: str, words: str, retry_after_s: float | None) -> tuple[type[ModelError], str]:
@@ -187,7 +187,7 @@ def _is_broke(status: int, code: str, words: str, retry_after_s: float | None) -
 
 def shortened(words: str) -> str:
     """Return words from outside in one line of at most `WORDS_MAX` characters, safe to store."""
-    line = " ".join(mended(words[: 2 * WORDS_MAX]).split())
+    line = " ".join(valid_unicode(words[: 2 * WORDS_MAX]).split())
     return line if len(line) <= WORDS_MAX else line[: WORDS_MAX - 1] + "…"
 
 

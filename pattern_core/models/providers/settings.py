@@ -16,7 +16,7 @@ Secret = SecretStr  # a key, here and in the rooms that do not know the library
 class ProviderSettings:
     """One configured provider. `base_url` None is the vendor's own address.
 
-    `omit` names fields of the request's body that a compatible server does not accept, such as `seed`. `api` tells
+    `omit` names fields of the request's body that a compatible server does not accept, such as `seed`. `api` says
     which of OpenAI's formats is spoken, where the kind is "openai": chat completions, which every compatible server
     knows, or responses, which keep the reasoning of OpenAI's own models from step to step. `account` are headers that
     tell OpenAI, and no other server, whose account it is.
