@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 import trio
 
@@ -16,7 +17,7 @@ from pattern_core.models.errors import ModelError, ModelOverloaded, ModelTimeout
 from pattern_core.models.model import Delta, ModelFacts, ModelReply, ModelRequest, OnDelta, Provider
 from pattern_core.models.providers import not_configured
 from pattern_core.models.routing import ModelChain, Move, OnMove, fitted, next_link
-from pattern_core.models.throttle import ClientLimits, Gate, GateSnapshot, Outcome, RetryPolicy
+from pattern_core.models.throttle import ClientLimits, Gate, Outcome, RetryPolicy
 from pattern_core.models.tokens import request_tokens
 
 __all__ = ["Account", "ClientLimits", "ModelClient", "OnRetry", "RetryPolicy"]
@@ -70,13 +71,9 @@ class ModelClient:
         """Return what is known of a model; never fails, see `Catalogue.facts`."""
         return self._facts(provider_name, model)
 
-    def gates(self) -> list[GateSnapshot]:
-        """Return every gate as it is now, ordered by its providers' names."""
-        return sorted((gate.snapshot() for gate in set(self._gates.values())), key=lambda one: one.providers)
-
-    def gate_figures(self) -> dict[str, dict[str, object]]:
-        """Return the same for meters: figures by name, per gate; providers that share one are named together, "a+b"."""
-        return {"+".join(gate.providers): asdict(gate) | {"is_closed": gate.state != "closed"} for gate in self.gates()}
+    def gate_figures(self) -> dict[str, dict[str, Any]]:
+        """Return what each gate is doing now; providers that share one are named together, "a+b"."""
+        return {"+".join(gate.names): gate.figures() for gate in self._gates.values()}
 
     async def ask(
         self,

@@ -14,7 +14,7 @@ import math
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import trio
 
@@ -56,29 +56,6 @@ class ClientLimits:
     waiting_max: int = 1_000  # further ones that wait their turn
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GateSnapshot:
-    """A gate at one moment. Levels are units that may be used now, None while no limit is known; `…_s` seconds."""
-
-    providers: tuple[str, ...]
-    state: BreakerState
-    failures: int  # in a row
-    closed_for_s: float  # until calls may go again: after failures, or as the vendor asked
-    running: int
-    waiting: int
-    flows_waiting: int
-    concurrency: int
-    concurrency_max: int
-    requests_limit: int | None
-    requests_level: int | None
-    tokens_limit: int | None
-    tokens_level: int | None
-    calls_total: int
-    failures_total: int  # outages
-    overloads_total: int  # 429, 503, 529
-    refused_total: int  # by this gate, without asking the vendor
 
 
 class Bucket:
@@ -318,7 +295,7 @@ class Gate:
     def __init__(self, names: tuple[str, ...], limits: ClientLimits) -> None:
         self.tokens = Bucket(limits.tokens_per_minute)
         self._requests = Bucket(limits.requests_per_minute)
-        self._names = names
+        self.names = names
         self._waiting_max = limits.waiting_max
         self._concurrency = Concurrency(limits.calls_max)
         self._breaker = Breaker()
@@ -395,30 +372,35 @@ class Gate:
         for waiter in self._queue:
             waiter.event.set()  # to look whether it can still wait
 
-    def snapshot(self) -> GateSnapshot:
-        """Return what the gate is doing, for people and meters."""
+    def figures(self) -> dict[str, Any]:
+        """Return what the gate is doing, for people and meters, by name.
+
+        Levels are units that may be used now, None while no limit is known. `closed_for_s` is seconds until calls may
+        go again, after failures or as the vendor asked. `failures` are those in a row; `overloads_total` counts 429,
+        503 and 529, `refused_total` the calls that the gate refused without asking the vendor.
+        """
         now = trio.current_time()
         closed_until = max(self._paused_until, self._probed_at(now))
-        closed_for_s = closed_until - now if math.isfinite(closed_until) else 0.0
-        return GateSnapshot(
-            providers=self._names,
-            state=self._breaker.state(now),
-            failures=self._breaker.failures,
-            closed_for_s=max(0.0, closed_for_s),
-            running=len(self._running),
-            waiting=len(self._queue),
-            flows_waiting=len(self._queue.flows),
-            concurrency=self._concurrency.allowed,
-            concurrency_max=self._concurrency.most,
-            requests_limit=self._requests.limit,
-            requests_level=_whole(self._requests.level(now)),
-            tokens_limit=self.tokens.limit,
-            tokens_level=_whole(self.tokens.level(now)),
-            calls_total=self._calls,
-            failures_total=self._failures,
-            overloads_total=self._overloads,
-            refused_total=self._refused,
-        )
+        state = self._breaker.state(now)
+        return {
+            "state": state,
+            "is_closed": state != "closed",
+            "failures": self._breaker.failures,
+            "closed_for_s": max(0.0, closed_until - now) if math.isfinite(closed_until) else 0.0,
+            "running": len(self._running),
+            "waiting": len(self._queue),
+            "flows_waiting": len(self._queue.flows),
+            "concurrency": self._concurrency.allowed,
+            "concurrency_max": self._concurrency.most,
+            "requests_limit": self._requests.limit,
+            "requests_level": _whole(self._requests.level(now)),
+            "tokens_limit": self.tokens.limit,
+            "tokens_level": _whole(self.tokens.level(now)),
+            "calls_total": self._calls,
+            "failures_total": self._failures,
+            "overloads_total": self._overloads,
+            "refused_total": self._refused,
+        }
 
     async def _wait(self, waiter: _Waiter, deadline: float) -> None:
         """Return when the waiter's call may go, or the deadline is reached."""
@@ -473,9 +455,9 @@ class Gate:
             if wait_s > BREAKER_PATIENCE_S or open_until >= deadline:
                 self._refused += 1
                 raise ModelUnreachable(
-                    f"{self._names[0]} failed {self._breaker.failures} times in a row and is left alone for "
+                    f"{self.names[0]} failed {self._breaker.failures} times in a row and is left alone for "
                     f"{wait_s:.0f} s more. Ask again then, or give the agent a model to fall back to.",
-                    provider=self._names[0],
+                    provider=self.names[0],
                     retry_after_s=wait_s,
                 )
         known = (
@@ -496,7 +478,7 @@ class Gate:
 
     def _busy(self, why: str, wait_s: float | None = None) -> ModelOverloaded:
         self._refused += 1
-        name = self._names[0]
+        name = self.names[0]
         finite = wait_s if wait_s is not None and math.isfinite(wait_s) else None
         return ModelOverloaded(f"{name} is busy: {why}. Ask again later.", provider=name, retry_after_s=finite)
 

@@ -249,15 +249,15 @@ async def test_an_outage_is_not_asked_by_every_agent_anew(autojump_clock: MockCl
             await one.ask()
     # Five failures, then a probe after 5, 10 and 20 s; from 40 s on nobody waits for it.
     assert one.provider.asked == 8
-    (gate,) = one.client.gates()
-    assert (gate.state, gate.providers, gate.failures_total, gate.refused_total) == ("open", ("scripted",), 8, 8)
+    gate = one.client.gate_figures()["scripted"]
+    assert (gate["state"], gate["is_closed"], gate["failures_total"], gate["refused_total"]) == ("open", True, 8, 8)
 
 
 async def test_the_limits_that_an_answer_tells_hold_the_next_call_back(autojump_clock: MockClock) -> None:
     told = replace(says("a"), rate=RateStatus(tokens=Allowance(limit=60_000, remaining=0)))
     one = asker(told, says("b"))
     await one.ask()
-    assert one.client.gates()[0].tokens_limit == 60_000
+    assert one.client.gate_figures()["scripted"]["tokens_limit"] == 60_000
     await one.ask()
     # The prompt's estimate and the longest answer, 4,096 tokens, at a thousand a second.
     assert 4.096 < trio.current_time() < 4.2
@@ -275,10 +275,10 @@ async def test_providers_of_one_key_share_a_gate(autojump_clock: MockClock) -> N
     account = Account(key="k", limits=ClientLimits(calls_max=3))
     busy = ModelOverloaded("429", provider="a", retry_after_s=20)
     client, _ = two(busy, says("b"), a=account, b=account)
-    (gate,) = client.gates()
-    assert (gate.providers, gate.concurrency_max) == (("a", "b"), 3)
+    assert client.gate_figures().keys() == {"a+b"}
     figures = client.gate_figures()["a+b"]
-    assert (figures["concurrency"], figures["is_closed"], figures["tokens_limit"]) == (3, False, None)
+    assert (figures["concurrency_max"], figures["concurrency"]) == (3, 3)
+    assert (figures["is_closed"], figures["tokens_limit"]) == (False, None)
     with pytest.raises(ModelOverloaded):
         await client.ask(REQUEST, "a", ignore, 10)
     with pytest.raises(ModelOverloaded, match="longer than there is time"):
@@ -353,7 +353,8 @@ async def test_flows_take_turns_at_the_gate() -> None:
         for flow, words in [("a", "first"), ("a", "a1"), ("a", "a2"), ("b", "b1")]:
             nursery.start_soon(ask, flow, words)
             await wait_all_tasks_blocked()
-        assert (client.gates()[0].waiting, client.gates()[0].flows_waiting) == (3, 2)
+        gate = client.gate_figures()["p"]
+        assert (gate["waiting"], gate["flows_waiting"]) == (3, 2)
         hold.set()
     assert [request.messages[0].text for request in provider.requests] == ["first", "a1", "b1", "a2"]
 

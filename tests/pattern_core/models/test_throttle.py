@@ -380,9 +380,9 @@ async def test_tokens_are_held_by_estimate_and_corrected_by_use(autojump_clock: 
     one = gate()
     await call(one, told(tokens=(6_000, 1_000)))
     number = await enter(one, tokens=900)
-    assert one.snapshot().tokens_level == 100
+    assert one.figures()["tokens_level"] == 100
     one.leave(number, told())  # it used 100 in truth
-    assert one.snapshot().tokens_level == 900
+    assert one.figures()["tokens_level"] == 900
     await enter(one, tokens=1_400)
     assert trio.current_time() == pytest.approx(5)
 
@@ -391,12 +391,12 @@ async def test_what_an_answer_tells_leaves_out_the_calls_that_were_sent_later(au
     one = gate()
     first, second, third = [await enter(one, tokens=100) for _ in range(3)]
     one.leave(second, told(tokens=(600, 450), requests=(60, 58)))
-    seen = one.snapshot()
-    assert (seen.tokens_level, seen.requests_level) == (350, 57), "the third call came after the vendor's count"
+    seen = one.figures()
+    assert (seen["tokens_level"], seen["requests_level"]) == (350, 57), "the third call came after the vendor's count"
     one.leave(first, told(tokens=(600, 600)))
-    assert one.snapshot().tokens_level == 350, "an older answer tells nothing new, and its call was counted"
+    assert one.figures()["tokens_level"] == 350, "an older answer tells nothing new, and its call was counted"
     one.leave(third, told())  # it used 100, as was held
-    assert one.snapshot().tokens_level == 350
+    assert one.figures()["tokens_level"] == 350
 
 
 async def test_many_waiters_watch_one_clock_and_all_get_through(autojump_clock: MockClock) -> None:
@@ -421,9 +421,9 @@ async def test_a_first_in_the_row_that_gives_up_hands_the_watch_on(autojump_cloc
         await wait_all_tasks_blocked()
         nursery.start_soon(call, one, says("x"))
         await wait_all_tasks_blocked()
-        assert one.snapshot().waiting == 2
+        assert one.figures()["waiting"] == 2
     assert trio.current_time() == pytest.approx(1)
-    assert one.snapshot().waiting == one.snapshot().running == 0
+    assert one.figures()["waiting"] == one.figures()["running"] == 0
 
 
 async def test_overload_halves_and_pauses_everybody(autojump_clock: MockClock) -> None:
@@ -431,11 +431,11 @@ async def test_overload_halves_and_pauses_everybody(autojump_clock: MockClock) -
     numbers = [await enter(one) for _ in range(8)]
     for number in numbers:
         one.leave(number, OVERLOAD, pause_s=20)
-    seen = one.snapshot()
-    assert (seen.concurrency, seen.closed_for_s, seen.overloads_total, seen.state) == (4, 20, 8, "closed")
+    seen = one.figures()
+    assert (seen["concurrency"], seen["closed_for_s"], seen["overloads_total"], seen["state"]) == (4, 20, 8, "closed")
     with pytest.raises(ModelOverloaded, match="asked to be left alone for longer than there is time"):
         await enter(one, deadline=10)
-    assert one.snapshot().refused_total == 1
+    assert one.figures()["refused_total"] == 1
     await enter(one)
     assert trio.current_time() == 20
 
@@ -498,21 +498,21 @@ async def test_an_outage_opens_the_gate_to_one_probe_only(autojump_clock: MockCl
     one = gate()
     for _ in range(FAILURES_MAX):
         await call(one, OUTAGE)
-    assert (one.snapshot().state, one.snapshot().closed_for_s) == ("open", PAUSE_S)
+    assert (one.figures()["state"], one.figures()["closed_for_s"]) == ("open", PAUSE_S)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(partial(call, one, says("x"), takes_s=3))
         await wait_all_tasks_blocked()
         await enter(one)
         # The probe went at the end of the pause, took 3 s, and only then the next one was let in.
         assert trio.current_time() == PAUSE_S + 3
-    assert one.snapshot().state == "closed"
+    assert one.figures()["state"] == "closed"
 
 
 async def test_a_vendor_that_stays_away_is_not_waited_for(autojump_clock: MockClock) -> None:
     one = gate()
     for _ in range(FAILURES_MAX + 3):
         await call(one, OUTAGE)
-    assert one.snapshot().closed_for_s > BREAKER_PATIENCE_S
+    assert one.figures()["closed_for_s"] > BREAKER_PATIENCE_S
     with pytest.raises(ModelUnreachable, match="failed 8 times in a row and is left alone"):
         await enter(one)
 
@@ -533,7 +533,7 @@ async def test_only_outages_count(outcome: Outcome, state: str) -> None:
     for _ in range(FAILURES_MAX):
         number = await enter(one)
         one.leave(number, outcome)
-    assert one.snapshot().state == state
+    assert one.figures()["state"] == state
 
 
 async def test_the_turns_own_deadline_says_nothing_of_the_vendor() -> None:
@@ -542,7 +542,7 @@ async def test_the_turns_own_deadline_says_nothing_of_the_vendor() -> None:
     late.details["deadline"] = True
     for _ in range(FAILURES_MAX):
         one.leave(await enter(one), late)
-    assert one.snapshot().failures == 0
+    assert one.figures()["failures"] == 0
 
 
 @settings(max_examples=25, deadline=None)
@@ -589,8 +589,8 @@ def test_whatever_happens_nobody_hangs_and_every_slot_comes_back(
         async with trio.open_nursery() as nursery:
             for each in calls:
                 nursery.start_soon(one_call, *each)
-        seen = one.snapshot()
-        assert (seen.running, seen.waiting, seen.flows_waiting) == (0, 0, 0)
+        seen = one.figures()
+        assert (seen["running"], seen["waiting"], seen["flows_waiting"]) == (0, 0, 0)
         assert trio.current_time() < 1_000
 
     trio.run(test, clock=MockClock(autojump_threshold=0))
