@@ -14,10 +14,8 @@ from pattern_core.models.catalogue import UNKNOWN_WINDOW
 from pattern_core.models.client import Account, ClientLimits, ModelClient
 from pattern_core.models.errors import (
     ModelError,
-    ModelGarbage,
     ModelNotConfigured,
     ModelOverloaded,
-    ModelRejected,
     ModelServerError,
     ModelTimeout,
     was_shown,
@@ -93,16 +91,6 @@ async def test_gives_up_after_the_last_attempt_and_says_how_many(autojump_clock:
     assert one.provider.asked == caught.value.details["attempts"] == 4
     assert not was_shown(caught.value)
     assert 7 < trio.current_time() < 7 * 1.25
-
-
-@pytest.mark.parametrize(("error", "asked"), [(ModelRejected, 1), (ModelGarbage, 2)])
-async def test_what_repetition_does_not_mend_is_not_repeated(
-    error: type[ModelError], asked: int, autojump_clock: MockClock
-) -> None:
-    one = Asker(ScriptedProvider(otherwise=error("no", provider="s")))
-    with pytest.raises(error):
-        await one.ask()
-    assert one.provider.asked == asked
 
 
 async def test_nothing_is_asked_again_once_words_were_shown() -> None:
@@ -205,18 +193,6 @@ async def test_calls_at_once_and_waiting_are_bounded() -> None:
     assert (one.provider.asked, one.provider.running) == (3, 0)
 
 
-async def test_waiting_for_a_slot_ends_at_the_deadline(autojump_clock: MockClock) -> None:
-    gate = trio.Event()
-    one = Asker(ScriptedProvider(otherwise=Paced(answer=says("x"), gate=gate)), ClientLimits(calls_max=1))
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(one.ask)
-        await wait_all_tasks_blocked()
-        with pytest.raises(ModelOverloaded, match="no turn came"):
-            await one.ask(deadline=5)
-        assert trio.current_time() == 5
-        gate.set()
-
-
 async def test_cancelling_gives_the_slot_back() -> None:
     one = Asker(ScriptedProvider(otherwise=Paced(answer=says("x"), gate=trio.Event())), ClientLimits(calls_max=1))
     for _ in range(3):
@@ -242,7 +218,7 @@ async def test_a_vendor_that_wants_too_long_a_pause_is_given_up_at_once(
     assert (caught.value.retry_after_s, caught.value.details["attempts"], trio.current_time()) == (wish_s, 1, 0)
 
 
-async def test_an_outage_is_not_asked_by_every_agent_anew(autojump_clock: MockClock) -> None:
+async def test_an_outage_is_not_asked_by_every_agent(autojump_clock: MockClock) -> None:
     one = Asker(ScriptedProvider(otherwise=SERVER_ERROR))
     for _ in range(10):
         with pytest.raises(ModelError):
@@ -286,7 +262,7 @@ async def test_providers_of_one_key_share_a_gate(autojump_clock: MockClock) -> N
 
 
 async def ignore(delta: Delta) -> None:
-    """Nobody listens."""
+    """Show nothing."""
 
 
 OWN, NEXT = Link(provider="a", model="m-a", reason="own"), Link(provider="b", model="m-b", reason="next")

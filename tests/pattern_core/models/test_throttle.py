@@ -49,7 +49,7 @@ def learned(limit: int = 600, remaining: int = 600, reset_s: float | None = None
     return bucket
 
 
-def test_nobody_is_held_back_before_a_limit_is_known() -> None:
+def test_no_call_is_held_back_before_a_limit_is_known() -> None:
     bucket = Bucket()
     assert (bucket.limit, bucket.level(0), bucket.wait_s(10**9, 0)) == (None, None, 0)
     bucket.take(10**9, 0)
@@ -57,7 +57,7 @@ def test_nobody_is_held_back_before_a_limit_is_known() -> None:
     assert bucket.wait_s(10**9, 1) == 0
 
 
-def test_what_is_missing_is_waited_for_at_the_speed_that_the_reset_tells() -> None:
+def test_what_is_missing_is_waited_for_at_the_speed_that_the_reset_states() -> None:
     bucket = learned(limit=600, remaining=100, reset_s=50)  # 500 in 50 s
     assert bucket.wait_s(100, 0) == 0
     assert bucket.wait_s(300, 0) == pytest.approx(20)
@@ -197,38 +197,29 @@ def test_stragglers_from_before_do_not_prolong_the_pause() -> None:
 # Concurrency
 
 
-def test_halves_at_once_and_grows_one_by_one() -> None:
-    some = Concurrency(16)
-    assert some.allowed == 16
-    some.overloaded(1, newest=1)
-    assert some.allowed == 8
-    for _ in range(SUCCESSES_PER_STEP - 1):
-        some.succeeded()
-    assert some.allowed == 8
-    some.succeeded()
-    assert some.allowed == 9
-
-
-def test_a_burst_that_is_refused_halves_once() -> None:
+def test_overload_halves_once_per_burst_and_answers_in_a_row_add_one() -> None:
     some = Concurrency(16)
     for number in (3, 1, 5):
         some.overloaded(number, newest=5)
         assert some.allowed == 8
+    for _ in range(SUCCESSES_PER_STEP - 1):
+        some.succeeded()
+    some.overloaded(5, newest=9)  # of the same burst, but it begins the count again
+    for allowed in (*[8] * (SUCCESSES_PER_STEP - 1), 9):
+        some.succeeded()
+        assert some.allowed == allowed
     some.overloaded(6, newest=9)
     assert some.allowed == 4
 
 
-def test_a_refusal_begins_the_count_of_successes_anew() -> None:
-    some = Concurrency(4)
-    some.overloaded(1, newest=2)
-    for _ in range(SUCCESSES_PER_STEP - 1):
-        some.succeeded()
-    some.overloaded(2, newest=2)
-    for _ in range(SUCCESSES_PER_STEP - 1):
+def test_concurrency_stays_within_its_bounds() -> None:
+    some = Concurrency(2)
+    for _ in range(2 * SUCCESSES_PER_STEP):
         some.succeeded()
     assert some.allowed == 2
-    some.succeeded()
-    assert some.allowed == 3
+    for number in range(3):
+        some.overloaded(number, newest=number)
+    assert some.allowed == 1
 
 
 # FairQueue
@@ -245,7 +236,7 @@ def test_an_item_can_leave_before_its_turn() -> None:
 
 @settings(max_examples=60)
 @given(pushed=st.lists(st.tuples(st.sampled_from("abc"), st.integers()), max_size=40))
-def test_nobody_waits_for_more_than_one_of_each_other_flow(pushed: list[tuple[str, int]]) -> None:
+def test_no_call_waits_for_more_than_one_of_each_other_flow(pushed: list[tuple[str, int]]) -> None:
     queue: FairQueue[tuple[str, int]] = FairQueue()
     for item in pushed:
         queue.push(item[0], item)
@@ -327,7 +318,7 @@ def test_waits_are_bounded_grow_and_respect_the_provider(
         assert wait_s >= min(retry_after_s, policy.retry_after_cap_s)
 
 
-def test_a_wish_to_come_back_absurdly_late_ends_the_attempts() -> None:
+def test_a_request_to_come_back_absurdly_late_ends_the_attempts() -> None:
     policy = RetryPolicy(retry_after_cap_s=300)
     assert policy.again(1, failed(ModelOverloaded, 300))
     assert not policy.again(1, failed(ModelOverloaded, 301))
@@ -354,7 +345,7 @@ async def call(one: Gate, outcome: Outcome, *, tokens: int = 0, takes_s: float =
     one.leave(number, outcome, pause_s=pause_s)
 
 
-def told(requests: tuple[int, int] | None = None, tokens: tuple[int, int] | None = None) -> ModelReply:
+def stating(requests: tuple[int, int] | None = None, tokens: tuple[int, int] | None = None) -> ModelReply:
     """An answer of 100 tokens with the limit and what remains of it."""
     requested, used = (pair and Allowance(limit=pair[0], remaining=pair[1]) for pair in (requests, tokens))
     return ModelReply(
@@ -365,9 +356,9 @@ def told(requests: tuple[int, int] | None = None, tokens: tuple[int, int] | None
     )
 
 
-async def test_limits_told_by_answers_space_the_calls(autojump_clock: MockClock) -> None:
+async def test_limits_stated_by_answers_space_the_calls(autojump_clock: MockClock) -> None:
     one = gate()
-    await call(one, told(requests=(60, 1), tokens=(6_000, 6_000)))
+    await call(one, stating(requests=(60, 1), tokens=(6_000, 6_000)))
     assert one.tokens.limit == 6_000
     times = []
     for _ in range(4):
@@ -378,24 +369,24 @@ async def test_limits_told_by_answers_space_the_calls(autojump_clock: MockClock)
 
 async def test_tokens_are_held_by_estimate_and_corrected_by_use(autojump_clock: MockClock) -> None:
     one = gate()
-    await call(one, told(tokens=(6_000, 1_000)))
+    await call(one, stating(tokens=(6_000, 1_000)))
     number = await enter(one, tokens=900)
     assert one.figures()["tokens_level"] == 100
-    one.leave(number, told())  # it used 100 in truth
+    one.leave(number, stating())  # it used 100 in truth
     assert one.figures()["tokens_level"] == 900
     await enter(one, tokens=1_400)
     assert trio.current_time() == pytest.approx(5)
 
 
-async def test_what_an_answer_tells_leaves_out_the_calls_that_were_sent_later(autojump_clock: MockClock) -> None:
+async def test_what_an_answer_states_leaves_out_the_calls_that_were_sent_later(autojump_clock: MockClock) -> None:
     one = gate()
     first, second, third = [await enter(one, tokens=100) for _ in range(3)]
-    one.leave(second, told(tokens=(600, 450), requests=(60, 58)))
+    one.leave(second, stating(tokens=(600, 450), requests=(60, 58)))
     seen = one.figures()
     assert (seen["tokens_level"], seen["requests_level"]) == (350, 57), "the third call came after the vendor's count"
-    one.leave(first, told(tokens=(600, 600)))
-    assert one.figures()["tokens_level"] == 350, "an older answer tells nothing new, and its call was counted"
-    one.leave(third, told())  # it used 100, as was held
+    one.leave(first, stating(tokens=(600, 600)))
+    assert one.figures()["tokens_level"] == 350, "an older answer says nothing new, and its call was counted"
+    one.leave(third, stating())  # it used 100, as was held
     assert one.figures()["tokens_level"] == 350
 
 
@@ -426,7 +417,7 @@ async def test_a_first_in_the_row_that_gives_up_hands_the_watch_on(autojump_cloc
     assert one.figures()["waiting"] == one.figures()["running"] == 0
 
 
-async def test_overload_halves_and_pauses_everybody(autojump_clock: MockClock) -> None:
+async def test_overload_halves_and_pauses_all_calls(autojump_clock: MockClock) -> None:
     one = gate(calls_max=8)
     numbers = [await enter(one) for _ in range(8)]
     for number in numbers:
@@ -440,7 +431,7 @@ async def test_overload_halves_and_pauses_everybody(autojump_clock: MockClock) -
     assert trio.current_time() == 20
 
 
-async def test_patience_refuses_waits_that_are_known_to_be_long(autojump_clock: MockClock) -> None:
+async def test_waits_that_are_known_to_be_long_are_refused(autojump_clock: MockClock) -> None:
     one = gate()
     await call(one, OVERLOAD, pause_s=20)
     with pytest.raises(ModelOverloaded) as caught:
@@ -448,7 +439,7 @@ async def test_patience_refuses_waits_that_are_known_to_be_long(autojump_clock: 
     assert (caught.value.retry_after_s, trio.current_time()) == (20, 0)
 
 
-async def test_patience_ends_where_nobody_knows_how_long_it_takes(autojump_clock: MockClock) -> None:
+async def test_a_wait_of_unknown_length_ends_at_the_deadline(autojump_clock: MockClock) -> None:
     one = gate(calls_max=1)
     running = await enter(one)
     with trio.fail_after(100), pytest.raises(ModelOverloaded, match="no turn came"):
@@ -467,7 +458,7 @@ async def test_patience_ends_where_nobody_knows_how_long_it_takes(autojump_clock
         assert trio.current_time() == asked_at + 2
 
 
-async def test_patience_ends_for_those_behind_too(autojump_clock: MockClock) -> None:
+async def test_those_behind_learn_of_a_pause_too(autojump_clock: MockClock) -> None:
     one = gate(calls_max=1)
     running = await enter(one)
     refused: list[float] = []
@@ -560,7 +551,7 @@ async def test_the_turns_own_deadline_says_nothing_of_the_vendor() -> None:
     ),
     calls_max=st.integers(1, 4),
 )
-def test_whatever_happens_nobody_hangs_and_every_slot_comes_back(
+def test_whatever_happens_no_call_hangs_and_every_slot_comes_back(
     calls: list[tuple[str, str, float, float]], calls_max: int
 ) -> None:
     async def test() -> None:
