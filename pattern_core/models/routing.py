@@ -260,6 +260,9 @@ def fitted(request: ModelRequest, chain: ModelChain, index: int, facts: ModelFac
     if facts.is_known and output_max > facts.output_max:
         output_max = facts.output_max
     is_foreign = link.provider != chain.links[0].provider
+    is_same = link.model == request.model and output_max == request.max_output_tokens and link.temperature is None
+    if is_same and not is_foreign:
+        return request
     return replace(
         request,
         model=link.model,

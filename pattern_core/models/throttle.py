@@ -295,6 +295,8 @@ class Gate:
     def __init__(self, names: tuple[str, ...], limits: ClientLimits) -> None:
         self.tokens = Bucket(limits.tokens_per_minute)
         self._requests = Bucket(limits.requests_per_minute)
+        # Where nothing is limited a turn pays for no bucket (see tests/pattern_core/test_cost.py).
+        self._is_metered = self.tokens.limit is not None or self._requests.limit is not None
         self.names = names
         self._waiting_max = limits.waiting_max
         self._concurrency = Concurrency(limits.calls_max)
@@ -347,10 +349,12 @@ class Gate:
             self._learn(number, outcome.rate, now)
         match outcome:
             case ModelReply():
-                if not outcome.usage.is_estimate:
+                if self._is_metered and not outcome.usage.is_estimate:
                     self.tokens.settle(number, held, outcome.usage.input_tokens + outcome.usage.output_tokens, now)
-                self._breaker.succeeded()
-                self._concurrency.succeeded()
+                if self._breaker.failures:
+                    self._breaker.succeeded()
+                if self._concurrency.allowed < self._concurrency.most:
+                    self._concurrency.succeeded()
             case ModelError():
                 self._failed(number, outcome, now, pause_s)
         if self._queue.flows:
@@ -432,7 +436,12 @@ class Gate:
         """Return when a call of so many tokens may go; infinite if that depends on another call's end."""
         if len(self._running) >= self._concurrency.allowed:
             return math.inf
-        return max(self._paused_until, self._probed_at(now), self._room_at(tokens, now))
+        ready_at = self._paused_until
+        if self._breaker.failures:
+            ready_at = max(ready_at, self._probed_at(now))
+        if self._is_metered:
+            ready_at = max(ready_at, self._room_at(tokens, now))
+        return ready_at
 
     def _probed_at(self, now: float) -> float:
         return self._breaker.ready_at(now, next(reversed(self._running), 0))
@@ -444,8 +453,9 @@ class Gate:
         """Give a number to a call that `_ready_at` allowed, and hold what it may take."""
         self._calls += 1
         self._running[self._calls] = tokens
-        self._requests.take(1, now)
-        self.tokens.take(tokens, now)
+        if self._is_metered:
+            self._requests.take(1, now)
+            self.tokens.take(tokens, now)
         return self._calls
 
     def _refuse_the_hopeless(self, tokens: int, now: float, deadline: float) -> None:
@@ -475,6 +485,7 @@ class Gate:
             self._requests.learn(number, rate.requests, at, later=len(later))
         if rate.tokens is not None:
             self.tokens.learn(number, rate.tokens, at, later=sum(later))
+        self._is_metered = self.tokens.limit is not None or self._requests.limit is not None
 
     def _busy(self, why: str, wait_s: float | None = None) -> ModelOverloaded:
         self._refused += 1

@@ -370,6 +370,12 @@ def test_the_request_is_fitted_to_the_link() -> None:
     assert foreign.messages == portable(REQUEST.messages)
 
 
+def test_a_request_that_fits_stays_as_it_is() -> None:
+    chain = ModelChain(links=(Link(provider="a", model="own", reason=""),))
+    request = replace(REQUEST, max_output_tokens=50)
+    assert fitted(request, chain, 0, facts_of("a", "own")) is request
+
+
 def test_an_unknown_models_answers_are_not_cut() -> None:
     unknown = replace(facts_of("a", "m"), is_known=False)
     chain = ModelChain(links=(Link(provider="a", model="m", reason=""),))
