@@ -44,7 +44,7 @@ class ConfigError(PatternError):
 
 
 def _check_token(token: Secret) -> Secret:
-    if len(token.reveal()) < BOOTSTRAP_TOKEN_CHARS_MIN:
+    if len(token.get_secret_value()) < BOOTSTRAP_TOKEN_CHARS_MIN:
         raise ValueError(f"must have at least {BOOTSTRAP_TOKEN_CHARS_MIN} characters")
     return token
 

@@ -301,7 +301,7 @@ async def _bootstrapped(parts: Assembled, config: Config) -> str | None:
     for name in unknown_variables():
         _log.warning("unknown environment variable; a typing error?", {"variable": name})
     accounts = parts.state.accounts
-    given = None if config.bootstrap_token is None else config.bootstrap_token.reveal()
+    given = None if config.bootstrap_token is None else config.bootstrap_token.get_secret_value()
     made = await accounts.bootstrap(given)
     if given is not None:
         try:

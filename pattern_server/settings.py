@@ -94,7 +94,7 @@ def accounts_of(config: Config) -> dict[str, Account]:
 
 def _key(name: str, entry: ProviderConfig) -> str:
     """Return a digest, so that the secret goes nowhere; without one, each section is an account of its own."""
-    secret = "" if entry.api_key is None else entry.api_key.reveal()
+    secret = "" if entry.api_key is None else entry.api_key.get_secret_value()
     if not secret:
         return name
     host = urlsplit(entry.base_url).netloc.rpartition("@")[2] if entry.base_url else ""

@@ -104,7 +104,7 @@ class McpConnection:
         """Start the program beside its guard; its standard error ends with it and may say why."""
         from mcp.client.stdio import DEFAULT_INHERITED_ENV_VARS, StdioServerParameters, stdio_client
 
-        environment = {name: value.reveal() for name, value in reach.environment.items()}
+        environment = {name: value.get_secret_value() for name, value in reach.environment.items()}
         hidden = [name for name in DEFAULT_INHERITED_ENV_VARS if name not in environment]
         limits = {"line_bytes_max": LINE_BYTES_MAX, "grace_s": GRACE_S}
         plan = json.dumps({"command": [reach.command, *reach.args], "hidden": hidden, **limits})
@@ -219,7 +219,7 @@ async def _streamable(reach: Streamable, call_timeout_s: float) -> AsyncIterator
     from mcp.client.streamable_http import streamable_http_client
 
     context = await trio.to_thread.run_sync(ssl.create_default_context)  # reading the system's certificates takes long
-    keys = {name: value.reveal() for name, value in reach.headers.items()}
+    keys = {name: value.get_secret_value() for name, value in reach.headers.items()}
     async with (
         httpx2.AsyncClient(
             headers={"accept-encoding": "identity", **keys},  # what is packed could unpack to any length

@@ -68,17 +68,18 @@ class Catalogue:
     def __init__(
         self, tables: Mapping[str, Mapping[str, ModelFacts]], providers: Mapping[str, ProviderModels] | None = None
     ) -> None:
-        self._tables = {part: dict(models) for part, models in tables.items()}
-        self._providers = dict(providers or {})
+        self._tables = tables
+        self._providers = providers or {}
 
     @classmethod
+    @lru_cache(maxsize=1)
     def packaged(cls) -> Catalogue:
         """Return the catalogue that this release carries, read once.
 
         Raises:
             FileNotFoundError: it is missing; the installation is incomplete.
         """
-        return cls(_packaged())
+        return cls.parse(catalogue_file().read_text(encoding="utf-8"))
 
     @classmethod
     def parse(cls, text: str) -> Catalogue:
@@ -87,15 +88,21 @@ class Catalogue:
         Raises:
             InvalidInput: it is no TOML, or an entry does not fit; the message names the entry.
         """
-        return cls(_parsed(text))
+        try:
+            data = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise InvalidInput(f"the catalogue of models is not valid TOML: {error}") from error
+        sources = data.pop("sources", {})
+        return cls(
+            {
+                part: {name: _entry(part, name, entry, sources) for name, entry in models.items()}
+                for part, models in data.items()
+            }
+        )
 
     def configured(self, providers: Mapping[str, ProviderModels]) -> Catalogue:
         """Return the same catalogue for a server with these providers, by their names in `model_provider`."""
         return Catalogue(self._tables, providers)
-
-    def known(self) -> list[ModelFacts]:
-        """Return every entry, ordered by part and name."""
-        return [models[name] for _, models in sorted(self._tables.items()) for name in sorted(models)]
 
     def facts(self, provider: str, model: str) -> ModelFacts:
         """Return what is known of `model` at a configured provider, or at a vendor by its name.
@@ -136,22 +143,13 @@ def catalogue_file() -> Path:
     raise FileNotFoundError("the catalogue of models is missing; install pattern-server again")
 
 
-@lru_cache(maxsize=1)
-def _packaged() -> Mapping[str, Mapping[str, ModelFacts]]:
-    return _parsed(catalogue_file().read_text(encoding="utf-8"))
-
-
 def _best(model: str, names: Mapping[str, object], table: str) -> str | None:
     """Return the entry for `model`: itself, else the longest one that it begins with, and only a version follows."""
     if model in names:
         return model
     version = _TAG if table == _OPEN else _VERSION
-    fitting = [name for name in names if _is_version(model, name, version)]
+    fitting = [name for name in names if model.startswith(name) and version.fullmatch(model, len(name))]
     return max(fitting, key=len, default=None)
-
-
-def _is_version(model: str, name: str, version: re.Pattern[str]) -> bool:
-    return model.startswith(name) and version.fullmatch(model, len(name)) is not None
 
 
 def _unknown(provider: str, model: str) -> ModelFacts:
@@ -178,18 +176,6 @@ def _overridden(facts: ModelFacts, said: Mapping[str, Any]) -> ModelFacts:
             "is_known": facts.is_known or "window" in said,
         },
     )
-
-
-def _parsed(text: str) -> dict[str, dict[str, ModelFacts]]:
-    try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InvalidInput(f"the catalogue of models is not valid TOML: {error}") from error
-    sources = data.pop("sources", {})
-    return {
-        part: {name: _entry(part, name, entry, sources) for name, entry in models.items()}
-        for part, models in data.items()
-    }
 
 
 def _entry(part: str, name: str, entry: Mapping[str, Any], sources: Mapping[str, Mapping[str, str]]) -> ModelFacts:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
 
 import trio
 
@@ -15,7 +17,7 @@ from pattern_core.models.errors import ModelError, ModelOverloaded, ModelTimeout
 from pattern_core.models.model import Delta, ModelFacts, ModelReply, ModelRequest, OnDelta, Provider
 from pattern_core.models.providers import not_configured
 from pattern_core.models.routing import ModelChain, Move, OnMove, fitted, next_link
-from pattern_core.models.throttle import ClientLimits, Gate, GateSnapshot, Outcome, RetryPolicy
+from pattern_core.models.throttle import ClientLimits, Gate, Outcome, RetryPolicy
 from pattern_core.models.tokens import request_tokens
 
 __all__ = ["Account", "ClientLimits", "ModelClient", "OnRetry", "RetryPolicy"]
@@ -62,36 +64,16 @@ class ModelClient:
         self._retry = retry
         self._limits = limits
         self._randomness = randomness
-        self._catalogue = catalogue or Catalogue.packaged()
-        self._facts: dict[tuple[str, str], ModelFacts] = {}
+        self._facts = lru_cache(FACTS_KEPT_MAX)((catalogue or Catalogue.packaged()).facts)
         self._gates = _gates({name: Account(key=name) for name in self._providers} | dict(accounts or {}))
-
-    @property
-    def names(self) -> list[str]:
-        """The names of the configured providers, sorted."""
-        return sorted(self._providers)
-
-    @property
-    def catalogue(self) -> Catalogue:
-        """The facts and prices of models."""
-        return self._catalogue
 
     def facts(self, provider_name: str, model: str) -> ModelFacts:
         """Return what is known of a model; never fails, see `Catalogue.facts`."""
-        try:
-            return self._facts[provider_name, model]
-        except KeyError:
-            if len(self._facts) >= FACTS_KEPT_MAX:
-                self._facts.clear()
-            return self._facts.setdefault((provider_name, model), self._catalogue.facts(provider_name, model))
+        return self._facts(provider_name, model)
 
-    def gates(self) -> list[GateSnapshot]:
-        """Return every gate as it is now, ordered by its providers' names."""
-        return sorted((gate.snapshot() for gate in set(self._gates.values())), key=lambda one: one.providers)
-
-    def gate_figures(self) -> dict[str, dict[str, object]]:
-        """Return the same for meters: figures by name, per gate; providers that share one are named together, "a+b"."""
-        return {"+".join(gate.providers): asdict(gate) | {"is_closed": gate.state != "closed"} for gate in self.gates()}
+    def gate_figures(self) -> dict[str, dict[str, Any]]:
+        """Return what each gate is doing now; providers that share one are named together, "a+b"."""
+        return {"+".join(gate.names): gate.figures() for gate in self._gates.values()}
 
     async def ask(
         self,
@@ -130,8 +112,10 @@ class ModelClient:
         while True:
             link = chain.links[index]
             asking.is_last = index + 1 == len(chain.links)
-            asking.attempts_max = chain.max_retries + 1
-            asking.patience_s = FALLBACK_PATIENCE_S if chain.on_rate_limit and not asking.is_last else math.inf
+            asking.attempts_max = chain.settings.max_retries + 1
+            asking.patience_s = (
+                FALLBACK_PATIENCE_S if chain.settings.fallback_on_rate_limit and not asking.is_last else math.inf
+            )
             try:
                 facts = self.facts(link.provider, link.model)
                 return await self._ask(fitted(request, chain, index, facts), link.provider, asking)
@@ -140,17 +124,8 @@ class ModelClient:
                 following = next_link(chain, index, error, self.facts)
                 if following is None:
                     raise
-                failure = error
+                move = Move(index=following, failed=link, following=chain.links[following], error=error)
             if on_move is not None:
-                attempts = failure.details.get("attempts")
-                move = Move(
-                    index=following,
-                    attempts=attempts if isinstance(attempts, int) else 0,
-                    failed=link,
-                    following=chain.links[following],
-                    why=failure.code,
-                    message=failure.message,
-                )
                 await on_move(move)
             index = following
 
@@ -158,7 +133,7 @@ class ModelClient:
         """Ask one model with all its retries."""
         provider = self._providers.get(provider_name)
         if provider is None:
-            raise not_configured(provider_name, self.names)
+            raise not_configured(provider_name, sorted(self._providers))
         gate = self._gates[provider_name]
         attempt = 1
         while True:
@@ -166,9 +141,10 @@ class ModelClient:
             if gate.tokens.limit is not None:  # most answers are far shorter than they may be
                 tokens = request_tokens(request) + min(request.max_output_tokens, OUTPUT_HELD_MAX)
             try:
-                number = await gate.enter(
-                    flow=asking.flow, tokens=tokens, deadline=asking.deadline, patience_s=asking.patience_s
-                )
+                deadline = asking.deadline
+                if asking.patience_s < math.inf:
+                    deadline = min(deadline, trio.current_time() + asking.patience_s)
+                number = await gate.enter(flow=asking.flow, tokens=tokens, deadline=deadline)
             except ModelError as refusal:
                 refusal.details["attempts"] = attempt - 1
                 raise
@@ -198,9 +174,9 @@ class ModelClient:
             ModelOverloaded: because of when the vendor asks to come back: after the deadline, absurdly late, or later
                 than there is patience for.
         """
-        retry, wish_s = self._retry, error.retry_after_s
+        retry, asked_s = self._retry, error.retry_after_s
         is_too_late = trio.current_time() + delay_s >= asking.deadline
-        if isinstance(error, ModelOverloaded) and wish_s is not None:
+        if isinstance(error, ModelOverloaded) and asked_s is not None:
             why = None
             if retry.is_absurd(error):
                 why = f"and nobody waits longer than {retry.retry_after_cap_s:g} s"
@@ -210,10 +186,10 @@ class ModelClient:
                 why = "and another model can be asked now"
             if why is not None:
                 late = ModelOverloaded(
-                    f"{error.message} It asks to come back in {wish_s:.0f} s, {why}.",
+                    f"{error.message} It asks to come back in {asked_s:.0f} s, {why}.",
                     provider=error.provider,
                     status=error.status,
-                    retry_after_s=wish_s,
+                    retry_after_s=asked_s,
                 )
                 late.details |= error.details
                 raise late from error

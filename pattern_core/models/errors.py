@@ -24,7 +24,7 @@ from pattern_core.models.model import RateStatus
 
 
 class ModelError(PatternError):
-    """Base: the provider failed. `retryable` tells whether the same request may succeed later."""
+    """Base: the provider failed. `retryable` says whether the same request may succeed later."""
 
     code = "model_error"
     retryable: ClassVar[bool] = False

@@ -1,4 +1,4 @@
-"""What is known of a model, what it is asked and what it tells; each provider translates to its vendor's format."""
+"""What is known of a model, what it is asked and what it answers; each provider translates to its vendor's format."""
 
 from __future__ import annotations
 

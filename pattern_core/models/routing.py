@@ -65,33 +65,15 @@ class Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """A step along the chain. `index` is that of `following`; `attempts` were made at `failed`, none if it was busy.
-
-    `why` is the error's code, such as "model_overloaded"; `message` its words.
-    """
+    """A step along the chain, from the model that `failed` with `error`. `index` is that of `following`."""
 
     index: int
-    attempts: int
     failed: Link
     following: Link
-    why: str
-    message: str
+    error: ModelError
 
 
 OnMove = Callable[[Move], Awaitable[None]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelChain:
-    """Models in the order in which they are asked, 1 to `LINKS_MAX`.
-
-    `max_retries` is how often each is asked again before the next one.
-    """
-
-    links: tuple[Link, ...]
-    on_rate_limit: bool = True
-    on_context_overflow: bool = True
-    max_retries: int = 2
 
 
 FactsOf = Callable[[str, str], ModelFacts]
@@ -206,24 +188,28 @@ def _split(value: object) -> object:
     return {"provider": provider, "model": model}
 
 
+SplitName = Annotated[ModelName, BeforeValidator(_split)]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingRule:
     """A model to ask while `condition` holds; None leaves what the request says."""
 
     condition: Annotated[StepCondition, Field(discriminator="type")]
-    model: Annotated[ModelName, BeforeValidator(_split)]
+    model: SplitName
     temperature_override: Annotated[float, Field(ge=0, le=2)] | None = None
     max_tokens_override: Annotated[int, Field(ge=1, le=10**9)] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingSettings:
-    """An agent's routing; the defaults ask its own model alone. Of `rules` the first that holds chooses the model."""
+    """An agent's routing; the defaults ask its own model alone. Of `rules` the first that holds chooses the model.
+
+    `max_retries` is how often each model is asked again before the next one.
+    """
 
     rules: Annotated[tuple[RoutingRule, ...], Field(max_length=RULES_MAX)] = ()
-    fallback_models: Annotated[
-        tuple[Annotated[ModelName, BeforeValidator(_split)], ...], Field(max_length=FALLBACKS_MAX)
-    ] = ()
+    fallback_models: Annotated[tuple[SplitName, ...], Field(max_length=FALLBACKS_MAX)] = ()
     fallback_on_rate_limit: bool = True
     fallback_on_context_overflow: bool = True
     max_retries: Annotated[int, Field(ge=0, le=RETRIES_MAX)] = 2
@@ -232,6 +218,14 @@ class RoutingSettings:
     def has_cost_rule(self) -> bool:
         """Whether `StepFacts.spent_today` counts."""
         return any(isinstance(rule.condition, CostThreshold) for rule in self.rules)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelChain:
+    """Models in the order in which they are asked, 1 to `LINKS_MAX`; `settings` say when the next one is."""
+
+    links: tuple[Link, ...]
+    settings: RoutingSettings = RoutingSettings()
 
 
 def choose(settings: RoutingSettings, facts: StepFacts) -> ModelChain:
@@ -253,12 +247,7 @@ def choose(settings: RoutingSettings, facts: StepFacts) -> ModelChain:
     named: dict[tuple[str, str], Link] = {}
     for link in links:
         named.setdefault((link.provider, link.model), link)
-    return ModelChain(
-        links=tuple(named.values()),
-        on_rate_limit=settings.fallback_on_rate_limit,
-        on_context_overflow=settings.fallback_on_context_overflow,
-        max_retries=settings.max_retries,
-    )
+    return ModelChain(links=tuple(named.values()), settings=settings)
 
 
 def fitted(request: ModelRequest, chain: ModelChain, index: int, facts: ModelFacts) -> ModelRequest:
@@ -288,17 +277,16 @@ def portable(messages: Sequence[Message]) -> list[Message]:
     """Return the conversation without the proofs that only their vendor accepts; other messages stay as they are."""
     found: list[Message] = []
     for message in messages:
-        parts = list(message.parts)
-        for place, part in enumerate(parts):
-            if isinstance(part, Reasoning | ToolCall) and part.signature is not None:
-                parts[place] = replace(part, signature=None)
-        found.append(message if parts == list(message.parts) else replace(message, parts=tuple(parts)))
+        parts = tuple(
+            replace(part, signature=None) if isinstance(part, Reasoning | ToolCall) else part for part in message.parts
+        )
+        found.append(message if parts == message.parts else replace(message, parts=parts))
     return found
 
 
 def next_link(chain: ModelChain, index: int, error: ModelError, facts_of: FactsOf) -> int | None:
-    """Return the link to go to after `error`: after a rate limit or an overload (if `on_rate_limit`), after a prompt
-    too long for the model (if `on_context_overflow`, and only one with a larger window), and after an outage.
+    """Return the link to go to after `error`: after a rate limit, an overload or a prompt too long for the model
+    (then only to one with a larger window), as the settings allow, and after an outage.
 
     None if another model does not help, or there is none, and always once words were shown.
     """
@@ -306,9 +294,11 @@ def next_link(chain: ModelChain, index: int, error: ModelError, facts_of: FactsO
         return None
     rest = range(index + 1, len(chain.links))
     if isinstance(error, WindowExceeded):
-        if not chain.on_context_overflow:
+        if not chain.settings.fallback_on_context_overflow:
             return None
         windows = [facts_of(link.provider, link.model).window for link in chain.links]
         return next((one for one in rest if windows[one] > windows[index]), None)
-    may_move = chain.on_rate_limit if isinstance(error, ModelOverloaded) else isinstance(error, _OUTAGES)
+    may_move = (
+        chain.settings.fallback_on_rate_limit if isinstance(error, ModelOverloaded) else isinstance(error, _OUTAGES)
+    )
     return next(iter(rest), None) if may_move else None

@@ -14,7 +14,7 @@ import math
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Annotated, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import trio
 from pydantic import Field
@@ -59,33 +59,10 @@ class ClientLimits:
     tokens_per_minute: Annotated[int, Field(ge=1)] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GateSnapshot:
-    """A gate at one moment. Levels are units that may be used now, None while no limit is known; `…_s` seconds."""
-
-    providers: tuple[str, ...]
-    state: BreakerState
-    failures: int  # in a row
-    closed_for_s: float  # until calls may go again: after failures, or as the vendor asked
-    running: int
-    waiting: int
-    flows_waiting: int
-    concurrency: int
-    concurrency_max: int
-    requests_limit: int | None
-    requests_level: int | None
-    tokens_limit: int | None
-    tokens_level: int | None
-    calls_total: int
-    failures_total: int  # outages
-    overloads_total: int  # 429, 503, 529
-    refused_total: int  # by this gate, without asking the vendor
-
-
 class Bucket:
     """Requests or tokens of one key, as far as a vendor's answers tell. It holds no call back until a limit is known.
 
-    Vendors refill their buckets steadily: `limit` units within some time, at most `limit` in it. What an answer tells
+    Vendors refill their buckets steadily: `limit` units within some time, at most `limit` in it. What an answer says
     is true for the moment when the vendor admitted that call, so calls that were sent later are subtracted again.
     Calls are numbered in the order in which they are sent. `stated` is a limit per minute that the operator set;
     answers count beside it only where they tell a lower one.
@@ -262,12 +239,11 @@ class FairQueue(Generic[T]):
         return item
 
     def remove(self, flow: str, item: T) -> None:
-        """Take an item out before its turn; nothing happens if it is not there."""
-        items = self.flows.get(flow, ())
-        if item in items:
-            self.flows[flow].remove(item)
-            if not self.flows[flow]:
-                del self.flows[flow]
+        """Take an item that is there out before its turn."""
+        items = self.flows[flow]
+        items.remove(item)
+        if not items:
+            del self.flows[flow]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,8 +296,9 @@ class Gate:
     def __init__(self, names: tuple[str, ...], limits: ClientLimits) -> None:
         self.tokens = Bucket(limits.tokens_per_minute)
         self._requests = Bucket(limits.requests_per_minute)
+        # Where nothing is limited a turn pays for no bucket (see tests/pattern_core/test_cost.py).
         self._is_metered = self.tokens.limit is not None or self._requests.limit is not None
-        self._names = names
+        self.names = names
         self._waiting_max = limits.waiting_max
         self._concurrency = Concurrency(limits.calls_max)
         self._breaker = Breaker()
@@ -330,12 +307,11 @@ class Gate:
         self._paused_until = -math.inf
         self._calls = self._failures = self._overloads = self._refused = 0
 
-    async def enter(self, *, flow: str, tokens: int, deadline: float, patience_s: float = math.inf) -> int:
+    async def enter(self, *, flow: str, tokens: int, deadline: float) -> int:
         """Wait for leave to send a call of `tokens` (input and output), until `deadline` (trio's clock).
 
         Return the call's number, which goes back by `leave`, once. `tokens` count only where `self.tokens` has a limit.
-        No call waits longer than `patience_s`. Where it is known that the wait is longer or goes past the deadline,
-        the call is refused at once.
+        Where it is known that the wait goes past the deadline, the call is refused at once.
 
         Raises:
             ModelOverloaded: too many wait, the wait is too long, or no turn came in time. It says which.
@@ -344,14 +320,14 @@ class Gate:
         now = trio.current_time()
         if not self._queue.flows and self._ready_at(tokens, now) <= now:
             return self._admit(tokens, now)
-        self._refuse_the_hopeless(tokens, now, deadline, patience_s)
+        self._refuse_the_hopeless(tokens, now, deadline)
         if len(self._queue) >= self._waiting_max:
             raise self._busy(f"{len(self._queue)} calls are waiting for it already")
         waiter = _Waiter(tokens)
         self._queue.push(flow, waiter)
         has_waited = False
         try:
-            await self._wait(waiter, min(deadline, now + patience_s), patience_s)
+            await self._wait(waiter, deadline)
             has_waited = True
         finally:
             if waiter.number is None:
@@ -399,40 +375,45 @@ class Gate:
             self._failures += 1
             self._breaker.failed(number, self._calls, now)
         for waiter in self._queue:
-            waiter.event.set()  # to look whether it still has the patience
+            waiter.event.set()  # to look whether it can still wait
 
-    def snapshot(self) -> GateSnapshot:
-        """Return what the gate is doing, for people and meters."""
+    def figures(self) -> dict[str, Any]:
+        """Return what the gate is doing, for people and meters, by name.
+
+        Levels are units that may be used now, None while no limit is known. `closed_for_s` is seconds until calls may
+        go again, after failures or as the vendor asked. `failures` are those in a row; `overloads_total` counts 429,
+        503 and 529, `refused_total` the calls that the gate refused without asking the vendor.
+        """
         now = trio.current_time()
         closed_until = max(self._paused_until, self._probed_at(now))
-        closed_for_s = closed_until - now if math.isfinite(closed_until) else 0.0
-        return GateSnapshot(
-            providers=self._names,
-            state=self._breaker.state(now),
-            failures=self._breaker.failures,
-            closed_for_s=max(0.0, closed_for_s),
-            running=len(self._running),
-            waiting=len(self._queue),
-            flows_waiting=len(self._queue.flows),
-            concurrency=self._concurrency.allowed,
-            concurrency_max=self._concurrency.most,
-            requests_limit=self._requests.limit,
-            requests_level=_whole(self._requests.level(now)),
-            tokens_limit=self.tokens.limit,
-            tokens_level=_whole(self.tokens.level(now)),
-            calls_total=self._calls,
-            failures_total=self._failures,
-            overloads_total=self._overloads,
-            refused_total=self._refused,
-        )
+        state = self._breaker.state(now)
+        return {
+            "state": state,
+            "is_closed": state != "closed",
+            "failures": self._breaker.failures,
+            "closed_for_s": max(0.0, closed_until - now) if math.isfinite(closed_until) else 0.0,
+            "running": len(self._running),
+            "waiting": len(self._queue),
+            "flows_waiting": len(self._queue.flows),
+            "concurrency": self._concurrency.allowed,
+            "concurrency_max": self._concurrency.most,
+            "requests_limit": self._requests.limit,
+            "requests_level": _whole(self._requests.level(now)),
+            "tokens_limit": self.tokens.limit,
+            "tokens_level": _whole(self.tokens.level(now)),
+            "calls_total": self._calls,
+            "failures_total": self._failures,
+            "overloads_total": self._overloads,
+            "refused_total": self._refused,
+        }
 
-    async def _wait(self, waiter: _Waiter, deadline: float, patience_s: float) -> None:
+    async def _wait(self, waiter: _Waiter, deadline: float) -> None:
         """Return when the waiter's call may go, or the deadline is reached."""
         with trio.CancelScope(deadline=deadline):
             while waiter.number is None:
                 now = trio.current_time()
-                # What became known while it waited may be more than it has patience for.
-                self._refuse_the_hopeless(waiter.tokens, now, deadline, patience_s)
+                # What became known while it waited may be later than it can wait.
+                self._refuse_the_hopeless(waiter.tokens, now, deadline)
                 until = self._ready_at(waiter.tokens, now) if self._queue.peek() is waiter else math.inf
                 with trio.move_on_at(until):
                     await waiter.event.wait()
@@ -467,8 +448,7 @@ class Gate:
         return self._breaker.ready_at(now, next(reversed(self._running), 0))
 
     def _room_at(self, tokens: int, now: float) -> float:
-        wait_s = max(self._requests.wait_s(1, now), self.tokens.wait_s(tokens, now))
-        return now + wait_s if wait_s > 0 else -math.inf
+        return now + max(self._requests.wait_s(1, now), self.tokens.wait_s(tokens, now))
 
     def _admit(self, tokens: int, now: float) -> int:
         """Give a number to a call that `_ready_at` allowed, and hold what it may take."""
@@ -479,16 +459,16 @@ class Gate:
             self.tokens.take(tokens, now)
         return self._calls
 
-    def _refuse_the_hopeless(self, tokens: int, now: float, deadline: float, patience_s: float) -> None:
+    def _refuse_the_hopeless(self, tokens: int, now: float, deadline: float) -> None:
         open_until = self._probed_at(now)
         if math.isfinite(open_until) and open_until > now:
             wait_s = open_until - now
-            if wait_s > min(patience_s, BREAKER_PATIENCE_S) or open_until >= deadline:
+            if wait_s > BREAKER_PATIENCE_S or open_until >= deadline:
                 self._refused += 1
                 raise ModelUnreachable(
-                    f"{self._names[0]} failed {self._breaker.failures} times in a row and is left alone for "
+                    f"{self.names[0]} failed {self._breaker.failures} times in a row and is left alone for "
                     f"{wait_s:.0f} s more. Ask again then, or give the agent a model to fall back to.",
-                    provider=self._names[0],
+                    provider=self.names[0],
                     retry_after_s=wait_s,
                 )
         known = (
@@ -496,7 +476,7 @@ class Gate:
             (self._room_at(tokens, now), "its limits of requests and tokens leave no room"),
         )
         for until, why in known:
-            if until > now and (until >= deadline or until - now > patience_s):
+            if until > now and until >= deadline:
                 raise self._busy(f"{why} for longer than there is time", until - now)
 
     def _learn(self, number: int, rate: RateStatus, now: float) -> None:
@@ -510,7 +490,7 @@ class Gate:
 
     def _busy(self, why: str, wait_s: float | None = None) -> ModelOverloaded:
         self._refused += 1
-        name = self._names[0]
+        name = self.names[0]
         finite = wait_s if wait_s is not None and math.isfinite(wait_s) else None
         return ModelOverloaded(f"{name} is busy: {why}. Ask again later.", provider=name, retry_after_s=finite)
 

@@ -305,8 +305,8 @@ class Turn:
             data = {
                 "from": f"{move.failed.provider}/{move.failed.model}",
                 "to": f"{move.following.provider}/{move.following.model}",
-                "why": move.why,
-                "message": move.message,
+                "why": move.error.code,
+                "message": move.error.message,
             }
             await record.publish("model.fallback", data)
 

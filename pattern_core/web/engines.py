@@ -61,7 +61,7 @@ def question_of(settings: EngineSettings, query: str, limit: int) -> tuple[str, 
             if settings.api_key is None:
                 raise InvalidInput("web search lacks its key: set api_key or api_key_env in [web.search]")
             where = f"{base or 'https://api.search.brave.com'}/res/v1/web/search"
-            headers = {"X-Subscription-Token": settings.api_key.reveal(), "Accept": "application/json"}
+            headers = {"X-Subscription-Token": settings.api_key.get_secret_value(), "Accept": "application/json"}
             return f"{where}?{urlencode({'q': query, 'count': limit})}", headers
         case _:
             raise InvalidInput(

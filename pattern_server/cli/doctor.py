@@ -287,7 +287,7 @@ def _unstartable(program: Stdio) -> list[str]:
         return [f"{program.cwd}, where it should start, is no directory"]
     folders = program.environment.get("PATH")
     name = str(program.cwd / program.command) if "/" in program.command else program.command
-    if shutil.which(name, path=folders.reveal() if folders else os.defpath) is None:
+    if shutil.which(name, path=folders.get_secret_value() if folders else os.defpath) is None:
         return [f"there is no program {program.command}"]
     return []
 

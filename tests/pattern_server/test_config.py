@@ -138,7 +138,7 @@ def test_vendor_variables_make_providers(monkeypatch: pytest.MonkeyPatch) -> Non
     assert openai.kind == "openai"
     assert openai.base_url == "http://localhost:1/v1"
     assert openai.api_key is not None
-    assert openai.api_key.reveal() == "sk-secret"
+    assert openai.api_key.get_secret_value() == "sk-secret"
     assert "sk-secret" not in repr(config)
     assert config.default_provider == "openai"
     assert config.default_model
@@ -150,7 +150,7 @@ def test_vendor_variables_beat_the_file_and_complete_it(monkeypatch: pytest.Monk
     config = load()
     key = config.providers["anthropic"].api_key
     assert key is not None
-    assert key.reveal() == "from-env"
+    assert key.get_secret_value() == "from-env"
     assert set(config.providers) == {"anthropic", "local", "embedded"}
 
 
@@ -165,7 +165,7 @@ def test_key_by_name_of_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     config = load()
     key = config.providers["router"].api_key
     assert key is not None
-    assert key.reveal() == "abc"
+    assert key.get_secret_value() == "abc"
     assert config.default_model == ""
 
 

@@ -340,7 +340,7 @@ def test_embeddings_take_key_and_address_of_the_provider_that_they_name(monkeypa
     )
     settings = embedder_settings(load())
     assert (settings.provider, settings.base_url, settings.model) == ("openai", "http://mine/v1", "m")
-    assert settings.api_key is not None and settings.api_key.reveal() == "k1"
+    assert settings.api_key is not None and settings.api_key.get_secret_value() == "k1"
     write('[embeddings]\nprovider = "openai"')
     assert embedder_settings(load()).api_key == Secret("k2")
     write('[embeddings]\nprovider = "openai"\napi_key_env = "MY_KEY"\nbase_url = "http://other"')

@@ -86,7 +86,7 @@ def make_google(settings: EmbedderSettings) -> Embedder:
         provider="google",
         model=model,
         address=address,
-        headers={"x-goog-api-key": settings.api_key.reveal()},
+        headers={"x-goog-api-key": settings.api_key.get_secret_value()},
         key=settings.api_key,
         path=f"/v1beta/models/{model}:batchEmbedContents",
         body=body,
@@ -131,7 +131,7 @@ def make_ollama(settings: EmbedderSettings) -> Embedder:
 
 
 def _bearer(settings: EmbedderSettings) -> dict[str, str]:
-    return {"authorization": f"Bearer {settings.api_key.reveal()}"} if settings.api_key else {}
+    return {"authorization": f"Bearer {settings.api_key.get_secret_value()}"} if settings.api_key else {}
 
 
 def _prefixed(

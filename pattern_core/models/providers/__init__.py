@@ -49,7 +49,7 @@ def make_provider(name: str, settings: ProviderSettings) -> Provider:
             f"Kinds are: {', '.join(sorted(PROVIDERS))}.",
             provider=name,
         )
-    key = settings.api_key.reveal() if settings.api_key else ""
+    key = settings.api_key.get_secret_value() if settings.api_key else ""
     if not key.isascii() or any(char.isspace() or not char.isprintable() for char in key):
         raise ModelNotConfigured(
             f"The key of the model provider {name!r} holds characters that no key has, such as spaces or a line's end. "

@@ -106,7 +106,9 @@ def encode(request: ModelRequest) -> dict[str, object]:
     reasoning = _encode_reasoning(request)
     thinks = as_dict(reasoning.get("thinking")).get("type") in ("enabled", "adaptive")
     if not thinks and not _UNSAMPLED.search(request.model):
-        body |= _encode_sampling(request)
+        # Newer models accept only one of them.
+        sampling = {"top_p": request.top_p} if request.temperature is None else {"temperature": request.temperature}
+        body |= {name: value for name, value in sampling.items() if value is not None}
     if request.stop:
         body["stop_sequences"] = list(request.stop)
     body |= reasoning
@@ -114,13 +116,6 @@ def encode(request: ModelRequest) -> dict[str, object]:
         answer = {"type": "json_schema", "schema": closed_schema(request.response_schema)}
         body["output_config"] = {**as_dict(body.get("output_config")), "format": answer}
     return body | dict(request.extra)
-
-
-def _encode_sampling(request: ModelRequest) -> dict[str, object]:
-    """Return the temperature or else `top_p`: newer models accept only one of them."""
-    if request.temperature is not None:
-        return {"temperature": request.temperature}
-    return {} if request.top_p is None else {"top_p": request.top_p}
 
 
 def _encode_reasoning(request: ModelRequest) -> dict[str, object]:
@@ -200,7 +195,7 @@ def _encode_part(part: Part, role: str, model: str) -> _Block | None:
         case Reasoning():
             return _encode_thought(part, model)
         case ToolCall():
-            # Invalid arguments cannot be replayed; the result tells what was wrong with them.
+            # Invalid arguments cannot be replayed; the result says what was wrong with them.
             return {
                 "type": "tool_use",
                 "id": plain_id(part.call_id, CALL_ID_CHARS_MAX),

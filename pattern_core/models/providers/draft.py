@@ -21,7 +21,7 @@ from pattern_core.models.model import (
     Usage,
     made_up_call_id,
 )
-from pattern_core.models.providers.encoding import as_str, mended
+from pattern_core.models.providers.encoding import as_str, valid_unicode
 from pattern_core.models.providers.failures import failure, vendor_words
 from pattern_core.models.tokens import estimate_usage
 from pattern_db.columns import check_depth
@@ -58,13 +58,13 @@ class _Words:
         """Add a piece; return the part of the text that is complete now, which may be empty."""
         text = self.half + piece
         self.half = text[-1] if _HIGH_SURROGATES[0] <= text[-1] <= _HIGH_SURROGATES[1] else ""
-        whole = mended(text[: len(text) - len(self.half)])
+        whole = valid_unicode(text[: len(text) - len(self.half)])
         self.pieces.append(whole)
         return whole
 
     @property
     def text(self) -> str:
-        return "".join(self.pieces) + mended(self.half)
+        return "".join(self.pieces) + valid_unicode(self.half)
 
 
 @dataclass(slots=True)
@@ -209,7 +209,7 @@ class ReplyDraft:
                 made.append(call)
                 calls += 1
                 continue
-            text, signature = segment.text, mended(segment.signature) or None
+            text, signature = segment.text, valid_unicode(segment.signature) or None
             if text or signature:
                 kind = Reasoning if segment.is_reasoning else Text
                 made.append(kind(text=text, signature=signature))
@@ -222,11 +222,11 @@ class ReplyDraft:
     def _call(self, draft: CallDraft, index: int, seen_ids: set[str]) -> ToolCall:
         if not draft.tool:
             raise Malformed("it called a tool without a name")
-        call_id = mended(draft.call_id)
+        call_id = valid_unicode(draft.call_id)
         if not call_id or call_id in seen_ids:  # results are matched by these ids, and some servers start again
             call_id = made_up_call_id(self._request, index)
-        made = tool_call(call_id, mended(draft.tool), "".join(draft.arguments))
-        return made if draft.signature is None else replace(made, signature=mended(draft.signature))
+        made = tool_call(call_id, valid_unicode(draft.tool), "".join(draft.arguments))
+        return made if draft.signature is None else replace(made, signature=valid_unicode(draft.signature))
 
 
 class Decoder(ABC):
@@ -307,9 +307,9 @@ def loads(text: str) -> dict[str, object]:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise Malformed(f"not JSON: {mended(text[:80])!r}") from error
+        raise Malformed(f"not JSON: {valid_unicode(text[:80])!r}") from error
     if not isinstance(value, dict):
-        raise Malformed(f"not a JSON object: {mended(text[:80])!r}")
+        raise Malformed(f"not a JSON object: {valid_unicode(text[:80])!r}")
     return value
 
 
@@ -318,12 +318,12 @@ def tool_call(call_id: str, tool: str, arguments: str) -> ToolCall:
 
     What is not a JSON object (RFC 8259, so neither NaN nor Infinity) or nests too deep ends up in `invalid` as it came.
     """
-    raw = mended(arguments)
+    raw = valid_unicode(arguments)
     try:
         parsed: object = json.loads(raw, parse_constant=_refuse, parse_float=_finite) if raw.strip() else {}
         if "\\ud" in raw.lower():
             # Escaped halves of a character pass the parser and would later fail wherever text becomes UTF-8.
-            parsed = json.loads(mended(json.dumps(parsed, ensure_ascii=False)))
+            parsed = json.loads(valid_unicode(json.dumps(parsed, ensure_ascii=False)))
         check_depth(parsed)
     except (ValueError, RecursionError):
         return ToolCall(call_id=call_id, tool=tool, invalid=raw)

@@ -16,7 +16,7 @@ import trio
 
 from pattern_core.messages import Part, Text, ToolCall, ToolResult
 from pattern_core.models.model import FinishReason, ModelReply, ModelRequest, OnDelta, TextDelta, made_up_call_id
-from pattern_core.models.providers.encoding import as_str, json_object, mended
+from pattern_core.models.providers.encoding import as_dicts, as_str, json_object, valid_unicode
 from pattern_core.models.providers.settings import ProviderSettings
 from pattern_core.models.tokens import CHARS_PER_TOKEN, estimate_usage
 
@@ -110,7 +110,7 @@ def reply_to(request: ModelRequest) -> ModelReply:
     finish: FinishReason = "tool_calls"
     part: Part
     if isinstance(move, str):
-        whole = mended(move)
+        whole = valid_unicode(move)
         part = Text(text=whole[: request.max_output_tokens * CHARS_PER_TOKEN])
         finish = "stop" if part.text == whole else "length"
     else:
@@ -323,11 +323,9 @@ def _hits(content: str) -> Iterable[_Excerpt]:
     not.
     """
     marked = _MARKED.fullmatch(content)
-    hits = json_object(content if marked is None else marked["text"]).get("hits")
-    for hit in hits if isinstance(hits, list) else ():
-        if isinstance(hit, dict):
-            fields = {name: as_str(hit.get(name)) for name in ("kind", "label", "role", "created_at")}
-            yield _Excerpt(text=as_str(hit.get("content")), **fields)
+    for hit in as_dicts(json_object(content if marked is None else marked["text"]).get("hits")):
+        fields = {name: as_str(hit.get(name)) for name in ("kind", "label", "role", "created_at")}
+        yield _Excerpt(text=as_str(hit.get("content")), **fields)
 
 
 def _block(found: re.Match[str]) -> _Block:

@@ -22,6 +22,7 @@ from functools import lru_cache
 from hashlib import blake2s
 
 from pattern_core.messages import Image, Message
+from pattern_core.models.model import ToolSpec
 
 TOOL_NAME_CHARS_MAX = 64
 TOOL_NAMES_MAX = 1_024  # names kept at hand: a conversation repeats the same few
@@ -97,6 +98,11 @@ def alternating(
     return turns if turns[-1][0] == "user" else [*turns, ("user", [])]
 
 
+def function_of(tool: ToolSpec) -> dict[str, object]:
+    """Return the tool as both of OpenAI's formats describe a function."""
+    return {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
+
+
 def system_words(text: str) -> str:
     """Return what the system says later than at the start, marked, for formats that have it only there."""
     return f"<system>\n{text}\n</system>"
@@ -139,7 +145,7 @@ def _is_object(value: Mapping[str, object]) -> bool:
     return value.get("type") == "object" or ("type" not in value and isinstance(value.get("properties"), Mapping))
 
 
-def mended(text: str) -> str:
+def valid_unicode(text: str) -> str:
     """Return the text with surrogate pairs joined into their characters and lone halves replaced by U+FFFD."""
     if text.isascii():
         return text
@@ -153,6 +159,11 @@ def mended(text: str) -> str:
 def as_dict(value: object) -> dict[str, object]:
     """Return the value if it is an object, else an empty one: optional parts of foreign formats are often null."""
     return value if isinstance(value, dict) else {}
+
+
+def as_dicts(value: object) -> list[dict[str, object]]:
+    """Return the objects of the value if it is a list, else none; what is no object in it counts as an empty one."""
+    return [as_dict(item) for item in value] if isinstance(value, list) else []
 
 
 def as_str(value: object) -> str:

@@ -44,7 +44,7 @@ class HttpClient(ABC):
     def __init__(self, name: str, base_url: str, api_key: Secret | None, *, clock: Clock | None = None) -> None:
         self.name = name
         self.base_url = base_url.rstrip("/")
-        self._key = api_key.reveal() if api_key else ""
+        self._key = api_key.get_secret_value() if api_key else ""
         self._clock = clock or SystemClock()
         self._client: httpx2.AsyncClient | None = None
         self._opening = trio.Lock()

@@ -26,7 +26,7 @@ from pattern_core.models.errors import (
     WindowExceeded,
 )
 from pattern_core.models.model import Allowance, RateStatus
-from pattern_core.models.providers.encoding import as_dict, as_str, mended
+from pattern_core.models.providers.encoding import as_dict, as_str, valid_unicode
 
 WORDS_MAX = 500  # characters of a vendor's own words that an error repeats
 
@@ -187,7 +187,7 @@ def _is_broke(status: int, code: str, words: str, retry_after_s: float | None) -
 
 def shortened(words: str) -> str:
     """Return words from outside in one line of at most `WORDS_MAX` characters, safe to store."""
-    line = " ".join(mended(words[: 2 * WORDS_MAX]).split())
+    line = " ".join(valid_unicode(words[: 2 * WORDS_MAX]).split())
     return line if len(line) <= WORDS_MAX else line[: WORDS_MAX - 1] + "…"
 
 

@@ -24,6 +24,7 @@ from pattern_core.models.providers.encoding import (
     alternating,
     as_count,
     as_dict,
+    as_dicts,
     as_str,
     image_base64,
     plain_name,
@@ -178,7 +179,7 @@ def _encode_part(part: Part, role: str) -> _Part | None:
             proof = proof_of(GOOGLE, part.signature)
             return None if proof is None else {"text": part.text, "thought": True, **_signed(proof)}
         case ToolCall():
-            # Invalid arguments cannot be replayed; the result tells what was wrong with them.
+            # Invalid arguments cannot be replayed; the result says what was wrong with them.
             call = {"id": part.call_id, "name": plain_name(part.tool), "args": dict(part.arguments)}
             return {"functionCall": call, **_signed(proof_of(GOOGLE, part.signature))}
         case ToolResult():
@@ -223,9 +224,8 @@ class GeminiDecoder(Decoder):
             self._refuse_blocked(body)
             return []
         candidate = as_dict(candidates[0])
-        parts = as_dict(candidate.get("content")).get("parts")
-        taken = parts if isinstance(parts, list) else []
-        deltas = [delta for part in taken for delta in self._take_part(as_dict(part))]
+        parts = as_dicts(as_dict(candidate.get("content")).get("parts"))
+        deltas = [delta for part in parts for delta in self._take_part(part)]
         self.finish = as_str(candidate.get("finishReason")) or self.finish
         if self.finish in _BROKEN_CALLS:
             said = as_str(candidate.get("finishMessage")) or "no more is known"

@@ -25,7 +25,9 @@ from pattern_core.models.providers.encoding import (
     LOST_IMAGE,
     as_count,
     as_dict,
+    as_dicts,
     as_str,
+    function_of,
     image_url,
     is_strict_schema,
     json_object,
@@ -133,17 +135,7 @@ def encode(request: ModelRequest, server: Server) -> _Encoded:
         "max_completion_tokens" if server.is_own else "max_tokens": request.max_output_tokens,
     }
     if request.tools:
-        body["tools"] = [
-            {
-                "type": "function",
-                "function": {
-                    "name": tool.name,
-                    "description": tool.description,
-                    "parameters": dict(tool.parameters),
-                },
-            }
-            for tool in request.tools
-        ]
+        body["tools"] = [{"type": "function", "function": function_of(tool)} for tool in request.tools]
         if request.force_tool is not None:
             named = {"type": "function", "function": {"name": request.force_tool}}
             body["tool_choice"] = "required" if request.force_tool == ANY_TOOL else named
@@ -249,7 +241,7 @@ def _encode_content(message: Message) -> str | list[_Encoded]:
 
 
 def _encode_call(call: ToolCall, model: str, server: Server) -> _Encoded:
-    # Invalid arguments are not replayed: servers parse them again and fail; the tool's result tells what was wrong.
+    # Invalid arguments are not replayed: servers parse them again and fail; the tool's result says what was wrong.
     arguments = json.dumps(dict(call.arguments), ensure_ascii=False)
     function = {"name": plain_name(call.tool), "arguments": arguments}
     encoded: _Encoded = {"id": _id(call.call_id, model, server), "type": "function", "function": function}
@@ -339,9 +331,8 @@ class ChatDecoder(Decoder):
         deltas = self.draft.words(thought or _thinking(delta.get("content")), is_reasoning=True)
         deltas += self.draft.words(_content(delta.get("content")))
         deltas += self.draft.words(as_str(delta.get("refusal")))
-        calls = delta.get("tool_calls")
-        for call in calls if isinstance(calls, list) else []:
-            self._take_call(as_dict(call))
+        for call in as_dicts(delta.get("tool_calls")):
+            self._take_call(call)
         return deltas
 
     def _take_call(self, piece: dict[str, object]) -> None:
@@ -366,8 +357,8 @@ class ChatDecoder(Decoder):
 
     def _take_details(self, pieces: object) -> None:
         """Collect them as they come; pieces of one detail (equal index and type) become one again."""
-        for piece in pieces if isinstance(pieces, list) else []:
-            detail = {key: value for key, value in as_dict(piece).items() if value is not None}
+        for piece in as_dicts(pieces):
+            detail = {key: value for key, value in piece.items() if value is not None}
             if not detail:
                 continue
             self.draft.grow(1 + sum(len(value) for value in detail.values() if isinstance(value, str)))
@@ -392,11 +383,10 @@ class ChatDecoder(Decoder):
 def _content(value: object) -> str:
     """Return the words of `content`, which is a string, or in some servers a list of parts."""
     if isinstance(value, list):
-        return "".join(as_str(as_dict(part).get("text")) for part in value)
+        return "".join(as_str(part.get("text")) for part in as_dicts(value))
     return as_str(value)
 
 
 def _thinking(value: object) -> str:
     """Return the thoughts within `content`, where Mistral's server has them."""
-    parts = [as_dict(part) for part in value] if isinstance(value, list) else []
-    return "".join(_content(part.get("thinking")) for part in parts if part.get("type") == "thinking")
+    return "".join(_content(part.get("thinking")) for part in as_dicts(value) if part.get("type") == "thinking")

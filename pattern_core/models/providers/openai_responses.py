@@ -22,7 +22,9 @@ from pattern_core.models.providers.encoding import (
     OPENAI,
     as_count,
     as_dict,
+    as_dicts,
     as_str,
+    function_of,
     image_url,
     is_strict_schema,
     json_object,
@@ -72,13 +74,8 @@ def encode_response(request: ModelRequest) -> dict[str, object]:
         body["instructions"] = "\n\n".join(request.system)
     if request.tools:
         body["tools"] = [
-            {
-                "type": "function",
-                "name": tool.name,
-                "description": tool.description,
-                "parameters": dict(tool.parameters),
-                "strict": False,  # the vendor's own default would ask that every argument be required
-            }
+            # The vendor's own default for `strict` would ask that every argument be required.
+            {"type": "function", **function_of(tool), "strict": False}
             for tool in request.tools
         ]
         if request.force_tool is not None:
@@ -159,7 +156,7 @@ def _encode_answer(parts: tuple[Part, ...]) -> Iterator[_Item]:
                 waiting = []
                 yield {"type": "message", "role": "assistant", "content": content, **phase}
             case ToolCall():
-                # Invalid arguments are not replayed; the call's result tells what was wrong with them.
+                # Invalid arguments are not replayed; the call's result says what was wrong with them.
                 arguments = json.dumps(dict(part.arguments), ensure_ascii=False)
                 yield from waiting
                 waiting = []
@@ -252,10 +249,10 @@ class ResponseDecoder(Decoder):
         deltas = self._begin(place, item)
         match item.get("type"):
             case "message":
-                for part in _dicts(item.get("content")):
+                for part in as_dicts(item.get("content")):
                     deltas += self.draft.words(as_str(part.get("text")) or as_str(part.get("refusal")))
             case "reasoning":
-                texts = [as_str(part.get("text")) for part in _dicts(item.get("summary"))]
+                texts = [as_str(part.get("text")) for part in as_dicts(item.get("summary"))]
                 deltas += self.draft.words("\n\n".join(texts), is_reasoning=True)
             case "function_call":
                 self.draft.extend(self.calls.get(place), as_str(item.get("arguments")))
@@ -276,7 +273,7 @@ class ResponseDecoder(Decoder):
         if status in ("failed", "cancelled") or response.get("error"):
             raise self.failed({"error": as_dict(response.get("error")) or {"message": f"the response was {status}"}})
         deltas: list[Delta] = []
-        for place, item in enumerate(_dicts(response.get("output"))):
+        for place, item in enumerate(as_dicts(response.get("output"))):
             if place not in self._seen:
                 deltas += self._take_item(place, item)
         self.usage = usage_of(as_dict(response.get("usage")))
@@ -284,10 +281,6 @@ class ResponseDecoder(Decoder):
         self.finish = (reason or "incomplete") if status == "incomplete" or reason else "completed"
         self.is_done = True
         return deltas
-
-
-def _dicts(value: object) -> list[dict[str, object]]:
-    return [as_dict(item) for item in value] if isinstance(value, list) else []
 
 
 def usage_of(data: Mapping[str, object], sent: str = "input", got: str = "output") -> Usage | None:

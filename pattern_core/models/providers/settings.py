@@ -2,49 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
+
+from pydantic import SecretStr
 
 OpenAIFormat = Literal["chat", "responses"]
-
-
-class Secret:
-    """A key that neither repr, str, format nor a traceback's locals show; equal secrets compare equal."""
-
-    __slots__ = ("_value",)
-
-    def __init__(self, value: str) -> None:
-        self._value = value
-
-    def reveal(self) -> str:
-        """Return the key itself, for the request that needs it."""
-        return self._value
-
-    @classmethod
-    def __get_pydantic_core_schema__(cls, _source: object, handler: Callable[[type], Any]) -> Any:
-        from pydantic_core.core_schema import no_info_after_validator_function
-
-        return no_info_after_validator_function(cls, handler(str))  # a configuration has it as a string
-
-    def __repr__(self) -> str:
-        return "***"
-
-    def __bool__(self) -> bool:
-        return bool(self._value)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Secret) and other._value == self._value
-
-    def __hash__(self) -> int:
-        return hash(self._value)
+Secret = SecretStr  # a key, here and in the rooms that do not know the library
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderSettings:
     """One configured provider. `base_url` None is the vendor's own address.
 
-    `omit` names fields of the request's body that a compatible server does not accept, such as `seed`. `api` tells
+    `omit` names fields of the request's body that a compatible server does not accept, such as `seed`. `api` says
     which of OpenAI's formats is spoken, where the kind is "openai": chat completions, which every compatible server
     knows, or responses, which keep the reasoning of OpenAI's own models from step to step. `account` are headers that
     tell OpenAI, and no other server, whose account it is.

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -65,8 +65,9 @@ def routed(condition: object, facts: StepFacts) -> bool:
 def test_without_settings_the_agents_own_model_is_asked() -> None:
     chain = choose(routing(None), OWN)
     assert names(chain) == ["anthropic/claude"]
-    assert (chain.on_rate_limit, chain.on_context_overflow, chain.max_retries) == (True, True, 2)
+    assert chain.settings == RoutingSettings()
     assert routing(None) == routing({}) == RoutingSettings()
+    assert RoutingSettings(fallback_on_rate_limit=True, fallback_on_context_overflow=True, max_retries=2) == routing({})
 
 
 def test_the_rules_model_comes_first_then_the_own_then_the_fallbacks() -> None:
@@ -91,7 +92,7 @@ def test_the_rules_model_comes_first_then_the_own_then_the_fallbacks() -> None:
     first = chain.links[0]
     assert (first.temperature, first.max_output_tokens, first.reason) == (0.0, 9, "by rule: it applies always")
     assert [link.reason for link in chain.links[1:3]] == ["the agent's own model", "to fall back to"]
-    assert (chain.on_rate_limit, chain.on_context_overflow, chain.max_retries) == (False, True, 0)
+    assert chain.settings is chosen
 
 
 def test_a_rule_may_choose_the_own_model_with_other_settings() -> None:
@@ -265,9 +266,9 @@ class Links:
     async def on_move(self, move: Move) -> None:
         self.moves.append(move)
 
-    async def run(self, *, max_retries: int = 0, **flags: bool) -> ModelReply:
+    async def run(self, *, max_retries: int = 0, **flags: Any) -> ModelReply:
         links = tuple(Link(provider=name, model=f"{name}-model", reason="test") for name in self.outcomes)
-        chain = ModelChain(links=links, max_retries=max_retries, **flags)
+        chain = ModelChain(links=links, settings=RoutingSettings(max_retries=max_retries, **flags))
         return await self.client.ask(REQUEST, "ignored", ignore, on_move=self.on_move, chain=chain)
 
 
@@ -312,9 +313,9 @@ async def test_each_move_is_told_before_the_next_model_is_asked(autojump_clock: 
     links = Links({"a": error(ModelOverloaded), "b": error(ModelUnreachable), "c": says("yes")})
     await links.run(max_retries=2)
     first, second = links.moves
-    assert (first.index, first.attempts, first.why) == (1, 3, "model_overloaded")
+    assert (first.index, first.error.code) == (1, "model_overloaded")
     assert (first.failed.provider, first.following.provider) == ("a", "b")
-    assert (second.index, second.attempts, second.why, second.message) == (2, 3, "model_unreachable", "no")
+    assert (second.index, str(second.error), second.error.details["attempts"]) == (2, "no", 3)
 
 
 async def test_the_last_error_comes_out_with_its_link() -> None:
@@ -342,7 +343,7 @@ async def test_too_long_a_prompt_goes_to_a_larger_window_only() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "flag"), [(ModelOverloaded, "on_rate_limit"), (WindowExceeded, "on_context_overflow")]
+    ("kind", "flag"), [(ModelOverloaded, "fallback_on_rate_limit"), (WindowExceeded, "fallback_on_context_overflow")]
 )
 async def test_the_agent_may_forbid_it(kind: type[ModelError], flag: str) -> None:
     links = Links({"a": error(kind), "c": says("never")})

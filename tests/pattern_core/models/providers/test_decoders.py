@@ -23,7 +23,7 @@ from pattern_core.models.providers.draft import (
     loads,
     tool_call,
 )
-from pattern_core.models.providers.encoding import as_count, as_dict, as_str, json_object, mended
+from pattern_core.models.providers.encoding import as_count, as_dict, as_str, json_object, valid_unicode
 from pattern_core.models.providers.exchange import EventDecoder
 from pattern_core.testing import says
 from tests.pattern_core.models.providers.rig import GOOGLE, Vendor, every
@@ -249,10 +249,10 @@ ANY_TEXT = st.text(alphabet=st.characters(codec=None))
 
 
 def test_halves_are_joined_or_replaced() -> None:
-    assert mended("plain") == "plain"
-    assert mended("zażółć 😀") == "zażółć 😀"
-    assert mended("\ud83d\ude00!") == "😀!"
-    assert mended("a\ud83db\ude00") == "a\ufffdb\ufffd"
+    assert valid_unicode("plain") == "plain"
+    assert valid_unicode("zażółć 😀") == "zażółć 😀"
+    assert valid_unicode("\ud83d\ude00!") == "😀!"
+    assert valid_unicode("a\ud83db\ude00") == "a\ufffdb\ufffd"
 
 
 @given(ANY_TEXT, st.integers(min_value=0))
@@ -261,7 +261,7 @@ def test_any_cut_gives_the_same_storable_text(text: str, cut: int) -> None:
     draft = ReplyDraft(REQUEST)
     shown = "".join(delta.text for piece in (text[:at], text[at:]) for delta in draft.words(piece))
     joined = "".join(part.text for part in draft.parts() if isinstance(part, Text))
-    assert joined == mended(text)
+    assert joined == valid_unicode(text)
     assert joined.startswith(shown)
     assert joined.encode().decode() == joined
 
