@@ -51,7 +51,7 @@ BATCH_BYTES_MAX = 4 * 1024 * 1024  # opened by one child, whose processor time i
 BATCH_BLOCKS_MAX = 200
 FOREIGN_BYTES_MAX = 8 * 1024 * 1024
 CHECK = ChildLimits(timeout_s=30.0, cpu_s=2, memory_bytes=512 * 1024 * 1024)
-_BY = "system"
+_BY = Attribution(author="system")
 _DIED = "opening it ended a separate process"
 
 
@@ -202,20 +202,19 @@ def repair_block(
         document.import_update(part)
     held = state_of(document)
     state, is_exact = _last_known(connection, row, held, at)
-    signed = document.sign(held, writes_to(held, state), _BY, {}, now_ms=0)
+    signed = document.sign(held, writes_to(held, state), _BY, now_ms=0)
     block_checkpoints.put_aside(connection, row.id, at, now, damage.reason)
     schema = schema_of(row.metadata)
     shown = plain(value_of(state_of(document), schema), schema)
-    by = Attribution(author=_BY)
     seq = block_versions.store_update(
-        connection, row.id, signed.update, UpdateSource.MIGRATION, now, signed.frontier, by, shown
+        connection, row.id, signed.update, UpdateSource.MIGRATION, now, signed.frontier, _BY, shown
     )
     base = block_checkpoints.get_checkpoint_and_updates(connection, row.id)[0] if sound else None
     store_checkpoint(connection, row.id, document, base, based, seq, now, limits)
     note = f"Repaired: {damage.reason}; " + ("nothing was lost" if is_exact else "the last changes may be lost")
     planned = Planned(writes={}, note=note, kind=HistoryKind.REPAIR)
     row = replace(row, last_seq=seq, frontier=signed.frontier, updated_at=now)
-    block_versions.append(connection, line_of(row, by, planned, {} if is_exact else None))
+    block_versions.append(connection, line_of(row, _BY, planned, {} if is_exact else None))
     return Repaired(block_id=row.id, version=seq, is_exact=is_exact, note=note)
 
 

@@ -42,6 +42,7 @@ from loro import (
 from pattern_core.errors import PatternError
 from pattern_core.ids import Randomness
 from pattern_db.columns import Json, to_json
+from pattern_db.tables.memory_blocks import Attribution
 
 PEER_BITS = 63  # a peer is a u64 whose greatest value is reserved
 READER_PEER = 0  # for copies that are only read; nothing is ever written under it
@@ -157,16 +158,16 @@ class BlockDocument:
         with _translated("reading"):
             return self._doc.get_text(TEXT).to_string()
 
-    def sign(self, before: State, writes: Writes, author: str, cause: Mapping[str, str], *, now_ms: int) -> Signed:
+    def sign(self, before: State, writes: Writes, by: Attribution, *, now_ms: int) -> Signed:
         """Make the writes in the document, which holds `before` (`state_of`), and commit them as one change.
 
-        The document's history keeps the second, and `{"by": author, **cause}` as JSON.
+        The document's history keeps the second, and the author and the cause as JSON.
 
         Raises:
             DocumentDamaged: they were made for another content, or the library failed. Drop the document.
         """
         events: list[DiffEvent] = []
-        message = json.dumps({"by": author, **cause}, ensure_ascii=False, separators=(",", ":"))
+        message = json.dumps({"by": by.author, **(by.cause or {})}, ensure_ascii=False, separators=(",", ":"))
         with _translated("an edit"):
             version = self._doc.oplog_vv
             subscription = self._doc.subscribe_root(events.append)  # it may not raise, and appending does not

@@ -204,7 +204,7 @@ class OpenBlocks:
             raise RuntimeError("the block was held but not opened")
         now_ms = self.clock.now_ms()
         opened.author = by.author  # first, so that a document that fails half way is dropped
-        signed = opened.document.sign(before, planned.writes, by.author, by.cause or {}, now_ms=now_ms)
+        signed = opened.document.sign(before, planned.writes, by, now_ms=now_ms)
         row = opened.row = replace(
             opened.row,
             content_preview=planned.plain,

@@ -74,7 +74,7 @@ def _opening(life: Life) -> list[Figure]:
     def edited() -> None:
         document = load()
         document.append("one more")
-        document.commit(AUTHOR, {}, now_ms=0)
+        document.commit(AUTHOR, now_ms=0)
 
     note = f"{life.version:,} edits"
     return [

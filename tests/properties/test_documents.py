@@ -57,7 +57,7 @@ def edit(document: Pen, what: str, place: int, text: str) -> None:
         document.append(text)
     else:
         document.set_text(text)
-    document.commit("user:x", {}, now_ms=place)
+    document.commit("user:x", now_ms=place)
 
 
 @given(steps)
@@ -105,7 +105,7 @@ def _sample() -> bytes:
     document = Pen(1)
     for word in ("one ", "two ", "three "):
         document.append(word)
-        document.commit(f"user:{word}", {}, now_ms=0)
+        document.commit(f"user:{word}")
     return document.snapshot()
 
 
@@ -239,14 +239,14 @@ def do(document: Pen, schema: Schema, edit: BlockEdit) -> None:
     except InvalidInput:
         return
     document.apply(planned.writes)
-    document.commit(PERSON.author, {}, now_ms=0)
+    document.commit(PERSON.author)
     assert plain(value_of(state_of(document), schema), schema) == planned.plain
 
 
 def started(schema: Schema, value: object) -> Pen:
     document = Pen(1)
     document.apply(writes_between(schema, empty_value(schema), fit(schema, value)))
-    document.commit("user:usr_1", {}, now_ms=0)
+    document.commit("user:usr_1")
     return document
 
 

@@ -73,7 +73,7 @@ async def _do(rig: Rig, what: str, wanted: list[tuple[str, BlockEdit]], before: 
         rig.fails = what == "fail"
         for label, edit in wanted:
             try:
-                edited = await rig.store.edit(ADA, label, edit, author=BY_USER)
+                edited = await rig.store.edit(ADA, label, edit, by=BY_USER)
             except (PatternError, Busy):
                 continue
             assert (edited.note != "Nothing changed") == (edited.block.content != after[label])
@@ -84,7 +84,7 @@ async def _do(rig: Rig, what: str, wanted: list[tuple[str, BlockEdit]], before: 
         work = UnitOfWork()
         for label, edit in wanted:
             try:
-                after[label] = (await rig.store.edit(ADA, label, edit, author=BY_ADA, work=work)).block.content
+                after[label] = (await rig.store.edit(ADA, label, edit, by=BY_ADA, work=work)).block.content
             except PatternError:
                 continue
         if what == "unit":
@@ -166,7 +166,7 @@ def _do_in_history(life: Life, past: list[State], step: HistoryStep, peer: int) 
     base = place * life.version // 1000
     if what == "crash":  # what was not stored is gone with its process
         life.document.append("lost")
-        life.document.commit(who, {}, now_ms=0)
+        life.document.commit(who)
         life.reopen(peer)
     elif what == "failed merge":
         _merge_and_fail(life)

@@ -35,7 +35,7 @@ from pattern_server.http.blocks import (
 )
 from pattern_server.http.bodies import BY_VALUE, Items, Page, Paged, RequestModel, answer_of, page_of
 from pattern_server.http.errors import VersionMismatch
-from pattern_server.http.routing import Router, ToRead, ToWrite, owner_of
+from pattern_server.http.routing import AwakeAccess, Router, ToRead, ToWrite, owner_of
 
 router = Router(prefix="/constellations/{c}/agents/{a}/memory", tags=["memory"])
 
@@ -159,9 +159,9 @@ async def put(at: At, body: BlockPutRequest, home: ToWrite, demanded: Demanded, 
             f"/api/v1/constellations/{home.constellation.id}/agents/{owner}/memory/{quote(at.label)}"
         )
         content_edit(body)  # refuses what says nothing or two things
-        made = await home.constellation.memory.create(owner, new_block(body, at.label), author=home.caller.author)
+        made = await home.constellation.memory.create(owner, new_block(body, at.label), by=_by(home))
         return tagged(response, await told(home.constellation, made))
-    await _changed(home.constellation, found, owner, body, home.caller.author, demanded)
+    await _changed(home.constellation, found, owner, body, _by(home), demanded)
     return tagged(response, await told(home.constellation, await home.constellation.memory.view(owner, at.label)))
 
 
@@ -172,7 +172,7 @@ async def patch(at: At, body: BlockPatchRequest, home: ToWrite, response: Respon
     view = await home.constellation.memory.view(owner, at.label)
     settings = settings_of(body, view)
     if settings is not None:
-        view = await home.constellation.memory.set_metadata(owner, at.label, settings, author=home.caller.author)
+        view = await home.constellation.memory.set_metadata(owner, at.label, settings, by=_by(home))
     return tagged(response, await told(home.constellation, view))
 
 
@@ -181,7 +181,7 @@ async def delete(at: At, home: ToWrite, demanded: Demanded) -> None:
     """Take a block out of the agent's mind. Its bytes stay in the file."""
     owner = await owner_of(home.constellation, at.a)
     demanded.check(await find(home.constellation, owner, at.label), at.label)
-    await home.constellation.memory.delete(owner, at.label, author=home.caller.author)
+    await home.constellation.memory.delete(owner, at.label, by=_by(home))
 
 
 @router.get("/{label}/history", response_model=Page[Version])
@@ -218,21 +218,20 @@ async def blame(at: At, home: ToRead) -> object:
 @router.post("/{label}/undo", response_model=REVISED)
 async def undo(at: At, home: ToWrite, body: UndoRequest | None = None) -> object:
     """Take back one author's newest edit; what others wrote stays."""
-    return await _revised(home.constellation, HistoryKind.UNDO, at, home.caller.author, body)
+    return await _revised(home, HistoryKind.UNDO, at, body)
 
 
 @router.post("/{label}/redo", response_model=REVISED)
 async def redo(at: At, home: ToWrite, body: UndoRequest | None = None) -> object:
     """Bring the edit again that was taken back last, unless its author has edited since."""
-    return await _revised(home.constellation, HistoryKind.REDO, at, home.caller.author, body)
+    return await _revised(home, HistoryKind.REDO, at, body)
 
 
 @router.post("/{label}/rollback", response_model=BLOCK)
 async def rollback(at: At, body: RollbackRequest, home: ToWrite) -> object:
     """Make the block what it was at a version, by a new change; nothing of its history goes."""
     owner = await owner_of(home.constellation, at.a)
-    by = Attribution(author=home.caller.author)
-    revised = await home.constellation.revisions.rollback(owner, at.label, by, version=body.version)
+    revised = await home.constellation.revisions.rollback(owner, at.label, _by(home), version=body.version)
     return await told(home.constellation, revised.block)
 
 
@@ -240,7 +239,7 @@ async def rollback(at: At, body: RollbackRequest, home: ToWrite) -> object:
 async def repair(at: At, home: ToWrite) -> object:
     """Bring back a block that is damaged, from what is known of it; a sound one is refused."""
     owner = await owner_of(home.constellation, at.a)
-    done = await home.constellation.repairs.repair(owner, at.label, Attribution(author=home.caller.author))
+    done = await home.constellation.repairs.repair(owner, at.label, _by(home))
     block = await told(home.constellation, await home.constellation.memory.view(owner, at.label))
     return {"block": block, "note": done.note, "is_exact": done.is_exact}
 
@@ -256,20 +255,28 @@ async def loans(at: At, home: ToRead) -> object:
 async def share(at: At, body: ShareRequest, home: ToWrite) -> object:
     """Lend the block to an agent, or change what it may do."""
     owner = await owner_of(home.constellation, at.a)
-    return await home.constellation.sharing.share(
-        owner, at.label, body.agent, body.permission, author=home.caller.author
-    )
+    return await home.constellation.sharing.share(owner, at.label, body.agent, body.permission, by=_by(home))
 
 
 @router.delete("/{label}/share/{borrower}", status_code=204)
 async def unshare(at: At, borrower: str, home: ToWrite) -> None:
     """End a loan. What was written in the block stays."""
     owner = await owner_of(home.constellation, at.a)
-    await home.constellation.sharing.unshare(owner, at.label, borrower, author=home.caller.author)
+    await home.constellation.sharing.unshare(owner, at.label, borrower, by=_by(home))
+
+
+def _by(home: AwakeAccess) -> Attribution:
+    """Return who makes a change: the caller."""
+    return Attribution(author=home.caller.author)
 
 
 async def _changed(
-    constellation: Constellation, found: BlockRow, owner: str, body: BlockPutRequest, author: str, demanded: Conditions
+    constellation: Constellation,
+    found: BlockRow,
+    owner: str,
+    body: BlockPutRequest,
+    by: Attribution,
+    demanded: Conditions,
 ) -> None:
     """Set settings and content in one transaction; settings first: a new limit or schema may hold for the rest."""
     settings, edit = settings_of(body, found), content_edit(body)
@@ -278,30 +285,26 @@ async def _changed(
     try:
         async with constellation.transaction() as work:
             if settings is not None:
-                await constellation.memory.set_metadata(owner, found.label, settings, author=author, work=work)
+                await constellation.memory.set_metadata(owner, found.label, settings, by=by, work=work)
             if edit is not None and body.base_version is not None:
-                by = Attribution(author=author)
                 merge = constellation.revisions.merge
                 await merge(owner, found.label, by, edit, base=body.base_version, work=work)
             elif edit is not None:
                 expected = demanded.version
-                await constellation.memory.edit(
-                    owner, found.label, edit, author=author, expected_version=expected, work=work
-                )
+                await constellation.memory.edit(owner, found.label, edit, by=by, expected_version=expected, work=work)
     except Conflict as error:
         if body.base_version is not None:
             raise
         raise VersionMismatch(error.message, **error.details) from None
 
 
-async def _revised(
-    constellation: Constellation, kind: HistoryKind, at: BlockPlace, author: str, body: UndoRequest | None
-) -> dict[str, Any]:
+async def _revised(home: AwakeAccess, kind: HistoryKind, at: BlockPlace, body: UndoRequest | None) -> dict[str, Any]:
+    constellation = home.constellation
     owner = await owner_of(constellation, at.a)
     of = None if body is None else body.author
     if of is not None and ":" not in of and of != "system":
         of = f"agent:{(await constellation.roster.get(of)).id}"
-    revised = await constellation.revisions.revert(owner, at.label, Attribution(author=author), kind, of=of)
+    revised = await constellation.revisions.revert(owner, at.label, _by(home), kind, of=of)
     return {
         "block": await told(constellation, revised.block),
         "note": revised.note,

@@ -73,12 +73,12 @@ class Pen(BlockDocument):
     def add(self, container: str, delta: float) -> None:
         self.apply({container: Count(delta)})
 
-    def commit(self, author: str, cause: Mapping[str, str], *, now_ms: int) -> None:
-        self.sign({}, {}, author, cause, now_ms=now_ms)
+    def commit(self, author: str, *, now_ms: int = 0) -> None:
+        self.sign({}, {}, Attribution(author=author), now_ms=now_ms)
 
-    def signed(self, edit: Callable[[Self], object], author: str) -> Signed:
+    def signed(self, edit: Callable[[Self], object], by: Attribution) -> Signed:
         """Make an edit of several steps and commit it as one change."""
-        return self.sign(state_of(self), _Steps(lambda: edit(self)), author, {}, now_ms=0)
+        return self.sign(state_of(self), _Steps(lambda: edit(self)), by, now_ms=0)
 
     def is_at(self, version: bytes) -> bool:
         """Whether the document has seen exactly what `version` says, whose bytes come in no fixed order."""
@@ -89,7 +89,7 @@ class Pen(BlockDocument):
 def create(connection: Connection, content: str = "", block_id: str = "mem_1") -> str:
     """Store a block with its first line of history; return its id."""
     document = Pen(1)
-    signed = document.sign({}, {TEXT: content}, "user:maker", {}, now_ms=0)
+    signed = document.sign({}, {TEXT: content}, Attribution(author="user:maker"), now_ms=0)
     row = BlockRow(
         id=block_id,
         agent_id=ADA,
@@ -141,24 +141,23 @@ class Life:
     ) -> bool:
         """Change the document and store it; return whether anything changed. `write` does not commit."""
         version = self.document.version()
-        signed = self.document.signed(write, author)
+        by = Attribution(author=author, cause={"message": f"msg_{self.version + 1}"})
+        signed = self.document.signed(write, by)
         if self.document.is_at(version):
             return False
         assert signed.change is not None
-        frontier, cause = signed.frontier, {"message": f"msg_{self.version + 1}"}
-        by = Attribution(author=author, cause=cause)
         content = self.document.text if self._is_indexed else None
         seq = block_versions.store_update(
-            self.connection, self.block_id, signed.update, None, NOW, frontier, by, content
+            self.connection, self.block_id, signed.update, None, NOW, signed.frontier, by, content
         )
         line = HistoryRow(
             block_id=self.block_id,
-            frontiers=frontier.hex(),
+            frontiers=signed.frontier.hex(),
             changed_by=author,
             timestamp=NOW,
             seq=seq,
             change_summary="Edited" if plan is None else plan.note,
-            cause=cause,
+            cause=by.cause,
             kind=HistoryKind.EDIT if plan is None else plan.kind,
             stack=None if plan is None else plan.stack,
             reverts=None if plan is None else plan.reverts,

@@ -12,6 +12,7 @@ from pattern_core.errors import Conflict, InvalidInput, NotFound, PermissionDeni
 from pattern_core.limits import Limits
 from pattern_core.memory.block import (
     DESCRIPTION_CHARS_MAX,
+    Attribution,
     Edited,
     NewBlock,
     Operation,
@@ -32,7 +33,7 @@ from pattern_core.memory.schema import ListSchema, SchemaKind, TextSchema
 from pattern_core.testing.model import Answer, calls, says
 from pattern_core.tools.builtin.block_edit import block_edit
 from pattern_db.enums import ApprovalStatus, Permission
-from tests.support import USER, Running, running
+from tests.support import BY_USER, USER, Running, running
 
 
 @pytest.mark.parametrize(
@@ -140,14 +141,16 @@ async def guarded(
     async with running(script, tools=[block_edit]) as here:
         ada = await here.agent("ada")
         await here.constellation.memory.create(
-            ada.id, NewBlock(label="us", content="We met in May.", permission=permission), author=USER
+            ada.id, NewBlock(label="us", content="We met in May.", permission=permission), by=BY_USER
         )
         yield here, ada.id
 
 
 async def try_to(here: Running, ada: str, edit: BlockEdit) -> Edited:
     memory = here.constellation.memory
-    return await memory.edit(ada, "us", edit, author=f"agent:{ada}", cause={"message": "msg_1", "call": "call_1"})
+    return await memory.edit(
+        ada, "us", edit, by=Attribution(author=f"agent:{ada}", cause={"message": "msg_1", "call": "call_1"})
+    )
 
 
 async def test_an_edit_waits_for_a_yes_and_is_then_made_once() -> None:
@@ -199,7 +202,7 @@ async def test_what_does_not_fit_is_not_asked() -> None:
         assert edited.block.version == 0
         assert await here.constellation.approvals.list(10) == []
         with pytest.raises(PermissionDenied):
-            await here.constellation.memory.delete(ada, "us", author=f"agent:{ada}")
+            await here.constellation.memory.delete(ada, "us", by=Attribution(author=f"agent:{ada}"))
 
 
 async def test_what_does_not_fit_any_more_stays_open() -> None:
@@ -207,11 +210,11 @@ async def test_what_does_not_fit_any_more_stays_open() -> None:
         await try_to(here, ada, ReplaceText(old="May", new="June"))
         [question] = await here.constellation.approvals.list(10)
         memory, approvals = here.constellation.memory, here.constellation.approvals
-        await memory.edit(ada, "us", SetText(text="We met long ago."), author=USER)
+        await memory.edit(ada, "us", SetText(text="We met long ago."), by=BY_USER)
         with pytest.raises(InvalidInput, match="is not in the block"):
             await approvals.decide(question.id, ApprovalAnswer(approve=True, by=USER))
-        await memory.delete(ada, "us", author=USER)
-        await memory.create(ada, NewBlock(label="us", content="May"), author=USER)
+        await memory.delete(ada, "us", by=BY_USER)
+        await memory.create(ada, NewBlock(label="us", content="May"), by=BY_USER)
         with pytest.raises(NotFound, match="is gone"):
             await approvals.decide(question.id, ApprovalAnswer(approve=True, by=USER))
         assert [one.id for one in await approvals.list(10)] == [question.id]

@@ -29,6 +29,7 @@ from pattern_core.memory.document import (
     unpacked,
 )
 from pattern_db.columns import Json, to_json
+from tests.pattern_core.memory.rig import BY_USER
 
 values = st.one_of(st.integers(-3, 3), st.booleans(), st.text("ab🌍", max_size=2), st.just([1, {"a": True}]))
 states: st.SearchStrategy[State] = st.fixed_dictionaries(
@@ -134,7 +135,7 @@ STATE = {"content": "some text\n", "items": [1, True, "x"], "fields": {"a": {"b"
 
 def test_what_is_written_to_reach_a_state_leaves_nothing_else() -> None:
     document = document_of(STATE)
-    document.sign(STATE, writes_to(STATE, {"content": "other"}), "user:1", {}, now_ms=0)
+    document.sign(STATE, writes_to(STATE, {"content": "other"}), BY_USER, now_ms=0)
     assert state_of(document) == {"content": "other"}
 
 
@@ -149,7 +150,7 @@ def test_a_change_makes_of_a_document_what_it_makes_of_its_state() -> None:
     document = document_of({"content": "abc"})
     change: Change = {"content": Spliced(True, (Splice(1, "b", "B🌍"),)), "counter_n": Count(2.0)}
     assert applied({"content": "abc"}, change) == {"content": "aB🌍c", "counter_n": 2}
-    document.sign({"content": "abc"}, change, "user:1", {}, now_ms=0)
+    document.sign({"content": "abc"}, change, BY_USER, now_ms=0)
     assert state_of(document) == {"content": "aB🌍c", "counter_n": 2}
 
 

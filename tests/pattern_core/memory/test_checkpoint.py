@@ -155,7 +155,7 @@ async def test_updates_become_a_checkpoint_once(rig: Rig) -> None:
     consolidator, merged = make(rig)
     block_id = await rig.block("a")
     for _ in range(3):
-        await rig.store.edit(ADA, "notes", AppendText(text="b"), author=BY_ADA)
+        await rig.store.edit(ADA, "notes", AppendText(text="b"), by=BY_ADA)
     updates = await rig.database.read(block_versions.get_updates_since, block_id, 0)
     assert await consolidator.consolidate(block_id)
     assert not await consolidator.consolidate(block_id)
@@ -173,7 +173,7 @@ async def test_updates_that_arrive_during_merges_survive(file_rig: Rig) -> None:
     async def write(name: str) -> None:
         nonlocal unfinished
         for number in range(10):
-            await file_rig.store.edit(ADA, "notes", AppendText(text=f"{name}{number} "), author=BY_ADA)
+            await file_rig.store.edit(ADA, "notes", AppendText(text=f"{name}{number} "), by=BY_ADA)
         unfinished -= 1
 
     async with trio.open_nursery() as nursery:
@@ -184,7 +184,7 @@ async def test_updates_that_arrive_during_merges_survive(file_rig: Rig) -> None:
             await trio.lowlevel.checkpoint()
     assert len(merged) > 1
     fresh = Rig(file_rig.database, seed=1)
-    words = (await fresh.store.edit(ADA, "notes", AppendText(text="end"), author=BY_ADA)).block.content.split()
+    words = (await fresh.store.edit(ADA, "notes", AppendText(text="end"), by=BY_ADA)).block.content.split()
     assert sorted(words) == sorted(["end", *(f"{name}{number}" for name in "abcd" for number in range(10))])
 
 
@@ -197,12 +197,12 @@ async def test_what_is_asked_for_while_it_is_merged_is_not_merged_twice(rig: Rig
 
     consolidator = Consolidator(rig.database, rig.clock, ask_again)
     block_id = await rig.block("a")
-    await rig.store.edit(ADA, "notes", AppendText(text="b"), author=BY_ADA)
+    await rig.store.edit(ADA, "notes", AppendText(text="b"), by=BY_ADA)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(consolidator.run)
         consolidator.ask(block_id)
         await trio.testing.wait_all_tasks_blocked()
-        await rig.store.edit(ADA, "notes", AppendText(text="c"), author=BY_ADA)
+        await rig.store.edit(ADA, "notes", AppendText(text="c"), by=BY_ADA)
         await trio.testing.wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
     assert asked == [block_id]
@@ -211,13 +211,13 @@ async def test_what_is_asked_for_while_it_is_merged_is_not_merged_twice(rig: Rig
 async def test_two_at_once_merge_once(rig: Rig) -> None:
     consolidator, merged = make(rig)
     block_id = await rig.block("a")
-    await rig.store.edit(ADA, "notes", AppendText(text="b"), author=BY_ADA)
+    await rig.store.edit(ADA, "notes", AppendText(text="b"), by=BY_ADA)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(consolidator.consolidate, block_id)
         nursery.start_soon(consolidator.consolidate, block_id)
     assert merged[0][1] == 1
     assert await rig.database.read(block_versions.get_updates_since, block_id, 0) == []
-    assert (await rig.store.edit(ADA, "notes", AppendText(text="c"), author=BY_ADA)).block.content == "abc"
+    assert (await rig.store.edit(ADA, "notes", AppendText(text="c"), by=BY_ADA)).block.content == "abc"
 
 
 async def test_a_damaged_block_is_logged_and_the_others_go_on(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
@@ -225,7 +225,7 @@ async def test_a_damaged_block_is_logged_and_the_others_go_on(rig: Rig, caplog: 
     bad = await rig.block("a", label="bad")
     good = await rig.block("a")
     await rig.database.write(block_versions.store_update, bad, b"junk", None, NOW)
-    await rig.store.edit(ADA, "notes", AppendText(text="b"), author=BY_ADA)
+    await rig.store.edit(ADA, "notes", AppendText(text="b"), by=BY_ADA)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(consolidator.run)
         for block_id in (bad, "mem_none", good, good):
@@ -234,7 +234,7 @@ async def test_a_damaged_block_is_logged_and_the_others_go_on(rig: Rig, caplog: 
             await trio.testing.wait_all_tasks_blocked()
         assert [block_id for block_id, *_ in merged] == [good]
         assert len(caplog.records) == 2
-        await rig.store.edit(ADA, "notes", AppendText(text="c"), author=BY_ADA)
+        await rig.store.edit(ADA, "notes", AppendText(text="c"), by=BY_ADA)
         consolidator.ask(good)
         await trio.testing.wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
@@ -245,9 +245,9 @@ async def test_a_damaged_block_is_logged_and_the_others_go_on(rig: Rig, caplog: 
 async def test_what_grew_old_while_nobody_was_here_is_merged_on_waking(rig: Rig) -> None:
     old = await rig.block("a", label="old")
     new = await rig.block("a", label="new")
-    await rig.store.edit(ADA, "old", AppendText(text="b"), author=BY_ADA)
+    await rig.store.edit(ADA, "old", AppendText(text="b"), by=BY_ADA)
     rig.clock.advance(HOUR_MS)
-    await rig.store.edit(ADA, "new", AppendText(text="b"), author=BY_ADA)
+    await rig.store.edit(ADA, "new", AppendText(text="b"), by=BY_ADA)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(Rig(rig.database, seed=1, clock=rig.clock).store.blocks.run)
         await trio.testing.wait_all_tasks_blocked()
@@ -263,7 +263,7 @@ async def test_checkpoints_hold_the_state_and_segments_the_rest(rig: Rig) -> Non
     texts = ["a"]
     for number in range(12):
         for word in ("b", "c"):
-            await rig.store.edit(ADA, "notes", AppendText(text=f" {word}{number}" * 50), author=BY_ADA)
+            await rig.store.edit(ADA, "notes", AppendText(text=f" {word}{number}" * 50), by=BY_ADA)
             texts.append(await rig.content())
         assert await consolidator.consolidate(block_id)
     checkpoints = await rig.database.read(block_checkpoints.list_checkpoints, block_id)

@@ -21,10 +21,9 @@ from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import HistoryKind, Permission
 from pattern_db.tables import block_checkpoints, memory_blocks
-from pattern_db.tables.memory_blocks import Attribution
 from tests.pattern_core.memory.life import Life, Pen, create
 from tests.pattern_core.memory.rig import NOW
-from tests.support import USER, Running, running
+from tests.support import BY_USER, Running, running
 
 A = "agent:agt_ada"
 CLOCK = StoppedClock(0)
@@ -138,7 +137,6 @@ async def test_a_child_that_dies_condemns_only_what_it_died_of(
 
 # Repair through a running constellation: one block is damaged, everything else goes on, and it comes back.
 
-BY_USER = Attribution(author=USER)
 PROFILE = {"Map": {"fields": [{"name": name, "field_type": "Text"} for name in ("name", "city")]}}
 
 
@@ -159,7 +157,7 @@ async def flip(here: Running, block_id: str) -> None:
 async def made(here: Running, new: NewBlock) -> tuple[str, str]:
     """An agent ada with the block, not open: what is stored is all that there is. Its id, and the block's."""
     ada = await here.agent("ada")
-    block = await here.constellation.memory.create(ada.id, new, author=USER)
+    block = await here.constellation.memory.create(ada.id, new, by=BY_USER)
     return ada.id, block.id
 
 
@@ -169,11 +167,11 @@ async def test_a_damaged_block_comes_back_and_nobody_opens_it_before() -> None:
         ada, block_id = await made(here, NewBlock(label="notes", content="one"))
         with pytest.raises(Conflict, match="nothing to repair"):
             await repairs.repair(ada, "notes", BY_USER)
-        await memory.edit(ada, "notes", AppendText(text=" two"), author=USER)
+        await memory.edit(ada, "notes", AppendText(text=" two"), by=BY_USER)
         memory.blocks.forget(ada)
         await flip(here, block_id)
         with pytest.raises(DocumentDamaged, match="pattern memory repair notes"):
-            await memory.edit(ada, "notes", AppendText(text=" three"), author=USER)
+            await memory.edit(ada, "notes", AppendText(text=" three"), by=BY_USER)
         with pytest.raises(DocumentDamaged):
             await memory.blocks.check(await memory.view(ada, "notes"))
         repaired = await repairs.repair(ada, "notes", BY_USER)
@@ -182,7 +180,7 @@ async def test_a_damaged_block_comes_back_and_nobody_opens_it_before() -> None:
         last = (await here.events())[-1]
         assert (last.name, last.data["version"], last.data["repaired"]) == ("memory.changed", 2, True)
         assert [one.reason for one in await here.database.read(block_checkpoints.damaged_of, block_id)]
-        edited = await memory.edit(ada, "notes", AppendText(text=" three"), author=USER)
+        edited = await memory.edit(ada, "notes", AppendText(text=" three"), by=BY_USER)
         assert (edited.block.content, edited.block.version) == ("one two three", 3)
         undone = await here.constellation.revisions.revert(ada, "notes", BY_USER, HistoryKind.UNDO)
         assert undone.block.content == "one two"
@@ -196,7 +194,7 @@ async def test_what_lists_show_of_a_form_is_what_is_left_of_it() -> None:
         memory = here.constellation.memory
         new = NewBlock(label="profile", schema=PROFILE, value={"name": "Ruth"})
         ada, block_id = await made(here, new)
-        await memory.edit(ada, "profile", SetField(field="city", value="Lisbon"), author=USER)
+        await memory.edit(ada, "profile", SetField(field="city", value="Lisbon"), by=BY_USER)
         memory.blocks.forget(ada)
         await flip(here, block_id)
         await here.database.write(lambda c: c.execute("UPDATE memory_block_history SET change = NULL WHERE seq = 1"))
@@ -213,10 +211,10 @@ async def test_a_person_may_repair_what_agents_only_read_and_nobody_what_is_not_
     async with running() as here:
         new = NewBlock(label="notes", content="one", permission=Permission.READ_ONLY)
         ada, block_id = await made(here, new)
-        await here.constellation.memory.edit(ada, "notes", AppendText(text="!"), author=USER)
+        await here.constellation.memory.edit(ada, "notes", AppendText(text="!"), by=BY_USER)
         await flip(here, block_id)  # under the document that is still open
         assert (await here.constellation.repairs.repair(ada, "notes", BY_USER)).version == 2
-        edited = await here.constellation.memory.edit(ada, "notes", AppendText(text="?"), author=USER)
+        edited = await here.constellation.memory.edit(ada, "notes", AppendText(text="?"), by=BY_USER)
         assert (edited.block.content, edited.block.version) == ("one!?", 3)
         here.constellation.memory.blocks.forget(ada)
         await here.constellation.memory.blocks.check(edited.block)
@@ -227,7 +225,7 @@ async def test_a_person_may_repair_what_agents_only_read_and_nobody_what_is_not_
 def snapshot(text: str) -> bytes:
     made = Pen(5)
     made.append(text)
-    made.commit("user:ada", {}, now_ms=0)
+    made.commit("user:ada")
     return made.snapshot()
 
 
@@ -257,10 +255,10 @@ async def test_a_child_that_dies_is_invalid_input(monkeypatch: pytest.MonkeyPatc
 async def test_an_update_without_what_it_builds_on_is_no_document() -> None:
     made = Pen(5)
     made.append("one")
-    made.commit("user:ada", {}, now_ms=0)
+    made.commit("user:ada")
     version = made.version()
     made.append("two")
-    made.commit("user:ada", {}, now_ms=0)
+    made.commit("user:ada")
     update = made.export_since(version)
     with pytest.raises(InvalidInput, match="not a document"):
         await validate_foreign(update)
@@ -273,10 +271,10 @@ async def test_an_update_without_what_it_builds_on_is_no_document() -> None:
 def parts() -> list[bytes]:
     document = Pen(5)
     document.append("one")
-    document.commit("user:1", {}, now_ms=0)
+    document.commit("user:1")
     snapshot, version = document.snapshot(), document.version()
     document.append(" two")
-    document.commit("user:1", {}, now_ms=0)
+    document.commit("user:1")
     return [snapshot, document.export_since(version)]
 
 

@@ -7,6 +7,7 @@ import pytest
 from loro import ID, ExportMode, LoroDoc
 
 from pattern_core.ids import seeded_randomness
+from pattern_core.memory.block import Attribution
 from pattern_core.memory.document import (
     Change,
     Count,
@@ -23,13 +24,14 @@ from pattern_core.memory.document import (
     state_snapshot,
 )
 from tests.pattern_core.memory.life import Pen
+from tests.pattern_core.memory.rig import BY_USER
 
 
 def document(text: str = "", peer: int = 1) -> Pen:
     made = Pen(peer)
     if text:
         made.append(text)
-        made.commit("user:ada", {}, now_ms=0)
+        made.commit("user:ada")
     return made
 
 
@@ -58,7 +60,7 @@ def test_a_missing_update_is_damage() -> None:
     made = document("one")
     version = made.version()
     made.append(" two")
-    made.commit("agent:a", {}, now_ms=0)
+    made.commit("agent:a")
     with pytest.raises(DocumentDamaged, match="builds on another one that is missing"):
         Pen.load(None, [made.export_since(version)], peer=2)
 
@@ -70,8 +72,8 @@ def test_what_is_no_version_is_damage() -> None:
 
 def test_history_says_who_why_and_when() -> None:
     made = Pen(7)
-    made.sign({}, {"content": "a"}, "agent:ada", {"turn": "turn_1"}, now_ms=1_700_000_000_999)
-    made.sign({}, {"content": "ab"}, "user:bob", {}, now_ms=1_700_000_001_000)
+    made.sign({}, {"content": "a"}, Attribution(author="agent:ada", cause={"turn": "turn_1"}), now_ms=1_700_000_000_999)
+    made.sign({}, {"content": "ab"}, Attribution(author="user:bob"), now_ms=1_700_000_001_000)
     peer = LoroDoc()  # type: ignore[no-untyped-call]  # the stubs of loro leave constructors untyped
     peer.import_(made.snapshot())
     first, second = peer.get_change(ID(7, 0)), peer.get_change(ID(7, 1))
@@ -105,12 +107,12 @@ def test_other_errors_pass_untouched() -> None:
 
 
 def signing(document: Pen, edit: Callable[[Pen], object]) -> Signed:
-    return document.signed(edit, "user:1")
+    return document.signed(edit, BY_USER)
 
 
 def typed(document: Pen, text: str) -> None:
     document.append(text)
-    document.commit("user:1", {}, now_ms=0)
+    document.commit("user:1")
 
 
 def test_what_is_done_is_recorded_with_what_it_replaced() -> None:
@@ -123,11 +125,11 @@ def test_what_is_done_is_recorded_with_what_it_replaced() -> None:
         "counter_n": Count(2.0),
     }
     version = document.version()
-    signed = document.sign(state_of(document), change, "user:1", {}, now_ms=0)
+    signed = document.sign(state_of(document), change, BY_USER, now_ms=0)
     assert signed.change == change
     assert (signed.update, signed.frontier) == (document.export_since(version), document.frontier())
     change = {"fields": Keys({"k": ([1], None)}), "items": Spliced(False, (Splice(0, ("one",), ()),))}
-    signed = document.sign(state_of(document), change, "user:1", {}, now_ms=0)
+    signed = document.sign(state_of(document), change, BY_USER, now_ms=0)
     assert signed.change == change
     typed(document, "later")
     assert "content" not in signed.change

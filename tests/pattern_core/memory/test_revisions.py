@@ -19,9 +19,8 @@ from pattern_db.enums import HistoryKind, Permission
 from pattern_db.tables import block_versions
 from pattern_db.tables.memory_blocks import Attribution
 from tests.pattern_core.memory.life import Life, Pen
-from tests.support import USER, Running, running
+from tests.support import BY_USER, USER, Running, running
 
-BY_USER = Attribution(author=USER)
 PROFILE = {"schema": {"Map": {"fields": [{"name": name, "field_type": "Text"} for name in ("name", "city")]}}}
 
 
@@ -38,7 +37,7 @@ class Desk:
         return Attribution(author=f"agent:{self.ada}", cause={"turn": "turn_1"})
 
     async def edit(self, by: Attribution, edit: BlockEdit) -> None:
-        await self.here.constellation.memory.edit(self.ada, self.label, edit, author=by.author, cause=by.cause)
+        await self.here.constellation.memory.edit(self.ada, self.label, edit, by=by)
 
     async def undo(self, by: Attribution, *, of: str | None = None) -> Edited:
         return await self.here.constellation.revisions.revert(self.ada, self.label, by, HistoryKind.UNDO, of=of)
@@ -59,7 +58,7 @@ async def desk(new: NewBlock | None = None) -> AsyncIterator[Desk]:
     async with running() as here:
         ada = await here.agent("ada")
         new = new or NewBlock(label="notes", content="one")
-        await here.constellation.memory.create(ada.id, new, author=USER)
+        await here.constellation.memory.create(ada.id, new, by=BY_USER)
         yield Desk(here, ada.id, new.label)
 
 
@@ -127,10 +126,10 @@ async def test_permission_and_limit_hold_here_too() -> None:
         await at.edit(at.by_ada, AppendText(text=" and more"))
         await at.edit(at.by_ada, SetText(text="x"))
         memory = at.here.constellation.memory
-        await memory.set_metadata(at.ada, "notes", BlockSettings(permission=Permission.APPEND), author=USER)
+        await memory.set_metadata(at.ada, "notes", BlockSettings(permission=Permission.APPEND), by=BY_USER)
         with pytest.raises(PermissionDenied):
             await at.undo(at.by_ada)
-        await memory.set_metadata(at.ada, "notes", BlockSettings(char_limit=5), author=USER)
+        await memory.set_metadata(at.ada, "notes", BlockSettings(char_limit=5), by=BY_USER)
         with pytest.raises(InvalidInput, match="at most 5 characters"):
             await at.undo(BY_USER, of=at.by_ada.author)
         assert await at.content() == "x"
@@ -140,7 +139,7 @@ async def test_not_within_the_step_that_changed_the_block() -> None:
     async with desk() as at:
         work = UnitOfWork()
         memory, revisions = at.here.constellation.memory, at.here.constellation.revisions
-        await memory.edit(at.ada, "notes", AppendText(text="!"), author=at.by_ada.author, work=work)
+        await memory.edit(at.ada, "notes", AppendText(text="!"), by=at.by_ada, work=work)
         with pytest.raises(Conflict, match="call of its own"):
             await revisions.revert(at.ada, "notes", at.by_ada, HistoryKind.UNDO, work=work)
         work.settle(committed=False)

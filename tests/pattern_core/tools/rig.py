@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pattern_core.errors import NotFound
 from pattern_core.ids import Ids, message_id, seeded_randomness
-from pattern_core.memory.block import agent_author
+from pattern_core.memory.block import Attribution, agent_author
 from pattern_core.memory.history import BlockHistory
 from pattern_core.memory.revisions import Revisions
 from pattern_core.memory.sharing import Sharing
@@ -58,14 +58,14 @@ class ToolRig:
         return result
 
     def context(self, work: UnitOfWork) -> ToolContext:
+        cause = {"message": message_id(self.batch_id), "turn": "turn_1", "call": "call_1"}
         return ToolContext(
             agent_id=self.agent_id,
             agent_name=self.agent_id.removeprefix("agt_"),
             turn_id="turn_1",
             batch_id=self.batch_id,
             call_id="call_1",
-            author=agent_author(self.agent_id),
-            cause={"message": message_id(self.batch_id), "turn": "turn_1", "call": "call_1"},
+            by=Attribution(author=agent_author(self.agent_id), cause=cause),
             idempotency_key="key",
             work=work,
             memory=self.rig.store,

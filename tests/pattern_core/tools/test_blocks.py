@@ -305,7 +305,7 @@ async def test_sections_are_edited_by_name(tools: ToolRig) -> None:
 async def test_an_agent_takes_back_its_own_edit_only(tools: ToolRig) -> None:
     await tools.rig.block("one")
     await tools.call(block_edit, op="append", label="notes", content=" two")
-    await tools.rig.store.edit(ADA, "notes", ReplaceText(old="one", new="ONE"), author=BY_USER)
+    await tools.rig.store.edit(ADA, "notes", ReplaceText(old="one", new="ONE"), by=BY_USER)
     undone = await tools.call(block_edit, op="undo", label="notes")
     assert undone["data"]["content"] == "ONE"
     assert (await tools.call(block_edit, op="redo", label="notes"))["data"]["content"] == "ONE two"
