@@ -20,9 +20,7 @@ from pattern_core.memory.document import (
     READER_PEER,
     BlockDocument,
     DocumentDamaged,
-    has_whole_history,
     nothing,
-    state_snapshot,
 )
 from pattern_db import errors as storage
 from pattern_db.columns import iso, unix_ms
@@ -263,7 +261,7 @@ def store_checkpoint(
     Raises:
         Conflict: (of storage) another consolidation went further already.
     """
-    is_whole = checkpoint is None or has_whole_history(document)
+    is_whole = checkpoint is None or document.has_whole_history()
     data, encoding = pack(document.export_since(nothing() if is_whole else version), limits)
     segment = Segment(
         block_id=block_id,
@@ -273,7 +271,7 @@ def store_checkpoint(
         encoding=encoding,
         data=data,
     )
-    data, encoding = pack(state_snapshot(document), limits)
+    data, encoding = pack(document.state_snapshot(), limits)
     block_checkpoints.consolidate_checkpoint(connection, block_id, data, document.frontier(), last_seq, now, encoding)
     block_checkpoints.add_segment(connection, segment)
 
@@ -291,6 +289,6 @@ def whole_document(connection: Connection, block_id: str) -> BlockDocument:
     if not segments and checkpoint is not None:
         parts = [unpack(checkpoint.snapshot, checkpoint.encoding)]
     document = BlockDocument.load(None, [*parts, *(update.update_blob for update in updates)], peer=READER_PEER)
-    if not has_whole_history(document):
+    if not document.has_whole_history():
         raise DocumentDamaged("the beginning of the document's history is missing; its content is whole")
     return document

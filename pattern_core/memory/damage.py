@@ -34,7 +34,6 @@ from pattern_core.memory.document import (
     framed,
     new_peer,
     opened_parts,
-    state_of,
     unpacked,
 )
 from pattern_core.memory.opened import OpenBlocks, changed_event, line_of
@@ -200,12 +199,12 @@ def repair_block(
     based = document.version()
     for part in parts[1:]:
         document.import_update(part)
-    held = state_of(document)
+    held = document.state()
     state, is_exact = _last_known(connection, row, held, at)
     signed = document.sign(held, writes_to(held, state), _BY, now_ms=0)
     block_checkpoints.put_aside(connection, row.id, at, now, damage.reason)
     schema = schema_of(row.metadata)
-    shown = plain(value_of(state_of(document), schema), schema)
+    shown = plain(value_of(document.state(), schema), schema)
     seq = block_versions.store_update(
         connection, row.id, signed.update, UpdateSource.MIGRATION, now, signed.frontier, _BY, shown
     )

@@ -152,14 +152,14 @@ class BlockDocument:
             document.import_update(update)
         return document
 
-    @property
-    def text(self) -> str:
-        """The whole text of a text document."""
+    def state(self) -> State:
+        """Return what the document holds, by root container; those that are empty are left out."""
         with _translated("reading"):
-            return self._doc.get_text(TEXT).to_string()
+            whole: Json = self._doc.get_deep_value()  # of a document always an object
+        return {name: value for name, value in whole.items() if value}
 
     def sign(self, before: State, writes: Writes, by: Attribution, *, now_ms: int) -> Signed:
-        """Make the writes in the document, which holds `before` (`state_of`), and commit them as one change.
+        """Make the writes in the document, which holds `before`, and commit them as one change.
 
         The document's history keeps the second, and the author and the cause as JSON.
 
@@ -233,6 +233,26 @@ class BlockDocument:
         """Return everything, with the whole history: a holder of an older copy can still merge."""
         with _translated("a snapshot"):
             return self._doc.export(ExportMode.Snapshot())
+
+    def state_snapshot(self) -> bytes:
+        """Return what the document holds now and enough of its version to continue from, without its history."""
+        with _translated("a snapshot"):
+            return self._doc.export(ExportMode.ShallowSnapshot(self._doc.oplog_frontiers))
+
+    def has_whole_history(self) -> bool:
+        """Return whether the document knows its operations from the first one on."""
+        with _translated("reading"):
+            return not self._doc.is_shallow()
+
+    def at(self, frontier: bytes) -> BlockDocument:
+        """Return the document as it was at `frontier`. Slow for a long history, and it holds the interpreter.
+
+        Raises:
+            DocumentDamaged: `frontier` is none, or older than what the document remembers.
+        """
+        with _translated("an earlier version"):
+            earlier = self._doc.fork_at(Frontiers.decode(frontier)).export(ExportMode.Snapshot())
+        return BlockDocument.load(earlier, peer=READER_PEER)
 
     def import_update(self, update: bytes) -> None:
         """Merge an update or snapshot; in any order of those that do not build on one another, and twice as well.
@@ -441,39 +461,6 @@ def _from_json(part: Json) -> Part:
     return Spliced(is_text, tuple(Splice(int(skip), run(removed), run(added)) for skip, removed, added in part[1:]))
 
 
-def state_of(document: BlockDocument) -> State:
-    """Return what the document holds, by root container; those that are empty are left out."""
-    with _translated("reading"):
-        whole: Json = document._doc.get_deep_value()  # of a document always an object
-    return {name: value for name, value in whole.items() if value}
-
-
-def document_at(document: BlockDocument, frontier: bytes) -> BlockDocument:
-    """Return the document as it was at `frontier`; slow where the history is long, and it holds the interpreter
-    meanwhile.
-
-    Raises:
-        DocumentDamaged: `frontier` is none, or older than what the document remembers.
-    """
-    with _translated("an earlier version"):
-        earlier = document._doc.fork_at(Frontiers.decode(frontier)).export(ExportMode.Snapshot())
-    return BlockDocument.load(earlier, peer=READER_PEER)
-
-
-def state_snapshot(document: BlockDocument) -> bytes:
-    """Return what the document holds now and enough of its version to continue from, without its history."""
-    with _translated("a snapshot"):
-        return document._doc.export(ExportMode.ShallowSnapshot(document._doc.oplog_frontiers))
-
-
-def has_whole_history(document: BlockDocument) -> bool:
-    """Return whether the document knows its operations from the very first on; `export_since(NOTHING)` then holds it
-    all.
-    """
-    with _translated("reading"):
-        return not document._doc.is_shallow()
-
-
 def nothing() -> bytes:
     """Return the version of an empty document, for `export_since`."""
     return VersionVector().encode()
@@ -509,7 +496,7 @@ def opened_parts(data: bytes) -> Iterator[bytes]:
                 part, parts = parts[:size], parts[size:]
                 if part:
                     document.import_update(part)
-                    state_of(document)  # a part may be found damaged only when it is read
+                    document.state()  # a part may be found damaged only when it is read
                 count += 1
         except DocumentDamaged as error:
             reason = error.message

@@ -23,8 +23,6 @@ from pattern_core.memory.document import (
     BlockDocument,
     Change,
     State,
-    document_at,
-    state_of,
     unpacked,
 )
 from pattern_db.columns import Json
@@ -142,7 +140,7 @@ class BlockHistory:
 
 def _now(connection: Connection, block_id: str) -> State:
     checkpoint, updates = block_checkpoints.get_checkpoint_and_updates(connection, block_id)
-    return state_of(open_document(checkpoint, updates, peer=READER_PEER))
+    return open_document(checkpoint, updates, peer=READER_PEER).state()
 
 
 def _state_at(connection: Connection, block_id: str, version: int) -> State:
@@ -154,7 +152,7 @@ def _state_at(connection: Connection, block_id: str, version: int) -> State:
     near = min(stamps, key=lambda stamp: abs(stamp.up_to_seq - version), default=None)
     if near is not None and abs(near.up_to_seq - version) < row.last_seq - version:
         snapshot, encoding = block_checkpoints.snapshot_of(connection, near.id)
-        state, at = state_of(BlockDocument.load(unpack(snapshot, encoding), peer=READER_PEER)), near.up_to_seq
+        state, at = BlockDocument.load(unpack(snapshot, encoding), peer=READER_PEER).state(), near.up_to_seq
     else:
         state, at = _now(connection, block_id), row.last_seq
     first, last = min(at, version), max(at, version)
@@ -173,7 +171,7 @@ def _state_by_itself(connection: Connection, row: BlockRow, version: int) -> Sta
     if line is None or not isinstance(line.frontiers, str):
         raise NotFound(f"what the block {row.label} was at version {version} is not known any more; try a later one")
     whole = whole_document(connection, row.id)
-    return state_of(document_at(whole, bytes.fromhex(line.frontiers)))
+    return whole.at(bytes.fromhex(line.frontiers)).state()
 
 
 def _content_at(connection: Connection, block_id: str, version: int) -> VersionContent:

@@ -27,7 +27,6 @@ from pattern_core.memory.document import (
     State,
     new_peer,
     packed,
-    state_of,
 )
 from pattern_core.memory.edits import Editor
 from pattern_core.memory.plan import Planned
@@ -190,7 +189,7 @@ class OpenBlocks:
             with _named(row.label):
                 opened.document = open_document(*stored, peer=self.peer)
             opened.seq, opened.pending = row.last_seq, Pending.stored(*stored)
-        return state_of(opened.document)
+        return opened.document.state()
 
     def change(self, opened: OpenBlock, before: State, planned: Planned, by: Attribution, work: UnitOfWork) -> Edited:
         """Make the change in the held block's open document, which holds `before`, and have `work` store it.
@@ -244,10 +243,10 @@ class OpenBlocks:
         opened = self._open.get(row.id)
         with _named(row.label):
             if opened is not None and opened.document is not None and opened.seq == row.version and not opened.author:
-                state = state_of(opened.document)  # stored as it stands; a part may be found damaged only now
+                state = opened.document.state()  # stored as it stands; a part may be found damaged only now
             else:
                 stored = await self.database.read(block_checkpoints.get_checkpoint_and_updates, row.id)
-                state = state_of(open_document(*stored, peer=READER_PEER))
+                state = open_document(*stored, peer=READER_PEER).state()
         self._sound[row.id] = row.version
         if len(self._sound) > SOUND_MAX:
             del self._sound[next(iter(self._sound))]

@@ -9,7 +9,6 @@ import trio
 
 from pattern_core.ids import seeded_randomness
 from pattern_core.memory.checkpoint import LIMITS, Consolidator
-from pattern_core.memory.document import state_of
 from pattern_core.memory.history import BlockHistory
 from pattern_core.memory.revisions import plan_revert
 from pattern_core.testing.clock import StoppedClock
@@ -78,7 +77,7 @@ def _opening(life: Life) -> list[Figure]:
 
     note = f"{life.version:,} edits"
     return [
-        Figure(name="opening a block", unit="ms", values=_timed(lambda: state_of(load())), most=20.0, note=note),
+        Figure(name="opening a block", unit="ms", values=_timed(lambda: load().state()), most=20.0, note=note),
         Figure(name="opening a block and editing it", unit="ms", values=_timed(edited), most=20.0, note=note),
     ]
 

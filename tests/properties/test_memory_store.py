@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pattern_core.errors import InvalidInput, PatternError
 from pattern_core.memory.checkpoint import Consolidator, Retention, open_document, whole_document
-from pattern_core.memory.document import State, document_at, state_of
+from pattern_core.memory.document import State
 from pattern_core.memory.edits import AppendText, BlockEdit, EditRange, ReplaceText, SetText
 from pattern_core.memory.history import BlockHistory
 from pattern_core.testing.clock import StoppedClock
@@ -111,7 +111,7 @@ async def _on_disk(rig: Rig) -> dict[str, str]:
         document = open_document(checkpoint, updates, peer=99)
         assert document.frontier() == row.frontier
         assert row.last_seq == max([checkpoint.up_to_seq if checkpoint else 0, *(update.seq for update in updates)])
-        found[row.label] = document.text
+        found[row.label] = document.state().get("content", "")
     return found
 
 
@@ -146,7 +146,7 @@ async def _play_history(content: str, plan: list[HistoryStep]) -> None:
     async with Database.in_memory(connection) as database:
         life = Life(connection, create(connection, content))
         consolidator = Consolidator(database, StoppedClock(0), lambda *_: None, retention=Retention(newest=2, days=1))
-        past = [state_of(life.document)]
+        past = [life.document.state()]
         for number, (what, who, place, text) in enumerate(plan):
             if what == "consolidate":
                 await consolidator.consolidate(life.block_id)
@@ -154,10 +154,10 @@ async def _play_history(content: str, plan: list[HistoryStep]) -> None:
                 life.reopen(number + 10)
             else:
                 _do_in_history(life, past, (what, who, place, text), number + 10)
-            past += [state_of(life.document)] * (life.version - len(past) + 1)
+            past += [life.document.state()] * (life.version - len(past) + 1)
             stored = block_checkpoints.get_checkpoint_and_updates(connection, life.block_id)
-            _assert_same(state_of(open_document(*stored, peer=0)), past[-1])
-            _assert_same(state_of(life.document), past[-1])
+            _assert_same(open_document(*stored, peer=0).state(), past[-1])
+            _assert_same(life.document.state(), past[-1])
         await _assert_past(database, connection, life.block_id, past)
 
 
@@ -194,7 +194,7 @@ def _write(what: str, place: int, text: str) -> Callable[[Pen], None]:
             case "field":
                 document.put_field("fields", "xyz"[place % 3], [text, place % 2 == 0] if text else None)
             case "item":
-                items = len(state_of(document).get("items", []))
+                items = len(document.state().get("items", []))
                 at = items * place // 1000
                 document.splice_items("items", at, min(place % 2, items - at), [text] if text else [])
             case _:
@@ -222,7 +222,7 @@ async def _assert_past(database: Database, connection: Connection, block_id: str
         _assert_same(await history.state_at(block_id, version), state)
         line = block_versions.get(connection, block_id, version)
         assert line is not None
-        _assert_same(state_of(document_at(whole, bytes.fromhex(line.frontiers))), state)
+        _assert_same(whole.at(bytes.fromhex(line.frontiers)).state(), state)
     lines = [line.text for line in await history.blame(block_id)]
     assert lines == past[-1].get("content", "").splitlines()
     numbers = [one.version for one in await history.versions(block_id, limit=100)]
@@ -261,18 +261,18 @@ def edit(life: Life, who: str, place: int, delete: int, text: str) -> bool:
 def test_one_author_alone_walks_back_and_forth_through_every_version(content: str, plan: list[UndoStep]) -> None:
     connection = constellation()
     life = Life(connection, create(connection, content))
-    states = [text_of(state_of(life.document))]
+    states = [text_of(life.document.state())]
     for _, place, delete, text in plan:
         edit(life, A, place, delete, text)
-        now = text_of(state_of(life.document))
+        now = text_of(life.document.state())
         if now != states[-1]:
             states.append(now)
     for expected in states[-2::-1]:
         life.undo(A)
-        assert text_of(state_of(life.document)) == expected
+        assert text_of(life.document.state()) == expected
     for expected in states[1:]:
         life.redo(A)
-        assert text_of(state_of(life.document)) == expected
+        assert text_of(life.document.state()) == expected
     connection.close()
 
 
@@ -282,14 +282,14 @@ def test_redo_brings_back_what_undo_took_whatever_others_did_before(content: str
     life = Life(connection, create(connection, content))
     for who, place, delete, text in plan:
         edit(life, who, place, delete, text)
-        before = text_of(state_of(life.document))
+        before = text_of(life.document.state())
         for author in (A, B):
             try:
                 life.undo(author)
             except InvalidInput:
                 continue
             life.redo(author)
-            assert text_of(state_of(life.document)) == before
+            assert text_of(life.document.state()) == before
     connection.close()
 
 

@@ -18,7 +18,6 @@ from pattern_core.memory.document import (
     Spliced,
     Writes,
     packed,
-    state_of,
 )
 from pattern_core.memory.plan import Planned
 from pattern_core.memory.revisions import UNDO_REACH, plan_merge, plan_revert, plan_rollback
@@ -58,6 +57,11 @@ class Pen(BlockDocument):
     def append(self, text: str) -> None:
         self.splice(self.length, 0, text)
 
+    @property
+    def text(self) -> str:
+        text: str = self.state().get(TEXT, "")
+        return text
+
     def splice(self, at: int, delete: int, insert: str, container: str = TEXT) -> None:
         self.apply({container: Spliced(True, (Splice(at, "?" * delete, insert),))})
 
@@ -78,7 +82,7 @@ class Pen(BlockDocument):
 
     def signed(self, edit: Callable[[Self], object], by: Attribution) -> Signed:
         """Make an edit of several steps and commit it as one change."""
-        return self.sign(state_of(self), _Steps(lambda: edit(self)), by, now_ms=0)
+        return self.sign(self.state(), _Steps(lambda: edit(self)), by, now_ms=0)
 
     def is_at(self, version: bytes) -> bool:
         """Whether the document has seen exactly what `version` says, whose bytes come in no fixed order."""
@@ -188,9 +192,9 @@ class Life:
 
     def rollback(self, author: str, then: Mapping[str, object], version: int) -> None:
         with suppress(InvalidInput):
-            self.carry_out(author, plan_rollback(state_of(self.document), dict(then), version))
+            self.carry_out(author, plan_rollback(self.document.state(), dict(then), version))
 
     def merge(self, author: str, base: int, writes: Writes) -> None:
-        plan = plan_merge(self.lines(base), state_of(self.document), writes, base=base, note="Merged")
+        plan = plan_merge(self.lines(base), self.document.state(), writes, base=base, note="Merged")
         if plan.writes:
             self.carry_out(author, plan)

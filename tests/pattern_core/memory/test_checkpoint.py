@@ -25,7 +25,7 @@ from pattern_core.memory.checkpoint import (
     unpack,
     whole_document,
 )
-from pattern_core.memory.document import DocumentDamaged, has_whole_history, state_snapshot
+from pattern_core.memory.document import DocumentDamaged
 from pattern_core.memory.edits import AppendText
 from pattern_db.enums import Encoding
 from pattern_db.errors import NotFound
@@ -270,14 +270,14 @@ async def test_checkpoints_hold_the_state_and_segments_the_rest(rig: Rig) -> Non
     assert [one.up_to_seq for one in checkpoints] == list(range(24, 4, -2))  # the newest ten
     for one in checkpoints:
         document = open_document(one, [], peer=1)
-        assert document.text == texts[one.up_to_seq]
-        assert not has_whole_history(document)
+        assert document.state()["content"] == texts[one.up_to_seq]
+        assert not document.has_whole_history()
     segments = await rig.database.read(block_checkpoints.segments_of, block_id)
     assert [(one.first_seq, one.last_seq) for one in segments] == [(0, 2), *((n, n + 1) for n in range(3, 24, 2))]
     whole = await rig.database.read(whole_document, block_id)
     row = await rig.database.read(memory_blocks.get, block_id)
-    assert (whole.text, whole.frontier()) == (texts[-1], row.frontier)
-    assert has_whole_history(whole)
+    assert (whole.state()["content"], whole.frontier()) == (texts[-1], row.frontier)
+    assert whole.has_whole_history()
 
 
 # Segments.
@@ -286,7 +286,7 @@ async def test_checkpoints_hold_the_state_and_segments_the_rest(rig: Rig) -> Non
 def test_a_document_without_segments_is_whole_in_its_checkpoint(life: Life) -> None:
     life.append("user:1", " more")
     whole = whole_document(life.connection, life.block_id)
-    assert (whole.text, whole.frontier()) == ("initial more", life.document.frontier())
+    assert (whole.state()["content"], whole.frontier()) == ("initial more", life.document.frontier())
     with pytest.raises(NotFound):
         whole_document(life.connection, "mem_none")
 
@@ -301,7 +301,7 @@ def test_a_whole_document_is_one_segment_from_the_beginning(life: Life) -> None:
 
 
 def test_a_missing_beginning_is_told(life: Life) -> None:
-    assert has_whole_history(life.document)
-    life.connection.execute("UPDATE memory_blocks SET loro_snapshot = ?", (state_snapshot(life.document),))
+    assert life.document.has_whole_history()
+    life.connection.execute("UPDATE memory_blocks SET loro_snapshot = ?", (life.document.state_snapshot(),))
     with pytest.raises(DocumentDamaged, match="beginning"):
         whole_document(life.connection, life.block_id)

@@ -13,7 +13,7 @@ from pattern_core.memory import damage
 from pattern_core.memory.block import NewBlock
 from pattern_core.memory.checkpoint import Consolidator, whole_document
 from pattern_core.memory.damage import Repaired, damage_of, damaged_blocks, repair_block, validate_foreign
-from pattern_core.memory.document import DocumentDamaged, framed, opened_parts, state_of
+from pattern_core.memory.document import DocumentDamaged, framed, opened_parts
 from pattern_core.memory.edits import AppendText, SetField
 from pattern_core.memory.history import BlockHistory
 from pattern_core.testing.clock import StoppedClock
@@ -71,7 +71,7 @@ SOUND_TO = {"an update": 6, "a lost update": 5, "the last update": 6}
 
 @pytest.mark.parametrize("wreck", WRECKS)
 async def test_damage_is_found_and_repaired_from_what_is_known(database: Database, life: Life, wreck: str) -> None:
-    before = state_of(life.document)
+    before = life.document.state()
     life.connection.execute(WRECKS[wreck])
     [found] = await damaged_blocks(database)
     assert (found.block.id, found.version) == (life.block_id, SOUND_TO.get(wreck, -1))
@@ -80,8 +80,8 @@ async def test_damage_is_found_and_repaired_from_what_is_known(database: Databas
     assert (done.version, done.is_exact) == (8, True)
     assert await damaged_blocks(database) == []
     life.reopen(100)
-    assert state_of(life.document) == before
-    assert (await database.read(whole_document, life.block_id)).text == before["content"]
+    assert life.document.state() == before
+    assert (await database.read(whole_document, life.block_id)).state()["content"] == before["content"]
     aside = await database.read(block_checkpoints.damaged_of, life.block_id)
     assert bool(aside) == (wreck != "the last update")
     life.append(A, "!")

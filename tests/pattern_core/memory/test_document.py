@@ -16,12 +16,8 @@ from pattern_core.memory.document import (
     Signed,
     Splice,
     Spliced,
-    document_at,
-    has_whole_history,
     new_peer,
     nothing,
-    state_of,
-    state_snapshot,
 )
 from tests.pattern_core.memory.life import Pen
 from tests.pattern_core.memory.rig import BY_USER
@@ -125,11 +121,11 @@ def test_what_is_done_is_recorded_with_what_it_replaced() -> None:
         "counter_n": Count(2.0),
     }
     version = document.version()
-    signed = document.sign(state_of(document), change, BY_USER, now_ms=0)
+    signed = document.sign(document.state(), change, BY_USER, now_ms=0)
     assert signed.change == change
     assert (signed.update, signed.frontier) == (document.export_since(version), document.frontier())
     change = {"fields": Keys({"k": ([1], None)}), "items": Spliced(False, (Splice(0, ("one",), ()),))}
-    signed = document.sign(state_of(document), change, BY_USER, now_ms=0)
+    signed = document.sign(document.state(), change, BY_USER, now_ms=0)
     assert signed.change == change
     typed(document, "later")
     assert "content" not in signed.change
@@ -169,10 +165,10 @@ def test_a_state_snapshot_goes_on_without_the_history() -> None:
     for number in range(50):
         typed(document, str(number))
     version, frontier = document.version(), document.frontier()
-    state = Pen.load(state_snapshot(document), peer=2)
+    state = Pen.load(document.state_snapshot(), peer=2)
     assert (state.text, state.frontier(), state.is_at(version)) == (document.text, frontier, True)
-    assert has_whole_history(document)
-    assert not has_whole_history(state)
+    assert document.has_whole_history()
+    assert not state.has_whole_history()
     typed(state, "!")
     document.import_update(state.export_since(version))
     assert document.text == state.text
@@ -184,20 +180,20 @@ def test_an_earlier_version_is_a_document_of_its_own() -> None:
     typed(document, "one")
     frontier = document.frontier()
     typed(document, "two")
-    assert document_at(document, frontier).text == "one"
+    assert document.at(frontier).state() == {"content": "one"}
     assert document.text == "onetwo"
-    shallow = Pen.load(state_snapshot(document), peer=2)
+    shallow = Pen.load(document.state_snapshot(), peer=2)
     for known, at in ((document, b"junk"), (shallow, frontier)):
         with pytest.raises(DocumentDamaged):
-            document_at(known, at)
+            known.at(at)
 
 
 def test_containers_that_are_empty_are_left_out() -> None:
     made = Pen(1)
-    assert (state_of(made), made.text) == ({}, "")
+    assert (made.state(), made.text) == ({}, "")
     made.append("a")
     made.splice(0, 1, "")
-    assert state_of(made) == {}
+    assert made.state() == {}
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import pytest
 
 from pattern_core.errors import Conflict, InvalidInput, NotFound, PermissionDenied
 from pattern_core.memory.block import BlockSettings, Edited, NewBlock
-from pattern_core.memory.document import state_of
 from pattern_core.memory.edits import AppendText, BlockEdit, ReplaceText, SetField, SetText, SetValue
 from pattern_core.memory.revisions import plan_merge, plan_revert, plan_rollback
 from pattern_core.unit_of_work import UnitOfWork
@@ -241,9 +240,9 @@ def test_a_field_that_somebody_else_set_later_stays_theirs(life: Life) -> None:
     life.edit(B, lambda document: document.add("counter_n", 5))
     life.edit(A, lambda document: document.add("counter_n", 2))
     life.undo(A)
-    assert state_of(life.document)["counter_n"] == 5
+    assert life.document.state()["counter_n"] == 5
     life.undo(A)
-    assert state_of(life.document)["fields"] == {"x": 2}
+    assert life.document.state()["fields"] == {"x": 2}
 
 
 def test_items_go_by_what_they_are_and_not_by_where(life: Life) -> None:
@@ -251,7 +250,7 @@ def test_items_go_by_what_they_are_and_not_by_where(life: Life) -> None:
     life.edit(B, lambda document: document.splice_items("items", 1, 1, [1]))
     life.edit(B, lambda document: document.splice_items("items", 0, 0, ["b"]))
     life.undo(A)
-    assert state_of(life.document)["items"] == ["b", 1]
+    assert life.document.state()["items"] == ["b", 1]
 
 
 def test_nothing_is_carried_past_a_version_that_is_not_known(life: Life) -> None:
@@ -266,11 +265,11 @@ def test_nothing_is_carried_past_a_version_that_is_not_known(life: Life) -> None
 
 def test_rollback_leaves_what_was_as_history(life: Life) -> None:
     life.edit(A, lambda document: document.put_field("fields", "x", 1))
-    then = state_of(life.document)
+    then = life.document.state()
     life.put(B, "something else")
     life.edit(A, lambda document: document.put_field("fields", "x", 2))
     life.rollback(ME, then, 1)
-    assert (state_of(life.document), life.version) == (then, 4)
+    assert (life.document.state(), life.version) == (then, 4)
     with pytest.raises(InvalidInput, match="already"):
         plan_rollback(then, then, 1)
     life.undo(ME)
@@ -281,4 +280,4 @@ def test_merging_with_what_is_not_known_is_a_conflict(life: Life) -> None:
     life.append(A, "x")
     rows = [replace(row, change=None) for row in life.lines(0)]
     with pytest.raises(Conflict, match="too old"):
-        plan_merge(rows, state_of(life.document), {}, base=0, note="")
+        plan_merge(rows, life.document.state(), {}, base=0, note="")
