@@ -49,7 +49,7 @@ READER_PEER = 0  # for copies that are only read; nothing is ever written under 
 UPDATE_TIMEOUT_MS = 20.0  # for a minimal difference; it holds the interpreter, so nothing else runs meanwhile
 TEXT = "content"  # the container of a text document's text
 COMPRESS_ABOVE_BYTES = 200  # smaller changes do not shrink
-CHANGE_BYTES_MAX = 256 * 1024 * 1024  # unpacked
+DECOMPRESSED_BYTES_MAX = 256 * 1024 * 1024
 _LEVEL = 3
 
 Run: TypeAlias = "str | tuple[Json, ...]"  # a piece of a text or of a list
@@ -416,6 +416,27 @@ def same(left: Json, right: Json) -> bool:
     return json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)
 
 
+def compressed(data: bytes, above: int) -> bytes:
+    """Return `data`, as a zstd frame if it is longer than `above`."""
+    # The module's function, never a shared compressor: one used by two threads crashes the process.
+    return data if len(data) <= above else zstandard.compress(data, _LEVEL)
+
+
+def decompressed(frame: bytes) -> bytes:
+    """Return what a zstd frame holds.
+
+    Raises:
+        ValueError: it is none, or claims to hold more than any document or change.
+    """
+    try:
+        size = zstandard.get_frame_parameters(frame).content_size
+        if size > DECOMPRESSED_BYTES_MAX:  # also where the frame does not say: those of `compressed` do
+            raise ValueError(f"it claims {size} bytes")
+        return zstandard.decompress(frame)
+    except zstandard.ZstdError as error:
+        raise ValueError(str(error)) from None
+
+
 def packed(change: Change | None) -> bytes | None:
     """Return the change as it is stored; None stays None."""
     if change is None:
@@ -429,8 +450,7 @@ def packed(change: Change | None) -> bytes | None:
                 parts[name] = dict(values)
             case Count(by):
                 parts[name] = by
-    data = to_json(parts).encode()
-    return data if len(data) <= COMPRESS_ABOVE_BYTES else zstandard.compress(data, _LEVEL)
+    return compressed(to_json(parts).encode(), COMPRESS_ABOVE_BYTES)
 
 
 def unpacked(data: bytes) -> Change:
@@ -440,12 +460,9 @@ def unpacked(data: bytes) -> Change:
         HistoryDamaged: the bytes are no packed change.
     """
     try:
-        if not data.startswith(b"{"):
-            if zstandard.get_frame_parameters(data).content_size > CHANGE_BYTES_MAX:
-                raise HistoryDamaged("a recorded change claims to be larger than any can be")
-            data = zstandard.decompress(data)
+        data = data if data.startswith(b"{") else decompressed(data)
         return {name: _from_json(part) for name, part in json.loads(data).items()}
-    except (zstandard.ZstdError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
         raise HistoryDamaged(f"a recorded change cannot be read ({error})") from None
 
 

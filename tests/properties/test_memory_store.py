@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pattern_core.errors import InvalidInput, PatternError
-from pattern_core.memory.checkpoint import Consolidator, Retention, open_document, whole_document
+from pattern_core.limits import MemoryLimits
+from pattern_core.memory.checkpoint import Consolidator, open_document, whole_document
 from pattern_core.memory.document import State
 from pattern_core.memory.edits import AppendText, BlockEdit, EditRange, ReplaceText, SetText
 from pattern_core.memory.history import BlockHistory
@@ -145,7 +146,8 @@ async def _play_history(content: str, plan: list[HistoryStep]) -> None:
     connection = constellation()
     async with Database.in_memory(connection) as database:
         life = Life(connection, create(connection, content))
-        consolidator = Consolidator(database, StoppedClock(0), lambda *_: None, retention=Retention(newest=2, days=1))
+        limits = MemoryLimits(checkpoints_newest=2, checkpoints_days=1)
+        consolidator = Consolidator(database, StoppedClock(0), lambda *_: None, limits)
         past = [life.document.state()]
         for number, (what, who, place, text) in enumerate(plan):
             if what == "consolidate":

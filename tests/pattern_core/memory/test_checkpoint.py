@@ -12,12 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pattern_core.limits import MemoryLimits
-from pattern_core.memory import checkpoint
+from pattern_core.memory import document
 from pattern_core.memory.checkpoint import (
     LIMITS,
     Consolidator,
     Pending,
-    Retention,
     open_document,
     pack,
     store_checkpoint,
@@ -60,7 +59,7 @@ def test_bytes_that_are_no_frame_are_damage(data: bytes) -> None:
 
 
 def test_a_frame_that_claims_too_much_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint, "SNAPSHOT_BYTES_MAX", 1_000)
+    monkeypatch.setattr(document, "DECOMPRESSED_BYTES_MAX", 1_000)
     assert unpack(zstandard.compress(b"x" * 1_000), Encoding.ZSTD)
     for bomb in (zstandard.compress(b"x" * 1_001), zstandard.ZstdCompressor(write_content_size=False).compress(b"x")):
         with pytest.raises(DocumentDamaged, match="claims"):
@@ -114,12 +113,12 @@ def stamps(*days: str) -> list[CheckpointStamp]:
 
 
 def test_the_newest_checkpoints_and_the_last_of_each_day_stay() -> None:
-    now, rule = "2026-11-30T12:00:00.000Z", Retention(newest=2, days=10)
+    now, rule = "2026-11-30T12:00:00.000Z", MemoryLimits(checkpoints_newest=2, checkpoints_days=10)
     kept = stamps("11-30", "11-30", "11-30", "11-29", "11-28", "11-28", "11-21", "11-20", "11-01")
     assert to_drop(kept, now, rule) == [7, 4, 2, 1]
-    assert to_drop(stamps("01-01", "01-01"), now, Retention(newest=0, days=0)) == [1]
+    assert to_drop(stamps("01-01", "01-01"), now, MemoryLimits(checkpoints_newest=0, checkpoints_days=0)) == [1]
     assert to_drop([], now, rule) == []
-    assert (Retention().newest, Retention().days) == (10, 30)
+    assert (HOURLY.checkpoints_newest, HOURLY.checkpoints_days) == (10, 30)
 
 
 @given(st.lists(st.integers(1, 28), max_size=60))
@@ -128,10 +127,10 @@ def test_retention_settles(days: list[int]) -> None:
     kept: list[CheckpointStamp] = []
     for number, day in enumerate(sorted(days)):
         kept.insert(0, replace(stamps(f"11-{day:02d}")[0], id=number))
-        dropped = to_drop(kept, now, Retention())
+        dropped = to_drop(kept, now, HOURLY)
         kept = [one for one in kept if one.id not in dropped]
         assert kept[0].id == number
-    assert to_drop(kept, now, Retention()) == []
+    assert to_drop(kept, now, HOURLY) == []
     assert len(kept) <= 40
     assert {int(one.created_at[8:10]) for one in kept} == set(days)
 
