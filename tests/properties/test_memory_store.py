@@ -13,7 +13,7 @@ from pattern_core.limits import MemoryLimits
 from pattern_core.memory.checkpoint import Consolidator, open_document, whole_document
 from pattern_core.memory.document import State
 from pattern_core.memory.edits import AppendText, BlockEdit, EditRange, ReplaceText, SetText
-from pattern_core.memory.history import BlockHistory
+from pattern_core.memory.history import blame, state_at, versions
 from pattern_core.testing.clock import StoppedClock
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.columns import to_json
@@ -219,15 +219,15 @@ def _merge_and_fail(life: Life) -> None:
 
 async def _assert_past(database: Database, connection: Connection, block_id: str, past: list[State]) -> None:
     """Recorded changes and the document's own history tell the same."""
-    history, whole = BlockHistory(database), whole_document(connection, block_id)
+    whole = whole_document(connection, block_id)
     for version, state in enumerate(past):
-        _assert_same(await history.state_at(block_id, version), state)
+        _assert_same(await database.read(state_at, block_id, version), state)
         line = block_versions.get(connection, block_id, version)
         assert line is not None
         _assert_same(whole.at(bytes.fromhex(line.frontiers)).state(), state)
-    lines = [line.text for line in await history.blame(block_id)]
+    lines = [line.text for line in await database.read(blame, block_id)]
     assert lines == past[-1].get("content", "").splitlines()
-    numbers = [one.version for one in await history.versions(block_id, limit=100)]
+    numbers = [one.version for one in await database.read(versions, block_id, limit=100)]
     assert numbers == list(range(len(past)))[::-1][:100]
 
 

@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field
 
 from pattern_core.constellation import Constellation
 from pattern_core.errors import Conflict, InvalidInput
+from pattern_core.memory import history
 from pattern_core.memory.block import Attribution, BlockRow, Edited
 from pattern_core.memory.history import Blamed, Version
 from pattern_core.memory.sharing import Loan
@@ -139,7 +140,7 @@ async def show(at: At, home: ToRead, response: Response, version: AtVersion = No
     view = await at.view(home.constellation)
     shown = await told(home.constellation, view)
     if version is not None and version != view.version:
-        past = await home.constellation.history.content_at(view.id, version)
+        past = await home.constellation.database.read_aside(history.content_at, view.id, version)
         shown |= {"content": past.content, "value": past.value, "version": version, "damaged": None}
     return tagged(response, shown)
 
@@ -190,7 +191,7 @@ async def versions(at: At, home: ToRead, paging: Paged) -> object:
     after = paging.after
     before = int(after) if after and after.isdigit() else None
     view = await at.view(home.constellation)
-    found = await home.constellation.history.versions(view.id, limit=paging.one_more, before=before)
+    found = await home.constellation.database.read(history.versions, view.id, limit=paging.one_more, before=before)
     return paging.cut(found, lambda version: str(version.version))
 
 
@@ -205,14 +206,15 @@ async def diff(
     view = await at.view(home.constellation)
     last = view.version if newer is None else newer
     first = max(last - 1, 0) if older is None else older
-    return {"from": first, "to": last, "diff": await home.constellation.history.diff(view.id, first, last)}
+    changed = await home.constellation.database.read_aside(history.diff, view.id, first, last)
+    return {"from": first, "to": last, "diff": changed}
 
 
 @router.get("/{label}/blame", response_model=BlameResponse)
 async def blame(at: At, home: ToRead) -> object:
     """Who wrote which line, when, and what led to it."""
     view = await at.view(home.constellation)
-    return {"lines": await home.constellation.history.blame(view.id)}
+    return {"lines": await home.constellation.database.read_aside(history.blame, view.id)}
 
 
 @router.post("/{label}/undo", response_model=REVISED)

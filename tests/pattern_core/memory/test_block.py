@@ -29,6 +29,7 @@ from pattern_core.memory.block import (
     with_schema,
 )
 from pattern_core.memory.edits import AppendText, BlockEdit, ReplaceText, SetText
+from pattern_core.memory.history import versions
 from pattern_core.memory.schema import ListSchema, SchemaKind, TextSchema
 from pattern_core.testing.model import Answer, calls, says
 from pattern_core.tools.builtin.block_edit import block_edit
@@ -166,7 +167,7 @@ async def test_an_edit_waits_for_a_yes_and_is_then_made_once() -> None:
         assert decided.approval.status is ApprovalStatus.APPROVED
         view = await here.constellation.memory.view(ada, "us")
         assert (view.content, view.version) == ("We met in June.", 1)
-        [line, _first] = await here.constellation.history.versions(view.id, limit=5)
+        [line, _first] = await here.database.read(versions, view.id, limit=5)
         assert line.author == f"agent:{ada}"
         assert line.cause == {
             "message": "msg_1",

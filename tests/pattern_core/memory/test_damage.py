@@ -15,7 +15,7 @@ from pattern_core.memory.checkpoint import Consolidator, whole_document
 from pattern_core.memory.damage import Repaired, damage_of, damaged_blocks, repair_block, validate_foreign
 from pattern_core.memory.document import DocumentDamaged, framed, opened_parts
 from pattern_core.memory.edits import AppendText, SetField
-from pattern_core.memory.history import BlockHistory
+from pattern_core.memory.history import state_at, versions
 from pattern_core.testing.clock import StoppedClock
 from pattern_db.connection import Connection
 from pattern_db.database import Database
@@ -88,7 +88,7 @@ async def test_damage_is_found_and_repaired_from_what_is_known(database: Databas
     life.undo(A)
     life.undo(A)
     assert life.text == "Begin 1 2 3 4 5"
-    assert (await BlockHistory(database).state_at(life.block_id, 3))["content"] == "begin 1 2 3"
+    assert (await database.read(state_at, life.block_id, 3))["content"] == "begin 1 2 3"
 
 
 async def test_a_text_that_is_known_outlives_everything_else(database: Database, life: Life) -> None:
@@ -184,7 +184,7 @@ async def test_a_damaged_block_comes_back_and_nobody_opens_it_before() -> None:
         assert (edited.block.content, edited.block.version) == ("one two three", 3)
         undone = await here.constellation.revisions.revert(ada, "notes", BY_USER, HistoryKind.UNDO)
         assert undone.block.content == "one two"
-        kinds = [one.kind for one in await here.constellation.history.versions(block_id, limit=9)]
+        kinds = [one.kind for one in await here.database.read(versions, block_id, limit=9)]
         assert kinds == ["undo", "edit", "repair", "edit", "create"]
         await memory.blocks.check(await memory.view(ada, "notes"))
 

@@ -11,6 +11,7 @@ import pytest
 from pattern_core.errors import Conflict, InvalidInput, NotFound, PermissionDenied
 from pattern_core.memory.block import BlockSettings, Edited, NewBlock
 from pattern_core.memory.edits import AppendText, BlockEdit, ReplaceText, SetField, SetText, SetValue
+from pattern_core.memory.history import versions
 from pattern_core.memory.revisions import plan_merge, plan_revert, plan_rollback
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.columns import Json
@@ -71,7 +72,7 @@ async def test_undo_takes_back_ones_own_edit_and_leaves_the_others() -> None:
         assert (redone.block.content, redone.redo_remaining) == ("ONE two", 0)
         await at.undo(BY_USER, of=at.by_ada.author)  # a person may take back what the agent wrote
         assert await at.content() == "ONE"
-        kinds = [one.kind for one in await at.here.constellation.history.versions(undone.block.id, limit=10)]
+        kinds = [one.kind for one in await at.here.database.read(versions, undone.block.id, limit=10)]
         undo, redo, edit = HistoryKind.UNDO, HistoryKind.REDO, HistoryKind.EDIT
         assert kinds == [undo, redo, undo, edit, edit, HistoryKind.CREATE]
         assert [event.name for event in await at.here.events()][-1] == "memory.changed"
@@ -100,7 +101,7 @@ async def test_what_was_written_against_an_older_version_is_merged() -> None:
         await at.edit(at.by_ada, ReplaceText(old="eggs", new="six eggs"))
         merged = await revisions.merge(at.ada, "notes", BY_USER, SetText(text="oat milk\nbread\neggs\n"), base=0)
         assert merged.block.content == "oat milk\nbread\nsix eggs\n"
-        [line, *_] = await at.here.constellation.history.versions(merged.block.id, limit=1)
+        [line, *_] = await at.here.database.read(versions, merged.block.id, limit=1)
         assert (line.kind, line.author) == (HistoryKind.MERGE, USER)
         same = await revisions.merge(at.ada, "notes", BY_USER, SetText(text=merged.block.content), base=2)
         assert (same.note, same.block.version) == ("Nothing changed", 2)

@@ -16,7 +16,7 @@ from tests.support import BY_USER, START, Running, note, running
 
 
 async def why(it: Running, turn_id: str) -> TurnExplained:
-    return await explain(it.database, it.constellation.history, turn_id)
+    return await explain(it.database, turn_id)
 
 
 def part(found: TurnExplained, kind: str, step: int = 0) -> PartShown:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, cast
 from pattern_core.errors import NotFound
 from pattern_core.ids import Ids, message_id, seeded_randomness
 from pattern_core.memory.block import Attribution, agent_author
-from pattern_core.memory.history import BlockHistory
 from pattern_core.memory.revisions import Revisions
 from pattern_core.memory.sharing import Sharing
 from pattern_core.search import SearchRequest, SearchResult, search
@@ -44,7 +43,7 @@ class ToolRig:
         self.results = Results(database=self.rig.database, clock=self.rig.clock, ids=self.ids)
         blocks = self.rig.store.blocks
         self.sharing = Sharing(blocks)
-        self.revisions = Revisions(blocks, BlockHistory(self.rig.database))
+        self.revisions = Revisions(blocks)
 
     async def call(self, tool: Tool, **arguments: object) -> Any:
         """Call the tool and commit; nothing is committed if it raises."""
