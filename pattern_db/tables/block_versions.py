@@ -160,10 +160,7 @@ def list_pending(connection: Connection) -> list[tuple[str, UpdateStats]]:
         " FROM memory_block_updates JOIN memory_blocks ON memory_blocks.id = block_id AND is_active = 1"
         " GROUP BY block_id ORDER BY oldest"
     )
-    return [
-        (row[0], UpdateStats(count=row[1], total_bytes=row[2], first_seq=row[3], last_seq=row[4], oldest_at=row[5]))
-        for row in rows
-    ]
+    return [(block_id, UpdateStats(*stats)) for block_id, *stats in rows]
 
 
 def append(connection: Connection, row: HistoryRow) -> None:
