@@ -110,7 +110,8 @@ _SEEN = Table(
     " ON block_id = id AND agent_id <> ?1",
     columns={
         "permission": "coalesce(lent_with, permission)",
-        "via": "CASE WHEN agent_id = ?1 THEN 'own' WHEN lent_with IS NULL THEN 'constellation' ELSE 'attached' END AS via",
+        "via": "CASE WHEN agent_id = ?1 THEN 'own'"
+        " WHEN lent_with IS NULL THEN 'constellation' ELSE 'attached' END AS via",
         "lender": "CASE WHEN lent_with IS NOT NULL THEN (SELECT name FROM agents WHERE agents.id = agent_id) END",
     },
     json=_JSON,
