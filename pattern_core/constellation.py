@@ -28,7 +28,6 @@ from pattern_core.images import ImageSweep
 from pattern_core.journal import Journal
 from pattern_core.limits import Limits
 from pattern_core.mcp_servers.servers import McpServers
-from pattern_core.memory.damage import Repairs
 from pattern_core.memory.revisions import Revisions
 from pattern_core.memory.sharing import Sharing
 from pattern_core.memory.store import MemoryStore
@@ -238,7 +237,6 @@ class Constellation:
         blocks = self.memory.blocks
         self.sharing = Sharing(blocks)
         self.revisions = Revisions(blocks)
-        self.repairs = Repairs(blocks)
         self.archive = Archive(database=database, clock=clock, ids=ids, commit=commit)
         self.folders = Folders(database=database, clock=clock, ids=ids, on_change=self.embeddings.wake)
 

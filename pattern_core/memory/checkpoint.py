@@ -21,7 +21,6 @@ from pattern_core.memory.document import (
     DocumentDamaged,
     compressed,
     decompressed,
-    nothing,
 )
 from pattern_db import errors as storage
 from pattern_db.columns import iso, unix_ms
@@ -240,7 +239,7 @@ def store_checkpoint(
         Conflict: (of storage) another consolidation went further already.
     """
     is_whole = checkpoint is None or document.has_whole_history()
-    data, encoding = pack(document.export_since(nothing() if is_whole else version), limits)
+    data, encoding = pack(document.export_since(None if is_whole else version), limits)
     segment = Segment(
         block_id=block_id,
         first_seq=0 if checkpoint is None or is_whole else checkpoint.up_to_seq + 1,

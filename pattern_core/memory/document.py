@@ -208,10 +208,7 @@ class BlockDocument:
                         self._doc.get_counter(name).increment(write.by)
 
     def version(self) -> bytes:
-        """Return everything that the document has seen, for `export_since`.
-
-        The same version may come as different bytes: the library writes its parts in no fixed order.
-        """
+        """Return everything that the document has seen, for `export_since`; its parts stand in no fixed order."""
         with _translated("a version"):
             return self._doc.oplog_vv.encode()
 
@@ -220,14 +217,15 @@ class BlockDocument:
         with _translated("a frontier"):
             return self._doc.oplog_frontiers.encode()
 
-    def export_since(self, version: bytes) -> bytes:
-        """Return what came after `version`, as bytes for `import_update`. Never empty.
+    def export_since(self, version: bytes | None) -> bytes:
+        """Return what came after `version` (None: the beginning), as bytes for `import_update`. Never empty.
 
         Raises:
             DocumentDamaged: `version` is not a version.
         """
         with _translated("an export"):
-            return self._doc.export(ExportMode.Updates(VersionVector.decode(version)))
+            since = VersionVector() if version is None else VersionVector.decode(version)
+            return self._doc.export(ExportMode.Updates(since))
 
     def snapshot(self) -> bytes:
         """Return everything, with the whole history: a holder of an older copy can still merge."""
@@ -476,11 +474,6 @@ def _from_json(part: Json) -> Part:
         raise ValueError("a part of no known kind")
     run = str if is_text else tuple
     return Spliced(is_text, tuple(Splice(int(skip), run(removed), run(added)) for skip, removed, added in part[1:]))
-
-
-def nothing() -> bytes:
-    """Return the version of an empty document, for `export_since`."""
-    return VersionVector().encode()
 
 
 def clean_snapshot(data: bytes) -> bytes:

@@ -16,7 +16,7 @@ from pattern_core.errors import NotFound
 from pattern_core.memory.block import schema_of
 from pattern_core.memory.changes import applied, inverse
 from pattern_core.memory.checkpoint import open_document, unpack, whole_document
-from pattern_core.memory.content import differences, plain, raw, value_of
+from pattern_core.memory.content import differences, plain, raw, rendered, value_of
 from pattern_core.memory.document import (
     READER_PEER,
     TEXT,
@@ -61,24 +61,6 @@ class Blamed:
     author: str
     cause: Mapping[str, str]
     created_at: str
-
-
-def _shown(row: BlockRow, state: State) -> str:
-    """Return the plain rendering of what a document holds, by its block's schema.
-
-    Raises:
-        InvalidInput: the block's metadata names no schema that there is.
-    """
-    schema = schema_of(row.metadata)
-    return plain(value_of(state, schema), schema)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VersionContent:
-    """What a block held once: its plain rendering, and the same as JSON."""
-
-    content: str
-    value: Json
 
 
 def versions(connection: Connection, block_id: str, *, limit: int, before: int | None = None) -> list[Version]:
@@ -139,15 +121,15 @@ def _state_by_itself(connection: Connection, row: BlockRow, version: int) -> Sta
     return whole.at(bytes.fromhex(line.frontiers)).state()
 
 
-def content_at(connection: Connection, block_id: str, version: int) -> VersionContent:
-    """Return what the block held at `version`, as its schema of today shows it.
+def content_at(connection: Connection, block_id: str, version: int) -> tuple[str, Json]:
+    """Return what the block held at `version`, as its schema of today shows it: as plain text, and as JSON.
 
     Raises: as `state_at`.
     """
     row = memory_blocks.get(connection, block_id)
     schema = schema_of(row.metadata)
     value = value_of(state_at(connection, block_id, version), schema)
-    return VersionContent(content=plain(value, schema), value=raw(value, schema))
+    return plain(value, schema), raw(value, schema)
 
 
 def diff(connection: Connection, block_id: str, before: int, after: int) -> str:
@@ -156,7 +138,7 @@ def diff(connection: Connection, block_id: str, before: int, after: int) -> str:
     Raises: as `state_at`.
     """
     row = memory_blocks.get(connection, block_id)
-    old, new = (_shown(row, state_at(connection, block_id, version)).splitlines() for version in (before, after))
+    old, new = (rendered(row, state_at(connection, block_id, version)).splitlines() for version in (before, after))
     lines = difflib.unified_diff(old, new, f"version {before}", f"version {after}", lineterm="")
     return "".join(f"{line}\n" for line in lines)
 
@@ -169,14 +151,14 @@ def blame(connection: Connection, block_id: str) -> list[Blamed]:
     row, state = memory_blocks.get(connection, block_id), _now(connection, block_id)
     stored = block_versions.changes(connection, block_id, 0, row.last_seq, newest_first=True)
     changes = _unpacked(stored, row.last_seq)
-    if _shown(row, state) != state.get(TEXT, ""):
+    if rendered(row, state) != state.get(TEXT, ""):
         changes = islice(changes, RENDERED_MAX)
-    origins = line_versions(state, changes, row.last_seq, lambda then: _shown(row, then))
+    origins = line_versions(state, changes, row.last_seq, lambda then: rendered(row, then))
     known = {version: block_versions.get(connection, block_id, version) for version, _ in origins}
     return [
         _blamed(number, text, version, known[version] if is_certain else None)
         for number, (text, (version, is_certain)) in enumerate(
-            zip(_shown(row, state).splitlines(), origins, strict=True), 1
+            zip(rendered(row, state).splitlines(), origins, strict=True), 1
         )
     ]
 

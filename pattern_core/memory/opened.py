@@ -112,14 +112,8 @@ class OpenBlocks:
             if len(self._seen) >= SEEN_MAX:
                 self._seen.clear()  # rare, and filled again by those who are at work
             self._seen[agent_id] = known
-        author, first = agent_author(agent_id), dict[str, BlockRow]()
-        for row in known[1]:
-            opened = self._open.get(row.id)
-            if opened is not None and opened.author == author:
-                row = opened.row
-            if row.is_active:
-                first.setdefault(row.label, row)
-        return list(first.values())
+        own = {one.row.id: one.row for one in self._open.values() if one.author == agent_author(agent_id)}
+        return distinct([row for row in (own.get(row.id, row) for row in known[1]) if row.is_active])
 
     async def hold(
         self, agent_id: str, label: str, by: Attribution, operation: Operation, work: UnitOfWork

@@ -42,8 +42,6 @@ from pattern_core.memory.edits import (
     BlockEdit,
     Editor,
     Proposal,
-    asked_note,
-    needs_consent,
     proposal_of,
     question,
     subject_of,
@@ -177,7 +175,7 @@ class MemoryStore:
             try:
                 opened = await self.blocks.hold(agent_id, label, by, edit.operation, unit)
             except PermissionDenied as error:
-                if self._consent is None or not needs_consent(error):
+                if self._consent is None or "consent" not in error.details:
                     raise
                 refusal = error
                 opened = await self.blocks.hold(agent_id, label, by, Operation.READ, unit)
@@ -220,7 +218,11 @@ class MemoryStore:
             return Edited(block=row, note=planned.note)
         if refusal is not None and consent is not None and not await consent.grants.covers(subject_of(asked)):
             approval_id = await consent.ask(question(asked, refusal), work)
-            return Edited(block=row, note=asked_note(row, approval_id))
+            note = (
+                f"Not changed yet: the block {row.label} is changed only with consent, and a person has been asked"
+                f" ({approval_id}). It will be changed when they agree; go on without it"
+            )
+            return Edited(block=row, note=note)
         edited = self.blocks.change(opened, before, planned, by, work)
         archive(edited.block, planned.moved, self._ids, work)
         return edited

@@ -118,7 +118,7 @@ async def explain(database: Database, turn_id: str) -> TurnExplained:
 
 async def _as_it_was(database: Database, part: Part) -> Said:
     try:
-        return (await database.read_aside(content_at, part.ref, part.version or 0)).content, None
+        return (await database.read_aside(content_at, part.ref, part.version or 0))[0], None
     except StorageFailed:
         raise
     except (PatternError, DatabaseError) as error:

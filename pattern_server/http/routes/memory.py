@@ -18,6 +18,7 @@ from pattern_core.constellation import Constellation
 from pattern_core.errors import Conflict, InvalidInput
 from pattern_core.memory import history
 from pattern_core.memory.block import Attribution, BlockRow, Edited
+from pattern_core.memory.damage import repair_block
 from pattern_core.memory.history import Blamed, Version
 from pattern_core.memory.sharing import Loan
 from pattern_db.enums import HistoryKind, Permission
@@ -140,8 +141,8 @@ async def show(at: At, home: ToRead, response: Response, version: AtVersion = No
     view = await at.view(home.constellation)
     shown = await told(home.constellation, view)
     if version is not None and version != view.version:
-        past = await home.constellation.database.read_aside(history.content_at, view.id, version)
-        shown |= {"content": past.content, "value": past.value, "version": version, "damaged": None}
+        content, value = await home.constellation.database.read_aside(history.content_at, view.id, version)
+        shown |= {"content": content, "value": value, "version": version, "damaged": None}
     return tagged(response, shown)
 
 
@@ -241,7 +242,7 @@ async def rollback(at: At, body: RollbackRequest, home: ToWrite) -> object:
 async def repair(at: At, home: ToWrite) -> object:
     """Bring back a block that is damaged, from what is known of it; a sound one is refused."""
     owner = await owner_of(home.constellation, at.a)
-    done = await home.constellation.repairs.repair(owner, at.label, _by(home))
+    done = await repair_block(home.constellation.memory.blocks, owner, at.label, _by(home))
     block = await told(home.constellation, await home.constellation.memory.view(owner, at.label))
     return {"block": block, "note": done.note, "is_exact": done.is_exact}
 

@@ -12,7 +12,7 @@ from pattern_core.errors import Conflict, InvalidInput, NotFound
 from pattern_core.memory import damage
 from pattern_core.memory.block import NewBlock
 from pattern_core.memory.checkpoint import Consolidator, whole_document
-from pattern_core.memory.damage import Repaired, damage_of, damaged_blocks, repair_block, validate_foreign
+from pattern_core.memory.damage import Repaired, damage_of, damaged_blocks, repair_block, store_repair, validate_foreign
 from pattern_core.memory.document import DocumentDamaged, framed, opened_parts
 from pattern_core.memory.edits import AppendText, SetField
 from pattern_core.memory.history import state_at, versions
@@ -48,7 +48,7 @@ def _life(connection: Connection) -> Life:
 
 
 async def repaired(database: Database, block_id: str) -> Repaired:
-    return await database.write(repair_block, await damage_of(database, block_id), NOW, 99)
+    return await database.write(store_repair, await damage_of(database, block_id), NOW, 99)
 
 
 async def test_sound_blocks_are_none_of_them(database: Database, life: Life) -> None:
@@ -163,10 +163,10 @@ async def made(here: Running, new: NewBlock) -> tuple[str, str]:
 
 async def test_a_damaged_block_comes_back_and_nobody_opens_it_before() -> None:
     async with running() as here:
-        memory, repairs = here.constellation.memory, here.constellation.repairs
+        memory = here.constellation.memory
         ada, block_id = await made(here, NewBlock(label="notes", content="one"))
         with pytest.raises(Conflict, match="nothing to repair"):
-            await repairs.repair(ada, "notes", BY_USER)
+            await repair_block(memory.blocks, ada, "notes", BY_USER)
         await memory.edit(ada, "notes", AppendText(text=" two"), by=BY_USER)
         memory.blocks.forget(ada)
         await flip(here, block_id)
@@ -174,7 +174,7 @@ async def test_a_damaged_block_comes_back_and_nobody_opens_it_before() -> None:
             await memory.edit(ada, "notes", AppendText(text=" three"), by=BY_USER)
         with pytest.raises(DocumentDamaged):
             await memory.blocks.check(await memory.view(ada, "notes"))
-        repaired = await repairs.repair(ada, "notes", BY_USER)
+        repaired = await repair_block(memory.blocks, ada, "notes", BY_USER)
         assert (repaired.version, repaired.is_exact) == (2, True)
         assert "nothing was lost" in repaired.note
         last = (await here.events())[-1]
@@ -198,7 +198,7 @@ async def test_what_lists_show_of_a_form_is_what_is_left_of_it() -> None:
         memory.blocks.forget(ada)
         await flip(here, block_id)
         await here.database.write(lambda c: c.execute("UPDATE memory_block_history SET change = NULL WHERE seq = 1"))
-        repaired = await here.constellation.repairs.repair(ada, "profile", BY_USER)
+        repaired = await repair_block(here.constellation.memory.blocks, ada, "profile", BY_USER)
         assert not repaired.is_exact
         assert "may be lost" in repaired.note
         view = await memory.view(ada, "profile")
@@ -213,13 +213,13 @@ async def test_a_person_may_repair_what_agents_only_read_and_nobody_what_is_not_
         ada, block_id = await made(here, new)
         await here.constellation.memory.edit(ada, "notes", AppendText(text="!"), by=BY_USER)
         await flip(here, block_id)  # under the document that is still open
-        assert (await here.constellation.repairs.repair(ada, "notes", BY_USER)).version == 2
+        assert (await repair_block(here.constellation.memory.blocks, ada, "notes", BY_USER)).version == 2
         edited = await here.constellation.memory.edit(ada, "notes", AppendText(text="?"), by=BY_USER)
         assert (edited.block.content, edited.block.version) == ("one!?", 3)
         here.constellation.memory.blocks.forget(ada)
         await here.constellation.memory.blocks.check(edited.block)
         with pytest.raises(NotFound, match="notes"):
-            await here.constellation.repairs.repair(ada, "nothing", BY_USER)
+            await repair_block(here.constellation.memory.blocks, ada, "nothing", BY_USER)
 
 
 def snapshot(text: str) -> bytes:

@@ -17,7 +17,6 @@ from pattern_core.memory.document import (
     Splice,
     Spliced,
     new_peer,
-    nothing,
 )
 from tests.pattern_core.memory.life import Pen
 from tests.pattern_core.memory.rig import BY_USER
@@ -172,7 +171,7 @@ def test_a_state_snapshot_goes_on_without_the_history() -> None:
     typed(state, "!")
     document.import_update(state.export_since(version))
     assert document.text == state.text
-    assert Pen.load(document.export_since(nothing()), peer=3).text == state.text
+    assert Pen.load(document.export_since(None), peer=3).text == state.text
 
 
 def test_an_earlier_version_is_a_document_of_its_own() -> None:
