@@ -53,7 +53,7 @@ class HistoryRow:
     block as it was created.
 
     `stack` is whose undo stack the version belongs to; None for that of `changed_by`. An undo or redo names in
-    `reverts` the version that it takes back. `is_undone` tells that one took this version back and none brought it
+    `reverts` the version that it takes back. `is_undone`: one took this version back and none brought it
     again. `change` is what it changed, packed; None if that is not known.
     """
 

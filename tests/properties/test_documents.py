@@ -130,7 +130,7 @@ def test_a_flipped_byte_is_damage_or_of_no_consequence(at: int, by: int) -> None
         assert loaded.text == "one two three "  # part of the header is not used
 
 
-# Laws of structured documents: whoever edits what, in whatever order it is merged, all copies hold the same.
+# Laws of structured documents: in whatever order edits are merged, all copies hold the same.
 
 FIELDS = [
     {"name": "text", "field_type": "Text"},
@@ -308,7 +308,7 @@ def test_setting_the_whole_content_sets_it(kind: str, data: st.DataObject) -> No
 def test_setting_the_whole_content_leaves_what_is_the_same_to_others(
     start: dict[str, Any], changed: str, data: st.DataObject
 ) -> None:
-    """One writes everything back with one field changed; whatever somebody else did to the others stays."""
+    """One writes everything back with one field changed; what others did to the other fields stays."""
     schema = SCHEMAS["map"]
     mine = started(schema, start)
     theirs = Pen.load(mine.snapshot(), peer=2)

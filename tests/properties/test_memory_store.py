@@ -1,4 +1,4 @@
-"""What the memory store shows is what the disk holds, whatever is edited, refused, not committed or opened anew."""
+"""What the memory store shows is what the disk holds, whatever is edited, refused, not committed or opened again."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ async def _shown(rig: Rig) -> dict[str, str]:
 
 
 async def _on_disk(rig: Rig) -> dict[str, str]:
-    """What the stored bytes make, opened by somebody who knows nothing else."""
+    """Return what the stored bytes make when nothing is open."""
     found = {}
     for row in await rig.database.read(memory_blocks.list_for_agent, ADA):
         checkpoint, updates = await rig.database.read(block_checkpoints.get_checkpoint_and_updates, row.id)
@@ -239,7 +239,7 @@ def text_of(state: State) -> str:
     return to_json({name: dict(sorted(v.items())) if isinstance(v, dict) else v for name, v in sorted(state.items())})
 
 
-# Laws of undo: it is exact where nobody interferes, and redo is its inverse where somebody does.
+# Laws of undo: it is exact without edits of others, and redo is its inverse also with them.
 
 UndoStep = tuple[str, int, int, str]  # who, where (per mille), how much goes, what comes
 A, B = "agent:agt_ada", "agent:agt_bob"

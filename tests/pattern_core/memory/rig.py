@@ -54,14 +54,14 @@ def add_agents(connection: Connection) -> None:
 
 @dataclass
 class Rig:
-    """`told` are the events of committed units of work, in order. `fails` makes the next commits fail."""
+    """`events` are those of committed units of work, in order. `fails` makes the next commits fail."""
 
     database: Database
     hot_max: int = 256
     seed: int = 0
     limits: Limits = field(default_factory=lambda: Limits(block_chars_max=2_000_000))
     fails: bool = False
-    told: list[Draft] = field(default_factory=list)
+    events: list[Draft] = field(default_factory=list)
     clock: StoppedClock = field(default_factory=lambda: StoppedClock(1_795_000_000_000))
 
     def __post_init__(self) -> None:
@@ -81,7 +81,7 @@ class Rig:
         try:
             await self.database.write(self._run, work)
             committed = True
-            self.told += work.drafts
+            self.events += work.drafts
         finally:
             work.settle(committed=committed)
 

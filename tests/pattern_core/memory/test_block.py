@@ -90,7 +90,7 @@ def test_the_schema_that_metadata_holds() -> None:
     assert shown_schema({"schema": "Table"}) == schema_of(None) == TextSchema()
 
 
-def test_agents_are_told_from_people_and_the_system() -> None:
+def test_agents_differ_from_people_and_the_system() -> None:
     assert agent_author("agt_1") == "agent:agt_1"
     assert [is_agent(author) for author in ("agent:agt_1", "user:usr_1", "system")] == [True, False, False]
     assert [short_name(author) for author in ("agent:agt_1", "user:usr_1", "system")] == [
@@ -222,7 +222,7 @@ async def test_what_does_not_fit_any_more_stays_open() -> None:
         await approvals.decide(question.id, ApprovalAnswer(approve=False, by=USER))
 
 
-async def test_a_turn_goes_on_while_a_person_is_asked() -> None:
+async def test_a_turn_continues_while_a_person_is_asked() -> None:
     call = calls("block_edit", {"op": "append", "label": "us", "content": " It rained."})
     async with guarded(script=[call, says("I have asked.")]) as (here, ada):
         turn = await here.say("Note the rain.")

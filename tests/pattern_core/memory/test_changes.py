@@ -160,7 +160,7 @@ def test_a_change_that_does_not_fit_is_refused() -> None:
         applied({"content": "a"}, {"content": Spliced(True, (Splice(5, "b", ""),))})
 
 
-def test_what_somebody_writes_is_a_change() -> None:
+def test_what_is_written_is_a_change() -> None:
     assert change_by({"content": "abc"}, {"content": "acd"}) == text((1, "b", ""), (1, "", "d"))
 
 

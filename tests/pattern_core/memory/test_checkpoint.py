@@ -241,7 +241,7 @@ async def test_a_damaged_block_is_logged_and_the_others_go_on(rig: Rig, caplog: 
     assert len(await rig.database.read(block_versions.get_updates_since, bad, 0)) == 1
 
 
-async def test_what_grew_old_while_nobody_was_here_is_merged_on_waking(rig: Rig) -> None:
+async def test_what_grew_old_while_parked_is_merged_on_waking(rig: Rig) -> None:
     old = await rig.block("a", label="old")
     new = await rig.block("a", label="new")
     await rig.store.edit(ADA, "old", AppendText(text="b"), by=BY_ADA)
@@ -299,7 +299,7 @@ def test_a_whole_document_is_one_segment_from_the_beginning(life: Life) -> None:
     assert (segment.first_seq, segment.last_seq) == (0, 1)
 
 
-def test_a_missing_beginning_is_told(life: Life) -> None:
+def test_a_missing_beginning_is_reported(life: Life) -> None:
     assert life.document.has_whole_history()
     life.connection.execute("UPDATE memory_blocks SET loro_snapshot = ?", (life.document.state_snapshot(),))
     with pytest.raises(DocumentDamaged, match="beginning"):

@@ -52,7 +52,7 @@ WHOLE = parse_schema(
 
 
 def raw_containers(document: Pen) -> object:
-    """What stands in the document by container, whoever knows the schema or not."""
+    """Return what stands in the document, by container, with or without a schema."""
     found = document._doc.get_deep_value()
     assert isinstance(found, dict)
     return {name: value for name, value in found.items() if value != ""}
@@ -308,7 +308,7 @@ def test_editing_is_json_in_the_order_of_the_schema_and_is_read_back() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"a": }', "[" * 100_000, "9" * 5_000])
-def test_what_is_no_json_is_told_where(text: str) -> None:
+def test_errors_of_json_name_the_place(text: str) -> None:
     with pytest.raises(InvalidInput, match="a Map is written as JSON"):
         parse_editing(text, MAP)
 

@@ -135,7 +135,7 @@ async def test_a_child_that_dies_condemns_only_what_it_died_of(
     assert await damaged_blocks(database) == []
 
 
-# Repair through a running constellation: one block is damaged, everything else goes on, and it comes back.
+# Repair through a running constellation: one block is damaged, the rest keeps working, and it comes back.
 
 PROFILE = {"Map": {"fields": [{"name": name, "field_type": "Text"} for name in ("name", "city")]}}
 
@@ -161,7 +161,7 @@ async def made(here: Running, new: NewBlock) -> tuple[str, str]:
     return ada.id, block.id
 
 
-async def test_a_damaged_block_comes_back_and_nobody_opens_it_before() -> None:
+async def test_a_damaged_block_comes_back_and_is_not_opened_before() -> None:
     async with running() as here:
         memory = here.constellation.memory
         ada, block_id = await made(here, NewBlock(label="notes", content="one"))
@@ -207,7 +207,7 @@ async def test_what_lists_show_of_a_form_is_what_is_left_of_it() -> None:
         assert "Ruth" in view.content
 
 
-async def test_a_person_may_repair_what_agents_only_read_and_nobody_what_is_not_there() -> None:
+async def test_a_person_may_repair_what_agents_only_read_but_not_what_is_not_there() -> None:
     async with running() as here:
         new = NewBlock(label="notes", content="one", permission=Permission.READ_ONLY)
         ada, block_id = await made(here, new)

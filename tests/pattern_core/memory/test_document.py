@@ -159,7 +159,7 @@ def test_what_has_no_recorded_form_is_none() -> None:
     assert signing(document, lambda one: one._doc.get_movable_list("items").insert(0, 1)).change is None
 
 
-def test_a_state_snapshot_goes_on_without_the_history() -> None:
+def test_a_state_snapshot_continues_without_the_history() -> None:
     document = Pen(1)
     for number in range(50):
         typed(document, str(number))

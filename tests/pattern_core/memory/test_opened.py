@@ -168,7 +168,7 @@ async def test_nothing_is_read_again_without_a_change() -> None:
         memory = world.constellation.memory
         first = await prompt_blocks(memory, ada.id)
         await world.database.write(lambda connection: connection.execute("DELETE FROM memory_blocks").fetchall())
-        assert await prompt_blocks(memory, ada.id) == first  # nobody but the store writes blocks
+        assert await prompt_blocks(memory, ada.id) == first  # only the store writes blocks
         memory.blocks.forget(ada.id)
         assert await prompt_blocks(memory, ada.id) == []
 

@@ -205,7 +205,7 @@ def test_an_edit_of_which_nothing_is_left_is_passed_over(life: Life) -> None:
     assert life.text == "initial one"
 
 
-def test_somebody_else_may_take_an_authors_edit_back(life: Life) -> None:
+def test_another_author_may_take_an_authors_edit_back(life: Life) -> None:
     life.append(A, " a")
     life.append(ME, " me")
     plan = life.undo(A, by=ME)
@@ -231,7 +231,7 @@ def test_stacks_survive_restarts_and_lines_say_what_is_undone(life: Life) -> Non
     assert life.text == "initial"
 
 
-def test_a_field_that_somebody_else_set_later_stays_theirs(life: Life) -> None:
+def test_a_field_that_another_author_set_later_stays_theirs(life: Life) -> None:
     def both(document: Pen) -> None:
         document.put_field("fields", "x", 1)
         document.put_field("fields", "y", 1)

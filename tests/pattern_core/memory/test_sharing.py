@@ -84,7 +84,7 @@ async def test_the_loans_of_one_block_are_no_others_business() -> None:
         assert (await memory.view(cyd.id, "diary")).content == "secret"
 
 
-async def test_agents_lend_their_own_and_no_more_than_they_may_do() -> None:
+async def test_agents_lend_their_own_and_at_most_what_they_may_do() -> None:
     async with two() as (here, ada, bob):
         sharing, memory = here.constellation.sharing, here.constellation.memory
         await lend(here, WRITE, by=by_agent(ada))

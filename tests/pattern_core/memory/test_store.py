@@ -28,7 +28,7 @@ def lend(connection: Connection, block_id: str, permission: Permission, agent_id
     memory_blocks.attach(connection, row)
 
 
-async def test_a_new_block_is_seen_and_told(rig: Rig) -> None:
+async def test_a_new_block_is_seen_and_announced(rig: Rig) -> None:
     made = await rig.store.create(
         ADA, NewBlock(label="human", content="Likes tea.", description="The user"), by=BY_USER
     )
@@ -36,7 +36,7 @@ async def test_a_new_block_is_seen_and_told(rig: Rig) -> None:
     assert made.id.startswith("mem_")
     assert (made.content, made.version, made.char_limit, made.via) == ("Likes tea.", 0, 5000, Via.OWN)
     assert made.block_type is BlockType.CORE
-    [event] = rig.told
+    [event] = rig.events
     assert event.name == "memory.changed"
     assert event.data == {"block_id": made.id, "label": "human", "agent_id": ADA, "version": 0, "by": BY_USER.author}
 
@@ -47,7 +47,7 @@ async def test_a_label_is_taken_once_and_free_again_after_deletion(rig: Rig) -> 
         await rig.block("new")
     await rig.block("theirs", owner=BOB)
     await rig.store.delete(ADA, "notes", by=BY_USER)
-    assert rig.told[-1].data["deleted"] is True
+    assert rig.events[-1].data["deleted"] is True
     with pytest.raises(NotFound, match="no memory block 'notes'; there are: none"):
         await rig.store.view(ADA, "notes")
     assert await rig.store.list(ADA) == []
@@ -91,7 +91,7 @@ async def test_an_edit_stores_update_text_history_and_event_together(rig: Rig) -
     assert (line.changed_by, line.change_summary, line.seq) == (BY_ADA.author, "Appended 2 characters", 1)
     assert update.frontier is not None
     assert line.frontiers == update.frontier.hex()
-    assert rig.told[-1].data["version"] == 1
+    assert rig.events[-1].data["version"] == 1
     await rig.store.edit(ADA, "notes", SetText(text="Hello"), by=BY_USER)
     [by_user] = await rig.database.read(block_versions.get_updates_since, block_id, 1)
     assert by_user.source is UpdateSource.MANUAL
@@ -107,7 +107,7 @@ async def test_an_edit_that_changes_nothing_stores_nothing(rig: Rig) -> None:
         edited = await rig.store.edit(ADA, "notes", edit, by=BY_USER)
         assert (edited.note, edited.block.version) == ("Nothing changed", 0)
     assert await rig.database.read(block_versions.get_updates_since, block_id, 0) == []
-    assert len(rig.told) == 1
+    assert len(rig.events) == 1
 
 
 async def test_over_the_limit_nothing_is_changed(rig: Rig) -> None:
@@ -197,7 +197,7 @@ async def test_a_given_unit_of_work_is_not_committed_by_the_store(rig: Rig) -> N
     assert await rig.content() == "a"
     await rig.commit(work)
     assert await rig.content() == "abc"
-    assert [event.data["version"] for event in rig.told] == [0, 1, 2]
+    assert [event.data["version"] for event in rig.events] == [0, 1, 2]
 
 
 async def test_only_the_agent_whose_call_it_is_sees_it_in_its_prompt_before_the_commit(rig: Rig) -> None:
@@ -374,8 +374,8 @@ async def test_on_a_file_tasks_that_edit_one_block_at_once_lose_nothing(file_rig
     assert sorted(words) == sorted(f"{name}{number}" for name in "abcde" for number in range(10))
     view = await file_rig.store.view(ADA, "notes")
     assert view.version == 50
-    assert [event.data["version"] for event in file_rig.told] == list(range(51))
-    assert json.dumps([event.data for event in file_rig.told])  # events are JSON
+    assert [event.data["version"] for event in file_rig.events] == list(range(51))
+    assert json.dumps([event.data for event in file_rig.events])  # events are JSON
 
 
 async def test_a_wrong_label_is_answered_with_some_right_ones(rig: Rig) -> None:

@@ -49,7 +49,7 @@ SECTIONS = {
 
 
 async def reopened(rig: Rig) -> Rig:
-    """The same file, by somebody who has nothing open."""
+    """Return a store on the same file that has nothing open."""
     return Rig(rig.database, seed=99)
 
 
@@ -194,7 +194,7 @@ async def test_other_metadata_leaves_the_schema_and_a_schema_alone_only_the_look
     assert "lines 2-3" not in (await prompt_blocks(rig.store, ADA))[0]
 
 
-async def test_a_text_gets_a_schema_as_it_is_kept_and_none_that_nobody_gave_it(rig: Rig) -> None:
+async def test_a_text_gets_a_schema_as_it_is_kept_and_none_unasked(rig: Rig) -> None:
     await rig.block("words")
     changed = await rig.store.set_metadata(ADA, "notes", BlockSettings(metadata={"tags": ["x"]}), by=BY_ADA)
     assert changed.metadata == {"tags": ["x"]}
@@ -230,7 +230,7 @@ async def test_a_damaged_block_is_alone_with_its_damage(rig: Rig) -> None:
     assert await rig.value("other") == ["fine"]
 
 
-async def test_a_block_whose_schema_nobody_knows_is_shown_but_not_edited(rig: Rig) -> None:
+async def test_a_block_of_an_unknown_schema_is_shown_but_not_edited(rig: Rig) -> None:
     block_id = await rig.block("text")
     await rig.database.write(
         lambda c: c.execute("UPDATE memory_blocks SET metadata = ? WHERE id = ?", ('{"schema":"Tree"}', block_id))

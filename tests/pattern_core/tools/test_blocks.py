@@ -77,7 +77,7 @@ async def test_pin_and_unpin(tools: ToolRig) -> None:
         assert (await tools.call(block, op=op, label="notes"))["success"]
         assert (await tools.rig.store.view(ADA, "notes")).pinned is pinned
         assert len(await prompt_blocks(tools.rig.store, ADA)) == int(pinned)
-    assert tools.rig.told[-1].data["by"] == "agent:agt_ada"
+    assert tools.rig.events[-1].data["by"] == "agent:agt_ada"
 
 
 async def test_a_working_block_is_put_away_and_pinned_again(tools: ToolRig) -> None:
