@@ -112,8 +112,10 @@ class OpenBlocks:
             if len(self._seen) >= SEEN_MAX:
                 self._seen.clear()  # rare, and filled again by those who are at work
             self._seen[agent_id] = known
-        own = {one.row.id: one.row for one in self._open.values() if one.author == agent_author(agent_id)}
-        return distinct([row for row in (own.get(row.id, row) for row in known[1]) if row.is_active])
+        author = agent_author(agent_id)
+        changed = {one.row.id: one.row for one in self._open.values() if one.author == author}
+        rows = [changed.get(row.id, row) for row in known[1]]
+        return distinct([row for row in rows if row.is_active])
 
     async def hold(
         self, agent_id: str, label: str, by: Attribution, operation: Operation, work: UnitOfWork
