@@ -13,7 +13,7 @@ import trio
 from pattern_core.agent_settings import settings_of
 from pattern_core.errors import Conflict, InvalidInput, NotFound
 from pattern_core.limits import Limits
-from pattern_core.memory.block import NewBlock
+from pattern_core.memory.block import Attribution, NewBlock
 from pattern_core.memory.store import MemoryStore
 from pattern_core.rules.ruleset import RuleSet
 from pattern_core.tools.registry import ToolRegistry
@@ -151,7 +151,7 @@ class Roster:
         work.store(_store, agent, agents_max=self._limits.agents_max)
         work.event("agent.created", {"agent_id": agent.id, "name": agent.name})
         for block in DEFAULT_MEMORY if spec.memory is None else spec.memory:
-            await self._memory.create(agent.id, block, author=author, work=work)
+            await self._memory.create(agent.id, block, by=Attribution(author=author), work=work)
         await self._storage.commit(work)
         self._known[agent.id] = agent
         return agent

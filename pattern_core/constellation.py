@@ -27,8 +27,6 @@ from pattern_core.ids import Ids
 from pattern_core.images import ImageSweep
 from pattern_core.journal import Journal
 from pattern_core.mcp_servers.servers import McpServers
-from pattern_core.memory.damage import Repairs
-from pattern_core.memory.history import BlockHistory
 from pattern_core.memory.revisions import Revisions
 from pattern_core.memory.sharing import Sharing
 from pattern_core.memory.store import MemoryStore
@@ -212,9 +210,7 @@ class Constellation:
         self.approvals.on_answer(ApprovalKind.MEMORY, self.memory.grant)
         blocks = self.memory.blocks
         self.sharing = Sharing(blocks)
-        self.history = BlockHistory(storage.database)
-        self.revisions = Revisions(blocks, self.history)
-        self.repairs = Repairs(blocks)
+        self.revisions = Revisions(blocks)
         self.archive = Archive(storage)
         self.folders = Folders(storage, on_change=self.embeddings.wake)
 

@@ -46,7 +46,8 @@ class PromptLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryLimits:
-    """When the updates of a block's document are merged into a checkpoint, and which bytes are stored compressed.
+    """When the updates of a block's document are merged into a checkpoint, which bytes are stored compressed, and which
+    checkpoints stay.
 
     The first of the three to be reached counts. Large documents are merged later, so that an edit is not written often.
     Source: names and defaults of `LoroStorageConfig` in the database design.
@@ -56,6 +57,8 @@ class MemoryLimits:
     checkpoint_update_count: int = 100
     checkpoint_update_size: int = 50 * 1024  # bytes
     checkpoint_interval_s: float = 3600.0
+    checkpoints_newest: int = 10  # that stay, and …
+    checkpoints_days: int = 30  # … going back so many days of UTC, the last one of each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

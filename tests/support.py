@@ -17,6 +17,7 @@ from pattern_core.constellation import Constellation
 from pattern_core.events import Event, read
 from pattern_core.ids import Clock, message_id, seeded_randomness
 from pattern_core.limits import Limits
+from pattern_core.memory.block import Attribution
 from pattern_core.messages import Message, Part
 from pattern_core.models.catalogue import Catalogue
 from pattern_core.models.client import ModelClient
@@ -38,6 +39,7 @@ from pattern_db.tables import meta
 
 START = "2026-01-01T00:00:00.000Z"  # where StoppedClock begins
 USER = "user:usr_ada"
+BY_USER = Attribution(author=USER)
 PATIENCE_S = 60.0  # a turn that takes longer than this hangs
 
 

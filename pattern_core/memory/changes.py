@@ -28,9 +28,10 @@ from pattern_core.memory.document import (
     spliced,
 )
 from pattern_db.columns import Json, to_json
+from pattern_db.tables.memory_blocks import Attribution
 
 _ENDLESS = 2**62  # of what stays behind the last splice
-_BY = "system"  # signs commits of scratch documents, which are never stored
+_BY = Attribution(author="system")  # signs commits of scratch documents, which are never stored
 
 
 def inverse(change: Change) -> Change:
@@ -161,7 +162,7 @@ def _take(pieces: list[tuple[str, Run | int]], step: int) -> Run | int:
 def document_of(state: State) -> BlockDocument:
     """Return a document that holds `state` and has no history, for trying something out."""
     document = BlockDocument(READER_PEER)
-    document.sign({}, writes_to({}, state), _BY, {}, now_ms=0)
+    document.sign({}, writes_to({}, state), _BY, now_ms=0)
     return document
 
 
@@ -171,7 +172,7 @@ def change_by(state: State, writes: Writes) -> Change:
     Raises:
         DocumentDamaged: they were made for another content.
     """
-    return document_of(state).sign(state, writes, _BY, {}, now_ms=0).change or {}
+    return document_of(state).sign(state, writes, _BY, now_ms=0).change or {}
 
 
 def change_to(before: State, after: State) -> Change:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import trio
-import zstandard
 
 from pattern_core.ids import Clock, now_text
 from pattern_core.limits import MemoryLimits
@@ -20,9 +19,8 @@ from pattern_core.memory.document import (
     READER_PEER,
     BlockDocument,
     DocumentDamaged,
-    has_whole_history,
-    nothing,
-    state_snapshot,
+    compressed,
+    decompressed,
 )
 from pattern_db import errors as storage
 from pattern_db.columns import iso, unix_ms
@@ -39,11 +37,9 @@ BASE_FRACTION = 4
 BASE_BYTES_PER_UPDATE = 512
 UPDATES_HARD_MAX = 1_000
 LIMITS = MemoryLimits()
-SNAPSHOT_BYTES_MAX = 256 * 1024 * 1024
 _log = logging.getLogger(__name__)
 OnMerged = Callable[[str, int, int], None]
 _DAY_MS, _DAY_CHARS = 24 * 60 * 60 * 1000, len("2026-11-21")
-_LEVEL = 3
 
 
 @dataclass(slots=True)
@@ -96,25 +92,14 @@ def _bytes_of(updates: Sequence[Update]) -> int:
     return sum(len(update.update_blob) for update in updates)
 
 
-@dataclass(frozen=True, slots=True)
-class Retention:
-    """Which checkpoints stay: the newest `newest` and, going back `days` days of UTC, the last one of each day."""
-
-    newest: int = 10
-    days: int = 30
-
-
-RETENTION = Retention()
-
-
-def to_drop(checkpoints: Sequence[CheckpointStamp], now: str, retention: Retention) -> list[int]:
+def to_drop(checkpoints: Sequence[CheckpointStamp], now: str, limits: MemoryLimits) -> list[int]:
     """Return the ids of those that need not be kept. `checkpoints` come newest first; the first one always stays."""
-    since = iso(unix_ms(now) - retention.days * _DAY_MS)[:_DAY_CHARS]
+    since = iso(unix_ms(now) - limits.checkpoints_days * _DAY_MS)[:_DAY_CHARS]
     dropped: list[int] = []
     days: set[str] = set()
     for number, one in enumerate(checkpoints):
         day = one.created_at[:_DAY_CHARS]
-        if number >= max(retention.newest, 1) and (day in days or day <= since):
+        if number >= max(limits.checkpoints_newest, 1) and (day in days or day <= since):
             dropped.append(one.id)
         days.add(day)
     return dropped
@@ -122,10 +107,8 @@ def to_drop(checkpoints: Sequence[CheckpointStamp], now: str, retention: Retenti
 
 def pack(snapshot: bytes, limits: MemoryLimits = LIMITS) -> tuple[bytes, Encoding]:
     """Return the bytes to store: compressed where that pays."""
-    if len(snapshot) <= limits.compression_threshold_bytes:
-        return snapshot, Encoding.RAW
-    # The module's function, never a shared compressor: one used by two threads crashes the process.
-    return zstandard.compress(snapshot, _LEVEL), Encoding.ZSTD
+    data = compressed(snapshot, limits.compression_threshold_bytes)
+    return data, Encoding.RAW if data is snapshot else Encoding.ZSTD
 
 
 def unpack(data: bytes, encoding: Encoding) -> bytes:
@@ -137,11 +120,8 @@ def unpack(data: bytes, encoding: Encoding) -> bytes:
     if encoding is Encoding.RAW:
         return data
     try:
-        size = zstandard.get_frame_parameters(data).content_size
-        if size > SNAPSHOT_BYTES_MAX:  # also where the frame does not say: pack's always do
-            raise DocumentDamaged(f"a stored snapshot claims {size} bytes; restore the block from a backup")
-        return zstandard.decompress(data)
-    except zstandard.ZstdError as error:
+        return decompressed(data)
+    except ValueError as error:
         raise DocumentDamaged(f"a stored snapshot cannot be unpacked ({error}); restore a backup") from None
 
 
@@ -167,11 +147,9 @@ class Consolidator:
         clock: Clock,
         on_merged: OnMerged,
         limits: MemoryLimits = LIMITS,
-        retention: Retention = RETENTION,
     ) -> None:
         self._database = database
         self._limits = limits
-        self._retention = retention
         self._clock = clock
         self._on_merged = on_merged
         self._due: dict[str, None] = {}  # a set in order; at most one entry per block
@@ -207,7 +185,7 @@ class Consolidator:
         """Merge a block's stored updates into a checkpoint, now; return whether there were any.
 
         Updates that are stored while this runs stay as they are; of the earlier checkpoints those are kept that the
-        retention names.
+        limits name.
 
         Raises:
             NotFound: (of storage) there is no such block.
@@ -217,9 +195,7 @@ class Consolidator:
         if not updates:
             return False
         try:
-            await self._database.write(
-                _merge, checkpoint, updates, now_text(self._clock), self._limits, self._retention
-            )
+            await self._database.write(_merge, checkpoint, updates, now_text(self._clock), self._limits)
         except storage.Conflict:  # another task merged further
             return False
         self._on_merged(block_id, len(updates), _bytes_of(updates))
@@ -232,7 +208,6 @@ def _merge(
     updates: list[Update],
     now: str,
     limits: MemoryLimits,
-    retention: Retention,
 ) -> None:
     """Make the snapshot and store it. On the database's thread, so that packing does not hold the loop."""
     block_id, last_seq = updates[-1].block_id, updates[-1].seq
@@ -241,7 +216,7 @@ def _merge(
     for update in updates:
         document.import_update(update.update_blob)
     store_checkpoint(connection, block_id, document, checkpoint, version, last_seq, now, limits)
-    dropped = to_drop(block_checkpoints.list_stamps(connection, block_id), now, retention)
+    dropped = to_drop(block_checkpoints.list_stamps(connection, block_id), now, limits)
     block_checkpoints.drop_checkpoints(connection, block_id, dropped)
 
 
@@ -263,8 +238,8 @@ def store_checkpoint(
     Raises:
         Conflict: (of storage) another consolidation went further already.
     """
-    is_whole = checkpoint is None or has_whole_history(document)
-    data, encoding = pack(document.export_since(nothing() if is_whole else version), limits)
+    is_whole = checkpoint is None or document.has_whole_history()
+    data, encoding = pack(document.export_since(None if is_whole else version), limits)
     segment = Segment(
         block_id=block_id,
         first_seq=0 if checkpoint is None or is_whole else checkpoint.up_to_seq + 1,
@@ -273,7 +248,7 @@ def store_checkpoint(
         encoding=encoding,
         data=data,
     )
-    data, encoding = pack(state_snapshot(document), limits)
+    data, encoding = pack(document.state_snapshot(), limits)
     block_checkpoints.consolidate_checkpoint(connection, block_id, data, document.frontier(), last_seq, now, encoding)
     block_checkpoints.add_segment(connection, segment)
 
@@ -291,6 +266,6 @@ def whole_document(connection: Connection, block_id: str) -> BlockDocument:
     if not segments and checkpoint is not None:
         parts = [unpack(checkpoint.snapshot, checkpoint.encoding)]
     document = BlockDocument.load(None, [*parts, *(update.update_blob for update in updates)], peer=READER_PEER)
-    if not has_whole_history(document):
+    if not document.has_whole_history():
         raise DocumentDamaged("the beginning of the document's history is missing; its content is whole")
     return document

@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
 
 from pattern_core.errors import InvalidInput
-from pattern_core.memory.block import BlockRow, shown_schema
+from pattern_core.memory.block import BlockRow, schema_of, shown_schema
 from pattern_core.memory.document import (
     Count,
     Keys,
@@ -222,6 +222,16 @@ def plain(value: Json, schema: Schema) -> str:
             return "\n".join(
                 f"=== {one.name} ===\n{_HEAD.sub(' ', plain(value[one.name], one.schema))}" for one in schema.sections
             )
+
+
+def rendered(row: BlockRow, state: State) -> str:
+    """Return the plain rendering of what a document holds, by its block's schema.
+
+    Raises:
+        InvalidInput: the block's metadata names no schema that there is.
+    """
+    schema = schema_of(row.metadata)
+    return plain(value_of(state, schema), schema)
 
 
 def entry_text(entry: Json, schema: LogSchema) -> str:

@@ -23,7 +23,7 @@ from pattern_core.limits import MemoryLimits
 from pattern_core.memory.block import Attribution, BlockRow, Operation, schema_of
 from pattern_core.memory.changes import applied
 from pattern_core.memory.checkpoint import LIMITS, store_checkpoint, unpack
-from pattern_core.memory.content import plain, value_of, writes_to
+from pattern_core.memory.content import rendered, writes_to
 from pattern_core.memory.document import (
     TEXT,
     BlockDocument,
@@ -34,7 +34,6 @@ from pattern_core.memory.document import (
     framed,
     new_peer,
     opened_parts,
-    state_of,
     unpacked,
 )
 from pattern_core.memory.opened import OpenBlocks, changed_event, line_of
@@ -51,7 +50,7 @@ BATCH_BYTES_MAX = 4 * 1024 * 1024  # opened by one child, whose processor time i
 BATCH_BLOCKS_MAX = 200
 FOREIGN_BYTES_MAX = 8 * 1024 * 1024
 CHECK = ChildLimits(timeout_s=30.0, cpu_s=2, memory_bytes=512 * 1024 * 1024)
-_BY = "system"
+_BY = Attribution(author="system")
 _DIED = "opening it ended a separate process"
 
 
@@ -181,7 +180,7 @@ async def _asked(documents: Sequence[Sequence[bytes]]) -> list[tuple[int, str]]:
     return [(count, reason) for count, reason in map(json.loads, output.splitlines())]
 
 
-def repair_block(
+def store_repair(
     connection: Connection, damage: DamagedBlock, now: str, peer: int, limits: MemoryLimits = LIMITS
 ) -> Repaired:
     """Make the block one that opens again, from what is known of it, as a new version. It must not be open.
@@ -200,22 +199,20 @@ def repair_block(
     based = document.version()
     for part in parts[1:]:
         document.import_update(part)
-    held = state_of(document)
+    held = document.state()
     state, is_exact = _last_known(connection, row, held, at)
-    signed = document.sign(held, writes_to(held, state), _BY, {}, now_ms=0)
+    signed = document.sign(held, writes_to(held, state), _BY, now_ms=0)
     block_checkpoints.put_aside(connection, row.id, at, now, damage.reason)
-    schema = schema_of(row.metadata)
-    shown = plain(value_of(state_of(document), schema), schema)
-    by = Attribution(author=_BY)
+    shown = rendered(row, document.state())
     seq = block_versions.store_update(
-        connection, row.id, signed.update, UpdateSource.MIGRATION, now, signed.frontier, by, shown
+        connection, row.id, signed.update, UpdateSource.MIGRATION, now, signed.frontier, _BY, shown
     )
     base = block_checkpoints.get_checkpoint_and_updates(connection, row.id)[0] if sound else None
     store_checkpoint(connection, row.id, document, base, based, seq, now, limits)
     note = f"Repaired: {damage.reason}; " + ("nothing was lost" if is_exact else "the last changes may be lost")
     planned = Planned(writes={}, note=note, kind=HistoryKind.REPAIR)
     row = replace(row, last_seq=seq, frontier=signed.frontier, updated_at=now)
-    block_versions.append(connection, line_of(row, by, planned, {} if is_exact else None))
+    block_versions.append(connection, line_of(row, _BY, planned, {} if is_exact else None))
     return Repaired(block_id=row.id, version=seq, is_exact=is_exact, note=note)
 
 
@@ -236,29 +233,22 @@ def _last_known(connection: Connection, row: BlockRow, state: State, at: int) ->
     return state, is_exact
 
 
-class Repairs:
-    """Repair, over the blocks that a `MemoryStore` works on."""
+async def repair_block(blocks: OpenBlocks, agent_id: str, label: str, by: Attribution) -> Repaired:
+    """Make a damaged block one that opens, from what is known of it, as a new version; what cannot be read is put
+    aside in the same transaction.
 
-    def __init__(self, blocks: OpenBlocks) -> None:
-        self._blocks = blocks
-
-    async def repair(self, agent_id: str, label: str, by: Attribution) -> Repaired:
-        """Make a damaged block one that opens, from what is known of it, as a new version; what cannot be read is put
-        aside in the same transaction.
-
-        Raises:
-            NotFound: there is no such block.
-            PermissionDenied: the permission does not let an agent overwrite.
-            Conflict: the block can be opened; there is nothing to repair.
-        """
-        blocks = self._blocks
-        async with given_or_alone(None, blocks.commit) as unit:
-            opened = await blocks.hold(agent_id, label, by, Operation.OVERWRITE, unit)
-            damage = await damage_of(blocks.database, opened.row.id)
-            opened.author = by.author
-            now, peer, limits = now_text(blocks.clock), new_peer(blocks.randomness), blocks.limits.memory
-            done: list[Repaired] = []
-            unit.store(lambda connection: done.append(repair_block(connection, damage, now, peer, limits)))
-            row = replace(opened.row, last_seq=opened.row.last_seq + 1)
-            unit.event("memory.changed", {**changed_event(row, by), "repaired": True})
-        return done[-1]
+    Raises:
+        NotFound: there is no such block.
+        PermissionDenied: the permission does not let an agent overwrite.
+        Conflict: the block can be opened; there is nothing to repair.
+    """
+    async with given_or_alone(None, blocks.commit) as unit:
+        opened = await blocks.hold(agent_id, label, by, Operation.OVERWRITE, unit)
+        damage = await damage_of(blocks.database, opened.row.id)
+        opened.author = by.author
+        now, peer, limits = now_text(blocks.clock), new_peer(blocks.randomness), blocks.limits.memory
+        done: list[Repaired] = []
+        unit.store(lambda connection: done.append(store_repair(connection, damage, now, peer, limits)))
+        row = replace(opened.row, last_seq=opened.row.last_seq + 1)
+        unit.event("memory.changed", {**changed_event(row, by), "repaired": True})
+    return done[-1]

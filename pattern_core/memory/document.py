@@ -42,13 +42,14 @@ from loro import (
 from pattern_core.errors import PatternError
 from pattern_core.ids import Randomness
 from pattern_db.columns import Json, to_json
+from pattern_db.tables.memory_blocks import Attribution
 
 PEER_BITS = 63  # a peer is a u64 whose greatest value is reserved
 READER_PEER = 0  # for copies that are only read; nothing is ever written under it
 UPDATE_TIMEOUT_MS = 20.0  # for a minimal difference; it holds the interpreter, so nothing else runs meanwhile
 TEXT = "content"  # the container of a text document's text
 COMPRESS_ABOVE_BYTES = 200  # smaller changes do not shrink
-CHANGE_BYTES_MAX = 256 * 1024 * 1024  # unpacked
+DECOMPRESSED_BYTES_MAX = 256 * 1024 * 1024
 _LEVEL = 3
 
 Run: TypeAlias = "str | tuple[Json, ...]"  # a piece of a text or of a list
@@ -151,22 +152,22 @@ class BlockDocument:
             document.import_update(update)
         return document
 
-    @property
-    def text(self) -> str:
-        """The whole text of a text document."""
+    def state(self) -> State:
+        """Return what the document holds, by root container; those that are empty are left out."""
         with _translated("reading"):
-            return self._doc.get_text(TEXT).to_string()
+            whole: Json = self._doc.get_deep_value()  # of a document always an object
+        return {name: value for name, value in whole.items() if value}
 
-    def sign(self, before: State, writes: Writes, author: str, cause: Mapping[str, str], *, now_ms: int) -> Signed:
-        """Make the writes in the document, which holds `before` (`state_of`), and commit them as one change.
+    def sign(self, before: State, writes: Writes, by: Attribution, *, now_ms: int) -> Signed:
+        """Make the writes in the document, which holds `before`, and commit them as one change.
 
-        The document's history keeps the second, and `{"by": author, **cause}` as JSON.
+        The document's history keeps the second, and the author and the cause as JSON.
 
         Raises:
             DocumentDamaged: they were made for another content, or the library failed. Drop the document.
         """
         events: list[DiffEvent] = []
-        message = json.dumps({"by": author, **cause}, ensure_ascii=False, separators=(",", ":"))
+        message = json.dumps({"by": by.author, **(by.cause or {})}, ensure_ascii=False, separators=(",", ":"))
         with _translated("an edit"):
             version = self._doc.oplog_vv
             subscription = self._doc.subscribe_root(events.append)  # it may not raise, and appending does not
@@ -207,10 +208,7 @@ class BlockDocument:
                         self._doc.get_counter(name).increment(write.by)
 
     def version(self) -> bytes:
-        """Return everything that the document has seen, for `export_since`.
-
-        The same version may come as different bytes: the library writes its parts in no fixed order.
-        """
+        """Return everything that the document has seen, for `export_since`; its parts stand in no fixed order."""
         with _translated("a version"):
             return self._doc.oplog_vv.encode()
 
@@ -219,19 +217,40 @@ class BlockDocument:
         with _translated("a frontier"):
             return self._doc.oplog_frontiers.encode()
 
-    def export_since(self, version: bytes) -> bytes:
-        """Return what came after `version`, as bytes for `import_update`. Never empty.
+    def export_since(self, version: bytes | None) -> bytes:
+        """Return what came after `version` (None: the beginning), as bytes for `import_update`. Never empty.
 
         Raises:
             DocumentDamaged: `version` is not a version.
         """
         with _translated("an export"):
-            return self._doc.export(ExportMode.Updates(VersionVector.decode(version)))
+            since = VersionVector() if version is None else VersionVector.decode(version)
+            return self._doc.export(ExportMode.Updates(since))
 
     def snapshot(self) -> bytes:
         """Return everything, with the whole history: a holder of an older copy can still merge."""
         with _translated("a snapshot"):
             return self._doc.export(ExportMode.Snapshot())
+
+    def state_snapshot(self) -> bytes:
+        """Return what the document holds now and enough of its version to continue from, without its history."""
+        with _translated("a snapshot"):
+            return self._doc.export(ExportMode.ShallowSnapshot(self._doc.oplog_frontiers))
+
+    def has_whole_history(self) -> bool:
+        """Return whether the document knows its operations from the first one on."""
+        with _translated("reading"):
+            return not self._doc.is_shallow()
+
+    def at(self, frontier: bytes) -> BlockDocument:
+        """Return the document as it was at `frontier`. Slow for a long history, and it holds the interpreter.
+
+        Raises:
+            DocumentDamaged: `frontier` is none, or older than what the document remembers.
+        """
+        with _translated("an earlier version"):
+            earlier = self._doc.fork_at(Frontiers.decode(frontier)).export(ExportMode.Snapshot())
+        return BlockDocument.load(earlier, peer=READER_PEER)
 
     def import_update(self, update: bytes) -> None:
         """Merge an update or snapshot; in any order of those that do not build on one another, and twice as well.
@@ -395,6 +414,27 @@ def same(left: Json, right: Json) -> bool:
     return json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)
 
 
+def compressed(data: bytes, above: int) -> bytes:
+    """Return `data`, as a zstd frame if it is longer than `above`."""
+    # The module's function, never a shared compressor: one used by two threads crashes the process.
+    return data if len(data) <= above else zstandard.compress(data, _LEVEL)
+
+
+def decompressed(frame: bytes) -> bytes:
+    """Return what a zstd frame holds.
+
+    Raises:
+        ValueError: it is none, or claims to hold more than any document or change.
+    """
+    try:
+        size = zstandard.get_frame_parameters(frame).content_size
+        if size > DECOMPRESSED_BYTES_MAX:  # also where the frame does not say: those of `compressed` do
+            raise ValueError(f"it claims {size} bytes")
+        return zstandard.decompress(frame)
+    except zstandard.ZstdError as error:
+        raise ValueError(str(error)) from None
+
+
 def packed(change: Change | None) -> bytes | None:
     """Return the change as it is stored; None stays None."""
     if change is None:
@@ -408,8 +448,7 @@ def packed(change: Change | None) -> bytes | None:
                 parts[name] = dict(values)
             case Count(by):
                 parts[name] = by
-    data = to_json(parts).encode()
-    return data if len(data) <= COMPRESS_ABOVE_BYTES else zstandard.compress(data, _LEVEL)
+    return compressed(to_json(parts).encode(), COMPRESS_ABOVE_BYTES)
 
 
 def unpacked(data: bytes) -> Change:
@@ -419,12 +458,9 @@ def unpacked(data: bytes) -> Change:
         HistoryDamaged: the bytes are no packed change.
     """
     try:
-        if not data.startswith(b"{"):
-            if zstandard.get_frame_parameters(data).content_size > CHANGE_BYTES_MAX:
-                raise HistoryDamaged("a recorded change claims to be larger than any can be")
-            data = zstandard.decompress(data)
+        data = data if data.startswith(b"{") else decompressed(data)
         return {name: _from_json(part) for name, part in json.loads(data).items()}
-    except (zstandard.ZstdError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
         raise HistoryDamaged(f"a recorded change cannot be read ({error})") from None
 
 
@@ -438,44 +474,6 @@ def _from_json(part: Json) -> Part:
         raise ValueError("a part of no known kind")
     run = str if is_text else tuple
     return Spliced(is_text, tuple(Splice(int(skip), run(removed), run(added)) for skip, removed, added in part[1:]))
-
-
-def state_of(document: BlockDocument) -> State:
-    """Return what the document holds, by root container; those that are empty are left out."""
-    with _translated("reading"):
-        whole: Json = document._doc.get_deep_value()  # of a document always an object
-    return {name: value for name, value in whole.items() if value}
-
-
-def document_at(document: BlockDocument, frontier: bytes) -> BlockDocument:
-    """Return the document as it was at `frontier`; slow where the history is long, and it holds the interpreter
-    meanwhile.
-
-    Raises:
-        DocumentDamaged: `frontier` is none, or older than what the document remembers.
-    """
-    with _translated("an earlier version"):
-        earlier = document._doc.fork_at(Frontiers.decode(frontier)).export(ExportMode.Snapshot())
-    return BlockDocument.load(earlier, peer=READER_PEER)
-
-
-def state_snapshot(document: BlockDocument) -> bytes:
-    """Return what the document holds now and enough of its version to continue from, without its history."""
-    with _translated("a snapshot"):
-        return document._doc.export(ExportMode.ShallowSnapshot(document._doc.oplog_frontiers))
-
-
-def has_whole_history(document: BlockDocument) -> bool:
-    """Return whether the document knows its operations from the very first on; `export_since(NOTHING)` then holds it
-    all.
-    """
-    with _translated("reading"):
-        return not document._doc.is_shallow()
-
-
-def nothing() -> bytes:
-    """Return the version of an empty document, for `export_since`."""
-    return VersionVector().encode()
 
 
 def clean_snapshot(data: bytes) -> bytes:
@@ -508,7 +506,7 @@ def opened_parts(data: bytes) -> Iterator[bytes]:
                 part, parts = parts[:size], parts[size:]
                 if part:
                     document.import_update(part)
-                    state_of(document)  # a part may be found damaged only when it is read
+                    document.state()  # a part may be found damaged only when it is read
                 count += 1
         except DocumentDamaged as error:
             reason = error.message

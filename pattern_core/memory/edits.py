@@ -25,7 +25,6 @@ from pattern_core.memory.block import Attribution, Operation, short_name
 from pattern_core.memory.fields import Written
 from pattern_db.columns import Json, to_json
 from pattern_db.enums import ApprovalKind
-from pattern_db.tables.memory_blocks import BlockRow
 
 ReplaceMode = Literal["first", "all", "nth", "regex"]
 
@@ -218,11 +217,6 @@ class Proposal:
     by: Attribution
 
 
-def needs_consent(refusal: PermissionDenied) -> bool:
-    """Return whether the operation was refused only because a person must agree first."""
-    return "consent" in refusal.details
-
-
 def question(proposal: Proposal, refusal: PermissionDenied) -> ApprovalQuestion:
     """Return what to ask the person whom the block's permission names."""
     cause = dict(proposal.by.cause or {})
@@ -261,12 +255,4 @@ def proposal_of(request: Json, approval_id: str, agreed: str) -> Proposal:
         block_id=request["block_id"],
         edit=from_json_value(request["edit"]),
         by=Attribution(author=request["author"], cause=cause),
-    )
-
-
-def asked_note(row: BlockRow, approval_id: str) -> str:
-    """Return what the agent is answered instead of a result."""
-    return (
-        f"Not changed yet: the block {row.label} is changed only with consent, and a person has been asked"
-        f" ({approval_id}). It will be changed when they agree; go on without it"
     )

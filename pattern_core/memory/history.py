@@ -1,14 +1,14 @@
 """What a block was and who wrote what: versions, the block at one of them, differences, and blame. Reads only.
 
-Everything is computed on a database thread from recorded changes, outward from the nearest known state, so its cost
-grows with the distance and not with the document's history. Only versions from before changes were recorded need the
-document's own history.
+Everything is computed from recorded changes, outward from the nearest known state, so its cost grows with the distance
+and not with the document's history; call it with `Database.read_aside`. Only versions from before changes were recorded
+need the document's own history.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
@@ -16,20 +16,17 @@ from pattern_core.errors import NotFound
 from pattern_core.memory.block import schema_of
 from pattern_core.memory.changes import applied, inverse
 from pattern_core.memory.checkpoint import open_document, unpack, whole_document
-from pattern_core.memory.content import differences, plain, raw, value_of
+from pattern_core.memory.content import differences, plain, raw, rendered, value_of
 from pattern_core.memory.document import (
     READER_PEER,
     TEXT,
     BlockDocument,
     Change,
     State,
-    document_at,
-    state_of,
     unpacked,
 )
 from pattern_db.columns import Json
 from pattern_db.connection import Connection
-from pattern_db.database import Database
 from pattern_db.enums import HistoryKind
 from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
 from pattern_db.tables.block_versions import HistoryRow
@@ -66,87 +63,35 @@ class Blamed:
     created_at: str
 
 
-def _shown(row: BlockRow, state: State) -> str:
-    """Return the plain rendering of what a document holds, by its block's schema.
-
-    Raises:
-        InvalidInput: the block's metadata names no schema that there is.
-    """
-    schema = schema_of(row.metadata)
-    return plain(value_of(state, schema), schema)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VersionContent:
-    """What a block held once: its plain rendering, and the same as JSON."""
-
-    content: str
-    value: Json
-
-
-class BlockHistory:
-    """The history of one constellation's blocks."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    async def versions(self, block_id: str, *, limit: int, before: int | None = None) -> Sequence[Version]:
-        """Return the newest `limit` versions (of those below `before`), newest first."""
-        rows = await self._database.read(
-            lambda connection: block_versions.recent(connection, block_id, limit, before=before)
+def versions(connection: Connection, block_id: str, *, limit: int, before: int | None = None) -> list[Version]:
+    """Return the newest `limit` versions (of those below `before`), newest first."""
+    return [
+        Version(
+            version=row.seq or 0,
+            kind=row.kind,
+            author=row.changed_by,
+            cause=row.cause or {},
+            summary=row.change_summary or "",
+            undone=row.is_undone,
+            created_at=row.timestamp,
         )
-        return [
-            Version(
-                version=row.seq or 0,
-                kind=row.kind,
-                author=row.changed_by,
-                cause=row.cause or {},
-                summary=row.change_summary or "",
-                undone=row.is_undone,
-                created_at=row.timestamp,
-            )
-            for row in rows
-        ]
-
-    async def state_at(self, block_id: str, version: int) -> State:
-        """Return what the block's document held at `version`: a value per container.
-
-        Raises:
-            NotFound: there is no such version, or what it was is not known any more.
-            HistoryDamaged: a recorded change cannot be read.
-            DocumentDamaged: the stored document cannot be opened.
-        """
-        return await self._database.read_aside(_state_at, block_id, version)
-
-    async def content_at(self, block_id: str, version: int) -> VersionContent:
-        """Return what the block held at `version`, as its schema of today shows it.
-
-        Raises: as `state_at`.
-        """
-        return await self._database.read_aside(_content_at, block_id, version)
-
-    async def diff(self, block_id: str, before: int, after: int) -> str:
-        """Return what differs between two versions, as a unified diff of the plain renderings; empty if nothing does.
-
-        Raises: as `state_at`.
-        """
-        return await self._database.read_aside(_diff, block_id, (before, after))
-
-    async def blame(self, block_id: str) -> Sequence[Blamed]:
-        """Return each line of the block's plain rendering with the version that made it.
-
-        Raises: as `state_at`.
-        """
-        return await self._database.read_aside(_blame, block_id)
+        for row in block_versions.recent(connection, block_id, limit, before=before)
+    ]
 
 
 def _now(connection: Connection, block_id: str) -> State:
     checkpoint, updates = block_checkpoints.get_checkpoint_and_updates(connection, block_id)
-    return state_of(open_document(checkpoint, updates, peer=READER_PEER))
+    return open_document(checkpoint, updates, peer=READER_PEER).state()
 
 
-def _state_at(connection: Connection, block_id: str, version: int) -> State:
-    """From the nearest known state, forward or back by recorded changes."""
+def state_at(connection: Connection, block_id: str, version: int) -> State:
+    """Return what the block's document held at `version`: from the nearest known state, by recorded changes.
+
+    Raises:
+        NotFound: there is no such version, or what it was is not known any more.
+        HistoryDamaged: a recorded change cannot be read.
+        DocumentDamaged: the stored document cannot be opened.
+    """
     row = memory_blocks.get(connection, block_id)
     if not 0 <= version <= row.last_seq:
         raise NotFound(f"the block {row.label} has the versions 0 to {row.last_seq}, and no {version}")
@@ -154,7 +99,7 @@ def _state_at(connection: Connection, block_id: str, version: int) -> State:
     near = min(stamps, key=lambda stamp: abs(stamp.up_to_seq - version), default=None)
     if near is not None and abs(near.up_to_seq - version) < row.last_seq - version:
         snapshot, encoding = block_checkpoints.snapshot_of(connection, near.id)
-        state, at = state_of(BlockDocument.load(unpack(snapshot, encoding), peer=READER_PEER)), near.up_to_seq
+        state, at = BlockDocument.load(unpack(snapshot, encoding), peer=READER_PEER).state(), near.up_to_seq
     else:
         state, at = _now(connection, block_id), row.last_seq
     first, last = min(at, version), max(at, version)
@@ -173,35 +118,47 @@ def _state_by_itself(connection: Connection, row: BlockRow, version: int) -> Sta
     if line is None or not isinstance(line.frontiers, str):
         raise NotFound(f"what the block {row.label} was at version {version} is not known any more; try a later one")
     whole = whole_document(connection, row.id)
-    return state_of(document_at(whole, bytes.fromhex(line.frontiers)))
+    return whole.at(bytes.fromhex(line.frontiers)).state()
 
 
-def _content_at(connection: Connection, block_id: str, version: int) -> VersionContent:
+def content_at(connection: Connection, block_id: str, version: int) -> tuple[str, Json]:
+    """Return what the block held at `version`, as its schema of today shows it: as plain text, and as JSON.
+
+    Raises: as `state_at`.
+    """
     row = memory_blocks.get(connection, block_id)
     schema = schema_of(row.metadata)
-    value = value_of(_state_at(connection, block_id, version), schema)
-    return VersionContent(content=plain(value, schema), value=raw(value, schema))
+    value = value_of(state_at(connection, block_id, version), schema)
+    return plain(value, schema), raw(value, schema)
 
 
-def _diff(connection: Connection, block_id: str, versions: tuple[int, int]) -> str:
+def diff(connection: Connection, block_id: str, before: int, after: int) -> str:
+    """Return what differs between two versions, as a unified diff of the plain renderings; empty if nothing does.
+
+    Raises: as `state_at`.
+    """
     row = memory_blocks.get(connection, block_id)
-    before, after = (_shown(row, _state_at(connection, block_id, version)).splitlines() for version in versions)
-    lines = difflib.unified_diff(before, after, f"version {versions[0]}", f"version {versions[1]}", lineterm="")
+    old, new = (rendered(row, state_at(connection, block_id, version)).splitlines() for version in (before, after))
+    lines = difflib.unified_diff(old, new, f"version {before}", f"version {after}", lineterm="")
     return "".join(f"{line}\n" for line in lines)
 
 
-def _blame(connection: Connection, block_id: str) -> list[Blamed]:
+def blame(connection: Connection, block_id: str) -> list[Blamed]:
+    """Return each line of the block's plain rendering with the version that made it.
+
+    Raises: as `state_at`.
+    """
     row, state = memory_blocks.get(connection, block_id), _now(connection, block_id)
     stored = block_versions.changes(connection, block_id, 0, row.last_seq, newest_first=True)
     changes = _unpacked(stored, row.last_seq)
-    if _shown(row, state) != state.get(TEXT, ""):
+    if rendered(row, state) != state.get(TEXT, ""):
         changes = islice(changes, RENDERED_MAX)
-    origins = line_versions(state, changes, row.last_seq, lambda then: _shown(row, then))
+    origins = line_versions(state, changes, row.last_seq, lambda then: rendered(row, then))
     known = {version: block_versions.get(connection, block_id, version) for version, _ in origins}
     return [
         _blamed(number, text, version, known[version] if is_certain else None)
         for number, (text, (version, is_certain)) in enumerate(
-            zip(_shown(row, state).splitlines(), origins, strict=True), 1
+            zip(rendered(row, state).splitlines(), origins, strict=True), 1
         )
     ]
 

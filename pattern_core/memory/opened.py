@@ -27,7 +27,6 @@ from pattern_core.memory.document import (
     State,
     new_peer,
     packed,
-    state_of,
 )
 from pattern_core.memory.edits import Editor
 from pattern_core.memory.plan import Planned
@@ -110,14 +109,10 @@ class OpenBlocks:
             if len(self._seen) >= SEEN_MAX:
                 self._seen.clear()  # rare, and filled again by those who are at work
             self._seen[agent_id] = known
-        author, first = agent_author(agent_id), dict[str, BlockRow]()
-        for row in known[1]:
-            opened = self._open.get(row.id)
-            if opened is not None and opened.author == author:
-                row = opened.row
-            if row.is_active:
-                first.setdefault(row.label, row)
-        return list(first.values())
+        author = agent_author(agent_id)
+        changed = {one.row.id: one.row for one in self._open.values() if one.author == author}
+        rows = [changed.get(row.id, row) for row in known[1]]
+        return distinct([row for row in rows if row.is_active])
 
     async def hold(
         self, agent_id: str, label: str, by: Attribution, operation: Operation, work: UnitOfWork
@@ -187,7 +182,7 @@ class OpenBlocks:
             with _named(row.label):
                 opened.document = open_document(*stored, peer=self.peer)
             opened.seq, opened.pending = row.last_seq, Pending.stored(*stored)
-        return state_of(opened.document)
+        return opened.document.state()
 
     def change(self, opened: OpenBlock, before: State, planned: Planned, by: Attribution, work: UnitOfWork) -> Edited:
         """Make the change in the held block's open document, which holds `before`, and have `work` store it.
@@ -201,7 +196,7 @@ class OpenBlocks:
             raise RuntimeError("the block was held but not opened")
         now_ms = self.clock.now_ms()
         opened.author = by.author  # first, so that a document that fails half way is dropped
-        signed = opened.document.sign(before, planned.writes, by.author, by.cause or {}, now_ms=now_ms)
+        signed = opened.document.sign(before, planned.writes, by, now_ms=now_ms)
         row = opened.row = replace(
             opened.row,
             content_preview=planned.plain,
@@ -241,10 +236,10 @@ class OpenBlocks:
         opened = self._open.get(row.id)
         with _named(row.label):
             if opened is not None and opened.document is not None and opened.seq == row.version and not opened.author:
-                state = state_of(opened.document)  # stored as it stands; a part may be found damaged only now
+                state = opened.document.state()  # stored as it stands; a part may be found damaged only now
             else:
                 stored = await self.database.read(block_checkpoints.get_checkpoint_and_updates, row.id)
-                state = state_of(open_document(*stored, peer=READER_PEER))
+                state = open_document(*stored, peer=READER_PEER).state()
         self._sound[row.id] = row.version
         if len(self._sound) > SOUND_MAX:
             del self._sound[next(iter(self._sound))]

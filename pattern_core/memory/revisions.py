@@ -20,7 +20,7 @@ from pattern_core.memory.changes import applied, carried, change_by, change_to, 
 from pattern_core.memory.content import plain, value_of, writes_between
 from pattern_core.memory.document import Change, State, Writes, unpacked
 from pattern_core.memory.edits import SetText, SetValue
-from pattern_core.memory.history import BlockHistory
+from pattern_core.memory.history import state_at
 from pattern_core.memory.opened import OpenBlock, OpenBlocks
 from pattern_core.memory.plan import Planned, check_size, plan
 from pattern_core.memory.schema import LogSchema
@@ -37,9 +37,8 @@ _EDITS = (HistoryKind.EDIT, HistoryKind.ROLLBACK, HistoryKind.MERGE)
 class Revisions:
     """Undo, redo, rollback and merging, over the blocks that a `MemoryStore` works on."""
 
-    def __init__(self, blocks: OpenBlocks, history: BlockHistory) -> None:
+    def __init__(self, blocks: OpenBlocks) -> None:
         self._blocks = blocks
-        self._history = history
 
     async def revert(
         self,
@@ -77,7 +76,7 @@ class Revisions:
         """
         async with given_or_alone(work, self._blocks.commit) as unit:
             opened, now = await self._opened(agent_id, label, by, unit)
-            then = await self._history.state_at(opened.row.id, version)
+            then = await self._blocks.database.read_aside(state_at, opened.row.id, version)
             return await self._carry_out(opened, now, plan_rollback(now, then, version), by, unit)
 
     async def merge(
@@ -102,7 +101,7 @@ class Revisions:
             row = opened.row
             if not 0 <= base <= row.last_seq:
                 raise Conflict(f"the block {label} has the versions 0 to {row.last_seq}, and no {base}; read it again")
-            then = await self._history.state_at(row.id, base)
+            then = await self._blocks.database.read_aside(state_at, row.id, base)
             written = await plan(row, then, edit, self._blocks.editor(by))
             rows = await self._blocks.database.read(lines_since, row.id, base, row.last_seq)
             planned = plan_merge(rows, now, written.writes, base=base, note=written.note)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from pattern_core.errors import InvalidInput, NotFound, PermissionDenied
 from pattern_core.ids import now_text
-from pattern_core.memory.block import BlockRow, is_agent
+from pattern_core.memory.block import Attribution, BlockRow, is_agent
 from pattern_core.memory.opened import OpenBlocks, resolve
 from pattern_core.unit_of_work import UnitOfWork, given_or_alone
 from pattern_db.connection import Connection
@@ -48,7 +48,7 @@ class Sharing:
         target: str,
         permission: Permission,
         *,
-        author: str,
+        by: Attribution,
         work: UnitOfWork | None = None,
     ) -> Loan:
         """Lend the block that `agent_id` means by `label` to the agent `target` (id or name), or change that loan.
@@ -62,7 +62,7 @@ class Sharing:
             raise InvalidInput(f"a block is lent {', '.join(LENDABLE)}; not {permission.value}")
         async with given_or_alone(work, self._blocks.commit) as unit:
             block, agent = await self._database.read(_both, agent_id, label, target)
-            _check(block, agent, permission, by_agent=is_agent(author))
+            _check(block, agent, permission, by_agent=is_agent(by.author))
             row = Attachment(
                 block_id=block.id,
                 agent_id=agent.id,
@@ -70,12 +70,12 @@ class Sharing:
                 attached_at=now_text(self._blocks.clock),
             )
             unit.store(memory_blocks.attach, row)
-            unit.event("memory.shared", {**_told(block, agent, author), "permission": permission.value})
+            unit.event("memory.shared", {**_loan_event(block, agent, by), "permission": permission.value})
             unit.when_settled(self._blocks.stored)
         return Loan(agent_id=agent.id, agent=agent.name, permission=permission, attached_at=row.attached_at)
 
     async def unshare(
-        self, agent_id: str, label: str, target: str, *, author: str, work: UnitOfWork | None = None
+        self, agent_id: str, label: str, target: str, *, by: Attribution, work: UnitOfWork | None = None
     ) -> None:
         """End a loan; the block itself and what was written in it stay.
 
@@ -85,7 +85,7 @@ class Sharing:
         """
         async with given_or_alone(work, self._blocks.commit) as unit:
             block, agent = await self._database.read(_both, agent_id, label, target)
-            if is_agent(author) and block.via is not Via.OWN and agent.id != agent_id:
+            if is_agent(by.author) and block.via is not Via.OWN and agent.id != agent_id:
                 raise PermissionDenied(
                     f"the block {label} belongs to somebody else; you can only give your own loan back"
                 )
@@ -93,11 +93,11 @@ class Sharing:
             if agent.id not in {loan.agent_id for loan in loans}:
                 raise NotFound(f"the block {label} is not lent to {agent.name}")
             unit.store(memory_blocks.detach, block.id, agent.id)
-            unit.event("memory.shared", {**_told(block, agent, author), "permission": None})
+            unit.event("memory.shared", {**_loan_event(block, agent, by), "permission": None})
             unit.when_settled(self._blocks.stored)
 
     async def loans(self, agent_id: str, label: str) -> Sequence[Loan]:
-        """To whom the block is lent, by time.
+        """Return the loans of the block, by time.
 
         Raises:
             NotFound: there is no such block.
@@ -126,8 +126,8 @@ def _check(block: BlockRow, agent: AgentRow, permission: Permission, *, by_agent
         )
 
 
-def _told(block: BlockRow, agent: AgentRow, author: str) -> dict[str, object]:
-    return {"block_id": block.id, "label": block.label, "agent_id": block.agent_id, "with": agent.id, "by": author}
+def _loan_event(block: BlockRow, agent: AgentRow, by: Attribution) -> dict[str, object]:
+    return {"block_id": block.id, "label": block.label, "agent_id": block.agent_id, "with": agent.id, "by": by.author}
 
 
 def _loans(connection: Connection, agent_id: str, label: str) -> list[Loan]:

@@ -10,7 +10,7 @@ this agent's own uncommitted call changed, because that prompt is stored in the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 
@@ -42,8 +42,6 @@ from pattern_core.memory.edits import (
     BlockEdit,
     Editor,
     Proposal,
-    asked_note,
-    needs_consent,
     proposal_of,
     question,
     subject_of,
@@ -61,8 +59,6 @@ from pattern_db.tables.archival import ArchivalRow
 from pattern_db.tables.block_versions import HistoryRow
 from pattern_db.tables.memory_blocks import Via
 
-Cause = Mapping[str, str]  # the "message", "turn" and "call" that led to a change, as far as there were any
-
 
 class MemoryStore:
     """The blocks of one constellation. Run `blocks.run` beside it, so that updates are merged into checkpoints.
@@ -78,16 +74,13 @@ class MemoryStore:
         self._consent = consent
         self.blocks = OpenBlocks(storage, randomness=randomness, limits=limits)
 
-    async def create(
-        self, owner: str, new: NewBlock, *, author: str, cause: Cause | None = None, work: UnitOfWork | None = None
-    ) -> BlockRow:
+    async def create(self, owner: str, new: NewBlock, *, by: Attribution, work: UnitOfWork | None = None) -> BlockRow:
         """Make a block that `owner` (an agent, a group, `_constellation_`) owns.
 
         Raises:
             InvalidInput: the label, content, limit or schema will not do.
             Conflict: the owner has a block of that label. Within a given `work` storage refuses the transaction.
         """
-        by = Attribution(author=author, cause=cause)
         label, limit = check_label(new.label), check_limit(new.char_limit, self.blocks.limits)
         new = shaped(new)
         now = now_text(self.blocks.clock)
@@ -104,11 +97,11 @@ class MemoryStore:
             pinned=new.pinned,
             metadata=None if new.metadata is None else dict(new.metadata),
         )
-        planned = plan_start(row, new, Editor(author=author, now=now, is_agent=False))
+        planned = plan_start(row, new, Editor(author=by.author, now=now, is_agent=False))
         document, snapshot = BlockDocument(self.blocks.peer), b""
         change: Change | None = {}
         if planned.writes:
-            change = document.sign({}, planned.writes, author, cause or {}, now_ms=unix_ms(now)).change
+            change = document.sign({}, planned.writes, by, now_ms=unix_ms(now)).change
             snapshot = document.snapshot()
         row = replace(row, content_preview=planned.plain, frontier=document.frontier())
         async with given_or_alone(work, self.blocks.commit) as unit:
@@ -152,8 +145,7 @@ class MemoryStore:
         label: str,
         edit: BlockEdit,
         *,
-        author: str,
-        cause: Cause | None = None,
+        by: Attribution,
         expected_version: int | None = None,
         work: UnitOfWork | None = None,
     ) -> Edited:
@@ -168,13 +160,12 @@ class MemoryStore:
             InvalidInput: the edit does not fit the content or its schema, or the result not the limit.
             DocumentDamaged: the stored document cannot be opened.
         """
-        by = Attribution(author=author, cause=cause)
         async with given_or_alone(work, self.blocks.commit) as unit:
             refusal = None
             try:
                 opened = await self.blocks.hold(agent_id, label, by, edit.operation, unit)
             except PermissionDenied as error:
-                if self._consent is None or not needs_consent(error):
+                if self._consent is None or "consent" not in error.details:
                     raise
                 refusal = error
                 opened = await self.blocks.hold(agent_id, label, by, Operation.READ, unit)
@@ -217,7 +208,11 @@ class MemoryStore:
             return Edited(block=row, note=planned.note)
         if refusal is not None and consent is not None and not await consent.grants.covers(subject_of(asked)):
             approval_id = await consent.ask(question(asked, refusal), work)
-            return Edited(block=row, note=asked_note(row, approval_id))
+            note = (
+                f"Not changed yet: the block {row.label} is changed only with consent, and a person has been asked"
+                f" ({approval_id}). It will be changed when they agree; go on without it"
+            )
+            return Edited(block=row, note=note)
         edited = self.blocks.change(opened, before, planned, by, work)
         archive(edited.block, planned.moved, self._ids, work)
         return edited
@@ -228,8 +223,7 @@ class MemoryStore:
         label: str,
         settings: BlockSettings,
         *,
-        author: str,
-        cause: Cause | None = None,
+        by: Attribution,
         work: UnitOfWork | None = None,
     ) -> BlockRow:
         """Change a block's settings; what `settings` leaves out (None) stays. Agents may do so with their own blocks.
@@ -240,11 +234,10 @@ class MemoryStore:
             InvalidInput: a setting will not do, or a core block would be archived.
             Conflict: the owner has another block of the new label.
         """
-        by = Attribution(author=author, cause=cause)
         async with given_or_alone(work, self.blocks.commit) as unit:
             opened = await self.blocks.hold(agent_id, label, by, Operation.READ, unit)
             row = opened.row
-            if is_agent(author) and row.via is not Via.OWN:
+            if is_agent(by.author) and row.via is not Via.OWN:
                 raise PermissionDenied(
                     f"the block {label} belongs to somebody else; only its owner can change its settings"
                 )
@@ -255,7 +248,7 @@ class MemoryStore:
             known = {one.name: value for one in fields(settings) if (value := getattr(settings, one.name)) is not None}
             if row.via is Via.ATTACHED:  # a loan has its own
                 known.pop("permission", None)
-            opened.row, opened.author = replace(opened.row, **known, updated_at=now), author
+            opened.row, opened.author = replace(opened.row, **known, updated_at=now), by.author
             unit.store(store_settings, row.id, settings, now)
             unit.event("memory.changed", changed_event(opened.row, by))
             return opened.row
@@ -273,16 +266,13 @@ class MemoryStore:
             work.store(memory_blocks.update_content, row.id, planned.plain, row.frontier, now_text(self.blocks.clock))
             opened.row = replace(row, content_preview=planned.plain)
 
-    async def delete(
-        self, agent_id: str, label: str, *, author: str, cause: Cause | None = None, work: UnitOfWork | None = None
-    ) -> None:
+    async def delete(self, agent_id: str, label: str, *, by: Attribution, work: UnitOfWork | None = None) -> None:
         """Delete a block softly: it is no longer found and its label is free; its bytes stay in the file.
 
         Raises:
             NotFound: there is no such block.
             PermissionDenied: an agent's permission for it is not `admin`.
         """
-        by = Attribution(author=author, cause=cause)
         async with given_or_alone(work, self.blocks.commit) as unit:
             opened = await self.blocks.hold(agent_id, label, by, Operation.DELETE, unit)
             opened.row, opened.author = replace(opened.row, is_active=False), by.author

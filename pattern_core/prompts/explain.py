@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pattern_core.errors import NotFound, PatternError
-from pattern_core.memory.history import BlockHistory
+from pattern_core.memory.history import content_at
 from pattern_core.prompts.activity import noted_line, turn_line
 from pattern_core.prompts.build import DATA, DEFAULT_INSTRUCTIONS, MEMORY_AND_DATA, time_words
 from pattern_core.prompts.parts import SYSTEM, Kind, Part, PromptLog, check_of, read_log
@@ -103,7 +103,7 @@ class TurnExplained:
     steps: Sequence[StepExplained]
 
 
-async def explain(database: Database, history: BlockHistory, turn_id: str) -> TurnExplained:
+async def explain(database: Database, turn_id: str) -> TurnExplained:
     """Return what the turn's model calls were shown, and why.
 
     Raises:
@@ -114,13 +114,13 @@ async def explain(database: Database, history: BlockHistory, turn_id: str) -> Tu
     except RowNotFound as error:
         raise NotFound(error.message) from None
     for part in past:
-        texts[part] = await _as_it_was(history, part)
+        texts[part] = await _as_it_was(database, part)
     return TurnExplained(turn_id=turn.id, agent_id=turn.agent_id, steps=[_step(step, texts) for step in steps])
 
 
-async def _as_it_was(history: BlockHistory, part: Part) -> Said:
+async def _as_it_was(database: Database, part: Part) -> Said:
     try:
-        return (await history.content_at(part.ref, part.version or 0)).content, None
+        return (await database.read_aside(content_at, part.ref, part.version or 0))[0], None
     except StorageFailed:
         raise
     except (PatternError, DatabaseError) as error:

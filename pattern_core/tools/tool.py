@@ -31,9 +31,10 @@ from pattern_db.enums import EffectClass
 
 if TYPE_CHECKING:
     from pattern_core.halt import Halt
+    from pattern_core.memory.block import Attribution
     from pattern_core.memory.revisions import Revisions
     from pattern_core.memory.sharing import Sharing
-    from pattern_core.memory.store import Cause, MemoryStore
+    from pattern_core.memory.store import MemoryStore
     from pattern_core.search import SearchRequest, SearchResult
     from pattern_core.shell.policy import ShellSettings
     from pattern_core.shell.shell import Shell
@@ -96,8 +97,8 @@ class Toolbox:
 class ToolContext:
     """Who calls a tool, and what it may use.
 
-    A *local* tool changes state only through `work`, which commits with its result. `author` signs its changes, and
-    `cause` is what led to them: the message that started the turn, the turn, the call. `idempotency_key` is the same
+    A *local* tool changes state only through `work`, which commits with its result. `by` signs its changes:
+    the agent, and as the cause the message that started the turn, the turn, the call. `idempotency_key` is the same
     when an idempotent or verifiable call is run again after a crash.
     """
 
@@ -106,8 +107,7 @@ class ToolContext:
     turn_id: str
     batch_id: str
     call_id: str
-    author: str
-    cause: Cause
+    by: Attribution
     idempotency_key: str
     work: UnitOfWork
     deliver: Deliver

@@ -24,7 +24,7 @@ from pattern_core.ids import message_id
 from pattern_core.journal import Journal
 from pattern_core.limits import Limits
 from pattern_core.mcp_servers.servers import McpServers
-from pattern_core.memory.block import agent_author
+from pattern_core.memory.block import Attribution, agent_author
 from pattern_core.messages import ToolCall
 from pattern_core.models.client import ModelClient
 from pattern_core.prompts.collect import Prompts
@@ -326,8 +326,10 @@ class TurnCalls:
             turn_id=record.id,
             batch_id=record.batch_id,
             call_id=row.call_id,
-            author=agent_author(self._agent.id),
-            cause={"message": message_id(record.batch_id), "turn": record.id, "call": row.call_id},
+            by=Attribution(
+                author=agent_author(self._agent.id),
+                cause={"message": message_id(record.batch_id), "turn": record.id, "call": row.call_id},
+            ),
             idempotency_key=row.idempotency_key,
             work=work,
             deliver=partial(services.deliver, record),

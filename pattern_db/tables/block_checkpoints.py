@@ -119,7 +119,7 @@ def consolidate_checkpoint(
     newest = _newest_checkpoint(connection, block_id)
     last_seq = fetch_all(connection, "SELECT last_seq FROM memory_blocks WHERE id = ?", (block_id,))[0][0]
     if not (0 if newest is None else newest.up_to_seq) <= up_to_seq <= last_seq:
-        raise Conflict(f"block {block_id} was consolidated by somebody else meanwhile; load it again")
+        raise Conflict(f"block {block_id} was consolidated by another writer meanwhile; load it again")
     connection.execute("DELETE FROM memory_block_updates WHERE block_id = ? AND seq <= ?", (block_id, up_to_seq))
     merged = connection.changes()
     made = Checkpoint(

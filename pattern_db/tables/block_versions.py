@@ -53,7 +53,7 @@ class HistoryRow:
     block as it was created.
 
     `stack` is whose undo stack the version belongs to; None for that of `changed_by`. An undo or redo names in
-    `reverts` the version that it takes back. `is_undone` tells that one took this version back and none brought it
+    `reverts` the version that it takes back. `is_undone`: one took this version back and none brought it
     again. `change` is what it changed, packed; None if that is not known.
     """
 
@@ -160,10 +160,7 @@ def list_pending(connection: Connection) -> list[tuple[str, UpdateStats]]:
         " FROM memory_block_updates JOIN memory_blocks ON memory_blocks.id = block_id AND is_active = 1"
         " GROUP BY block_id ORDER BY oldest"
     )
-    return [
-        (row[0], UpdateStats(count=row[1], total_bytes=row[2], first_seq=row[3], last_seq=row[4], oldest_at=row[5]))
-        for row in rows
-    ]
+    return [(block_id, UpdateStats(*stats)) for block_id, *stats in rows]
 
 
 def append(connection: Connection, row: HistoryRow) -> None:

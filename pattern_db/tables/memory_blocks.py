@@ -6,11 +6,11 @@ Their documents: see `block_checkpoints` and `block_versions`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from enum import StrEnum
 
-from pattern_db.columns import Json, from_json, to_json
-from pattern_db.connection import Connection
+from pattern_db.columns import Json
+from pattern_db.connection import Connection, Table
 from pattern_db.enums import CONSTELLATION_OWNER, BlockType, Encoding, Permission, SearchKind
 from pattern_db.errors import NotFound
 from pattern_db.tables import embeddings
@@ -24,7 +24,7 @@ class Via(StrEnum):
     CONSTELLATION = "constellation"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class BlockRow:
     """One block without its bytes.
 
@@ -87,7 +87,7 @@ class Attribution:
     cause: Json = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Attachment:
     """One block lent to one agent."""
 
@@ -97,10 +97,28 @@ class Attachment:
     attached_at: str
 
 
-_COLUMNS = (
-    "id, agent_id, label, description, block_type, created_at, updated_at, char_limit, permission, pinned,"
-    " content_preview, metadata, embedding_model, is_active, frontier, last_seq"
+_JSON, _TYPES = ("metadata",), {"block_type": BlockType, "permission": Permission, "pinned": bool, "is_active": bool}
+_BLOCKS = Table(
+    "memory_blocks", BlockRow, columns={"via": "'own'", "lender": "NULL"}, json=_JSON, types={**_TYPES, "via": Via}
 )
+# As the agent ?1 sees them.
+_SEEN = Table(
+    "memory_blocks",
+    BlockRow,
+    source="memory_blocks LEFT JOIN"
+    " (SELECT block_id, permission AS lent_with, attached_at FROM shared_block_agents WHERE agent_id = ?1)"
+    " ON block_id = id AND agent_id <> ?1",
+    columns={
+        "permission": "coalesce(lent_with, permission)",
+        "via": "CASE WHEN agent_id = ?1 THEN 'own'"
+        " WHEN lent_with IS NULL THEN 'constellation' ELSE 'attached' END AS via",
+        "lender": "CASE WHEN lent_with IS NOT NULL THEN (SELECT name FROM agents WHERE agents.id = agent_id) END",
+    },
+    json=_JSON,
+    types={**_TYPES, "via": Via},
+)
+_SETTINGS = Table("memory_blocks", BlockChanges, json=_JSON)
+_LOANS = Table("shared_block_agents", Attachment, types={"permission": Permission})
 
 
 def create(connection: Connection, row: BlockRow, snapshot: bytes = b"", *, encoding: Encoding = Encoding.RAW) -> None:
@@ -111,29 +129,12 @@ def create(connection: Connection, row: BlockRow, snapshot: bytes = b"", *, enco
     Raises:
         apsw.ConstraintError: the owner has an active block of that label (a `Conflict` once translated).
     """
+    *values, _via, _lender = _BLOCKS.values(row)
     connection.execute(
-        f"INSERT INTO memory_blocks ({_COLUMNS}, snapshot_encoding, loro_snapshot)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            row.id,
-            row.agent_id,
-            row.label,
-            row.description,
-            row.block_type,
-            row.created_at,
-            row.updated_at,
-            row.char_limit,
-            row.permission,
-            int(row.pinned),
-            row.content_preview,
-            None if row.metadata is None else to_json(row.metadata),
-            row.embedding_model,
-            int(row.is_active),
-            row.frontier,
-            row.last_seq,
-            encoding,
-            snapshot,
-        ),
+        "INSERT INTO memory_blocks (id, agent_id, label, description, block_type, created_at, updated_at, char_limit,"
+        " permission, pinned, content_preview, metadata, embedding_model, is_active, frontier, last_seq,"
+        f" snapshot_encoding, loro_snapshot) VALUES ({', '.join('?' * (len(values) + 2))})",
+        (*values, encoding, snapshot),
     )
 
 
@@ -143,15 +144,13 @@ def get(connection: Connection, block_id: str, *, include_inactive: bool = False
     Raises:
         NotFound: there is none, or it was deleted.
     """
-    found = _select(connection, "WHERE id = ? AND is_active >= ?", (block_id, int(not include_inactive)))
-    if not found:
-        raise NotFound(f"there is no memory block {block_id}")
-    return found[0]
+    rest = "WHERE id = ? AND is_active >= ?"
+    return _BLOCKS.one(connection, rest, (block_id, not include_inactive), f"memory block {block_id}")
 
 
 def list_for_agent(connection: Connection, agent_id: str, *, block_type: BlockType | None = None) -> list[BlockRow]:
     """Return the owner's active blocks (of one type), by label. Those lent to an agent: see `list_visible`."""
-    return _select(
+    return _BLOCKS.select(
         connection,
         "WHERE agent_id = ?1 AND is_active = 1 AND (?2 IS NULL OR block_type = ?2) ORDER BY label",
         (agent_id, block_type),
@@ -160,7 +159,7 @@ def list_for_agent(connection: Connection, agent_id: str, *, block_type: BlockTy
 
 def list_all(connection: Connection, *, label_prefix: str = "") -> list[BlockRow]:
     """Return the active blocks of all owners whose labels begin with `label_prefix`, by owner and label."""
-    return _select(
+    return _BLOCKS.select(
         connection,
         "WHERE is_active = 1 AND substr(label, 1, length(?1)) = ?1 ORDER BY agent_id, label",
         (label_prefix,),
@@ -175,13 +174,8 @@ def update_content(
     Raises:
         NotFound: there is no such block, or it was deleted.
     """
-    connection.execute(
-        "UPDATE memory_blocks SET content_preview = ?, frontier = coalesce(?, frontier), updated_at = ?"
-        " WHERE id = ? AND is_active = 1",
-        (preview, frontier, updated_at, block_id),
-    )
-    if connection.changes() == 0:
-        raise NotFound(f"there is no memory block {block_id}")
+    changes = "content_preview = ?, frontier = coalesce(?, frontier)"
+    _update(connection, block_id, changes, (preview, frontier), updated_at)
 
 
 def update_config(connection: Connection, block_id: str, changes: BlockChanges, updated_at: str) -> None:
@@ -191,26 +185,8 @@ def update_config(connection: Connection, block_id: str, changes: BlockChanges, 
         NotFound: there is no such block, or it was deleted.
         apsw.ConstraintError: the owner has another block of that label (a `Conflict` once translated).
     """
-    connection.execute(
-        "UPDATE memory_blocks SET label = coalesce(?, label), description = coalesce(?, description),"
-        " block_type = coalesce(?, block_type), char_limit = coalesce(?, char_limit),"
-        " permission = coalesce(?, permission), pinned = coalesce(?, pinned), metadata = coalesce(?, metadata),"
-        " embedding_model = coalesce(?, embedding_model), updated_at = ? WHERE id = ? AND is_active = 1",
-        (
-            changes.label,
-            changes.description,
-            changes.block_type,
-            changes.char_limit,
-            changes.permission,
-            changes.pinned,
-            None if changes.metadata is None else to_json(changes.metadata),
-            changes.embedding_model,
-            updated_at,
-            block_id,
-        ),
-    )
-    if connection.changes() == 0:
-        raise NotFound(f"there is no memory block {block_id}")
+    kept = ", ".join(f"{one.name} = coalesce(?, {one.name})" for one in fields(changes))
+    _update(connection, block_id, kept, _SETTINGS.values(changes), updated_at)
 
 
 def deactivate(connection: Connection, block_id: str, updated_at: str) -> None:
@@ -219,13 +195,17 @@ def deactivate(connection: Connection, block_id: str, updated_at: str) -> None:
     Raises:
         NotFound: there is no such block, or it was deleted already.
     """
+    _update(connection, block_id, "is_active = 0", (), updated_at)
+    embeddings.delete(connection, SearchKind.BLOCK, block_id)
+
+
+def _update(connection: Connection, block_id: str, changes: str, values: Sequence[Json], updated_at: str) -> None:
     connection.execute(
-        "UPDATE memory_blocks SET is_active = 0, updated_at = ? WHERE id = ? AND is_active = 1",
-        (updated_at, block_id),
+        f"UPDATE memory_blocks SET {changes}, updated_at = ? WHERE id = ? AND is_active = 1",
+        (*values, updated_at, block_id),
     )
     if connection.changes() == 0:
         raise NotFound(f"there is no memory block {block_id}")
-    embeddings.delete(connection, SearchKind.BLOCK, block_id)
 
 
 def attach(connection: Connection, row: Attachment) -> None:
@@ -234,11 +214,8 @@ def attach(connection: Connection, row: Attachment) -> None:
     Raises:
         apsw.ConstraintError: the block or the agent does not exist (a `Conflict` once translated).
     """
-    connection.execute(
-        "INSERT INTO shared_block_agents (block_id, agent_id, permission, attached_at) VALUES (?, ?, ?, ?)"
-        " ON CONFLICT (block_id, agent_id) DO UPDATE SET permission = excluded.permission",
-        (row.block_id, row.agent_id, row.permission, row.attached_at),
-    )
+    rest = "ON CONFLICT (block_id, agent_id) DO UPDATE SET permission = excluded.permission"
+    _LOANS.insert(connection, [row], rest)
 
 
 def detach(connection: Connection, block_id: str, agent_id: str) -> None:
@@ -256,63 +233,23 @@ def list_attachments(
     connection: Connection, *, block_id: str | None = None, agent_id: str | None = None
 ) -> list[Attachment]:
     """Return the loans of a block, of an agent, or all, by time."""
-    rows = connection.execute(
-        "SELECT block_id, agent_id, permission, attached_at FROM shared_block_agents"
-        " WHERE (?1 IS NULL OR block_id = ?1) AND (?2 IS NULL OR agent_id = ?2)"
+    return _LOANS.select(
+        connection,
+        "WHERE (?1 IS NULL OR block_id = ?1) AND (?2 IS NULL OR agent_id = ?2)"
         " ORDER BY attached_at, block_id, agent_id",
         (block_id, agent_id),
     )
-    return [
-        Attachment(block_id=row[0], agent_id=row[1], permission=Permission(row[2]), attached_at=row[3]) for row in rows
-    ]
 
 
 def list_visible(connection: Connection, agent_id: str, *, label: str | None = None) -> list[BlockRow]:
     """Return all active blocks that the agent sees (of one label): its own, those lent to it, the constellation's, each
     by label. Of several with one label the agent means the first.
     """
-    rows = connection.execute(
-        f"SELECT {_COLUMNS}, lent_with, (SELECT name FROM agents WHERE agents.id = agent_id)"
-        " FROM memory_blocks LEFT JOIN"
-        " (SELECT block_id, permission AS lent_with, attached_at FROM shared_block_agents WHERE agent_id = ?1)"
-        " ON block_id = id WHERE is_active = 1 AND (?2 IS NULL OR label = ?2) AND id IN"
+    return _SEEN.select(
+        connection,
+        "WHERE is_active = 1 AND (?2 IS NULL OR label = ?2) AND id IN"
         " (SELECT id FROM memory_blocks WHERE agent_id IN (?1, ?3) AND is_active = 1"
         " UNION ALL SELECT block_id FROM shared_block_agents WHERE agent_id = ?1)"
-        " ORDER BY CASE WHEN agent_id = ?1 THEN 0 WHEN lent_with IS NOT NULL THEN 1 ELSE 2 END, label, attached_at, id",
+        " ORDER BY CASE via WHEN 'own' THEN 0 WHEN 'attached' THEN 1 ELSE 2 END, label, attached_at, id",
         (agent_id, label, CONSTELLATION_OWNER),
-    )
-    seen = []
-    for row in rows:
-        block, (lent_with, lender) = _block(row), row[-2:]
-        if block.agent_id == agent_id:
-            seen.append(block)
-        elif lent_with is not None:
-            seen.append(replace(block, via=Via.ATTACHED, permission=Permission(lent_with), lender=lender))
-        else:
-            seen.append(replace(block, via=Via.CONSTELLATION))
-    return seen
-
-
-def _select(connection: Connection, where: str, values: Sequence[str | int | None]) -> list[BlockRow]:
-    return [_block(row) for row in connection.execute(f"SELECT {_COLUMNS} FROM memory_blocks {where}", values)]
-
-
-def _block(row: Sequence[Json]) -> BlockRow:
-    return BlockRow(
-        id=row[0],
-        agent_id=row[1],
-        label=row[2],
-        description=row[3],
-        block_type=BlockType(row[4]),
-        created_at=row[5],
-        updated_at=row[6],
-        char_limit=row[7],
-        permission=Permission(row[8]),
-        pinned=bool(row[9]),
-        content_preview=row[10],
-        metadata=from_json(row[11]),
-        embedding_model=row[12],
-        is_active=bool(row[13]),
-        frontier=row[14],
-        last_seq=row[15],
     )

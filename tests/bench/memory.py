@@ -9,8 +9,7 @@ import trio
 
 from pattern_core.ids import seeded_randomness
 from pattern_core.memory.checkpoint import LIMITS, Consolidator
-from pattern_core.memory.document import state_of
-from pattern_core.memory.history import BlockHistory
+from pattern_core.memory.history import blame, state_at
 from pattern_core.memory.revisions import plan_revert
 from pattern_core.testing.clock import StoppedClock
 from pattern_db.connection import Connection, fetch_all
@@ -74,11 +73,11 @@ def _opening(life: Life) -> list[Figure]:
     def edited() -> None:
         document = load()
         document.append("one more")
-        document.commit(AUTHOR, {}, now_ms=0)
+        document.commit(AUTHOR, now_ms=0)
 
     note = f"{life.version:,} edits"
     return [
-        Figure(name="opening a block", unit="ms", values=_timed(lambda: state_of(load())), most=20.0, note=note),
+        Figure(name="opening a block", unit="ms", values=_timed(lambda: load().state()), most=20.0, note=note),
         Figure(name="opening a block and editing it", unit="ms", values=_timed(edited), most=20.0, note=note),
     ]
 
@@ -103,18 +102,17 @@ def _sizes(connection: Connection, received: int, written: int, before: int) -> 
 
 
 async def _past(database: Database, life: Life) -> list[Figure]:
-    history = BlockHistory(database)
-    near, far, blame = list[float](), list[float](), list[float]()
+    near, far, blamed = list[float](), list[float](), list[float]()
     for _ in range(RUNS):
         start = time.perf_counter()
-        await history.state_at(life.block_id, life.version - 500)
+        await database.read_aside(state_at, life.block_id, life.version - 500)
         near.append((time.perf_counter() - start) * 1000)
     start = time.perf_counter()
-    await history.state_at(life.block_id, life.version // 2)
+    await database.read_aside(state_at, life.block_id, life.version // 2)
     far.append((time.perf_counter() - start) * 1000)
     start = time.perf_counter()
-    await history.blame(life.block_id)
-    blame.append((time.perf_counter() - start) * 1000)
+    await database.read_aside(blame, life.block_id)
+    blamed.append((time.perf_counter() - start) * 1000)
     return [
         Figure(
             name="planning an undo",
@@ -123,7 +121,7 @@ async def _past(database: Database, life: Life) -> list[Figure]:
         ),
         Figure(name="a version 500 edits back", unit="ms", values=near),
         Figure(name="a version half the history back", unit="ms", values=far, note=f"of {life.version:,}"),
-        Figure(name="blame", unit="ms", values=blame),
+        Figure(name="blame", unit="ms", values=blamed),
     ]
 
 

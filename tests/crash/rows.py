@@ -128,7 +128,7 @@ def documents(connection: Connection) -> Iterator[str]:
     """A block's text is what its document says."""
     for block_id, label, text in connection.execute("SELECT id, label, content_preview FROM memory_blocks").fetchall():
         checkpoint, updates = block_checkpoints.get_checkpoint_and_updates(connection, str(block_id))
-        if open_document(checkpoint, updates, peer=1).text != (text or ""):
+        if open_document(checkpoint, updates, peer=1).state().get("content", "") != (text or ""):
             yield f"divergent: the text of block {label} is not its document's"
 
 

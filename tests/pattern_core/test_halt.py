@@ -49,7 +49,7 @@ async def test_a_halt_is_stored_with_an_entry_and_an_event() -> None:
         refusal = Halted(row)
         assert re.match(r"ada halted this constellation at .*: It deletes everything\. When", refusal.message)
         assert refusal.details == {"halt_id": row.id, "reason": "It deletes everything."}
-        assert [draft.name for draft in rig.told] == [HALTED, "archive.changed"]
+        assert [draft.name for draft in rig.events] == [HALTED, "archive.changed"]
         [entry] = await rig.database.read(archival.list_for_agent, ADA, 10)
         assert "Emergency halt (critical)" in entry.content
         assert (await opened(rig)).current == row  # as after a restart
@@ -71,7 +71,7 @@ async def test_a_person_ends_it() -> None:
         row = await asked(rig, halt)
         assert await halt.resume(by="user:usr_1") == row
         assert halt.current is None
-        assert (rig.told[-1].name, rig.told[-1].data) == (RESUMED, {"id": row.id, "by": "user:usr_1"})
+        assert (rig.events[-1].name, rig.events[-1].data) == (RESUMED, {"id": row.id, "by": "user:usr_1"})
         assert (await opened(rig)).current is None
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pattern_core.errors import InvalidInput
 from pattern_core.memory.content import parse_editing, plain, prompt_content, raw, value_of, writes_between
-from pattern_core.memory.document import DocumentDamaged, state_of
+from pattern_core.memory.document import DocumentDamaged
 from pattern_core.memory.edits import (
     AppendText,
     BlockEdit,
@@ -57,7 +57,7 @@ def edit(document: Pen, what: str, place: int, text: str) -> None:
         document.append(text)
     else:
         document.set_text(text)
-    document.commit("user:x", {}, now_ms=place)
+    document.commit("user:x", now_ms=place)
 
 
 @given(steps)
@@ -105,7 +105,7 @@ def _sample() -> bytes:
     document = Pen(1)
     for word in ("one ", "two ", "three "):
         document.append(word)
-        document.commit(f"user:{word}", {}, now_ms=0)
+        document.commit(f"user:{word}")
     return document.snapshot()
 
 
@@ -130,7 +130,7 @@ def test_a_flipped_byte_is_damage_or_of_no_consequence(at: int, by: int) -> None
         assert loaded.text == "one two three "  # part of the header is not used
 
 
-# Laws of structured documents: whoever edits what, in whatever order it is merged, all copies hold the same.
+# Laws of structured documents: in whatever order edits are merged, all copies hold the same.
 
 FIELDS = [
     {"name": "text", "field_type": "Text"},
@@ -235,18 +235,18 @@ def do(document: Pen, schema: Schema, edit: BlockEdit) -> None:
     """One edit, as the store makes it: what was planned is what the document holds afterwards."""
     row = block_row(schema=schema, char_limit=LIMIT)
     try:
-        planned = trio.run(plan, row, state_of(document), edit, PERSON)
+        planned = trio.run(plan, row, document.state(), edit, PERSON)
     except InvalidInput:
         return
     document.apply(planned.writes)
-    document.commit(PERSON.author, {}, now_ms=0)
-    assert plain(value_of(state_of(document), schema), schema) == planned.plain
+    document.commit(PERSON.author)
+    assert plain(value_of(document.state(), schema), schema) == planned.plain
 
 
 def started(schema: Schema, value: object) -> Pen:
     document = Pen(1)
     document.apply(writes_between(schema, empty_value(schema), fit(schema, value)))
-    document.commit("user:usr_1", {}, now_ms=0)
+    document.commit("user:usr_1")
     return document
 
 
@@ -270,11 +270,11 @@ def test_peers_that_edit_apart_and_merge_in_any_order_hold_the_same(kind: str, d
     for peer in peers:
         for update in data.draw(st.permutations(updates)):
             peer.import_update(update)
-    values = [value_of(state_of(peer), schema) for peer in peers]
+    values = [value_of(peer.state(), schema) for peer in peers]
     assert values[0] == values[1] == values[2]
     assert len({plain(value, schema) for value in values}) == 1
     assert len({shown_in_editor(value, schema) for value in values}) == 1
-    assert value_of(state_of(Pen.load(peers[0].snapshot(), peer=4)), schema) == values[0]
+    assert value_of(Pen.load(peers[0].snapshot(), peer=4).state(), schema) == values[0]
 
 
 @pytest.mark.parametrize("kind", SCHEMAS)
@@ -283,12 +283,12 @@ def test_peers_that_edit_apart_and_merge_in_any_order_hold_the_same(kind: str, d
 def test_what_an_editor_shows_is_read_back_and_saving_it_changes_nothing(kind: str, data: st.DataObject) -> None:
     schema = SCHEMAS[kind]
     document = started(schema, data.draw(contents[kind]))
-    value = value_of(state_of(document), schema)
+    value = value_of(document.state(), schema)
     shown = shown_in_editor(value, schema)
     assert parse_editing(shown, schema) == value
     assert fit(schema, value) == value
     row = block_row(schema=schema, char_limit=LIMIT)
-    assert trio.run(plan, row, state_of(document), SetText(text=shown), PERSON).writes == {}
+    assert trio.run(plan, row, document.state(), SetText(text=shown), PERSON).writes == {}
     assert parse_schema(to_metadata(schema)) == schema
 
 
@@ -300,7 +300,7 @@ def test_setting_the_whole_content_sets_it(kind: str, data: st.DataObject) -> No
     document = started(schema, data.draw(contents[kind]))
     wanted = data.draw(contents[kind])
     do(document, schema, SetValue(value=wanted))
-    assert value_of(state_of(document), schema) == fit(schema, wanted)
+    assert value_of(document.state(), schema) == fit(schema, wanted)
 
 
 @settings(max_examples=60)
@@ -308,19 +308,19 @@ def test_setting_the_whole_content_sets_it(kind: str, data: st.DataObject) -> No
 def test_setting_the_whole_content_leaves_what_is_the_same_to_others(
     start: dict[str, Any], changed: str, data: st.DataObject
 ) -> None:
-    """One writes everything back with one field changed; whatever somebody else did to the others stays."""
+    """One writes everything back with one field changed; what others did to the other fields stays."""
     schema = SCHEMAS["map"]
     mine = started(schema, start)
     theirs = Pen.load(mine.snapshot(), peer=2)
-    before = value_of(state_of(mine), schema)
+    before = value_of(mine.state(), schema)
     new = data.draw(maps)
     do(mine, schema, SetValue(value={**before, changed: fit(schema, new)[changed]}))
     for edit in data.draw(st.lists(map_edits(None), max_size=3)):
         do(theirs, schema, edit)
-    others = value_of(state_of(theirs), schema)
+    others = value_of(theirs.state(), schema)
     base = mine.version()
     theirs.import_update(mine.export_since(Pen.load(None, peer=9).version()))
-    merged = value_of(state_of(theirs), schema)
+    merged = value_of(theirs.state(), schema)
     assert {name: merged[name] for name in merged if name != changed} == {
         name: others[name] for name in others if name != changed
     }

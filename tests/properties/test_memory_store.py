@@ -1,4 +1,4 @@
-"""What the memory store shows is what the disk holds, whatever is edited, refused, not committed or opened anew."""
+"""What the memory store shows is what the disk holds, whatever is edited, refused, not committed or opened again."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pattern_core.errors import InvalidInput, PatternError
-from pattern_core.memory.checkpoint import Consolidator, Retention, open_document, whole_document
-from pattern_core.memory.document import State, document_at, state_of
+from pattern_core.limits import MemoryLimits
+from pattern_core.memory.checkpoint import Consolidator, open_document, whole_document
+from pattern_core.memory.document import State
 from pattern_core.memory.edits import AppendText, BlockEdit, EditRange, ReplaceText, SetText
-from pattern_core.memory.history import BlockHistory
+from pattern_core.memory.history import blame, state_at, versions
 from pattern_core.testing.clock import StoppedClock
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.columns import to_json
@@ -73,7 +74,7 @@ async def _do(rig: Rig, what: str, wanted: list[tuple[str, BlockEdit]], before: 
         rig.fails = what == "fail"
         for label, edit in wanted:
             try:
-                edited = await rig.store.edit(ADA, label, edit, author=BY_USER)
+                edited = await rig.store.edit(ADA, label, edit, by=BY_USER)
             except (PatternError, Busy):
                 continue
             assert (edited.note != "Nothing changed") == (edited.block.content != after[label])
@@ -84,7 +85,7 @@ async def _do(rig: Rig, what: str, wanted: list[tuple[str, BlockEdit]], before: 
         work = UnitOfWork()
         for label, edit in wanted:
             try:
-                after[label] = (await rig.store.edit(ADA, label, edit, author=BY_ADA, work=work)).block.content
+                after[label] = (await rig.store.edit(ADA, label, edit, by=BY_ADA, work=work)).block.content
             except PatternError:
                 continue
         if what == "unit":
@@ -104,14 +105,14 @@ async def _shown(rig: Rig) -> dict[str, str]:
 
 
 async def _on_disk(rig: Rig) -> dict[str, str]:
-    """What the stored bytes make, opened by somebody who knows nothing else."""
+    """Return what the stored bytes make when nothing is open."""
     found = {}
     for row in await rig.database.read(memory_blocks.list_for_agent, ADA):
         checkpoint, updates = await rig.database.read(block_checkpoints.get_checkpoint_and_updates, row.id)
         document = open_document(checkpoint, updates, peer=99)
         assert document.frontier() == row.frontier
         assert row.last_seq == max([checkpoint.up_to_seq if checkpoint else 0, *(update.seq for update in updates)])
-        found[row.label] = document.text
+        found[row.label] = document.state().get("content", "")
     return found
 
 
@@ -145,8 +146,9 @@ async def _play_history(content: str, plan: list[HistoryStep]) -> None:
     connection = constellation()
     async with Database.in_memory(connection) as database:
         life = Life(connection, create(connection, content))
-        consolidator = Consolidator(database, StoppedClock(0), lambda *_: None, retention=Retention(newest=2, days=1))
-        past = [state_of(life.document)]
+        limits = MemoryLimits(checkpoints_newest=2, checkpoints_days=1)
+        consolidator = Consolidator(database, StoppedClock(0), lambda *_: None, limits)
+        past = [life.document.state()]
         for number, (what, who, place, text) in enumerate(plan):
             if what == "consolidate":
                 await consolidator.consolidate(life.block_id)
@@ -154,10 +156,10 @@ async def _play_history(content: str, plan: list[HistoryStep]) -> None:
                 life.reopen(number + 10)
             else:
                 _do_in_history(life, past, (what, who, place, text), number + 10)
-            past += [state_of(life.document)] * (life.version - len(past) + 1)
+            past += [life.document.state()] * (life.version - len(past) + 1)
             stored = block_checkpoints.get_checkpoint_and_updates(connection, life.block_id)
-            _assert_same(state_of(open_document(*stored, peer=0)), past[-1])
-            _assert_same(state_of(life.document), past[-1])
+            _assert_same(open_document(*stored, peer=0).state(), past[-1])
+            _assert_same(life.document.state(), past[-1])
         await _assert_past(database, connection, life.block_id, past)
 
 
@@ -166,7 +168,7 @@ def _do_in_history(life: Life, past: list[State], step: HistoryStep, peer: int) 
     base = place * life.version // 1000
     if what == "crash":  # what was not stored is gone with its process
         life.document.append("lost")
-        life.document.commit(who, {}, now_ms=0)
+        life.document.commit(who)
         life.reopen(peer)
     elif what == "failed merge":
         _merge_and_fail(life)
@@ -194,7 +196,7 @@ def _write(what: str, place: int, text: str) -> Callable[[Pen], None]:
             case "field":
                 document.put_field("fields", "xyz"[place % 3], [text, place % 2 == 0] if text else None)
             case "item":
-                items = len(state_of(document).get("items", []))
+                items = len(document.state().get("items", []))
                 at = items * place // 1000
                 document.splice_items("items", at, min(place % 2, items - at), [text] if text else [])
             case _:
@@ -217,15 +219,15 @@ def _merge_and_fail(life: Life) -> None:
 
 async def _assert_past(database: Database, connection: Connection, block_id: str, past: list[State]) -> None:
     """Recorded changes and the document's own history tell the same."""
-    history, whole = BlockHistory(database), whole_document(connection, block_id)
+    whole = whole_document(connection, block_id)
     for version, state in enumerate(past):
-        _assert_same(await history.state_at(block_id, version), state)
+        _assert_same(await database.read(state_at, block_id, version), state)
         line = block_versions.get(connection, block_id, version)
         assert line is not None
-        _assert_same(state_of(document_at(whole, bytes.fromhex(line.frontiers))), state)
-    lines = [line.text for line in await history.blame(block_id)]
+        _assert_same(whole.at(bytes.fromhex(line.frontiers)).state(), state)
+    lines = [line.text for line in await database.read(blame, block_id)]
     assert lines == past[-1].get("content", "").splitlines()
-    numbers = [one.version for one in await history.versions(block_id, limit=100)]
+    numbers = [one.version for one in await database.read(versions, block_id, limit=100)]
     assert numbers == list(range(len(past)))[::-1][:100]
 
 
@@ -237,7 +239,7 @@ def text_of(state: State) -> str:
     return to_json({name: dict(sorted(v.items())) if isinstance(v, dict) else v for name, v in sorted(state.items())})
 
 
-# Laws of undo: it is exact where nobody interferes, and redo is its inverse where somebody does.
+# Laws of undo: it is exact without edits of others, and redo is its inverse also with them.
 
 UndoStep = tuple[str, int, int, str]  # who, where (per mille), how much goes, what comes
 A, B = "agent:agt_ada", "agent:agt_bob"
@@ -261,18 +263,18 @@ def edit(life: Life, who: str, place: int, delete: int, text: str) -> bool:
 def test_one_author_alone_walks_back_and_forth_through_every_version(content: str, plan: list[UndoStep]) -> None:
     connection = constellation()
     life = Life(connection, create(connection, content))
-    states = [text_of(state_of(life.document))]
+    states = [text_of(life.document.state())]
     for _, place, delete, text in plan:
         edit(life, A, place, delete, text)
-        now = text_of(state_of(life.document))
+        now = text_of(life.document.state())
         if now != states[-1]:
             states.append(now)
     for expected in states[-2::-1]:
         life.undo(A)
-        assert text_of(state_of(life.document)) == expected
+        assert text_of(life.document.state()) == expected
     for expected in states[1:]:
         life.redo(A)
-        assert text_of(state_of(life.document)) == expected
+        assert text_of(life.document.state()) == expected
     connection.close()
 
 
@@ -282,14 +284,14 @@ def test_redo_brings_back_what_undo_took_whatever_others_did_before(content: str
     life = Life(connection, create(connection, content))
     for who, place, delete, text in plan:
         edit(life, who, place, delete, text)
-        before = text_of(state_of(life.document))
+        before = text_of(life.document.state())
         for author in (A, B):
             try:
                 life.undo(author)
             except InvalidInput:
                 continue
             life.redo(author)
-            assert text_of(state_of(life.document)) == before
+            assert text_of(life.document.state()) == before
     connection.close()
 
 

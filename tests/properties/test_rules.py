@@ -46,7 +46,7 @@ any_rule = st.one_of(
     rule("allowed_operations", operations=st.just(["x"])),
     rule("needed", names),
 )
-# What somebody may have stored: a rule with some fields of it, and of others, replaced by what does not fit.
+# What may be stored: a rule with some fields of it, and of others, replaced by what does not fit.
 junk = st.recursive(
     st.none() | st.booleans() | st.integers(-1, 300) | st.floats() | st.sampled_from(["", "a b", "3", *TOOLS, *KINDS]),
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["a", "type", "secs", "args"]), inner),

@@ -77,8 +77,7 @@ async def _set(context: ToolContext, label: str, settings: BlockSettings, word: 
         context.agent_id,
         label,
         settings,
-        author=context.author,
-        cause=context.cause,
+        by=context.by,
         work=context.work,
     )
     return done(f"{word} {label}")
@@ -111,21 +110,19 @@ async def _viewport(context: ToolContext, label: str, first: int, count: int | N
 
 async def _create(context: ToolContext, label: str, content: str, description: str) -> dict[str, object]:
     new = NewBlock(label=label, content=content, description=description, block_type=BlockType.WORKING, pinned=True)
-    view = await context.toolbox.memory.create(
-        context.agent_id, new, author=context.author, cause=context.cause, work=context.work
-    )
+    view = await context.toolbox.memory.create(context.agent_id, new, by=context.by, work=context.work)
     return done(f"Created {label}; it is in your view", **_summary(view))
 
 
 async def _share(context: ToolContext, label: str, agent: str, permission: Permission) -> dict[str, object]:
     loan = await context.toolbox.sharing.share(
-        context.agent_id, label, agent, permission, author=context.author, work=context.work
+        context.agent_id, label, agent, permission, by=context.by, work=context.work
     )
     return done(f"{loan.agent} sees {label} now", agent=loan.agent, permission=loan.permission.value)
 
 
 async def _unshare(context: ToolContext, label: str, agent: str) -> dict[str, object]:
-    await context.toolbox.sharing.unshare(context.agent_id, label, agent, author=context.author, work=context.work)
+    await context.toolbox.sharing.unshare(context.agent_id, label, agent, by=context.by, work=context.work)
     return done(f"{agent} does not see {label} any more")
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
-from pattern_core.memory.block import Attribution
 from pattern_core.memory.edits import (
     AppendText,
     BlockEdit,
@@ -88,8 +87,7 @@ async def block_edit(
         context.agent_id,
         label,
         replace(edit, section=section),
-        author=context.author,
-        cause=context.cause,
+        by=context.by,
         work=context.work,
     )
     size = len(edited.block.content)
@@ -97,8 +95,9 @@ async def block_edit(
 
 
 async def _revise(context: ToolContext, op: Literal["undo", "redo"], label: str) -> dict[str, object]:
-    by = Attribution(author=context.author, cause=context.cause)
-    revised = await context.toolbox.revisions.revert(context.agent_id, label, by, HistoryKind(op), work=context.work)
+    revised = await context.toolbox.revisions.revert(
+        context.agent_id, label, context.by, HistoryKind(op), work=context.work
+    )
     return done(
         revised.note,
         label=label,

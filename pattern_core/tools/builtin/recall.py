@@ -66,8 +66,8 @@ async def recall(
 
 async def _insert(context: ToolContext, new: NewEntry, supersedes: str | None, *, force: bool) -> dict[str, object]:
     """Judge the entry now, so that the answer can say how it is stored, and again in the transaction."""
-    cause = {name: value for name, value in context.cause.items() if name in ("message", "turn")}
-    new = entries.checked(NewEntry(content=new.content, tags=new.tags, source={**cause, "author": context.author}))
+    cause = {name: value for name, value in context.by.cause.items() if name in ("message", "turn")}
+    new = entries.checked(NewEntry(content=new.content, tags=new.tags, source={**cause, "author": context.by.author}))
     terms = Terms(now=context.storage.now(), supersedes=supersedes, force=force)
     try:
         expected = await context.storage.database.read(

@@ -15,7 +15,9 @@ from fastapi import Depends, Header, Query, Response
 from pydantic import BaseModel, Field
 
 from pattern_core.errors import Conflict, InvalidInput
+from pattern_core.memory import history
 from pattern_core.memory.block import Attribution, BlockRow, Edited
+from pattern_core.memory.damage import repair_block
 from pattern_core.memory.history import Blamed, Version
 from pattern_core.memory.sharing import Loan
 from pattern_db.enums import HistoryKind, Permission
@@ -135,8 +137,8 @@ async def show(label: str, home: ToReadOwned, response: Response, version: AtVer
     view = await home.constellation.memory.view(home.owner, label)
     shown = await block_answer(home.constellation, view)
     if version is not None and version != view.version:
-        past = await home.constellation.history.content_at(view.id, version)
-        shown |= {"content": past.content, "value": past.value, "version": version, "damaged": None}
+        content, value = await home.constellation.database.read_aside(history.content_at, view.id, version)
+        shown |= {"content": content, "value": value, "version": version, "damaged": None}
     return tagged(response, shown)
 
 
@@ -154,7 +156,7 @@ async def put(label: str, body: BlockPutRequest, home: ToWriteOwned, demanded: D
             f"/api/v1/constellations/{home.constellation.id}/agents/{home.owner}/memory/{quote(label)}"
         )
         content_edit(body)  # refuses what says nothing or two things
-        made = await home.constellation.memory.create(home.owner, new_block(body, label), author=home.caller.author)
+        made = await home.constellation.memory.create(home.owner, new_block(body, label), by=_by(home))
         return tagged(response, await block_answer(home.constellation, made))
     await _changed(home, found, body, demanded)
     return tagged(
@@ -168,7 +170,7 @@ async def patch(label: str, body: BlockPatchRequest, home: ToWriteOwned, respons
     view = await home.constellation.memory.view(home.owner, label)
     settings = settings_of(body, view)
     if settings is not None:
-        view = await home.constellation.memory.set_metadata(home.owner, label, settings, author=home.caller.author)
+        view = await home.constellation.memory.set_metadata(home.owner, label, settings, by=_by(home))
     return tagged(response, await block_answer(home.constellation, view))
 
 
@@ -176,7 +178,7 @@ async def patch(label: str, body: BlockPatchRequest, home: ToWriteOwned, respons
 async def delete(label: str, home: ToWriteOwned, demanded: Demanded) -> None:
     """Take a block out of the agent's mind. Its bytes stay in the file."""
     demanded.check(await find(home.constellation, home.owner, label), label)
-    await home.constellation.memory.delete(home.owner, label, author=home.caller.author)
+    await home.constellation.memory.delete(home.owner, label, by=_by(home))
 
 
 @router.get("/{label}/history", response_model=Page[Version])
@@ -185,7 +187,7 @@ async def versions(label: str, home: ToReadOwned, paging: Paged) -> object:
     after = paging.after
     before = int(after) if after and after.isdigit() else None
     view = await home.constellation.memory.view(home.owner, label)
-    found = await home.constellation.history.versions(view.id, limit=paging.one_more, before=before)
+    found = await home.constellation.database.read(history.versions, view.id, limit=paging.one_more, before=before)
     return paging.cut(found, lambda version: str(version.version))
 
 
@@ -200,14 +202,15 @@ async def diff(
     view = await home.constellation.memory.view(home.owner, label)
     last = view.version if newer is None else newer
     first = max(last - 1, 0) if older is None else older
-    return {"from": first, "to": last, "diff": await home.constellation.history.diff(view.id, first, last)}
+    changed = await home.constellation.database.read_aside(history.diff, view.id, first, last)
+    return {"from": first, "to": last, "diff": changed}
 
 
 @router.get("/{label}/blame", response_model=BlameResponse)
 async def blame(label: str, home: ToReadOwned) -> object:
     """Who wrote which line, when, and what led to it."""
     view = await home.constellation.memory.view(home.owner, label)
-    return {"lines": await home.constellation.history.blame(view.id)}
+    return {"lines": await home.constellation.database.read_aside(history.blame, view.id)}
 
 
 @router.post("/{label}/undo", response_model=REVISED)
@@ -225,15 +228,14 @@ async def redo(label: str, home: ToWriteOwned, body: UndoRequest | None = None) 
 @router.post("/{label}/rollback", response_model=BLOCK)
 async def rollback(label: str, body: RollbackRequest, home: ToWriteOwned) -> object:
     """Make the block what it was at a version, by a new change; nothing of its history goes."""
-    by = Attribution(author=home.caller.author)
-    revised = await home.constellation.revisions.rollback(home.owner, label, by, version=body.version)
+    revised = await home.constellation.revisions.rollback(home.owner, label, _by(home), version=body.version)
     return await block_answer(home.constellation, revised.block)
 
 
 @router.post("/{label}/repair", response_model=REPAIRED)
 async def repair(label: str, home: ToWriteOwned) -> object:
     """Bring back a block that is damaged, from what is known of it; a sound one is refused."""
-    done = await home.constellation.repairs.repair(home.owner, label, Attribution(author=home.caller.author))
+    done = await repair_block(home.constellation.memory.blocks, home.owner, label, _by(home))
     block = await block_answer(home.constellation, await home.constellation.memory.view(home.owner, label))
     return {"block": block, "note": done.note, "is_exact": done.is_exact}
 
@@ -247,36 +249,36 @@ async def loans(label: str, home: ToReadOwned) -> object:
 @router.post("/{label}/share", response_model=Loan)
 async def share(label: str, body: ShareRequest, home: ToWriteOwned) -> object:
     """Lend the block to an agent, or change what it may do."""
-    return await home.constellation.sharing.share(
-        home.owner, label, body.agent, body.permission, author=home.caller.author
-    )
+    return await home.constellation.sharing.share(home.owner, label, body.agent, body.permission, by=_by(home))
 
 
 @router.delete("/{label}/share/{borrower}", status_code=204)
 async def unshare(label: str, borrower: str, home: ToWriteOwned) -> None:
     """End a loan. What was written in the block stays."""
-    await home.constellation.sharing.unshare(home.owner, label, borrower, author=home.caller.author)
+    await home.constellation.sharing.unshare(home.owner, label, borrower, by=_by(home))
+
+
+def _by(home: OwnerAccess) -> Attribution:
+    """Return who makes a change: the caller."""
+    return Attribution(author=home.caller.author)
 
 
 async def _changed(home: OwnerAccess, found: BlockRow, body: BlockPutRequest, demanded: Conditions) -> None:
     """Set settings and content in one transaction; settings first: a new limit or schema may hold for the rest."""
-    constellation, owner, author = home.constellation, home.owner, home.caller.author
+    constellation, owner, by = home.constellation, home.owner, _by(home)
     settings, edit = settings_of(body, found), content_edit(body)
     if edit is None and settings is None and body.template is not None:
         raise InvalidInput(f"there is a block {found.label!r} already; a template is for making one")
     try:
         async with constellation.transaction() as work:
             if settings is not None:
-                await constellation.memory.set_metadata(owner, found.label, settings, author=author, work=work)
+                await constellation.memory.set_metadata(owner, found.label, settings, by=by, work=work)
             if edit is not None and body.base_version is not None:
-                by = Attribution(author=author)
                 merge = constellation.revisions.merge
                 await merge(owner, found.label, by, edit, base=body.base_version, work=work)
             elif edit is not None:
                 expected = demanded.version
-                await constellation.memory.edit(
-                    owner, found.label, edit, author=author, expected_version=expected, work=work
-                )
+                await constellation.memory.edit(owner, found.label, edit, by=by, expected_version=expected, work=work)
     except Conflict as error:
         if body.base_version is not None:
             raise
@@ -287,8 +289,7 @@ async def _revised(home: OwnerAccess, kind: HistoryKind, label: str, body: UndoR
     of = None if body is None else body.author
     if of is not None and ":" not in of and of != "system":
         of = f"agent:{(await home.constellation.roster.get(of)).id}"
-    by = Attribution(author=home.caller.author)
-    revised = await home.constellation.revisions.revert(home.owner, label, by, kind, of=of)
+    revised = await home.constellation.revisions.revert(home.owner, label, _by(home), kind, of=of)
     return {
         "block": await block_answer(home.constellation, revised.block),
         "note": revised.note,

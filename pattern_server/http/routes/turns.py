@@ -63,7 +63,7 @@ async def show_prompt(t: str, home: ToRead) -> TurnExplained:
 
     Texts are made again from the rows that they came from, at the versions that were shown.
     """
-    return await explain(home.constellation.database, home.constellation.history, t)
+    return await explain(home.constellation.database, t)
 
 
 @router.post("/turns/{t}/cancel")

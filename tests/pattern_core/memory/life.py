@@ -18,7 +18,6 @@ from pattern_core.memory.document import (
     Spliced,
     Writes,
     packed,
-    state_of,
 )
 from pattern_core.memory.plan import Planned
 from pattern_core.memory.revisions import UNDO_REACH, plan_merge, plan_revert, plan_rollback
@@ -58,6 +57,11 @@ class Pen(BlockDocument):
     def append(self, text: str) -> None:
         self.splice(self.length, 0, text)
 
+    @property
+    def text(self) -> str:
+        text: str = self.state().get(TEXT, "")
+        return text
+
     def splice(self, at: int, delete: int, insert: str, container: str = TEXT) -> None:
         self.apply({container: Spliced(True, (Splice(at, "?" * delete, insert),))})
 
@@ -73,12 +77,12 @@ class Pen(BlockDocument):
     def add(self, container: str, delta: float) -> None:
         self.apply({container: Count(delta)})
 
-    def commit(self, author: str, cause: Mapping[str, str], *, now_ms: int) -> None:
-        self.sign({}, {}, author, cause, now_ms=now_ms)
+    def commit(self, author: str, *, now_ms: int = 0) -> None:
+        self.sign({}, {}, Attribution(author=author), now_ms=now_ms)
 
-    def signed(self, edit: Callable[[Self], object], author: str) -> Signed:
+    def signed(self, edit: Callable[[Self], object], by: Attribution) -> Signed:
         """Make an edit of several steps and commit it as one change."""
-        return self.sign(state_of(self), _Steps(lambda: edit(self)), author, {}, now_ms=0)
+        return self.sign(self.state(), _Steps(lambda: edit(self)), by, now_ms=0)
 
     def is_at(self, version: bytes) -> bool:
         """Whether the document has seen exactly what `version` says, whose bytes come in no fixed order."""
@@ -89,7 +93,7 @@ class Pen(BlockDocument):
 def create(connection: Connection, content: str = "", block_id: str = "mem_1") -> str:
     """Store a block with its first line of history; return its id."""
     document = Pen(1)
-    signed = document.sign({}, {TEXT: content}, "user:maker", {}, now_ms=0)
+    signed = document.sign({}, {TEXT: content}, Attribution(author="user:maker"), now_ms=0)
     row = BlockRow(
         id=block_id,
         agent_id=ADA,
@@ -141,24 +145,23 @@ class Life:
     ) -> bool:
         """Change the document and store it; return whether anything changed. `write` does not commit."""
         version = self.document.version()
-        signed = self.document.signed(write, author)
+        by = Attribution(author=author, cause={"message": f"msg_{self.version + 1}"})
+        signed = self.document.signed(write, by)
         if self.document.is_at(version):
             return False
         assert signed.change is not None
-        frontier, cause = signed.frontier, {"message": f"msg_{self.version + 1}"}
-        by = Attribution(author=author, cause=cause)
         content = self.document.text if self._is_indexed else None
         seq = block_versions.store_update(
-            self.connection, self.block_id, signed.update, None, NOW, frontier, by, content
+            self.connection, self.block_id, signed.update, None, NOW, signed.frontier, by, content
         )
         line = HistoryRow(
             block_id=self.block_id,
-            frontiers=frontier.hex(),
+            frontiers=signed.frontier.hex(),
             changed_by=author,
             timestamp=NOW,
             seq=seq,
             change_summary="Edited" if plan is None else plan.note,
-            cause=cause,
+            cause=by.cause,
             kind=HistoryKind.EDIT if plan is None else plan.kind,
             stack=None if plan is None else plan.stack,
             reverts=None if plan is None else plan.reverts,
@@ -189,9 +192,9 @@ class Life:
 
     def rollback(self, author: str, then: Mapping[str, object], version: int) -> None:
         with suppress(InvalidInput):
-            self.carry_out(author, plan_rollback(state_of(self.document), dict(then), version))
+            self.carry_out(author, plan_rollback(self.document.state(), dict(then), version))
 
     def merge(self, author: str, base: int, writes: Writes) -> None:
-        plan = plan_merge(self.lines(base), state_of(self.document), writes, base=base, note="Merged")
+        plan = plan_merge(self.lines(base), self.document.state(), writes, base=base, note="Merged")
         if plan.writes:
             self.carry_out(author, plan)

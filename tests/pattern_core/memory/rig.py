@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pattern_core.events import Draft
 from pattern_core.ids import Ids, seeded_randomness
 from pattern_core.limits import Limits
-from pattern_core.memory.block import NewBlock, with_schema
+from pattern_core.memory.block import Attribution, NewBlock, with_schema
 from pattern_core.memory.content import prompt
 from pattern_core.memory.schema import Schema
 from pattern_core.memory.store import MemoryStore
@@ -28,7 +28,7 @@ from pattern_db.tables.memory_blocks import BlockRow
 
 NOW = "2026-11-21T22:24:40.123Z"
 ADA, BOB, ALL = "agt_ada", "agt_bob", CONSTELLATION_OWNER
-BY_ADA, BY_BOB, BY_USER = "agent:agt_ada", "agent:agt_bob", "user:usr_1"
+BY_ADA, BY_BOB, BY_USER = (Attribution(author=author) for author in ("agent:agt_ada", "agent:agt_bob", "user:usr_1"))
 
 
 def constellation() -> Connection:
@@ -54,14 +54,14 @@ def add_agents(connection: Connection) -> None:
 
 @dataclass
 class Rig:
-    """`told` are the events of committed units of work, in order. `fails` makes the next commits fail."""
+    """`events` are those of committed units of work, in order. `fails` makes the next commits fail."""
 
     database: Database
     hot_max: int = 256
     seed: int = 0
     limits: Limits = field(default_factory=lambda: Limits(block_chars_max=2_000_000))
     fails: bool = False
-    told: list[Draft] = field(default_factory=list)
+    events: list[Draft] = field(default_factory=list)
     clock: StoppedClock = field(default_factory=lambda: StoppedClock(1_795_000_000_000))
 
     def __post_init__(self) -> None:
@@ -78,7 +78,7 @@ class Rig:
         try:
             await self.database.write(self._run, work)
             committed = True
-            self.told += work.drafts
+            self.events += work.drafts
         finally:
             work.settle(committed=committed)
 
@@ -90,7 +90,7 @@ class Rig:
     async def block(self, content: str = "", *, owner: str = ADA, label: str = "notes", **fields: object) -> str:
         """Make a block and return its id."""
         new = NewBlock(label=label, content=content, **fields)  # type: ignore[arg-type]  # the tests know the fields
-        return (await self.store.create(owner, new, author=BY_USER)).id
+        return (await self.store.create(owner, new, by=BY_USER)).id
 
     async def value(self, label: str = "notes") -> Json:
         """What ADA's block holds, as JSON."""

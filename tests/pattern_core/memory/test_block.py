@@ -12,6 +12,7 @@ from pattern_core.errors import Conflict, InvalidInput, NotFound, PermissionDeni
 from pattern_core.limits import Limits
 from pattern_core.memory.block import (
     DESCRIPTION_CHARS_MAX,
+    Attribution,
     Edited,
     NewBlock,
     Operation,
@@ -28,11 +29,12 @@ from pattern_core.memory.block import (
     with_schema,
 )
 from pattern_core.memory.edits import AppendText, BlockEdit, ReplaceText, SetText
+from pattern_core.memory.history import versions
 from pattern_core.memory.schema import ListSchema, SchemaKind, TextSchema
 from pattern_core.testing.model import Answer, calls, says
 from pattern_core.tools.builtin.block_edit import block_edit
 from pattern_db.enums import ApprovalStatus, Permission
-from tests.support import USER, Running, running
+from tests.support import BY_USER, USER, Running, running
 
 
 @pytest.mark.parametrize(
@@ -88,7 +90,7 @@ def test_the_schema_that_metadata_holds() -> None:
     assert shown_schema({"schema": "Table"}) == schema_of(None) == TextSchema()
 
 
-def test_agents_are_told_from_people_and_the_system() -> None:
+def test_agents_differ_from_people_and_the_system() -> None:
     assert agent_author("agt_1") == "agent:agt_1"
     assert [is_agent(author) for author in ("agent:agt_1", "user:usr_1", "system")] == [True, False, False]
     assert [short_name(author) for author in ("agent:agt_1", "user:usr_1", "system")] == [
@@ -140,14 +142,16 @@ async def guarded(
     async with running(script, tools=[block_edit]) as here:
         ada = await here.agent("ada")
         await here.constellation.memory.create(
-            ada.id, NewBlock(label="us", content="We met in May.", permission=permission), author=USER
+            ada.id, NewBlock(label="us", content="We met in May.", permission=permission), by=BY_USER
         )
         yield here, ada.id
 
 
 async def try_to(here: Running, ada: str, edit: BlockEdit) -> Edited:
     memory = here.constellation.memory
-    return await memory.edit(ada, "us", edit, author=f"agent:{ada}", cause={"message": "msg_1", "call": "call_1"})
+    return await memory.edit(
+        ada, "us", edit, by=Attribution(author=f"agent:{ada}", cause={"message": "msg_1", "call": "call_1"})
+    )
 
 
 async def test_an_edit_waits_for_a_yes_and_is_then_made_once() -> None:
@@ -163,7 +167,7 @@ async def test_an_edit_waits_for_a_yes_and_is_then_made_once() -> None:
         assert decided.approval.status is ApprovalStatus.APPROVED
         view = await here.constellation.memory.view(ada, "us")
         assert (view.content, view.version) == ("We met in June.", 1)
-        [line, _first] = await here.constellation.history.versions(view.id, limit=5)
+        [line, _first] = await here.database.read(versions, view.id, limit=5)
         assert line.author == f"agent:{ada}"
         assert line.cause == {
             "message": "msg_1",
@@ -199,7 +203,7 @@ async def test_what_does_not_fit_is_not_asked() -> None:
         assert edited.block.version == 0
         assert await here.constellation.approvals.list(10) == []
         with pytest.raises(PermissionDenied):
-            await here.constellation.memory.delete(ada, "us", author=f"agent:{ada}")
+            await here.constellation.memory.delete(ada, "us", by=Attribution(author=f"agent:{ada}"))
 
 
 async def test_what_does_not_fit_any_more_stays_open() -> None:
@@ -207,18 +211,18 @@ async def test_what_does_not_fit_any_more_stays_open() -> None:
         await try_to(here, ada, ReplaceText(old="May", new="June"))
         [question] = await here.constellation.approvals.list(10)
         memory, approvals = here.constellation.memory, here.constellation.approvals
-        await memory.edit(ada, "us", SetText(text="We met long ago."), author=USER)
+        await memory.edit(ada, "us", SetText(text="We met long ago."), by=BY_USER)
         with pytest.raises(InvalidInput, match="is not in the block"):
             await approvals.decide(question.id, ApprovalAnswer(approve=True, by=USER))
-        await memory.delete(ada, "us", author=USER)
-        await memory.create(ada, NewBlock(label="us", content="May"), author=USER)
+        await memory.delete(ada, "us", by=BY_USER)
+        await memory.create(ada, NewBlock(label="us", content="May"), by=BY_USER)
         with pytest.raises(NotFound, match="is gone"):
             await approvals.decide(question.id, ApprovalAnswer(approve=True, by=USER))
         assert [one.id for one in await approvals.list(10)] == [question.id]
         await approvals.decide(question.id, ApprovalAnswer(approve=False, by=USER))
 
 
-async def test_a_turn_goes_on_while_a_person_is_asked() -> None:
+async def test_a_turn_continues_while_a_person_is_asked() -> None:
     call = calls("block_edit", {"op": "append", "label": "us", "content": " It rained."})
     async with guarded(script=[call, says("I have asked.")]) as (here, ada):
         turn = await here.say("Note the rain.")

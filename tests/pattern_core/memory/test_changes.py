@@ -25,10 +25,10 @@ from pattern_core.memory.document import (
     State,
     cleaned,
     packed,
-    state_of,
     unpacked,
 )
 from pattern_db.columns import Json, to_json
+from tests.pattern_core.memory.rig import BY_USER
 
 values = st.one_of(st.integers(-3, 3), st.booleans(), st.text("ab🌍", max_size=2), st.just([1, {"a": True}]))
 states: st.SearchStrategy[State] = st.fixed_dictionaries(
@@ -134,14 +134,14 @@ STATE = {"content": "some text\n", "items": [1, True, "x"], "fields": {"a": {"b"
 
 def test_what_is_written_to_reach_a_state_leaves_nothing_else() -> None:
     document = document_of(STATE)
-    document.sign(STATE, writes_to(STATE, {"content": "other"}), "user:1", {}, now_ms=0)
-    assert state_of(document) == {"content": "other"}
+    document.sign(STATE, writes_to(STATE, {"content": "other"}), BY_USER, now_ms=0)
+    assert document.state() == {"content": "other"}
 
 
 def test_true_is_not_one() -> None:
     change = change_to({"items": [1]}, {"items": [True]})
     assert change == {"items": Spliced(False, (Splice(0, (1,), (True,)),))}
-    assert state_of(document_of({"fields": {"a": True}})) != {"fields": {"a": 2}}
+    assert document_of({"fields": {"a": True}}).state() != {"fields": {"a": 2}}
     assert change_to({"fields": {"a": 1}}, {"fields": {"a": True}})
 
 
@@ -149,8 +149,8 @@ def test_a_change_makes_of_a_document_what_it_makes_of_its_state() -> None:
     document = document_of({"content": "abc"})
     change: Change = {"content": Spliced(True, (Splice(1, "b", "B🌍"),)), "counter_n": Count(2.0)}
     assert applied({"content": "abc"}, change) == {"content": "aB🌍c", "counter_n": 2}
-    document.sign({"content": "abc"}, change, "user:1", {}, now_ms=0)
-    assert state_of(document) == {"content": "aB🌍c", "counter_n": 2}
+    document.sign({"content": "abc"}, change, BY_USER, now_ms=0)
+    assert document.state() == {"content": "aB🌍c", "counter_n": 2}
 
 
 def test_a_change_that_does_not_fit_is_refused() -> None:
@@ -160,7 +160,7 @@ def test_a_change_that_does_not_fit_is_refused() -> None:
         applied({"content": "a"}, {"content": Spliced(True, (Splice(5, "b", ""),))})
 
 
-def test_what_somebody_writes_is_a_change() -> None:
+def test_what_is_written_is_a_change() -> None:
     assert change_by({"content": "abc"}, {"content": "acd"}) == text((1, "b", ""), (1, "", "d"))
 
 

@@ -12,12 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pattern_core.limits import MemoryLimits
-from pattern_core.memory import checkpoint
+from pattern_core.memory import document
 from pattern_core.memory.checkpoint import (
     LIMITS,
     Consolidator,
     Pending,
-    Retention,
     open_document,
     pack,
     store_checkpoint,
@@ -25,7 +24,7 @@ from pattern_core.memory.checkpoint import (
     unpack,
     whole_document,
 )
-from pattern_core.memory.document import DocumentDamaged, has_whole_history, state_snapshot
+from pattern_core.memory.document import DocumentDamaged
 from pattern_core.memory.edits import AppendText
 from pattern_db.enums import Encoding
 from pattern_db.errors import NotFound
@@ -60,7 +59,7 @@ def test_bytes_that_are_no_frame_are_damage(data: bytes) -> None:
 
 
 def test_a_frame_that_claims_too_much_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint, "SNAPSHOT_BYTES_MAX", 1_000)
+    monkeypatch.setattr(document, "DECOMPRESSED_BYTES_MAX", 1_000)
     assert unpack(zstandard.compress(b"x" * 1_000), Encoding.ZSTD)
     for bomb in (zstandard.compress(b"x" * 1_001), zstandard.ZstdCompressor(write_content_size=False).compress(b"x")):
         with pytest.raises(DocumentDamaged, match="claims"):
@@ -114,12 +113,12 @@ def stamps(*days: str) -> list[CheckpointStamp]:
 
 
 def test_the_newest_checkpoints_and_the_last_of_each_day_stay() -> None:
-    now, rule = "2026-11-30T12:00:00.000Z", Retention(newest=2, days=10)
+    now, rule = "2026-11-30T12:00:00.000Z", MemoryLimits(checkpoints_newest=2, checkpoints_days=10)
     kept = stamps("11-30", "11-30", "11-30", "11-29", "11-28", "11-28", "11-21", "11-20", "11-01")
     assert to_drop(kept, now, rule) == [7, 4, 2, 1]
-    assert to_drop(stamps("01-01", "01-01"), now, Retention(newest=0, days=0)) == [1]
+    assert to_drop(stamps("01-01", "01-01"), now, MemoryLimits(checkpoints_newest=0, checkpoints_days=0)) == [1]
     assert to_drop([], now, rule) == []
-    assert (Retention().newest, Retention().days) == (10, 30)
+    assert (HOURLY.checkpoints_newest, HOURLY.checkpoints_days) == (10, 30)
 
 
 @given(st.lists(st.integers(1, 28), max_size=60))
@@ -128,10 +127,10 @@ def test_retention_settles(days: list[int]) -> None:
     kept: list[CheckpointStamp] = []
     for number, day in enumerate(sorted(days)):
         kept.insert(0, replace(stamps(f"11-{day:02d}")[0], id=number))
-        dropped = to_drop(kept, now, Retention())
+        dropped = to_drop(kept, now, HOURLY)
         kept = [one for one in kept if one.id not in dropped]
         assert kept[0].id == number
-    assert to_drop(kept, now, Retention()) == []
+    assert to_drop(kept, now, HOURLY) == []
     assert len(kept) <= 40
     assert {int(one.created_at[8:10]) for one in kept} == set(days)
 
@@ -155,7 +154,7 @@ async def test_updates_become_a_checkpoint_once(rig: Rig) -> None:
     consolidator, merged = make(rig)
     block_id = await rig.block("a")
     for _ in range(3):
-        await rig.store.edit(ADA, "notes", AppendText(text="b"), author=BY_ADA)
+        await rig.store.edit(ADA, "notes", AppendText(text="b"), by=BY_ADA)
     updates = await rig.database.read(block_versions.get_updates_since, block_id, 0)
     assert await consolidator.consolidate(block_id)
     assert not await consolidator.consolidate(block_id)
@@ -173,7 +172,7 @@ async def test_updates_that_arrive_during_merges_survive(file_rig: Rig) -> None:
     async def write(name: str) -> None:
         nonlocal unfinished
         for number in range(10):
-            await file_rig.store.edit(ADA, "notes", AppendText(text=f"{name}{number} "), author=BY_ADA)
+            await file_rig.store.edit(ADA, "notes", AppendText(text=f"{name}{number} "), by=BY_ADA)
         unfinished -= 1
 
     async with trio.open_nursery() as nursery:
@@ -184,7 +183,7 @@ async def test_updates_that_arrive_during_merges_survive(file_rig: Rig) -> None:
             await trio.lowlevel.checkpoint()
     assert len(merged) > 1
     fresh = Rig(file_rig.database, seed=1)
-    words = (await fresh.store.edit(ADA, "notes", AppendText(text="end"), author=BY_ADA)).block.content.split()
+    words = (await fresh.store.edit(ADA, "notes", AppendText(text="end"), by=BY_ADA)).block.content.split()
     assert sorted(words) == sorted(["end", *(f"{name}{number}" for name in "abcd" for number in range(10))])
 
 
@@ -197,12 +196,12 @@ async def test_what_is_asked_for_while_it_is_merged_is_not_merged_twice(rig: Rig
 
     consolidator = Consolidator(rig.database, rig.clock, ask_again)
     block_id = await rig.block("a")
-    await rig.store.edit(ADA, "notes", AppendText(text="b"), author=BY_ADA)
+    await rig.store.edit(ADA, "notes", AppendText(text="b"), by=BY_ADA)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(consolidator.run)
         consolidator.ask(block_id)
         await trio.testing.wait_all_tasks_blocked()
-        await rig.store.edit(ADA, "notes", AppendText(text="c"), author=BY_ADA)
+        await rig.store.edit(ADA, "notes", AppendText(text="c"), by=BY_ADA)
         await trio.testing.wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
     assert asked == [block_id]
@@ -211,13 +210,13 @@ async def test_what_is_asked_for_while_it_is_merged_is_not_merged_twice(rig: Rig
 async def test_two_at_once_merge_once(rig: Rig) -> None:
     consolidator, merged = make(rig)
     block_id = await rig.block("a")
-    await rig.store.edit(ADA, "notes", AppendText(text="b"), author=BY_ADA)
+    await rig.store.edit(ADA, "notes", AppendText(text="b"), by=BY_ADA)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(consolidator.consolidate, block_id)
         nursery.start_soon(consolidator.consolidate, block_id)
     assert merged[0][1] == 1
     assert await rig.database.read(block_versions.get_updates_since, block_id, 0) == []
-    assert (await rig.store.edit(ADA, "notes", AppendText(text="c"), author=BY_ADA)).block.content == "abc"
+    assert (await rig.store.edit(ADA, "notes", AppendText(text="c"), by=BY_ADA)).block.content == "abc"
 
 
 async def test_a_damaged_block_is_logged_and_the_others_go_on(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
@@ -225,7 +224,7 @@ async def test_a_damaged_block_is_logged_and_the_others_go_on(rig: Rig, caplog: 
     bad = await rig.block("a", label="bad")
     good = await rig.block("a")
     await rig.database.write(block_versions.store_update, bad, b"junk", None, NOW)
-    await rig.store.edit(ADA, "notes", AppendText(text="b"), author=BY_ADA)
+    await rig.store.edit(ADA, "notes", AppendText(text="b"), by=BY_ADA)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(consolidator.run)
         for block_id in (bad, "mem_none", good, good):
@@ -234,7 +233,7 @@ async def test_a_damaged_block_is_logged_and_the_others_go_on(rig: Rig, caplog: 
             await trio.testing.wait_all_tasks_blocked()
         assert [block_id for block_id, *_ in merged] == [good]
         assert len(caplog.records) == 2
-        await rig.store.edit(ADA, "notes", AppendText(text="c"), author=BY_ADA)
+        await rig.store.edit(ADA, "notes", AppendText(text="c"), by=BY_ADA)
         consolidator.ask(good)
         await trio.testing.wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
@@ -242,12 +241,12 @@ async def test_a_damaged_block_is_logged_and_the_others_go_on(rig: Rig, caplog: 
     assert len(await rig.database.read(block_versions.get_updates_since, bad, 0)) == 1
 
 
-async def test_what_grew_old_while_nobody_was_here_is_merged_on_waking(rig: Rig) -> None:
+async def test_what_grew_old_while_parked_is_merged_on_waking(rig: Rig) -> None:
     old = await rig.block("a", label="old")
     new = await rig.block("a", label="new")
-    await rig.store.edit(ADA, "old", AppendText(text="b"), author=BY_ADA)
+    await rig.store.edit(ADA, "old", AppendText(text="b"), by=BY_ADA)
     rig.clock.advance(HOUR_MS)
-    await rig.store.edit(ADA, "new", AppendText(text="b"), author=BY_ADA)
+    await rig.store.edit(ADA, "new", AppendText(text="b"), by=BY_ADA)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(Rig(rig.database, seed=1, clock=rig.clock).store.blocks.run)
         await trio.testing.wait_all_tasks_blocked()
@@ -263,21 +262,21 @@ async def test_checkpoints_hold_the_state_and_segments_the_rest(rig: Rig) -> Non
     texts = ["a"]
     for number in range(12):
         for word in ("b", "c"):
-            await rig.store.edit(ADA, "notes", AppendText(text=f" {word}{number}" * 50), author=BY_ADA)
+            await rig.store.edit(ADA, "notes", AppendText(text=f" {word}{number}" * 50), by=BY_ADA)
             texts.append(await rig.content())
         assert await consolidator.consolidate(block_id)
     checkpoints = await rig.database.read(block_checkpoints.list_checkpoints, block_id)
     assert [one.up_to_seq for one in checkpoints] == list(range(24, 4, -2))  # the newest ten
     for one in checkpoints:
         document = open_document(one, [], peer=1)
-        assert document.text == texts[one.up_to_seq]
-        assert not has_whole_history(document)
+        assert document.state()["content"] == texts[one.up_to_seq]
+        assert not document.has_whole_history()
     segments = await rig.database.read(block_checkpoints.segments_of, block_id)
     assert [(one.first_seq, one.last_seq) for one in segments] == [(0, 2), *((n, n + 1) for n in range(3, 24, 2))]
     whole = await rig.database.read(whole_document, block_id)
     row = await rig.database.read(memory_blocks.get, block_id)
-    assert (whole.text, whole.frontier()) == (texts[-1], row.frontier)
-    assert has_whole_history(whole)
+    assert (whole.state()["content"], whole.frontier()) == (texts[-1], row.frontier)
+    assert whole.has_whole_history()
 
 
 # Segments.
@@ -286,7 +285,7 @@ async def test_checkpoints_hold_the_state_and_segments_the_rest(rig: Rig) -> Non
 def test_a_document_without_segments_is_whole_in_its_checkpoint(life: Life) -> None:
     life.append("user:1", " more")
     whole = whole_document(life.connection, life.block_id)
-    assert (whole.text, whole.frontier()) == ("initial more", life.document.frontier())
+    assert (whole.state()["content"], whole.frontier()) == ("initial more", life.document.frontier())
     with pytest.raises(NotFound):
         whole_document(life.connection, "mem_none")
 
@@ -300,8 +299,8 @@ def test_a_whole_document_is_one_segment_from_the_beginning(life: Life) -> None:
     assert (segment.first_seq, segment.last_seq) == (0, 1)
 
 
-def test_a_missing_beginning_is_told(life: Life) -> None:
-    assert has_whole_history(life.document)
-    life.connection.execute("UPDATE memory_blocks SET loro_snapshot = ?", (state_snapshot(life.document),))
+def test_a_missing_beginning_is_reported(life: Life) -> None:
+    assert life.document.has_whole_history()
+    life.connection.execute("UPDATE memory_blocks SET loro_snapshot = ?", (life.document.state_snapshot(),))
     with pytest.raises(DocumentDamaged, match="beginning"):
         whole_document(life.connection, life.block_id)

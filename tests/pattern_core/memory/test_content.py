@@ -25,7 +25,6 @@ from pattern_core.memory.document import (
     Keys,
     Splice,
     Spliced,
-    state_of,
 )
 from pattern_core.memory.fields import empty_value
 from pattern_core.memory.schema import EntrySchema, Field, FieldType, LogSchema, MapSchema, parse_schema
@@ -53,7 +52,7 @@ WHOLE = parse_schema(
 
 
 def raw_containers(document: Pen) -> object:
-    """What stands in the document by container, whoever knows the schema or not."""
+    """Return what stands in the document, by container, with or without a schema."""
     found = document._doc.get_deep_value()
     assert isinstance(found, dict)
     return {name: value for name, value in found.items() if value != ""}
@@ -85,7 +84,7 @@ def test_sections_have_containers_of_their_own() -> None:
         "section_facts_counter_count": 2.0,
         "section_todo_items": ["x"],
     }
-    assert value_of(state_of(document), WHOLE)["facts"]["size"] == 3
+    assert value_of(document.state(), WHOLE)["facts"]["size"] == 3
 
 
 def test_an_empty_document_reads_as_empty_with_defaults() -> None:
@@ -100,7 +99,7 @@ def test_what_other_programs_left_is_read_as_far_as_it_goes() -> None:
     document.put_field("fields", "mood", float("nan"))
     document.put_field("fields", "unknown", "x")
     document.put_field("fields", "size", "not a number")
-    assert value_of(state_of(document), KEPT_MAP) == {"mood": None, "size": "not a number", "tags": [], "count": 0}
+    assert value_of(document.state(), KEPT_MAP) == {"mood": None, "size": "not a number", "tags": [], "count": 0}
 
 
 @pytest.mark.parametrize(
@@ -127,7 +126,7 @@ def test_items_that_stay_are_not_touched() -> None:
     document = Pen(1)
     document.apply({"items": splices_between([], before)})
     document.apply({"items": change})
-    assert state_of(document)["items"] == after
+    assert document.state()["items"] == after
 
 
 def test_lists_too_long_to_compare_are_replaced_between_their_common_ends() -> None:
@@ -309,7 +308,7 @@ def test_editing_is_json_in_the_order_of_the_schema_and_is_read_back() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"a": }', "[" * 100_000, "9" * 5_000])
-def test_what_is_no_json_is_told_where(text: str) -> None:
+def test_errors_of_json_name_the_place(text: str) -> None:
     with pytest.raises(InvalidInput, match="a Map is written as JSON"):
         parse_editing(text, MAP)
 

@@ -12,19 +12,18 @@ from pattern_core.errors import Conflict, InvalidInput, NotFound
 from pattern_core.memory import damage
 from pattern_core.memory.block import NewBlock
 from pattern_core.memory.checkpoint import Consolidator, whole_document
-from pattern_core.memory.damage import Repaired, damage_of, damaged_blocks, repair_block, validate_foreign
-from pattern_core.memory.document import DocumentDamaged, framed, opened_parts, state_of
+from pattern_core.memory.damage import Repaired, damage_of, damaged_blocks, repair_block, store_repair, validate_foreign
+from pattern_core.memory.document import DocumentDamaged, framed, opened_parts
 from pattern_core.memory.edits import AppendText, SetField
-from pattern_core.memory.history import BlockHistory
+from pattern_core.memory.history import state_at, versions
 from pattern_core.testing.clock import StoppedClock
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import HistoryKind, Permission
 from pattern_db.tables import block_checkpoints, memory_blocks
-from pattern_db.tables.memory_blocks import Attribution
 from tests.pattern_core.memory.life import Life, Pen, create
 from tests.pattern_core.memory.rig import NOW
-from tests.support import USER, Running, running
+from tests.support import BY_USER, Running, running
 
 A = "agent:agt_ada"
 CLOCK = StoppedClock(0)
@@ -49,7 +48,7 @@ def _life(connection: Connection) -> Life:
 
 
 async def repaired(database: Database, block_id: str) -> Repaired:
-    return await database.write(repair_block, await damage_of(database, block_id), NOW, 99)
+    return await database.write(store_repair, await damage_of(database, block_id), NOW, 99)
 
 
 async def test_sound_blocks_are_none_of_them(database: Database, life: Life) -> None:
@@ -72,7 +71,7 @@ SOUND_TO = {"an update": 6, "a lost update": 5, "the last update": 6}
 
 @pytest.mark.parametrize("wreck", WRECKS)
 async def test_damage_is_found_and_repaired_from_what_is_known(database: Database, life: Life, wreck: str) -> None:
-    before = state_of(life.document)
+    before = life.document.state()
     life.connection.execute(WRECKS[wreck])
     [found] = await damaged_blocks(database)
     assert (found.block.id, found.version) == (life.block_id, SOUND_TO.get(wreck, -1))
@@ -81,15 +80,15 @@ async def test_damage_is_found_and_repaired_from_what_is_known(database: Databas
     assert (done.version, done.is_exact) == (8, True)
     assert await damaged_blocks(database) == []
     life.reopen(100)
-    assert state_of(life.document) == before
-    assert (await database.read(whole_document, life.block_id)).text == before["content"]
+    assert life.document.state() == before
+    assert (await database.read(whole_document, life.block_id)).state()["content"] == before["content"]
     aside = await database.read(block_checkpoints.damaged_of, life.block_id)
     assert bool(aside) == (wreck != "the last update")
     life.append(A, "!")
     life.undo(A)
     life.undo(A)
     assert life.text == "Begin 1 2 3 4 5"
-    assert (await BlockHistory(database).state_at(life.block_id, 3))["content"] == "begin 1 2 3"
+    assert (await database.read(state_at, life.block_id, 3))["content"] == "begin 1 2 3"
 
 
 async def test_a_text_that_is_known_outlives_everything_else(database: Database, life: Life) -> None:
@@ -136,9 +135,8 @@ async def test_a_child_that_dies_condemns_only_what_it_died_of(
     assert await damaged_blocks(database) == []
 
 
-# Repair through a running constellation: one block is damaged, everything else goes on, and it comes back.
+# Repair through a running constellation: one block is damaged, the rest keeps working, and it comes back.
 
-BY_USER = Attribution(author=USER)
 PROFILE = {"Map": {"fields": [{"name": name, "field_type": "Text"} for name in ("name", "city")]}}
 
 
@@ -159,34 +157,34 @@ async def flip(here: Running, block_id: str) -> None:
 async def made(here: Running, new: NewBlock) -> tuple[str, str]:
     """An agent ada with the block, not open: what is stored is all that there is. Its id, and the block's."""
     ada = await here.agent("ada")
-    block = await here.constellation.memory.create(ada.id, new, author=USER)
+    block = await here.constellation.memory.create(ada.id, new, by=BY_USER)
     return ada.id, block.id
 
 
-async def test_a_damaged_block_comes_back_and_nobody_opens_it_before() -> None:
+async def test_a_damaged_block_comes_back_and_is_not_opened_before() -> None:
     async with running() as here:
-        memory, repairs = here.constellation.memory, here.constellation.repairs
+        memory = here.constellation.memory
         ada, block_id = await made(here, NewBlock(label="notes", content="one"))
         with pytest.raises(Conflict, match="nothing to repair"):
-            await repairs.repair(ada, "notes", BY_USER)
-        await memory.edit(ada, "notes", AppendText(text=" two"), author=USER)
+            await repair_block(memory.blocks, ada, "notes", BY_USER)
+        await memory.edit(ada, "notes", AppendText(text=" two"), by=BY_USER)
         memory.blocks.forget(ada)
         await flip(here, block_id)
         with pytest.raises(DocumentDamaged, match="pattern memory repair notes"):
-            await memory.edit(ada, "notes", AppendText(text=" three"), author=USER)
+            await memory.edit(ada, "notes", AppendText(text=" three"), by=BY_USER)
         with pytest.raises(DocumentDamaged):
             await memory.blocks.check(await memory.view(ada, "notes"))
-        repaired = await repairs.repair(ada, "notes", BY_USER)
+        repaired = await repair_block(memory.blocks, ada, "notes", BY_USER)
         assert (repaired.version, repaired.is_exact) == (2, True)
         assert "nothing was lost" in repaired.note
         last = (await here.events())[-1]
         assert (last.name, last.data["version"], last.data["repaired"]) == ("memory.changed", 2, True)
         assert [one.reason for one in await here.database.read(block_checkpoints.damaged_of, block_id)]
-        edited = await memory.edit(ada, "notes", AppendText(text=" three"), author=USER)
+        edited = await memory.edit(ada, "notes", AppendText(text=" three"), by=BY_USER)
         assert (edited.block.content, edited.block.version) == ("one two three", 3)
         undone = await here.constellation.revisions.revert(ada, "notes", BY_USER, HistoryKind.UNDO)
         assert undone.block.content == "one two"
-        kinds = [one.kind for one in await here.constellation.history.versions(block_id, limit=9)]
+        kinds = [one.kind for one in await here.database.read(versions, block_id, limit=9)]
         assert kinds == ["undo", "edit", "repair", "edit", "create"]
         await memory.blocks.check(await memory.view(ada, "notes"))
 
@@ -196,11 +194,11 @@ async def test_what_lists_show_of_a_form_is_what_is_left_of_it() -> None:
         memory = here.constellation.memory
         new = NewBlock(label="profile", schema=PROFILE, value={"name": "Ruth"})
         ada, block_id = await made(here, new)
-        await memory.edit(ada, "profile", SetField(field="city", value="Lisbon"), author=USER)
+        await memory.edit(ada, "profile", SetField(field="city", value="Lisbon"), by=BY_USER)
         memory.blocks.forget(ada)
         await flip(here, block_id)
         await here.database.write(lambda c: c.execute("UPDATE memory_block_history SET change = NULL WHERE seq = 1"))
-        repaired = await here.constellation.repairs.repair(ada, "profile", BY_USER)
+        repaired = await repair_block(here.constellation.memory.blocks, ada, "profile", BY_USER)
         assert not repaired.is_exact
         assert "may be lost" in repaired.note
         view = await memory.view(ada, "profile")
@@ -209,25 +207,25 @@ async def test_what_lists_show_of_a_form_is_what_is_left_of_it() -> None:
         assert "Ruth" in view.content
 
 
-async def test_a_person_may_repair_what_agents_only_read_and_nobody_what_is_not_there() -> None:
+async def test_a_person_may_repair_what_agents_only_read_but_not_what_is_not_there() -> None:
     async with running() as here:
         new = NewBlock(label="notes", content="one", permission=Permission.READ_ONLY)
         ada, block_id = await made(here, new)
-        await here.constellation.memory.edit(ada, "notes", AppendText(text="!"), author=USER)
+        await here.constellation.memory.edit(ada, "notes", AppendText(text="!"), by=BY_USER)
         await flip(here, block_id)  # under the document that is still open
-        assert (await here.constellation.repairs.repair(ada, "notes", BY_USER)).version == 2
-        edited = await here.constellation.memory.edit(ada, "notes", AppendText(text="?"), author=USER)
+        assert (await repair_block(here.constellation.memory.blocks, ada, "notes", BY_USER)).version == 2
+        edited = await here.constellation.memory.edit(ada, "notes", AppendText(text="?"), by=BY_USER)
         assert (edited.block.content, edited.block.version) == ("one!?", 3)
         here.constellation.memory.blocks.forget(ada)
         await here.constellation.memory.blocks.check(edited.block)
         with pytest.raises(NotFound, match="notes"):
-            await here.constellation.repairs.repair(ada, "nothing", BY_USER)
+            await repair_block(here.constellation.memory.blocks, ada, "nothing", BY_USER)
 
 
 def snapshot(text: str) -> bytes:
     made = Pen(5)
     made.append(text)
-    made.commit("user:ada", {}, now_ms=0)
+    made.commit("user:ada")
     return made.snapshot()
 
 
@@ -257,10 +255,10 @@ async def test_a_child_that_dies_is_invalid_input(monkeypatch: pytest.MonkeyPatc
 async def test_an_update_without_what_it_builds_on_is_no_document() -> None:
     made = Pen(5)
     made.append("one")
-    made.commit("user:ada", {}, now_ms=0)
+    made.commit("user:ada")
     version = made.version()
     made.append("two")
-    made.commit("user:ada", {}, now_ms=0)
+    made.commit("user:ada")
     update = made.export_since(version)
     with pytest.raises(InvalidInput, match="not a document"):
         await validate_foreign(update)
@@ -273,10 +271,10 @@ async def test_an_update_without_what_it_builds_on_is_no_document() -> None:
 def parts() -> list[bytes]:
     document = Pen(5)
     document.append("one")
-    document.commit("user:1", {}, now_ms=0)
+    document.commit("user:1")
     snapshot, version = document.snapshot(), document.version()
     document.append(" two")
-    document.commit("user:1", {}, now_ms=0)
+    document.commit("user:1")
     return [snapshot, document.export_since(version)]
 
 

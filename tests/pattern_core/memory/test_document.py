@@ -7,6 +7,7 @@ import pytest
 from loro import ID, ExportMode, LoroDoc
 
 from pattern_core.ids import seeded_randomness
+from pattern_core.memory.block import Attribution
 from pattern_core.memory.document import (
     Change,
     Count,
@@ -15,21 +16,17 @@ from pattern_core.memory.document import (
     Signed,
     Splice,
     Spliced,
-    document_at,
-    has_whole_history,
     new_peer,
-    nothing,
-    state_of,
-    state_snapshot,
 )
 from tests.pattern_core.memory.life import Pen
+from tests.pattern_core.memory.rig import BY_USER
 
 
 def document(text: str = "", peer: int = 1) -> Pen:
     made = Pen(peer)
     if text:
         made.append(text)
-        made.commit("user:ada", {}, now_ms=0)
+        made.commit("user:ada")
     return made
 
 
@@ -58,7 +55,7 @@ def test_a_missing_update_is_damage() -> None:
     made = document("one")
     version = made.version()
     made.append(" two")
-    made.commit("agent:a", {}, now_ms=0)
+    made.commit("agent:a")
     with pytest.raises(DocumentDamaged, match="builds on another one that is missing"):
         Pen.load(None, [made.export_since(version)], peer=2)
 
@@ -70,8 +67,8 @@ def test_what_is_no_version_is_damage() -> None:
 
 def test_history_says_who_why_and_when() -> None:
     made = Pen(7)
-    made.sign({}, {"content": "a"}, "agent:ada", {"turn": "turn_1"}, now_ms=1_700_000_000_999)
-    made.sign({}, {"content": "ab"}, "user:bob", {}, now_ms=1_700_000_001_000)
+    made.sign({}, {"content": "a"}, Attribution(author="agent:ada", cause={"turn": "turn_1"}), now_ms=1_700_000_000_999)
+    made.sign({}, {"content": "ab"}, Attribution(author="user:bob"), now_ms=1_700_000_001_000)
     peer = LoroDoc()  # type: ignore[no-untyped-call]  # the stubs of loro leave constructors untyped
     peer.import_(made.snapshot())
     first, second = peer.get_change(ID(7, 0)), peer.get_change(ID(7, 1))
@@ -105,12 +102,12 @@ def test_other_errors_pass_untouched() -> None:
 
 
 def signing(document: Pen, edit: Callable[[Pen], object]) -> Signed:
-    return document.signed(edit, "user:1")
+    return document.signed(edit, BY_USER)
 
 
 def typed(document: Pen, text: str) -> None:
     document.append(text)
-    document.commit("user:1", {}, now_ms=0)
+    document.commit("user:1")
 
 
 def test_what_is_done_is_recorded_with_what_it_replaced() -> None:
@@ -123,11 +120,11 @@ def test_what_is_done_is_recorded_with_what_it_replaced() -> None:
         "counter_n": Count(2.0),
     }
     version = document.version()
-    signed = document.sign(state_of(document), change, "user:1", {}, now_ms=0)
+    signed = document.sign(document.state(), change, BY_USER, now_ms=0)
     assert signed.change == change
     assert (signed.update, signed.frontier) == (document.export_since(version), document.frontier())
     change = {"fields": Keys({"k": ([1], None)}), "items": Spliced(False, (Splice(0, ("one",), ()),))}
-    signed = document.sign(state_of(document), change, "user:1", {}, now_ms=0)
+    signed = document.sign(document.state(), change, BY_USER, now_ms=0)
     assert signed.change == change
     typed(document, "later")
     assert "content" not in signed.change
@@ -162,19 +159,19 @@ def test_what_has_no_recorded_form_is_none() -> None:
     assert signing(document, lambda one: one._doc.get_movable_list("items").insert(0, 1)).change is None
 
 
-def test_a_state_snapshot_goes_on_without_the_history() -> None:
+def test_a_state_snapshot_continues_without_the_history() -> None:
     document = Pen(1)
     for number in range(50):
         typed(document, str(number))
     version, frontier = document.version(), document.frontier()
-    state = Pen.load(state_snapshot(document), peer=2)
+    state = Pen.load(document.state_snapshot(), peer=2)
     assert (state.text, state.frontier(), state.is_at(version)) == (document.text, frontier, True)
-    assert has_whole_history(document)
-    assert not has_whole_history(state)
+    assert document.has_whole_history()
+    assert not state.has_whole_history()
     typed(state, "!")
     document.import_update(state.export_since(version))
     assert document.text == state.text
-    assert Pen.load(document.export_since(nothing()), peer=3).text == state.text
+    assert Pen.load(document.export_since(None), peer=3).text == state.text
 
 
 def test_an_earlier_version_is_a_document_of_its_own() -> None:
@@ -182,20 +179,20 @@ def test_an_earlier_version_is_a_document_of_its_own() -> None:
     typed(document, "one")
     frontier = document.frontier()
     typed(document, "two")
-    assert document_at(document, frontier).text == "one"
+    assert document.at(frontier).state() == {"content": "one"}
     assert document.text == "onetwo"
-    shallow = Pen.load(state_snapshot(document), peer=2)
+    shallow = Pen.load(document.state_snapshot(), peer=2)
     for known, at in ((document, b"junk"), (shallow, frontier)):
         with pytest.raises(DocumentDamaged):
-            document_at(known, at)
+            known.at(at)
 
 
 def test_containers_that_are_empty_are_left_out() -> None:
     made = Pen(1)
-    assert (state_of(made), made.text) == ({}, "")
+    assert (made.state(), made.text) == ({}, "")
     made.append("a")
     made.splice(0, 1, "")
-    assert state_of(made) == {}
+    assert made.state() == {}
 
 
 @pytest.mark.parametrize(

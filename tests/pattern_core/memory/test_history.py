@@ -11,7 +11,7 @@ from pattern_core.errors import Conflict, NotFound
 from pattern_core.memory.changes import applied, change_to
 from pattern_core.memory.checkpoint import Consolidator
 from pattern_core.memory.document import Change, Splice, Spliced, State
-from pattern_core.memory.history import BlockHistory, line_versions
+from pattern_core.memory.history import blame, content_at, diff, line_versions, state_at, versions
 from pattern_core.memory.revisions import UNDO_REACH, lines_since
 from pattern_core.testing.clock import StoppedClock
 from pattern_db.database import Database
@@ -32,41 +32,39 @@ async def consolidate(database: Database, life: Life) -> None:
 
 
 async def test_versions_newest_first_page_by_page(database: Database, life: Life) -> None:
-    history = BlockHistory(database)
     life.append(A, "three\n")
     life.undo(A, by=B)
     await consolidate(database, life)
-    newest = await history.versions(life.block_id, limit=2)
+    newest = await database.read(versions, life.block_id, limit=2)
     assert [(one.version, one.kind, one.author, one.undone) for one in newest] == [
         (2, HistoryKind.UNDO, B, False),
         (1, HistoryKind.EDIT, A, True),
     ]
     assert newest[1].cause == {"message": "msg_1"}
-    [first] = await history.versions(life.block_id, limit=5, before=1)
+    [first] = await database.read(versions, life.block_id, limit=5, before=1)
     assert (first.version, first.kind, first.author, first.summary) == (0, HistoryKind.CREATE, "user:maker", "Created")
-    assert await history.versions("mem_none", limit=5) == []
+    assert await database.read(versions, "mem_none", limit=5) == []
 
 
 async def test_each_version_can_be_seen_also_long_after_it_was_merged(database: Database, life: Life) -> None:
-    history, texts = BlockHistory(database), [life.text]
+    texts = [life.text]
     for number in range(25):
         life.put(A if number % 2 else B, f"{number}\n" + life.text[: 40 - number])
         texts.append(life.text)
         if number in (3, 9, 20):
             await consolidate(database, life)
     for version, text in enumerate(texts):
-        assert (await history.state_at(life.block_id, version))["content"] == text
+        assert (await database.read(state_at, life.block_id, version))["content"] == text
     with pytest.raises(NotFound, match="0 to 25"):
-        await history.state_at(life.block_id, 26)
+        await database.read(state_at, life.block_id, 26)
     with pytest.raises(NotFound):
-        await history.state_at(life.block_id, -1)
+        await database.read(state_at, life.block_id, -1)
 
 
 @pytest.mark.parametrize("is_merged", [False, True])
 async def test_versions_whose_changes_were_not_recorded_come_from_the_documents_history(
     database: Database, life: Life, is_merged: bool
 ) -> None:
-    history = BlockHistory(database)
     life.append(A, "three\n")
     life.append(A, "four\n")
     if is_merged:
@@ -74,31 +72,30 @@ async def test_versions_whose_changes_were_not_recorded_come_from_the_documents_
         life.reopen(7)
     life.connection.execute("UPDATE memory_block_history SET change = NULL")
     life.append(B, "five\n")
-    assert (await history.state_at(life.block_id, 1))["content"] == "one\ntwo\nthree\n"
-    assert (await history.state_at(life.block_id, 2))["content"] == "one\ntwo\nthree\nfour\n"
-    blamed = await history.blame(life.block_id)
+    assert (await database.read(state_at, life.block_id, 1))["content"] == "one\ntwo\nthree\n"
+    assert (await database.read(state_at, life.block_id, 2))["content"] == "one\ntwo\nthree\nfour\n"
+    blamed = await database.read(blame, life.block_id)
     assert [(one.version, one.author) for one in blamed] == [(2, ""), (2, ""), (2, ""), (2, ""), (3, B)]
     life.connection.execute("DELETE FROM memory_block_history WHERE seq = 1")
     with pytest.raises(NotFound, match="not known any more"):
-        await history.state_at(life.block_id, 1)
+        await database.read(state_at, life.block_id, 1)
 
 
 async def test_a_difference_between_two_versions(database: Database, life: Life) -> None:
-    history = BlockHistory(database)
     life.put(A, "one\n2\n")
     life.append(B, "three\n")
-    assert await history.diff(life.block_id, 0, 2) == (
+    assert await database.read(diff, life.block_id, 0, 2) == (
         "--- version 0\n+++ version 2\n@@ -1,2 +1,3 @@\n one\n-two\n+2\n+three\n"
     )
-    assert await history.diff(life.block_id, 1, 1) == ""
-    assert "+two" in await history.diff(life.block_id, 2, 0)
+    assert await database.read(diff, life.block_id, 1, 1) == ""
+    assert "+two" in await database.read(diff, life.block_id, 2, 0)
 
 
 async def test_blame_names_version_author_and_cause_of_each_line(database: Database, life: Life) -> None:
     life.append(A, "three\n")
     life.put(B, "one\n2\nthree\n")
     await consolidate(database, life)
-    blamed = await BlockHistory(database).blame(life.block_id)
+    blamed = await database.read(blame, life.block_id)
     assert [(one.line, one.text, one.version, one.author) for one in blamed] == [
         (1, "one", 0, "user:maker"),
         (2, "2", 2, B),
@@ -113,12 +110,13 @@ async def test_the_schema_of_a_block_says_how_its_versions_are_rendered(database
     life.edit(A, lambda document: document.put_field("fields", "name", "Ada"))
     life.edit(B, lambda document: document.put_field("fields", "age", 36))
     life.edit(A, lambda document: document.put_field("fields", "age", 37))
-    history = BlockHistory(database)
-    assert [(one.text, one.version, one.author) for one in await history.blame(life.block_id)] == [
+    assert [(one.text, one.version, one.author) for one in await database.read(blame, life.block_id)] == [
         ("name: Ada", 1, A),
         ("age: 37", 3, A),
     ]
-    assert "-age: 36\n+age: 37\n" in await history.diff(life.block_id, 2, 3)
+    assert "-age: 36\n+age: 37\n" in await database.read(diff, life.block_id, 2, 3)
+    then = "name: Ada\nage: 36", {"name": "Ada", "age": 36}
+    assert await database.read(content_at, life.block_id, 2) == then
 
 
 async def test_lines_for_undo_must_be_all_that_there_are(database: Database, life: Life) -> None:

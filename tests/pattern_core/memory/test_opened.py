@@ -19,11 +19,8 @@ from pattern_core.memory.plan import Planned
 from pattern_core.testing.model import says
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.enums import BlockType
-from pattern_db.tables.memory_blocks import Attribution
-from tests.pattern_core.memory.rig import ADA, BY_ADA, BY_USER, Rig, block_row, prompt_blocks
-from tests.support import USER, running
-
-ADA_DOES, USER_DOES = Attribution(author=BY_ADA), Attribution(author=BY_USER)
+from tests.pattern_core.memory.rig import ADA, BY_USER, Rig, block_row, prompt_blocks
+from tests.support import running
 
 
 def open_blocks(rig: Rig, open_max: int) -> OpenBlocks:
@@ -36,7 +33,7 @@ def blocks(rig: Rig) -> OpenBlocks:
 
 
 async def hold(blocks: OpenBlocks, label: str, work: UnitOfWork) -> OpenBlock:
-    return await blocks.hold(ADA, label, USER_DOES, Operation.READ, work)
+    return await blocks.hold(ADA, label, BY_USER, Operation.READ, work)
 
 
 def is_open(blocks: OpenBlocks, block_id: str) -> bool:
@@ -88,12 +85,12 @@ async def test_edits_after_a_failure_come_from_another_peer(rig: Rig, blocks: Op
     await rig.block("text")
     peer, generation = blocks.peer, blocks.generation
     work = UnitOfWork()
-    hot = await blocks.hold(ADA, "notes", USER_DOES, Operation.OVERWRITE, work)
+    hot = await blocks.hold(ADA, "notes", BY_USER, Operation.OVERWRITE, work)
     work.settle(committed=False)
     assert (blocks.peer, blocks.generation) == (peer, generation)  # nothing was changed
     work = UnitOfWork()
-    hot = await blocks.hold(ADA, "notes", USER_DOES, Operation.OVERWRITE, work)
-    hot.author = BY_USER
+    hot = await blocks.hold(ADA, "notes", BY_USER, Operation.OVERWRITE, work)
+    hot.author = BY_USER.author
     work.settle(committed=False)
     assert blocks.peer != peer
     assert blocks.generation > generation
@@ -103,10 +100,10 @@ async def test_what_is_open_is_read_as_it_is_stored(rig: Rig, blocks: OpenBlocks
     await rig.block("text")
     row = await rig.store.view(ADA, "notes")
     work = UnitOfWork()
-    hot = await blocks.hold(ADA, "notes", USER_DOES, Operation.OVERWRITE, work)
+    hot = await blocks.hold(ADA, "notes", BY_USER, Operation.OVERWRITE, work)
     before = await blocks.load(hot)
     said = Planned(plain="new", note="", writes={"content": "new"})
-    blocks.change(hot, before, said, USER_DOES, work)
+    blocks.change(hot, before, said, BY_USER, work)
     assert await blocks.read(row) == {"content": "text"}
     await rig.commit(work)
     await rig.database.write(lambda connection: connection.execute("UPDATE memory_blocks SET loro_snapshot = x'00'"))
@@ -148,11 +145,11 @@ async def test_every_change_shows_in_the_next_prompt() -> None:
         ada = await world.agent()
         memory = world.constellation.memory
         await world.say("one")
-        await memory.create(ada.id, NewBlock(label="tea", content="green", block_type=BlockType.CORE), author=USER)
+        await memory.create(ada.id, NewBlock(label="tea", content="green", block_type=BlockType.CORE), by=BY_USER)
         await world.say("two")
-        await memory.edit(ada.id, "tea", AppendText(text=" or black"), author=USER)
+        await memory.edit(ada.id, "tea", AppendText(text=" or black"), by=BY_USER)
         await world.say("three")
-        await memory.delete(ada.id, "tea", author=USER)
+        await memory.delete(ada.id, "tea", by=BY_USER)
         await world.say("four")
         shown = ["\n".join(request.system) for request in world.provider.requests]
         assert ["green" in text for text in shown] == [False, True, True, False]
@@ -165,11 +162,11 @@ async def test_nothing_is_read_again_without_a_change() -> None:
         memory = world.constellation.memory
         first = await prompt_blocks(memory, ada.id)
         await world.database.write(lambda connection: connection.execute("DELETE FROM memory_blocks").fetchall())
-        assert await prompt_blocks(memory, ada.id) == first  # nobody but the store writes blocks
+        assert await prompt_blocks(memory, ada.id) == first  # only the store writes blocks
         memory.blocks.forget(ada.id)
         assert await prompt_blocks(memory, ada.id) == []
 
 
 async def test_a_block_that_was_not_opened_cannot_be_changed(blocks: OpenBlocks) -> None:
     with pytest.raises(RuntimeError, match="not opened"):
-        blocks.change(OpenBlock(row=block_row()), {}, Planned(note="", writes={}), USER_DOES, UnitOfWork())
+        blocks.change(OpenBlock(row=block_row()), {}, Planned(note="", writes={}), BY_USER, UnitOfWork())

@@ -8,7 +8,7 @@ from pattern_core.errors import InvalidInput, PermissionDenied
 from pattern_core.memory.block import NewBlock
 from pattern_core.memory.changes import applied, document_of
 from pattern_core.memory.content import plain, value_of, writes_between
-from pattern_core.memory.document import Count, State, state_of
+from pattern_core.memory.document import Count, State
 from pattern_core.memory.edits import (
     AppendText,
     BlockEdit,
@@ -93,7 +93,7 @@ class Done:
     def of(cls, plan: Planned, schema: Schema, before: Json) -> Done:
         document = document_of(state(schema, before))
         document.apply(plan.writes)
-        value = value_of(state_of(document), schema)
+        value = value_of(document.state(), schema)
         assert plan.plain == plain(value, schema)
         return cls(plan, value)
 

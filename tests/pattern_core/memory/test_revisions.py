@@ -10,8 +10,8 @@ import pytest
 
 from pattern_core.errors import Conflict, InvalidInput, NotFound, PermissionDenied
 from pattern_core.memory.block import BlockSettings, Edited, NewBlock
-from pattern_core.memory.document import state_of
 from pattern_core.memory.edits import AppendText, BlockEdit, ReplaceText, SetField, SetText, SetValue
+from pattern_core.memory.history import versions
 from pattern_core.memory.revisions import plan_merge, plan_revert, plan_rollback
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.columns import Json
@@ -19,9 +19,8 @@ from pattern_db.enums import HistoryKind, Permission
 from pattern_db.tables import block_versions
 from pattern_db.tables.memory_blocks import Attribution
 from tests.pattern_core.memory.life import Life, Pen
-from tests.support import USER, Running, running
+from tests.support import BY_USER, USER, Running, running
 
-BY_USER = Attribution(author=USER)
 PROFILE = {"schema": {"Map": {"fields": [{"name": name, "field_type": "Text"} for name in ("name", "city")]}}}
 
 
@@ -38,7 +37,7 @@ class Desk:
         return Attribution(author=f"agent:{self.ada}", cause={"turn": "turn_1"})
 
     async def edit(self, by: Attribution, edit: BlockEdit) -> None:
-        await self.here.constellation.memory.edit(self.ada, self.label, edit, author=by.author, cause=by.cause)
+        await self.here.constellation.memory.edit(self.ada, self.label, edit, by=by)
 
     async def undo(self, by: Attribution, *, of: str | None = None) -> Edited:
         return await self.here.constellation.revisions.revert(self.ada, self.label, by, HistoryKind.UNDO, of=of)
@@ -59,7 +58,7 @@ async def desk(new: NewBlock | None = None) -> AsyncIterator[Desk]:
     async with running() as here:
         ada = await here.agent("ada")
         new = new or NewBlock(label="notes", content="one")
-        await here.constellation.memory.create(ada.id, new, author=USER)
+        await here.constellation.memory.create(ada.id, new, by=BY_USER)
         yield Desk(here, ada.id, new.label)
 
 
@@ -73,7 +72,7 @@ async def test_undo_takes_back_ones_own_edit_and_leaves_the_others() -> None:
         assert (redone.block.content, redone.redo_remaining) == ("ONE two", 0)
         await at.undo(BY_USER, of=at.by_ada.author)  # a person may take back what the agent wrote
         assert await at.content() == "ONE"
-        kinds = [one.kind for one in await at.here.constellation.history.versions(undone.block.id, limit=10)]
+        kinds = [one.kind for one in await at.here.database.read(versions, undone.block.id, limit=10)]
         undo, redo, edit = HistoryKind.UNDO, HistoryKind.REDO, HistoryKind.EDIT
         assert kinds == [undo, redo, undo, edit, edit, HistoryKind.CREATE]
         assert [event.name for event in await at.here.events()][-1] == "memory.changed"
@@ -102,7 +101,7 @@ async def test_what_was_written_against_an_older_version_is_merged() -> None:
         await at.edit(at.by_ada, ReplaceText(old="eggs", new="six eggs"))
         merged = await revisions.merge(at.ada, "notes", BY_USER, SetText(text="oat milk\nbread\neggs\n"), base=0)
         assert merged.block.content == "oat milk\nbread\nsix eggs\n"
-        [line, *_] = await at.here.constellation.history.versions(merged.block.id, limit=1)
+        [line, *_] = await at.here.database.read(versions, merged.block.id, limit=1)
         assert (line.kind, line.author) == (HistoryKind.MERGE, USER)
         same = await revisions.merge(at.ada, "notes", BY_USER, SetText(text=merged.block.content), base=2)
         assert (same.note, same.block.version) == ("Nothing changed", 2)
@@ -127,10 +126,10 @@ async def test_permission_and_limit_hold_here_too() -> None:
         await at.edit(at.by_ada, AppendText(text=" and more"))
         await at.edit(at.by_ada, SetText(text="x"))
         memory = at.here.constellation.memory
-        await memory.set_metadata(at.ada, "notes", BlockSettings(permission=Permission.APPEND), author=USER)
+        await memory.set_metadata(at.ada, "notes", BlockSettings(permission=Permission.APPEND), by=BY_USER)
         with pytest.raises(PermissionDenied):
             await at.undo(at.by_ada)
-        await memory.set_metadata(at.ada, "notes", BlockSettings(char_limit=5), author=USER)
+        await memory.set_metadata(at.ada, "notes", BlockSettings(char_limit=5), by=BY_USER)
         with pytest.raises(InvalidInput, match="at most 5 characters"):
             await at.undo(BY_USER, of=at.by_ada.author)
         assert await at.content() == "x"
@@ -140,7 +139,7 @@ async def test_not_within_the_step_that_changed_the_block() -> None:
     async with desk() as at:
         work = UnitOfWork()
         memory, revisions = at.here.constellation.memory, at.here.constellation.revisions
-        await memory.edit(at.ada, "notes", AppendText(text="!"), author=at.by_ada.author, work=work)
+        await memory.edit(at.ada, "notes", AppendText(text="!"), by=at.by_ada, work=work)
         with pytest.raises(Conflict, match="call of its own"):
             await revisions.revert(at.ada, "notes", at.by_ada, HistoryKind.UNDO, work=work)
         work.settle(committed=False)
@@ -206,7 +205,7 @@ def test_an_edit_of_which_nothing_is_left_is_passed_over(life: Life) -> None:
     assert life.text == "initial one"
 
 
-def test_somebody_else_may_take_an_authors_edit_back(life: Life) -> None:
+def test_another_author_may_take_an_authors_edit_back(life: Life) -> None:
     life.append(A, " a")
     life.append(ME, " me")
     plan = life.undo(A, by=ME)
@@ -232,7 +231,7 @@ def test_stacks_survive_restarts_and_lines_say_what_is_undone(life: Life) -> Non
     assert life.text == "initial"
 
 
-def test_a_field_that_somebody_else_set_later_stays_theirs(life: Life) -> None:
+def test_a_field_that_another_author_set_later_stays_theirs(life: Life) -> None:
     def both(document: Pen) -> None:
         document.put_field("fields", "x", 1)
         document.put_field("fields", "y", 1)
@@ -242,9 +241,9 @@ def test_a_field_that_somebody_else_set_later_stays_theirs(life: Life) -> None:
     life.edit(B, lambda document: document.add("counter_n", 5))
     life.edit(A, lambda document: document.add("counter_n", 2))
     life.undo(A)
-    assert state_of(life.document)["counter_n"] == 5
+    assert life.document.state()["counter_n"] == 5
     life.undo(A)
-    assert state_of(life.document)["fields"] == {"x": 2}
+    assert life.document.state()["fields"] == {"x": 2}
 
 
 def test_items_go_by_what_they_are_and_not_by_where(life: Life) -> None:
@@ -252,7 +251,7 @@ def test_items_go_by_what_they_are_and_not_by_where(life: Life) -> None:
     life.edit(B, lambda document: document.splice_items("items", 1, 1, [1]))
     life.edit(B, lambda document: document.splice_items("items", 0, 0, ["b"]))
     life.undo(A)
-    assert state_of(life.document)["items"] == ["b", 1]
+    assert life.document.state()["items"] == ["b", 1]
 
 
 def test_nothing_is_carried_past_a_version_that_is_not_known(life: Life) -> None:
@@ -267,11 +266,11 @@ def test_nothing_is_carried_past_a_version_that_is_not_known(life: Life) -> None
 
 def test_rollback_leaves_what_was_as_history(life: Life) -> None:
     life.edit(A, lambda document: document.put_field("fields", "x", 1))
-    then = state_of(life.document)
+    then = life.document.state()
     life.put(B, "something else")
     life.edit(A, lambda document: document.put_field("fields", "x", 2))
     life.rollback(ME, then, 1)
-    assert (state_of(life.document), life.version) == (then, 4)
+    assert (life.document.state(), life.version) == (then, 4)
     with pytest.raises(InvalidInput, match="already"):
         plan_rollback(then, then, 1)
     life.undo(ME)
@@ -282,4 +281,4 @@ def test_merging_with_what_is_not_known_is_a_conflict(life: Life) -> None:
     life.append(A, "x")
     rows = [replace(row, change=None) for row in life.lines(0)]
     with pytest.raises(Conflict, match="too old"):
-        plan_merge(rows, state_of(life.document), {}, base=0, note="")
+        plan_merge(rows, life.document.state(), {}, base=0, note="")

@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 import pytest
 
 from pattern_core.errors import InvalidInput, NotFound, PermissionDenied
-from pattern_core.memory.block import NewBlock
+from pattern_core.memory.block import Attribution, NewBlock, agent_author
 from pattern_core.memory.edits import AppendText, SetText
 from pattern_core.memory.sharing import Loan
 from pattern_db.enums import BlockType, Permission
 from tests.pattern_core.memory.rig import prompt_blocks
-from tests.support import USER, Running, running
+from tests.support import BY_USER, Running, running
 
 READ, APPEND, WRITE = Permission.READ_ONLY, Permission.APPEND, Permission.READ_WRITE
 
@@ -24,13 +24,17 @@ async def two() -> AsyncIterator[tuple[Running, str, str]]:
     async with running() as here:
         ada, bob = await here.agent("ada"), await here.agent("bob")
         new = NewBlock(label="notes", content="one", block_type=BlockType.WORKING)
-        await here.constellation.memory.create(ada.id, new, author=USER)
+        await here.constellation.memory.create(ada.id, new, by=BY_USER)
         yield here, ada.id, bob.id
 
 
-async def lend(here: Running, permission: Permission = APPEND, *, to: str = "bob", author: str = USER) -> Loan:
+def by_agent(agent_id: str) -> Attribution:
+    return Attribution(author=agent_author(agent_id))
+
+
+async def lend(here: Running, permission: Permission = APPEND, *, to: str = "bob", by: Attribution = BY_USER) -> Loan:
     ada = await here.constellation.roster.get("ada")
-    return await here.constellation.sharing.share(ada.id, "notes", to, permission, author=author)
+    return await here.constellation.sharing.share(ada.id, "notes", to, permission, by=by)
 
 
 async def test_a_borrower_sees_and_edits_the_very_block() -> None:
@@ -43,10 +47,10 @@ async def test_a_borrower_sees_and_edits_the_very_block() -> None:
         seen = await memory.view(bob, "notes")
         assert (seen.agent_id, seen.permission, seen.content) == (ada, APPEND, "one")
         assert any("one" in block for block in await prompt_blocks(memory, bob))
-        await memory.edit(bob, "notes", AppendText(text=" two"), author=f"agent:{bob}")
+        await memory.edit(bob, "notes", AppendText(text=" two"), by=by_agent(bob))
         assert (await memory.view(ada, "notes")).content == "one two"
         with pytest.raises(PermissionDenied, match="append"):
-            await memory.edit(bob, "notes", SetText(text="mine"), author=f"agent:{bob}")
+            await memory.edit(bob, "notes", SetText(text="mine"), by=by_agent(bob))
 
 
 async def test_a_loan_can_be_changed_and_ended() -> None:
@@ -56,45 +60,45 @@ async def test_a_loan_can_be_changed_and_ended() -> None:
         await lend(here, WRITE)
         [loan] = await sharing.loans(ada, "notes")
         assert (loan.agent, loan.permission) == ("bob", WRITE)
-        await memory.edit(bob, "notes", SetText(text="ours"), author=f"agent:{bob}")
-        await sharing.unshare(ada, "notes", "bob", author=USER)
+        await memory.edit(bob, "notes", SetText(text="ours"), by=by_agent(bob))
+        await sharing.unshare(ada, "notes", "bob", by=BY_USER)
         with pytest.raises(NotFound):
             await memory.view(bob, "notes")
         assert (await memory.view(ada, "notes")).content == "ours"
         assert await sharing.loans(ada, "notes") == []
         with pytest.raises(NotFound, match="not lent"):
-            await sharing.unshare(ada, "notes", "bob", author=USER)
+            await sharing.unshare(ada, "notes", "bob", by=BY_USER)
 
 
 async def test_the_loans_of_one_block_are_no_others_business() -> None:
     async with two() as (here, ada, bob):
         sharing, memory = here.constellation.sharing, here.constellation.memory
         cyd = await here.agent("cyd")
-        await memory.create(bob, NewBlock(label="diary", content="secret"), author=USER)
+        await memory.create(bob, NewBlock(label="diary", content="secret"), by=BY_USER)
         await lend(here)
-        await sharing.share(bob, "diary", "cyd", READ, author=USER)
+        await sharing.share(bob, "diary", "cyd", READ, by=BY_USER)
         assert [loan.agent for loan in await sharing.loans(ada, "notes")] == ["bob"]
         assert [loan.agent for loan in await sharing.loans(bob, "diary")] == ["cyd"]
         with pytest.raises(NotFound, match="is not lent to cyd"):
-            await sharing.unshare(ada, "notes", "cyd", author=USER)
+            await sharing.unshare(ada, "notes", "cyd", by=BY_USER)
         assert (await memory.view(cyd.id, "diary")).content == "secret"
 
 
-async def test_agents_lend_their_own_and_no_more_than_they_may_do() -> None:
+async def test_agents_lend_their_own_and_at_most_what_they_may_do() -> None:
     async with two() as (here, ada, bob):
         sharing, memory = here.constellation.sharing, here.constellation.memory
-        await lend(here, WRITE, author=f"agent:{ada}")
+        await lend(here, WRITE, by=by_agent(ada))
         carl = await here.agent("carl")
         with pytest.raises(PermissionDenied, match="only its owner"):
-            await sharing.share(bob, "notes", "carl", READ, author=f"agent:{bob}")
+            await sharing.share(bob, "notes", "carl", READ, by=by_agent(bob))
         shy = NewBlock(label="shy", content="x", permission=Permission.APPEND)
-        await memory.create(ada, shy, author=USER)
+        await memory.create(ada, shy, by=BY_USER)
         with pytest.raises(PermissionDenied, match="more than you may"):
-            await sharing.share(ada, "shy", "carl", WRITE, author=f"agent:{ada}")
-        await sharing.share(ada, "shy", "carl", APPEND, author=f"agent:{ada}")
+            await sharing.share(ada, "shy", "carl", WRITE, by=by_agent(ada))
+        await sharing.share(ada, "shy", "carl", APPEND, by=by_agent(ada))
         with pytest.raises(PermissionDenied, match="your own loan"):
-            await sharing.unshare(carl.id, "shy", "bob", author=f"agent:{carl.id}")
-        await sharing.unshare(carl.id, "shy", "carl", author=f"agent:{carl.id}")
+            await sharing.unshare(carl.id, "shy", "bob", by=by_agent(carl.id))
+        await sharing.unshare(carl.id, "shy", "carl", by=by_agent(carl.id))
 
 
 async def test_what_cannot_be_lent() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 import trio
@@ -27,17 +28,17 @@ def lend(connection: Connection, block_id: str, permission: Permission, agent_id
     memory_blocks.attach(connection, row)
 
 
-async def test_a_new_block_is_seen_and_told(rig: Rig) -> None:
+async def test_a_new_block_is_seen_and_announced(rig: Rig) -> None:
     made = await rig.store.create(
-        ADA, NewBlock(label="human", content="Likes tea.", description="The user"), author=BY_USER
+        ADA, NewBlock(label="human", content="Likes tea.", description="The user"), by=BY_USER
     )
     assert made == await rig.store.view(ADA, "human")
     assert made.id.startswith("mem_")
     assert (made.content, made.version, made.char_limit, made.via) == ("Likes tea.", 0, 5000, Via.OWN)
     assert made.block_type is BlockType.CORE
-    [event] = rig.told
+    [event] = rig.events
     assert event.name == "memory.changed"
-    assert event.data == {"block_id": made.id, "label": "human", "agent_id": ADA, "version": 0, "by": BY_USER}
+    assert event.data == {"block_id": made.id, "label": "human", "agent_id": ADA, "version": 0, "by": BY_USER.author}
 
 
 async def test_a_label_is_taken_once_and_free_again_after_deletion(rig: Rig) -> None:
@@ -45,8 +46,8 @@ async def test_a_label_is_taken_once_and_free_again_after_deletion(rig: Rig) -> 
     with pytest.raises(Conflict, match="a block 'notes' already"):
         await rig.block("new")
     await rig.block("theirs", owner=BOB)
-    await rig.store.delete(ADA, "notes", author=BY_USER)
-    assert rig.told[-1].data["deleted"] is True
+    await rig.store.delete(ADA, "notes", by=BY_USER)
+    assert rig.events[-1].data["deleted"] is True
     with pytest.raises(NotFound, match="no memory block 'notes'; there are: none"):
         await rig.store.view(ADA, "notes")
     assert await rig.store.list(ADA) == []
@@ -71,28 +72,27 @@ async def test_a_label_is_taken_once_and_free_again_after_deletion(rig: Rig) -> 
 )
 async def test_blocks_that_cannot_be(rig: Rig, new: NewBlock, words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
-        await rig.store.create(ADA, new, author=BY_USER)
+        await rig.store.create(ADA, new, by=BY_USER)
     assert await rig.store.list(ADA) == []
 
 
 async def test_an_edit_stores_update_text_history_and_event_together(rig: Rig) -> None:
     block_id = await rig.block("Hello")
     rig.clock.advance(1000)
-    edited = await rig.store.edit(
-        ADA, "notes", AppendText(text=" 🌍"), author=BY_ADA, cause={"turn": "turn_1", "call": "call_1"}
-    )
+    by = replace(BY_ADA, cause={"turn": "turn_1", "call": "call_1"})
+    edited = await rig.store.edit(ADA, "notes", AppendText(text=" 🌍"), by=by)
     assert edited.block == await rig.store.view(ADA, "notes")
     assert (edited.block.content, edited.block.version) == ("Hello 🌍", 1)
     [update] = await rig.database.read(block_versions.get_updates_since, block_id, 0)
-    assert (update.seq, update.author, update.source) == (1, BY_ADA, UpdateSource.AGENT)
+    assert (update.seq, update.author, update.source) == (1, BY_ADA.author, UpdateSource.AGENT)
     assert update.cause == {"turn": "turn_1", "call": "call_1"}
     line, first = await rig.database.read(block_versions.recent, block_id, 10)
     assert (first.seq, first.kind) == (0, HistoryKind.CREATE)
-    assert (line.changed_by, line.change_summary, line.seq) == (BY_ADA, "Appended 2 characters", 1)
+    assert (line.changed_by, line.change_summary, line.seq) == (BY_ADA.author, "Appended 2 characters", 1)
     assert update.frontier is not None
     assert line.frontiers == update.frontier.hex()
-    assert rig.told[-1].data["version"] == 1
-    await rig.store.edit(ADA, "notes", SetText(text="Hello"), author=BY_USER)
+    assert rig.events[-1].data["version"] == 1
+    await rig.store.edit(ADA, "notes", SetText(text="Hello"), by=BY_USER)
     [by_user] = await rig.database.read(block_versions.get_updates_since, block_id, 1)
     assert by_user.source is UpdateSource.MANUAL
     found = await rig.database.read(
@@ -104,38 +104,38 @@ async def test_an_edit_stores_update_text_history_and_event_together(rig: Rig) -
 async def test_an_edit_that_changes_nothing_stores_nothing(rig: Rig) -> None:
     block_id = await rig.block("same")
     for edit in (SetText(text="same"), ReplaceText(old="same", new="same"), AppendText(text="")):
-        edited = await rig.store.edit(ADA, "notes", edit, author=BY_USER)
+        edited = await rig.store.edit(ADA, "notes", edit, by=BY_USER)
         assert (edited.note, edited.block.version) == ("Nothing changed", 0)
     assert await rig.database.read(block_versions.get_updates_since, block_id, 0) == []
-    assert len(rig.told) == 1
+    assert len(rig.events) == 1
 
 
 async def test_over_the_limit_nothing_is_changed(rig: Rig) -> None:
     await rig.block("12345", char_limit=10)
-    await rig.store.edit(ADA, "notes", AppendText(text="67890"), author=BY_ADA)
+    await rig.store.edit(ADA, "notes", AppendText(text="67890"), by=BY_ADA)
     with pytest.raises(InvalidInput, match="at most 10 characters; it has 10 and would have 11"):
-        await rig.store.edit(ADA, "notes", AppendText(text="1"), author=BY_ADA)
+        await rig.store.edit(ADA, "notes", AppendText(text="1"), by=BY_ADA)
     assert await rig.content() == "1234567890"
-    await rig.store.set_metadata(ADA, "notes", BlockSettings(char_limit=5), author=BY_USER)
-    assert (await rig.store.edit(ADA, "notes", SetText(text="12345678"), author=BY_ADA)).block.content == "12345678"
+    await rig.store.set_metadata(ADA, "notes", BlockSettings(char_limit=5), by=BY_USER)
+    assert (await rig.store.edit(ADA, "notes", SetText(text="12345678"), by=BY_ADA)).block.content == "12345678"
 
 
 async def test_a_stale_version_is_refused_and_the_right_one_taken(rig: Rig) -> None:
     await rig.block("a")
-    await rig.store.edit(ADA, "notes", SetText(text="b"), author=BY_USER, expected_version=0)
+    await rig.store.edit(ADA, "notes", SetText(text="b"), by=BY_USER, expected_version=0)
     with pytest.raises(Conflict, match="at version 1, not 0") as caught:
-        await rig.store.edit(ADA, "notes", SetText(text="c"), author=BY_USER, expected_version=0)
+        await rig.store.edit(ADA, "notes", SetText(text="c"), by=BY_USER, expected_version=0)
     assert caught.value.details == {"version": 1}
-    await rig.store.edit(ADA, "notes", SetText(text="c"), author=BY_USER, expected_version=1)
+    await rig.store.edit(ADA, "notes", SetText(text="c"), by=BY_USER, expected_version=1)
 
 
 async def test_permissions_bind_agents_not_people(rig: Rig) -> None:
     await rig.block("fixed", permission=Permission.READ_ONLY)
     with pytest.raises(PermissionDenied, match="the block notes is read_only"):
-        await rig.store.edit(ADA, "notes", AppendText(text="!"), author=BY_ADA)
+        await rig.store.edit(ADA, "notes", AppendText(text="!"), by=BY_ADA)
     with pytest.raises(PermissionDenied):
-        await rig.store.delete(ADA, "notes", author=BY_ADA)
-    await rig.store.edit(ADA, "notes", AppendText(text="!"), author=BY_USER)
+        await rig.store.delete(ADA, "notes", by=BY_ADA)
+    await rig.store.edit(ADA, "notes", AppendText(text="!"), by=BY_USER)
     assert await rig.content() == "fixed!"
 
 
@@ -155,7 +155,7 @@ async def test_labels_resolve_own_then_lent_then_the_constellations(rig: Rig) ->
 async def test_settings(rig: Rig) -> None:
     await rig.block("x")
     changes = BlockSettings(pinned=True, description="d", block_type=BlockType.WORKING, char_limit=7, label="todo")
-    changed = await rig.store.set_metadata(ADA, "notes", changes, author=BY_ADA)
+    changed = await rig.store.set_metadata(ADA, "notes", changes, by=BY_ADA)
     assert changed == await rig.store.view(ADA, "todo")
     assert (changed.pinned, changed.description, changed.block_type, changed.char_limit) == (
         True,
@@ -163,10 +163,10 @@ async def test_settings(rig: Rig) -> None:
         BlockType.WORKING,
         7,
     )
-    assert (await rig.store.set_metadata(ADA, "todo", BlockSettings(pinned=False), author=BY_ADA)).char_limit == 7
+    assert (await rig.store.set_metadata(ADA, "todo", BlockSettings(pinned=False), by=BY_ADA)).char_limit == 7
     await rig.block("y")
     with pytest.raises(Conflict, match="a block 'todo' already"):
-        await rig.store.set_metadata(ADA, "notes", BlockSettings(label="todo"), author=BY_USER)
+        await rig.store.set_metadata(ADA, "notes", BlockSettings(label="todo"), by=BY_USER)
 
 
 @pytest.mark.parametrize(
@@ -184,28 +184,28 @@ async def test_settings_that_will_not_do(rig: Rig, settings: BlockSettings) -> N
     await rig.block("x")
     before = await rig.store.view(ADA, "notes")
     with pytest.raises(InvalidInput):
-        await rig.store.set_metadata(ADA, "notes", settings, author=BY_USER)
+        await rig.store.set_metadata(ADA, "notes", settings, by=BY_USER)
     assert await rig.store.view(ADA, "notes") == before
 
 
 async def test_a_given_unit_of_work_is_not_committed_by_the_store(rig: Rig) -> None:
     await rig.block("a")
     work = UnitOfWork()
-    edited = await rig.store.edit(ADA, "notes", AppendText(text="b"), author=BY_ADA, work=work)
-    again = await rig.store.edit(ADA, "notes", AppendText(text="c"), author=BY_ADA, work=work)
+    edited = await rig.store.edit(ADA, "notes", AppendText(text="b"), by=BY_ADA, work=work)
+    again = await rig.store.edit(ADA, "notes", AppendText(text="c"), by=BY_ADA, work=work)
     assert (edited.block.version, again.block.version, again.block.content) == (1, 2, "abc")
     assert await rig.content() == "a"
     await rig.commit(work)
     assert await rig.content() == "abc"
-    assert [event.data["version"] for event in rig.told] == [0, 1, 2]
+    assert [event.data["version"] for event in rig.events] == [0, 1, 2]
 
 
 async def test_only_the_agent_whose_call_it_is_sees_it_in_its_prompt_before_the_commit(rig: Rig) -> None:
     block_id = await rig.block("a")
     await rig.database.write(lend, block_id, Permission.APPEND)
     work = UnitOfWork()
-    await rig.store.edit(ADA, "notes", AppendText(text="b"), author=BY_ADA, work=work)
-    await rig.store.set_metadata(ADA, "notes", BlockSettings(description="new"), author=BY_ADA, work=work)
+    await rig.store.edit(ADA, "notes", AppendText(text="b"), by=BY_ADA, work=work)
+    await rig.store.set_metadata(ADA, "notes", BlockSettings(description="new"), by=BY_ADA, work=work)
     [shown] = await prompt_blocks(rig.store, ADA)
     assert shown == '<block:notes permission="read_write" description="new" chars="2/5000">\nab\n</block:notes>'
     [theirs] = await prompt_blocks(rig.store, BOB)
@@ -218,7 +218,7 @@ async def test_a_block_deleted_by_the_call_under_way_uncovers_what_it_hid(rig: R
     await rig.block("mine", permission=Permission.ADMIN)
     await rig.block("everybody's", owner=ALL)
     work = UnitOfWork()
-    await rig.store.delete(ADA, "notes", author=BY_ADA, work=work)
+    await rig.store.delete(ADA, "notes", by=BY_ADA, work=work)
     [shown] = await prompt_blocks(rig.store, ADA)
     assert "everybody's" in shown
     work.settle(committed=False)
@@ -247,9 +247,9 @@ async def test_a_failed_commit_leaves_no_trace(rig: Rig) -> None:
     await rig.block("a")
     rig.fails = True
     with pytest.raises(Busy):
-        await rig.store.edit(ADA, "notes", AppendText(text="lost"), author=BY_USER)
+        await rig.store.edit(ADA, "notes", AppendText(text="lost"), by=BY_USER)
     rig.fails = False
-    edited = await rig.store.edit(ADA, "notes", AppendText(text="b"), author=BY_USER)
+    edited = await rig.store.edit(ADA, "notes", AppendText(text="b"), by=BY_USER)
     assert (edited.block.content, edited.block.version) == ("ab", 1)
     assert await rig.content() == "ab"
 
@@ -258,18 +258,18 @@ async def test_an_edit_waits_for_the_unit_that_has_the_block(rig: Rig) -> None:
     await rig.block("a")
     await rig.block("free", label="other")
     work = UnitOfWork()
-    await rig.store.edit(ADA, "notes", AppendText(text="b"), author=BY_ADA, work=work)
+    await rig.store.edit(ADA, "notes", AppendText(text="b"), by=BY_ADA, work=work)
     done: list[str] = []
 
     async def edit() -> None:
-        edited = await rig.store.edit(ADA, "notes", AppendText(text="c"), author=BY_USER, expected_version=1)
+        edited = await rig.store.edit(ADA, "notes", AppendText(text="c"), by=BY_USER, expected_version=1)
         done.append(edited.block.content)
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(edit)
         await trio.testing.wait_all_tasks_blocked()
         assert done == []
-        await rig.store.edit(ADA, "other", AppendText(text="!"), author=BY_USER)  # other blocks do not wait
+        await rig.store.edit(ADA, "other", AppendText(text="!"), by=BY_USER)  # other blocks do not wait
         await rig.commit(work)
     assert done == ["abc"]
 
@@ -277,14 +277,12 @@ async def test_an_edit_waits_for_the_unit_that_has_the_block(rig: Rig) -> None:
 async def test_what_changed_while_waiting_is_seen(rig: Rig) -> None:
     await rig.block("a")
     work = UnitOfWork()
-    await rig.store.set_metadata(
-        ADA, "notes", BlockSettings(permission=Permission.READ_ONLY), author=BY_USER, work=work
-    )
+    await rig.store.set_metadata(ADA, "notes", BlockSettings(permission=Permission.READ_ONLY), by=BY_USER, work=work)
     caught: list[PermissionDenied] = []
 
     async def edit() -> None:
         try:
-            await rig.store.edit(ADA, "notes", AppendText(text="c"), author=BY_ADA)
+            await rig.store.edit(ADA, "notes", AppendText(text="c"), by=BY_ADA)
         except PermissionDenied as error:
             caught.append(error)
 
@@ -299,11 +297,11 @@ async def test_what_changed_while_waiting_is_seen(rig: Rig) -> None:
 async def test_a_label_that_means_another_block_meanwhile_is_followed(rig: Rig) -> None:
     await rig.block("old")
     work = UnitOfWork()
-    await rig.store.delete(ADA, "notes", author=BY_USER, work=work)
-    rest = await rig.store.create(ALL, NewBlock(label="notes", content="all"), author=BY_USER)
+    await rig.store.delete(ADA, "notes", by=BY_USER, work=work)
+    rest = await rig.store.create(ALL, NewBlock(label="notes", content="all"), by=BY_USER)
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(lambda: rig.store.edit(ADA, "notes", AppendText(text="!"), author=BY_USER))
+        nursery.start_soon(lambda: rig.store.edit(ADA, "notes", AppendText(text="!"), by=BY_USER))
         await trio.testing.wait_all_tasks_blocked()
         await rig.commit(work)
     view = await rig.store.view(ADA, "notes")
@@ -313,13 +311,13 @@ async def test_a_label_that_means_another_block_meanwhile_is_followed(rig: Rig) 
 async def test_another_writer_is_noticed(rig: Rig) -> None:
     block_id = await rig.block("a")
     work = UnitOfWork()
-    await rig.store.edit(ADA, "notes", AppendText(text="b"), author=BY_ADA, work=work)
+    await rig.store.edit(ADA, "notes", AppendText(text="b"), by=BY_ADA, work=work)
     other = await rig.database.read(block_checkpoints.get_checkpoint_and_updates, block_id)
     assert other[0] is not None
     await rig.database.write(block_versions.store_update, block_id, other[0].snapshot, None, NOW)
     with pytest.raises(StorageConflict, match="changed by another writer"):
         await rig.commit(work)
-    edited = await rig.store.edit(ADA, "notes", AppendText(text="c"), author=BY_ADA)
+    edited = await rig.store.edit(ADA, "notes", AppendText(text="c"), by=BY_ADA)
     assert (edited.block.content, edited.block.version) == ("ac", 2)
 
 
@@ -328,7 +326,7 @@ async def test_consolidation_runs_by_itself_at_100_updates(file_rig: Rig) -> Non
     async with trio.open_nursery() as nursery:
         nursery.start_soon(file_rig.store.blocks.run)
         for _ in range(150):
-            await file_rig.store.edit(ADA, "notes", AppendText(text="x"), author=BY_ADA)
+            await file_rig.store.edit(ADA, "notes", AppendText(text="x"), by=BY_ADA)
         with trio.fail_after(60):
             while not (stored := await file_rig.database.read(block_checkpoints.list_checkpoints, block_id)):
                 await trio.sleep(0.001)
@@ -338,7 +336,7 @@ async def test_consolidation_runs_by_itself_at_100_updates(file_rig: Rig) -> Non
     assert checkpoint.up_to_seq >= 100
     assert (pending[block_id].count if pending else 0) == 150 - checkpoint.up_to_seq
     fresh = Rig(file_rig.database, seed=9)
-    assert (await fresh.store.edit(ADA, "notes", AppendText(text="y"), author=BY_ADA)).block.content == "x" * 150 + "y"
+    assert (await fresh.store.edit(ADA, "notes", AppendText(text="y"), by=BY_ADA)).block.content == "x" * 150 + "y"
 
 
 async def test_consolidation_is_due_by_bytes_and_by_age(rig: Rig) -> None:
@@ -346,14 +344,14 @@ async def test_consolidation_is_due_by_bytes_and_by_age(rig: Rig) -> None:
     old = await rig.block("", label="old")
     async with trio.open_nursery() as nursery:
         nursery.start_soon(rig.store.blocks.run)
-        await rig.store.edit(ADA, "notes", SetText(text="".join(map(str, range(20_000)))[:90_000]), author=BY_ADA)
-        await rig.store.edit(ADA, "old", AppendText(text="1"), author=BY_ADA)
+        await rig.store.edit(ADA, "notes", SetText(text="".join(map(str, range(20_000)))[:90_000]), by=BY_ADA)
+        await rig.store.edit(ADA, "old", AppendText(text="1"), by=BY_ADA)
         rig.clock.advance(60 * 60 * 1000 - 1)
-        await rig.store.edit(ADA, "old", AppendText(text="2"), author=BY_ADA)
+        await rig.store.edit(ADA, "old", AppendText(text="2"), by=BY_ADA)
         await trio.testing.wait_all_tasks_blocked()
         assert await rig.database.read(block_checkpoints.list_checkpoints, old) == []
         rig.clock.advance(1)
-        await rig.store.edit(ADA, "old", AppendText(text="3"), author=BY_ADA)
+        await rig.store.edit(ADA, "old", AppendText(text="3"), by=BY_ADA)
         await trio.testing.wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
     [checkpoint] = await rig.database.read(block_checkpoints.list_checkpoints, big)
@@ -367,7 +365,7 @@ async def test_on_a_file_tasks_that_edit_one_block_at_once_lose_nothing(file_rig
 
     async def write(name: str) -> None:
         for number in range(10):
-            await file_rig.store.edit(ADA, "notes", AppendText(text=f"{name}{number} "), author=BY_USER)
+            await file_rig.store.edit(ADA, "notes", AppendText(text=f"{name}{number} "), by=BY_USER)
 
     async with trio.open_nursery() as nursery:
         for name in "abcde":
@@ -376,8 +374,8 @@ async def test_on_a_file_tasks_that_edit_one_block_at_once_lose_nothing(file_rig
     assert sorted(words) == sorted(f"{name}{number}" for name in "abcde" for number in range(10))
     view = await file_rig.store.view(ADA, "notes")
     assert view.version == 50
-    assert [event.data["version"] for event in file_rig.told] == list(range(51))
-    assert json.dumps([event.data for event in file_rig.told])  # events are JSON
+    assert [event.data["version"] for event in file_rig.events] == list(range(51))
+    assert json.dumps([event.data for event in file_rig.events])  # events are JSON
 
 
 async def test_a_wrong_label_is_answered_with_some_right_ones(rig: Rig) -> None:

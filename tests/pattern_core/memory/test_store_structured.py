@@ -49,13 +49,13 @@ SECTIONS = {
 
 
 async def reopened(rig: Rig) -> Rig:
-    """The same file, by somebody who has nothing open."""
+    """Return a store on the same file that has nothing open."""
     return Rig(rig.database, seed=99)
 
 
 async def test_a_map_is_made_edited_shown_and_read_back(rig: Rig) -> None:
     made = await rig.store.create(
-        ADA, NewBlock(label="notes", schema=PROFILE, value={"name": "Ada", "tier": "gold"}), author=BY_ADA
+        ADA, NewBlock(label="notes", schema=PROFILE, value={"name": "Ada", "tier": "gold"}), by=BY_ADA
     )
     assert made.content == "name: Ada\ntags:\nvisits: 0\ntier: gold"
     assert schema_of(made.metadata) == parse_schema(PROFILE)
@@ -64,8 +64,8 @@ async def test_a_map_is_made_edited_shown_and_read_back(rig: Rig) -> None:
         Increment(field="visits", delta=5),
         Increment(field="visits", delta=-2),
     ):
-        await rig.store.edit(ADA, "notes", edit, author=BY_ADA)
-    edited = await rig.store.edit(ADA, "notes", SetField(field="name", value="Bob"), author=BY_BOB)
+        await rig.store.edit(ADA, "notes", edit, by=BY_ADA)
+    edited = await rig.store.edit(ADA, "notes", SetField(field="name", value="Bob"), by=BY_BOB)
     assert edited.block == await rig.store.view(ADA, "notes")
     value = {"name": "Bob", "tags": ["x"], "visits": 3, "tier": "gold"}
     for one in (rig, await reopened(rig)):
@@ -81,7 +81,7 @@ async def test_a_map_is_made_edited_shown_and_read_back(rig: Rig) -> None:
 
 async def test_a_permission_holds_for_every_kind_of_edit(rig: Rig) -> None:
     await rig.block(schema=PROFILE, permission=Permission.APPEND)
-    await rig.store.edit(ADA, "notes", ListAppend(field="tags", value="x"), author=BY_ADA)
+    await rig.store.edit(ADA, "notes", ListAppend(field="tags", value="x"), by=BY_ADA)
     for edit in (
         SetField(field="name", value="x"),
         Increment(field="visits"),
@@ -89,8 +89,8 @@ async def test_a_permission_holds_for_every_kind_of_edit(rig: Rig) -> None:
         SetText(text="{}"),
     ):
         with pytest.raises(PermissionDenied, match="is append: you may read and append, not overwrite"):
-            await rig.store.edit(ADA, "notes", edit, author=BY_ADA)
-        await rig.store.edit(ADA, "notes", edit, author=BY_USER)
+            await rig.store.edit(ADA, "notes", edit, by=BY_ADA)
+        await rig.store.edit(ADA, "notes", edit, by=BY_USER)
 
 
 async def test_a_log_is_stamped_and_what_has_no_room_is_found_in_the_archive(rig: Rig) -> None:
@@ -98,7 +98,7 @@ async def test_a_log_is_stamped_and_what_has_no_room_is_found_in_the_archive(rig
     notes = []
     for number in range(5):
         rig.clock.advance(60_000)
-        notes.append((await rig.store.edit(ADA, "diary", AppendText(text=f"event {number}"), author=BY_ADA)).note)
+        notes.append((await rig.store.edit(ADA, "diary", AppendText(text=f"event {number}"), by=BY_ADA)).note)
     assert notes[2:4] == ["Added an entry", "Added an entry; moved the oldest entry to the archive"]
     entries = await rig.value("diary")
     assert [entry["text"] for entry in entries] == ["event 2", "event 3", "event 4"]
@@ -137,9 +137,9 @@ async def test_entries_go_to_the_archive_with_their_time_and_origin(rig: Rig) ->
 
 async def test_nothing_is_archived_by_a_unit_that_is_given_up(rig: Rig) -> None:
     await rig.block(label="diary", block_type=BlockType.LOG, char_limit=60)
-    await rig.store.edit(ADA, "diary", AppendText(text="one"), author=BY_ADA)
+    await rig.store.edit(ADA, "diary", AppendText(text="one"), by=BY_ADA)
     work = UnitOfWork()
-    edited = await rig.store.edit(ADA, "diary", AppendText(text="two"), author=BY_ADA, work=work)
+    edited = await rig.store.edit(ADA, "diary", AppendText(text="two"), by=BY_ADA, work=work)
     assert "moved the oldest" in edited.note
     work.settle(committed=False)
     assert await rig.database.read(archival.count_rows, ADA) == 0
@@ -156,7 +156,7 @@ async def test_a_log_begins_with_more_than_it_holds(rig: Rig) -> None:
 
 async def test_old_logs_that_are_text_stay_text(rig: Rig) -> None:
     await rig.block("as it was", label="diary", block_type=BlockType.LOG, schema="Text")
-    await rig.store.edit(ADA, "diary", AppendText(text="!"), author=BY_ADA)
+    await rig.store.edit(ADA, "diary", AppendText(text="!"), by=BY_ADA)
     assert await rig.content(label="diary") == "as it was!"
     assert "as it was!" in (await prompt_blocks(rig.store, ADA))[0]
 
@@ -165,41 +165,41 @@ async def test_a_schema_grows_and_the_content_comes_along(rig: Rig) -> None:
     await rig.block(schema={"Map": {"fields": [{"name": "n", "field_type": "Number"}]}}, value={"n": 4})
     wanted = {"Map": {"fields": [{"name": "n", "field_type": "Counter"}, {"name": "mood", "default": "fine"}]}}
     changed = await rig.store.set_metadata(
-        ADA, "notes", BlockSettings(metadata={"schema": wanted, "colour": "red"}), author=BY_USER
+        ADA, "notes", BlockSettings(metadata={"schema": wanted, "colour": "red"}), by=BY_USER
     )
     assert changed == await rig.store.view(ADA, "notes")
     assert changed.metadata["colour"] == "red"
     assert (changed.content, changed.version) == ("n: 4\nmood: fine", 1)
-    await rig.store.edit(ADA, "notes", Increment(field="n"), author=BY_ADA)
+    await rig.store.edit(ADA, "notes", Increment(field="n"), by=BY_ADA)
     other = await reopened(rig)
     assert await other.value() == {"n": 5, "mood": "fine"}
     shorter = {"Map": {"fields": [{"name": "mood"}]}}
     with pytest.raises(InvalidInput, match='does not fit the new schema: the block has no field "n"'):
-        await rig.store.set_metadata(ADA, "notes", BlockSettings(metadata={"schema": shorter}), author=BY_USER)
+        await rig.store.set_metadata(ADA, "notes", BlockSettings(metadata={"schema": shorter}), by=BY_USER)
     with pytest.raises(InvalidInput, match="notes stays a Map; for another kind of schema make another block"):
-        await rig.store.set_metadata(ADA, "notes", BlockSettings(metadata={"schema": "Text"}), author=BY_USER)
+        await rig.store.set_metadata(ADA, "notes", BlockSettings(metadata={"schema": "Text"}), by=BY_USER)
     assert await other.value() == {"n": 5, "mood": "fine"}
 
 
 async def test_other_metadata_leaves_the_schema_and_a_schema_alone_only_the_look(rig: Rig) -> None:
     await rig.block("1\n2\n3\n4")
     window = {"Text": {"viewport": {"start_line": 2, "display_lines": 2}}}
-    await rig.store.set_metadata(ADA, "notes", BlockSettings(metadata={"schema": window}), author=BY_ADA)
+    await rig.store.set_metadata(ADA, "notes", BlockSettings(metadata={"schema": window}), by=BY_ADA)
     assert "\n[lines 2-3 of 4]\n2\n3\n</block" in (await prompt_blocks(rig.store, ADA))[0]
     assert await rig.content() == "1\n2\n3\n4"
-    changed = await rig.store.set_metadata(ADA, "notes", BlockSettings(metadata={"tags": ["x"]}), author=BY_ADA)
+    changed = await rig.store.set_metadata(ADA, "notes", BlockSettings(metadata={"tags": ["x"]}), by=BY_ADA)
     assert changed.metadata == {"tags": ["x"], "schema": window}
-    changed = await rig.store.set_metadata(ADA, "notes", BlockSettings(metadata={"schema": "Text"}), author=BY_ADA)
+    changed = await rig.store.set_metadata(ADA, "notes", BlockSettings(metadata={"schema": "Text"}), by=BY_ADA)
     assert changed.version == 0
     assert "lines 2-3" not in (await prompt_blocks(rig.store, ADA))[0]
 
 
-async def test_a_text_gets_a_schema_as_it_is_kept_and_none_that_nobody_gave_it(rig: Rig) -> None:
+async def test_a_text_gets_a_schema_as_it_is_kept_and_none_unasked(rig: Rig) -> None:
     await rig.block("words")
-    changed = await rig.store.set_metadata(ADA, "notes", BlockSettings(metadata={"tags": ["x"]}), author=BY_ADA)
+    changed = await rig.store.set_metadata(ADA, "notes", BlockSettings(metadata={"tags": ["x"]}), by=BY_ADA)
     assert changed.metadata == {"tags": ["x"]}
     whole = BlockSettings(metadata={"schema": {"Text": {}}})
-    changed = await rig.store.set_metadata(ADA, "notes", whole, author=BY_ADA)
+    changed = await rig.store.set_metadata(ADA, "notes", whole, by=BY_ADA)
     assert changed.metadata == {"schema": "Text"}
 
 
@@ -207,11 +207,11 @@ async def test_a_new_schema_of_the_uncommitted_call_is_seen_by_its_next_edit(rig
     await rig.block(schema="List", value=["a"])
     work = UnitOfWork()
     few = BlockSettings(metadata={"schema": {"List": {"max_items": 1}}})
-    await rig.store.set_metadata(ADA, "notes", few, author=BY_ADA, work=work)
+    await rig.store.set_metadata(ADA, "notes", few, by=BY_ADA, work=work)
     with pytest.raises(InvalidInput, match="at most 1 items"):
-        await rig.store.edit(ADA, "notes", AppendText(text="b"), author=BY_ADA, work=work)
+        await rig.store.edit(ADA, "notes", AppendText(text="b"), by=BY_ADA, work=work)
     work.settle(committed=False)
-    await rig.store.edit(ADA, "notes", AppendText(text="b"), author=BY_ADA)
+    await rig.store.edit(ADA, "notes", AppendText(text="b"), by=BY_ADA)
 
 
 async def test_a_damaged_block_is_alone_with_its_damage(rig: Rig) -> None:
@@ -220,7 +220,7 @@ async def test_a_damaged_block_is_alone_with_its_damage(rig: Rig) -> None:
     await rig.database.write(block_versions.store_update, block_id, b"junk", None, NOW)
     for ask in (
         rig.value(),
-        rig.store.edit(ADA, "notes", SetField(field="name", value="x"), author=BY_USER),
+        rig.store.edit(ADA, "notes", SetField(field="name", value="x"), by=BY_USER),
     ):
         with pytest.raises(DocumentDamaged):
             await ask
@@ -230,7 +230,7 @@ async def test_a_damaged_block_is_alone_with_its_damage(rig: Rig) -> None:
     assert await rig.value("other") == ["fine"]
 
 
-async def test_a_block_whose_schema_nobody_knows_is_shown_but_not_edited(rig: Rig) -> None:
+async def test_a_block_of_an_unknown_schema_is_shown_but_not_edited(rig: Rig) -> None:
     block_id = await rig.block("text")
     await rig.database.write(
         lambda c: c.execute("UPDATE memory_blocks SET metadata = ? WHERE id = ?", ('{"schema":"Tree"}', block_id))
@@ -239,7 +239,7 @@ async def test_a_block_whose_schema_nobody_knows_is_shown_but_not_edited(rig: Ri
     assert "text" in (await prompt_blocks(rig.store, ADA))[0]
     assert await rig.value() == "text"
     with pytest.raises(InvalidInput, match='no block schema "Tree"'):
-        await rig.store.edit(ADA, "notes", AppendText(text="!"), author=BY_USER)
+        await rig.store.edit(ADA, "notes", AppendText(text="!"), by=BY_USER)
 
 
 # Templates.
@@ -256,7 +256,7 @@ def test_the_templates() -> None:
 
 @pytest.mark.parametrize("name", TEMPLATES)
 async def test_every_template_makes_a_block(rig: Rig, name: str) -> None:
-    made = await rig.store.create(ADA, from_template(name), author=BY_ADA)
+    made = await rig.store.create(ADA, from_template(name), by=BY_ADA)
     assert made == await rig.store.view(ADA, made.label)
     await rig.value(made.label)
     assert len(await prompt_blocks(rig.store, ADA)) == 1
@@ -264,11 +264,11 @@ async def test_every_template_makes_a_block(rig: Rig, name: str) -> None:
 
 async def test_tasks_are_checked_off_and_people_described(rig: Rig) -> None:
     for name in ("task_list", "human"):
-        await rig.store.create(ADA, from_template(name), author=BY_ADA)
-    await rig.store.edit(ADA, "tasks", AppendText(text="Water the plants"), author=BY_ADA)
+        await rig.store.create(ADA, from_template(name), by=BY_ADA)
+    await rig.store.edit(ADA, "tasks", AppendText(text="Water the plants"), by=BY_ADA)
     await rig.store.edit(
-        ADA, "tasks", InsertItem(number=2, value={"text": "Rest", "done": True, "owner": "Ada"}), author=BY_ADA
+        ADA, "tasks", InsertItem(number=2, value={"text": "Rest", "done": True, "owner": "Ada"}), by=BY_ADA
     )
     assert await rig.content(label="tasks") == "1. [ ] Water the plants\n2. [x] Rest (owner: Ada)"
-    await rig.store.edit(ADA, "human", SetField(field="likes", value=["tea"]), author=BY_ADA)
+    await rig.store.edit(ADA, "human", SetField(field="likes", value=["tea"]), by=BY_ADA)
     assert "likes:\n  - tea" in await rig.content(label="human")

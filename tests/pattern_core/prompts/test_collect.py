@@ -36,7 +36,7 @@ from pattern_db.enums import BlockType, EffectClass, Permission, Role
 from pattern_db.tables import memory_blocks, prompts
 from pattern_db.tables.memory_blocks import Attachment
 from tests.pattern_core.memory.rig import ADA, ALL, BOB, BY_ADA, NOW, Rig, constellation
-from tests.support import START, USER, Running, in_memory, make_message, note, rows, running
+from tests.support import BY_USER, START, USER, Running, in_memory, make_message, note, rows, running
 
 EDITED_EVERY = 12  # turns between two edits of a core block
 OFFERED = Offered(tools=(), window=8_192, output_max=100)
@@ -219,7 +219,7 @@ async def test_what_has_not_changed_is_not_made_again() -> None:
         assert len(second.request.messages) == 2
         assert second.request.system is first.request.system
         assert second.request.tail is first.request.tail
-        await it.constellation.memory.edit(ada.id, "human", AppendText(text="Likes tea."), author=USER)
+        await it.constellation.memory.edit(ada.id, "human", AppendText(text="Likes tea."), by=BY_USER)
         third = await made()
         assert "Likes tea." in "".join(third.request.system)
         assert third.prefix_hash != second.prefix_hash == first.prefix_hash
@@ -256,13 +256,13 @@ async def test_vendors_find_nine_tenths_of_each_prompt_in_their_caches() -> None
         ada = await agent(it)
         await agent(it, "bob")
         diary = NewBlock(label="diary", content="It begins.", block_type=BlockType.LOG)
-        await it.constellation.memory.create(ada, diary, author=USER)
+        await it.constellation.memory.create(ada, diary, by=BY_USER)
         await it.database.write(_task, ada)
         for number in range(30):
             clock.advance(3_600_000)
             if number % EDITED_EVERY == EDITED_EVERY - 1:
                 edit = AppendText(text=f" Was here {number} times.")
-                await it.constellation.memory.edit(ada, "human", edit, author=USER)
+                await it.constellation.memory.edit(ada, "human", edit, by=BY_USER)
             await it.say(f"Number {number}. {words}")
             if number % 4 == 0:
                 await it.say("Count the chairs", "bob")
@@ -335,7 +335,7 @@ async def test_blocks_stand_by_kind_and_owner_and_say_why_they_are_shown(rig: Ri
 async def test_the_agents_own_call_under_way_shows(rig: Rig) -> None:
     await rig.block("a")
     work = UnitOfWork()
-    await rig.store.edit(ADA, "notes", AppendText(text="b"), author=BY_ADA, work=work)
+    await rig.store.edit(ADA, "notes", AppendText(text="b"), by=BY_ADA, work=work)
     [part] = await parts(rig)
     assert ("\nab\n" in part.text, part.version) == (True, 1)
     work.settle(committed=False)

@@ -12,11 +12,11 @@ from pattern_core.prompts.explain import CHANGED, GONE, TEXT_CHARS_MAX, PartShow
 from pattern_core.testing import calls, says
 from pattern_db.connection import Connection
 from pattern_db.enums import BlockType
-from tests.support import START, USER, Running, note, running
+from tests.support import BY_USER, START, Running, note, running
 
 
 async def why(it: Running, turn_id: str) -> TurnExplained:
-    return await explain(it.database, it.constellation.history, turn_id)
+    return await explain(it.database, turn_id)
 
 
 def part(found: TurnExplained, kind: str, step: int = 0) -> PartShown:
@@ -25,7 +25,7 @@ def part(found: TurnExplained, kind: str, step: int = 0) -> PartShown:
 
 async def with_a_block(it: Running, content: str = "Likes tea.") -> str:
     ada = await it.agent(prompt="Be brief.")
-    await it.constellation.memory.create(ada.id, NewBlock(label="fact", content=content), author=USER)
+    await it.constellation.memory.create(ada.id, NewBlock(label="fact", content=content), by=BY_USER)
     return ada.id
 
 
@@ -34,7 +34,7 @@ async def test_a_block_is_shown_as_it_was_at_that_time() -> None:
         ada = await with_a_block(it)
         await it.constellation.roster.update("ada", {"tool_rules": [{"tool": "note", "type": "start_constraint"}]})
         turn = await it.say("Hello")
-        await it.constellation.memory.edit(ada, "fact", AppendText(text=" And cake."), author=USER)
+        await it.constellation.memory.edit(ada, "fact", AppendText(text=" And cake."), by=BY_USER)
         later = await it.say("Again")
         before, after = await why(it, turn.id), await why(it, later.id)
     assert len(before.steps) == 2
@@ -70,7 +70,7 @@ async def test_what_has_changed_since_is_not_shown_as_if_it_had_been_so() -> Non
         await it.database.write(_task, ada)
         turn = await it.say("Hello")
         await it.database.write(_rewrite)
-        await it.constellation.memory.edit(ada, "fact", SetText(text="new"), author=USER)
+        await it.constellation.memory.edit(ada, "fact", SetText(text="new"), by=BY_USER)
         found = await why(it, turn.id)
     assert (part(found, "instructions").text, part(found, "instructions").note) == (None, CHANGED)
     assert (part(found, "tasks").text, part(found, "tasks").note) == (None, GONE)
@@ -95,7 +95,7 @@ async def test_what_was_left_out_says_why_and_long_texts_are_short() -> None:
         plan = NewBlock(
             label="plan", content="step " * 5_000, block_type=BlockType.WORKING, pinned=True, char_limit=50_000
         )
-        await it.constellation.memory.create(ada, plan, author=USER)
+        await it.constellation.memory.create(ada, plan, by=BY_USER)
         [step] = (await why(it, (await it.say("Hello")).id)).steps
     [out] = step.left_out
     assert (out.kind, out.name, out.version) == ("pinned", "plan", 0)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pattern_core.errors import NotFound
 from pattern_core.ids import message_id
-from pattern_core.memory.block import agent_author
-from pattern_core.memory.history import BlockHistory
+from pattern_core.memory.block import Attribution, agent_author
 from pattern_core.memory.revisions import Revisions
 from pattern_core.memory.sharing import Sharing
 from pattern_core.search import SearchRequest, SearchResult, search
@@ -44,7 +43,7 @@ class ToolRig:
         self.results = Results(self.rig.storage)
         blocks = self.rig.store.blocks
         self.sharing = Sharing(blocks)
-        self.revisions = Revisions(blocks, BlockHistory(self.rig.database))
+        self.revisions = Revisions(blocks)
 
     async def call(self, tool: Tool, **arguments: object) -> Any:
         """Call the tool and commit; nothing is committed if it raises."""
@@ -58,14 +57,14 @@ class ToolRig:
         return result
 
     def context(self, work: UnitOfWork) -> ToolContext:
+        cause = {"message": message_id(self.batch_id), "turn": "turn_1", "call": "call_1"}
         return ToolContext(
             agent_id=self.agent_id,
             agent_name=self.agent_id.removeprefix("agt_"),
             turn_id="turn_1",
             batch_id=self.batch_id,
             call_id="call_1",
-            author=agent_author(self.agent_id),
-            cause={"message": message_id(self.batch_id), "turn": "turn_1", "call": "call_1"},
+            by=Attribution(author=agent_author(self.agent_id), cause=cause),
             idempotency_key="key",
             work=work,
             deliver=self.deliver,

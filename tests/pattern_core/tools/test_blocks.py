@@ -77,7 +77,7 @@ async def test_pin_and_unpin(tools: ToolRig) -> None:
         assert (await tools.call(block, op=op, label="notes"))["success"]
         assert (await tools.rig.store.view(ADA, "notes")).pinned is pinned
         assert len(await prompt_blocks(tools.rig.store, ADA)) == int(pinned)
-    assert tools.rig.told[-1].data["by"] == "agent:agt_ada"
+    assert tools.rig.events[-1].data["by"] == "agent:agt_ada"
 
 
 async def test_a_working_block_is_put_away_and_pinned_again(tools: ToolRig) -> None:
@@ -305,7 +305,7 @@ async def test_sections_are_edited_by_name(tools: ToolRig) -> None:
 async def test_an_agent_takes_back_its_own_edit_only(tools: ToolRig) -> None:
     await tools.rig.block("one")
     await tools.call(block_edit, op="append", label="notes", content=" two")
-    await tools.rig.store.edit(ADA, "notes", ReplaceText(old="one", new="ONE"), author=BY_USER)
+    await tools.rig.store.edit(ADA, "notes", ReplaceText(old="one", new="ONE"), by=BY_USER)
     undone = await tools.call(block_edit, op="undo", label="notes")
     assert undone["data"]["content"] == "ONE"
     assert (await tools.call(block_edit, op="redo", label="notes"))["data"]["content"] == "ONE two"

@@ -20,7 +20,7 @@ async def test_words_for_the_user_become_a_message_and_an_event(tools: ToolRig) 
     assert (row.content, row.role, row.source, row.tool_call_id) == (CONTENT, Role.ASSISTANT, "send_message", "call_1")
     assert row.batch_id == tools.batch_id
     assert result == {"success": True, "message": "Sent to the user", "data": {"message_id": row.id}}
-    [event] = tools.rig.told
+    [event] = tools.rig.events
     assert event.name == "message"
     assert {**event.data, **event.derived} == {
         "message_id": row.id,

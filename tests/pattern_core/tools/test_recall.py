@@ -19,7 +19,7 @@ def told(tools: ToolRig) -> list[tuple[str, object]]:
     """The events of the archive, as (entry, what it superseded)."""
     return [
         (str(draft.data["entry_id"]), draft.data.get("supersedes"))
-        for draft in tools.rig.told
+        for draft in tools.rig.events
         if draft.name == "archive.changed"
     ]
 

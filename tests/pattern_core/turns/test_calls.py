@@ -27,7 +27,7 @@ from pattern_core.tools.builtin.send_message import send_message
 from pattern_core.tools.tool import ToolContext, tool
 from pattern_core.turns.actor import LATE_S
 from pattern_db.enums import EffectClass
-from tests.support import PATIENCE_S, USER, Outside, Running, acting, note, rows, running, shout
+from tests.support import BY_USER, PATIENCE_S, Outside, Running, acting, note, rows, running, shout
 
 KEYS = "The greenhouse keys hang behind the clock."
 
@@ -312,7 +312,7 @@ async def test_a_call_that_failed_leaves_nothing_behind() -> None:
         agent, memory = await one.agent(), one.constellation.memory
         await one.agent("bob")
         await one.constellation.roster.update("ada", {"config": {"limits": {"children": 1}}})
-        await memory.create(agent.id, NewBlock(label="notes", content="all"), author=USER)
+        await memory.create(agent.id, NewBlock(label="notes", content="all"), by=BY_USER)
         assert (await one.say("go")).status == "completed"
         assert await statuses(one) == ["error", "done", "done"]
         assert results(one)[0] == "Error: the tool failed (LookupError: no)"
