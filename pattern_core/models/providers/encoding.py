@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from hashlib import blake2s
 
-from pattern_core.messages import Image, Message
+from pattern_core.messages import Image, Message, ToolResult
 from pattern_core.models.model import ToolSpec
 
 TOOL_NAME_CHARS_MAX = 64
@@ -101,6 +101,12 @@ def alternating(
 def function_of(tool: ToolSpec) -> dict[str, object]:
     """Return the tool as both of OpenAI's formats describe a function."""
     return {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
+
+
+def result_words(result: ToolResult) -> str:
+    """Return a result for OpenAI's formats, which have no mark for errors: its words say that it is one, once."""
+    marked = result.is_error and not result.content.startswith("Error")
+    return f"Error: {result.content}" if marked else result.content
 
 
 def system_words(text: str) -> str:

@@ -34,6 +34,7 @@ from pattern_core.models.providers.encoding import (
     nine_id,
     plain_name,
     proof_of,
+    result_words,
     short_id,
     system_words,
 )
@@ -208,8 +209,7 @@ def _encode_message(message: Message, model: str, server: Server) -> Sequence[_E
             {
                 "role": "tool",
                 "tool_call_id": _id(part.call_id, model, server),
-                # The format has no mark for errors, so the words must say it.
-                "content": f"{'Error: ' * part.is_error}{part.content}",
+                "content": result_words(part),
             }
             for part in results
         ]

@@ -30,6 +30,7 @@ from pattern_core.models.providers.encoding import (
     json_object,
     plain_name,
     proof_of,
+    result_words,
     short_id,
 )
 from pattern_core.models.providers.failures import failure, vendor_words
@@ -124,12 +125,10 @@ def _encode_message(message: Message) -> Iterator[_Item]:
         case "tool":
             for result in message.parts:
                 if isinstance(result, ToolResult):
-                    # The format has no mark for errors, so the words must say it.
-                    output = f"{'Error: ' * result.is_error}{result.content}"
                     yield {
                         "type": "function_call_output",
                         "call_id": short_id(result.call_id, CALL_ID_CHARS_MAX),
-                        "output": output,
+                        "output": result_words(result),
                     }
         case "assistant":
             yield from _encode_answer(message.parts)

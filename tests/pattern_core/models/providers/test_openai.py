@@ -128,7 +128,7 @@ def test_the_messages_of_a_request() -> None:
         user("find tea"),
         Message(role="assistant", parts=(Reasoning(text="hm", signature="s"), Text(text="Looking."), *RICH.parts[2:])),
         Message(role="tool", parts=(ToolResult(call_id="c1", tool="search", content="none", is_error=True),)),
-        Message(role="tool", parts=(ToolResult(call_id="c2", tool="recall", content="ok"),)),
+        Message(role="tool", parts=(ToolResult(call_id="c2", tool="recall", content="Error: 404", is_error=True),)),
         Message(role="system", parts=(Text(text="a notice"),)),
         Message(role="assistant", parts=(ToolCall(call_id="c3", tool="search", invalid="{"),)),
         Message(role="tool", parts=(ToolResult(call_id="c3", tool="search", content="x"),)),
@@ -142,6 +142,7 @@ def test_the_messages_of_a_request() -> None:
     assert messages[2]["content"] == "Looking."
     assert json.loads(messages[2]["tool_calls"][0]["function"]["arguments"]) == {"query": 'tea "with" żółw'}
     assert messages[3] == {"role": "tool", "tool_call_id": "c1", "content": "Error: none"}
+    assert messages[4]["content"] == "Error: 404"
     assert messages[6]["tool_calls"][0]["function"]["arguments"] == "{}"
     assert messages[6]["content"] is None
     assert messages[-1] == {"role": "system", "content": "now is noon"}
