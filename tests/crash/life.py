@@ -105,7 +105,6 @@ async def rehearse(folder: Path, scene: Scene) -> None:
     world = World(folder)
     folder.mkdir()
     async with WatchedDatabase.in_memory(template.in_memory(migrations_of("constellation"), now=iso(START_MS))) as made:
-        assert isinstance(made, WatchedDatabase)
         with trio.fail_after(PATIENCE_S):
             await Life(world, 0, Trigger(None), random.Random(0), scene).lead_on(made, messages=REHEARSED)
     shutil.rmtree(folder)
@@ -138,7 +137,6 @@ class Life:
             disk = None if vfs is not None else TriggerDisk(self._trigger)
             name = vfs if disk is None else disk.name
             async with await self._settings.database.open(self._world.file, threads, vfs=name) as database:
-                assert isinstance(database, WatchedDatabase)
                 for pragma in pragmas:
                     await database.run_alone(_set, pragma)
                 await self.lead_on(database, messages=messages)

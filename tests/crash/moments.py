@@ -1,6 +1,6 @@
 """Where a life can be cut off: at each moment of the journal, inside a commit, around the outside, at any instant.
 
-A point is a moment and a phase of it. The moments T0 to T8 are those of `pattern_core/agents/journal.py`; which of
+A point is a moment and a phase of it. The moments T0 to T8 are those of `pattern_core/turns/record.py`; which of
 them a transaction was is told by what it stored, not by who called. Phases of a commit: `before` (everything is
 written, nothing committed), `after` (committed, nobody knows), `told` (events announced, the caller does not know).
 """

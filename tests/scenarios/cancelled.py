@@ -284,6 +284,10 @@ class CutDatabase(Database):
     cut: tuple[int, str] | None = None
     die: Callable[[], None]
 
+    def cut_at(self, number: int, phase: str, life: Running) -> None:
+        """Count commits from now on; at the `number`-th (0: never), kill this life of the constellation."""
+        self.commits, self.cut, self.die = 0, (number, phase), life.nursery.cancel_scope.cancel
+
     async def write_and_announce(self, fn: Callable[[Connection], T], announce: Callable[[T], None]) -> T:
         """As the product's, until it dies."""
         self.commits += 1

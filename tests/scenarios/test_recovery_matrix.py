@@ -23,13 +23,11 @@ from pattern_core.testing.clock import StoppedClock
 from pattern_core.testing.model import calls, together
 from pattern_core.tools.tool import Probe, Tool, ToolContext, tool
 from pattern_core.views import TurnView
-from pattern_db import template
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import EffectClass
-from pattern_db.migrate import migrations_of
 from tests.scenarios.cancelled import CutDatabase, Scene, model_of, person, problems_of, rest
-from tests.support import PATIENCE_S, START, USER, Running, acting, note, rows, running
+from tests.support import PATIENCE_S, USER, Running, acting, empty_constellation, note, rows, running
 
 # The commits of an agent's first turn with one call. The decision is stored with the intent to call what reaches
 # outside, or with the result of a call within the file.
@@ -195,15 +193,14 @@ async def _cut_off(row: Found, clock: StoppedClock, acting: Tool) -> AsyncIterat
     """The file that a process left which died as the row says, and its scene."""
     decision = calls("act") if not row.with_sibling else together(calls("act"), calls("note", {"text": "n"}))
     scene = Scene(name="row", expects="", decisions=[decision])
-    async with CutDatabase.in_memory(template.in_memory(migrations_of("constellation"), now=START)) as database:
-        assert isinstance(database, CutDatabase)
+    async with CutDatabase.in_memory(empty_constellation()) as database:
         life = running(provider=model_of(scene), tools=[acting, note], database=database, clock=clock)
         async with life as first:
             await first.agent()
             if row.asks:
                 rules = [{"tool": "act", "type": "requires_consent"}]
                 await first.constellation.roster.update("ada", {"tool_rules": rules})
-            database.commits, database.cut, database.die = 0, row.cut, first.nursery.cancel_scope.cancel
+            database.cut_at(*row.cut, first)
             with trio.move_on_after(PATIENCE_S):
                 await first.submit("go")
                 await rest(first)
@@ -278,12 +275,11 @@ async def test_a_turn_that_starts_at_once_survives_each_of_its_commits(
 ) -> None:
     scene = Scene(name="warm", expects="", decisions=[decision])
     tools, accepted = [jot, clash], list[str]()
-    async with CutDatabase.in_memory(template.in_memory(migrations_of("constellation"), now=START)) as database:
-        assert isinstance(database, CutDatabase)
+    async with CutDatabase.in_memory(empty_constellation()) as database:
         async with acting(provider=model_of(scene), tools=tools, database=database) as first:
             await first.say("hello")
             await trio.testing.wait_all_tasks_blocked()
-            database.commits, database.cut, database.die = 0, (at, phase), first.nursery.cancel_scope.cancel
+            database.cut_at(at, phase, first)
             try:
                 accepted.append(await first.submit("go"))
                 await rest(first)

@@ -8,10 +8,9 @@ class promises.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
 
 import pytest
 import trio
@@ -20,17 +19,13 @@ from pattern_core.models.model import ModelReply
 from pattern_core.testing.clock import StoppedClock
 from pattern_core.testing.model import calls, together
 from pattern_core.tools.tool import Probe, Tool, ToolContext, tool
-from pattern_db import template
 from pattern_db.columns import Json
 from pattern_db.connection import Connection
-from pattern_db.database import Database
 from pattern_db.enums import EffectClass
-from pattern_db.migrate import migrations_of
 from tests.crash.rows import at_rest, complete, state_of
-from tests.scenarios.cancelled import Scene, model_of, person, rest
-from tests.support import PATIENCE_S, START, rows, running
+from tests.scenarios.cancelled import CutDatabase, Scene, model_of, person, rest
+from tests.support import PATIENCE_S, empty_constellation, rows, running
 
-T = TypeVar("T")
 EVERY = len(EffectClass)  # of a case's kill points, in each effect class others
 ACT, OTHER, LOOK, JOT = (calls(name) for name in ("act", "other", "look", "jot"))
 
@@ -86,26 +81,6 @@ CASES = (
 )
 
 
-class CutDatabase(Database):
-    """Dies at its n-th commit: `before` it, with nothing stored, or `after` it, with nobody told."""
-
-    commits = 0
-    cut: tuple[int, str] | None = None
-    die: Callable[[], None]
-
-    async def write_and_announce(self, fn: Callable[[Connection], T], announce: Callable[[T], None]) -> T:
-        """As the product's, until it dies."""
-        self.commits += 1
-        number, phase = self.cut or (0, "")
-        if self.commits != number:
-            return await super().write_and_announce(fn, announce)
-        if phase == "after":
-            await super().write_and_announce(fn, lambda _value: None)
-        self.die()
-        await trio.sleep_forever()
-        raise AssertionError("dead")
-
-
 @dataclass
 class Ledger:
     """What really happened outside: the tool and the idempotency key of each run."""
@@ -159,14 +134,12 @@ async def lead(one: Case, effect: EffectClass, cut: tuple[int, str] | None) -> t
     """Lead the case, cut off once; its verdicts, how many commits its turn took, and the turn's status."""
     LEDGER.runs.clear()
     clock = StoppedClock()
-    connection = template.in_memory(migrations_of("constellation"), now=START)
-    async with CutDatabase.in_memory(connection) as database:
-        assert isinstance(database, CutDatabase)
+    async with CutDatabase.in_memory(empty_constellation()) as database:
         opened = partial(running, tools=TOOLS[effect], database=database, clock=clock)
         async with opened(provider=model_of(one.scene)) as first:
             await first.agent()
             await first.constellation.roster.update("ada", {"tool_rules": one.scene.rules})
-            database.commits, database.cut, database.die = 0, cut, first.nursery.cancel_scope.cancel
+            database.cut_at(*(cut or (0, "")), first)
             first.nursery.start_soon(person, first)
             with trio.fail_after(PATIENCE_S):
                 await first.submit("go")
