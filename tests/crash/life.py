@@ -145,7 +145,7 @@ class Life:
 
     async def lead_on(self, database: WatchedDatabase, *, messages: int) -> None:
         """As `lead`, on an open database."""
-        database.watch_with(self._trigger, self._world.told)
+        database.watch_with(self._trigger, self._world.announced)
         await database.claim(meta.next_epoch)
         async with trio.open_nursery() as nursery:
             constellation = self._constellation(database)
@@ -173,7 +173,7 @@ class Life:
         )
 
     def _note_asked(self, cursor: str) -> None:
-        """Note a model call whose step nobody could find in the file."""
+        """Note a model call whose step is not in the file."""
         if not self._world.file.exists():  # a rehearsal in memory
             return
         connection = open_connection(self._world.file, readonly=True)
@@ -306,7 +306,7 @@ def _set(connection: Connection, pragma: str) -> None:
 
 
 async def _rest(constellation: Constellation) -> None:
-    """Wait until every turn has ended, those included that a person must let go on."""
+    """Wait until every turn has ended, also those that wait for a person."""
     while True:
         await _until(lambda: constellation.is_idle)
         if await constellation.database.read(_unfinished) == 0:

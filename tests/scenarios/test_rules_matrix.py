@@ -1,6 +1,6 @@
 """Rules × effect classes × kill points: a turn that a crash cut off at any commit is judged as if nothing had happened.
 
-The process dies right before or right after a commit: its constellation is given up, and another one goes on with the
+The process dies right before or right after a commit: its constellation is dropped, and another one continues with the
 same rows. Then the agent's rules have to come to the same verdicts, and each call has to have happened as its effect
 class promises.
 """
@@ -198,13 +198,13 @@ async def test_a_kill_changes_no_verdict(
     expected, commits, ended = await lead(one, effect, None)
     assert expected == one.verdicts.split(", ")
     assert ended == "completed"
-    # Each commit is cut off in one class or another; before the first there is nothing to go on with.
+    # Each commit is cut off in one class or another; before the first there is nothing to recover.
     cuts = [(number, phase) for number in range(1, commits + 1) for phase in ("before", "after")][1:]
     for cut in cuts[EFFECTS.index(effect) :: EVERY]:
         verdicts, _commits, status = await lead(one, effect, cut)
         if any("in_doubt" in verdict for verdict in verdicts):
             assert effect is EffectClass.UNSAFE
-            # What rules say of what follows depends on whether it happened, which nobody knows.
+            # Later verdicts depend on whether it happened, which is unknown.
             doubtful = next(place for place, verdict in enumerate(verdicts) if "in_doubt" in verdict)
             assert verdicts[:doubtful] == expected[:doubtful]
         else:
