@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, Self, TypeVar
 
 import trio
 
@@ -101,7 +101,7 @@ class Database:
         return self._lane.failed
 
     @classmethod
-    async def open(cls, path: Path, threads: DatabaseThreads, *, vfs: str | None = None) -> Database:
+    async def open(cls, path: Path, threads: DatabaseThreads, *, vfs: str | None = None) -> Self:
         """Open the existing file at `path`, off the event loop. The caller checks its schema.
 
         Raises:
@@ -111,7 +111,7 @@ class Database:
         return cls(connection, threads=threads, path=path, vfs=vfs)
 
     @classmethod
-    def in_memory(cls, connection: Connection | None = None) -> Database:
+    def in_memory(cls, connection: Connection | None = None) -> Self:
         """Return a database whose work runs inline in the calling task.
 
         For tests of time: while a query runs on a thread trio sees every task blocked, and an autojump clock leaps.
@@ -229,7 +229,7 @@ class Database:
                 if lane is not None and not lane.is_stuck:
                     await _close(lane)
 
-    async def __aenter__(self) -> Database:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(

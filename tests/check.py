@@ -1,6 +1,6 @@
 """Everything that a change must pass, as one command: `python -m tests.check` (or `make check`).
 
-Format, lint, types and tests run in this order; the first failure stops, and says how to mend it. One of them alone:
+Format, lint, types and tests run in this order; the first failure stops, with advice. One of them alone:
 `python -m tests.check types`. The tests once more, with the lines counted that they cover: `python -m tests.check
 coverage`.
 """
@@ -24,8 +24,8 @@ class Check(NamedTuple):
 
 CHECKS = {
     "format": Check((("ruff", "format", "--check", "--quiet", "."),), "run `ruff format .`"),
-    "lint": Check((("ruff", "check", "--quiet", "."),), "run `ruff check --fix .` and mend what is left by hand"),
-    "types": Check((("mypy",),), "mend the types; a `# type: ignore[code]` needs its reason beside it"),
+    "lint": Check((("ruff", "check", "--quiet", "."),), "run `ruff check --fix .` and fix the rest by hand"),
+    "types": Check((("mypy",),), "fix the types; a `# type: ignore[code]` needs its reason beside it"),
     "tests": Check(
         (("pytest", "--quiet", "--numprocesses=auto"),),
         "run the failing test alone: `python -m pytest PATH::NAME`",

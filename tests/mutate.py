@@ -167,10 +167,10 @@ class Copy:
         """What becomes of a mutant; "unsound" if the test that fails with it fails without it, too."""
         self._write(mutant.source.path, mutant.text)
         try:
-            code, told = self._pytest(nearest_tests(mutant.source), seconds)
+            code, output = self._pytest(nearest_tests(mutant.source), seconds)
         finally:
             self._write(mutant.source.path, mutant.source.text)
-        failed = re.search(r"^(?:FAILED|ERROR) ([^\s\[]+)", told, re.MULTILINE)
+        failed = re.search(r"^(?:FAILED|ERROR) ([^\s\[]+)", output, re.MULTILINE)
         if failed and self._pytest([failed[1]], seconds)[0] != 0:
             sys.stderr.write(f"fails without a mutant, too, or takes too long: {failed[1]}\n")
             return "unsound"
@@ -192,11 +192,11 @@ class Copy:
             start_new_session=True,
         ) as process:  # fmt: skip
             try:
-                told, _ = process.communicate(timeout=seconds)
+                output, _ = process.communicate(timeout=seconds)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 return None, ""
-        return process.returncode, told
+        return process.returncode, output
 
 
 def run(drawn: Sequence[Mutant], *, jobs: int, seconds: float) -> list[Ended]:
@@ -241,10 +241,10 @@ def main(arguments: list[str]) -> None:
     options = parser.parse_args(arguments)
     product = [one for one in sources() if TESTING not in one.path.split("/") and one.path.startswith(options.room)]
     drawn = sample(product, options.sample, options.seed)
-    told = report(run(drawn, jobs=options.jobs, seconds=options.seconds))
+    output = report(run(drawn, jobs=options.jobs, seconds=options.seconds))
     REPORT.parent.mkdir(exist_ok=True)
-    REPORT.write_text(told, encoding="utf-8")
-    sys.stdout.write(told)
+    REPORT.write_text(output, encoding="utf-8")
+    sys.stdout.write(output)
 
 
 if __name__ == "__main__":

@@ -169,9 +169,14 @@ def make_message(role: str, parts: Sequence[Part], *, position: str, created_at:
     )
 
 
+def empty_constellation() -> Connection:
+    """A new constellation's tables, in memory."""
+    return template.in_memory(migrations_of("constellation"), now=START)
+
+
 def in_memory() -> Database:
     """A new constellation's database in memory, whose work runs inline: the one for tests of time."""
-    return Database.in_memory(template.in_memory(migrations_of("constellation"), now=START))
+    return Database.in_memory(empty_constellation())
 
 
 async def on_file(path: Path, threads: DatabaseThreads) -> Database:

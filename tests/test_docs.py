@@ -128,9 +128,9 @@ def test_every_key_of_an_agents_config_is_in_the_reference() -> None:
 
 
 def test_every_event_is_in_the_reference() -> None:
-    told = r'(?:Draft\(|\.event\(|\.publish\(|(?:CHANGED|HALTED|RESUMED)[\w, ]* =)\s*"([a-z]+(?:\.[a-z]+)?)"'
+    published = r'(?:Draft\(|\.event\(|\.publish\(|(?:CHANGED|HALTED|RESUMED)[\w, ]* =)\s*"([a-z]+(?:\.[a-z]+)?)"'
     core = [source.text for source in sources() if source.path.startswith("pattern_core/")]
-    found = {name for text in core for name in re.findall(told, text)} | TERMINAL
+    found = {name for text in core for name in re.findall(published, text)} | TERMINAL
     assert {"message", "turn.started", "model.retry", "archive.changed", "constellation.halted"} <= found
     missing = sorted(name for name in found if f"`{name}`" not in REFERENCE)
     assert not missing, f"add these events to the table in REFERENCE.md: {', '.join(missing)}"

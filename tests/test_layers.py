@@ -74,7 +74,9 @@ RULES = (
         "many numbers at once are the business of the scan, of common words and of the models",
     ),
     Rule(
-        ("prometheus_client",), ("pattern_server/metrics.py",), "whoever counts tells pattern_core.runtime, no format"
+        ("prometheus_client",),
+        ("pattern_server/metrics.py",),
+        "the core counts through pattern_core.runtime, without a format",
     ),
     Rule(("multiprocessing", "concurrent"), (), "work in parallel is trio's tasks and the database's threads"),
     Rule(

@@ -67,8 +67,8 @@ def test_the_nearest_tests_run_first() -> None:
 def test_survivors_are_told_with_their_change(tmp_path: Path) -> None:
     one, other = mutants(source_of("x = 3\n", tmp_path))
     ended: list[tuple[Mutant, str]] = [(one, "detected"), (other, "survived")]
-    told = report(ended)
-    assert told.count("pattern_core/room/one.py:1 survived: constant") == 1
-    assert "-x = 3\n+x = 2\n" in told
-    assert "+x = 4" not in told
-    assert ["total", "2", "1", "0", "1", "0"] in [line.split() for line in told.splitlines()]
+    output = report(ended)
+    assert output.count("pattern_core/room/one.py:1 survived: constant") == 1
+    assert "-x = 3\n+x = 2\n" in output
+    assert "+x = 4" not in output
+    assert ["total", "2", "1", "0", "1", "0"] in [line.split() for line in output.splitlines()]

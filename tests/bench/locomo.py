@@ -9,7 +9,7 @@ recall@10 of turns: the part of a question's evidence turns that is among the fi
 only the very turn counts. Of sessions: the same for `group_by: "session"` and the sessions that hold the evidence.
 Intervals are percentiles of 2,000 bootstrap samples of questions.
 
-With `python -m tests.bench.locomo fit` the weights of `pattern_core.search.messages.Weights` are found anew: for each
+With `python -m tests.bench.locomo fit` the weights of `pattern_core.search.messages.Weights` are fitted again: for each
 question the messages that were compared, with what speaks for each (before weighting), go into a logistic regression
 that tells the evidence from the rest. It has one best answer, so that the committed constants come out again,
 within 0.01 (which messages are compared depends on them a little). Then the same with one conversation left

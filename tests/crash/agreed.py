@@ -11,18 +11,18 @@ from tests.crash.state import Effect, State
 
 
 def unasked(world: World, state: State) -> Iterator[str]:
-    """What needs consent happened at most as often as somebody agreed to it; an answer is used once."""
+    """What needs consent happened at most as often as a person agreed to it; an answer is used once."""
     agreed = Counter(question.agreed for question in state.questions if question.agreed is not None)
     ran = Counter((line.tool, line.words) for line in world.executions())
     for (tool, words), count in ran.items():
         if _needs_consent(tool, words) and count > agreed[words]:
-            yield f"unasked: {tool} {words} ran {count} times, and {agreed[words]} times somebody agreed"
+            yield f"unasked: {tool} {words} ran {count} times, and a person agreed {agreed[words]} times"
     about = Counter((question.turn, question.step, question.call) for question in state.questions)
     for place, count in about.items():
         # A call is asked about before it runs, and once more for each time that a crash left it in doubt.
         recoveries = sum((one.turn, one.step, one.call) == place for one in state.questions if one.kind == "recovery")
         if count > 1 + recoveries:
-            yield f"unasked: about the call {place} somebody was asked {count} times"
+            yield f"unasked: a person was asked {count} times about the call {place}"
 
 
 def _needs_consent(tool: str, words: str) -> bool:

@@ -21,14 +21,14 @@ T = TypeVar("T")
 
 
 class WriteBehind(WatchedDatabase):
-    """Says that a transaction is stored and stores it with the next use: fast, and wrong. `early` names the moments."""
+    """Returns before a transaction is stored; the next use stores it: fast, and wrong. `early` names the moments."""
 
     early: frozenset[str] = frozenset()
     _later: Callable[[], Awaitable[object]] | None = None
     _turn: trio.Lock | None = None  # one at a time, so that the fault shows in a crash only
 
     async def write_and_announce(self, fn: Callable[[Connection], T], announce: Callable[[T], None]) -> T:
-        """Return before the commit, if it is one of the `early` moments; what nobody knows is announced when stored."""
+        """Return before the commit, if it is one of the `early` moments; events are announced when they are stored."""
         self._turn = self._turn or trio.Lock()
         async with self._turn:
             await self._catch_up()
@@ -107,7 +107,7 @@ class InTwoCommits(WatchedDatabase):
 
 
 class EndsInTwoCommits(InTwoCommits):
-    """A turn whose end was told is taken up by the next life, and ends once more."""
+    """A turn whose end was announced is taken up by the next life, and ends again."""
 
     table, key, ends = "turn", ("key",), ("status", "ended_at")
 
@@ -175,7 +175,7 @@ def mail_as_idempotent(stage: Stage) -> Sequence[Tool]:
 
 
 def order_without_consent(stage: Stage) -> Sequence[Tool]:
-    """Ask nobody about what a person should agree to."""
+    """Do not ask a person where consent is required."""
     return [replace(one, consent=None) if one.name == "order" else one for one in tools_of(stage)]
 
 
@@ -188,9 +188,9 @@ VARIANTS = {
     "asks-before-flush": Settings(database=AsksBeforeFlush, points=(("model", "before"), ("model", "after"))),
     "repeats-in-doubt": Settings(tools=mail_as_idempotent, points=_OUTSIDE),
     "asks-nobody": Settings(tools=order_without_consent, points=_AROUND),
-    "ends-in-two-commits": Settings(database=EndsInTwoCommits, points=(("T8", "after"), ("T8", "told"))),
-    "answers-in-two-commits": Settings(database=AnswersInTwoCommits, points=(("T6", "after"), ("T6", "told"))),
+    "ends-in-two-commits": Settings(database=EndsInTwoCommits, points=(("T8", "after"), ("T8", "announced"))),
+    "answers-in-two-commits": Settings(database=AnswersInTwoCommits, points=(("T6", "after"), ("T6", "announced"))),
     "holds-for-ever": Settings(database=HoldsForEver, points=_AROUND),
     "never-gives-up": Settings(database=NeverGivesUp, points=(("model", "before"),)),
-    "forgets-who-joins": Settings(database=ForgetsWhoJoins, points=(("join", "before"), ("T8", "told"))),
+    "forgets-who-joins": Settings(database=ForgetsWhoJoins, points=(("join", "before"), ("T8", "announced"))),
 }

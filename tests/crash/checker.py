@@ -6,7 +6,7 @@ Each violation is a line that begins with a word for its kind:
     repeated    something happened twice
     unplanned   a tool ran although its intent was not on disk
     divergent   a log and the file tell different stories
-    unreported  an effect in doubt that nobody was told about
+    unreported  an effect in doubt that was not reported
     unasked     something happened that a person should have agreed to first, or that a rule forbids
     unfinished  something that should have ended did not
     damaged     the file itself
@@ -52,9 +52,9 @@ def check_after_death(world: World) -> list[str]:
             world.steered.append({"message": message, "turn": turn})
     finally:
         connection.close()
-    told = {line["seq"] for line in world.told.lines()}
+    announced = {line["seq"] for line in world.announced.lines()}
     for event in state.events:
-        if event["name"] in DELTAS and event["seq"] not in told:
+        if event["name"] in DELTAS and event["seq"] not in announced:
             world.pieces.append({"seq": event["seq"]})  # it may be pruned later, and that is right
     return [
         *state.problems,
@@ -148,11 +148,11 @@ def _executions(world: World, state: State) -> Iterator[str]:
 
 
 def _streams(world: World, state: State, *, at_rest: bool) -> Iterator[str]:
-    """What was told and seen is what the file says, in order, without gap or repetition; only pieces may be gone."""
+    """What was announced and seen is what the file holds, in order, no gap, no repetition; only pieces may be gone."""
     stored = {event["seq"]: event for event in state.events}
-    told = {line["seq"]: line for line in world.told.lines()}
+    announced = {line["seq"]: line for line in world.announced.lines()}
     pieces = {line["seq"] for line in world.pieces.lines()}
-    for name, lines in (("told", world.told.lines()), ("seen", world.seen.lines())):
+    for name, lines in (("announced", world.announced.lines()), ("seen", world.seen.lines())):
         numbers = [int(str(line["seq"])) for line in lines]
         if any(later <= earlier for earlier, later in pairwise(numbers)):
             yield f"divergent: the {name} events are not in order: {numbers[-20:]}"
@@ -166,7 +166,7 @@ def _streams(world: World, state: State, *, at_rest: bool) -> Iterator[str]:
         if int(str(seq)) <= upto and seq not in seen and event["name"] not in DELTAS:
             yield f"lost: the subscriber never saw event {seq} {event['name']}"
     for seq in range(1, max((int(str(seq)) for seq in stored), default=0)):
-        if seq not in stored and seq not in pieces and told.get(seq, {"name": ""})["name"] not in DELTAS:
+        if seq not in stored and seq not in pieces and announced.get(seq, {"name": ""})["name"] not in DELTAS:
             yield f"lost: there is no event {seq}, and none that was pruned"
 
 

@@ -105,7 +105,6 @@ async def rehearse(folder: Path, scene: Scene) -> None:
     world = World(folder)
     folder.mkdir()
     async with WatchedDatabase.in_memory(template.in_memory(migrations_of("constellation"), now=iso(START_MS))) as made:
-        assert isinstance(made, WatchedDatabase)
         with trio.fail_after(PATIENCE_S):
             await Life(world, 0, Trigger(None), random.Random(0), scene).lead_on(made, messages=REHEARSED)
     shutil.rmtree(folder)
@@ -138,7 +137,6 @@ class Life:
             disk = None if vfs is not None else TriggerDisk(self._trigger)
             name = vfs if disk is None else disk.name
             async with await self._settings.database.open(self._world.file, threads, vfs=name) as database:
-                assert isinstance(database, WatchedDatabase)
                 for pragma in pragmas:
                     await database.run_alone(_set, pragma)
                 await self.lead_on(database, messages=messages)
@@ -147,7 +145,7 @@ class Life:
 
     async def lead_on(self, database: WatchedDatabase, *, messages: int) -> None:
         """As `lead`, on an open database."""
-        database.watch_with(self._trigger, self._world.told)
+        database.watch_with(self._trigger, self._world.announced)
         await database.claim(meta.next_epoch)
         async with trio.open_nursery() as nursery:
             constellation = self._constellation(database)
@@ -175,7 +173,7 @@ class Life:
         )
 
     def _note_asked(self, cursor: str) -> None:
-        """Note a model call whose step nobody could find in the file."""
+        """Note a model call whose step is not in the file."""
         if not self._world.file.exists():  # a rehearsal in memory
             return
         connection = open_connection(self._world.file, readonly=True)
@@ -308,7 +306,7 @@ def _set(connection: Connection, pragma: str) -> None:
 
 
 async def _rest(constellation: Constellation) -> None:
-    """Wait until every turn has ended, those included that a person must let go on."""
+    """Wait until every turn has ended, also those that wait for a person."""
     while True:
         await _until(lambda: constellation.is_idle)
         if await constellation.database.read(_unfinished) == 0:

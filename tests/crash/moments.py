@@ -1,8 +1,8 @@
 """Where a life can be cut off: at each moment of the journal, inside a commit, around the outside, at any instant.
 
-A point is a moment and a phase of it. The moments T0 to T8 are those of `pattern_core/agents/journal.py`; which of
-them a transaction was is told by what it stored, not by who called. Phases of a commit: `before` (everything is
-written, nothing committed), `after` (committed, nobody knows), `told` (events announced, the caller does not know).
+A point is a moment and a phase of it. The moments T0 to T8 are those of `pattern_core/turns/record.py`; which of
+them a transaction was is derived from what it stored, not from the caller. Phases of a commit: `before` (everything is
+written, nothing committed), `after` (committed, not announced), `announced` (events sent, the caller has no answer).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ T = TypeVar("T")
 
 COMMIT_MOMENTS = ("T0", "T1", "T2", "T2'", "T3", "T4", "T5", "T6", "T7", "T8", "resume", "aside")
 # Moments beside those: what follows a question (T4'), messages that leave or join, and money held for a summary.
-OTHER_MOMENTS = ("rest", "answer", "go on", "compact", "join", "money")
-COMMIT_PHASES = ("before", "after", "told")
+OTHER_MOMENTS = ("rest", "answer", "resumed", "compact", "join", "money")
+COMMIT_PHASES = ("before", "after", "announced")
 AROUND = ("model", "summary", "outside", "submit", "ack", "decide")
 INSTANT = ("instant", "any")
 _NAMED: tuple[tuple[str, str], ...] = (
@@ -66,7 +66,7 @@ def choose(points: Sequence[tuple[str, str]], number: int, chance: random.Random
 
 
 def die() -> None:
-    """End this process as SIGKILL does: at once, without tidying up."""
+    """End this process by SIGKILL: at once, without clean-up."""
     os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(60)  # the signal may take a moment to arrive at another thread
 
@@ -81,11 +81,11 @@ class Trigger:
 
     @property
     def moment(self) -> str | None:
-        """The moment that is waited for, so that a life can see to it that it comes."""
+        """The moment that is waited for, so that a life can cause it."""
         return None if self._point is None else self._point.moment
 
     def reached(self, moment: str, phase: str) -> None:
-        """Tell that a phase of a moment is reached now."""
+        """Count a phase of a moment, and act if it is the point."""
         self.counts[moment, phase] += 1
         point = self._point
         if point is not None and point == Point(moment, phase, self.counts[moment, phase]):
@@ -99,7 +99,7 @@ class Trigger:
 
 
 class TriggerDisk(WatchedDisk):
-    """Tells the trigger about each change of a file, so that a life can end in the middle of a commit."""
+    """Reports each change of a file to the trigger, so that a life can end in the middle of a commit."""
 
     def __init__(self, trigger: Trigger) -> None:
         super().__init__()
@@ -123,20 +123,20 @@ class TriggerDisk(WatchedDisk):
 
 
 class WatchedDatabase(Database):
-    """A database that tells its trigger each phase of each commit, and notes what is announced.
+    """A database that reports each phase of each commit to its trigger, and logs what is announced.
 
     `watch_with` is called once, before the first write.
     """
 
     trigger: Trigger
-    told: Log
+    announced: Log
 
-    def watch_with(self, trigger: Trigger, told: Log) -> None:
-        """Set whom to tell, and where to note announced events."""
-        self.trigger, self.told = trigger, told
+    def watch_with(self, trigger: Trigger, announced: Log) -> None:
+        """Set the trigger and the log of announced events."""
+        self.trigger, self.announced = trigger, announced
 
     async def write_and_announce(self, fn: Callable[[Connection], T], announce: Callable[[T], None]) -> T:
-        """As the product's, with the phases told."""
+        """Commit as the product does, and report the phases."""
         moments: list[str] = []
 
         def watched(connection: Connection) -> T:
@@ -145,18 +145,18 @@ class WatchedDatabase(Database):
             self._reached(moments, "before")
             return value
 
-        def announced(value: T) -> None:
+        def announce_it(value: T) -> None:
             self._reached(moments, "after")
             self.note(value)
             announce(value)
-            self._reached(moments, "told")
+            self._reached(moments, "announced")
 
-        return await super().write_and_announce(watched, announced)
+        return await super().write_and_announce(watched, announce_it)
 
     def note(self, value: object) -> None:
         """Note the events that are about to be announced."""
         for event in events_of(value):
-            self.told.append(line_of(event))
+            self.announced.append(line_of(event))
 
     def _reached(self, moments: list[str], phase: str) -> None:
         for moment in moments:
@@ -184,7 +184,7 @@ def classify(connection: Connection, fn: Callable[[Connection], T]) -> tuple[T, 
 
 
 def _marks(connection: Connection) -> tuple[int, int, int]:
-    """Numbers that tell what stored no event: calls started, turns taken up, summaries held for and paid."""
+    """Count what stores no event: calls started, turns resumed, summaries reserved and paid."""
     started, resumed, money = connection.execute(
         "SELECT (SELECT coalesce(sum(attempts), 0) FROM effect), (SELECT coalesce(sum(resumes), 0) FROM turn),"
         " (SELECT count(*) FROM reservation WHERE purpose = 'summary')"
@@ -199,7 +199,7 @@ _BY_EVENT = {
     "approval.requested": "T4",
     "turn.waiting": "rest",
     "approval.decided": "answer",
-    "turn.resumed": "go on",
+    "turn.resumed": "resumed",
     "history.compacted": "compact",
     "message.joined": "join",
 }

@@ -55,10 +55,10 @@ class World:
     """One folder with a constellation's file and everything outside of it that must agree with it.
 
     `ledger`: what tools really did, `{"tool", "key", "words"}`. `wishes`: what the client wants to send, noted before
-    it sends it, `{"n", "agent", "key", "content"}`. `acks`: what the client was told is accepted, noted after it was
-    told, `{"n", "agent", "turn", "is_replay"}`. `seen`: what a subscriber saw over all lives; `told`: everything that
-    was announced right after its commit; both `{"seq", "name", "turn", "data"}`. `pieces`: streamed pieces that the
-    file held after a death though nobody was told, `{"seq"}`. `steered`: messages that a death left waiting to join a
+    it sends it, `{"n", "agent", "key", "content"}`. `acks`: what the client knows to be accepted, logged after the
+    answer, `{"n", "agent", "turn", "is_replay"}`. `seen`: what a subscriber saw over all lives; `announced`:
+    every event right after its commit; both `{"seq", "name", "turn", "data"}`. `pieces`: streamed pieces that the
+    file held after a death without being announced, `{"seq"}`. `steered`: messages that a death left waiting to join a
     turn under way, `{"message", "turn"}`, both ids of turns. `unflushed`: model calls before their steps were on disk,
     `{"cursor"}`. `troubles` is the standard error of the lives: empty, or
     something is wrong.
@@ -71,7 +71,7 @@ class World:
         self.wishes = Log(folder / "wishes")
         self.acks = Log(folder / "acks", is_synced=True)
         self.seen = Log(folder / "seen")
-        self.told = Log(folder / "told")
+        self.announced = Log(folder / "announced")
         self.pieces = Log(folder / "pieces")
         self.steered = Log(folder / "steered")
         self.unflushed = Log(folder / "unflushed")

@@ -23,7 +23,7 @@ READ_MAX = 1_000_000
 def at_rest(connection: Connection, state: State) -> Iterator[str]:
     """Everything that this module knows of a file in which nothing is under way."""
     yield from ends(connection, state)
-    yield from told(connection, state)
+    yield from reported(connection, state)
     yield from answers(connection, state)
     yield from documents(connection)
     yield from money(connection)
@@ -87,7 +87,7 @@ def ends(connection: Connection, state: State) -> Iterator[str]:
         yield f"lost: the usage of step {no} attempt {attempt} of turn {turn_key}"
 
 
-def told(connection: Connection, state: State) -> Iterator[str]:
+def reported(connection: Connection, state: State) -> Iterator[str]:
     """An effect in doubt was reported: an event, and words to the model; so was each refusal."""
     results = {(event["turn"], _of(event, "step"), _of(event, "call")): event for event in _named(state, "tool.result")}
     contents = dict(connection.execute("SELECT id, content FROM messages WHERE role = 'tool'"))
@@ -97,7 +97,7 @@ def told(connection: Connection, state: State) -> Iterator[str]:
         if event is None or _of(event, "status") != effect.status:
             yield f"unreported: {effect.tool} {effect.words} is {effect.status} and its event {event}"
         if effect.status == "in_doubt" and contents.get(effect.message_id) != IN_DOUBT:
-            yield f"unreported: {effect.tool} {effect.words} is in doubt and the model was not told"
+            yield f"unreported: {effect.tool} {effect.words} is in doubt and the model was not informed"
         if effect.status == "denied" and not str(contents.get(effect.message_id)).startswith("Not run: "):
             yield f"unreported: {effect.tool} {effect.words} was refused without a word"
         if effect.status in ("planned", "awaiting_approval", "started"):

@@ -21,11 +21,11 @@ SELDOM = (
     ("rest",),
     ("answer",),
     ("decide",),
-    ("go on",),
+    ("resumed",),
     ("join",),
     ("compact", "money", "summary"),
 )
-PHASES = ("before", "after", "told")
+PHASES = ("before", "after", "announced")
 DYING = """
 import os, signal, sys
 from tests.crash.life import Settings
@@ -98,7 +98,7 @@ def test_a_broken_variant_is_caught(variant: str, found: str, points: int) -> No
 
 
 @pytest.mark.slow
-def test_a_worker_that_dies_is_told_with_its_last_words_and_where_it_was() -> None:
+def test_a_worker_that_dies_is_reported_with_its_place_and_standard_error() -> None:
     killed, failed = tally_of("-c", DYING).violations
     assert "worker 0 died of SIGKILL [seed 7, world 0, life 0, " in killed
     assert "these were its last words" in killed

@@ -79,7 +79,7 @@ def store_edit(connection: Connection) -> None:
 
 
 @pytest.mark.parametrize("batch", [1, 2], ids=["alone", "sharing a commit"])
-async def test_a_read_that_fails_anywhere_in_a_write_is_told_as_what_it_is(
+async def test_a_read_that_fails_anywhere_in_a_write_is_reported_as_such(
     path: Path, disk: FaultyDisk, batch: int
 ) -> None:
     """SQLite then rolls back by itself, and no error of going back to a savepoint may hide why."""
@@ -238,7 +238,7 @@ def test_a_file_system_that_is_really_full(tmp_path: Path) -> None:
     inside = ["unshare", "--user", "--mount", "--map-root-user", "sh", "-c"]
     mount = f"mount -t tmpfs -o size=3m tmpfs '{tmp_path}'"
     if subprocess.run([*inside, mount], capture_output=True, check=False).returncode != 0:
-        pytest.skip("this system lets nobody mount a small file system without being root")
+        pytest.skip("this system lets only root mount a small file system")
     command = f"{mount} && '{sys.executable}' -m tests.faults.small_disk '{tmp_path}'"
     done = subprocess.run([*inside, command], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

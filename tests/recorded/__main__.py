@@ -1,4 +1,4 @@
-"""Compare what the server and the command line answer with what is recorded, or record it anew.
+"""Compare what the server and the command line answer with what is recorded, or record it again.
 
     python -m tests.recorded [--write] [NAME …]
 
@@ -59,11 +59,11 @@ def main(arguments: list[str]) -> int:
         given = trio.run(answers, steps)
         if options.write:
             path.write_text(write(steps, given), encoding="utf-8")
-        told = list(differences(steps, given))
-        failed += len(told)
-        sys.stdout.write(f"{name}: {len(steps)} steps, {len(told)} {'written anew' if options.write else 'differ'}\n")
+        found = list(differences(steps, given))
+        failed += len(found)
+        sys.stdout.write(f"{name}: {len(steps)} steps, {len(found)} {'recorded' if options.write else 'differ'}\n")
         if not options.write:
-            sys.stdout.writelines(f"\n{name}, {one}\n" for one in told)
+            sys.stdout.writelines(f"\n{name}, {one}\n" for one in found)
     return 1 if failed and not options.write else 0
 
 

@@ -1,7 +1,7 @@
-"""Plays a recording's steps against a real server whose clock stands still and whose chance repeats.
+"""Plays a recording's steps against a real server with a stopped clock and seeded randomness.
 
-A second passes before each step that changes something, and chance is seeded anew, so that one draw more or less does
-not change the ids of all later steps. A step that only reads is asked at the same moment: where a turn goes on behind
+A second passes before each step that changes something, and randomness is seeded again, so that one draw more does
+not change the ids of all later steps. A step that only reads is asked at the same moment: where a turn continues behind
 an answer, the script reads its events to the end, or waits for it (`ends`), before it changes anything.
 """
 
@@ -162,25 +162,29 @@ class Player:
         return self._clients[who]
 
     async def _until(self, holds: Callable[..., Awaitable[bool]], *arguments: str) -> None:
-        """Wait until what goes on behind an answer has happened."""
+        """Wait until the work behind an answer is done."""
         with trio.fail_after(SETTLED_S):
             while not await holds(*arguments):
                 await trio.sleep(0.002)
 
     async def _has_ended(self, turn_id: str) -> bool:
-        return (await self._told(f"/constellations/home/turns/{turn_id}"))["ended_at"] is not None
+        return (await self._quietly(f"/constellations/home/turns/{turn_id}"))["ended_at"] is not None
 
     async def _is_settled(self) -> bool:
         """Whether all texts of all constellations have their vectors."""
-        for one in (await self._told("/constellations"))["items"]:
+        for one in (await self._quietly("/constellations"))["items"]:
             if one["state"] == "awake":
-                told = await self._told(f"/constellations/{one['id']}/embeddings")
-                has_vectors = told["active"] is not None and told["active"]["completed_at"] is not None
-                if told["state"] == "working" or (told["total"] and not has_vectors) or told["done"] < told["total"]:
+                state = await self._quietly(f"/constellations/{one['id']}/embeddings")
+                has_vectors = state["active"] is not None and state["active"]["completed_at"] is not None
+                if (
+                    state["state"] == "working"
+                    or (state["total"] and not has_vectors)
+                    or state["done"] < state["total"]
+                ):
                     return False
         return True
 
-    async def _told(self, where: str) -> Any:
+    async def _quietly(self, where: str) -> Any:
         """An answer that is not recorded. With an id of its own, the request draws none."""
         return (await self._place.admin.get(where, headers={"x-request-id": "player"})).json()
 
@@ -262,11 +266,11 @@ def _readable(content: bytes) -> str:
     except UnicodeDecodeError:
         return content.hex() + "\n"
     try:
-        told = json.loads(text)
+        answer = json.loads(text)
     except ValueError:
         return text
-    is_plain = json.dumps(told, ensure_ascii=False, separators=(",", ":")) == text
-    return (json.dumps(told, ensure_ascii=False, indent=1) if is_plain else text) + "\n"
+    is_plain = json.dumps(answer, ensure_ascii=False, separators=(",", ":")) == text
+    return (json.dumps(answer, ensure_ascii=False, indent=1) if is_plain else text) + "\n"
 
 
 @contextmanager

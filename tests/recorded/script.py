@@ -18,7 +18,7 @@ with headers, a body and any of these lines:
     < WORDS             a line of standard input
     keep NAME = PATH    a value of the answer, `$NAME` in later steps
     until EVENT         leave the stream after it
-    ends $turn          wait until a turn that goes on behind the answer has ended
+    ends $turn          wait until a turn that continues behind the answer has ended
 
 Steps are separated by empty lines. Lines with a bar are the answer; on those with `|!` is what a command wrote to the
 standard error.

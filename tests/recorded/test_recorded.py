@@ -15,15 +15,17 @@ from tests.recorded.script import Step, read, write
 
 REQUESTS_MIN, COMMANDS_MIN = 200, 60
 BYTES_MAX = 1_500_000
-# What runs until it is stopped, what describes the machine, and what waits for somebody at a terminal.
+# What runs until it is stopped, what describes the machine, and what waits for input at a terminal.
 NOT_RECORDED = {"serve", "demo", "doctor"}
 
 
 @pytest.mark.parametrize("path", recordings(), ids=lambda path: path.relative_to(HERE).with_suffix("").as_posix())
 async def test_the_answers_are_the_recorded_ones(path: Path) -> None:
     steps = read(path.read_text(encoding="utf-8"))
-    told = list(differences(steps, await answers(steps)))
-    assert not told, "\n\n".join([*told, "If that is meant: python -m tests.recorded --write, and look at the change."])
+    found = list(differences(steps, await answers(steps)))
+    assert not found, "\n\n".join(
+        [*found, "If that is meant: python -m tests.recorded --write, and look at the change."]
+    )
 
 
 def test_every_route_and_command_is_recorded() -> None:
@@ -72,12 +74,12 @@ def test_a_script_is_read_and_written_as_it_was() -> None:
     assert write(steps, [step.recorded for step in steps]) == SCRIPT + "\n"
 
 
-def test_another_answer_is_told_with_its_step() -> None:
+def test_another_answer_is_found_with_its_step() -> None:
     steps: list[Step] = read(SCRIPT)
     assert list(differences(steps, [step.recorded for step in steps])) == []
-    (told,) = differences(steps, [["| 200", "| {", '|  "username": "ben"', "| }"], ["| exit 0"]])
-    assert told.startswith("step 1: GET /me")
-    assert '-|  "name": "ben"\n+|  "username": "ben"' in told
+    (found,) = differences(steps, [["| 200", "| {", '|  "username": "ben"', "| }"], ["| exit 0"]])
+    assert found.startswith("step 1: GET /me")
+    assert '-|  "name": "ben"\n+|  "username": "ben"' in found
 
 
 def test_a_line_without_meaning_is_refused() -> None:

@@ -7,7 +7,7 @@ cancellation arrives at each checkpoint in turn. The test command takes a share 
 
     asked       a client cancels the turn
     late        the turn's time is over: its scope is cancelled in this very moment
-    stopped     the whole constellation is cancelled, and another one goes on with its file
+    stopped     the whole constellation is cancelled, and another one continues with its file
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Way = Literal["asked", "late", "stopped"]
 WAYS: tuple[Way, ...] = get_args(Way)
 SPARE = "spare"  # the provider to fall back on
 WALL_S = 50.0  # of a turn, in stopped time
-PATIENCE_S = 1_000.0  # likewise: whoever waits longer waits for ever
+PATIENCE_S = 1_000.0  # in stopped time: a longer wait never ends
 BUDGET = Budget(BudgetScope.CONSTELLATION, "", Period.TOTAL, Unit.TOKENS, 10**9)  # so that every call is held for
 
 
@@ -175,7 +175,7 @@ async def sign(context: ToolContext) -> str:
 
 @tool(effect=EffectClass.UNSAFE, consent=lambda _arguments: "it costs money")
 async def pay(_context: ToolContext, to: Annotated[str, "Whom."]) -> str:
-    """Pay somebody."""
+    """Pay a person."""
     await trio.lowlevel.checkpoint()
     OUTSIDE.done.append(("pay", to))
     return "paid"
@@ -195,7 +195,7 @@ class Trial:
     at: int | None = None
     requests: list[ModelRequest] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
-    is_left: bool = False  # whether nobody goes on after the cut, so that the check must find something
+    is_left: bool = False  # without recovery after the cut: the check must find something
     _span: tuple[int, int] = (0, 0)  # of the numbers of the events of the scenario itself
 
     def run(self) -> Cutter:
@@ -243,9 +243,9 @@ class Trial:
         await one.constellation.roster.update("ada", {"config": config, "tool_rules": self.scene.rules})
 
     async def _use(self, one: Running) -> None:
-        wished = trio.Event()
+        asked = trio.Event()
         cuts: Mapping[Way, Callable[[], None]] = {
-            "asked": wished.set,
+            "asked": asked.set,
             "late": partial(self.clock.jump, 2 * WALL_S),
             "stopped": one.nursery.cancel_scope.cancel,
         }
@@ -253,7 +253,7 @@ class Trial:
         self.cutter.is_armed = True
         began = one.constellation.events.latest
         turn_id = await one.submit("go")
-        one.nursery.start_soon(_cancel, one, turn_id, wished)
+        one.nursery.start_soon(_cancel, one, turn_id, asked)
         if self.scene.joins:
             await trio.sleep(0.5)
             await one.constellation.submit(
@@ -278,11 +278,15 @@ class Trial:
 
 
 class CutDatabase(Database):
-    """Dies at its n-th commit: `before` it, with nothing stored, or `after` it, with nobody told."""
+    """Dies at its n-th commit: `before` it, with nothing stored, or `after` it, with nothing announced."""
 
     commits = 0
     cut: tuple[int, str] | None = None
     die: Callable[[], None]
+
+    def cut_at(self, number: int, phase: str, life: Running) -> None:
+        """Count commits from now on; at the `number`-th (0: never), kill this life of the constellation."""
+        self.commits, self.cut, self.die = 0, (number, phase), life.nursery.cancel_scope.cancel
 
     async def write_and_announce(self, fn: Callable[[Connection], T], announce: Callable[[T], None]) -> T:
         """As the product's, until it dies."""
@@ -312,8 +316,8 @@ async def person(one: Running) -> None:
                 break
 
 
-async def _cancel(one: Running, turn_id: str, wished: trio.Event) -> None:
-    await wished.wait()
+async def _cancel(one: Running, turn_id: str, asked: trio.Event) -> None:
+    await asked.wait()
     await one.constellation.cancel(turn_id)
 
 
@@ -353,7 +357,7 @@ def unanswered(messages: Sequence[Message]) -> Iterator[str]:
 
 
 def points(scene: Scene) -> int:
-    """How many steps the scenario's agents take if nobody cuts them off."""
+    """How many steps the scenario's agents take without a cut."""
     trial = Trial(scene)
     cutter = trial.run()
     assert scene.expects in trial.names, (scene.name, trial.names)

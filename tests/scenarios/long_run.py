@@ -68,7 +68,7 @@ def faults(request: ModelRequest) -> list[str]:
     for message in request.messages:
         if message.role == "tool":
             results = [part.call_id for part in message.parts if isinstance(part, ToolResult)]
-            found += [f"nobody asked for {one}" for one in results if one not in waiting]
+            found += [f"result {one} of no call" for one in results if one not in waiting]
             waiting = [one for one in waiting if one not in results]
             continue
         found += [f"{one} has no result" for one in waiting]

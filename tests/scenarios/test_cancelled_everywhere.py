@@ -55,7 +55,7 @@ PIDS: list[int] = []
 
 @tool(effect=EffectClass.IDEMPOTENT)
 async def sleep(_context: ToolContext) -> str:
-    """Start a child process that outlives every patience."""
+    """Start a child process that outlives the test."""
     async with trio.open_nursery() as nursery:
         process = await nursery.start(partial(trio.run_process, ["sleep", "600"]))
         PIDS.append(process.pid)
@@ -203,7 +203,7 @@ async def _some_events(one: Running, turn_id: str, count: int) -> None:
 
 
 async def _quiet(wire: WireServer) -> None:
-    """Wait until the vendor has seen that nobody listens any more."""
+    """Wait until the vendor has seen that every client is gone."""
     with trio.fail_after(PATIENCE_S):
         while any(not (one.finished.is_set() or one.client_gone.is_set()) for one in wire.exchanges):
             await trio.sleep(0.01)

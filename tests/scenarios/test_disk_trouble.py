@@ -1,4 +1,4 @@
-"""A disk that fails under one constellation: it is quarantined and says why, others go on, and it comes back whole."""
+"""A disk that fails under one constellation: it is quarantined with the reason, others work, and it recovers whole."""
 
 from __future__ import annotations
 
@@ -86,13 +86,13 @@ def folder_of(tmp_path: Path, constellation_id: str) -> Path:
     return tmp_path / "data" / "constellations" / constellation_id
 
 
-# One constellation's bug is nobody else's: the others go on, and it comes back by itself.
+# A bug in one constellation does not affect the others, and it recovers by itself.
 
 
 def poisoned(request: ModelRequest) -> ModelReply:
     """Answer, unless the last words hold a bug of ours."""
     if "poison" in request.messages[-1].text:
-        raise ZeroDivisionError("a bug that nobody expected")
+        raise ZeroDivisionError("an unexpected bug")
     return says("All right.")
 
 

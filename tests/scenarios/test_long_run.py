@@ -172,7 +172,7 @@ class Run:
         return None
 
     async def live(self, first: int, end: int, *, hold: str | None) -> int:
-        """Say what is to be said from `first` up to `end`; then, if it is to `hold`, go on until it does, and die.
+        """Say what is to be said from `first` up to `end`; then, if it is to `hold`, continue until it does, and die.
 
         The next life ends the turn that was cut off. Returns what is to be said next.
         """

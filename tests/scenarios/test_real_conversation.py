@@ -35,7 +35,7 @@ def conversation(shared_data: Path) -> list[str]:
 
 
 class Story:
-    """The state of the tale: what was sent and accepted, what the streams saw, and how often the server died."""
+    """The state of the test: what was sent and accepted, what the streams saw, and how often the server died."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -146,7 +146,7 @@ async def test_a_real_conversation_survives_many_kills(tmp_path: Path, shared_da
 
 
 async def _settle(story: Story, name: str) -> None:
-    """Wait until every accepted turn has ended and the stream has told so."""
+    """Wait until every accepted turn has ended and the stream has shown it."""
     waiting = set(story.accepted[name])
     while waiting:
         waiting -= {turn for _seq, event, turn in story.seen[name] if event in TERMINAL and turn is not None}

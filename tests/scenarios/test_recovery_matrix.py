@@ -23,13 +23,11 @@ from pattern_core.testing.clock import StoppedClock
 from pattern_core.testing.model import calls, together
 from pattern_core.tools.tool import Probe, Tool, ToolContext, tool
 from pattern_core.views import TurnView
-from pattern_db import template
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import EffectClass
-from pattern_db.migrate import migrations_of
 from tests.scenarios.cancelled import CutDatabase, Scene, model_of, person, problems_of, rest
-from tests.support import PATIENCE_S, START, USER, Running, acting, note, rows, running
+from tests.support import PATIENCE_S, USER, Running, acting, empty_constellation, note, rows, running
 
 # The commits of an agent's first turn with one call. The decision is stored with the intent to call what reaches
 # outside, or with the result of a call within the file.
@@ -65,7 +63,7 @@ class Found:
 
 MATRIX = [
     Found(found="a message waits in line", cut=(SENT, "after"), follows="completed", runs=1, call="done"),
-    Found(found="a turn runs and asked nobody yet", cut=(ASKED, "after"), sql="DELETE FROM step", follows="completed",
+    Found(found="a turn runs without a step", cut=(ASKED, "after"), sql="DELETE FROM step", follows="completed",
           runs=1, call="done"),
     Found(found="a model call is open", cut=(ASKED, "after"), follows="completed", runs=1, call="done",
           tells="step.superseded"),
@@ -81,7 +79,7 @@ MATRIX = [
           cut=(STORED, "before"), follows="completed", runs=1, call="done"),
     Found(found="a verifiable call was started, and did not happen", effect=EffectClass.VERIFIABLE, probe="absent",
           cut=(STARTED, "after"), follows="completed", runs=1, call="done"),
-    Found(found="a verifiable call was started, and nobody knows", effect=EffectClass.VERIFIABLE,
+    Found(found="a verifiable call was started, and its outcome is unknown", effect=EffectClass.VERIFIABLE,
           cut=(STORED, "before"), follows="completed", runs=1, call="in_doubt"),
     Found(found="an unsafe call was started, and happened", cut=(STORED, "before"), follows="completed", runs=1,
           call="in_doubt"),
@@ -93,19 +91,19 @@ MATRIX = [
           call="done", tells="turn.resumed"),
     Found(found="a call waited for a person for too long", asks=True, cut=(STARTED, "after"), later_ms=EXPIRED_MS,
           follows="completed", runs=0, call="denied"),
-    Found(found="somebody asked to stop the turn", cut=(STARTED, "after"),
+    Found(found="the turn was cancelled", cut=(STARTED, "after"),
           sql="UPDATE turn SET cancel_reason = 'user'", follows="cancelled", runs=0, call="in_doubt"),
     Found(found="the turn's time is over", cut=(STARTED, "after"), sql=PLANNED, later_ms=LATE_MS,
           follows="interrupted", runs=0, call="cancelled"),
 ]  # fmt: skip
 
-# The tool of a call is no more: it waits for a person, as long as a person takes, whatever the call's class.
+# A call whose tool no longer exists waits for a person, without a deadline, whatever its class.
 Way = Literal["denied", "expired", "cancelled", "back"]
 LOST = Found(found="the tool is gone", cut=(STORED, "before"), follows="", runs=1, call="", probe="done")
 GONE = [
     (row, way)
     for row in (
-        # What takes long does not hold back the decision.
+        # A slow call does not delay the commit of the decision.
         replace(LOST, cut=(INNER_STORED, "after"), effect=EffectClass.PURE, runs=0, takes_s=0.2),
         replace(LOST, cut=(STARTED, "after"), effect=EffectClass.UNSAFE, runs=0, sql=PLANNED),
         replace(LOST, effect=EffectClass.IDEMPOTENT),
@@ -128,13 +126,13 @@ async def test_what_is_found_after_a_kill(row: Found, autojump_clock: trio.testi
             await _taken_up(second, row)
             assert (await second.say("and now?")).status == "completed"
         assert await database.read(problems_of) == []
-        told = {str(name) for (name,) in await database.read(rows, "SELECT name FROM event")}
+        names = {str(name) for (name,) in await database.read(rows, "SELECT name FROM event")}
         found = await database.read(rows, "SELECT status FROM effect WHERE tool = 'act'")
         [(status, *_), *_others] = await database.read(rows, "SELECT status FROM turn ORDER BY key")
     assert (status, found) == (row.follows, [(row.call,)])
     assert len(runs) == row.runs
     assert len(set(runs)) <= 1, "the same key each time"
-    assert row.tells is None or row.tells in told
+    assert row.tells is None or row.tells in names
 
 
 @pytest.mark.parametrize(("row", "way"), GONE, ids=[f"{row.effect}-{row.runs}-{way}" for row, way in GONE])
@@ -150,7 +148,7 @@ async def test_a_tool_that_is_gone_needs_attention(
         async with running(provider=model_of(scene), tools=[note], database=database, clock=clock) as second:
             view = await _ended(second)
             assert view.status == "waiting"
-            # It is nobody's turn to wait for it, and a restart leaves it as it is.
+            # Other turns do not wait for it, and a restart leaves it as it is.
             assert (await second.say("and now?")).status == "completed"
         tools = [note] if way != "back" else [note, acting]
         async with running(provider=model_of(scene), tools=tools, database=database, clock=clock) as third:
@@ -195,15 +193,14 @@ async def _cut_off(row: Found, clock: StoppedClock, acting: Tool) -> AsyncIterat
     """The file that a process left which died as the row says, and its scene."""
     decision = calls("act") if not row.with_sibling else together(calls("act"), calls("note", {"text": "n"}))
     scene = Scene(name="row", expects="", decisions=[decision])
-    async with CutDatabase.in_memory(template.in_memory(migrations_of("constellation"), now=START)) as database:
-        assert isinstance(database, CutDatabase)
+    async with CutDatabase.in_memory(empty_constellation()) as database:
         life = running(provider=model_of(scene), tools=[acting, note], database=database, clock=clock)
         async with life as first:
             await first.agent()
             if row.asks:
                 rules = [{"tool": "act", "type": "requires_consent"}]
                 await first.constellation.roster.update("ada", {"tool_rules": rules})
-            database.commits, database.cut, database.die = 0, row.cut, first.nursery.cancel_scope.cancel
+            database.cut_at(*row.cut, first)
             with trio.move_on_after(PATIENCE_S):
                 await first.submit("go")
                 await rest(first)
@@ -278,12 +275,11 @@ async def test_a_turn_that_starts_at_once_survives_each_of_its_commits(
 ) -> None:
     scene = Scene(name="warm", expects="", decisions=[decision])
     tools, accepted = [jot, clash], list[str]()
-    async with CutDatabase.in_memory(template.in_memory(migrations_of("constellation"), now=START)) as database:
-        assert isinstance(database, CutDatabase)
+    async with CutDatabase.in_memory(empty_constellation()) as database:
         async with acting(provider=model_of(scene), tools=tools, database=database) as first:
             await first.say("hello")
             await trio.testing.wait_all_tasks_blocked()
-            database.commits, database.cut, database.die = 0, (at, phase), first.nursery.cancel_scope.cancel
+            database.cut_at(at, phase, first)
             try:
                 accepted.append(await first.submit("go"))
                 await rest(first)
@@ -298,11 +294,11 @@ async def test_a_turn_that_starts_at_once_survives_each_of_its_commits(
         assert await database.read(problems_of) == []
         turns_of = "SELECT id, status FROM turn WHERE sender = ? AND key = 2"
         stored = await database.read(rows, turns_of, USER)
-        told = [name for (name,) in await database.read(rows, "SELECT name FROM event")]
+        names = [name for (name,) in await database.read(rows, "SELECT name FROM event")]
         calls_of = [status for (status,) in await database.read(rows, "SELECT status FROM effect ORDER BY call")]
     if (at, phase) == (1, "before"):  # nothing was stored, and the sender knows
         assert (accepted, calls_of, len(stored)) == ([], [], 1)
         return
     assert [status for _id, status in stored] == ["completed"]
     assert at == 1 or accepted == [stored[0][0]]
-    assert (calls_of, told.count("jotted"), told.count("clashed")) == (found, 1, 0)
+    assert (calls_of, names.count("jotted"), names.count("clashed")) == (found, 1, 0)

@@ -1,6 +1,6 @@
 """Rules × effect classes × kill points: a turn that a crash cut off at any commit is judged as if nothing had happened.
 
-The process dies right before or right after a commit: its constellation is given up, and another one goes on with the
+The process dies right before or right after a commit: its constellation is dropped, and another one continues with the
 same rows. Then the agent's rules have to come to the same verdicts, and each call has to have happened as its effect
 class promises.
 """
@@ -8,10 +8,9 @@ class promises.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
 
 import pytest
 import trio
@@ -20,17 +19,13 @@ from pattern_core.models.model import ModelReply
 from pattern_core.testing.clock import StoppedClock
 from pattern_core.testing.model import calls, together
 from pattern_core.tools.tool import Probe, Tool, ToolContext, tool
-from pattern_db import template
 from pattern_db.columns import Json
 from pattern_db.connection import Connection
-from pattern_db.database import Database
 from pattern_db.enums import EffectClass
-from pattern_db.migrate import migrations_of
 from tests.crash.rows import at_rest, complete, state_of
-from tests.scenarios.cancelled import Scene, model_of, person, rest
-from tests.support import PATIENCE_S, START, rows, running
+from tests.scenarios.cancelled import CutDatabase, Scene, model_of, person, rest
+from tests.support import PATIENCE_S, empty_constellation, rows, running
 
-T = TypeVar("T")
 EVERY = len(EffectClass)  # of a case's kill points, in each effect class others
 ACT, OTHER, LOOK, JOT = (calls(name) for name in ("act", "other", "look", "jot"))
 
@@ -86,26 +81,6 @@ CASES = (
 )
 
 
-class CutDatabase(Database):
-    """Dies at its n-th commit: `before` it, with nothing stored, or `after` it, with nobody told."""
-
-    commits = 0
-    cut: tuple[int, str] | None = None
-    die: Callable[[], None]
-
-    async def write_and_announce(self, fn: Callable[[Connection], T], announce: Callable[[T], None]) -> T:
-        """As the product's, until it dies."""
-        self.commits += 1
-        number, phase = self.cut or (0, "")
-        if self.commits != number:
-            return await super().write_and_announce(fn, announce)
-        if phase == "after":
-            await super().write_and_announce(fn, lambda _value: None)
-        self.die()
-        await trio.sleep_forever()
-        raise AssertionError("dead")
-
-
 @dataclass
 class Ledger:
     """What really happened outside: the tool and the idempotency key of each run."""
@@ -159,14 +134,12 @@ async def lead(one: Case, effect: EffectClass, cut: tuple[int, str] | None) -> t
     """Lead the case, cut off once; its verdicts, how many commits its turn took, and the turn's status."""
     LEDGER.runs.clear()
     clock = StoppedClock()
-    connection = template.in_memory(migrations_of("constellation"), now=START)
-    async with CutDatabase.in_memory(connection) as database:
-        assert isinstance(database, CutDatabase)
+    async with CutDatabase.in_memory(empty_constellation()) as database:
         opened = partial(running, tools=TOOLS[effect], database=database, clock=clock)
         async with opened(provider=model_of(one.scene)) as first:
             await first.agent()
             await first.constellation.roster.update("ada", {"tool_rules": one.scene.rules})
-            database.commits, database.cut, database.die = 0, cut, first.nursery.cancel_scope.cancel
+            database.cut_at(*(cut or (0, "")), first)
             first.nursery.start_soon(person, first)
             with trio.fail_after(PATIENCE_S):
                 await first.submit("go")
@@ -225,13 +198,13 @@ async def test_a_kill_changes_no_verdict(
     expected, commits, ended = await lead(one, effect, None)
     assert expected == one.verdicts.split(", ")
     assert ended == "completed"
-    # Each commit is cut off in one class or another; before the first there is nothing to go on with.
+    # Each commit is cut off in one class or another; before the first there is nothing to recover.
     cuts = [(number, phase) for number in range(1, commits + 1) for phase in ("before", "after")][1:]
     for cut in cuts[EFFECTS.index(effect) :: EVERY]:
         verdicts, _commits, status = await lead(one, effect, cut)
         if any("in_doubt" in verdict for verdict in verdicts):
             assert effect is EffectClass.UNSAFE
-            # What rules say of what follows depends on whether it happened, which nobody knows.
+            # Later verdicts depend on whether it happened, which is unknown.
             doubtful = next(place for place, verdict in enumerate(verdicts) if "in_doubt" in verdict)
             assert verdicts[:doubtful] == expected[:doubtful]
         else:

@@ -20,21 +20,19 @@ from pattern_core.testing.model import Answer, Paced, calls, says, together
 from pattern_core.tools.tool import Probe, ProbeFunction, Tool, ToolContext, tool
 from pattern_core.turns.admission import IncomingMessage
 from pattern_core.views import TurnView
-from pattern_db import template
 from pattern_db.columns import Json
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import EffectClass
-from pattern_db.migrate import migrations_of
 from tests.scenarios.cancelled import CutDatabase
 from tests.support import (
     PATIENCE_S,
-    START,
     USER,
     Outside,
     Running,
     acting,
     crashed,
+    empty_constellation,
     in_memory,
     note,
     rows,
@@ -131,11 +129,10 @@ async def test_who_joined_a_turn_is_answered_whichever_commit_is_the_last(
         shown.extend(message.text for message in request.messages)
         return says("well")
 
-    async with CutDatabase.in_memory(template.in_memory(migrations_of("constellation"), now=START)) as database:
-        assert isinstance(database, CutDatabase)
+    async with CutDatabase.in_memory(empty_constellation()) as database:
         gate = trio.Event()
         async with acting([Paced(answer=says("done"), gate=gate)], otherwise=answer, database=database) as first:
-            database.commits, database.cut, database.die = 0, (cut, "after"), first.nursery.cancel_scope.cancel
+            database.cut_at(cut, "after", first)
             with trio.move_on_after(PATIENCE_S):
                 turn_id = await first.submit("go")
                 await trio.testing.wait_all_tasks_blocked()
