@@ -15,13 +15,7 @@ import trio
 
 from pattern_core.ids import Clock, now_text
 from pattern_core.limits import MemoryLimits
-from pattern_core.memory.document import (
-    READER_PEER,
-    BlockDocument,
-    DocumentDamaged,
-    compressed,
-    decompressed,
-)
+from pattern_core.memory.document import READER_PEER, BlockDocument, DocumentDamaged, compressed, decompressed
 from pattern_db import errors as storage
 from pattern_db.columns import iso, unix_ms
 from pattern_db.connection import Connection

@@ -25,17 +25,7 @@ from difflib import SequenceMatcher
 
 from pattern_core.errors import InvalidInput
 from pattern_core.memory.block import BlockRow, schema_of, shown_schema
-from pattern_core.memory.document import (
-    Count,
-    Keys,
-    Part,
-    Splice,
-    Spliced,
-    State,
-    Writes,
-    cleaned,
-    common_ends,
-)
+from pattern_core.memory.document import Count, Keys, Part, Splice, Spliced, State, Writes, cleaned, common_ends
 from pattern_core.memory.schema import (
     AGENT_ID,
     TIMESTAMP,

@@ -17,14 +17,7 @@ from pattern_core.memory.block import schema_of
 from pattern_core.memory.changes import applied, inverse
 from pattern_core.memory.checkpoint import open_document, unpack, whole_document
 from pattern_core.memory.content import differences, plain, raw, rendered, value_of
-from pattern_core.memory.document import (
-    READER_PEER,
-    TEXT,
-    BlockDocument,
-    Change,
-    State,
-    unpacked,
-)
+from pattern_core.memory.document import READER_PEER, TEXT, BlockDocument, Change, State, unpacked
 from pattern_db.columns import Json
 from pattern_db.connection import Connection
 from pattern_db.enums import HistoryKind

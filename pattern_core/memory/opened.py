@@ -19,15 +19,7 @@ from pattern_core.ids import Randomness, now_text
 from pattern_core.limits import Limits
 from pattern_core.memory.block import Attribution, BlockRow, Edited, Operation, agent_author, is_agent, require
 from pattern_core.memory.checkpoint import Consolidator, Pending, open_document
-from pattern_core.memory.document import (
-    READER_PEER,
-    BlockDocument,
-    Change,
-    DocumentDamaged,
-    State,
-    new_peer,
-    packed,
-)
+from pattern_core.memory.document import READER_PEER, BlockDocument, Change, DocumentDamaged, State, new_peer, packed
 from pattern_core.memory.edits import Editor
 from pattern_core.memory.plan import Planned
 from pattern_core.unit_of_work import Storage, UnitOfWork

@@ -38,14 +38,7 @@ from pattern_core.memory.block import (
 from pattern_core.memory.checkpoint import pack
 from pattern_core.memory.content import entry_text, raw, value_of
 from pattern_core.memory.document import BlockDocument, Change
-from pattern_core.memory.edits import (
-    BlockEdit,
-    Editor,
-    Proposal,
-    proposal_of,
-    question,
-    subject_of,
-)
+from pattern_core.memory.edits import BlockEdit, Editor, Proposal, proposal_of, question, subject_of
 from pattern_core.memory.opened import OpenBlock, OpenBlocks, changed_event, distinct, line_of, resolve
 from pattern_core.memory.plan import plan, plan_schema, plan_start
 from pattern_core.memory.schema import TIMESTAMP, LogSchema, Schema, TextSchema

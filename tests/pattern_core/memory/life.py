@@ -8,17 +8,7 @@ from typing import Self
 
 from pattern_core.errors import InvalidInput
 from pattern_core.memory.checkpoint import unpack
-from pattern_core.memory.document import (
-    TEXT,
-    BlockDocument,
-    Count,
-    Keys,
-    Signed,
-    Splice,
-    Spliced,
-    Writes,
-    packed,
-)
+from pattern_core.memory.document import TEXT, BlockDocument, Count, Keys, Signed, Splice, Spliced, Writes, packed
 from pattern_core.memory.plan import Planned
 from pattern_core.memory.revisions import UNDO_REACH, plan_merge, plan_revert, plan_rollback
 from pattern_db.columns import Json

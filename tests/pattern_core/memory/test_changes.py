@@ -4,15 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pattern_core.memory.changes import (
-    applied,
-    carried,
-    change_by,
-    change_to,
-    document_of,
-    inverse,
-    merge_values,
-)
+from pattern_core.memory.changes import applied, carried, change_by, change_to, document_of, inverse, merge_values
 from pattern_core.memory.content import writes_to
 from pattern_core.memory.document import (
     Change,

@@ -20,12 +20,7 @@ from pattern_core.memory.content import (
     value_of,
     writes_between,
 )
-from pattern_core.memory.document import (
-    Count,
-    Keys,
-    Splice,
-    Spliced,
-)
+from pattern_core.memory.document import Count, Keys, Splice, Spliced
 from pattern_core.memory.fields import empty_value
 from pattern_core.memory.schema import EntrySchema, Field, FieldType, LogSchema, MapSchema, parse_schema
 from tests.pattern_core.memory.life import Pen

@@ -8,16 +8,7 @@ from loro import ID, ExportMode, LoroDoc
 
 from pattern_core.ids import seeded_randomness
 from pattern_core.memory.block import Attribution
-from pattern_core.memory.document import (
-    Change,
-    Count,
-    DocumentDamaged,
-    Keys,
-    Signed,
-    Splice,
-    Spliced,
-    new_peer,
-)
+from pattern_core.memory.document import Change, Count, DocumentDamaged, Keys, Signed, Splice, Spliced, new_peer
 from tests.pattern_core.memory.life import Pen
 from tests.pattern_core.memory.rig import BY_USER
 

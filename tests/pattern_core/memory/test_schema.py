@@ -9,16 +9,7 @@ import pytest
 from pattern_core.errors import InvalidInput
 from pattern_core.memory.block import schema_of
 from pattern_core.memory.document import same
-from pattern_core.memory.fields import (
-    Written,
-    fit,
-    fit_entry,
-    fit_field,
-    fit_item,
-    guessed,
-    named,
-    stamps_of,
-)
+from pattern_core.memory.fields import Written, fit, fit_entry, fit_field, fit_item, guessed, named, stamps_of
 from pattern_core.memory.schema import (
     COUNT_MAX,
     DEPTH_MAX,

@@ -10,15 +10,7 @@ from pattern_core.errors import InvalidInput, PermissionDenied
 from pattern_core.ids import Ids, seeded_randomness
 from pattern_core.memory.block import BlockSettings, NewBlock, schema_of
 from pattern_core.memory.document import DocumentDamaged
-from pattern_core.memory.edits import (
-    AppendText,
-    Increment,
-    InsertItem,
-    ListAppend,
-    SetField,
-    SetText,
-    SetValue,
-)
+from pattern_core.memory.edits import AppendText, Increment, InsertItem, ListAppend, SetField, SetText, SetValue
 from pattern_core.memory.schema import LogSchema, parse_schema
 from pattern_core.memory.store import archive
 from pattern_core.memory.templates import TEMPLATES, from_template
