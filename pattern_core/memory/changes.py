@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pattern_core.memory.content import writes_to
 from pattern_core.memory.document import (
     READER_PEER,
-    TEXT,
     BlockDocument,
     Change,
     Count,
@@ -27,7 +26,7 @@ from pattern_core.memory.document import (
     same,
     spliced,
 )
-from pattern_db.columns import Json, to_json
+from pattern_db.columns import Json
 from pattern_db.tables.memory_blocks import Attribution
 
 _ENDLESS = 2**62  # of what stays behind the last splice
@@ -178,46 +177,3 @@ def change_by(state: State, writes: Writes) -> Change:
 def change_to(before: State, after: State) -> Change:
     """Return what makes `after` of `before`, by few edits."""
     return change_by(before, writes_to(before, after))
-
-
-# Three-way merges of what lives outside a constellation: both sides began with `base`.
-
-
-def merge_values(base: Json, mine: Json, theirs: Json) -> Json:
-    """Return the JSON value with the changes of both: objects by their keys, lists by their items, texts by characters.
-
-    Where both changed the same place of a text, both texts stand there; where both a number, a truth value or a type,
-    mine counts. A key that one side took away and the other changed stays. A changed item is another item.
-    """
-    if same(mine, base) or same(mine, theirs):
-        return theirs
-    if same(theirs, base):
-        return mine
-    match base, mine, theirs:
-        case dict(), dict(), dict():
-            return _merged_objects(base, mine, theirs)
-        case list(), list(), list():
-            items = {to_json(item): item for item in (*mine, *theirs)}
-            keys = [[to_json(item) for item in side] for side in (base, mine, theirs)]
-            return [items[key] for key in _merged(*keys)]
-        case str(), str(), str():
-            return _merged(base, mine, theirs)
-    return mine
-
-
-def _merged(base: Json, mine: Json, theirs: Json) -> Json:
-    """Texts, or lists of texts."""
-    change, other = (change_to({TEXT: base}, {TEXT: side}) for side in (mine, theirs))
-    return applied({TEXT: theirs}, carried(change, other, wins=True)).get(TEXT, base[:0])
-
-
-def _merged_objects(base: dict[str, Json], mine: dict[str, Json], theirs: dict[str, Json]) -> dict[str, Json]:
-    merged: dict[str, Json] = {}
-    for key in dict.fromkeys([*theirs, *mine]):
-        if key in mine and key in theirs:
-            merged[key] = merge_values(base.get(key), mine[key], theirs[key])
-            continue
-        kept = mine[key] if key in mine else theirs[key]
-        if key not in base or not same(kept, base[key]):  # added by one, or changed by the one that kept it
-            merged[key] = kept
-    return merged

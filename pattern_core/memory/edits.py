@@ -30,15 +30,6 @@ ReplaceMode = Literal["first", "all", "nth", "regex"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Editor:
-    """Who edits, and when: `author` as it is stored, `now` a stored time. Not `is_agent`: nothing is read-only."""
-
-    author: str
-    now: str
-    is_agent: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Edit:
     operation: ClassVar = Operation.OVERWRITE  # what the edit does, as permissions see it
     section: str | None = None

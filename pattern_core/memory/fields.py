@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from pattern_core.errors import InvalidInput
+from pattern_core.memory.block import Attribution, short_name
 from pattern_core.memory.schema import (
     AGENT_ID,
     TIMESTAMP,
@@ -136,13 +137,13 @@ def fit_item(schema: ListSchema, value: Json, number: int) -> Json:
         case MapSchema(fields=fields):
             return canonical(_object(fields, value, what))
         case None:
-            return canonical(guessed(value) if isinstance(value, Written) else value)
+            return canonical(guessed(value))
 
 
-def stamps_of(schema: LogSchema, now: str, agent: str) -> dict[str, Json]:
-    """Return what a new entry is stamped with: the time `now` and the id `agent`, as far as the schema wants that."""
-    known = ((TIMESTAMP, now, schema.entry_schema.timestamp), (AGENT_ID, agent, schema.entry_schema.agent_id))
-    return {name: value for name, value, wanted in known if wanted}
+def stamps_of(schema: LogSchema, by: Attribution, now: str) -> dict[str, Json]:
+    """Return what a new entry is stamped with: the time `now` and who writes it, as far as the schema wants that."""
+    wanted, stamps = schema.entry_schema, {TIMESTAMP: now, AGENT_ID: short_name(by.author)}
+    return {name: value for name, value in stamps.items() if getattr(wanted, name)}
 
 
 def fit_entry(schema: LogSchema, value: Json, stamps: Mapping[str, Json]) -> Json:
@@ -167,8 +168,7 @@ def _entry(schema: LogSchema, value: Json, what: str) -> Json:
 
 def _object(fields: Sequence[Field], value: Json, what: str) -> dict[str, Json]:
     """Return an item or entry with these fields, without those that have no value; words fill the first one."""
-    if isinstance(value, Written):
-        value = guessed(value)
+    value = guessed(value)
     if isinstance(value, str):
         value = {fields[0].name: Written(value)}
     try:
@@ -178,12 +178,14 @@ def _object(fields: Sequence[Field], value: Json, what: str) -> dict[str, Json]:
     return {name: one for name, one in found.items() if one is not None and one != []}
 
 
-def guessed(written: Written) -> Json:
-    """Return what this means where any value may stand: an object or a list if it is one, else words."""
-    if written.text.lstrip()[:1] in ("{", "["):
+def guessed(value: Json) -> Json:
+    """Return what a `Written` means where any value may stand: an object or a list if it is one, else words."""
+    if not isinstance(value, Written):
+        return value
+    if value.text.lstrip()[:1] in ("{", "["):
         with suppress(ValueError, RecursionError):
-            return json.loads(written.text)
-    return written.text
+            return json.loads(value.text)
+    return value.text
 
 
 def _members(value: Json, names: Sequence[str], kind: str, *, what: str) -> Mapping[str, Json]:

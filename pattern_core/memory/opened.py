@@ -15,12 +15,11 @@ from functools import partial
 import trio
 
 from pattern_core.errors import NotFound
-from pattern_core.ids import Randomness, now_text
+from pattern_core.ids import Randomness
 from pattern_core.limits import Limits
 from pattern_core.memory.block import Attribution, BlockRow, Edited, Operation, agent_author, is_agent, require
 from pattern_core.memory.checkpoint import Consolidator, Pending, open_document
 from pattern_core.memory.document import READER_PEER, BlockDocument, Change, DocumentDamaged, State, new_peer, packed
-from pattern_core.memory.edits import Editor
 from pattern_core.memory.plan import Planned
 from pattern_core.unit_of_work import Storage, UnitOfWork
 from pattern_db.columns import iso
@@ -84,10 +83,6 @@ class OpenBlocks:
             if Pending.of(stats).is_due(self.clock.now_ms(), self.limits.memory):
                 self.consolidator.ask(block_id)
         await self.consolidator.run()
-
-    def editor(self, by: Attribution) -> Editor:
-        """Return who edits, at this moment."""
-        return Editor(author=by.author, now=now_text(self.clock), is_agent=is_agent(by.author))
 
     async def seen_by(self, agent_id: str) -> Sequence[BlockRow]:
         """Return the active blocks that the agent sees, of each label the one that it means.

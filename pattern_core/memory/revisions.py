@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pattern_core.errors import Conflict, InvalidInput
+from pattern_core.ids import now_text
 from pattern_core.memory.block import Attribution, Edited, Operation, schema_of
 from pattern_core.memory.changes import applied, carried, change_by, change_to, inverse
 from pattern_core.memory.content import plain, value_of, writes_between
@@ -102,7 +103,7 @@ class Revisions:
             if not 0 <= base <= row.last_seq:
                 raise Conflict(f"the block {label} has the versions 0 to {row.last_seq}, and no {base}; read it again")
             then = await self._blocks.database.read_aside(state_at, row.id, base)
-            written = await plan(row, then, edit, self._blocks.editor(by))
+            written = await plan(row, then, edit, by, now_text(self._blocks.clock))
             rows = await self._blocks.database.read(lines_since, row.id, base, row.last_seq)
             planned = plan_merge(rows, now, written.writes, base=base, note=written.note)
             if not planned.writes:
@@ -132,7 +133,7 @@ class Revisions:
                 shown = plain(value, schema)
                 check_size(row, size=len(shown), before=len(row.content))
             else:
-                shown = (await plan(row, now, SetValue(value=value), self._blocks.editor(by))).plain
+                shown = (await plan(row, now, SetValue(value=value), by, now_text(self._blocks.clock))).plain
         return self._blocks.change(opened, now, replace(planned, plain=shown), by, work)
 
 

@@ -38,7 +38,7 @@ from pattern_core.memory.block import (
 from pattern_core.memory.checkpoint import pack
 from pattern_core.memory.content import entry_text, raw, value_of
 from pattern_core.memory.document import BlockDocument, Change
-from pattern_core.memory.edits import BlockEdit, Editor, Proposal, proposal_of, question, subject_of
+from pattern_core.memory.edits import BlockEdit, Proposal, proposal_of, question, subject_of
 from pattern_core.memory.opened import OpenBlock, OpenBlocks, changed_event, distinct, line_of, resolve
 from pattern_core.memory.plan import plan, plan_schema, plan_start
 from pattern_core.memory.schema import TIMESTAMP, LogSchema, Schema, TextSchema
@@ -90,7 +90,7 @@ class MemoryStore:
             pinned=new.pinned,
             metadata=None if new.metadata is None else dict(new.metadata),
         )
-        planned = plan_start(row, new, Editor(author=by.author, now=now, is_agent=False))
+        planned = plan_start(row, new, by)
         document, snapshot = BlockDocument(self.blocks.peer), b""
         change: Change | None = {}
         if planned.writes:
@@ -196,7 +196,7 @@ class MemoryStore:
         """Make the edit in the block that is held; after a `refusal` only if a person agreed to it, else ask one."""
         row, by, consent = opened.row, asked.by, self._consent
         before = await self.blocks.load(opened)
-        planned = await plan(row, before, asked.edit, self.blocks.editor(by))
+        planned = await plan(row, before, asked.edit, by, now_text(self.blocks.clock))
         if not planned.writes:
             return Edited(block=row, note=planned.note)
         if refusal is not None and consent is not None and not await consent.grants.covers(subject_of(asked)):

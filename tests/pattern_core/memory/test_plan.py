@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 
 from pattern_core.errors import InvalidInput, PermissionDenied
-from pattern_core.memory.block import NewBlock
+from pattern_core.memory.block import Attribution, NewBlock
 from pattern_core.memory.changes import applied, document_of
 from pattern_core.memory.content import plain, value_of, writes_between
 from pattern_core.memory.document import Count, State
@@ -13,7 +13,6 @@ from pattern_core.memory.edits import (
     AppendText,
     BlockEdit,
     DeleteItem,
-    Editor,
     EditRange,
     Increment,
     InsertItem,
@@ -39,12 +38,9 @@ from pattern_core.memory.schema import (
     parse_schema,
 )
 from pattern_db.columns import Json
-from tests.pattern_core.memory.rig import block_row
+from tests.pattern_core.memory.rig import BY_ADA, BY_USER, NOW, block_row
 
-NOW = "2026-11-21T22:24:40.123Z"
-AGENT = Editor(author="agent:agt_ada", now=NOW, is_agent=True)
-PERSON = Editor(author="user:usr_1", now=NOW, is_agent=False)
-FOUNDER = replace(AGENT, is_agent=False)  # read-only parts have to begin as something
+AGENT, PERSON = BY_ADA, BY_USER
 TEXT, LIST, LOG = parse_schema("Text"), parse_schema("List"), parse_schema("Log")
 BARE_LOG = parse_schema({"Log": {"entry_schema": {"timestamp": False, "agent_id": False}}})
 MAP = MapSchema(
@@ -98,9 +94,9 @@ class Done:
         return cls(plan, value)
 
 
-async def edited(schema: Schema, before: Json, edit: BlockEdit, by: Editor = AGENT, limit: int = 10_000) -> Done:
+async def edited(schema: Schema, before: Json, edit: BlockEdit, by: Attribution = AGENT, limit: int = 10_000) -> Done:
     row = block_row(schema=schema, char_limit=limit)
-    return Done.of(await plan(row, state(schema, before), edit, by), schema, before)
+    return Done.of(await plan(row, state(schema, before), edit, by, NOW), schema, before)
 
 
 TAGS = ["a", 7, "a"]
@@ -227,7 +223,7 @@ async def test_what_is_read_only_binds_agents_alone(schema: Schema, before: Json
     ],
 )
 async def test_what_is_left_out_is_kept_emptied_or_stamped(
-    schema: Schema, before: Json, edit: BlockEdit, by: Editor, after: Json
+    schema: Schema, before: Json, edit: BlockEdit, by: Attribution, after: Json
 ) -> None:
     assert (await edited(schema, before, edit, by)).value == after
 
@@ -254,7 +250,7 @@ async def test_a_log_makes_room_for_new_entries() -> None:
 
 def start(schema: Schema, **fields: object) -> Done:
     new = NewBlock(label="notes", **fields)  # type: ignore[arg-type]  # as named
-    return Done.of(plan_start(block_row(schema=schema, char_limit=100), new, FOUNDER), schema, empty_value(schema))
+    return Done.of(plan_start(block_row(schema=schema, char_limit=100), new, BY_ADA), schema, empty_value(schema))
 
 
 def counter(**more: object) -> Schema:

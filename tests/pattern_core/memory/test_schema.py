@@ -35,6 +35,7 @@ from pattern_core.memory.schema import (
     typed,
 )
 from pattern_db.columns import to_json
+from tests.pattern_core.memory.rig import BY_ADA, NOW
 
 
 @pytest.mark.parametrize("metadata", [None, {}, {"schema": "Text"}, {"schema": "text"}, {"schema": {"Text": {}}}])
@@ -309,7 +310,6 @@ AGE = Field(name="age", field_type=FieldType.NUMBER, default=3)
 TAGS = Field(name="tags", field_type=FieldType.LIST)
 MAP = MapSchema(fields=(NAME, AGE, TAGS))
 ITEMS = ListSchema(item_schema=MapSchema(fields=(NAME, AGE)), max_items=2)
-NOW = "2026-11-21T22:24:40.123Z"
 SECTIONS = CompositeSchema(sections=(Section(name="notes"), Section(name="facts", schema=ListSchema())))
 BARE = LogSchema(entry_schema=EntrySchema(timestamp=False, agent_id=False, fields=(NAME, AGE)))
 ENTRIES = [{"timestamp": NOW, "agent_id": "agt_ada", "text": "a"}, {"text": "b"}]
@@ -390,10 +390,10 @@ def test_words_are_an_item(schema: ListSchema, words: str, item: object) -> None
 
 
 def test_entries_are_stamped_as_the_schema_says() -> None:
-    stamps = stamps_of(LogSchema(), NOW, "agt_ada")
+    stamps = stamps_of(LogSchema(), BY_ADA, NOW)
     assert fit_entry(LogSchema(), "woke", stamps) == stamps | {"text": "woke"}
     assert stamps == {"timestamp": NOW, "agent_id": "agt_ada"}
-    assert fit_entry(BARE, Written('{"name": "x", "age": 9}'), stamps_of(BARE, NOW, "a")) == {"name": "x", "age": 9}
+    assert fit_entry(BARE, Written('{"name": "x", "age": 9}'), stamps_of(BARE, BY_ADA, NOW)) == {"name": "x", "age": 9}
     for value in ({"text": "x", "timestamp": NOW}, {"text": "x", "agent_id": "agt_bob"}, {}, 3):
         with pytest.raises(InvalidInput, match="the entry"):
             fit_entry(LogSchema(), value, stamps)
