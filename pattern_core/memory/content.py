@@ -279,9 +279,9 @@ def parse_editing(text: str, schema: Schema) -> Json:
         return json.loads(text)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
-        raise InvalidInput(f"a {schema.kind.value} is written as JSON; at {where}: {error.msg}") from None
+        raise InvalidInput(f"a {schema.kind} is written as JSON; at {where}: {error.msg}") from None
     except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"a {schema.kind.value} is written as JSON, and this is none: {error}") from None
+        raise InvalidInput(f"a {schema.kind} is written as JSON, and this is none: {error}") from None
 
 
 def _in_order(value: Json, names: Sequence[str]) -> Json:

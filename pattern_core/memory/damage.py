@@ -34,11 +34,11 @@ from pattern_core.memory.document import (
     framed,
     new_peer,
     opened_parts,
-    unpacked,
 )
+from pattern_core.memory.history import changes_between
 from pattern_core.memory.opened import OpenBlocks, changed_event, line_of
 from pattern_core.memory.plan import Planned
-from pattern_core.memory.schema import SchemaKind
+from pattern_core.memory.schema import TextSchema
 from pattern_core.unit_of_work import given_or_alone
 from pattern_db import errors as storage
 from pattern_db.connection import Connection
@@ -91,7 +91,6 @@ class DamagedBlock:
 class Repaired:
     """A block after its repair, at `version`. Not `is_exact`: its last content is not certain."""
 
-    block_id: str
     version: int
     is_exact: bool
     note: str
@@ -213,20 +212,18 @@ def store_repair(
     planned = Planned(writes={}, note=note, kind=HistoryKind.REPAIR)
     row = replace(row, last_seq=seq, frontier=signed.frontier, updated_at=now)
     block_versions.append(connection, line_of(row, _BY, planned, {} if is_exact else None))
-    return Repaired(block_id=row.id, version=seq, is_exact=is_exact, note=note)
+    return Repaired(version=seq, is_exact=is_exact, note=note)
 
 
 def _last_known(connection: Connection, row: BlockRow, state: State, at: int) -> tuple[State, bool]:
     """Return the block's newest content, from what it was at the version `at` on, and whether it is certain."""
     try:
-        for seq, data in block_versions.changes(connection, row.id, at, row.last_seq):
-            if data is None or seq != at + 1:
-                break
-            state, at = applied(state, unpacked(data)), seq
+        for seq, change in changes_between(connection, row.id, at, row.last_seq):
+            state, at = applied(state, change), seq
     except HistoryDamaged:
         at = -1
     is_exact = at == row.last_seq
-    if schema_of(row.metadata).kind is SchemaKind.TEXT and row.content_preview is not None:
+    if isinstance(schema_of(row.metadata), TextSchema) and row.content_preview is not None:
         is_exact = is_exact and state.get(TEXT, "") == row.content_preview
         rest = {name: value for name, value in state.items() if name != TEXT}
         state = {**rest, TEXT: row.content_preview} if row.content_preview else rest

@@ -394,18 +394,12 @@ def cleaned(change: Change) -> Change:
     for name, part in change.items():
         match part:
             case Keys(values):
-                real = {key: (before, after) for key, (before, after) in values.items() if not same(before, after)}
-                if real:
+                if real := {key: (old, new) for key, (old, new) in values.items() if not same(old, new)}:
                     kept[name] = Keys(real)
-            case Spliced(True, splices):
-                if any(one.removed != one.added for one in splices):
-                    kept[name] = part
-            case Spliced(False, splices):
-                if not all(same(one.removed, one.added) for one in splices):
-                    kept[name] = part
-            case Count(by):
-                if by:
-                    kept[name] = part
+            case Spliced(_, splices) if any(not same(one.removed, one.added) for one in splices):
+                kept[name] = part
+            case Count(by) if by:
+                kept[name] = part
     return kept
 
 
@@ -469,11 +463,11 @@ def _from_json(part: Json) -> Part:
         return Count(part)
     if isinstance(part, dict):
         return Keys({key: (before, after) for key, (before, after) in part.items()})
-    is_text = part[0] == "t"
-    if not isinstance(part, list) or part[0] not in ("t", "l"):
+    if not isinstance(part, list):
         raise ValueError("a part of no known kind")
-    run = str if is_text else tuple
-    return Spliced(is_text, tuple(Splice(int(skip), run(removed), run(added)) for skip, removed, added in part[1:]))
+    kind, *splices = part
+    run = {"t": str, "l": tuple}[kind]
+    return Spliced(kind == "t", tuple(Splice(int(skip), run(removed), run(added)) for skip, removed, added in splices))
 
 
 def clean_snapshot(data: bytes) -> bytes:

@@ -252,10 +252,10 @@ class OpenBlocks:
         """Have what agents see read again: something was stored, or may have been. For `UnitOfWork.when_settled`."""
         self.generation += 1
 
-    def _on_merged(self, block_id: str, count: int, size: int) -> None:
+    def _on_merged(self, block_id: str) -> None:
         opened = self._open.get(block_id)
-        if opened is not None:
-            opened.pending.merged(count, size, self.clock.now_ms())
+        if opened is not None:  # updates that were stored during the merge are not counted: the next one takes them
+            opened.pending = Pending(base=opened.pending.base)
 
 
 def line_of(row: BlockRow, by: Attribution, planned: Planned, change: Change | None) -> HistoryRow:

@@ -102,7 +102,7 @@ async def plan(row: BlockRow, state: State, edit: BlockEdit, by: Attribution, no
     schema, before, prefix, what, section = whole, value, "", f"the block {row.label}", None
     if edit.section is not None:
         if not isinstance(schema, CompositeSchema):
-            raise InvalidInput(f"the block {row.label} is a {schema.kind.value} without sections; name none")
+            raise InvalidInput(f"the block {row.label} is a {schema.kind} without sections; name none")
         section = named(schema.sections, edit.section, "section")
         if section.read_only and is_agent(by.author):
             raise PermissionDenied(f"the section {section.name} of {row.label} is read-only", section=section.name)

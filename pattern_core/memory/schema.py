@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import date
 from enum import StrEnum
@@ -174,27 +174,16 @@ _TAKES = {
 }
 
 
-class SchemaKind(StrEnum):
-    """The kinds of documents, by the tag under which they are stored."""
-
-    TEXT = "Text"
-    MAP = "Map"
-    LIST = "List"
-    LOG = "Log"
-    COMPOSITE = "Composite"
-
-
-def _named(kinds: type[SchemaKind] | type[FieldType], tag: Json, what: str) -> Json:
+def _named(kinds: Iterable[str], tag: Json, what: str) -> str:
     """Return the kind that `tag` names, in letters of any case."""
     for kind in kinds:
-        if isinstance(tag, str) and tag.lower() == kind.value.lower():
+        if isinstance(tag, str) and tag.lower() == kind.lower():
             return kind
-    raise InvalidInput(f"there is no {what} {excerpt(tag)}; there are: {', '.join(kind.value for kind in kinds)}")
+    raise InvalidInput(f"there is no {what} {excerpt(tag)}; there are: {', '.join(kinds)}")
 
 
 def _field_type(tag: Json) -> FieldType:
-    kind: FieldType = _named(FieldType, tag, "field type")
-    return kind
+    return FieldType(_named(FieldType, tag, "field type"))
 
 
 def _name(given: str) -> str:
@@ -242,7 +231,7 @@ def _of_entry(given: tuple[Field, ...]) -> tuple[Field, ...]:
 def _item_schema(stored: Json) -> TextSchema | MapSchema | None:
     if stored is None:
         return None
-    if _tagged(stored)[0] in (SchemaKind.TEXT, SchemaKind.MAP):
+    if _tagged(stored)[0] in ("Text", "Map"):
         match parse_schema(stored):
             case MapSchema(fields=given) as schema:
                 _without_counters(given)
@@ -253,7 +242,7 @@ def _item_schema(stored: Json) -> TextSchema | MapSchema | None:
 
 
 def _section_schema(stored: Json) -> TextSchema | MapSchema | ListSchema:
-    if _tagged(stored)[0] in (SchemaKind.TEXT, SchemaKind.MAP, SchemaKind.LIST):
+    if _tagged(stored)[0] in ("Text", "Map", "List"):
         match parse_schema(stored):
             case TextSchema() | MapSchema() | ListSchema() as schema:
                 return schema
@@ -299,7 +288,7 @@ Fields: TypeAlias = Annotated[
 class TextSchema:
     """One text."""
 
-    kind: ClassVar = SchemaKind.TEXT
+    kind: ClassVar = "Text"
     viewport: Annotated[Viewport | None, BeforeValidator(without_null)] = None
 
 
@@ -307,7 +296,7 @@ class TextSchema:
 class MapSchema:
     """Named fields; none besides those."""
 
-    kind: ClassVar = SchemaKind.MAP
+    kind: ClassVar = "Map"
     fields: Fields = ()
 
 
@@ -315,7 +304,7 @@ class MapSchema:
 class ListSchema:
     """Items in order: any JSON value each, or texts, or objects with the fields of a map. None is no bound."""
 
-    kind: ClassVar = SchemaKind.LIST
+    kind: ClassVar = "List"
     item_schema: Annotated[TextSchema | MapSchema | None, PlainValidator(_item_schema)] = None
     max_items: Annotated[int, Checked(ge=1, le=ITEMS_MAX)] | None = None
 
@@ -333,7 +322,7 @@ class EntrySchema:
 class LogSchema:
     """Entries in order of time, which the system stamps. The prompt shows the newest `display_limit`."""
 
-    kind: ClassVar = SchemaKind.LOG
+    kind: ClassVar = "Log"
     display_limit: Annotated[int, Checked(ge=1, le=DISPLAY_LIMIT_MAX)] = 10
     entry_schema: EntrySchema = EntrySchema()
 
@@ -366,7 +355,7 @@ def _apart(sections: Sequence[Section]) -> Sequence[Section]:
 class CompositeSchema:
     """Named sections, each with a shape of its own."""
 
-    kind: ClassVar = SchemaKind.COMPOSITE
+    kind: ClassVar = "Composite"
     sections: Annotated[
         tuple[Annotated[Section, BeforeValidator(without_null)], ...],
         Checked(max_length=SECTIONS_MAX),
@@ -376,7 +365,7 @@ class CompositeSchema:
 
 
 Schema = TextSchema | MapSchema | ListSchema | LogSchema | CompositeSchema
-_SCHEMAS: Mapping[SchemaKind, type[Schema]] = {
+_SCHEMAS: Mapping[str, type[Schema]] = {
     one.kind: one for one in (TextSchema, MapSchema, ListSchema, LogSchema, CompositeSchema)
 }
 _OBJECTS: Mapping[str, type[Any]] = {
@@ -388,7 +377,7 @@ _OBJECTS: Mapping[str, type[Any]] = {
 
 
 @cache
-def _reader(kind: SchemaKind) -> TypeAdapter[Any]:
+def _reader(kind: str) -> TypeAdapter[Any]:
     """Return what reads a kind, made when first needed: that costs some milliseconds, and most blocks are text."""
     return TypeAdapter(_SCHEMAS[kind])
 
@@ -405,7 +394,7 @@ def parse_schema(stored: Json) -> Schema:
         names = [step for step in place if isinstance(step, str)]
         return [one.name for one in fields(_OBJECTS[names[-1]] if names else _SCHEMAS[kind])]
 
-    schema: Schema = read(_reader(kind), without_null(values), known, place=kind.value)
+    schema: Schema = read(_reader(kind), without_null(values), known, place=kind)
     match schema:
         case MapSchema(fields=()):
             raise InvalidInput('a Map needs `fields`, such as [{"name": "mood", "field_type": "Text"}]')
@@ -440,7 +429,7 @@ def _other_than_default(part: Field | Section | ListSchema) -> dict[str, Json]:
     return {one.name: value for one in fields(part) if (value := getattr(part, one.name)) != one.default}
 
 
-def _tagged(stored: Json) -> tuple[SchemaKind, Json]:
+def _tagged(stored: Json) -> tuple[str, Json]:
     """Return the kind that `stored` names, and its parameters as they are given."""
     if isinstance(stored, str):
         tag, inner = stored, None
@@ -451,4 +440,4 @@ def _tagged(stored: Json) -> tuple[SchemaKind, Json]:
             f'a schema is a kind such as "Text", or an object such as {{"List": {{"max_items": 9}}}},'
             f" not {excerpt(stored)}"
         )
-    return _named(SchemaKind, tag, "block schema"), {} if inner is None else inner
+    return _named(_SCHEMAS, tag, "block schema"), {} if inner is None else inner

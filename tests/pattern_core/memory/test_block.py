@@ -30,7 +30,7 @@ from pattern_core.memory.block import (
 )
 from pattern_core.memory.edits import AppendText, BlockEdit, ReplaceText, SetText
 from pattern_core.memory.history import versions
-from pattern_core.memory.schema import ListSchema, SchemaKind, TextSchema
+from pattern_core.memory.schema import ListSchema, TextSchema
 from pattern_core.testing.model import Answer, calls, says
 from pattern_core.tools.builtin.block_edit import block_edit
 from pattern_db.enums import ApprovalStatus, Permission
@@ -86,7 +86,6 @@ def test_the_schema_that_metadata_holds() -> None:
     stored = with_schema({"colour": "red"}, ListSchema())
     assert stored == {"colour": "red", "schema": {"List": {}}}
     assert schema_of(stored) == shown_schema(stored) == ListSchema()
-    assert schema_of(stored).kind is SchemaKind.LIST
     assert shown_schema({"schema": "Table"}) == schema_of(None) == TextSchema()
 
 

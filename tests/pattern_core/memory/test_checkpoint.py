@@ -97,14 +97,6 @@ def test_when_a_merge_is_due(count: int, size: int, base: int, age_ms: int, limi
     assert not Pending(base=base).is_due(age_ms, limits)
 
 
-def test_what_was_merged_no_longer_counts() -> None:
-    pending = Pending(count=120, size=1_200, oldest_ms=0)
-    pending.merged(100, 1_000, now_ms=HOUR_MS)
-    assert (pending.count, pending.size, pending.oldest_ms) == (20, 200, HOUR_MS)
-    pending.merged(100, 1_000, now_ms=HOUR_MS)
-    assert pending == Pending()
-
-
 def stamps(*days: str) -> list[CheckpointStamp]:
     return [
         CheckpointStamp(id=len(days) - number, up_to_seq=len(days) - number, created_at=f"2026-{day}T12:00:00.000Z")
@@ -145,9 +137,9 @@ def test_pending_as_storage_counted_it() -> None:
 # Merging updates into checkpoints.
 
 
-def make(rig: Rig) -> tuple[Consolidator, list[tuple[str, int, int]]]:
-    merged: list[tuple[str, int, int]] = []
-    return Consolidator(rig.database, rig.clock, lambda *what: merged.append(what)), merged
+def make(rig: Rig) -> tuple[Consolidator, list[str]]:
+    merged: list[str] = []
+    return Consolidator(rig.database, rig.clock, merged.append), merged
 
 
 async def test_updates_become_a_checkpoint_once(rig: Rig) -> None:
@@ -155,10 +147,9 @@ async def test_updates_become_a_checkpoint_once(rig: Rig) -> None:
     block_id = await rig.block("a")
     for _ in range(3):
         await rig.store.edit(ADA, "notes", AppendText(text="b"), by=BY_ADA)
-    updates = await rig.database.read(block_versions.get_updates_since, block_id, 0)
     assert await consolidator.consolidate(block_id)
     assert not await consolidator.consolidate(block_id)
-    assert merged == [(block_id, 3, sum(len(update.update_blob) for update in updates))]
+    assert merged == [block_id]
     [checkpoint] = await rig.database.read(block_checkpoints.list_checkpoints, block_id)
     row = await rig.database.read(memory_blocks.get, block_id)
     assert (checkpoint.up_to_seq, checkpoint.frontier, row.last_seq) == (3, row.frontier, 3)
@@ -190,7 +181,7 @@ async def test_updates_that_arrive_during_merges_survive(file_rig: Rig) -> None:
 async def test_what_is_asked_for_while_it_is_merged_is_not_merged_twice(rig: Rig) -> None:
     asked: list[str] = []
 
-    def ask_again(block_id: str, _count: int, _size: int) -> None:
+    def ask_again(block_id: str) -> None:
         asked.append(block_id)
         consolidator.ask(block_id)
 
@@ -214,7 +205,7 @@ async def test_two_at_once_merge_once(rig: Rig) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(consolidator.consolidate, block_id)
         nursery.start_soon(consolidator.consolidate, block_id)
-    assert merged[0][1] == 1
+    assert set(merged) == {block_id}
     assert await rig.database.read(block_versions.get_updates_since, block_id, 0) == []
     assert (await rig.store.edit(ADA, "notes", AppendText(text="c"), by=BY_ADA)).block.content == "abc"
 
@@ -231,13 +222,13 @@ async def test_a_damaged_block_is_logged_and_the_others_go_on(rig: Rig, caplog: 
             consolidator.ask(block_id)
         with caplog.at_level(logging.ERROR):
             await trio.testing.wait_all_tasks_blocked()
-        assert [block_id for block_id, *_ in merged] == [good]
+        assert merged == [good]
         assert len(caplog.records) == 2
         await rig.store.edit(ADA, "notes", AppendText(text="c"), by=BY_ADA)
         consolidator.ask(good)
         await trio.testing.wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
-    assert len(merged) == 2
+    assert merged == [good, good]
     assert len(await rig.database.read(block_versions.get_updates_since, bad, 0)) == 1
 
 

@@ -22,7 +22,6 @@ from pattern_core.memory.schema import (
     LogSchema,
     MapSchema,
     Schema,
-    SchemaKind,
     Section,
     TextSchema,
     Viewport,
@@ -40,7 +39,7 @@ from tests.pattern_core.memory.rig import BY_ADA, NOW
 
 @pytest.mark.parametrize("metadata", [None, {}, {"schema": "Text"}, {"schema": "text"}, {"schema": {"Text": {}}}])
 def test_text_is_the_default_and_is_found_under_its_tag(metadata: dict[str, object] | None) -> None:
-    assert schema_of(metadata).kind is SchemaKind.TEXT
+    assert schema_of(metadata) == TextSchema()
 
 
 FIELD = {"name": "mood", "field_type": "Text"}
