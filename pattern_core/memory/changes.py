@@ -1,6 +1,6 @@
 """The algebra of changes: to take one back, to carry it past others' changes, to make it in a document.
 
-A change says for each container what went and what came in its place, so that its inverse needs nothing else. Positions
+A change holds for each container what was removed and what was added, so that its inverse needs nothing else. Positions
 count code points or items. States are put into documents by the fewest edits.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pattern_core.memory.block import SYSTEM
 from pattern_core.memory.content import writes_to
 from pattern_core.memory.document import (
     READER_PEER,
@@ -27,10 +28,8 @@ from pattern_core.memory.document import (
     spliced,
 )
 from pattern_db.columns import Json
-from pattern_db.tables.memory_blocks import Attribution
 
 _ENDLESS = 2**62  # of what stays behind the last splice
-_BY = Attribution(author="system")  # signs commits of scratch documents, which are never stored
 
 
 def inverse(change: Change) -> Change:
@@ -93,7 +92,7 @@ def _apply_splices(value: Json, part: Spliced, name: str) -> Json:
 def carried(change: Change, earlier: Change, *, wins: bool) -> Change:
     """`change` as it reads after `earlier`, where both were made on the same state.
 
-    What both removed is gone once; what either added stays. Where both set a key, or add at one place, `wins` says
+    What both removed is removed once; what either added stays. Where both set a key, or add at one place, `wins` says
     whether this one counts (and comes first); calling with the two exchanged and `not wins` gives the other side, and
     both orders come to the same state.
     """
@@ -161,7 +160,7 @@ def _take(pieces: list[tuple[str, Run | int]], step: int) -> Run | int:
 def document_of(state: State) -> BlockDocument:
     """Return a document that holds `state` and has no history, for trying something out."""
     document = BlockDocument(READER_PEER)
-    document.sign({}, writes_to({}, state), _BY, now_ms=0)
+    document.sign({}, writes_to({}, state), SYSTEM, now_ms=0)
     return document
 
 
@@ -171,7 +170,7 @@ def change_by(state: State, writes: Writes) -> Change:
     Raises:
         DocumentDamaged: they were made for another content.
     """
-    return document_of(state).sign(state, writes, _BY, now_ms=0).change or {}
+    return document_of(state).sign(state, writes, SYSTEM, now_ms=0).change or {}
 
 
 def change_to(before: State, after: State) -> Change:

@@ -13,13 +13,12 @@ import json
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 from pattern_core.children import ChildFailed, ChildLimits, run_child
 from pattern_core.errors import Conflict
 from pattern_core.ids import now_text
 from pattern_core.limits import MemoryLimits
-from pattern_core.memory.block import Attribution, BlockRow, Operation, schema_of
+from pattern_core.memory.block import SYSTEM, Attribution, BlockRow, Operation, schema_of
 from pattern_core.memory.changes import applied
 from pattern_core.memory.checkpoint import LIMITS, store_checkpoint, unpack
 from pattern_core.memory.content import rendered, writes_to
@@ -47,20 +46,17 @@ from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
 BATCH_BYTES_MAX = 4 * 1024 * 1024  # opened by one child, whose processor time is bounded
 BATCH_BLOCKS_MAX = 200
 CHECK = ChildLimits(timeout_s=30.0, cpu_s=2, memory_bytes=512 * 1024 * 1024)
-_BY = Attribution(author="system")
-_DIED = "opening it ended a separate process"
-
-
-Parts: TypeAlias = "tuple[tuple[int, bytes], ...]"  # a snapshot (or nothing), then updates; with the version after it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DamagedBlock:
-    """A block that cannot be opened, why, and what is left of it: the parts that open."""
+    """A block that cannot be opened, why, and what is left of it: the parts that open (a snapshot or nothing, then
+    updates), each with the version after it.
+    """
 
     block: BlockRow
     reason: str
-    sound: Parts
+    sound: tuple[tuple[int, bytes], ...]
 
     @property
     def version(self) -> int:
@@ -117,7 +113,7 @@ async def damage_of(database: Database, block_id: str) -> DamagedBlock:
 
 
 def _read(connection: Connection, block_id: str) -> DamagedBlock:
-    """Return the block's parts as they are stored; `reason` says if some are missing."""
+    """Return the block's parts as they are stored; `reason` is set if some are missing."""
     row = memory_blocks.get(connection, block_id)
     checkpoint, updates = block_checkpoints.get_checkpoint_and_updates(connection, block_id)
     start = 0 if checkpoint is None else checkpoint.up_to_seq
@@ -142,12 +138,12 @@ async def _checked(batch: Sequence[DamagedBlock]) -> list[DamagedBlock]:
 
 
 async def _opened(documents: Sequence[Sequence[bytes]]) -> list[tuple[int, str]]:
-    """Return what the child says of each document; the one that it dies of is tried once more, alone."""
+    """Return the answer of the child for each document; the one that it dies of is tried once more, alone."""
     answers: list[tuple[int, str]] = []
     while len(answers) < len(documents):
         answers += await _asked(documents[len(answers) :])
         if len(answers) < len(documents):
-            answers += await _asked([documents[len(answers)]]) or [(0, _DIED)]
+            answers += await _asked([documents[len(answers)]]) or [(0, "opening it ended a separate process")]
     return answers
 
 
@@ -181,18 +177,18 @@ def store_repair(
         document.import_update(part)
     held = document.state()
     state, is_exact = _last_known(connection, row, held, at)
-    signed = document.sign(held, writes_to(held, state), _BY, now_ms=0)
+    signed = document.sign(held, writes_to(held, state), SYSTEM, now_ms=0)
     block_checkpoints.put_aside(connection, row.id, at, now, damage.reason)
     shown = rendered(row, document.state())
     seq = block_versions.store_update(
-        connection, row.id, signed.update, UpdateSource.MIGRATION, now, signed.frontier, _BY, shown
+        connection, row.id, signed.update, UpdateSource.MIGRATION, now, signed.frontier, SYSTEM, shown
     )
     base = block_checkpoints.get_checkpoint_and_updates(connection, row.id)[0] if sound else None
     store_checkpoint(connection, row.id, document, base, based, seq, now, limits)
     note = f"Repaired: {damage.reason}; " + ("nothing was lost" if is_exact else "the last changes may be lost")
     planned = Planned(writes={}, note=note, kind=HistoryKind.REPAIR)
     row = replace(row, last_seq=seq, frontier=signed.frontier, updated_at=now)
-    block_versions.append(connection, line_of(row, _BY, planned, {} if is_exact else None))
+    block_versions.append(connection, line_of(row, SYSTEM, planned, {} if is_exact else None))
     return Repaired(version=seq, is_exact=is_exact, note=note)
 
 

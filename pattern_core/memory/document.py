@@ -1,13 +1,13 @@
 """A document that merges: what is written to it, and what a version of it changed. The only module that knows Loro.
 
-A `Change` says for each container what went and what came in its place, as plain values: to make it, to take it back,
+A `Change` holds for each container what was removed and what was added, as plain values: to make it, to take it back,
 to carry it past others' changes (`memory.changes`), to read older versions.
 
 The wheel's errors are bare `BaseException`s, which would tear down a nursery, and a panic poisons the document that
 it happened in; both become `DocumentDamaged` here, and the document must be dropped.
 
-Positions are Unicode code points. What a document holds stands in named root containers: texts, maps, lists of JSON
-values, and counters; which ones there are for a schema says `memory.content`. A document's state is a value per
+Positions are Unicode code points. What a document holds is in named root containers: texts, maps, lists of JSON
+values, and counters; `memory.content` knows those of a schema. A document's state is a value per
 container: text, list of JSON values, map without nulls, or count; containers that are empty are left out.
 
 Packed, a change is JSON, `{container: part}`: text and lists as `[["t" or "l"], [skip, removed, added], …]`, maps as
@@ -44,7 +44,7 @@ from pattern_core.ids import Randomness
 from pattern_db.columns import Json, to_json
 from pattern_db.tables.memory_blocks import Attribution
 
-PEER_BITS = 63  # a peer is a u64 whose greatest value is reserved
+PEER_BITS = 63  # a peer is a u64; the greatest value is reserved
 READER_PEER = 0  # for copies that are only read; nothing is ever written under it
 UPDATE_TIMEOUT_MS = 20.0  # for a minimal difference; it holds the interpreter, so nothing else runs meanwhile
 TEXT = "content"  # the container of a text document's text
@@ -278,7 +278,7 @@ def _splice(held: LoroText | LoroList, change: Spliced) -> None:
 def _update(held: LoroText, text: str) -> None:
     """Make the text `text` by the fewest changes, so that what others change meanwhile survives the merge.
 
-    Where the fewest would take too long to find, whole lines are replaced, and at worst all that lies between the
+    Where the fewest would take too long to find, whole lines are replaced, and at worst all between the
     common start and the common end.
     """
     for update in (held.update, held.update_by_line):
@@ -350,7 +350,7 @@ def _change(parts: Iterable[tuple[ContainerID, Diff]], before: State) -> Change 
 
 
 def _pieces(items: Iterable[TextDelta | ListDiffItem], before: Json) -> Iterator[tuple[str, Run | int]]:
-    """Yield what the library says of a text or a list, as pieces of what it held: a string or a tuple."""
+    """Yield what the library reports of a text or a list, as pieces of what it held: a string or a tuple."""
     at = 0
     for item in items:
         match item:

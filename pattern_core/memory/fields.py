@@ -31,12 +31,12 @@ from pattern_core.messages import check_text
 from pattern_db.columns import Json
 
 Part = TypeVar("Part", Field, Section)
-_EMPTY: Mapping[FieldType, Json] = {FieldType.LIST: [], FieldType.COUNTER: 0}
+EMPTY: Mapping[FieldType, Json] = {FieldType.LIST: [], FieldType.COUNTER: 0}  # of fields that are never without one
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A value that was written down as text: how it is read depends on what stands there. JSON, or just words."""
+    """A value that was written down as text: how it is read depends on its place. JSON, or just words."""
 
     text: str
 
@@ -47,7 +47,7 @@ def empty_value(schema: Schema) -> Json:
         case TextSchema():
             return ""
         case MapSchema():
-            return {field.name: _EMPTY.get(field.field_type) for field in schema.fields}
+            return {field.name: EMPTY.get(field.field_type) for field in schema.fields}
         case ListSchema() | LogSchema():
             return []
         case CompositeSchema():
@@ -55,7 +55,7 @@ def empty_value(schema: Schema) -> Json:
 
 
 def fit(schema: Schema, value: Json) -> Json:
-    """Return the whole content `value` in canonical form, with defaults where it says nothing.
+    """Return the whole content `value` in canonical form, with defaults for what it leaves out.
 
     Raises:
         InvalidInput: it does not fit; the message names the field, item or section and what fits.

@@ -175,7 +175,7 @@ def line_versions(
     """Return of each line that `show` makes of the state at the version `newest`: the version that made it what it is.
 
     `changes` are the versions' changes, newest first, without a gap; only as many are read as are needed. What none of
-    them made was there before the oldest: then that version stands there, and whether it is certain (from the start).
+    them made was there before the oldest: they get that version, and whether it is certain (from the start).
     """
     shown = show(state).splitlines()
     made = [-1] * len(shown)

@@ -158,7 +158,7 @@ class OpenBlocks:
                 del self._open[block_id]
 
     async def load(self, opened: OpenBlock) -> State:
-        """Open the document of a block that is held, as it stands at its row, unless it is open; return what it holds.
+        """Open the document of a block that is held, as of its row, unless it is open; return what it holds.
 
         Raises:
             DocumentDamaged: what is stored cannot be opened; other blocks can.
@@ -223,7 +223,7 @@ class OpenBlocks:
         opened = self._open.get(row.id)
         with _named(row.label):
             if opened is not None and opened.document is not None and opened.seq == row.version and not opened.author:
-                state = opened.document.state()  # stored as it stands; a part may be found damaged only now
+                state = opened.document.state()  # stored as it is; a part may be found damaged only now
             else:
                 stored = await self.database.read(block_checkpoints.get_checkpoint_and_updates, row.id)
                 state = open_document(*stored, peer=READER_PEER).state()
@@ -276,7 +276,7 @@ def line_of(row: BlockRow, by: Attribution, planned: Planned, change: Change | N
 
 
 def changed_event(row: BlockRow, by: Attribution) -> dict[str, object]:
-    """Return what the event `memory.changed` says: which block, its owner, its version, and who changed it."""
+    """Return the data of the event `memory.changed`: which block, its owner, its version, and who changed it."""
     return {
         "block_id": row.id,
         "label": row.label,

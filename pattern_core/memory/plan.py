@@ -1,4 +1,4 @@
-"""What an edit comes to in a block: the one place where schema, read-only parts and the limit are looked at. Pure, but
+"""What an edit makes of a block: the one place where schema, read-only parts and the limit are checked. Pure, but
 for the regular expression's own process.
 
 The block's permission was looked at before (`block.require`); what binds agents here does not bind people and the
@@ -301,7 +301,7 @@ def plan_schema(row: BlockRow, state: State, schema: Schema) -> Planned:
     """Return what the block, whose document holds `state`, needs so that it has another schema of its kind.
 
     Raises:
-        InvalidInput: the content does not fit the new schema; the message says what to change first.
+        InvalidInput: the content does not fit the new schema; the message names what to change first.
     """
     old = shown_schema(row.metadata)
     try:

@@ -223,7 +223,7 @@ def _redoable(known: Sequence[HistoryRow], author: str) -> list[HistoryRow]:
 
 
 def _piled(known: Sequence[HistoryRow], target: HistoryRow, author: str) -> dict[int, Change]:
-    """Return what takes each version back that stands from `target` on, by version, for the document as it stands.
+    """Return what takes back each version in effect from `target` on, by version, for the document as it is.
 
     The last entry fits the document, the one before it the document after that, and so on. Of `target`'s kind only:
     edits, by their inverse; or undos, by theirs, which is what brings edits again.

@@ -1,6 +1,6 @@
-"""Shapes of documents: what a block's metadata says of its own, as data, and back; and the values of their fields.
+"""Shapes of documents: read from the metadata of blocks, and written back; and the values of their fields.
 
-A schema stands in a block's metadata under `schema`, tagged by its kind: `"Text"` or `{"Map": {"fields": […]}}`.
+A schema is stored in a block's metadata under `schema`, tagged by its kind: `"Text"` or `{"Map": {"fields": […]}}`.
 Source: the block schemas of the memory design (Text, Map, List, Log, Composite).
 
 Values are JSON in one canonical form: objects with sorted keys, whole numbers without a fraction, times in UTC. Equal
@@ -35,7 +35,7 @@ ITEMS_MAX = 100_000  # the most that `max_items` may allow
 DISPLAY_LIMIT_MAX = 1_000
 NAME_CHARS_MAX = 64
 TIMESTAMP, AGENT_ID = "timestamp", "agent_id"  # what the system stamps on the entries of a log
-# A name begins a line, names a container and stands in JSON paths.
+# A name begins a line, names a container and is part of JSON paths.
 _NAME = re.compile(r"\w(?:[\w .-]*\w)?")
 DEPTH_MAX = 32  # of lists and objects within one another
 WHOLE_MAX = 2**63 - 1  # whole numbers are stored in 64 bits
@@ -108,26 +108,17 @@ def of_type(value: Json, kind: FieldType) -> Json:
     """`value` in canonical form, if a field of that kind can hold it.
 
     Raises:
-        InvalidInput: it cannot; the message says what fits.
+        InvalidInput: it cannot; the message names what fits.
     """
-    match kind:
-        case FieldType.TEXT if isinstance(value, str):
-            return check_text(value)
-        case FieldType.NUMBER if isinstance(value, int | float) and not isinstance(value, bool):
-            return canonical(value)
-        case FieldType.BOOLEAN if isinstance(value, bool):
-            return value
-        case FieldType.LIST if isinstance(value, list | tuple):
-            return canonical(value)
-        case FieldType.TIMESTAMP if isinstance(value, str):
-            return _time(value)
-        case FieldType.COUNTER if isinstance(value, int | float) and not isinstance(value, bool):
-            number = canonical(value)
-            if not isinstance(number, int) or abs(number) > COUNT_MAX:
-                raise InvalidInput(f"a counter counts in whole numbers up to 2^53, not {excerpt(value)}")
-            return number
-        case _:
-            raise InvalidInput(f"it takes {_TAKES[kind]}, not {excerpt(value)}")
+    types, words = _TAKES[kind]
+    if not isinstance(value, types) or (isinstance(value, bool) and kind is not FieldType.BOOLEAN):
+        raise InvalidInput(f"it takes {words}, not {excerpt(value)}")
+    if kind is FieldType.TIMESTAMP:
+        return _time(value)
+    found = canonical(value)
+    if kind is FieldType.COUNTER and (not isinstance(found, int) or abs(found) > COUNT_MAX):
+        raise InvalidInput(f"a counter counts in whole numbers up to 2^53, not {excerpt(value)}")
+    return found
 
 
 def typed(text: str, kind: FieldType) -> Json:
@@ -143,7 +134,7 @@ def typed(text: str, kind: FieldType) -> Json:
     try:
         value = json.loads(text.strip().lower() if kind is FieldType.BOOLEAN else text)
     except (ValueError, RecursionError):
-        raise InvalidInput(f"it takes {_TAKES[kind]}, not {excerpt(text)}") from None
+        raise InvalidInput(f"it takes {_TAKES[kind][1]}, not {excerpt(text)}") from None
     return of_type(value, kind)
 
 
@@ -161,16 +152,17 @@ def _time(text: str) -> str:
     try:
         return date.fromisoformat(text).isoformat() if _DAY.fullmatch(text) else canonical_time(text)
     except ValueError:
-        raise InvalidInput(f"it takes {_TAKES[FieldType.TIMESTAMP]}, not {excerpt(text)}") from None
+        raise InvalidInput(f"it takes {_TAKES[FieldType.TIMESTAMP][1]}, not {excerpt(text)}") from None
 
 
-_TAKES = {
-    FieldType.TEXT: "text",
-    FieldType.NUMBER: "a number",
-    FieldType.BOOLEAN: "true or false",
-    FieldType.LIST: 'a list such as ["one", "two"]',
-    FieldType.TIMESTAMP: "a day such as 2026-11-21 or a moment with its offset such as 2026-11-21T22:24:40Z",
-    FieldType.COUNTER: "a whole number",
+# What Python's JSON makes of such a value, and the words for it.
+_TAKES: Mapping[FieldType, tuple[Any, str]] = {
+    FieldType.TEXT: (str, "text"),
+    FieldType.NUMBER: (int | float, "a number"),
+    FieldType.BOOLEAN: (bool, "true or false"),
+    FieldType.LIST: (list | tuple, 'a list such as ["one", "two"]'),
+    FieldType.TIMESTAMP: (str, "a day such as 2026-11-21 or a moment with its offset such as 2026-11-21T22:24:40Z"),
+    FieldType.COUNTER: (int | float, "a whole number"),
 }
 
 
@@ -263,7 +255,7 @@ class Viewport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """One field of a map, an item or an entry. `default` stands in where nothing else does; None is none.
+    """One field of a map, an item or an entry. `default` is used where there is no value; None is none.
 
     `read_only` binds agents; people and the system may set it.
     """
@@ -386,7 +378,7 @@ def parse_schema(stored: Json) -> Schema:
     """Return the schema that `stored` describes: a tag of any case, or an object of one tag and its parameters.
 
     Raises:
-        InvalidInput: there is no such kind or parameter, or a parameter will not do; the message says what would.
+        InvalidInput: there is no such kind or parameter, or a parameter is invalid; the message names what is valid.
     """
     kind, values = _tagged(stored)
 

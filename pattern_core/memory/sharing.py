@@ -1,4 +1,4 @@
-"""Lending blocks: another agent sees a block under its label, and may do with it what the loan says.
+"""Lending blocks: another agent sees a block under its label, and may do with it what the loan permits.
 
 Labels resolve own → lent → the constellation's, for reading and for editing alike.
 """
@@ -81,9 +81,7 @@ class Sharing:
         async with given_or_alone(work, self._blocks.commit) as unit:
             block, agent = await self._database.read(_both, agent_id, label, target)
             if is_agent(by.author) and block.via is not Via.OWN and agent.id != agent_id:
-                raise PermissionDenied(
-                    f"the block {label} belongs to somebody else; you can only give your own loan back"
-                )
+                raise PermissionDenied(f"the block {label} is not yours; you can only give your own loan back")
             loans = await self._database.read(memory_blocks.list_attachments, block_id=block.id)
             if agent.id not in {loan.agent_id for loan in loans}:
                 raise NotFound(f"the block {label} is not lent to {agent.name}")
@@ -114,7 +112,7 @@ def _check(block: BlockRow, agent: AgentRow, permission: Permission, by: Attribu
     if not is_agent(by.author):
         return
     if block.via is not Via.OWN:
-        raise PermissionDenied(f"the block {block.label} belongs to somebody else; only its owner can lend it")
+        raise PermissionDenied(f"the block {block.label} is not yours; only its owner can lend it")
     if _RANKS[permission] > _RANKS[block.permission]:
         raise PermissionDenied(
             f"you may not lend more than you may do yourself: the block {block.label} is {block.permission.value}"

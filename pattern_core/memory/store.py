@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
-from typing import Concatenate, ParamSpec
 
 from pattern_core.approvals import Approval, ApprovalAnswer, Approvals
 from pattern_core.errors import Conflict, InvalidInput, NotFound, PermissionDenied
@@ -50,8 +49,6 @@ from pattern_db.enums import BlockType
 from pattern_db.tables import archival, block_versions, memory_blocks
 from pattern_db.tables.archival import ArchivalRow
 from pattern_db.tables.memory_blocks import Via
-
-P = ParamSpec("P")
 
 
 class MemoryStore:
@@ -98,7 +95,7 @@ class MemoryStore:
         row = replace(row, content_preview=planned.plain, frontier=signed.frontier)
         async with given_or_alone(work, self.blocks.commit) as unit:
             data, encoding = pack(snapshot, self.blocks.limits.memory)
-            unit.store(_store_labelled, label, memory_blocks.create, row, data, encoding=encoding)
+            unit.store(_store_labelled, label, lambda c: memory_blocks.create(c, row, data, encoding=encoding))
             unit.store(block_versions.append, line_of(row, by, planned, signed.change))
             archive(row, planned.moved, self._ids, unit)
             unit.event("memory.changed", changed_event(row, by))
@@ -231,9 +228,7 @@ class MemoryStore:
             opened = await self.blocks.hold(agent_id, label, by, Operation.READ, unit)
             row = opened.row
             if is_agent(by.author) and row.via is not Via.OWN:
-                raise PermissionDenied(
-                    f"the block {label} belongs to somebody else; only its owner can change its settings"
-                )
+                raise PermissionDenied(f"the block {label} is not yours; only its owner can change its settings")
             settings = _checked(row, settings, self.blocks.limits)
             if settings.metadata is not None:
                 await self._reshape(opened, schema_of(settings.metadata), by, unit)
@@ -242,7 +237,7 @@ class MemoryStore:
             if row.via is Via.ATTACHED:  # a loan has its own
                 known.pop("permission", None)
             opened.row, opened.author = replace(opened.row, **known, updated_at=now), by.author
-            unit.store(_store_labelled, settings.label, memory_blocks.update_config, row.id, settings, now)
+            unit.store(_store_labelled, settings.label, lambda c: memory_blocks.update_config(c, row.id, settings, now))
             unit.event("memory.changed", changed_event(opened.row, by))
             return opened.row
 
@@ -317,13 +312,7 @@ def _time_of(entry: Json) -> str | None:
         return None
 
 
-def _store_labelled(
-    connection: Connection,
-    label: str | None,
-    write: Callable[Concatenate[Connection, P], None],
-    *args: P.args,
-    **kwargs: P.kwargs,
-) -> None:
+def _store_labelled(connection: Connection, label: str | None, write: Callable[[Connection], None]) -> None:
     """Run `write`, which gives a block this label (None: leaves it its own).
 
     Raises:
@@ -331,6 +320,6 @@ def _store_labelled(
     """
     try:
         with storage.translated():
-            write(connection, *args, **kwargs)
+            write(connection)
     except storage.Conflict as error:
         raise storage.Conflict(f"there is a block {label!r} already; edit it or choose another label") from error

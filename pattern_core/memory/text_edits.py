@@ -2,8 +2,8 @@
 expression's own process.
 
 Unified diffs are applied strictly: every context and removed line must be there, or nothing is changed. Only the place
-may be off, because models miscount lines: a hunk whose lines stand elsewhere is applied at the nearest such place and
-the answer says how far it moved. The text's own line endings, and whether its last line has one, stay.
+may be off, because models miscount lines: a hunk with lines that are elsewhere is applied at the nearest such place and
+the answer has how far it moved. The text's own line endings, and whether its last line has one, stay.
 Source: GNU diffutils manual, "Detailed Description of Unified Format".
 """
 
@@ -30,11 +30,11 @@ _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 
 async def edit_text(before: str, edit: TextEdit | SetValue, what: str) -> tuple[str, str, Spliced | str]:
     """Return what an edit makes of the text `before`, words about it, and how a document is to make it. What it
-    replaces is changed alone, so that other edits merge; where it says only what the text shall be, or replaces very
+    replaces is changed alone, so that other edits merge; where it gives only the whole text, or replaces very
     much, the document finds the smallest difference itself.
 
     Raises:
-        InvalidInput: the edit does not fit this text, which error messages call `what`; the message says what does.
+        InvalidInput: the edit does not fit this text, which error messages call `what`; the message names what does.
     """
     after: Json = None
     match edit:
@@ -68,7 +68,7 @@ async def replaced(text: str, edit: ReplaceText) -> tuple[Ranges, str]:
     """Return what the edit replaces in `text`, and words about it.
 
     Raises:
-        InvalidInput: it is not there; the message says what to do.
+        InvalidInput: it is not there; the message explains what to do.
     """
     check_text(edit.new)
     if not edit.old:
