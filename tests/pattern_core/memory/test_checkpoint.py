@@ -1,15 +1,12 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 
 import pytest
 import trio
 import trio.lowlevel
 import trio.testing
 import zstandard
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pattern_core.limits import MemoryLimits
 from pattern_core.memory import document
@@ -30,7 +27,6 @@ from pattern_db.enums import Encoding
 from pattern_db.errors import NotFound
 from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
 from pattern_db.tables.block_checkpoints import CheckpointStamp
-from pattern_db.tables.block_versions import UpdateStats
 from tests.pattern_core.memory.life import Life
 from tests.pattern_core.memory.rig import ADA, BY_ADA, NOW, Rig
 
@@ -113,27 +109,6 @@ def test_the_newest_checkpoints_and_the_last_of_each_day_stay() -> None:
     assert (HOURLY.checkpoints_newest, HOURLY.checkpoints_days) == (10, 30)
 
 
-@given(st.lists(st.integers(1, 28), max_size=60))
-def test_retention_settles(days: list[int]) -> None:
-    now = "2026-11-28T13:00:00.000Z"
-    kept: list[CheckpointStamp] = []
-    for number, day in enumerate(sorted(days)):
-        kept.insert(0, replace(stamps(f"11-{day:02d}")[0], id=number))
-        dropped = to_drop(kept, now, HOURLY)
-        kept = [one for one in kept if one.id not in dropped]
-        assert kept[0].id == number
-    assert to_drop(kept, now, HOURLY) == []
-    assert len(kept) <= 40
-    assert {int(one.created_at[8:10]) for one in kept} == set(days)
-
-
-def test_pending_as_storage_counted_it() -> None:
-    stats = UpdateStats(count=2, total_bytes=30, first_seq=1, last_seq=2, oldest_at="1970-01-01T00:00:01.000Z")
-    assert Pending.of(stats) == Pending(2, 30, 1_000)
-    none = UpdateStats(count=0, total_bytes=0, first_seq=None, last_seq=None, oldest_at=None)
-    assert Pending.of(none) == Pending()
-
-
 # Merging updates into checkpoints.
 
 
@@ -176,6 +151,7 @@ async def test_updates_that_arrive_during_merges_survive(file_rig: Rig) -> None:
     fresh = Rig(file_rig.database, seed=1)
     words = (await fresh.store.edit(ADA, "notes", AppendText(text="end"), by=BY_ADA)).block.content.split()
     assert sorted(words) == sorted(["end", *(f"{name}{number}" for name in "abcd" for number in range(10))])
+    assert [event.data["version"] for event in file_rig.events] == list(range(41))
 
 
 async def test_what_is_asked_for_while_it_is_merged_is_not_merged_twice(rig: Rig) -> None:

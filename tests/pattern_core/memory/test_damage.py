@@ -91,25 +91,23 @@ async def test_damage_is_found_and_repaired_from_what_is_known(database: Databas
     assert (await database.read(state_at, life.block_id, 3))["content"] == "begin 1 2 3"
 
 
-async def test_a_text_that_is_known_outlives_everything_else(database: Database, life: Life) -> None:
-    before = life.text
-    life.connection.execute("UPDATE memory_block_checkpoints SET snapshot = x'6a756e6b'")
-    life.connection.execute("UPDATE memory_block_history SET change = NULL WHERE seq = 3")
+@pytest.mark.parametrize(
+    ("wreck", "change", "text"),
+    [
+        ("all checkpoints", "UPDATE memory_block_history SET change = NULL WHERE seq = 3", "Begin 1 2 3 4 5 6"),
+        ("an update", "UPDATE memory_blocks SET content_preview = 'shown' WHERE id <> 'mem_sound'", "shown"),
+    ],
+)
+async def test_the_text_that_is_shown_outlives_what_is_not_known(
+    database: Database, life: Life, wreck: str, change: str, text: str
+) -> None:
+    life.connection.execute(WRECKS[wreck])
+    life.connection.execute(change)
     done = await repaired(database, life.block_id)
     assert not done.is_exact
     assert "may be lost" in done.note
     life.reopen(100)
-    assert life.text == before
-
-
-async def test_a_text_that_differs_from_what_is_shown_is_not_exact(database: Database, life: Life) -> None:
-    life.connection.execute("UPDATE memory_block_updates SET update_blob = x'00' WHERE seq = 7")
-    life.connection.execute("UPDATE memory_blocks SET content_preview = 'shown' WHERE id = ?", (life.block_id,))
-    done = await repaired(database, life.block_id)
-    assert not done.is_exact
-    assert "may be lost" in done.note
-    life.reopen(100)
-    assert life.text == "shown"
+    assert life.text == text
 
 
 async def test_what_a_block_was_created_with(database: Database, life: Life) -> None:

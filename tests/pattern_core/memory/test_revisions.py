@@ -12,7 +12,7 @@ from pattern_core.errors import Conflict, InvalidInput, NotFound, PermissionDeni
 from pattern_core.memory.block import BlockSettings, Edited, NewBlock
 from pattern_core.memory.edits import AppendText, BlockEdit, ReplaceText, SetField, SetText, SetValue
 from pattern_core.memory.history import versions
-from pattern_core.memory.revisions import plan_merge, plan_revert, plan_rollback
+from pattern_core.memory.revisions import plan_merge, plan_revert
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.columns import Json
 from pattern_db.enums import HistoryKind, Permission
@@ -93,6 +93,7 @@ async def test_rollback_is_a_new_version() -> None:
             await revisions.rollback(at.ada, "notes", BY_USER, version=1)
         with pytest.raises(NotFound, match="no 9"):
             await revisions.rollback(at.ada, "notes", BY_USER, version=9)
+        assert (await at.undo(BY_USER)).block.content == "three"
 
 
 async def test_what_was_written_against_an_older_version_is_merged() -> None:
@@ -262,19 +263,6 @@ def test_nothing_is_carried_past_a_version_that_is_not_known(life: Life) -> None
     assert plan_revert([row for row in rows if row.seq != 2], A, HistoryKind.UNDO).undo_remaining == 1  # a gap
     unknown = [replace(row, change=None) if row.seq == 2 else row for row in rows]
     assert plan_revert(unknown, A, HistoryKind.UNDO).undo_remaining == 1
-
-
-def test_rollback_leaves_what_was_as_history(life: Life) -> None:
-    life.edit(A, lambda document: document.put_field("fields", "x", 1))
-    then = life.document.state()
-    life.put(B, "something else")
-    life.edit(A, lambda document: document.put_field("fields", "x", 2))
-    life.rollback(ME, then, 1)
-    assert (life.document.state(), life.version) == (then, 4)
-    with pytest.raises(InvalidInput, match="already"):
-        plan_rollback(then, then, 1)
-    life.undo(ME)
-    assert life.text == "something else"
 
 
 def test_merging_with_what_is_not_known_is_a_conflict(life: Life) -> None:

@@ -9,7 +9,7 @@ import pytest
 from pattern_core.errors import InvalidInput
 from pattern_core.memory.block import schema_of
 from pattern_core.memory.document import same
-from pattern_core.memory.fields import Written, fit, fit_entry, fit_field, fit_item, guessed, named, stamps_of
+from pattern_core.memory.fields import Written, fit, fit_entry, fit_field, fit_item, guessed, stamps_of
 from pattern_core.memory.schema import (
     COUNT_MAX,
     DEPTH_MAX,
@@ -76,7 +76,9 @@ def test_every_schema_is_read_and_written_the_same(stored: object) -> None:
     assert to_metadata(parse_schema(stored)) == stored
 
 
-def test_what_is_left_out_has_a_default() -> None:
+def test_what_is_left_out_has_a_default_and_a_given_one_is_canonical() -> None:
+    schema = parse_schema({"Map": {"fields": [{"name": "n", "field_type": "Number", "default": 2.0}]}})
+    assert repr(to_metadata(schema)["Map"]["fields"][0]["default"]) == "2"
     assert schema_of({"schema": "log"}) == LogSchema(display_limit=10)
     assert parse_schema({"LOG": {"entry_schema": {"fields": []}}}) == LogSchema()
     assert parse_schema({"map": {"fields": [{"name": "a", "field_type": "counter"}]}}) == MapSchema(
@@ -86,12 +88,6 @@ def test_what_is_left_out_has_a_default() -> None:
         viewport=Viewport(start_line=1, display_lines=4)
     )
     assert parse_schema({"List": None}) == ListSchema()
-
-
-def test_a_default_is_canonical() -> None:
-    schema = parse_schema({"Map": {"fields": [{"name": "n", "field_type": "Number", "default": 2.0}]}})
-    assert isinstance(schema, MapSchema)
-    assert repr(schema.fields[0].default) == "2"
 
 
 def fields(*given: object) -> object:
@@ -212,12 +208,6 @@ def test_the_bounds_themselves_can_be_stored() -> None:
 def test_what_is_stored_is_always_readable() -> None:
     assert readable({"b": [math.nan, b"x", 2.0], "a": "\x00"}) == {"a": "\x00", "b": [None, None, 2]}
     assert readable(nested(500)) == readable(nested(400))
-
-
-def test_same_tells_true_from_one() -> None:
-    assert same({"a": [1, None]}, {"a": [1, None]})
-    assert not same([True], [1])
-    assert not same(0, False)
 
 
 @pytest.mark.parametrize(
@@ -396,10 +386,3 @@ def test_entries_are_stamped_as_the_schema_says() -> None:
     for value in ({"text": "x", "timestamp": NOW}, {"text": "x", "agent_id": "agt_bob"}, {}, 3):
         with pytest.raises(InvalidInput, match="the entry"):
             fit_entry(LogSchema(), value, stamps)
-
-
-def test_parts_are_found_by_name() -> None:
-    assert named(MAP.fields, "age", "field") is AGE
-    assert named(SECTIONS.sections, "facts", "section").name == "facts"
-    with pytest.raises(InvalidInput, match="the block has no field 'agé'; there are: name, age, tags"):
-        named(MAP.fields, "agé", "field")

@@ -6,16 +6,16 @@ import json
 
 import pytest
 
-from pattern_core.errors import InvalidInput, PermissionDenied
+from pattern_core.errors import InvalidInput
 from pattern_core.ids import Ids, seeded_randomness
 from pattern_core.memory.block import BlockSettings, NewBlock, schema_of
 from pattern_core.memory.document import DocumentDamaged
-from pattern_core.memory.edits import AppendText, Increment, InsertItem, ListAppend, SetField, SetText, SetValue
+from pattern_core.memory.edits import AppendText, Increment, InsertItem, ListAppend, SetField
 from pattern_core.memory.schema import LogSchema, parse_schema
 from pattern_core.memory.store import archive
 from pattern_core.memory.templates import TEMPLATES, from_template
 from pattern_core.unit_of_work import UnitOfWork
-from pattern_db.enums import BlockType, Permission
+from pattern_db.enums import BlockType
 from pattern_db.tables import archival, block_versions
 from tests.pattern_core.memory.rig import ADA, ALL, BY_ADA, BY_BOB, BY_USER, NOW, Rig, block_row, prompt_blocks
 
@@ -71,20 +71,6 @@ async def test_a_map_is_made_edited_shown_and_read_back(rig: Rig) -> None:
     assert found == [(made.id,)]
 
 
-async def test_a_permission_holds_for_every_kind_of_edit(rig: Rig) -> None:
-    await rig.block(schema=PROFILE, permission=Permission.APPEND)
-    await rig.store.edit(ADA, "notes", ListAppend(field="tags", value="x"), by=BY_ADA)
-    for edit in (
-        SetField(field="name", value="x"),
-        Increment(field="visits"),
-        SetValue(value={"name": "x"}),
-        SetText(text="{}"),
-    ):
-        with pytest.raises(PermissionDenied, match="is append: you may read and append, not overwrite"):
-            await rig.store.edit(ADA, "notes", edit, by=BY_ADA)
-        await rig.store.edit(ADA, "notes", edit, by=BY_USER)
-
-
 async def test_a_log_is_stamped_and_what_has_no_room_is_found_in_the_archive(rig: Rig) -> None:
     await rig.block(label="diary", block_type=BlockType.LOG, char_limit=150, schema={"Log": {"display_limit": 2}})
     notes = []
@@ -125,17 +111,6 @@ async def test_entries_go_to_the_archive_with_their_time_and_origin(rig: Rig) ->
     ]
     assert all(row.id.startswith("arch_") for row in rows)
     assert rows[0].metadata == {"from_block": "notes", "block_id": "mem_1"}
-
-
-async def test_nothing_is_archived_by_a_unit_that_is_given_up(rig: Rig) -> None:
-    await rig.block(label="diary", block_type=BlockType.LOG, char_limit=60)
-    await rig.store.edit(ADA, "diary", AppendText(text="one"), by=BY_ADA)
-    work = UnitOfWork()
-    edited = await rig.store.edit(ADA, "diary", AppendText(text="two"), by=BY_ADA, work=work)
-    assert "moved the oldest" in edited.note
-    work.settle(committed=False)
-    assert await rig.database.read(archival.count_rows, ADA) == 0
-    assert [entry["text"] for entry in await rig.value("diary")] == ["one"]
 
 
 async def test_a_log_begins_with_more_than_it_holds(rig: Rig) -> None:
