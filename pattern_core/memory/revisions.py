@@ -148,7 +148,11 @@ def plan_revert(rows: Sequence[HistoryRow], author: str, kind: HistoryKind) -> P
         HistoryDamaged: a recorded change cannot be read.
     """
     known, undoing = _known(rows), kind is HistoryKind.UNDO
-    undoable, redoable = _undoable(known, author), _redoable(known, author)
+    mine = [row for row in known if row.stack == author]
+    edits = [row for row in mine if row.kind in _EDITS]
+    edited = max([row.seq or 0 for row in edits], default=-1)
+    undoable = [row for row in edits if not row.is_undone]
+    redoable = [row for row in mine if row.kind is HistoryKind.UNDO and not row.is_undone and (row.seq or 0) > edited]
     for left, target in reversed(list(enumerate(undoable if undoing else redoable))):
         change = _piled(known, target, author).get(target.seq or 0, {})
         if not change:
@@ -210,16 +214,6 @@ def _known(rows: Sequence[HistoryRow]) -> Sequence[HistoryRow]:
         if rows[number].change is None or has_gap:
             return rows[number + 1 :]
     return rows
-
-
-def _undoable(known: Sequence[HistoryRow], author: str) -> list[HistoryRow]:
-    return [row for row in known if row.stack == author and row.kind in _EDITS and not row.is_undone]
-
-
-def _redoable(known: Sequence[HistoryRow], author: str) -> list[HistoryRow]:
-    mine = [row for row in known if row.stack == author]
-    edited = max([row.seq or 0 for row in mine if row.kind in _EDITS], default=-1)
-    return [row for row in mine if row.kind is HistoryKind.UNDO and not row.is_undone and (row.seq or 0) > edited]
 
 
 def _piled(known: Sequence[HistoryRow], target: HistoryRow, author: str) -> dict[int, Change]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Self
 
 from pattern_core.errors import InvalidInput
 from pattern_core.memory.checkpoint import unpack
-from pattern_core.memory.document import TEXT, BlockDocument, Count, Keys, Signed, Splice, Spliced, Writes, packed
+from pattern_core.memory.document import TEXT, BlockDocument, Count, Keys, Splice, Spliced, Writes, packed
 from pattern_core.memory.plan import Planned
 from pattern_core.memory.revisions import UNDO_REACH, plan_merge, plan_revert, plan_rollback
 from pattern_db.columns import Json
@@ -19,26 +18,27 @@ from pattern_db.tables.block_versions import HistoryRow
 from pattern_db.tables.memory_blocks import Attribution, BlockRow
 from tests.pattern_core.memory.rig import ADA, NOW
 
+EDITED = Planned(writes={}, note="Edited")
 
-class _Steps(Mapping[str, str]):
-    """No writes, but `edit` is done where they would be made."""
 
-    def __init__(self, edit: Callable[[], object]) -> None:
-        self._edit = edit
+def splice(at: int, delete: int, insert: str, container: str = TEXT) -> Writes:
+    return {container: Spliced(True, (Splice(at, "?" * delete, insert),))}
 
-    def __iter__(self) -> Iterator[str]:
-        self._edit()
-        return iter(())
 
-    def __len__(self) -> int:
-        return 0
+def put_field(key: str, value: Json) -> Writes:
+    return {"fields": Keys({key: (None, value)})}
 
-    def __getitem__(self, key: str) -> str:
-        raise KeyError(key)
+
+def splice_items(at: int, delete: int, insert: Sequence[Json]) -> Writes:
+    return {"items": Spliced(False, (Splice(at, (None,) * delete, tuple(insert)),))}
+
+
+def add(delta: float) -> Writes:
+    return {"counter_n": Count(delta)}
 
 
 class Pen(BlockDocument):
-    """A document with a method for each write."""
+    """A document with methods for text."""
 
     @property
     def length(self) -> int:
@@ -52,27 +52,14 @@ class Pen(BlockDocument):
         text: str = self.state().get(TEXT, "")
         return text
 
-    def splice(self, at: int, delete: int, insert: str, container: str = TEXT) -> None:
-        self.apply({container: Spliced(True, (Splice(at, "?" * delete, insert),))})
+    def splice(self, at: int, delete: int, insert: str) -> None:
+        self.apply(splice(at, delete, insert))
 
-    def set_text(self, text: str, container: str = TEXT) -> None:
-        self.apply({container: text})
-
-    def put_field(self, container: str, key: str, value: Json) -> None:
-        self.apply({container: Keys({key: (None, value)})})
-
-    def splice_items(self, container: str, at: int, delete: int, insert: Sequence[Json]) -> None:
-        self.apply({container: Spliced(False, (Splice(at, (None,) * delete, tuple(insert)),))})
-
-    def add(self, container: str, delta: float) -> None:
-        self.apply({container: Count(delta)})
+    def set_text(self, text: str) -> None:
+        self.apply({TEXT: text})
 
     def commit(self, author: str, *, now_ms: int = 0) -> None:
         self.sign({}, {}, Attribution(author=author), now_ms=now_ms)
-
-    def signed(self, edit: Callable[[Self], object], by: Attribution) -> Signed:
-        """Make an edit of several steps and commit it as one change."""
-        return self.sign(self.state(), _Steps(lambda: edit(self)), by, now_ms=0)
 
     def is_at(self, version: bytes) -> bool:
         """Whether the document has seen exactly what `version` says, whose bytes come in no fixed order."""
@@ -130,13 +117,11 @@ class Life:
     def text(self) -> str:
         return self.document.text
 
-    def edit(
-        self, author: str, write: Callable[[Pen], None], *, note: str = "Edited", plan: Planned | None = None
-    ) -> bool:
-        """Change the document and store it; return whether anything changed. `write` does not commit."""
+    def edit(self, author: str, writes: Writes, *, plan: Planned = EDITED) -> bool:
+        """Change the document and store it; return whether anything changed."""
         version = self.document.version()
         by = Attribution(author=author, cause={"message": f"msg_{self.version + 1}"})
-        signed = self.document.signed(write, by)
+        signed = self.document.sign(self.document.state(), writes, by, now_ms=0)
         if self.document.is_at(version):
             return False
         assert signed.change is not None
@@ -150,25 +135,25 @@ class Life:
             changed_by=author,
             timestamp=NOW,
             seq=seq,
-            change_summary="Edited" if plan is None else plan.note,
+            change_summary=plan.note,
             cause=by.cause,
-            kind=HistoryKind.EDIT if plan is None else plan.kind,
-            stack=None if plan is None else plan.stack,
-            reverts=None if plan is None else plan.reverts,
+            kind=plan.kind,
+            stack=plan.stack,
+            reverts=plan.reverts,
             change=packed(signed.change),
         )
         block_versions.append(self.connection, line)
         return True
 
     def carry_out(self, author: str, plan: Planned) -> Planned:
-        self.edit(author, lambda document: document.apply(plan.writes), plan=plan)
+        self.edit(author, plan.writes, plan=plan)
         return plan
 
     def put(self, author: str, text: str) -> None:
-        self.edit(author, lambda document: document.set_text(text))
+        self.edit(author, {TEXT: text})
 
     def append(self, author: str, text: str) -> None:
-        self.edit(author, lambda document: document.append(text))
+        self.edit(author, splice(self.document.length, 0, text))
 
     def lines(self, after: int | None = None) -> list[HistoryRow]:
         after = max(self.version - UNDO_REACH, -1) if after is None else after

@@ -92,9 +92,8 @@ def test_an_empty_document_reads_as_empty_with_defaults() -> None:
 
 def test_what_other_programs_left_is_read_as_far_as_it_goes() -> None:
     document = Pen(1)
-    document.put_field("fields", "mood", float("nan"))
-    document.put_field("fields", "unknown", "x")
-    document.put_field("fields", "size", "not a number")
+    found = {"mood": (None, float("nan")), "unknown": (None, "x"), "size": (None, "not a number")}
+    document.apply({"fields": Keys(found)})
     assert value_of(document.state(), KEPT_MAP) == {"mood": None, "size": "not a number", "tags": [], "count": 0}
 
 

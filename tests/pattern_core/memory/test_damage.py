@@ -21,7 +21,7 @@ from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import HistoryKind, Permission
 from pattern_db.tables import block_checkpoints, memory_blocks
-from tests.pattern_core.memory.life import Life, Pen, create
+from tests.pattern_core.memory.life import Life, Pen, create, splice
 from tests.pattern_core.memory.rig import NOW
 from tests.support import BY_USER, Running, running
 
@@ -36,7 +36,7 @@ async def life(database: Database) -> Life:
     for number in range(1, 7):
         life.append(A, f" {number}")
         if number == 3:
-            life.edit(A, lambda document: document.splice(0, 1, "B"))
+            life.edit(A, splice(0, 1, "B"))
         if number in (2, 4):
             await Consolidator(database, CLOCK, lambda *_: None).consolidate(life.block_id)
     return life

@@ -16,7 +16,7 @@ from pattern_core.memory.revisions import UNDO_REACH, lines_since
 from pattern_core.testing.clock import StoppedClock
 from pattern_db.database import Database
 from pattern_db.enums import HistoryKind
-from tests.pattern_core.memory.life import Life, create
+from tests.pattern_core.memory.life import Life, create, put_field
 from tests.pattern_core.memory.rig import NOW
 
 A, B = "agent:agt_ada", "agent:agt_bob"
@@ -107,9 +107,9 @@ async def test_blame_names_version_author_and_cause_of_each_line(database: Datab
 async def test_the_schema_of_a_block_says_how_its_versions_are_rendered(database: Database, life: Life) -> None:
     schema = '{"schema":{"Map":{"fields":[{"name":"name"},{"name":"age","field_type":"Number"}]}}}'
     life.connection.execute("UPDATE memory_blocks SET metadata = ? WHERE id = ?", (schema, life.block_id))
-    life.edit(A, lambda document: document.put_field("fields", "name", "Ada"))
-    life.edit(B, lambda document: document.put_field("fields", "age", 36))
-    life.edit(A, lambda document: document.put_field("fields", "age", 37))
+    life.edit(A, put_field("name", "Ada"))
+    life.edit(B, put_field("age", 36))
+    life.edit(A, put_field("age", 37))
     assert [(one.text, one.version, one.author) for one in await database.read(blame, life.block_id)] == [
         ("name: Ada", 1, A),
         ("age: 37", 3, A),

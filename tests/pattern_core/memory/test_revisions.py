@@ -10,6 +10,7 @@ import pytest
 
 from pattern_core.errors import Conflict, InvalidInput, NotFound, PermissionDenied
 from pattern_core.memory.block import BlockSettings, Edited, NewBlock
+from pattern_core.memory.document import Keys
 from pattern_core.memory.edits import AppendText, BlockEdit, ReplaceText, SetField, SetText, SetValue
 from pattern_core.memory.history import versions
 from pattern_core.memory.revisions import plan_merge, plan_revert
@@ -18,7 +19,7 @@ from pattern_db.columns import Json
 from pattern_db.enums import HistoryKind, Permission
 from pattern_db.tables import block_versions
 from pattern_db.tables.memory_blocks import Attribution
-from tests.pattern_core.memory.life import Life, Pen
+from tests.pattern_core.memory.life import Life, add, put_field, splice_items
 from tests.support import BY_USER, USER, Running, running
 
 PROFILE = {"schema": {"Map": {"fields": [{"name": name, "field_type": "Text"} for name in ("name", "city")]}}}
@@ -233,14 +234,10 @@ def test_stacks_survive_restarts_and_lines_say_what_is_undone(life: Life) -> Non
 
 
 def test_a_field_that_another_author_set_later_stays_theirs(life: Life) -> None:
-    def both(document: Pen) -> None:
-        document.put_field("fields", "x", 1)
-        document.put_field("fields", "y", 1)
-
-    life.edit(A, both)
-    life.edit(B, lambda document: document.put_field("fields", "x", 2))
-    life.edit(B, lambda document: document.add("counter_n", 5))
-    life.edit(A, lambda document: document.add("counter_n", 2))
+    life.edit(A, {"fields": Keys({"x": (None, 1), "y": (None, 1)})})
+    life.edit(B, put_field("x", 2))
+    life.edit(B, add(5))
+    life.edit(A, add(2))
     life.undo(A)
     assert life.document.state()["counter_n"] == 5
     life.undo(A)
@@ -248,9 +245,9 @@ def test_a_field_that_another_author_set_later_stays_theirs(life: Life) -> None:
 
 
 def test_items_go_by_what_they_are_and_not_by_where(life: Life) -> None:
-    life.edit(A, lambda document: document.splice_items("items", 0, 0, ["a", True, {"k": 1}]))
-    life.edit(B, lambda document: document.splice_items("items", 1, 1, [1]))
-    life.edit(B, lambda document: document.splice_items("items", 0, 0, ["b"]))
+    life.edit(A, splice_items(0, 0, ["a", True, {"k": 1}]))
+    life.edit(B, splice_items(1, 1, [1]))
+    life.edit(B, splice_items(0, 0, ["b"]))
     life.undo(A)
     assert life.document.state()["items"] == ["b", 1]
 
