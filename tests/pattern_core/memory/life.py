@@ -7,17 +7,19 @@ from contextlib import suppress
 
 from pattern_core.errors import InvalidInput
 from pattern_core.memory.checkpoint import unpack
-from pattern_core.memory.document import TEXT, BlockDocument, Count, Keys, Splice, Spliced, Writes, packed
+from pattern_core.memory.document import TEXT, BlockDocument, Count, Keys, Splice, Spliced, Writes
+from pattern_core.memory.opened import line_of
 from pattern_core.memory.plan import Planned
 from pattern_core.memory.revisions import UNDO_REACH, plan_merge, plan_revert, plan_rollback
 from pattern_db.columns import Json
 from pattern_db.connection import Connection
-from pattern_db.enums import BlockType, HistoryKind
+from pattern_db.enums import HistoryKind
 from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
 from pattern_db.tables.block_versions import HistoryRow
-from pattern_db.tables.memory_blocks import Attribution, BlockRow
-from tests.pattern_core.memory.rig import ADA, NOW
+from pattern_db.tables.memory_blocks import Attribution
+from tests.pattern_core.memory.rig import NOW, block_row
 
+CREATED = Planned(writes={}, note="Created", kind=HistoryKind.CREATE)
 EDITED = Planned(writes={}, note="Edited")
 
 
@@ -69,31 +71,11 @@ class Pen(BlockDocument):
 
 def create(connection: Connection, content: str = "", block_id: str = "mem_1") -> str:
     """Store a block with its first line of history; return its id."""
-    document = Pen(1)
-    signed = document.sign({}, {TEXT: content}, Attribution(author="user:maker"), now_ms=0)
-    row = BlockRow(
-        id=block_id,
-        agent_id=ADA,
-        label=block_id,
-        description="",
-        block_type=BlockType.CORE,
-        created_at=NOW,
-        updated_at=NOW,
-        content_preview=content,
-        frontier=document.frontier(),
-    )
+    document, by = Pen(1), Attribution(author="user:maker")
+    signed = document.sign({}, {TEXT: content}, by, now_ms=0)
+    row = block_row(id=block_id, label=block_id, content_preview=content, frontier=signed.frontier)
     memory_blocks.create(connection, row, document.snapshot() if content else b"")
-    line = HistoryRow(
-        block_id=block_id,
-        frontiers=document.frontier().hex(),
-        changed_by="user:maker",
-        timestamp=NOW,
-        seq=0,
-        change_summary="Created",
-        kind=HistoryKind.CREATE,
-        change=packed(signed.change),
-    )
-    block_versions.append(connection, line)
+    block_versions.append(connection, line_of(row, by, CREATED, signed.change))
     return block_id
 
 
@@ -126,23 +108,11 @@ class Life:
             return False
         assert signed.change is not None
         content = self.document.text if self._is_indexed else None
-        seq = block_versions.store_update(
+        block_versions.store_update(
             self.connection, self.block_id, signed.update, None, NOW, signed.frontier, by, content
         )
-        line = HistoryRow(
-            block_id=self.block_id,
-            frontiers=signed.frontier.hex(),
-            changed_by=author,
-            timestamp=NOW,
-            seq=seq,
-            change_summary=plan.note,
-            cause=by.cause,
-            kind=plan.kind,
-            stack=plan.stack,
-            reverts=plan.reverts,
-            change=packed(signed.change),
-        )
-        block_versions.append(self.connection, line)
+        row = memory_blocks.get(self.connection, self.block_id)
+        block_versions.append(self.connection, line_of(row, by, plan, signed.change))
         return True
 
     def carry_out(self, author: str, plan: Planned) -> Planned:

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from pattern_core.approvals import ApprovalAnswer
+from pattern_core.approvals import Approval, ApprovalAnswer
 from pattern_core.errors import Conflict, InvalidInput, NotFound, PermissionDenied
 from pattern_core.limits import Limits
 from pattern_core.memory.block import (
@@ -148,6 +148,13 @@ async def try_to(here: Running, ada: str, edit: BlockEdit) -> Edited:
     )
 
 
+async def answer(here: Running, *, approve: bool) -> Approval:
+    """Answer the one question that is open."""
+    [question] = await here.constellation.approvals.list(10)
+    decided = await here.constellation.approvals.decide(question.id, ApprovalAnswer(approve=approve, by=USER))
+    return decided.approval
+
+
 async def test_an_edit_waits_for_a_yes_and_is_then_made_once() -> None:
     async with guarded() as (here, ada):
         edited = await try_to(here, ada, ReplaceText(old="May", new="June"))
@@ -157,18 +164,12 @@ async def test_an_edit_waits_for_a_yes_and_is_then_made_once() -> None:
         [question] = await here.constellation.approvals.list(10)
         assert (question.audience, question.request["label"]) == ("partner", "us")
         assert question.request["edit"] == {"edit": "ReplaceText", "old": "May", "new": "June"}
-        decided = await here.constellation.approvals.decide(question.id, ApprovalAnswer(approve=True, by=USER))
-        assert decided.approval.status is ApprovalStatus.APPROVED
+        assert (await answer(here, approve=True)).status is ApprovalStatus.APPROVED
         view = await here.constellation.memory.view(ada, "us")
         assert (view.content, view.version) == ("We met in June.", 1)
         [line, _first] = await here.database.read(versions, view.id, limit=5)
         assert line.author == f"agent:{ada}"
-        assert line.cause == {
-            "message": "msg_1",
-            "call": "call_1",
-            "approval": question.id,
-            "approved_by": USER,
-        }
+        assert line.cause == {"message": "msg_1", "call": "call_1", "approval": question.id, "approved_by": USER}
         with pytest.raises(Conflict):
             await here.constellation.approvals.decide(question.id, ApprovalAnswer(approve=True, by=USER))
         assert (await here.constellation.memory.view(ada, "us")).version == 1
@@ -184,8 +185,7 @@ async def test_the_same_edit_is_asked_once() -> None:
 async def test_a_no_leaves_everything() -> None:
     async with guarded() as (here, ada):
         await try_to(here, ada, SetText(text="I am the only one."))
-        [question] = await here.constellation.approvals.list(10)
-        await here.constellation.approvals.decide(question.id, ApprovalAnswer(approve=False, by=USER))
+        await answer(here, approve=False)
         assert (await here.constellation.memory.view(ada, "us")).content == "We met in May."
 
 
@@ -203,17 +203,15 @@ async def test_what_does_not_fit_is_not_asked() -> None:
 async def test_what_does_not_fit_any_more_stays_open() -> None:
     async with guarded() as (here, ada):
         await try_to(here, ada, ReplaceText(old="May", new="June"))
-        [question] = await here.constellation.approvals.list(10)
-        memory, approvals = here.constellation.memory, here.constellation.approvals
+        memory = here.constellation.memory
         await memory.edit(ada, "us", SetText(text="We met long ago."), by=BY_USER)
         with pytest.raises(InvalidInput, match="is not in the block"):
-            await approvals.decide(question.id, ApprovalAnswer(approve=True, by=USER))
+            await answer(here, approve=True)
         await memory.delete(ada, "us", by=BY_USER)
         await memory.create(ada, NewBlock(label="us", content="May"), by=BY_USER)
         with pytest.raises(NotFound, match="is gone"):
-            await approvals.decide(question.id, ApprovalAnswer(approve=True, by=USER))
-        assert [one.id for one in await approvals.list(10)] == [question.id]
-        await approvals.decide(question.id, ApprovalAnswer(approve=False, by=USER))
+            await answer(here, approve=True)
+        assert (await answer(here, approve=False)).status is ApprovalStatus.DENIED
 
 
 async def test_a_turn_continues_while_a_person_is_asked() -> None:
@@ -221,7 +219,5 @@ async def test_a_turn_continues_while_a_person_is_asked() -> None:
     async with guarded(script=[call, says("I have asked.")]) as (here, ada):
         turn = await here.say("Note the rain.")
         assert turn.status == "completed"
-        [question] = await here.constellation.approvals.list(10)
-        assert question.turn is not None
-        await here.constellation.approvals.decide(question.id, ApprovalAnswer(approve=True, by=USER))
+        assert (await answer(here, approve=True)).turn is not None
         assert (await here.constellation.memory.view(ada, "us")).content == "We met in May. It rained."

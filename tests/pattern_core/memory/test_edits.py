@@ -50,19 +50,6 @@ async def after(text: str, edit: TextEdit) -> str:
     return (await applied(text, edit))[0]
 
 
-@pytest.mark.parametrize(
-    ("text", "old", "new", "result"),
-    [
-        ("Hello 🌍 world", "world", "universe", "Hello 🌍 universe"),
-        ("你好世界", "世界", "朋友", "你好朋友"),
-        ("Hello 🌍 world", "🌍", "🌎🌏", "Hello 🌎🌏 world"),
-        ("a a a", "a", "", " a a"),
-    ],
-)
-async def test_replace_first_counts_code_points(text: str, old: str, new: str, result: str) -> None:
-    assert await after(text, ReplaceText(old=old, new=new)) == result
-
-
 async def test_replace_all_tells_how_many() -> None:
     change = await applied("foo bar foo baz foo", ReplaceText(old="foo", new="qux", mode="all"))
     assert change[:2] == ("qux bar qux baz qux", "Replaced 3 occurrences")

@@ -46,19 +46,13 @@ async def test_versions_newest_first_page_by_page(database: Database, life: Life
     assert await database.read(versions, "mem_none", limit=5) == []
 
 
-async def test_each_version_can_be_seen_also_long_after_it_was_merged(database: Database, life: Life) -> None:
-    texts = [life.text]
-    for number in range(25):
-        life.put(A if number % 2 else B, f"{number}\n" + life.text[: 40 - number])
-        texts.append(life.text)
-        if number in (3, 9, 20):
-            await consolidate(database, life)
-    for version, text in enumerate(texts):
-        assert (await database.read(state_at, life.block_id, version))["content"] == text
-    with pytest.raises(NotFound, match="0 to 25"):
-        await database.read(state_at, life.block_id, 26)
-    with pytest.raises(NotFound):
-        await database.read(state_at, life.block_id, -1)
+@pytest.mark.parametrize("version", [-1, 2])
+async def test_there_is_nothing_before_the_first_version_or_after_the_last(
+    database: Database, life: Life, version: int
+) -> None:
+    life.append(A, "three\n")
+    with pytest.raises(NotFound, match="has the versions 0 to 1, and no"):
+        await database.read(state_at, life.block_id, version)
 
 
 @pytest.mark.parametrize("is_merged", [False, True])

@@ -117,6 +117,14 @@ TAGS = ["a", 7, "a"]
         (MAP, FACTS, Increment(field="count", delta=-5), FACTS | {"count": -3}, "count is -3 now"),
         (MAP, FACTS, Increment(field="count", delta=0), FACTS, "Nothing changed"),
         (MAP, FACTS, SetValue(value=FACTS | {"count": 5}), FACTS | {"count": 5}, "Set the content"),
+        (
+            SECTIONS,
+            WHOLE,
+            EditRange(first=1, last=1, text="x", section="notes"),
+            WHOLE | {"notes": "x"},
+            "Replaced line 1",
+        ),
+        (SECTIONS, WHOLE, SetValue(value="x", section="notes"), WHOLE | {"notes": "x"}, "Set the text to 1 characters"),
         (LIST, ["a"], AppendText(text="b"), ["a", "b"], "Added item 2"),
         (LIST, ["a"], SetText(text='["b", "a"]'), ["b", "a"], "Set the content"),
         (LIST, ["a", "b"], InsertItem(number=1, value="c"), ["c", "a", "b"], "Inserted item 1"),
@@ -132,23 +140,6 @@ async def test_an_edit_changes_what_it_names_and_says_so(
 ) -> None:
     done = await edited(schema, before, edit)
     assert (done.value, done.plan.note, len(done.plan.writes)) == (after, note, after != before)
-
-
-@pytest.mark.parametrize(
-    ("edit", "text"),
-    [
-        (AppendText(text="!", section="notes"), "one two!"),
-        (ReplaceText(old="one", new="1", section="notes"), "1 two"),
-        (SetText(text="x", section="notes"), "x"),
-        (EditRange(first=1, last=1, text="y", section="notes"), "y"),
-        (Patch(patch="@@ -1 +1 @@\n-one two\n+z\n", section="notes"), "z"),
-        (SetValue(value="v", section="notes"), "v"),
-    ],
-)
-async def test_every_text_edit_works_in_a_section(edit: BlockEdit, text: str) -> None:
-    found = await edited(SECTIONS, WHOLE, edit)
-    assert found.value == WHOLE | {"notes": text}
-    assert list(found.plan.writes) == ["section_notes_content"]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from pattern_core.memory.document import Keys
 from pattern_core.memory.edits import AppendText, BlockEdit, ReplaceText, SetField, SetText, SetValue
 from pattern_core.memory.history import versions
 from pattern_core.memory.revisions import plan_merge, plan_revert
-from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.columns import Json
 from pattern_db.enums import HistoryKind, Permission
 from pattern_db.tables import block_versions
@@ -135,17 +134,6 @@ async def test_permission_and_limit_hold_here_too() -> None:
         with pytest.raises(InvalidInput, match="at most 5 characters"):
             await at.undo(BY_USER, of=at.by_ada.author)
         assert await at.content() == "x"
-
-
-async def test_not_within_the_step_that_changed_the_block() -> None:
-    async with desk() as at:
-        work = UnitOfWork()
-        memory, revisions = at.here.constellation.memory, at.here.constellation.revisions
-        await memory.edit(at.ada, "notes", AppendText(text="!"), by=at.by_ada, work=work)
-        with pytest.raises(Conflict, match="call of its own"):
-            await revisions.revert(at.ada, "notes", at.by_ada, HistoryKind.UNDO, work=work)
-        work.settle(committed=False)
-        assert await at.content() == "one"
 
 
 A, B, ME = "agent:agt_ada", "agent:agt_bob", "user:usr_1"
