@@ -19,6 +19,7 @@ from pattern_core.memory.document import (
     packed,
     unpacked,
 )
+from pattern_core.memory.schema import readable
 from pattern_db.columns import to_json
 from tests.pattern_core.memory.rig import BY_USER
 
@@ -34,16 +35,7 @@ states: st.SearchStrategy[State] = st.fixed_dictionaries(
 
 
 def same(left: State, right: State) -> bool:
-    return _text(left) == _text(right)
-
-
-def _text(state: State) -> str:
-    return to_json(
-        {
-            name: dict(sorted(value.items())) if isinstance(value, dict) else value
-            for name, value in sorted((name, int(v) if isinstance(v, float) else v) for name, v in state.items())
-        }
-    )
+    return to_json(readable(left)) == to_json(readable(right))
 
 
 @given(states, states)

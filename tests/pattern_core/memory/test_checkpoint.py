@@ -117,19 +117,6 @@ def make(rig: Rig) -> tuple[Consolidator, list[str]]:
     return Consolidator(rig.database, rig.clock, merged.append), merged
 
 
-async def test_updates_become_a_checkpoint_once(rig: Rig) -> None:
-    consolidator, merged = make(rig)
-    block_id = await rig.block("a")
-    for _ in range(3):
-        await rig.store.edit(ADA, "notes", AppendText(text="b"), by=BY_ADA)
-    assert await consolidator.consolidate(block_id)
-    assert not await consolidator.consolidate(block_id)
-    assert merged == [block_id]
-    [checkpoint] = await rig.database.read(block_checkpoints.list_checkpoints, block_id)
-    row = await rig.database.read(memory_blocks.get, block_id)
-    assert (checkpoint.up_to_seq, checkpoint.frontier, row.last_seq) == (3, row.frontier, 3)
-
-
 async def test_updates_that_arrive_during_merges_survive(file_rig: Rig) -> None:
     consolidator, merged = make(file_rig)
     block_id = await file_rig.block("")
@@ -224,7 +211,7 @@ async def test_what_grew_old_while_parked_is_merged_on_waking(rig: Rig) -> None:
 
 
 async def test_checkpoints_hold_the_state_and_segments_the_rest(rig: Rig) -> None:
-    consolidator, _ = make(rig)
+    consolidator, merged = make(rig)
     block_id = await rig.block("a")
     texts = ["a"]
     for number in range(12):
@@ -232,6 +219,8 @@ async def test_checkpoints_hold_the_state_and_segments_the_rest(rig: Rig) -> Non
             await rig.store.edit(ADA, "notes", AppendText(text=f" {word}{number}" * 50), by=BY_ADA)
             texts.append(await rig.content())
         assert await consolidator.consolidate(block_id)
+    assert not await consolidator.consolidate(block_id)
+    assert merged == [block_id] * 12
     checkpoints = await rig.database.read(block_checkpoints.list_checkpoints, block_id)
     assert [one.up_to_seq for one in checkpoints] == list(range(24, 4, -2))  # the newest ten
     for one in checkpoints:
@@ -243,6 +232,7 @@ async def test_checkpoints_hold_the_state_and_segments_the_rest(rig: Rig) -> Non
     whole = await rig.database.read(whole_document, block_id)
     row = await rig.database.read(memory_blocks.get, block_id)
     assert (whole.state()["content"], whole.frontier()) == (texts[-1], row.frontier)
+    assert checkpoints[0].frontier == row.frontier
     assert whole.has_whole_history()
 
 

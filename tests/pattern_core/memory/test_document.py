@@ -14,9 +14,7 @@ from tests.pattern_core.memory.rig import BY_USER
 
 def document(text: str = "", peer: int = 1) -> Pen:
     made = Pen(peer)
-    if text:
-        made.append(text)
-        made.commit("user:ada")
+    typed(made, text)
     return made
 
 

@@ -127,16 +127,6 @@ async def test_a_stale_version_is_refused_and_the_right_one_taken(rig: Rig) -> N
     await rig.store.edit(ADA, "notes", SetText(text="c"), by=BY_USER, expected_version=1)
 
 
-async def test_permissions_bind_agents_not_people(rig: Rig) -> None:
-    await rig.block("fixed", permission=Permission.READ_ONLY)
-    with pytest.raises(PermissionDenied, match="the block notes is read_only"):
-        await rig.store.edit(ADA, "notes", AppendText(text="!"), by=BY_ADA)
-    with pytest.raises(PermissionDenied):
-        await rig.store.delete(ADA, "notes", by=BY_ADA)
-    await rig.store.edit(ADA, "notes", AppendText(text="!"), by=BY_USER)
-    assert await rig.content() == "fixed!"
-
-
 async def test_labels_resolve_own_then_lent_then_the_constellations(rig: Rig) -> None:
     shared = await rig.block("bob's", owner=BOB)
     await rig.block("everybody's", owner=ALL)

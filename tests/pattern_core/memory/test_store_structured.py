@@ -150,24 +150,18 @@ async def test_a_schema_grows_and_the_content_comes_along(rig: Rig) -> None:
 
 async def test_other_metadata_leaves_the_schema_and_a_schema_alone_only_the_look(rig: Rig) -> None:
     await rig.block("1\n2\n3\n4")
+    changed = await rig.store.set_metadata(ADA, "notes", BlockSettings(metadata={"tags": ["x"]}), by=BY_ADA)
+    assert changed.metadata == {"tags": ["x"]}
     window = {"Text": {"viewport": {"start_line": 2, "display_lines": 2}}}
     await rig.store.set_metadata(ADA, "notes", BlockSettings(metadata={"schema": window}), by=BY_ADA)
     assert "\n[lines 2-3 of 4]\n2\n3\n</block" in (await prompt_blocks(rig.store, ADA))[0]
     assert await rig.content() == "1\n2\n3\n4"
     changed = await rig.store.set_metadata(ADA, "notes", BlockSettings(metadata={"tags": ["x"]}), by=BY_ADA)
     assert changed.metadata == {"tags": ["x"], "schema": window}
-    changed = await rig.store.set_metadata(ADA, "notes", BlockSettings(metadata={"schema": "Text"}), by=BY_ADA)
-    assert changed.version == 0
-    assert "lines 2-3" not in (await prompt_blocks(rig.store, ADA))[0]
-
-
-async def test_a_text_gets_a_schema_as_it_is_kept_and_none_unasked(rig: Rig) -> None:
-    await rig.block("words")
-    changed = await rig.store.set_metadata(ADA, "notes", BlockSettings(metadata={"tags": ["x"]}), by=BY_ADA)
-    assert changed.metadata == {"tags": ["x"]}
     whole = BlockSettings(metadata={"schema": {"Text": {}}})
     changed = await rig.store.set_metadata(ADA, "notes", whole, by=BY_ADA)
-    assert changed.metadata == {"schema": "Text"}
+    assert (changed.version, changed.metadata) == (0, {"schema": "Text"})
+    assert "lines 2-3" not in (await prompt_blocks(rig.store, ADA))[0]
 
 
 async def test_a_new_schema_of_the_uncommitted_call_is_seen_by_its_next_edit(rig: Rig) -> None:
