@@ -6,13 +6,15 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from pattern_core.errors import InvalidInput
-from pattern_core.memory.checkpoint import unpack
+from pattern_core.memory.checkpoint import Consolidator, unpack
 from pattern_core.memory.document import TEXT, BlockDocument, Count, Keys, Splice, Spliced, Writes
 from pattern_core.memory.opened import line_of
 from pattern_core.memory.plan import Planned
 from pattern_core.memory.revisions import UNDO_REACH, plan_merge, plan_revert, plan_rollback
+from pattern_core.testing.clock import StoppedClock
 from pattern_db.columns import Json
 from pattern_db.connection import Connection
+from pattern_db.database import Database
 from pattern_db.enums import HistoryKind
 from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
 from pattern_db.tables.block_versions import HistoryRow
@@ -118,6 +120,9 @@ class Life:
     def carry_out(self, author: str, plan: Planned) -> Planned:
         self.edit(author, plan.writes, plan=plan)
         return plan
+
+    async def consolidate(self, database: Database) -> None:
+        await Consolidator(database, StoppedClock(0), lambda _: None).consolidate(self.block_id)
 
     def put(self, author: str, text: str) -> None:
         self.edit(author, {TEXT: text})

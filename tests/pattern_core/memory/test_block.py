@@ -28,7 +28,7 @@ from pattern_core.memory.block import (
     shown_schema,
     with_schema,
 )
-from pattern_core.memory.edits import AppendText, BlockEdit, ReplaceText, SetText
+from pattern_core.memory.edits import BlockEdit, ReplaceText, SetText
 from pattern_core.memory.history import versions
 from pattern_core.memory.schema import ListSchema, TextSchema
 from pattern_core.testing.model import Answer, calls, says
@@ -173,13 +173,6 @@ async def test_an_edit_waits_for_a_yes_and_is_then_made_once() -> None:
         with pytest.raises(Conflict):
             await here.constellation.approvals.decide(question.id, ApprovalAnswer(approve=True, by=USER))
         assert (await here.constellation.memory.view(ada, "us")).version == 1
-
-
-async def test_the_same_edit_is_asked_once() -> None:
-    async with guarded(Permission.HUMAN) as (here, ada):
-        for _ in range(2):
-            await try_to(here, ada, AppendText(text=" And again."))
-        assert [one.audience for one in await here.constellation.approvals.list(10)] == ["human"]
 
 
 async def test_a_no_leaves_everything() -> None:

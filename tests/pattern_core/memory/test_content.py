@@ -58,11 +58,7 @@ def test_each_part_has_its_container_as_the_format_says() -> None:
     document = Pen(1)
     after = {"mood": "fine", "size": 4, "tags": ["a"], "count": 2}
     document.apply(writes_between(KEPT_MAP, empty_value(KEPT_MAP), after))
-    assert raw_containers(document) == {
-        "fields": {"mood": "fine", "size": 4},
-        "list_tags": ["a"],
-        "counter_count": 2.0,
-    }
+    assert raw_containers(document) == {"fields": {"mood": "fine", "size": 4}, "list_tags": ["a"], "counter_count": 2.0}
     for kind, container in (("List", "items"), ("Log", "entries")):
         document = Pen(1)
         document.apply(writes_between(parse_schema(kind), [], [1, {"b": 2}]))

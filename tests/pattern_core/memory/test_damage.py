@@ -11,12 +11,11 @@ import pytest
 from pattern_core.errors import Conflict, NotFound
 from pattern_core.memory import damage
 from pattern_core.memory.block import NewBlock
-from pattern_core.memory.checkpoint import Consolidator, whole_document
+from pattern_core.memory.checkpoint import whole_document
 from pattern_core.memory.damage import Repaired, damage_of, damaged_blocks, repair_block, store_repair
 from pattern_core.memory.document import DocumentDamaged, framed, opened_parts
 from pattern_core.memory.edits import AppendText, SetField
 from pattern_core.memory.history import state_at, versions
-from pattern_core.testing.clock import StoppedClock
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import HistoryKind, Permission
@@ -26,7 +25,6 @@ from tests.pattern_core.memory.rig import NOW
 from tests.support import BY_USER, Running, running
 
 A = "agent:agt_ada"
-CLOCK = StoppedClock(0)
 
 
 @pytest.fixture
@@ -38,7 +36,7 @@ async def life(database: Database) -> Life:
         if number == 3:
             life.edit(A, splice(0, 1, "B"))
         if number in (2, 4):
-            await Consolidator(database, CLOCK, lambda *_: None).consolidate(life.block_id)
+            await life.consolidate(database)
     return life
 
 

@@ -9,11 +9,9 @@ from hypothesis import strategies as st
 
 from pattern_core.errors import Conflict, NotFound
 from pattern_core.memory.changes import applied, change_to
-from pattern_core.memory.checkpoint import Consolidator
 from pattern_core.memory.document import Change, Splice, Spliced, State
 from pattern_core.memory.history import blame, content_at, diff, line_versions, state_at, versions
 from pattern_core.memory.revisions import UNDO_REACH, lines_since
-from pattern_core.testing.clock import StoppedClock
 from pattern_db.database import Database
 from pattern_db.enums import HistoryKind
 from tests.pattern_core.memory.life import Life, create, put_field
@@ -27,14 +25,10 @@ async def life(database: Database) -> Life:
     return await database.read(lambda connection: Life(connection, create(connection, "one\ntwo\n")))
 
 
-async def consolidate(database: Database, life: Life) -> None:
-    await Consolidator(database, StoppedClock(0), lambda *_: None).consolidate(life.block_id)
-
-
 async def test_versions_newest_first_page_by_page(database: Database, life: Life) -> None:
     life.append(A, "three\n")
     life.undo(A, by=B)
-    await consolidate(database, life)
+    await life.consolidate(database)
     newest = await database.read(versions, life.block_id, limit=2)
     assert [(one.version, one.kind, one.author, one.undone) for one in newest] == [
         (2, HistoryKind.UNDO, B, False),
@@ -62,7 +56,7 @@ async def test_versions_whose_changes_were_not_recorded_come_from_the_documents_
     life.append(A, "three\n")
     life.append(A, "four\n")
     if is_merged:
-        await consolidate(database, life)
+        await life.consolidate(database)
         life.reopen(7)
     life.connection.execute("UPDATE memory_block_history SET change = NULL")
     life.append(B, "five\n")
@@ -88,7 +82,7 @@ async def test_a_difference_between_two_versions(database: Database, life: Life)
 async def test_blame_names_version_author_and_cause_of_each_line(database: Database, life: Life) -> None:
     life.append(A, "three\n")
     life.put(B, "one\n2\nthree\n")
-    await consolidate(database, life)
+    await life.consolidate(database)
     blamed = await database.read(blame, life.block_id)
     assert [(one.line, one.text, one.version, one.author) for one in blamed] == [
         (1, "one", 0, "user:maker"),

@@ -40,27 +40,18 @@ SECTIONS = {
 }
 
 
-async def reopened(rig: Rig) -> Rig:
-    """Return a store on the same file that has nothing open."""
-    return Rig(rig.database, seed=99)
-
-
 async def test_a_map_is_made_edited_shown_and_read_back(rig: Rig) -> None:
     made = await rig.store.create(
         ADA, NewBlock(label="notes", schema=PROFILE, value={"name": "Ada", "tier": "gold"}), by=BY_ADA
     )
     assert made.content == "name: Ada\ntags:\nvisits: 0\ntier: gold"
     assert schema_of(made.metadata) == parse_schema(PROFILE)
-    for edit in (
-        ListAppend(field="tags", value="x"),
-        Increment(field="visits", delta=5),
-        Increment(field="visits", delta=-2),
-    ):
+    for edit in (ListAppend(field="tags", value="x"), Increment(field="visits", delta=3)):
         await rig.store.edit(ADA, "notes", edit, by=BY_ADA)
     edited = await rig.store.edit(ADA, "notes", SetField(field="name", value="Bob"), by=BY_BOB)
     assert edited.block == await rig.store.view(ADA, "notes")
     value = {"name": "Bob", "tags": ["x"], "visits": 3, "tier": "gold"}
-    for one in (rig, await reopened(rig)):
+    for one in (rig, Rig(rig.database, seed=99)):
         assert await one.value() == value
         assert list(await one.value()) == list(value)
     [shown] = await prompt_blocks(rig.store, ADA)
@@ -138,7 +129,7 @@ async def test_a_schema_grows_and_the_content_comes_along(rig: Rig) -> None:
     assert changed.metadata["colour"] == "red"
     assert (changed.content, changed.version) == ("n: 4\nmood: fine", 1)
     await rig.store.edit(ADA, "notes", Increment(field="n"), by=BY_ADA)
-    other = await reopened(rig)
+    other = Rig(rig.database, seed=99)
     assert await other.value() == {"n": 5, "mood": "fine"}
     shorter = {"Map": {"fields": [{"name": "mood"}]}}
     with pytest.raises(InvalidInput, match='does not fit the new schema: the block has no field "n"'):
