@@ -219,10 +219,10 @@ async def repair_block(blocks: OpenBlocks, agent_id: str, label: str, by: Attrib
     async with given_or_alone(None, blocks.commit) as unit:
         opened = await blocks.hold(agent_id, label, by, Operation.OVERWRITE, unit)
         damage = await damage_of(blocks.database, opened.row.id)
-        opened.author = by.author
         now, peer, limits = now_text(blocks.clock), new_peer(blocks.randomness), blocks.limits.memory
         done: list[Repaired] = []
         unit.store(lambda connection: done.append(store_repair(connection, damage, now, peer, limits)))
         row = replace(opened.row, last_seq=opened.row.last_seq + 1)
         unit.event("memory.changed", {**changed_event(row, by), "repaired": True})
+        unit.when_settled(blocks.stored)
     return done[-1]

@@ -170,7 +170,9 @@ async def test_a_damaged_block_comes_back_and_is_not_opened_before() -> None:
             await memory.edit(ada, "notes", AppendText(text=" three"), by=BY_USER)
         with pytest.raises(DocumentDamaged):
             await memory.blocks.check(await memory.view(ada, "notes"))
+        assert [one.version for one in await memory.blocks.seen_by(ada) if one.id == block_id] == [1]
         repaired = await repair_block(memory.blocks, ada, "notes", BY_USER)
+        assert [one.version for one in await memory.blocks.seen_by(ada) if one.id == block_id] == [2]
         assert (repaired.version, repaired.is_exact) == (2, True)
         assert "nothing was lost" in repaired.note
         last = (await here.events())[-1]

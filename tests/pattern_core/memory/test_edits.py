@@ -72,6 +72,7 @@ async def test_replace_regex() -> None:
     ("edit", "words"),
     [
         (ReplaceText(old="zzz", new=""), "'zzz' is not in the block"),
+        (ReplaceText(old="z" * 81, new=""), "'z{80}…' is not in the block"),
         (ReplaceText(old="", new="x"), "say in `old`"),
         (ReplaceText(old="foo", new="x", mode="nth"), "write `old` as `N: text`"),
         (ReplaceText(old="0: foo", new="x", mode="nth"), "with N from 1"),
