@@ -184,11 +184,7 @@ class Consolidator:
 
 
 def _merge(
-    connection: Connection,
-    checkpoint: Checkpoint | None,
-    updates: list[Update],
-    now: str,
-    limits: MemoryLimits,
+    connection: Connection, checkpoint: Checkpoint | None, updates: list[Update], now: str, limits: MemoryLimits
 ) -> None:
     """Make the snapshot and store it. On the database's thread, so that packing does not hold the loop."""
     block_id, last_seq = updates[-1].block_id, updates[-1].seq

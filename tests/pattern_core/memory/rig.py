@@ -84,7 +84,7 @@ class Rig:
     def _run(self, connection: Connection, work: UnitOfWork) -> None:
         work.run(connection)
         if self.fails:
-            raise Busy("the test says so")
+            raise Busy("the test wants it")
 
     async def block(self, content: str = "", *, owner: str = ADA, label: str = "notes", **fields: object) -> str:
         """Make a block and return its id."""
@@ -106,7 +106,7 @@ async def prompt_blocks(store: MemoryStore, agent_id: str) -> list[str]:
 
 
 def block_row(**fields: object) -> BlockRow:
-    """A block `notes` of ada's, with the fields that a test is about; `schema` stands in its metadata."""
+    """A block `notes` of ada's, with the fields that a test is about; `schema` is stored in its metadata."""
     schema = fields.pop("schema", None)
     usual = {
         "id": "mem_1",

@@ -173,7 +173,7 @@ async def test_two_at_once_merge_once(rig: Rig) -> None:
     assert (await rig.store.edit(ADA, "notes", AppendText(text="c"), by=BY_ADA)).block.content == "abc"
 
 
-async def test_a_damaged_block_is_logged_and_the_others_go_on(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_damaged_block_is_logged_and_the_others_are_merged(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     consolidator, merged = make(rig)
     bad = await rig.block("a", label="bad")
     good = await rig.block("a")

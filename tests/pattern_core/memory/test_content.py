@@ -48,13 +48,13 @@ WHOLE = parse_schema(
 
 
 def raw_containers(document: Pen) -> object:
-    """Return what stands in the document, by container, with or without a schema."""
+    """Return what the document holds, by container, with or without a schema."""
     found = document._doc.get_deep_value()
     assert isinstance(found, dict)
     return {name: value for name, value in found.items() if value != ""}
 
 
-def test_each_part_has_its_container_as_the_format_says() -> None:
+def test_each_part_has_the_container_of_the_format() -> None:
     document = Pen(1)
     after = {"mood": "fine", "size": 4, "tags": ["a"], "count": 2}
     document.apply(writes_between(KEPT_MAP, empty_value(KEPT_MAP), after))

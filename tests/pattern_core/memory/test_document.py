@@ -53,7 +53,7 @@ def test_what_is_no_version_is_damage() -> None:
         document("abc").export_since(b"\xff\xff")
 
 
-def test_history_says_who_why_and_when() -> None:
+def test_history_has_author_cause_and_time() -> None:
     made = Pen(7)
     made.sign({}, {"content": "a"}, Attribution(author="agent:ada", cause={"turn": "turn_1"}), now_ms=1_700_000_000_999)
     made.sign({}, {"content": "ab"}, Attribution(author="user:bob"), now_ms=1_700_000_001_000)

@@ -50,7 +50,7 @@ async def after(text: str, edit: TextEdit) -> str:
     return (await applied(text, edit))[0]
 
 
-async def test_replace_all_tells_how_many() -> None:
+async def test_replace_all_reports_how_many() -> None:
     change = await applied("foo bar foo baz foo", ReplaceText(old="foo", new="qux", mode="all"))
     assert change[:2] == ("qux bar qux baz qux", "Replaced 3 occurrences")
 
@@ -122,7 +122,7 @@ async def test_ranges(text: str, content: str, result: str) -> None:
     assert await after(text, parse_range(content)) == result
 
 
-async def test_what_a_range_edit_tells() -> None:
+async def test_what_a_range_edit_reports() -> None:
     assert (await applied("a\nb\nc", parse_range("1-2: x")))[1] == "Replaced lines 1-2"
     assert (await applied("a\nb\nc", parse_range("2:")))[1] == "Deleted line 2"
 
@@ -192,7 +192,7 @@ PATCH = "@@ -1,3 +1,3 @@\n line one\n-line two\n+line TWO MODIFIED\n line three\
         (TEXT, "--- a/x\n+++ b/x\n@@ -2 +2 @@ section\n-line two\n+2", "line one\n2\nline three"),
         ("", "@@ -0,0 +1,2 @@\n+a\n+b\n", "a\nb\n"),
         ("a\nb\n", "@@ -1,0 +2 @@\n+x\n", "a\nx\nb\n"),
-        # Line endings stay; a marker of a missing one is understood, and an empty line stands for empty context.
+        # Line endings stay; a marker of a missing one is understood, and an empty line is empty context.
         ("a\r\nb\r\nc", "@@ -2 +2,2 @@\n-b\n+B\n+B2\n", "a\r\nB\r\nB2\r\nc"),
         ("a", "@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+b\n\\ No newline at end of file\n", "b"),
         ("a\n\nb\n", "@@ -1,3 +1,3 @@\n a\n\n-b\n+B\n", "a\n\nB\n"),
@@ -223,7 +223,7 @@ def test_patches_that_do_not_fit_are_refused(text: str, patch: str, words: str) 
         apply_patch(text, patch)
 
 
-def test_a_hunk_is_found_at_the_nearest_place_and_the_answer_says_so() -> None:
+def test_a_hunk_is_found_at_the_nearest_place_and_the_answer_reports_it() -> None:
     assert apply_patch("x\na\nb\nc\nx\n", "@@ -4 +4 @@\n-x\n+y\n")[0] == "x\na\nb\nc\ny\n"
     after, note = apply_patch("a\nb\nc\nd\ne\n", "@@ -1 +1 @@\n-d\n+D\n@@ -2 +2 @@\n-e\n+E\n")
     assert after == "a\nb\nc\nD\nE\n"

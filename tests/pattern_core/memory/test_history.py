@@ -92,7 +92,7 @@ async def test_blame_names_version_author_and_cause_of_each_line(database: Datab
     assert (blamed[2].cause, blamed[2].created_at) == ({"message": "msg_1"}, NOW)
 
 
-async def test_the_schema_of_a_block_says_how_its_versions_are_rendered(database: Database, life: Life) -> None:
+async def test_versions_are_rendered_by_the_schema_of_the_block(database: Database, life: Life) -> None:
     schema = '{"schema":{"Map":{"fields":[{"name":"name"},{"name":"age","field_type":"Number"}]}}}'
     life.connection.execute("UPDATE memory_blocks SET metadata = ? WHERE id = ?", (schema, life.block_id))
     life.edit(A, put_field("name", "Ada"))

@@ -135,7 +135,7 @@ TAGS = ["a", 7, "a"]
         (LOG, [OLD], AppendText(text="woke"), [OLD, WOKE], "Added an entry"),
     ],
 )
-async def test_an_edit_changes_what_it_names_and_says_so(
+async def test_an_edit_changes_what_it_names_and_reports_it(
     schema: Schema, before: Json, edit: BlockEdit, after: Json, note: str
 ) -> None:
     done = await edited(schema, before, edit)
@@ -169,7 +169,7 @@ async def test_an_edit_changes_what_it_names_and_says_so(
         (ListSchema(max_items=1), ["a"], InsertItem(number=1, value="b"), "at most 1 items"),
     ],
 )
-async def test_an_edit_that_does_not_fit_says_what_does(
+async def test_an_edit_that_does_not_fit_is_refused_with_what_does(
     schema: Schema, before: Json, edit: BlockEdit, words: str
 ) -> None:
     for by in (AGENT, PERSON):

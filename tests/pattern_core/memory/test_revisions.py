@@ -62,7 +62,7 @@ async def desk(new: NewBlock | None = None) -> AsyncIterator[Desk]:
         yield Desk(here, ada.id, new.label)
 
 
-async def test_undo_takes_back_ones_own_edit_and_leaves_the_others() -> None:
+async def test_undo_takes_back_an_authors_own_edit_and_keeps_the_others() -> None:
     async with desk() as at:
         await at.edit(at.by_ada, AppendText(text=" two"))
         await at.edit(BY_USER, ReplaceText(old="one", new="ONE"))

@@ -145,7 +145,7 @@ def sections(*given: object) -> object:
         (sections({"name": "a"}, {"name": "a_list_b"}), "too alike; rename one"),
     ],
 )
-def test_schemas_that_will_not_do_are_refused_with_what_would(stored: object, words: str) -> None:
+def test_invalid_schemas_are_refused_with_what_is_valid(stored: object, words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
         parse_schema(stored)
 
@@ -371,7 +371,7 @@ def test_words_are_an_item(schema: ListSchema, words: str, item: object) -> None
     assert schema.item_schema is not None or guessed(Written(words)) == item
 
 
-def test_entries_are_stamped_as_the_schema_says() -> None:
+def test_entries_get_the_stamps_of_the_schema() -> None:
     stamps = stamps_of(LogSchema(), BY_ADA, NOW)
     assert fit_entry(LogSchema(), "woke", stamps) == stamps | {"text": "woke"}
     assert stamps == {"timestamp": NOW, "agent_id": "agt_ada"}

@@ -129,7 +129,7 @@ async def test_a_stale_version_is_refused_and_the_right_one_taken(rig: Rig) -> N
 
 async def test_labels_resolve_own_then_lent_then_the_constellations(rig: Rig) -> None:
     shared = await rig.block("bob's", owner=BOB)
-    await rig.block("everybody's", owner=ALL)
+    await rig.block("for all", owner=ALL)
     assert (await rig.store.view(ADA, "notes")).via is Via.CONSTELLATION
     await rig.database.write(lend, shared, Permission.APPEND, ADA)
     assert await rig.content() == "bob's"
@@ -164,7 +164,7 @@ async def test_settings(rig: Rig) -> None:
         BlockSettings(block_type=BlockType.ARCHIVAL),
     ],
 )
-async def test_settings_that_will_not_do(rig: Rig, settings: BlockSettings) -> None:
+async def test_invalid_settings_are_refused(rig: Rig, settings: BlockSettings) -> None:
     await rig.block("x")
     before = await rig.store.view(ADA, "notes")
     with pytest.raises(InvalidInput):
@@ -200,11 +200,11 @@ async def test_only_the_agent_whose_call_it_is_sees_it_in_its_prompt_before_the_
 
 async def test_a_block_deleted_by_the_call_under_way_uncovers_what_it_hid(rig: Rig) -> None:
     await rig.block("mine", permission=Permission.ADMIN)
-    await rig.block("everybody's", owner=ALL)
+    await rig.block("for all", owner=ALL)
     work = UnitOfWork()
     await rig.store.delete(ADA, "notes", by=BY_ADA, work=work)
     [shown] = await prompt_blocks(rig.store, ADA)
-    assert "everybody's" in shown
+    assert "for all" in shown
     work.settle(committed=False)
 
 
