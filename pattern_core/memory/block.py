@@ -24,11 +24,12 @@ BlockRow = memory_blocks.BlockRow  # a block, also as one agent sees it
 Attribution = memory_blocks.Attribution  # who made a change, and what led to it
 BlockSettings = memory_blocks.BlockChanges  # settings to change; None leaves one as it is
 
+SYSTEM = Attribution(author="system")
 AGENT = "agent:"  # how the author of what an agent does begins
 LABEL_CHARS_MAX = 128
 DESCRIPTION_CHARS_MAX = 2_000
 METADATA_CHARS_MAX = 10_000
-# A label stands in tags, paths and messages: no slash, no angle brackets or quotes, nothing that cannot be seen.
+# A label is part of tags, paths and messages: no slash, no angle brackets or quotes, nothing that cannot be seen.
 _LABEL = re.compile(r"[\w.:@#+-](?:[\w .:@#+-]*[\w.:@#+-])?")
 
 
@@ -49,7 +50,7 @@ _ALLOWED = {
     Permission.READ_WRITE: (Operation.READ, Operation.APPEND, Operation.OVERWRITE),
     Permission.ADMIN: tuple(Operation),
 }
-# The person whose consent allows it all the same, except deleting.
+# Who can consent to what is not allowed, except deleting.
 _ASKED = {Permission.PARTNER: "your partner", Permission.HUMAN: "a person"}
 
 
@@ -78,7 +79,7 @@ class NewBlock:
 class Edited:
     """What an edit came to: the block after it, and words about it.
 
-    After an undo or redo it says how many edits of that author can still be undone and redone.
+    After an undo or redo it has how many edits of that author can still be undone and redone.
     """
 
     block: BlockRow
@@ -171,7 +172,7 @@ def schema_of(metadata: Mapping[str, object] | None) -> Schema:
     """Return the schema that a block's metadata holds; text where it holds none.
 
     Raises:
-        InvalidInput: there is no such schema; the message says what would do.
+        InvalidInput: there is no such schema; the message names those that there are.
     """
     stored = (metadata or {}).get("schema")
     return TextSchema() if stored is None else parse_schema(stored)
@@ -200,7 +201,7 @@ def shaped(new: NewBlock) -> NewBlock:
 
 
 def with_schema(metadata: Mapping[str, object] | None, schema: Schema) -> Mapping[str, object] | None:
-    """Return `metadata` with this schema in it; as it is if the schema is text without more and none stands in it.
+    """Return `metadata` with this schema in it; as it is if the schema is text without more and it has none.
 
     Raises:
         InvalidInput: it is too long with the schema.

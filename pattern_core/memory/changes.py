@@ -1,6 +1,6 @@
 """The algebra of changes: to take one back, to carry it past others' changes, to make it in a document.
 
-A change says for each container what went and what came in its place, so that its inverse needs nothing else. Positions
+A change holds for each container what was removed and what was added, so that its inverse needs nothing else. Positions
 count code points or items. States are put into documents by the fewest edits.
 """
 
@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pattern_core.memory.block import SYSTEM
 from pattern_core.memory.content import writes_to
 from pattern_core.memory.document import (
     READER_PEER,
-    TEXT,
     BlockDocument,
     Change,
     Count,
@@ -27,11 +27,9 @@ from pattern_core.memory.document import (
     same,
     spliced,
 )
-from pattern_db.columns import Json, to_json
-from pattern_db.tables.memory_blocks import Attribution
+from pattern_db.columns import Json
 
 _ENDLESS = 2**62  # of what stays behind the last splice
-_BY = Attribution(author="system")  # signs commits of scratch documents, which are never stored
 
 
 def inverse(change: Change) -> Change:
@@ -94,7 +92,7 @@ def _apply_splices(value: Json, part: Spliced, name: str) -> Json:
 def carried(change: Change, earlier: Change, *, wins: bool) -> Change:
     """`change` as it reads after `earlier`, where both were made on the same state.
 
-    What both removed is gone once; what either added stays. Where both set a key, or add at one place, `wins` says
+    What both removed is removed once; what either added stays. Where both set a key, or add at one place, `wins` says
     whether this one counts (and comes first); calling with the two exchanged and `not wins` gives the other side, and
     both orders come to the same state.
     """
@@ -162,7 +160,7 @@ def _take(pieces: list[tuple[str, Run | int]], step: int) -> Run | int:
 def document_of(state: State) -> BlockDocument:
     """Return a document that holds `state` and has no history, for trying something out."""
     document = BlockDocument(READER_PEER)
-    document.sign({}, writes_to({}, state), _BY, now_ms=0)
+    document.sign({}, writes_to({}, state), SYSTEM, now_ms=0)
     return document
 
 
@@ -172,52 +170,9 @@ def change_by(state: State, writes: Writes) -> Change:
     Raises:
         DocumentDamaged: they were made for another content.
     """
-    return document_of(state).sign(state, writes, _BY, now_ms=0).change or {}
+    return document_of(state).sign(state, writes, SYSTEM, now_ms=0).change or {}
 
 
 def change_to(before: State, after: State) -> Change:
     """Return what makes `after` of `before`, by few edits."""
     return change_by(before, writes_to(before, after))
-
-
-# Three-way merges of what lives outside a constellation: both sides began with `base`.
-
-
-def merge_values(base: Json, mine: Json, theirs: Json) -> Json:
-    """Return the JSON value with the changes of both: objects by their keys, lists by their items, texts by characters.
-
-    Where both changed the same place of a text, both texts stand there; where both a number, a truth value or a type,
-    mine counts. A key that one side took away and the other changed stays. A changed item is another item.
-    """
-    if same(mine, base) or same(mine, theirs):
-        return theirs
-    if same(theirs, base):
-        return mine
-    match base, mine, theirs:
-        case dict(), dict(), dict():
-            return _merged_objects(base, mine, theirs)
-        case list(), list(), list():
-            items = {to_json(item): item for item in (*mine, *theirs)}
-            keys = [[to_json(item) for item in side] for side in (base, mine, theirs)]
-            return [items[key] for key in _merged(*keys)]
-        case str(), str(), str():
-            return _merged(base, mine, theirs)
-    return mine
-
-
-def _merged(base: Json, mine: Json, theirs: Json) -> Json:
-    """Texts, or lists of texts."""
-    change, other = (change_to({TEXT: base}, {TEXT: side}) for side in (mine, theirs))
-    return applied({TEXT: theirs}, carried(change, other, wins=True)).get(TEXT, base[:0])
-
-
-def _merged_objects(base: dict[str, Json], mine: dict[str, Json], theirs: dict[str, Json]) -> dict[str, Json]:
-    merged: dict[str, Json] = {}
-    for key in dict.fromkeys([*theirs, *mine]):
-        if key in mine and key in theirs:
-            merged[key] = merge_values(base.get(key), mine[key], theirs[key])
-            continue
-        kept = mine[key] if key in mine else theirs[key]
-        if key not in base or not same(kept, base[key]):  # added by one, or changed by the one that kept it
-            merged[key] = kept
-    return merged

@@ -15,13 +15,7 @@ import trio
 
 from pattern_core.ids import Clock, now_text
 from pattern_core.limits import MemoryLimits
-from pattern_core.memory.document import (
-    READER_PEER,
-    BlockDocument,
-    DocumentDamaged,
-    compressed,
-    decompressed,
-)
+from pattern_core.memory.document import READER_PEER, BlockDocument, DocumentDamaged, compressed, decompressed
 from pattern_db import errors as storage
 from pattern_db.columns import iso, unix_ms
 from pattern_db.connection import Connection
@@ -38,7 +32,6 @@ BASE_BYTES_PER_UPDATE = 512
 UPDATES_HARD_MAX = 1_000
 LIMITS = MemoryLimits()
 _log = logging.getLogger(__name__)
-OnMerged = Callable[[str, int, int], None]
 _DAY_MS, _DAY_CHARS = 24 * 60 * 60 * 1000, len("2026-11-21")
 
 
@@ -64,17 +57,13 @@ class Pending:
     def stored(cls, checkpoint: Checkpoint | None, updates: Sequence[Update]) -> Pending:
         """Return of a document that was just read."""
         oldest = unix_ms(updates[0].created_at) if updates else None
-        return cls(len(updates), _bytes_of(updates), oldest, 0 if checkpoint is None else len(checkpoint.snapshot))
+        size = sum(len(update.update_blob) for update in updates)
+        return cls(len(updates), size, oldest, 0 if checkpoint is None else len(checkpoint.snapshot))
 
     def add(self, size: int, now_ms: int) -> None:
         """Count one more update of `size` bytes."""
         self.count, self.size = self.count + 1, self.size + size
         self.oldest_ms = now_ms if self.oldest_ms is None else self.oldest_ms
-
-    def merged(self, count: int, size: int, now_ms: int) -> None:
-        """Take off `count` updates of `size` bytes that are in a checkpoint now; those left count as new ones."""
-        self.count, self.size = max(self.count - count, 0), max(self.size - size, 0)
-        self.oldest_ms = now_ms if self.count else None
 
     def is_due(self, now_ms: int, limits: MemoryLimits = LIMITS) -> bool:
         """Return whether it is time to merge: by number, by bytes, or by age."""
@@ -86,10 +75,6 @@ class Pending:
             or self.size >= max(limits.checkpoint_update_size, self.base // BASE_FRACTION)
             or now_ms - self.oldest_ms >= limits.checkpoint_interval_s * 1000
         )
-
-
-def _bytes_of(updates: Sequence[Update]) -> int:
-    return sum(len(update.update_blob) for update in updates)
 
 
 def to_drop(checkpoints: Sequence[CheckpointStamp], now: str, limits: MemoryLimits) -> list[int]:
@@ -138,15 +123,11 @@ def open_document(checkpoint: Checkpoint | None, updates: list[Update], *, peer:
 class Consolidator:
     """Merges the blocks that `ask` names, one after the other, while `run` runs.
 
-    `on_merged(block_id, count, size)` learns how many updates, of how many bytes, are in a checkpoint now.
+    `on_merged(block_id)` is called when the updates that a block had are in a checkpoint.
     """
 
     def __init__(
-        self,
-        database: Database,
-        clock: Clock,
-        on_merged: OnMerged,
-        limits: MemoryLimits = LIMITS,
+        self, database: Database, clock: Clock, on_merged: Callable[[str], None], limits: MemoryLimits = LIMITS
     ) -> None:
         self._database = database
         self._limits = limits
@@ -198,16 +179,12 @@ class Consolidator:
             await self._database.write(_merge, checkpoint, updates, now_text(self._clock), self._limits)
         except storage.Conflict:  # another task merged further
             return False
-        self._on_merged(block_id, len(updates), _bytes_of(updates))
+        self._on_merged(block_id)
         return True
 
 
 def _merge(
-    connection: Connection,
-    checkpoint: Checkpoint | None,
-    updates: list[Update],
-    now: str,
-    limits: MemoryLimits,
+    connection: Connection, checkpoint: Checkpoint | None, updates: list[Update], now: str, limits: MemoryLimits
 ) -> None:
     """Make the snapshot and store it. On the database's thread, so that packing does not hold the loop."""
     block_id, last_seq = updates[-1].block_id, updates[-1].seq

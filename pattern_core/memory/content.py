@@ -25,17 +25,8 @@ from difflib import SequenceMatcher
 
 from pattern_core.errors import InvalidInput
 from pattern_core.memory.block import BlockRow, schema_of, shown_schema
-from pattern_core.memory.document import (
-    Count,
-    Keys,
-    Part,
-    Splice,
-    Spliced,
-    State,
-    Writes,
-    cleaned,
-    common_ends,
-)
+from pattern_core.memory.document import Count, Keys, Part, Splice, Spliced, State, Writes, cleaned, common_ends
+from pattern_core.memory.fields import EMPTY
 from pattern_core.memory.schema import (
     AGENT_ID,
     TIMESTAMP,
@@ -61,7 +52,7 @@ _IN_ATTRIBUTE = str.maketrans({"&": "&amp;", '"': "&quot;", "<": "&lt;", ">": "&
 _HEAD = re.compile(r"^(?==== .* ===$)", re.MULTILINE)  # a line that could pass for the head of a section
 _INDENT = "  "
 _READ_ONLY = " [read-only]"
-_TITLES = ("text", "title", "name", "task", "content")  # what an object is called by, where no schema says so
+_TITLES = ("text", "title", "name", "task", "content")  # what an object is called by, where no schema names it
 
 
 def prefix_of(section: str) -> str:
@@ -73,7 +64,7 @@ def value_of(state: State, schema: Schema, prefix: str = "") -> Json:
     """Return the content in a document's state: a text, a list, or an object with every field or section of the schema.
 
     It is canonical. A field without a value has its default, else null; lists, texts and counters begin empty. What
-    stands in the document beside the schema's parts is left out.
+    the document holds beside the schema's parts is left out.
     """
     match schema:
         case TextSchema():
@@ -89,14 +80,15 @@ def value_of(state: State, schema: Schema, prefix: str = "") -> Json:
 
 
 def _field_value(state: State, field: Field, prefix: str) -> Json:
-    match field.field_type:
-        case FieldType.LIST:
-            return readable(state.get(f"{prefix}list_{field.name}", []))
-        case FieldType.COUNTER:
-            return readable(state.get(f"{prefix}counter_{field.name}", 0))
-        case _:
-            value = readable(state.get(f"{prefix}fields", {}).get(field.name))
-            return field.default if value is None else value
+    if field.field_type in EMPTY:
+        return readable(state.get(_container(field, prefix), EMPTY[field.field_type]))
+    value = readable(state.get(f"{prefix}fields", {}).get(field.name))
+    return field.default if value is None else value
+
+
+def _container(field: Field, prefix: str) -> str:
+    """Return the container that a list field or a counter has of its own."""
+    return f"{prefix}{field.field_type.lower()}_{field.name}"
 
 
 def writes_between(schema: Schema, before: Json, after: Json, prefix: str = "") -> Writes:
@@ -112,11 +104,10 @@ def _containers(schema: Schema, value: Json, prefix: str) -> State:
         case MapSchema():
             state: State = {f"{prefix}fields": {}}
             for one in schema.fields:
-                match one.field_type:
-                    case FieldType.LIST | FieldType.COUNTER:
-                        state[f"{prefix}{one.field_type.lower()}_{one.name}"] = value[one.name]
-                    case _:
-                        state[f"{prefix}fields"][one.name] = value[one.name]
+                if one.field_type in EMPTY:
+                    state[_container(one, prefix)] = value[one.name]
+                else:
+                    state[f"{prefix}fields"][one.name] = value[one.name]
             return state
         case ListSchema():
             return {f"{prefix}items": value}
@@ -160,7 +151,7 @@ def splices_between(before: Sequence[Json], after: Sequence[Json]) -> Spliced:
 
 
 def differences(before: Sequence[str], after: Sequence[str]) -> list[tuple[int, int, int, int]]:
-    """Return what differs, in order: start and end in `before`, and start and end of what stands there in `after`."""
+    """Return what differs, in order: start and end in `before`, and start and end of what is there in `after`."""
     start, end = common_ends(before, after)
     old, new = before[start : len(before) - end], after[start : len(after) - end]
     if len(old) * len(new) > COMPARED_MAX:
@@ -214,7 +205,8 @@ def plain(value: Json, schema: Schema) -> str:
         case MapSchema():
             return "\n".join(_field_lines(one.name, one.field_type, value.get(one.name)) for one in schema.fields)
         case ListSchema():
-            titles = tuple(one.name for one in _item_fields(schema)) or _TITLES
+            fields = schema.item_schema.fields if isinstance(schema.item_schema, MapSchema) else ()
+            titles = tuple(one.name for one in fields) or _TITLES
             return "\n".join(f"{number}. {_continued(_item(one, titles))}" for number, one in enumerate(value, 1))
         case LogSchema():
             return "\n".join(entry_text(one, schema) for one in reversed(value))
@@ -278,7 +270,7 @@ def raw(value: Json, schema: Schema) -> Json:
 
 
 def parse_editing(text: str, schema: Schema) -> Json:
-    """Return the value that stands in an editor; whether it fits the schema is for the edit to say.
+    """Return the value of the text in an editor; the edit checks whether it fits the schema.
 
     Raises:
         InvalidInput: the schema is not text and this is no JSON; the message names the place.
@@ -289,9 +281,9 @@ def parse_editing(text: str, schema: Schema) -> Json:
         return json.loads(text)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
-        raise InvalidInput(f"a {schema.kind.value} is written as JSON; at {where}: {error.msg}") from None
+        raise InvalidInput(f"a {schema.kind} is written as JSON; at {where}: {error.msg}") from None
     except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"a {schema.kind.value} is written as JSON, and this is none: {error}") from None
+        raise InvalidInput(f"a {schema.kind} is written as JSON, and this is none: {error}") from None
 
 
 def _in_order(value: Json, names: Sequence[str]) -> Json:
@@ -354,10 +346,6 @@ def _field_lines(name: str, kind: FieldType, value: Json) -> str:
         return "\n".join([f"{name}:", *(f"{_INDENT}- {_continued(_words(one), _INDENT * 2)}" for one in value)])
     text = "" if value is None else _continued(_words(value))
     return f"{name}: {text}".rstrip(" ")
-
-
-def _item_fields(schema: ListSchema) -> Sequence[Json]:
-    return schema.item_schema.fields if isinstance(schema.item_schema, MapSchema) else ()
 
 
 def _item(item: Json, titles: Sequence[str]) -> str:

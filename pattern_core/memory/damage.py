@@ -1,5 +1,4 @@
-"""Documents that may not open. Those from outside (imports, peers) are opened in a child process before this one
-touches them; blocks whose stored documents cannot be opened are found there, and repaired when a person asks for it.
+"""Blocks whose stored documents cannot be opened: found in a child process, and repaired when a person asks for it.
 
 Of some 150,000 mutated inputs one aborted the process: it asked for 270 GB. No code here can catch that, so a child
 with bounded memory and time opens the bytes.
@@ -14,13 +13,12 @@ import json
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
-from pattern_core.children import ChildFailed, ChildLimits, ChildRefused, run_child
-from pattern_core.errors import Conflict, InvalidInput
+from pattern_core.children import ChildFailed, ChildLimits, run_child
+from pattern_core.errors import Conflict
 from pattern_core.ids import now_text
 from pattern_core.limits import MemoryLimits
-from pattern_core.memory.block import Attribution, BlockRow, Operation, schema_of
+from pattern_core.memory.block import SYSTEM, Attribution, BlockRow, Operation, schema_of
 from pattern_core.memory.changes import applied
 from pattern_core.memory.checkpoint import LIMITS, store_checkpoint, unpack
 from pattern_core.memory.content import rendered, writes_to
@@ -30,15 +28,14 @@ from pattern_core.memory.document import (
     DocumentDamaged,
     HistoryDamaged,
     State,
-    clean_snapshot,
     framed,
     new_peer,
     opened_parts,
-    unpacked,
 )
+from pattern_core.memory.history import changes_between
 from pattern_core.memory.opened import OpenBlocks, changed_event, line_of
 from pattern_core.memory.plan import Planned
-from pattern_core.memory.schema import SchemaKind
+from pattern_core.memory.schema import TextSchema
 from pattern_core.unit_of_work import given_or_alone
 from pattern_db import errors as storage
 from pattern_db.connection import Connection
@@ -48,38 +45,18 @@ from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
 
 BATCH_BYTES_MAX = 4 * 1024 * 1024  # opened by one child, whose processor time is bounded
 BATCH_BLOCKS_MAX = 200
-FOREIGN_BYTES_MAX = 8 * 1024 * 1024
 CHECK = ChildLimits(timeout_s=30.0, cpu_s=2, memory_bytes=512 * 1024 * 1024)
-_BY = Attribution(author="system")
-_DIED = "opening it ended a separate process"
-
-
-async def validate_foreign(data: bytes) -> bytes:
-    """Return a clean snapshot of the document in `data` (a snapshot or all its updates), safe to load in this process.
-
-    Raises:
-        InvalidInput: `data` is too long, is no whole document, or the check died or took too long over it.
-    """
-    if len(data) > FOREIGN_BYTES_MAX:
-        raise InvalidInput(f"the document has {len(data)} bytes; at most {FOREIGN_BYTES_MAX} are taken")
-    try:
-        return await run_child(clean_snapshot, data, limits=CHECK)
-    except ChildRefused as error:
-        raise InvalidInput(f"these bytes are not a document: {error.reason[:300]}") from None
-    except ChildFailed as error:
-        raise InvalidInput(f"these bytes are not a document: the process that opened them {error.reason}") from None
-
-
-Parts: TypeAlias = "tuple[tuple[int, bytes], ...]"  # a snapshot (or nothing), then updates; with the version after it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DamagedBlock:
-    """A block that cannot be opened, why, and what is left of it: the parts that open."""
+    """A block that cannot be opened, why, and what is left of it: the parts that open (a snapshot or nothing, then
+    updates), each with the version after it.
+    """
 
     block: BlockRow
     reason: str
-    sound: Parts
+    sound: tuple[tuple[int, bytes], ...]
 
     @property
     def version(self) -> int:
@@ -91,7 +68,6 @@ class DamagedBlock:
 class Repaired:
     """A block after its repair, at `version`. Not `is_exact`: its last content is not certain."""
 
-    block_id: str
     version: int
     is_exact: bool
     note: str
@@ -137,7 +113,7 @@ async def damage_of(database: Database, block_id: str) -> DamagedBlock:
 
 
 def _read(connection: Connection, block_id: str) -> DamagedBlock:
-    """Return the block's parts as they are stored; `reason` says if some are missing."""
+    """Return the block's parts as they are stored; `reason` is set if some are missing."""
     row = memory_blocks.get(connection, block_id)
     checkpoint, updates = block_checkpoints.get_checkpoint_and_updates(connection, block_id)
     start = 0 if checkpoint is None else checkpoint.up_to_seq
@@ -162,12 +138,12 @@ async def _checked(batch: Sequence[DamagedBlock]) -> list[DamagedBlock]:
 
 
 async def _opened(documents: Sequence[Sequence[bytes]]) -> list[tuple[int, str]]:
-    """Return what the child says of each document; the one that it dies of is tried once more, alone."""
+    """Return the answer of the child for each document; the one that it dies of is tried once more, alone."""
     answers: list[tuple[int, str]] = []
     while len(answers) < len(documents):
         answers += await _asked(documents[len(answers) :])
         if len(answers) < len(documents):
-            answers += await _asked([documents[len(answers)]]) or [(0, _DIED)]
+            answers += await _asked([documents[len(answers)]]) or [(0, "opening it ended a separate process")]
     return answers
 
 
@@ -201,32 +177,30 @@ def store_repair(
         document.import_update(part)
     held = document.state()
     state, is_exact = _last_known(connection, row, held, at)
-    signed = document.sign(held, writes_to(held, state), _BY, now_ms=0)
+    signed = document.sign(held, writes_to(held, state), SYSTEM, now_ms=0)
     block_checkpoints.put_aside(connection, row.id, at, now, damage.reason)
     shown = rendered(row, document.state())
     seq = block_versions.store_update(
-        connection, row.id, signed.update, UpdateSource.MIGRATION, now, signed.frontier, _BY, shown
+        connection, row.id, signed.update, UpdateSource.MIGRATION, now, signed.frontier, SYSTEM, shown
     )
     base = block_checkpoints.get_checkpoint_and_updates(connection, row.id)[0] if sound else None
     store_checkpoint(connection, row.id, document, base, based, seq, now, limits)
     note = f"Repaired: {damage.reason}; " + ("nothing was lost" if is_exact else "the last changes may be lost")
     planned = Planned(writes={}, note=note, kind=HistoryKind.REPAIR)
     row = replace(row, last_seq=seq, frontier=signed.frontier, updated_at=now)
-    block_versions.append(connection, line_of(row, _BY, planned, {} if is_exact else None))
-    return Repaired(block_id=row.id, version=seq, is_exact=is_exact, note=note)
+    block_versions.append(connection, line_of(row, SYSTEM, planned, {} if is_exact else None))
+    return Repaired(version=seq, is_exact=is_exact, note=note)
 
 
 def _last_known(connection: Connection, row: BlockRow, state: State, at: int) -> tuple[State, bool]:
     """Return the block's newest content, from what it was at the version `at` on, and whether it is certain."""
     try:
-        for seq, data in block_versions.changes(connection, row.id, at, row.last_seq):
-            if data is None or seq != at + 1:
-                break
-            state, at = applied(state, unpacked(data)), seq
+        for seq, change in changes_between(connection, row.id, at, row.last_seq):
+            state, at = applied(state, change), seq
     except HistoryDamaged:
         at = -1
     is_exact = at == row.last_seq
-    if schema_of(row.metadata).kind is SchemaKind.TEXT and row.content_preview is not None:
+    if isinstance(schema_of(row.metadata), TextSchema) and row.content_preview is not None:
         is_exact = is_exact and state.get(TEXT, "") == row.content_preview
         rest = {name: value for name, value in state.items() if name != TEXT}
         state = {**rest, TEXT: row.content_preview} if row.content_preview else rest
@@ -245,10 +219,10 @@ async def repair_block(blocks: OpenBlocks, agent_id: str, label: str, by: Attrib
     async with given_or_alone(None, blocks.commit) as unit:
         opened = await blocks.hold(agent_id, label, by, Operation.OVERWRITE, unit)
         damage = await damage_of(blocks.database, opened.row.id)
-        opened.author = by.author
         now, peer, limits = now_text(blocks.clock), new_peer(blocks.randomness), blocks.limits.memory
         done: list[Repaired] = []
         unit.store(lambda connection: done.append(store_repair(connection, damage, now, peer, limits)))
         row = replace(opened.row, last_seq=opened.row.last_seq + 1)
         unit.event("memory.changed", {**changed_event(row, by), "repaired": True})
+        unit.when_settled(blocks.stored)
     return done[-1]

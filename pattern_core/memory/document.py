@@ -1,13 +1,13 @@
 """A document that merges: what is written to it, and what a version of it changed. The only module that knows Loro.
 
-A `Change` says for each container what went and what came in its place, as plain values: to make it, to take it back,
+A `Change` holds for each container what was removed and what was added, as plain values: to make it, to take it back,
 to carry it past others' changes (`memory.changes`), to read older versions.
 
 The wheel's errors are bare `BaseException`s, which would tear down a nursery, and a panic poisons the document that
 it happened in; both become `DocumentDamaged` here, and the document must be dropped.
 
-Positions are Unicode code points. What a document holds stands in named root containers: texts, maps, lists of JSON
-values, and counters; which ones there are for a schema says `memory.content`. A document's state is a value per
+Positions are Unicode code points. What a document holds is in named root containers: texts, maps, lists of JSON
+values, and counters; `memory.content` knows those of a schema. A document's state is a value per
 container: text, list of JSON values, map without nulls, or count; containers that are empty are left out.
 
 Packed, a change is JSON, `{container: part}`: text and lists as `[["t" or "l"], [skip, removed, added], …]`, maps as
@@ -44,7 +44,7 @@ from pattern_core.ids import Randomness
 from pattern_db.columns import Json, to_json
 from pattern_db.tables.memory_blocks import Attribution
 
-PEER_BITS = 63  # a peer is a u64 whose greatest value is reserved
+PEER_BITS = 63  # a peer is a u64; the greatest value is reserved
 READER_PEER = 0  # for copies that are only read; nothing is ever written under it
 UPDATE_TIMEOUT_MS = 20.0  # for a minimal difference; it holds the interpreter, so nothing else runs meanwhile
 TEXT = "content"  # the container of a text document's text
@@ -139,8 +139,8 @@ class BlockDocument:
     def load(cls, snapshot: bytes | None, updates: Iterable[bytes] = (), *, peer: int) -> Self:
         """Return the document that `snapshot` (None: an empty one) and then `updates` make.
 
-        Only for bytes that this program stored: those from outside go through `damage.validate_foreign` first, because
-        rare ones abort the process.
+        Only for bytes that this program stored, because rare ones abort the process: others are opened by a child
+        process first, as in `memory.damage`.
 
         Raises:
             DocumentDamaged: bytes are damaged, or updates are missing in between.
@@ -278,7 +278,7 @@ def _splice(held: LoroText | LoroList, change: Spliced) -> None:
 def _update(held: LoroText, text: str) -> None:
     """Make the text `text` by the fewest changes, so that what others change meanwhile survives the merge.
 
-    Where the fewest would take too long to find, whole lines are replaced, and at worst all that lies between the
+    Where the fewest would take too long to find, whole lines are replaced, and at worst all between the
     common start and the common end.
     """
     for update in (held.update, held.update_by_line):
@@ -350,7 +350,7 @@ def _change(parts: Iterable[tuple[ContainerID, Diff]], before: State) -> Change 
 
 
 def _pieces(items: Iterable[TextDelta | ListDiffItem], before: Json) -> Iterator[tuple[str, Run | int]]:
-    """Yield what the library says of a text or a list, as pieces of what it held: a string or a tuple."""
+    """Yield what the library reports of a text or a list, as pieces of what it held: a string or a tuple."""
     at = 0
     for item in items:
         match item:
@@ -394,18 +394,12 @@ def cleaned(change: Change) -> Change:
     for name, part in change.items():
         match part:
             case Keys(values):
-                real = {key: (before, after) for key, (before, after) in values.items() if not same(before, after)}
-                if real:
+                if real := {key: (old, new) for key, (old, new) in values.items() if not same(old, new)}:
                     kept[name] = Keys(real)
-            case Spliced(True, splices):
-                if any(one.removed != one.added for one in splices):
-                    kept[name] = part
-            case Spliced(False, splices):
-                if not all(same(one.removed, one.added) for one in splices):
-                    kept[name] = part
-            case Count(by):
-                if by:
-                    kept[name] = part
+            case Spliced(_, splices) if any(not same(one.removed, one.added) for one in splices):
+                kept[name] = part
+            case Count(by) if by:
+                kept[name] = part
     return kept
 
 
@@ -469,20 +463,11 @@ def _from_json(part: Json) -> Part:
         return Count(part)
     if isinstance(part, dict):
         return Keys({key: (before, after) for key, (before, after) in part.items()})
-    is_text = part[0] == "t"
-    if not isinstance(part, list) or part[0] not in ("t", "l"):
+    if not isinstance(part, list):
         raise ValueError("a part of no known kind")
-    run = str if is_text else tuple
-    return Spliced(is_text, tuple(Splice(int(skip), run(removed), run(added)) for skip, removed, added in part[1:]))
-
-
-def clean_snapshot(data: bytes) -> bytes:
-    """Return the snapshot that this library itself makes of the document in `data`: called in a child process.
-
-    Raises:
-        DocumentDamaged: `data` is no whole document.
-    """
-    return BlockDocument.load(data, peer=READER_PEER).snapshot()
+    kind, *splices = part
+    run = {"t": str, "l": tuple}[kind]
+    return Spliced(kind == "t", tuple(Splice(int(skip), run(removed), run(added)) for skip, removed, added in splices))
 
 
 def framed(documents: Sequence[Sequence[bytes]]) -> bytes:

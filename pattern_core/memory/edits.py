@@ -2,13 +2,13 @@
 agrees; the agent continues meanwhile. Pure.
 
 Positions are Unicode code points. Lines end with a line feed; a carriage return before it belongs to the ending. Lines
-and items are counted from 1. What an edit comes to in a block is said by `memory.plan`.
+and items are counted from 1. `memory.plan` computes what an edit makes of a block.
 
 Every edit may name a section of a composite; without one it means the whole block. Where a value is asked for,
-`fields.Written` stands for one that was written down as text.
+`fields.Written` is one that was written down as text.
 
-As JSON an edit is `{"edit": "ReplaceText", "old": …, "new": …, …}`: the class and its fields. A `Written` stands under
-the field's name with a tilde: `"~value"`.
+As JSON an edit is `{"edit": "ReplaceText", "old": …, "new": …, …}`: the class and its fields. A `Written` is
+stored under the field's name with a tilde: `"~value"`.
 """
 
 from __future__ import annotations
@@ -27,15 +27,6 @@ from pattern_db.columns import Json, to_json
 from pattern_db.enums import ApprovalKind
 
 ReplaceMode = Literal["first", "all", "nth", "regex"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Editor:
-    """Who edits, and when: `author` as it is stored, `now` a stored time. Not `is_agent`: nothing is read-only."""
-
-    author: str
-    now: str
-    is_agent: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,7 +238,7 @@ def subject_of(proposal: Proposal) -> Subject:
 
 
 def proposal_of(request: Json, approval_id: str, agreed: str) -> Proposal:
-    """Return the edit that an approval asks for; `agreed` is who said yes, and stays in the edit's cause."""
+    """Return the edit that an approval asks for; `agreed` is who agreed, and is kept in the edit's cause."""
     cause = {**request["cause"], "approval": approval_id, "approved_by": agreed}
     return Proposal(
         agent_id=request["agent_id"],

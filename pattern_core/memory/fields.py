@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from pattern_core.errors import InvalidInput
+from pattern_core.memory.block import Attribution, short_name
 from pattern_core.memory.schema import (
     AGENT_ID,
     TIMESTAMP,
@@ -30,12 +31,12 @@ from pattern_core.messages import check_text
 from pattern_db.columns import Json
 
 Part = TypeVar("Part", Field, Section)
-_EMPTY: Mapping[FieldType, Json] = {FieldType.LIST: [], FieldType.COUNTER: 0}
+EMPTY: Mapping[FieldType, Json] = {FieldType.LIST: [], FieldType.COUNTER: 0}  # of fields that are never without one
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A value that was written down as text: how it is read depends on what stands there. JSON, or just words."""
+    """A value that was written down as text: how it is read depends on its place. JSON, or just words."""
 
     text: str
 
@@ -46,7 +47,7 @@ def empty_value(schema: Schema) -> Json:
         case TextSchema():
             return ""
         case MapSchema():
-            return {field.name: _EMPTY.get(field.field_type) for field in schema.fields}
+            return {field.name: EMPTY.get(field.field_type) for field in schema.fields}
         case ListSchema() | LogSchema():
             return []
         case CompositeSchema():
@@ -54,7 +55,7 @@ def empty_value(schema: Schema) -> Json:
 
 
 def fit(schema: Schema, value: Json) -> Json:
-    """Return the whole content `value` in canonical form, with defaults where it says nothing.
+    """Return the whole content `value` in canonical form, with defaults for what it leaves out.
 
     Raises:
         InvalidInput: it does not fit; the message names the field, item or section and what fits.
@@ -136,13 +137,13 @@ def fit_item(schema: ListSchema, value: Json, number: int) -> Json:
         case MapSchema(fields=fields):
             return canonical(_object(fields, value, what))
         case None:
-            return canonical(guessed(value) if isinstance(value, Written) else value)
+            return canonical(guessed(value))
 
 
-def stamps_of(schema: LogSchema, now: str, agent: str) -> dict[str, Json]:
-    """Return what a new entry is stamped with: the time `now` and the id `agent`, as far as the schema wants that."""
-    known = ((TIMESTAMP, now, schema.entry_schema.timestamp), (AGENT_ID, agent, schema.entry_schema.agent_id))
-    return {name: value for name, value, wanted in known if wanted}
+def stamps_of(schema: LogSchema, by: Attribution, now: str) -> dict[str, Json]:
+    """Return what a new entry is stamped with: the time `now` and who writes it, as far as the schema wants that."""
+    wanted, stamps = schema.entry_schema, {TIMESTAMP: now, AGENT_ID: short_name(by.author)}
+    return {name: value for name, value in stamps.items() if getattr(wanted, name)}
 
 
 def fit_entry(schema: LogSchema, value: Json, stamps: Mapping[str, Json]) -> Json:
@@ -167,8 +168,7 @@ def _entry(schema: LogSchema, value: Json, what: str) -> Json:
 
 def _object(fields: Sequence[Field], value: Json, what: str) -> dict[str, Json]:
     """Return an item or entry with these fields, without those that have no value; words fill the first one."""
-    if isinstance(value, Written):
-        value = guessed(value)
+    value = guessed(value)
     if isinstance(value, str):
         value = {fields[0].name: Written(value)}
     try:
@@ -178,12 +178,14 @@ def _object(fields: Sequence[Field], value: Json, what: str) -> dict[str, Json]:
     return {name: one for name, one in found.items() if one is not None and one != []}
 
 
-def guessed(written: Written) -> Json:
-    """Return what this means where any value may stand: an object or a list if it is one, else words."""
-    if written.text.lstrip()[:1] in ("{", "["):
+def guessed(value: Json) -> Json:
+    """Return what a `Written` means where any value may stand: an object or a list if it is one, else words."""
+    if not isinstance(value, Written):
+        return value
+    if value.text.lstrip()[:1] in ("{", "["):
         with suppress(ValueError, RecursionError):
-            return json.loads(written.text)
-    return written.text
+            return json.loads(value.text)
+    return value.text
 
 
 def _members(value: Json, names: Sequence[str], kind: str, *, what: str) -> Mapping[str, Json]:

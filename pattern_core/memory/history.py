@@ -10,26 +10,18 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
+from itertools import count, islice
 
 from pattern_core.errors import NotFound
 from pattern_core.memory.block import schema_of
 from pattern_core.memory.changes import applied, inverse
 from pattern_core.memory.checkpoint import open_document, unpack, whole_document
 from pattern_core.memory.content import differences, plain, raw, rendered, value_of
-from pattern_core.memory.document import (
-    READER_PEER,
-    TEXT,
-    BlockDocument,
-    Change,
-    State,
-    unpacked,
-)
+from pattern_core.memory.document import READER_PEER, TEXT, BlockDocument, Change, State, unpacked
 from pattern_db.columns import Json
 from pattern_db.connection import Connection
 from pattern_db.enums import HistoryKind
 from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
-from pattern_db.tables.block_versions import HistoryRow
 from pattern_db.tables.memory_blocks import BlockRow
 
 RENDERED_MAX = 2_000  # versions that blame renders of a block that is no text; what is older counts as the oldest
@@ -102,14 +94,27 @@ def state_at(connection: Connection, block_id: str, version: int) -> State:
         state, at = BlockDocument.load(unpack(snapshot, encoding), peer=READER_PEER).state(), near.up_to_seq
     else:
         state, at = _now(connection, block_id), row.last_seq
-    first, last = min(at, version), max(at, version)
-    for seq, data in block_versions.changes(connection, block_id, first, last, newest_first=version < at):
-        if data is None or seq != (at if version < at else at + 1):
-            return _state_by_itself(connection, row, version)
-        change = unpacked(data)
-        state = applied(state, inverse(change) if version < at else change)
-        at += -1 if version < at else 1
+    backwards = version < at
+    for seq, change in changes_between(connection, block_id, at, version):
+        state = applied(state, inverse(change) if backwards else change)
+        at = seq - 1 if backwards else seq
     return state if at == version else _state_by_itself(connection, row, version)
+
+
+def changes_between(connection: Connection, block_id: str, at: int, to: int) -> Iterator[tuple[int, Change]]:
+    """Yield number and change of each version between two, from `at` on, until one is not known. Those of a way back
+    come newest first, and are to be taken back.
+
+    Raises:
+        HistoryDamaged: a recorded change cannot be read.
+    """
+    backwards = to < at
+    stored = block_versions.changes(connection, block_id, min(at, to), max(at, to), newest_first=backwards)
+    expected = count(at, -1) if backwards else count(at + 1)
+    for (seq, data), wanted in zip(stored, expected, strict=False):
+        if data is None or seq != wanted:
+            return
+        yield seq, unpacked(data)
 
 
 def _state_by_itself(connection: Connection, row: BlockRow, version: int) -> State:
@@ -149,32 +154,19 @@ def blame(connection: Connection, block_id: str) -> list[Blamed]:
     Raises: as `state_at`.
     """
     row, state = memory_blocks.get(connection, block_id), _now(connection, block_id)
-    stored = block_versions.changes(connection, block_id, 0, row.last_seq, newest_first=True)
-    changes = _unpacked(stored, row.last_seq)
-    if rendered(row, state) != state.get(TEXT, ""):
+    changes, shown = changes_between(connection, block_id, row.last_seq, 0), rendered(row, state)
+    if shown != state.get(TEXT, ""):
         changes = islice(changes, RENDERED_MAX)
     origins = line_versions(state, changes, row.last_seq, lambda then: rendered(row, then))
-    known = {version: block_versions.get(connection, block_id, version) for version, _ in origins}
-    return [
-        _blamed(number, text, version, known[version] if is_certain else None)
-        for number, (text, (version, is_certain)) in enumerate(
-            zip(rendered(row, state).splitlines(), origins, strict=True), 1
-        )
-    ]
-
-
-def _blamed(number: int, text: str, version: int, line: HistoryRow | None) -> Blamed:
-    author, cause, created_at = ("", {}, "") if line is None else (line.changed_by, line.cause or {}, line.timestamp)
-    return Blamed(line=number, text=text, version=version, author=author, cause=cause, created_at=created_at)
-
-
-def _unpacked(changes: Iterator[tuple[int, bytes | None]], last: int) -> Iterator[tuple[int, Change]]:
-    """Yield the changes from the newest back, until one is not known."""
-    for seq, data in changes:
-        if data is None or seq != last:
-            return
-        yield seq, unpacked(data)
-        last -= 1
+    known = {
+        version: block_versions.get(connection, block_id, version) for version, is_certain in origins if is_certain
+    }
+    blamed: list[Blamed] = []
+    for number, (text, (version, is_certain)) in enumerate(zip(shown.splitlines(), origins, strict=True), 1):
+        line = known[version] if is_certain else None
+        author, cause, at = ("", {}, "") if line is None else (line.changed_by, line.cause or {}, line.timestamp)
+        blamed.append(Blamed(line=number, text=text, version=version, author=author, cause=cause, created_at=at))
+    return blamed
 
 
 def line_versions(
@@ -183,7 +175,7 @@ def line_versions(
     """Return of each line that `show` makes of the state at the version `newest`: the version that made it what it is.
 
     `changes` are the versions' changes, newest first, without a gap; only as many are read as are needed. What none of
-    them made was there before the oldest: then that version stands there, and whether it is certain (from the start).
+    them made was there before the oldest: they get that version, and whether it is certain (from the start).
     """
     shown = show(state).splitlines()
     made = [-1] * len(shown)

@@ -15,20 +15,11 @@ from functools import partial
 import trio
 
 from pattern_core.errors import NotFound
-from pattern_core.ids import Randomness, now_text
+from pattern_core.ids import Randomness
 from pattern_core.limits import Limits
 from pattern_core.memory.block import Attribution, BlockRow, Edited, Operation, agent_author, is_agent, require
 from pattern_core.memory.checkpoint import Consolidator, Pending, open_document
-from pattern_core.memory.document import (
-    READER_PEER,
-    BlockDocument,
-    Change,
-    DocumentDamaged,
-    State,
-    new_peer,
-    packed,
-)
-from pattern_core.memory.edits import Editor
+from pattern_core.memory.document import READER_PEER, BlockDocument, Change, DocumentDamaged, State, new_peer, packed
 from pattern_core.memory.plan import Planned
 from pattern_core.unit_of_work import Storage, UnitOfWork
 from pattern_db.columns import iso
@@ -92,10 +83,6 @@ class OpenBlocks:
             if Pending.of(stats).is_due(self.clock.now_ms(), self.limits.memory):
                 self.consolidator.ask(block_id)
         await self.consolidator.run()
-
-    def editor(self, by: Attribution) -> Editor:
-        """Return who edits, at this moment."""
-        return Editor(author=by.author, now=now_text(self.clock), is_agent=is_agent(by.author))
 
     async def seen_by(self, agent_id: str) -> Sequence[BlockRow]:
         """Return the active blocks that the agent sees, of each label the one that it means.
@@ -171,7 +158,7 @@ class OpenBlocks:
                 del self._open[block_id]
 
     async def load(self, opened: OpenBlock) -> State:
-        """Open the document of a block that is held, as it stands at its row, unless it is open; return what it holds.
+        """Open the document of a block that is held, as of its row, unless it is open; return what it holds.
 
         Raises:
             DocumentDamaged: what is stored cannot be opened; other blocks can.
@@ -236,7 +223,7 @@ class OpenBlocks:
         opened = self._open.get(row.id)
         with _named(row.label):
             if opened is not None and opened.document is not None and opened.seq == row.version and not opened.author:
-                state = opened.document.state()  # stored as it stands; a part may be found damaged only now
+                state = opened.document.state()  # stored as it is; a part may be found damaged only now
             else:
                 stored = await self.database.read(block_checkpoints.get_checkpoint_and_updates, row.id)
                 state = open_document(*stored, peer=READER_PEER).state()
@@ -265,10 +252,10 @@ class OpenBlocks:
         """Have what agents see read again: something was stored, or may have been. For `UnitOfWork.when_settled`."""
         self.generation += 1
 
-    def _on_merged(self, block_id: str, count: int, size: int) -> None:
+    def _on_merged(self, block_id: str) -> None:
         opened = self._open.get(block_id)
-        if opened is not None:
-            opened.pending.merged(count, size, self.clock.now_ms())
+        if opened is not None:  # updates that were stored during the merge are not counted: the next one takes them
+            opened.pending = Pending(base=opened.pending.base)
 
 
 def line_of(row: BlockRow, by: Attribution, planned: Planned, change: Change | None) -> HistoryRow:
@@ -289,7 +276,7 @@ def line_of(row: BlockRow, by: Attribution, planned: Planned, change: Change | N
 
 
 def changed_event(row: BlockRow, by: Attribution) -> dict[str, object]:
-    """Return what the event `memory.changed` says: which block, its owner, its version, and who changed it."""
+    """Return the data of the event `memory.changed`: which block, its owner, its version, and who changed it."""
     return {
         "block_id": row.id,
         "label": row.label,

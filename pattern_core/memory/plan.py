@@ -1,4 +1,4 @@
-"""What an edit comes to in a block: the one place where schema, read-only parts and the limit are looked at. Pure, but
+"""What an edit makes of a block: the one place where schema, read-only parts and the limit are checked. Pure, but
 for the regular expression's own process.
 
 The block's permission was looked at before (`block.require`); what binds agents here does not bind people and the
@@ -13,14 +13,13 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from pattern_core.errors import InvalidInput, PermissionDenied
-from pattern_core.memory.block import BlockRow, NewBlock, schema_of, short_name, shown_schema
+from pattern_core.memory.block import Attribution, BlockRow, NewBlock, is_agent, schema_of, shown_schema
 from pattern_core.memory.content import fitted, parse_editing, plain, prefix_of, value_of, writes_between
 from pattern_core.memory.document import State, Writes, same
 from pattern_core.memory.edits import (
     AppendText,
     BlockEdit,
     DeleteItem,
-    Editor,
     FieldEdit,
     Increment,
     InsertItem,
@@ -63,6 +62,12 @@ from pattern_core.memory.text_edits import edit_text
 from pattern_db.columns import Json, to_json
 from pattern_db.enums import HistoryKind
 
+_FIELD_TYPES: Mapping[type[FieldEdit], FieldType] = {
+    ListAppend: FieldType.LIST,
+    ListRemove: FieldType.LIST,
+    Increment: FieldType.COUNTER,
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
@@ -85,8 +90,8 @@ class Planned:
     redo_remaining: int = 0
 
 
-async def plan(row: BlockRow, state: State, edit: BlockEdit, editor: Editor) -> Planned:
-    """Return what `edit` by `editor` makes of the block, whose document holds `state`.
+async def plan(row: BlockRow, state: State, edit: BlockEdit, by: Attribution, now: str) -> Planned:
+    """Return what `edit` makes of the block, whose document holds `state`, at the stored time `now`.
 
     Raises:
         InvalidInput: the edit does not fit the content or the schema, or the result not the limit.
@@ -97,9 +102,9 @@ async def plan(row: BlockRow, state: State, edit: BlockEdit, editor: Editor) -> 
     schema, before, prefix, what, section = whole, value, "", f"the block {row.label}", None
     if edit.section is not None:
         if not isinstance(schema, CompositeSchema):
-            raise InvalidInput(f"the block {row.label} is a {schema.kind.value} without sections; name none")
+            raise InvalidInput(f"the block {row.label} is a {schema.kind} without sections; name none")
         section = named(schema.sections, edit.section, "section")
-        if section.read_only and editor.is_agent:
+        if section.read_only and is_agent(by.author):
             raise PermissionDenied(f"the section {section.name} of {row.label} is read-only", section=section.name)
         schema, before, prefix = section.schema, before[section.name], prefix_of(section.name)
         what = f"the section {section.name}"
@@ -107,64 +112,63 @@ async def plan(row: BlockRow, state: State, edit: BlockEdit, editor: Editor) -> 
         after, note, write = await edit_text(before, edit, what)
         writes: Writes = {} if after == before else {f"{prefix}content": write}
     else:
-        after, note = _edited(schema, before, edit, editor, what)
+        after, note = _edited(schema, before, edit, by, now, what)
         writes = writes_between(schema, before, after, prefix)
     if section is not None:
         after = value | {section.name: after}
     return _within_limit(row, whole, value, after, note, writes)
 
 
-def _edited(schema: Schema, before: Json, edit: BlockEdit, editor: Editor, what: str) -> tuple[Json, str]:
+def _edited(schema: Schema, before: Json, edit: BlockEdit, by: Attribution, now: str, what: str) -> tuple[Json, str]:
     """Return the value that the edit makes of `before`, a whole block or one section, and words about it."""
     match edit, schema:
         case SetValue(value=value), _:
-            return set_value(schema, before, value, editor), "Set the content"
+            return _set_value(schema, before, value, by, now), "Set the content"
         case SetText(text=text), _:
-            return set_value(schema, before, parse_editing(text, schema), editor), "Set the content"
+            return _set_value(schema, before, parse_editing(text, schema), by, now), "Set the content"
         case AppendText(text=text), ListSchema():
             new = InsertItem(number=len(before) + 1, value=Written(text))
-            return _edit_item(schema, before, new, editor)[0], f"Added item {new.number}"
+            return _edit_item(schema, before, new, by)[0], f"Added item {new.number}"
         case AppendText(text=text), LogSchema():
-            entry = fit_entry(schema, Written(text), stamps_of(schema, editor.now, short_name(editor.author)))
-            _guard(schema.fields, None, entry, editor)
+            entry = fit_entry(schema, Written(text), stamps_of(schema, by, now))
+            _guard(schema.fields, None, entry, by)
             return [*before, entry], "Added an entry"
         case SetField() | ListAppend() | ListRemove() | Increment(), _:
             if isinstance(schema, MapSchema):
-                return _edit_field(schema, before, edit, editor)
+                return _edit_field(schema, before, edit, by)
             what += " has no fields: it"
         case InsertItem() | SetItem() | DeleteItem(), _:
             if isinstance(schema, ListSchema):
-                return _edit_item(schema, before, edit, editor)
+                return _edit_item(schema, before, edit, by)
             what += " has no items: it"
     raise InvalidInput(f"{what} is {_instead(schema)}")
 
 
-def _edit_field(schema: MapSchema, before: Json, edit: FieldEdit, editor: Editor) -> tuple[Json, str]:
+def _edit_field(schema: MapSchema, before: Json, edit: FieldEdit, by: Attribution) -> tuple[Json, str]:
     one = named(schema.fields, edit.field, "field")
-    if one.read_only and editor.is_agent:
+    if one.read_only and is_agent(by.author):
         raise PermissionDenied(f"the field {one.name} is read-only; a person sets it", field=one.name)
-    held = before[one.name]
+    held, wanted = before[one.name], _FIELD_TYPES.get(type(edit), one.field_type)
+    if one.field_type is not wanted:
+        raise InvalidInput(f"the field {one.name} is a {one.field_type.value}, not a {wanted.value}; use set_field")
     match edit:
         case SetField(value=value):
             new, note = fit_field(one, value), f"Set {one.name}"
         case ListAppend(value=value):
-            _demand(one, FieldType.LIST)
-            new, note = [*held, _loose(value)], f"Added to {one.name}"
+            new, note = [*held, canonical(guessed(value))], f"Added to {one.name}"
         case ListRemove(value=value):
-            _demand(one, FieldType.LIST)
             at = _place(one, held, value)
             new, note = [*held[:at], *held[at + 1 :]], f"Removed from {one.name}"
         case Increment(delta=delta):
-            _demand(one, FieldType.COUNTER)
-            by = typed(delta.text, FieldType.COUNTER) if isinstance(delta, Written) else delta
-            new = of_type(held + of_type(by, FieldType.COUNTER), FieldType.COUNTER)
+            more = typed(delta.text, FieldType.COUNTER) if isinstance(delta, Written) else delta
+            new = of_type(held + of_type(more, FieldType.COUNTER), FieldType.COUNTER)
             note = f"{one.name} is {new} now"
         case _:
             assert_never(edit)
     return before | {one.name: new}, note
 
 
-def _edit_item(schema: ListSchema, before: Sequence[Json], edit: ItemEdit, editor: Editor) -> tuple[Json, str]:
+def _edit_item(schema: ListSchema, before: Sequence[Json], edit: ItemEdit, by: Attribution) -> tuple[Json, str]:
     adds, count = isinstance(edit, InsertItem), len(before)
     if not 1 <= edit.number <= count + adds:
         there = f"items are counted from 1 to {count + adds}" if count + adds else "the list is empty"
@@ -176,12 +180,12 @@ def _edit_item(schema: ListSchema, before: Sequence[Json], edit: ItemEdit, edito
     if adds:
         check_count(schema, count + 1)
     if isinstance(schema.item_schema, MapSchema):
-        _guard(schema.item_schema.fields, None if adds else before[at], new, editor)
+        _guard(schema.item_schema.fields, None if adds else before[at], new, by)
     after = [*before[:at], new, *before[at + (not adds) :]]
     return after, f"{'Inserted' if adds else 'Set'} item {edit.number}"
 
 
-def set_value(schema: Schema, before: Json, value: Json, editor: Editor) -> Json:
+def _set_value(schema: Schema, before: Json, value: Json, by: Attribution, now: str) -> Json:
     """Return the whole content of a block or section, which was `before`, when it is set to `value`.
 
     What an agent leaves out stays as it is where it is read-only; everything else that is left out is emptied.
@@ -190,32 +194,25 @@ def set_value(schema: Schema, before: Json, value: Json, editor: Editor) -> Json
         InvalidInput: the value does not fit the schema.
         PermissionDenied: an agent would change what is read-only, or rewrite a log.
     """
-    value = guessed(value) if isinstance(value, Written) else value
-    if editor.is_agent:
-        value = _kept(schema, before, value)
-    after = fit(schema, value)
-    if isinstance(schema, LogSchema):
-        if editor.is_agent:
-            raise PermissionDenied("the entries of a log stay as they are; append one instead")
-        known = {to_json(each) for each in before}
-        stamps = stamps_of(schema, editor.now, short_name(editor.author))
-        after = [each if to_json(each) in known else canonical(stamps | each) for each in after]
-    if editor.is_agent:
-        _guard_all(schema, before, after, editor)
+    value = guessed(value)
+    if not is_agent(by.author):
+        return _stamped(schema, before, fit(schema, value), by, now)
+    after = fit(schema, _kept(schema, before, value))
+    _guard_all(schema, before, after, by)
     return after
 
 
-def _demand(one: Field, kind: FieldType) -> None:
-    if one.field_type is not kind:
-        raise InvalidInput(f"the field {one.name} is a {one.field_type.value}, not a {kind.value}; use set_field")
-
-
-def _loose(value: Json) -> Json:
-    return canonical(guessed(value) if isinstance(value, Written) else value)
+def _stamped(schema: Schema, before: Json, after: Json, by: Attribution, now: str) -> Json:
+    """Return the content `after`, in a log with stamps on the entries that are not in `before`."""
+    if not isinstance(schema, LogSchema):
+        return after
+    known = {to_json(each) for each in before}
+    stamps = stamps_of(schema, by, now)
+    return [each if to_json(each) in known else canonical(stamps | each) for each in after]
 
 
 def _place(one: Field, held: Sequence[Json], value: Json) -> int:
-    wanted = _loose(value)
+    wanted = canonical(guessed(value))
     texts = [to_json(each) for each in held]
     # A number in a list is found by its digits, too: written down it may mean either.
     words = value.text.strip() if isinstance(value, Written) else None
@@ -225,50 +222,49 @@ def _place(one: Field, held: Sequence[Json], value: Json) -> int:
     raise InvalidInput(f"the field {one.name} holds no {excerpt(wanted)}; it holds {excerpt(list(held))}")
 
 
-def _guard(fields: Sequence[Field], before: Json, after: Mapping[str, Json], editor: Editor) -> None:
+def _guard(fields: Sequence[Field], before: Json, after: Mapping[str, Json], by: Attribution) -> None:
     """Refuse an agent what is read-only in an item or entry."""
     held = before if isinstance(before, Mapping) else {}
     for one in fields:
         first = held.get(one.name, one.default)
-        if one.read_only and editor.is_agent and not same(first, after.get(one.name)):
+        if one.read_only and is_agent(by.author) and not same(first, after.get(one.name)):
             raise PermissionDenied(f"the field {one.name} is read-only; leave it out", field=one.name)
 
 
 def _kept(schema: Schema, before: Json, value: Json) -> Json:
     """`value` with the read-only parts that it leaves out."""
-    if not isinstance(value, Mapping):
-        return value
-    match schema:
-        case MapSchema():
-            kept = {one.name: before[one.name] for one in schema.fields if one.read_only}
-            return {**kept, **value}
-        case CompositeSchema():
+    match schema, value:
+        case MapSchema(), Mapping():
+            return {one.name: before[one.name] for one in schema.fields if one.read_only} | dict(value)
+        case CompositeSchema(), Mapping():
             kept = {one.name: before[one.name] for one in schema.sections if one.read_only}
-            inner = {
-                one.name: _kept(one.schema, before[one.name], value[one.name])
-                for one in schema.sections
-                if one.name in value
+            given = [one for one in schema.sections if one.name in value]
+            return {
+                **kept,
+                **value,
+                **{one.name: _kept(one.schema, before[one.name], value[one.name]) for one in given},
             }
-            return {**kept, **value, **inner}
         case _:
             return value
 
 
-def _guard_all(schema: Schema, before: Json, after: Json, editor: Editor) -> None:
-    """Refuse an agent a change of anything read-only."""
+def _guard_all(schema: Schema, before: Json, after: Json, by: Attribution) -> None:
+    """Refuse an agent a change of anything read-only, and of a log's entries."""
     match schema:
         case MapSchema():
-            _guard(schema.fields, before, after, editor)
-        case ListSchema(item_schema=MapSchema(fields=fields)) if any(one.read_only for one in fields):
+            _guard(schema.fields, before, after, by)
+        case ListSchema(item_schema=MapSchema(fields=fields)):
             known = {to_json(each) for each in before}
             for each in after:
                 if to_json(each) not in known:
-                    _guard(fields, None, each, editor)
+                    _guard(fields, None, each, by)
+        case LogSchema():
+            raise PermissionDenied("the entries of a log stay as they are; append one instead")
         case CompositeSchema():
             for one in schema.sections:
                 if one.read_only and not same(before[one.name], after[one.name]):
                     raise PermissionDenied(f"the section {one.name} is read-only; leave it out", section=one.name)
-                _guard_all(one.schema, before[one.name], after[one.name], editor)
+                _guard_all(one.schema, before[one.name], after[one.name], by)
 
 
 def _instead(schema: Schema) -> str:
@@ -286,9 +282,9 @@ def _instead(schema: Schema) -> str:
             return f"a Composite; name one of its sections: {', '.join(one.name for one in schema.sections)}"
 
 
-def plan_start(row: BlockRow, new: NewBlock, editor: Editor) -> Planned:
-    """Return what the new block `row` starts with; defaults stand for what `new` leaves out. `editor` is no agent here,
-    even if one asked: read-only parts have to begin as something.
+def plan_start(row: BlockRow, new: NewBlock, by: Attribution) -> Planned:
+    """Return what the new block `row` starts with; defaults stand for what `new` leaves out. Read-only parts do not
+    bind agents here: they have to begin as something.
 
     Raises:
         InvalidInput: it does not fit the schema or the limit.
@@ -296,7 +292,7 @@ def plan_start(row: BlockRow, new: NewBlock, editor: Editor) -> Planned:
     schema = schema_of(row.metadata)
     before = empty_value(schema)
     value = _starting(new.content, schema) if new.value is None else new.value
-    after = set_value(schema, before, value, editor)
+    after = _stamped(schema, before, fit(schema, guessed(value)), by, row.created_at)
     planned = _within_limit(row, schema, before, after, "", writes_between(schema, before, after))
     return replace(planned, note="Created", kind=HistoryKind.CREATE)
 
@@ -305,7 +301,7 @@ def plan_schema(row: BlockRow, state: State, schema: Schema) -> Planned:
     """Return what the block, whose document holds `state`, needs so that it has another schema of its kind.
 
     Raises:
-        InvalidInput: the content does not fit the new schema; the message says what to change first.
+        InvalidInput: the content does not fit the new schema; the message names what to change first.
     """
     old = shown_schema(row.metadata)
     try:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pattern_core.errors import Conflict, InvalidInput
+from pattern_core.ids import now_text
 from pattern_core.memory.block import Attribution, Edited, Operation, schema_of
 from pattern_core.memory.changes import applied, carried, change_by, change_to, inverse
 from pattern_core.memory.content import plain, value_of, writes_between
@@ -102,7 +103,7 @@ class Revisions:
             if not 0 <= base <= row.last_seq:
                 raise Conflict(f"the block {label} has the versions 0 to {row.last_seq}, and no {base}; read it again")
             then = await self._blocks.database.read_aside(state_at, row.id, base)
-            written = await plan(row, then, edit, self._blocks.editor(by))
+            written = await plan(row, then, edit, by, now_text(self._blocks.clock))
             rows = await self._blocks.database.read(lines_since, row.id, base, row.last_seq)
             planned = plan_merge(rows, now, written.writes, base=base, note=written.note)
             if not planned.writes:
@@ -132,7 +133,7 @@ class Revisions:
                 shown = plain(value, schema)
                 check_size(row, size=len(shown), before=len(row.content))
             else:
-                shown = (await plan(row, now, SetValue(value=value), self._blocks.editor(by))).plain
+                shown = (await plan(row, now, SetValue(value=value), by, now_text(self._blocks.clock))).plain
         return self._blocks.change(opened, now, replace(planned, plain=shown), by, work)
 
 
@@ -147,7 +148,11 @@ def plan_revert(rows: Sequence[HistoryRow], author: str, kind: HistoryKind) -> P
         HistoryDamaged: a recorded change cannot be read.
     """
     known, undoing = _known(rows), kind is HistoryKind.UNDO
-    undoable, redoable = _undoable(known, author), _redoable(known, author)
+    mine = [row for row in known if row.stack == author]
+    edits = [row for row in mine if row.kind in _EDITS]
+    edited = max([row.seq or 0 for row in edits], default=-1)
+    undoable = [row for row in edits if not row.is_undone]
+    redoable = [row for row in mine if row.kind is HistoryKind.UNDO and not row.is_undone and (row.seq or 0) > edited]
     for left, target in reversed(list(enumerate(undoable if undoing else redoable))):
         change = _piled(known, target, author).get(target.seq or 0, {})
         if not change:
@@ -211,18 +216,8 @@ def _known(rows: Sequence[HistoryRow]) -> Sequence[HistoryRow]:
     return rows
 
 
-def _undoable(known: Sequence[HistoryRow], author: str) -> list[HistoryRow]:
-    return [row for row in known if row.stack == author and row.kind in _EDITS and not row.is_undone]
-
-
-def _redoable(known: Sequence[HistoryRow], author: str) -> list[HistoryRow]:
-    mine = [row for row in known if row.stack == author]
-    edited = max([row.seq or 0 for row in mine if row.kind in _EDITS], default=-1)
-    return [row for row in mine if row.kind is HistoryKind.UNDO and not row.is_undone and (row.seq or 0) > edited]
-
-
 def _piled(known: Sequence[HistoryRow], target: HistoryRow, author: str) -> dict[int, Change]:
-    """Return what takes each version back that stands from `target` on, by version, for the document as it stands.
+    """Return what takes back each version in effect from `target` on, by version, for the document as it is.
 
     The last entry fits the document, the one before it the document after that, and so on. Of `target`'s kind only:
     edits, by their inverse; or undos, by theirs, which is what brings edits again.

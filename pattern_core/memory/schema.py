@@ -1,6 +1,6 @@
-"""Shapes of documents: what a block's metadata says of its own, as data, and back; and the values of their fields.
+"""Shapes of documents: read from the metadata of blocks, and written back; and the values of their fields.
 
-A schema stands in a block's metadata under `schema`, tagged by its kind: `"Text"` or `{"Map": {"fields": […]}}`.
+A schema is stored in a block's metadata under `schema`, tagged by its kind: `"Text"` or `{"Map": {"fields": […]}}`.
 Source: the block schemas of the memory design (Text, Map, List, Log, Composite).
 
 Values are JSON in one canonical form: objects with sorted keys, whole numbers without a fraction, times in UTC. Equal
@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import date
 from enum import StrEnum
@@ -35,7 +35,7 @@ ITEMS_MAX = 100_000  # the most that `max_items` may allow
 DISPLAY_LIMIT_MAX = 1_000
 NAME_CHARS_MAX = 64
 TIMESTAMP, AGENT_ID = "timestamp", "agent_id"  # what the system stamps on the entries of a log
-# A name begins a line, names a container and stands in JSON paths.
+# A name begins a line, names a container and is part of JSON paths.
 _NAME = re.compile(r"\w(?:[\w .-]*\w)?")
 DEPTH_MAX = 32  # of lists and objects within one another
 WHOLE_MAX = 2**63 - 1  # whole numbers are stored in 64 bits
@@ -108,26 +108,17 @@ def of_type(value: Json, kind: FieldType) -> Json:
     """`value` in canonical form, if a field of that kind can hold it.
 
     Raises:
-        InvalidInput: it cannot; the message says what fits.
+        InvalidInput: it cannot; the message names what fits.
     """
-    match kind:
-        case FieldType.TEXT if isinstance(value, str):
-            return check_text(value)
-        case FieldType.NUMBER if isinstance(value, int | float) and not isinstance(value, bool):
-            return canonical(value)
-        case FieldType.BOOLEAN if isinstance(value, bool):
-            return value
-        case FieldType.LIST if isinstance(value, list | tuple):
-            return canonical(value)
-        case FieldType.TIMESTAMP if isinstance(value, str):
-            return _time(value)
-        case FieldType.COUNTER if isinstance(value, int | float) and not isinstance(value, bool):
-            number = canonical(value)
-            if not isinstance(number, int) or abs(number) > COUNT_MAX:
-                raise InvalidInput(f"a counter counts in whole numbers up to 2^53, not {excerpt(value)}")
-            return number
-        case _:
-            raise InvalidInput(f"it takes {_TAKES[kind]}, not {excerpt(value)}")
+    types, words = _TAKES[kind]
+    if not isinstance(value, types) or (isinstance(value, bool) and kind is not FieldType.BOOLEAN):
+        raise InvalidInput(f"it takes {words}, not {excerpt(value)}")
+    if kind is FieldType.TIMESTAMP:
+        return _time(value)
+    found = canonical(value)
+    if kind is FieldType.COUNTER and (not isinstance(found, int) or abs(found) > COUNT_MAX):
+        raise InvalidInput(f"a counter counts in whole numbers up to 2^53, not {excerpt(value)}")
+    return found
 
 
 def typed(text: str, kind: FieldType) -> Json:
@@ -143,7 +134,7 @@ def typed(text: str, kind: FieldType) -> Json:
     try:
         value = json.loads(text.strip().lower() if kind is FieldType.BOOLEAN else text)
     except (ValueError, RecursionError):
-        raise InvalidInput(f"it takes {_TAKES[kind]}, not {excerpt(text)}") from None
+        raise InvalidInput(f"it takes {_TAKES[kind][1]}, not {excerpt(text)}") from None
     return of_type(value, kind)
 
 
@@ -161,40 +152,30 @@ def _time(text: str) -> str:
     try:
         return date.fromisoformat(text).isoformat() if _DAY.fullmatch(text) else canonical_time(text)
     except ValueError:
-        raise InvalidInput(f"it takes {_TAKES[FieldType.TIMESTAMP]}, not {excerpt(text)}") from None
+        raise InvalidInput(f"it takes {_TAKES[FieldType.TIMESTAMP][1]}, not {excerpt(text)}") from None
 
 
-_TAKES = {
-    FieldType.TEXT: "text",
-    FieldType.NUMBER: "a number",
-    FieldType.BOOLEAN: "true or false",
-    FieldType.LIST: 'a list such as ["one", "two"]',
-    FieldType.TIMESTAMP: "a day such as 2026-11-21 or a moment with its offset such as 2026-11-21T22:24:40Z",
-    FieldType.COUNTER: "a whole number",
+# What Python's JSON makes of such a value, and the words for it.
+_TAKES: Mapping[FieldType, tuple[Any, str]] = {
+    FieldType.TEXT: (str, "text"),
+    FieldType.NUMBER: (int | float, "a number"),
+    FieldType.BOOLEAN: (bool, "true or false"),
+    FieldType.LIST: (list | tuple, 'a list such as ["one", "two"]'),
+    FieldType.TIMESTAMP: (str, "a day such as 2026-11-21 or a moment with its offset such as 2026-11-21T22:24:40Z"),
+    FieldType.COUNTER: (int | float, "a whole number"),
 }
 
 
-class SchemaKind(StrEnum):
-    """The kinds of documents, by the tag under which they are stored."""
-
-    TEXT = "Text"
-    MAP = "Map"
-    LIST = "List"
-    LOG = "Log"
-    COMPOSITE = "Composite"
-
-
-def _named(kinds: type[SchemaKind] | type[FieldType], tag: Json, what: str) -> Json:
+def _named(kinds: Iterable[str], tag: Json, what: str) -> str:
     """Return the kind that `tag` names, in letters of any case."""
     for kind in kinds:
-        if isinstance(tag, str) and tag.lower() == kind.value.lower():
+        if isinstance(tag, str) and tag.lower() == kind.lower():
             return kind
-    raise InvalidInput(f"there is no {what} {excerpt(tag)}; there are: {', '.join(kind.value for kind in kinds)}")
+    raise InvalidInput(f"there is no {what} {excerpt(tag)}; there are: {', '.join(kinds)}")
 
 
 def _field_type(tag: Json) -> FieldType:
-    kind: FieldType = _named(FieldType, tag, "field type")
-    return kind
+    return FieldType(_named(FieldType, tag, "field type"))
 
 
 def _name(given: str) -> str:
@@ -242,7 +223,7 @@ def _of_entry(given: tuple[Field, ...]) -> tuple[Field, ...]:
 def _item_schema(stored: Json) -> TextSchema | MapSchema | None:
     if stored is None:
         return None
-    if _tagged(stored)[0] in (SchemaKind.TEXT, SchemaKind.MAP):
+    if _tagged(stored)[0] in ("Text", "Map"):
         match parse_schema(stored):
             case MapSchema(fields=given) as schema:
                 _without_counters(given)
@@ -253,7 +234,7 @@ def _item_schema(stored: Json) -> TextSchema | MapSchema | None:
 
 
 def _section_schema(stored: Json) -> TextSchema | MapSchema | ListSchema:
-    if _tagged(stored)[0] in (SchemaKind.TEXT, SchemaKind.MAP, SchemaKind.LIST):
+    if _tagged(stored)[0] in ("Text", "Map", "List"):
         match parse_schema(stored):
             case TextSchema() | MapSchema() | ListSchema() as schema:
                 return schema
@@ -274,7 +255,7 @@ class Viewport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """One field of a map, an item or an entry. `default` stands in where nothing else does; None is none.
+    """One field of a map, an item or an entry. `default` is used where there is no value; None is none.
 
     `read_only` binds agents; people and the system may set it.
     """
@@ -299,7 +280,7 @@ Fields: TypeAlias = Annotated[
 class TextSchema:
     """One text."""
 
-    kind: ClassVar = SchemaKind.TEXT
+    kind: ClassVar = "Text"
     viewport: Annotated[Viewport | None, BeforeValidator(without_null)] = None
 
 
@@ -307,7 +288,7 @@ class TextSchema:
 class MapSchema:
     """Named fields; none besides those."""
 
-    kind: ClassVar = SchemaKind.MAP
+    kind: ClassVar = "Map"
     fields: Fields = ()
 
 
@@ -315,7 +296,7 @@ class MapSchema:
 class ListSchema:
     """Items in order: any JSON value each, or texts, or objects with the fields of a map. None is no bound."""
 
-    kind: ClassVar = SchemaKind.LIST
+    kind: ClassVar = "List"
     item_schema: Annotated[TextSchema | MapSchema | None, PlainValidator(_item_schema)] = None
     max_items: Annotated[int, Checked(ge=1, le=ITEMS_MAX)] | None = None
 
@@ -333,7 +314,7 @@ class EntrySchema:
 class LogSchema:
     """Entries in order of time, which the system stamps. The prompt shows the newest `display_limit`."""
 
-    kind: ClassVar = SchemaKind.LOG
+    kind: ClassVar = "Log"
     display_limit: Annotated[int, Checked(ge=1, le=DISPLAY_LIMIT_MAX)] = 10
     entry_schema: EntrySchema = EntrySchema()
 
@@ -366,7 +347,7 @@ def _apart(sections: Sequence[Section]) -> Sequence[Section]:
 class CompositeSchema:
     """Named sections, each with a shape of its own."""
 
-    kind: ClassVar = SchemaKind.COMPOSITE
+    kind: ClassVar = "Composite"
     sections: Annotated[
         tuple[Annotated[Section, BeforeValidator(without_null)], ...],
         Checked(max_length=SECTIONS_MAX),
@@ -376,7 +357,7 @@ class CompositeSchema:
 
 
 Schema = TextSchema | MapSchema | ListSchema | LogSchema | CompositeSchema
-_SCHEMAS: Mapping[SchemaKind, type[Schema]] = {
+_SCHEMAS: Mapping[str, type[Schema]] = {
     one.kind: one for one in (TextSchema, MapSchema, ListSchema, LogSchema, CompositeSchema)
 }
 _OBJECTS: Mapping[str, type[Any]] = {
@@ -388,7 +369,7 @@ _OBJECTS: Mapping[str, type[Any]] = {
 
 
 @cache
-def _reader(kind: SchemaKind) -> TypeAdapter[Any]:
+def _reader(kind: str) -> TypeAdapter[Any]:
     """Return what reads a kind, made when first needed: that costs some milliseconds, and most blocks are text."""
     return TypeAdapter(_SCHEMAS[kind])
 
@@ -397,7 +378,7 @@ def parse_schema(stored: Json) -> Schema:
     """Return the schema that `stored` describes: a tag of any case, or an object of one tag and its parameters.
 
     Raises:
-        InvalidInput: there is no such kind or parameter, or a parameter will not do; the message says what would.
+        InvalidInput: there is no such kind or parameter, or a parameter is invalid; the message names what is valid.
     """
     kind, values = _tagged(stored)
 
@@ -405,7 +386,7 @@ def parse_schema(stored: Json) -> Schema:
         names = [step for step in place if isinstance(step, str)]
         return [one.name for one in fields(_OBJECTS[names[-1]] if names else _SCHEMAS[kind])]
 
-    schema: Schema = read(_reader(kind), without_null(values), known, place=kind.value)
+    schema: Schema = read(_reader(kind), without_null(values), known, place=kind)
     match schema:
         case MapSchema(fields=()):
             raise InvalidInput('a Map needs `fields`, such as [{"name": "mood", "field_type": "Text"}]')
@@ -440,7 +421,7 @@ def _other_than_default(part: Field | Section | ListSchema) -> dict[str, Json]:
     return {one.name: value for one in fields(part) if (value := getattr(part, one.name)) != one.default}
 
 
-def _tagged(stored: Json) -> tuple[SchemaKind, Json]:
+def _tagged(stored: Json) -> tuple[str, Json]:
     """Return the kind that `stored` names, and its parameters as they are given."""
     if isinstance(stored, str):
         tag, inner = stored, None
@@ -451,4 +432,4 @@ def _tagged(stored: Json) -> tuple[SchemaKind, Json]:
             f'a schema is a kind such as "Text", or an object such as {{"List": {{"max_items": 9}}}},'
             f" not {excerpt(stored)}"
         )
-    return _named(SchemaKind, tag, "block schema"), {} if inner is None else inner
+    return _named(_SCHEMAS, tag, "block schema"), {} if inner is None else inner

@@ -1,4 +1,4 @@
-"""Lending blocks: another agent sees a block under its label, and may do with it what the loan says.
+"""Lending blocks: another agent sees a block under its label, and may do with it what the loan permits.
 
 Labels resolve own → lent → the constellation's, for reading and for editing alike.
 """
@@ -62,17 +62,12 @@ class Sharing:
             raise InvalidInput(f"a block is lent {', '.join(LENDABLE)}; not {permission.value}")
         async with given_or_alone(work, self._blocks.commit) as unit:
             block, agent = await self._database.read(_both, agent_id, label, target)
-            _check(block, agent, permission, by_agent=is_agent(by.author))
-            row = Attachment(
-                block_id=block.id,
-                agent_id=agent.id,
-                permission=permission,
-                attached_at=now_text(self._blocks.clock),
-            )
+            _check(block, agent, permission, by)
+            row = Attachment(block.id, agent.id, permission, now_text(self._blocks.clock))
             unit.store(memory_blocks.attach, row)
             unit.event("memory.shared", {**_loan_event(block, agent, by), "permission": permission.value})
             unit.when_settled(self._blocks.stored)
-        return Loan(agent_id=agent.id, agent=agent.name, permission=permission, attached_at=row.attached_at)
+        return _loan(row, agent)
 
     async def unshare(
         self, agent_id: str, label: str, target: str, *, by: Attribution, work: UnitOfWork | None = None
@@ -86,9 +81,7 @@ class Sharing:
         async with given_or_alone(work, self._blocks.commit) as unit:
             block, agent = await self._database.read(_both, agent_id, label, target)
             if is_agent(by.author) and block.via is not Via.OWN and agent.id != agent_id:
-                raise PermissionDenied(
-                    f"the block {label} belongs to somebody else; you can only give your own loan back"
-                )
+                raise PermissionDenied(f"the block {label} is not yours; you can only give your own loan back")
             loans = await self._database.read(memory_blocks.list_attachments, block_id=block.id)
             if agent.id not in {loan.agent_id for loan in loans}:
                 raise NotFound(f"the block {label} is not lent to {agent.name}")
@@ -113,13 +106,13 @@ def _both(connection: Connection, agent_id: str, label: str, target: str) -> tup
         raise NotFound(f"there is no agent {target!r} in this constellation") from None
 
 
-def _check(block: BlockRow, agent: AgentRow, permission: Permission, *, by_agent: bool) -> None:
+def _check(block: BlockRow, agent: AgentRow, permission: Permission, by: Attribution) -> None:
     if block.agent_id == agent.id:
         raise InvalidInput(f"{agent.name} owns the block {block.label} already; name another agent")
-    if not by_agent:
+    if not is_agent(by.author):
         return
     if block.via is not Via.OWN:
-        raise PermissionDenied(f"the block {block.label} belongs to somebody else; only its owner can lend it")
+        raise PermissionDenied(f"the block {block.label} is not yours; only its owner can lend it")
     if _RANKS[permission] > _RANKS[block.permission]:
         raise PermissionDenied(
             f"you may not lend more than you may do yourself: the block {block.label} is {block.permission.value}"
@@ -132,8 +125,9 @@ def _loan_event(block: BlockRow, agent: AgentRow, by: Attribution) -> dict[str, 
 
 def _loans(connection: Connection, agent_id: str, label: str) -> list[Loan]:
     block = resolve(connection, agent_id, label)
-    found = []
-    for one in memory_blocks.list_attachments(connection, block_id=block.id):
-        agent = agents.get(connection, one.agent_id)
-        found.append(Loan(agent_id=agent.id, agent=agent.name, permission=one.permission, attached_at=one.attached_at))
-    return found
+    loans = memory_blocks.list_attachments(connection, block_id=block.id)
+    return [_loan(one, agents.get(connection, one.agent_id)) for one in loans]
+
+
+def _loan(row: Attachment, agent: AgentRow) -> Loan:
+    return Loan(agent_id=agent.id, agent=agent.name, permission=row.permission, attached_at=row.attached_at)

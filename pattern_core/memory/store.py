@@ -10,8 +10,7 @@ this agent's own uncommitted call changed, because that prompt is stored in the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 
 from pattern_core.approvals import Approval, ApprovalAnswer, Approvals
@@ -37,15 +36,8 @@ from pattern_core.memory.block import (
 )
 from pattern_core.memory.checkpoint import pack
 from pattern_core.memory.content import entry_text, raw, value_of
-from pattern_core.memory.document import BlockDocument, Change
-from pattern_core.memory.edits import (
-    BlockEdit,
-    Editor,
-    Proposal,
-    proposal_of,
-    question,
-    subject_of,
-)
+from pattern_core.memory.document import BlockDocument
+from pattern_core.memory.edits import BlockEdit, Proposal, proposal_of, question, subject_of
 from pattern_core.memory.opened import OpenBlock, OpenBlocks, changed_event, distinct, line_of, resolve
 from pattern_core.memory.plan import plan, plan_schema, plan_start
 from pattern_core.memory.schema import TIMESTAMP, LogSchema, Schema, TextSchema
@@ -53,10 +45,9 @@ from pattern_core.unit_of_work import Storage, UnitOfWork, given_or_alone
 from pattern_db import errors as storage
 from pattern_db.columns import Json, canonical, unix_ms
 from pattern_db.connection import Connection
-from pattern_db.enums import BlockType, Encoding
+from pattern_db.enums import BlockType
 from pattern_db.tables import archival, block_versions, memory_blocks
 from pattern_db.tables.archival import ArchivalRow
-from pattern_db.tables.block_versions import HistoryRow
 from pattern_db.tables.memory_blocks import Via
 
 
@@ -97,16 +88,15 @@ class MemoryStore:
             pinned=new.pinned,
             metadata=None if new.metadata is None else dict(new.metadata),
         )
-        planned = plan_start(row, new, Editor(author=by.author, now=now, is_agent=False))
-        document, snapshot = BlockDocument(self.blocks.peer), b""
-        change: Change | None = {}
-        if planned.writes:
-            change = document.sign({}, planned.writes, by, now_ms=unix_ms(now)).change
-            snapshot = document.snapshot()
-        row = replace(row, content_preview=planned.plain, frontier=document.frontier())
+        planned = plan_start(row, new, by)
+        document = BlockDocument(self.blocks.peer)
+        signed = document.sign({}, planned.writes, by, now_ms=unix_ms(now))
+        snapshot = document.snapshot() if planned.writes else b""
+        row = replace(row, content_preview=planned.plain, frontier=signed.frontier)
         async with given_or_alone(work, self.blocks.commit) as unit:
             data, encoding = pack(snapshot, self.blocks.limits.memory)
-            unit.store(store_block, row, data, encoding, line_of(row, by, planned, change))
+            unit.store(_store_labelled, label, lambda c: memory_blocks.create(c, row, data, encoding=encoding))
+            unit.store(block_versions.append, line_of(row, by, planned, signed.change))
             archive(row, planned.moved, self._ids, unit)
             unit.event("memory.changed", changed_event(row, by))
             unit.when_settled(self.blocks.stored)
@@ -203,7 +193,7 @@ class MemoryStore:
         """Make the edit in the block that is held; after a `refusal` only if a person agreed to it, else ask one."""
         row, by, consent = opened.row, asked.by, self._consent
         before = await self.blocks.load(opened)
-        planned = await plan(row, before, asked.edit, self.blocks.editor(by))
+        planned = await plan(row, before, asked.edit, by, now_text(self.blocks.clock))
         if not planned.writes:
             return Edited(block=row, note=planned.note)
         if refusal is not None and consent is not None and not await consent.grants.covers(subject_of(asked)):
@@ -238,9 +228,7 @@ class MemoryStore:
             opened = await self.blocks.hold(agent_id, label, by, Operation.READ, unit)
             row = opened.row
             if is_agent(by.author) and row.via is not Via.OWN:
-                raise PermissionDenied(
-                    f"the block {label} belongs to somebody else; only its owner can change its settings"
-                )
+                raise PermissionDenied(f"the block {label} is not yours; only its owner can change its settings")
             settings = _checked(row, settings, self.blocks.limits)
             if settings.metadata is not None:
                 await self._reshape(opened, schema_of(settings.metadata), by, unit)
@@ -249,7 +237,7 @@ class MemoryStore:
             if row.via is Via.ATTACHED:  # a loan has its own
                 known.pop("permission", None)
             opened.row, opened.author = replace(opened.row, **known, updated_at=now), by.author
-            unit.store(store_settings, row.id, settings, now)
+            unit.store(_store_labelled, settings.label, lambda c: memory_blocks.update_config(c, row.id, settings, now))
             unit.event("memory.changed", changed_event(opened.row, by))
             return opened.row
 
@@ -295,8 +283,8 @@ def _checked(row: BlockRow, settings: BlockSettings, limits: Limits) -> BlockSet
     old, schema = shown_schema(row.metadata), check_metadata(settings.metadata)
     if "schema" not in settings.metadata:
         schema = old
-    elif schema.kind is not old.kind:
-        raise InvalidInput(f"{row.label} stays a {old.kind.value}; for another kind of schema make another block")
+    elif schema.kind != old.kind:
+        raise InvalidInput(f"{row.label} stays a {old.kind}; for another kind of schema make another block")
     return replace(settings, metadata=with_schema(settings.metadata, schema))
 
 
@@ -324,31 +312,14 @@ def _time_of(entry: Json) -> str | None:
         return None
 
 
-def store_block(connection: Connection, row: BlockRow, snapshot: bytes, encoding: Encoding, line: HistoryRow) -> None:
-    """Add a block and its first line of history; empty bytes for one whose first write will be an update.
+def _store_labelled(connection: Connection, label: str | None, write: Callable[[Connection], None]) -> None:
+    """Run `write`, which gives a block this label (None: leaves it its own).
 
     Raises:
-        Conflict: (of storage) the owner has an active block of that label.
+        Conflict: (of storage) the owner has another active block of that label.
     """
-    with _label_taken(row.label), storage.translated():
-        memory_blocks.create(connection, row, snapshot, encoding=encoding)
-    block_versions.append(connection, line)
-
-
-def store_settings(connection: Connection, block_id: str, changes: BlockSettings, updated_at: str) -> None:
-    """Change a block's settings.
-
-    Raises:
-        NotFound: (of storage) the block has been deleted.
-        Conflict: (of storage) the owner has another active block of the new label.
-    """
-    with _label_taken(changes.label), storage.translated():
-        memory_blocks.update_config(connection, block_id, changes, updated_at)
-
-
-@contextmanager
-def _label_taken(label: str | None) -> Iterator[None]:
     try:
-        yield
+        with storage.translated():
+            write(connection)
     except storage.Conflict as error:
         raise storage.Conflict(f"there is a block {label!r} already; edit it or choose another label") from error

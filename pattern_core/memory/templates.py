@@ -7,70 +7,44 @@ from dataclasses import replace
 
 from pattern_core.errors import InvalidInput
 from pattern_core.memory.block import NewBlock
-from pattern_core.memory.schema import (
-    CompositeSchema,
-    EntrySchema,
-    Field,
-    FieldType,
-    ListSchema,
-    LogSchema,
-    MapSchema,
-    Section,
-    TextSchema,
-    to_metadata,
-)
+from pattern_db.columns import Json
 from pattern_db.enums import BlockType
 
-_TASK = MapSchema(
-    fields=(
-        Field(name="text", description="What is to be done", required=True),
-        Field(name="done", description="Whether it is done", field_type=FieldType.BOOLEAN, default=False),
-        Field(name="due", description="When it should be done", field_type=FieldType.TIMESTAMP),
-        Field(name="owner", description="Who does it"),
-    )
+
+def _map(*fields: Json) -> Json:
+    return {"Map": {"fields": list(fields)}}
+
+
+_TASK = _map(
+    {"name": "text", "description": "What is to be done", "required": True},
+    {"name": "done", "description": "Whether it is done", "field_type": "Boolean", "default": False},
+    {"name": "due", "description": "When it should be done", "field_type": "Timestamp"},
+    {"name": "owner", "description": "Who does it"},
 )
-_PERSON = MapSchema(
-    fields=(
-        Field(name="name", description="What to call them"),
-        Field(name="pronouns", description="How to speak of them"),
-        Field(name="language", description="The language they like to be answered in"),
-        Field(name="timezone", description="Where their clock is, such as Europe/Vienna"),
-        Field(name="likes", description="What they like", field_type=FieldType.LIST),
-        Field(name="dislikes", description="What they do not like", field_type=FieldType.LIST),
-        Field(name="notes", description="Everything else worth knowing"),
-    )
+_PERSON = _map(
+    {"name": "name", "description": "What to call them"},
+    {"name": "pronouns", "description": "How to speak of them"},
+    {"name": "language", "description": "The language they like to be answered in"},
+    {"name": "timezone", "description": "Where their clock is, such as Europe/Vienna"},
+    {"name": "likes", "description": "What they like", "field_type": "List"},
+    {"name": "dislikes", "description": "What they do not like", "field_type": "List"},
+    {"name": "notes", "description": "Everything else worth knowing"},
 )
-_OBSERVATION = LogSchema(
-    entry_schema=EntrySchema(
-        fields=(
-            Field(name="text", description="What was seen", required=True),
-            Field(name="topic", description="What it is about"),
-        )
-    )
+_OBSERVATION = [
+    {"name": "text", "description": "What was seen", "required": True},
+    {"name": "topic", "description": "What it is about"},
+]
+_PROFILE = _map(
+    {"name": "name", "description": "What it is called"},
+    {"name": "purpose", "description": "What it is there for"},
+    {"name": "members", "description": "Who belongs to it", "field_type": "List"},
 )
-_ORGANISATION = CompositeSchema(
-    sections=(
-        Section(
-            name="profile",
-            description="Who it is",
-            schema=MapSchema(
-                fields=(
-                    Field(name="name", description="What it is called"),
-                    Field(name="purpose", description="What it is there for"),
-                    Field(name="members", description="Who belongs to it", field_type=FieldType.LIST),
-                )
-            ),
-        ),
-        Section(
-            name="rules",
-            description="What everybody there keeps to; people write it",
-            schema=TextSchema(),
-            read_only=True,
-        ),
-        Section(name="decisions", description="What was decided, newest last", schema=ListSchema()),
-        Section(name="notes", description="Everything else worth knowing", schema=TextSchema()),
-    )
-)
+_ORGANISATION = [
+    {"name": "profile", "description": "Who it is", "schema": _PROFILE},
+    {"name": "rules", "description": "What everybody there keeps to; people write it", "read_only": True},
+    {"name": "decisions", "description": "What was decided, newest last", "schema": "List"},
+    {"name": "notes", "description": "Everything else worth knowing"},
+]
 
 TEMPLATES: Mapping[str, NewBlock] = {
     "persona": NewBlock(
@@ -81,7 +55,7 @@ TEMPLATES: Mapping[str, NewBlock] = {
     "human": NewBlock(
         label="human",
         description="The person you talk with. Fill in what they tell you about themselves.",
-        schema=to_metadata(_PERSON),
+        schema=_PERSON,
     ),
     "scratchpad": NewBlock(
         label="scratchpad",
@@ -95,20 +69,20 @@ TEMPLATES: Mapping[str, NewBlock] = {
         description="What is to be done. Check off what is done, and remove it when nobody needs to see it any more.",
         block_type=BlockType.WORKING,
         pinned=True,
-        schema=to_metadata(ListSchema(item_schema=_TASK, max_items=200)),
+        schema={"List": {"item_schema": _TASK, "max_items": 200}},
         char_limit=10_000,
     ),
     "observation_log": NewBlock(
         label="observations",
         description="What you noticed, in order of time. The newest are shown; older ones are found with search.",
         block_type=BlockType.LOG,
-        schema=to_metadata(_OBSERVATION),
+        schema={"Log": {"entry_schema": {"fields": _OBSERVATION}}},
         char_limit=20_000,
     ),
     "organisation": NewBlock(
         label="organisation",
         description="The group of people that you work for, and what holds there.",
-        schema=to_metadata(_ORGANISATION),
+        schema={"Composite": {"sections": _ORGANISATION}},
         char_limit=10_000,
     ),
 }

@@ -2,8 +2,8 @@
 expression's own process.
 
 Unified diffs are applied strictly: every context and removed line must be there, or nothing is changed. Only the place
-may be off, because models miscount lines: a hunk whose lines stand elsewhere is applied at the nearest such place and
-the answer says how far it moved. The text's own line endings, and whether its last line has one, stay.
+may be off, because models miscount lines: a hunk with lines that are elsewhere is applied at the nearest such place and
+the answer has how far it moved. The text's own line endings, and whether its last line has one, stay.
 Source: GNU diffutils manual, "Detailed Description of Unified Format".
 """
 
@@ -30,11 +30,11 @@ _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 
 async def edit_text(before: str, edit: TextEdit | SetValue, what: str) -> tuple[str, str, Spliced | str]:
     """Return what an edit makes of the text `before`, words about it, and how a document is to make it. What it
-    replaces is changed alone, so that other edits merge; where it says only what the text shall be, or replaces very
+    replaces is changed alone, so that other edits merge; where it gives only the whole text, or replaces very
     much, the document finds the smallest difference itself.
 
     Raises:
-        InvalidInput: the edit does not fit this text, which error messages call `what`; the message says what does.
+        InvalidInput: the edit does not fit this text, which error messages call `what`; the message names what does.
     """
     after: Json = None
     match edit:
@@ -68,7 +68,7 @@ async def replaced(text: str, edit: ReplaceText) -> tuple[Ranges, str]:
     """Return what the edit replaces in `text`, and words about it.
 
     Raises:
-        InvalidInput: it is not there; the message says what to do.
+        InvalidInput: it is not there; the message explains what to do.
     """
     check_text(edit.new)
     if not edit.old:
@@ -100,11 +100,7 @@ def _numbered(old: str) -> tuple[int, str]:
 
 
 def _occurrences(text: str, old: str) -> list[int]:
-    places, at = [], text.find(old)
-    while at >= 0:
-        places.append(at)
-        at = text.find(old, at + len(old))
-    return places
+    return [match.start() for match in re.finditer(re.escape(old), text)]
 
 
 def line_range(text: str, edit: EditRange) -> tuple[Ranges, str]:
@@ -153,13 +149,11 @@ def with_endings(text: str, *, like: list[str]) -> str:
     """`text` with the line endings of the lines that it replaces, the last line's included; an empty text stays so."""
     if not text:
         return text
-    bare = text.replace("\r\n", "\n") if like[0].endswith("\r\n") else text
-    ending = _ending(like[-1])
-    if ending and not bare.endswith("\n"):
+    crlf = like[0].endswith("\r\n")
+    bare = (text.replace("\r\n", "\n") if crlf else text).removesuffix("\n")
+    if like[-1].endswith("\n"):
         bare += "\n"
-    elif not ending:
-        bare = bare.removesuffix("\n")
-    return bare.replace("\n", "\r\n") if like[0].endswith("\r\n") else bare
+    return bare.replace("\n", "\r\n") if crlf else bare
 
 
 def apply_patch(text: str, patch: str) -> tuple[str, str]:
@@ -218,7 +212,7 @@ def _parse_hunk(lines: list[str], index: int, number: int) -> tuple[_Hunk, int]:
     header = _HEADER.fullmatch(lines[index])
     if header is None:
         raise InvalidInput(f"hunk {number} begins with {lines[index]!r}, not with a header such as `@@ -1,3 +1,3 @@`")
-    start, old_wanted, new_wanted = int(header[1]), _count(header[2]), _count(header[4])
+    start, old_wanted, new_wanted = int(header[1]), int(header[2] or 1), int(header[4] or 1)
     body: list[tuple[str, str]] = []
     old = new = 0
     index += 1
@@ -240,10 +234,6 @@ def _parse_hunk(lines: list[str], index: int, number: int) -> tuple[_Hunk, int]:
         )
     # Without old lines the number is that of the line before.
     return _Hunk(at=start if old_wanted == 0 else max(start - 1, 0), body=tuple(body)), index
-
-
-def _count(digits: str | None) -> int:
-    return 1 if digits is None else int(digits)
 
 
 def _place(bare: list[str], hunk: _Hunk, number: int, *, expected: int, earliest: int) -> int:
@@ -279,7 +269,3 @@ def _joined(result: list[str], before: list[str], *, crlf: bool) -> str:
     whole = [line if line.endswith("\n") else line + ending for line in result]
     text = "".join(whole)
     return text if not before or before[-1].endswith("\n") else text.removesuffix("\n").removesuffix("\r")
-
-
-def _ending(line: str) -> str:
-    return "\n" if line.endswith("\n") else ""

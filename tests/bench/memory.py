@@ -17,7 +17,7 @@ from pattern_db.database import Database
 from pattern_db.enums import HistoryKind
 from pattern_db.tables import block_versions
 from tests.bench.report import Figure
-from tests.pattern_core.memory.life import Life, Pen, create
+from tests.pattern_core.memory.life import Life, Pen, create, splice
 from tests.pattern_core.memory.rig import constellation
 
 EDITS = 100_000
@@ -33,7 +33,7 @@ def edit(life: Life, below: Callable[[int], int]) -> None:
     length = life.document.length
     at = below(length + 1)
     gone = min(below(30) if length > CHARS else 0, length - at)
-    life.edit(AUTHOR, lambda document: document.splice(at, gone, WORDS[below(len(WORDS))]))
+    life.edit(AUTHOR, splice(at, gone, WORDS[below(len(WORDS))]))
 
 
 async def measure(edits: int = EDITS) -> list[Figure]:

@@ -17,7 +17,6 @@ from pattern_core.memory.edits import (
     AppendText,
     BlockEdit,
     DeleteItem,
-    Editor,
     Increment,
     InsertItem,
     ListAppend,
@@ -33,7 +32,7 @@ from pattern_core.memory.plan import plan
 from pattern_core.memory.schema import Schema, parse_schema, to_metadata
 from pattern_db.columns import Json
 from tests.pattern_core.memory.life import Pen
-from tests.pattern_core.memory.rig import block_row
+from tests.pattern_core.memory.rig import BY_USER, NOW, block_row
 
 Step = tuple[int, str, int, str]  # who, what, where (per mille of the length), text
 steps = st.lists(
@@ -154,7 +153,6 @@ SCHEMAS: dict[str, Schema] = {
     "log": parse_schema({"Log": {"display_limit": 2}}),
     "composite": parse_schema({"Composite": {"sections": SECTIONS}}),
 }
-PERSON = Editor(author="user:usr_1", now="2026-11-21T22:24:40.123Z", is_agent=False)
 LIMIT = 100_000
 words = st.text(alphabet="ab\n🌍: ={", max_size=5)
 numbers = st.one_of(st.integers(-9, 9), st.floats(allow_nan=False, allow_infinity=False, width=32))
@@ -235,11 +233,11 @@ def do(document: Pen, schema: Schema, edit: BlockEdit) -> None:
     """One edit, as the store makes it: what was planned is what the document holds afterwards."""
     row = block_row(schema=schema, char_limit=LIMIT)
     try:
-        planned = trio.run(plan, row, document.state(), edit, PERSON)
+        planned = trio.run(plan, row, document.state(), edit, BY_USER, NOW)
     except InvalidInput:
         return
     document.apply(planned.writes)
-    document.commit(PERSON.author)
+    document.commit(BY_USER.author)
     assert plain(value_of(document.state(), schema), schema) == planned.plain
 
 
@@ -288,7 +286,7 @@ def test_what_an_editor_shows_is_read_back_and_saving_it_changes_nothing(kind: s
     assert parse_editing(shown, schema) == value
     assert fit(schema, value) == value
     row = block_row(schema=schema, char_limit=LIMIT)
-    assert trio.run(plan, row, document.state(), SetText(text=shown), PERSON).writes == {}
+    assert trio.run(plan, row, document.state(), SetText(text=shown), BY_USER, NOW).writes == {}
     assert parse_schema(to_metadata(schema)) == schema
 
 

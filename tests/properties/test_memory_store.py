@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +9,7 @@ from hypothesis import strategies as st
 from pattern_core.errors import InvalidInput, PatternError
 from pattern_core.limits import MemoryLimits
 from pattern_core.memory.checkpoint import Consolidator, open_document, whole_document
-from pattern_core.memory.document import State
+from pattern_core.memory.document import State, Writes
 from pattern_core.memory.edits import AppendText, BlockEdit, EditRange, ReplaceText, SetText
 from pattern_core.memory.history import blame, state_at, versions
 from pattern_core.testing.clock import StoppedClock
@@ -21,7 +19,7 @@ from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.errors import Busy
 from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
-from tests.pattern_core.memory.life import Life, Pen, create
+from tests.pattern_core.memory.life import Life, add, create, put_field, splice, splice_items
 from tests.pattern_core.memory.rig import ADA, BY_ADA, BY_USER, Rig, constellation, prompt_blocks
 
 LIMIT = 60
@@ -182,27 +180,24 @@ def _do_in_history(life: Life, past: list[State], step: HistoryStep, peer: int) 
     elif what == "rollback":
         life.rollback(who, past[base], base)
     else:
-        life.edit(who, _write(what, place, text))
+        life.edit(who, _writes(life, what, place, text))
 
 
-def _write(what: str, place: int, text: str) -> Callable[[Pen], None]:
-    def write(document: Pen) -> None:
-        at = document.length * place // 1000
-        match what:
-            case "splice":
-                document.splice(at, min(place % 4, document.length - at), text)
-            case "set":
-                document.set_text(text)
-            case "field":
-                document.put_field("fields", "xyz"[place % 3], [text, place % 2 == 0] if text else None)
-            case "item":
-                items = len(document.state().get("items", []))
-                at = items * place // 1000
-                document.splice_items("items", at, min(place % 2, items - at), [text] if text else [])
-            case _:
-                document.add("counter_n", place % 7 - 3)
-
-    return write
+def _writes(life: Life, what: str, place: int, text: str) -> Writes:
+    match what:
+        case "splice":
+            at = life.document.length * place // 1000
+            return splice(at, min(place % 4, life.document.length - at), text)
+        case "set":
+            return {"content": text}
+        case "field":
+            return put_field("xyz"[place % 3], [text, place % 2 == 0] if text else None)
+        case "item":
+            items = len(life.document.state().get("items", []))
+            at = items * place // 1000
+            return splice_items(at, min(place % 2, items - at), [text] if text else [])
+        case _:
+            return add(place % 7 - 3)
 
 
 def _merge_and_fail(life: Life) -> None:
@@ -250,13 +245,9 @@ undo_edits = st.lists(
 
 
 def edit(life: Life, who: str, place: int, delete: int, text: str) -> bool:
-    def write(document: Pen) -> None:
-        at = document.length * place // 1000
-        document.splice(at, min(delete, document.length - at), text)
-        if place % 5 == 0:
-            document.put_field("fields", "xy"[place % 2], text or None)
-
-    return life.edit(who, write)
+    at = life.document.length * place // 1000
+    field = put_field("xy"[place % 2], text or None) if place % 5 == 0 else {}
+    return life.edit(who, {**splice(at, min(delete, life.document.length - at), text), **field})
 
 
 @given(st.text("ab", max_size=8), undo_edits)

@@ -96,7 +96,7 @@ async def _viewport(context: ToolContext, label: str, first: int, count: int | N
         raise InvalidInput("viewport needs `display_lines` (0 for the whole text), and lines count from 1")
     view = await context.toolbox.memory.view(context.agent_id, label)
     if not isinstance(shown_schema(view.metadata), TextSchema):
-        raise InvalidInput(f"only a text has lines; {label} is a {shown_schema(view.metadata).kind.value}")
+        raise InvalidInput(f"only a text has lines; {label} is a {shown_schema(view.metadata).kind}")
     total = view.content.count("\n") + 1
     if first > total:
         raise InvalidInput(f"{label} has {total} line{'' if total == 1 else 's'}; there is no line {first}")
@@ -140,7 +140,7 @@ def _details(view: BlockRow) -> dict[str, object]:
     schema = shown_schema(view.metadata)
     return {
         "id": view.id,
-        "schema": schema.kind.value,
+        "schema": schema.kind,
         **_parts(schema),
         "permission": view.permission.value,
         "chars": len(view.content),
@@ -164,7 +164,7 @@ def _parts(schema: Schema) -> dict[str, object]:
             return {
                 "sections": [
                     _marked(
-                        {"name": section.name, "schema": section.schema.kind.value, **_parts(section.schema)},
+                        {"name": section.name, "schema": section.schema.kind, **_parts(section.schema)},
                         section.description,
                         section.read_only,
                     )

@@ -19,7 +19,9 @@ from enum import StrEnum
 from typing import Any
 from urllib.parse import quote, unquote
 
-from pattern_core.memory.changes import merge_values
+from pattern_core.memory.changes import applied, carried, change_to
+from pattern_core.memory.document import TEXT, same
+from pattern_db.columns import Json, to_json
 from pattern_server.cli.memory_edits import schema_name
 
 FILE_BYTES_MAX = 8 * 1024 * 1024  # twice what the largest block may need in UTF-8
@@ -112,6 +114,46 @@ def merged(form: Form, base: str, mine: str, theirs: str) -> str:
     if form is Form.TEXT:
         return str(merge_values(base, mine, theirs))
     return dumped(merge_values(*(json.loads(text) for text in (base, mine, theirs))))
+
+
+def merge_values(base: Json, mine: Json, theirs: Json) -> Json:
+    """Return the JSON value with what both changed: objects by their keys, lists by their items, texts by characters.
+
+    Where both changed the same place of a text, both texts stand there; where both a number, a truth value or a type,
+    mine counts. A key that one side took away and the other changed stays. A changed item is another item.
+    """
+    if same(mine, base) or same(mine, theirs):
+        return theirs
+    if same(theirs, base):
+        return mine
+    match base, mine, theirs:
+        case dict(), dict(), dict():
+            return _merged_objects(base, mine, theirs)
+        case list(), list(), list():
+            items = {to_json(item): item for item in (*mine, *theirs)}
+            keys = [[to_json(item) for item in side] for side in (base, mine, theirs)]
+            return [items[key] for key in _merge_texts(*keys)]
+        case str(), str(), str():
+            return _merge_texts(base, mine, theirs)
+    return mine
+
+
+def _merge_texts(base: Json, mine: Json, theirs: Json) -> Json:
+    """Texts, or lists of texts."""
+    change, other = (change_to({TEXT: base}, {TEXT: side}) for side in (mine, theirs))
+    return applied({TEXT: theirs}, carried(change, other, wins=True)).get(TEXT, base[:0])
+
+
+def _merged_objects(base: dict[str, Json], mine: dict[str, Json], theirs: dict[str, Json]) -> dict[str, Json]:
+    merged: dict[str, Json] = {}
+    for key in dict.fromkeys([*theirs, *mine]):
+        if key in mine and key in theirs:
+            merged[key] = merge_values(base.get(key), mine[key], theirs[key])
+            continue
+        kept = mine[key] if key in mine else theirs[key]
+        if key not in base or not same(kept, base[key]):  # added by one, or changed by the one that kept it
+            merged[key] = kept
+    return merged
 
 
 NAME_BYTES_MAX = 180  # of 255 that file systems accept: endings such as `.md.error.txt` must fit behind it

@@ -2,53 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Self
 
 from pattern_core.errors import InvalidInput
-from pattern_core.memory.checkpoint import unpack
-from pattern_core.memory.document import (
-    TEXT,
-    BlockDocument,
-    Count,
-    Keys,
-    Signed,
-    Splice,
-    Spliced,
-    Writes,
-    packed,
-)
+from pattern_core.memory.checkpoint import Consolidator, unpack
+from pattern_core.memory.document import TEXT, BlockDocument, Count, Keys, Splice, Spliced, Writes
+from pattern_core.memory.opened import line_of
 from pattern_core.memory.plan import Planned
 from pattern_core.memory.revisions import UNDO_REACH, plan_merge, plan_revert, plan_rollback
+from pattern_core.testing.clock import StoppedClock
 from pattern_db.columns import Json
 from pattern_db.connection import Connection
-from pattern_db.enums import BlockType, HistoryKind
+from pattern_db.database import Database
+from pattern_db.enums import HistoryKind
 from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
 from pattern_db.tables.block_versions import HistoryRow
-from pattern_db.tables.memory_blocks import Attribution, BlockRow
-from tests.pattern_core.memory.rig import ADA, NOW
+from pattern_db.tables.memory_blocks import Attribution
+from tests.pattern_core.memory.rig import NOW, block_row
+
+CREATED = Planned(writes={}, note="Created", kind=HistoryKind.CREATE)
+EDITED = Planned(writes={}, note="Edited")
 
 
-class _Steps(Mapping[str, str]):
-    """No writes, but `edit` is done where they would be made."""
+def splice(at: int, delete: int, insert: str, container: str = TEXT) -> Writes:
+    return {container: Spliced(True, (Splice(at, "?" * delete, insert),))}
 
-    def __init__(self, edit: Callable[[], object]) -> None:
-        self._edit = edit
 
-    def __iter__(self) -> Iterator[str]:
-        self._edit()
-        return iter(())
+def put_field(key: str, value: Json) -> Writes:
+    return {"fields": Keys({key: (None, value)})}
 
-    def __len__(self) -> int:
-        return 0
 
-    def __getitem__(self, key: str) -> str:
-        raise KeyError(key)
+def splice_items(at: int, delete: int, insert: Sequence[Json]) -> Writes:
+    return {"items": Spliced(False, (Splice(at, (None,) * delete, tuple(insert)),))}
+
+
+def add(delta: float) -> Writes:
+    return {"counter_n": Count(delta)}
 
 
 class Pen(BlockDocument):
-    """A document with a method for each write."""
+    """A document with methods for text."""
 
     @property
     def length(self) -> int:
@@ -62,27 +56,14 @@ class Pen(BlockDocument):
         text: str = self.state().get(TEXT, "")
         return text
 
-    def splice(self, at: int, delete: int, insert: str, container: str = TEXT) -> None:
-        self.apply({container: Spliced(True, (Splice(at, "?" * delete, insert),))})
+    def splice(self, at: int, delete: int, insert: str) -> None:
+        self.apply(splice(at, delete, insert))
 
-    def set_text(self, text: str, container: str = TEXT) -> None:
-        self.apply({container: text})
-
-    def put_field(self, container: str, key: str, value: Json) -> None:
-        self.apply({container: Keys({key: (None, value)})})
-
-    def splice_items(self, container: str, at: int, delete: int, insert: Sequence[Json]) -> None:
-        self.apply({container: Spliced(False, (Splice(at, (None,) * delete, tuple(insert)),))})
-
-    def add(self, container: str, delta: float) -> None:
-        self.apply({container: Count(delta)})
+    def set_text(self, text: str) -> None:
+        self.apply({TEXT: text})
 
     def commit(self, author: str, *, now_ms: int = 0) -> None:
         self.sign({}, {}, Attribution(author=author), now_ms=now_ms)
-
-    def signed(self, edit: Callable[[Self], object], by: Attribution) -> Signed:
-        """Make an edit of several steps and commit it as one change."""
-        return self.sign(self.state(), _Steps(lambda: edit(self)), by, now_ms=0)
 
     def is_at(self, version: bytes) -> bool:
         """Whether the document has seen exactly what `version` says, whose bytes come in no fixed order."""
@@ -92,31 +73,11 @@ class Pen(BlockDocument):
 
 def create(connection: Connection, content: str = "", block_id: str = "mem_1") -> str:
     """Store a block with its first line of history; return its id."""
-    document = Pen(1)
-    signed = document.sign({}, {TEXT: content}, Attribution(author="user:maker"), now_ms=0)
-    row = BlockRow(
-        id=block_id,
-        agent_id=ADA,
-        label=block_id,
-        description="",
-        block_type=BlockType.CORE,
-        created_at=NOW,
-        updated_at=NOW,
-        content_preview=content,
-        frontier=document.frontier(),
-    )
+    document, by = Pen(1), Attribution(author="user:maker")
+    signed = document.sign({}, {TEXT: content}, by, now_ms=0)
+    row = block_row(id=block_id, label=block_id, content_preview=content, frontier=signed.frontier)
     memory_blocks.create(connection, row, document.snapshot() if content else b"")
-    line = HistoryRow(
-        block_id=block_id,
-        frontiers=document.frontier().hex(),
-        changed_by="user:maker",
-        timestamp=NOW,
-        seq=0,
-        change_summary="Created",
-        kind=HistoryKind.CREATE,
-        change=packed(signed.change),
-    )
-    block_versions.append(connection, line)
+    block_versions.append(connection, line_of(row, by, CREATED, signed.change))
     return block_id
 
 
@@ -140,45 +101,34 @@ class Life:
     def text(self) -> str:
         return self.document.text
 
-    def edit(
-        self, author: str, write: Callable[[Pen], None], *, note: str = "Edited", plan: Planned | None = None
-    ) -> bool:
-        """Change the document and store it; return whether anything changed. `write` does not commit."""
+    def edit(self, author: str, writes: Writes, *, plan: Planned = EDITED) -> bool:
+        """Change the document and store it; return whether anything changed."""
         version = self.document.version()
         by = Attribution(author=author, cause={"message": f"msg_{self.version + 1}"})
-        signed = self.document.signed(write, by)
+        signed = self.document.sign(self.document.state(), writes, by, now_ms=0)
         if self.document.is_at(version):
             return False
         assert signed.change is not None
         content = self.document.text if self._is_indexed else None
-        seq = block_versions.store_update(
+        block_versions.store_update(
             self.connection, self.block_id, signed.update, None, NOW, signed.frontier, by, content
         )
-        line = HistoryRow(
-            block_id=self.block_id,
-            frontiers=signed.frontier.hex(),
-            changed_by=author,
-            timestamp=NOW,
-            seq=seq,
-            change_summary="Edited" if plan is None else plan.note,
-            cause=by.cause,
-            kind=HistoryKind.EDIT if plan is None else plan.kind,
-            stack=None if plan is None else plan.stack,
-            reverts=None if plan is None else plan.reverts,
-            change=packed(signed.change),
-        )
-        block_versions.append(self.connection, line)
+        row = memory_blocks.get(self.connection, self.block_id)
+        block_versions.append(self.connection, line_of(row, by, plan, signed.change))
         return True
 
     def carry_out(self, author: str, plan: Planned) -> Planned:
-        self.edit(author, lambda document: document.apply(plan.writes), plan=plan)
+        self.edit(author, plan.writes, plan=plan)
         return plan
 
+    async def consolidate(self, database: Database) -> None:
+        await Consolidator(database, StoppedClock(0), lambda _: None).consolidate(self.block_id)
+
     def put(self, author: str, text: str) -> None:
-        self.edit(author, lambda document: document.set_text(text))
+        self.edit(author, {TEXT: text})
 
     def append(self, author: str, text: str) -> None:
-        self.edit(author, lambda document: document.append(text))
+        self.edit(author, splice(self.document.length, 0, text))
 
     def lines(self, after: int | None = None) -> list[HistoryRow]:
         after = max(self.version - UNDO_REACH, -1) if after is None else after

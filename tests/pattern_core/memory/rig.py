@@ -9,7 +9,6 @@ from pattern_core.ids import Ids, seeded_randomness
 from pattern_core.limits import Limits
 from pattern_core.memory.block import Attribution, NewBlock, with_schema
 from pattern_core.memory.content import prompt
-from pattern_core.memory.schema import Schema
 from pattern_core.memory.store import MemoryStore
 from pattern_core.prompts.build import block_parts
 from pattern_core.prompts.collect import seen_blocks
@@ -19,7 +18,7 @@ from pattern_db import template
 from pattern_db.columns import Json
 from pattern_db.connection import Connection
 from pattern_db.database import Database
-from pattern_db.enums import CONSTELLATION_OWNER, BlockType, Permission
+from pattern_db.enums import CONSTELLATION_OWNER, BlockType
 from pattern_db.errors import Busy
 from pattern_db.migrate import migrations_of
 from pattern_db.tables import agents
@@ -85,7 +84,7 @@ class Rig:
     def _run(self, connection: Connection, work: UnitOfWork) -> None:
         work.run(connection)
         if self.fails:
-            raise Busy("the test says so")
+            raise Busy("the test wants it")
 
     async def block(self, content: str = "", *, owner: str = ADA, label: str = "notes", **fields: object) -> str:
         """Make a block and return its id."""
@@ -107,7 +106,7 @@ async def prompt_blocks(store: MemoryStore, agent_id: str) -> list[str]:
 
 
 def block_row(**fields: object) -> BlockRow:
-    """A block `notes` of ada's, with the fields that a test is about; `schema` stands in its metadata."""
+    """A block `notes` of ada's, with the fields that a test is about; `schema` is stored in its metadata."""
     schema = fields.pop("schema", None)
     usual = {
         "id": "mem_1",
@@ -122,24 +121,6 @@ def block_row(**fields: object) -> BlockRow:
     return BlockRow(**(usual | fields))  # type: ignore[arg-type]  # the tests know the fields
 
 
-def shown_block(
-    *,
-    label: str,
-    permission: str,
-    content: str,
-    char_limit: int,
-    description: str = "",
-    owner: str | None = None,
-    schema: Schema | None = None,
-) -> str:
+def shown_block(content: str = "", **fields: object) -> str:
     """What the prompt shows of such a block."""
-    row = block_row(
-        label=label,
-        description=description,
-        char_limit=char_limit,
-        content_preview=content,
-        schema=schema,
-        permission=Permission(permission),
-        lender=owner,
-    )
-    return prompt(row)
+    return prompt(block_row(content_preview=content, **fields))

@@ -1,4 +1,4 @@
-"""Documents that may not open: from outside, and stored ones that were damaged and are repaired."""
+"""Stored documents that were damaged: found, and repaired."""
 
 from __future__ import annotations
 
@@ -8,25 +8,23 @@ from dataclasses import replace
 
 import pytest
 
-from pattern_core.errors import Conflict, InvalidInput, NotFound
+from pattern_core.errors import Conflict, NotFound
 from pattern_core.memory import damage
 from pattern_core.memory.block import NewBlock
-from pattern_core.memory.checkpoint import Consolidator, whole_document
-from pattern_core.memory.damage import Repaired, damage_of, damaged_blocks, repair_block, store_repair, validate_foreign
+from pattern_core.memory.checkpoint import whole_document
+from pattern_core.memory.damage import Repaired, damage_of, damaged_blocks, repair_block, store_repair
 from pattern_core.memory.document import DocumentDamaged, framed, opened_parts
 from pattern_core.memory.edits import AppendText, SetField
 from pattern_core.memory.history import state_at, versions
-from pattern_core.testing.clock import StoppedClock
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import HistoryKind, Permission
 from pattern_db.tables import block_checkpoints, memory_blocks
-from tests.pattern_core.memory.life import Life, Pen, create
+from tests.pattern_core.memory.life import Life, Pen, create, splice
 from tests.pattern_core.memory.rig import NOW
 from tests.support import BY_USER, Running, running
 
 A = "agent:agt_ada"
-CLOCK = StoppedClock(0)
 
 
 @pytest.fixture
@@ -36,9 +34,9 @@ async def life(database: Database) -> Life:
     for number in range(1, 7):
         life.append(A, f" {number}")
         if number == 3:
-            life.edit(A, lambda document: document.splice(0, 1, "B"))
+            life.edit(A, splice(0, 1, "B"))
         if number in (2, 4):
-            await Consolidator(database, CLOCK, lambda *_: None).consolidate(life.block_id)
+            await life.consolidate(database)
     return life
 
 
@@ -91,25 +89,23 @@ async def test_damage_is_found_and_repaired_from_what_is_known(database: Databas
     assert (await database.read(state_at, life.block_id, 3))["content"] == "begin 1 2 3"
 
 
-async def test_a_text_that_is_known_outlives_everything_else(database: Database, life: Life) -> None:
-    before = life.text
-    life.connection.execute("UPDATE memory_block_checkpoints SET snapshot = x'6a756e6b'")
-    life.connection.execute("UPDATE memory_block_history SET change = NULL WHERE seq = 3")
+@pytest.mark.parametrize(
+    ("wreck", "change", "text"),
+    [
+        ("all checkpoints", "UPDATE memory_block_history SET change = NULL WHERE seq = 3", "Begin 1 2 3 4 5 6"),
+        ("an update", "UPDATE memory_blocks SET content_preview = 'shown' WHERE id <> 'mem_sound'", "shown"),
+    ],
+)
+async def test_the_text_that_is_shown_outlives_what_is_not_known(
+    database: Database, life: Life, wreck: str, change: str, text: str
+) -> None:
+    life.connection.execute(WRECKS[wreck])
+    life.connection.execute(change)
     done = await repaired(database, life.block_id)
     assert not done.is_exact
     assert "may be lost" in done.note
     life.reopen(100)
-    assert life.text == before
-
-
-async def test_a_text_that_differs_from_what_is_shown_is_not_exact(database: Database, life: Life) -> None:
-    life.connection.execute("UPDATE memory_block_updates SET update_blob = x'00' WHERE seq = 7")
-    life.connection.execute("UPDATE memory_blocks SET content_preview = 'shown' WHERE id = ?", (life.block_id,))
-    done = await repaired(database, life.block_id)
-    assert not done.is_exact
-    assert "may be lost" in done.note
-    life.reopen(100)
-    assert life.text == "shown"
+    assert life.text == text
 
 
 async def test_what_a_block_was_created_with(database: Database, life: Life) -> None:
@@ -174,7 +170,9 @@ async def test_a_damaged_block_comes_back_and_is_not_opened_before() -> None:
             await memory.edit(ada, "notes", AppendText(text=" three"), by=BY_USER)
         with pytest.raises(DocumentDamaged):
             await memory.blocks.check(await memory.view(ada, "notes"))
+        assert [one.version for one in await memory.blocks.seen_by(ada) if one.id == block_id] == [1]
         repaired = await repair_block(memory.blocks, ada, "notes", BY_USER)
+        assert [one.version for one in await memory.blocks.seen_by(ada) if one.id == block_id] == [2]
         assert (repaired.version, repaired.is_exact) == (2, True)
         assert "nothing was lost" in repaired.note
         last = (await here.events())[-1]
@@ -220,52 +218,6 @@ async def test_a_person_may_repair_what_agents_only_read_but_not_what_is_not_the
         await here.constellation.memory.blocks.check(edited.block)
         with pytest.raises(NotFound, match="notes"):
             await repair_block(here.constellation.memory.blocks, ada, "nothing", BY_USER)
-
-
-def snapshot(text: str) -> bytes:
-    made = Pen(5)
-    made.append(text)
-    made.commit("user:ada")
-    return made.snapshot()
-
-
-async def test_a_document_comes_back_clean() -> None:
-    clean = await validate_foreign(snapshot("from elsewhere 🌍"))
-    assert Pen.load(clean, peer=1).text == "from elsewhere 🌍"
-
-
-@pytest.mark.parametrize("data", [b"", b"junk", snapshot("hello")[:-1]])
-async def test_bytes_that_are_no_document_are_invalid_input(data: bytes) -> None:
-    with pytest.raises(InvalidInput, match="not a document"):
-        await validate_foreign(data)
-
-
-async def test_too_many_bytes_never_reach_a_process() -> None:
-    with pytest.raises(InvalidInput, match="at most 8388608 are taken"):
-        await validate_foreign(bytes(damage.FOREIGN_BYTES_MAX + 1))
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere memory is not bounded")
-async def test_a_child_that_dies_is_invalid_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(damage, "CHECK", replace(damage.CHECK, memory_bytes=2**20))
-    with pytest.raises(InvalidInput, match="the process that opened them ended with"):
-        await validate_foreign(snapshot("x"))
-
-
-async def test_an_update_without_what_it_builds_on_is_no_document() -> None:
-    made = Pen(5)
-    made.append("one")
-    made.commit("user:ada")
-    version = made.version()
-    made.append("two")
-    made.commit("user:ada")
-    update = made.export_since(version)
-    with pytest.raises(InvalidInput, match="not a document"):
-        await validate_foreign(update)
-    flipped = bytearray(update)
-    flipped[len(flipped) // 2] ^= 0x55
-    with pytest.raises(InvalidInput, match="not a document"):
-        await validate_foreign(bytes(flipped))
 
 
 def parts() -> list[bytes]:

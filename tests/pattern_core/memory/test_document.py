@@ -1,32 +1,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 
 import pytest
 from loro import ID, ExportMode, LoroDoc
 
 from pattern_core.ids import seeded_randomness
 from pattern_core.memory.block import Attribution
-from pattern_core.memory.document import (
-    Change,
-    Count,
-    DocumentDamaged,
-    Keys,
-    Signed,
-    Splice,
-    Spliced,
-    new_peer,
-)
-from tests.pattern_core.memory.life import Pen
+from pattern_core.memory.document import Change, Count, DocumentDamaged, Keys, Signed, Splice, Spliced, Writes, new_peer
+from tests.pattern_core.memory.life import Pen, splice
 from tests.pattern_core.memory.rig import BY_USER
 
 
 def document(text: str = "", peer: int = 1) -> Pen:
     made = Pen(peer)
-    if text:
-        made.append(text)
-        made.commit("user:ada")
+    typed(made, text)
     return made
 
 
@@ -65,7 +53,7 @@ def test_what_is_no_version_is_damage() -> None:
         document("abc").export_since(b"\xff\xff")
 
 
-def test_history_says_who_why_and_when() -> None:
+def test_history_has_author_cause_and_time() -> None:
     made = Pen(7)
     made.sign({}, {"content": "a"}, Attribution(author="agent:ada", cause={"turn": "turn_1"}), now_ms=1_700_000_000_999)
     made.sign({}, {"content": "ab"}, Attribution(author="user:bob"), now_ms=1_700_000_001_000)
@@ -101,8 +89,8 @@ def test_other_errors_pass_untouched() -> None:
 # Versions of documents.
 
 
-def signing(document: Pen, edit: Callable[[Pen], object]) -> Signed:
-    return document.signed(edit, BY_USER)
+def signed(document: Pen, writes: Writes) -> Signed:
+    return document.sign(document.state(), writes, BY_USER, now_ms=0)
 
 
 def typed(document: Pen, text: str) -> None:
@@ -120,43 +108,40 @@ def test_what_is_done_is_recorded_with_what_it_replaced() -> None:
         "counter_n": Count(2.0),
     }
     version = document.version()
-    signed = document.sign(document.state(), change, BY_USER, now_ms=0)
-    assert signed.change == change
-    assert (signed.update, signed.frontier) == (document.export_since(version), document.frontier())
+    made = signed(document, change)
+    assert made.change == change
+    assert (made.update, made.frontier) == (document.export_since(version), document.frontier())
     change = {"fields": Keys({"k": ([1], None)}), "items": Spliced(False, (Splice(0, ("one",), ()),))}
-    signed = document.sign(document.state(), change, BY_USER, now_ms=0)
-    assert signed.change == change
+    made = signed(document, change)
+    assert made.change == change
     typed(document, "later")
-    assert "content" not in signed.change
+    assert "content" not in made.change
 
 
 def test_others_import_what_was_signed_and_nothing_is_recorded_as_nothing() -> None:
     document, other = Pen(1), Pen(2)
     typed(document, "abc")
     other.import_update(document.snapshot())
-    signed = signing(other, lambda one: one.splice(1, 1, "B"))
-    assert signed.change == {"content": Spliced(True, (Splice(1, "b", "B"),))}
-    document.import_update(signed.update)
+    made = signed(other, splice(1, 1, "B"))
+    assert made.change == {"content": Spliced(True, (Splice(1, "b", "B"),))}
+    document.import_update(made.update)
     assert document.text == other.text == "aBc"
-    assert signing(document, lambda one: None).change == {}
-    assert signing(document, lambda one: one.set_text(one.text)).change == {}
+    assert signed(document, {}).change == {}
+    assert signed(document, {"content": document.text}).change == {}
 
 
 def test_runs_that_touch_are_one_splice() -> None:
     document = Pen(1)
     typed(document, "abcdef")
-
-    def edit(one: Pen) -> None:
-        one.splice(1, 2, "X")
-        one.splice(2, 0, "Y")
-        one.splice(5, 1, "")
-
-    assert signing(document, edit).change == {"content": Spliced(True, (Splice(1, "bc", "XY"), Splice(2, "f", "")))}
+    splices = Splice(1, "bc", "X"), Splice(0, "", "Y"), Splice(2, "f", "")
+    made = signed(document, {"content": Spliced(True, splices)})
+    assert made.change == {"content": Spliced(True, (Splice(1, "bc", "XY"), Splice(2, "f", "")))}
 
 
 def test_what_has_no_recorded_form_is_none() -> None:
     document = Pen(1)
-    assert signing(document, lambda one: one._doc.get_movable_list("items").insert(0, 1)).change is None
+    document._doc.get_movable_list("items").insert(0, 1)
+    assert signed(document, {}).change is None
 
 
 def test_a_state_snapshot_continues_without_the_history() -> None:

@@ -20,6 +20,7 @@ from pattern_core.memory.edits import (
     BlockEdit,
     EditRange,
     InsertItem,
+    ListAppend,
     Patch,
     ReplaceText,
     SetField,
@@ -49,24 +50,7 @@ async def after(text: str, edit: TextEdit) -> str:
     return (await applied(text, edit))[0]
 
 
-async def test_append() -> None:
-    assert await after("Hello", AppendText(text=", world!")) == "Hello, world!"
-
-
-@pytest.mark.parametrize(
-    ("text", "old", "new", "result"),
-    [
-        ("Hello 🌍 world", "world", "universe", "Hello 🌍 universe"),
-        ("你好世界", "世界", "朋友", "你好朋友"),
-        ("Hello 🌍 world", "🌍", "🌎🌏", "Hello 🌎🌏 world"),
-        ("a a a", "a", "", " a a"),
-    ],
-)
-async def test_replace_first_counts_code_points(text: str, old: str, new: str, result: str) -> None:
-    assert await after(text, ReplaceText(old=old, new=new)) == result
-
-
-async def test_replace_all_tells_how_many() -> None:
+async def test_replace_all_reports_how_many() -> None:
     change = await applied("foo bar foo baz foo", ReplaceText(old="foo", new="qux", mode="all"))
     assert change[:2] == ("qux bar qux baz qux", "Replaced 3 occurrences")
 
@@ -88,6 +72,7 @@ async def test_replace_regex() -> None:
     ("edit", "words"),
     [
         (ReplaceText(old="zzz", new=""), "'zzz' is not in the block"),
+        (ReplaceText(old="z" * 81, new=""), "'z{80}…' is not in the block"),
         (ReplaceText(old="", new="x"), "say in `old`"),
         (ReplaceText(old="foo", new="x", mode="nth"), "write `old` as `N: text`"),
         (ReplaceText(old="0: foo", new="x", mode="nth"), "with N from 1"),
@@ -137,7 +122,7 @@ async def test_ranges(text: str, content: str, result: str) -> None:
     assert await after(text, parse_range(content)) == result
 
 
-async def test_what_a_range_edit_tells() -> None:
+async def test_what_a_range_edit_reports() -> None:
     assert (await applied("a\nb\nc", parse_range("1-2: x")))[1] == "Replaced lines 1-2"
     assert (await applied("a\nb\nc", parse_range("2:")))[1] == "Deleted line 2"
 
@@ -146,12 +131,6 @@ async def test_what_a_range_edit_tells() -> None:
 def test_ranges_that_cannot_be_read(content: str) -> None:
     with pytest.raises(InvalidInput, match="begin with the lines"):
         parse_range(content)
-
-
-def test_only_appending_is_appending() -> None:
-    assert AppendText(text="").operation is Operation.APPEND
-    for edit in (SetText(text=""), ReplaceText(old="", new=""), EditRange(first=1, last=1, text=""), Patch(patch="")):
-        assert edit.operation is Operation.OVERWRITE
 
 
 @given(
@@ -164,6 +143,12 @@ async def test_splices_do_what_str_replace_does(text: str, old: str, new: str) -
         text += old
     assert await after(text, ReplaceText(old=old, new=new, mode="all")) == text.replace(old, new)
     assert await after(text, ReplaceText(old=old, new=new)) == text.replace(old, new, 1)
+
+
+def test_some_edits_only_append() -> None:
+    appending = {kind for kind in get_args(BlockEdit) if kind.operation is Operation.APPEND}
+    assert appending == {AppendText, ListAppend, InsertItem}
+    assert {kind.operation for kind in get_args(BlockEdit)} == {Operation.APPEND, Operation.OVERWRITE}
 
 
 # Every edit survives being written down as JSON.
@@ -200,74 +185,49 @@ TEXT = "line one\nline two\nline three"
 PATCH = "@@ -1,3 +1,3 @@\n line one\n-line two\n+line TWO MODIFIED\n line three\n"
 
 
-def test_a_hunk_changes_its_line() -> None:
-    assert apply_patch(TEXT, PATCH) == ("line one\nline TWO MODIFIED\nline three", "Applied 1 hunk")
-
-
-def test_file_headers_trailing_words_and_missing_final_line_feed_are_fine() -> None:
-    patch = "--- a/x\n+++ b/x\n@@ -2 +2 @@ section\n-line two\n+2"
-    assert apply_patch(TEXT, patch)[0] == "line one\n2\nline three"
-
-
-def test_a_context_mismatch_is_refused_with_both_lines() -> None:
-    with pytest.raises(InvalidInput, match="expects 'line 1' at line 1, there is 'line one'"):
-        apply_patch(TEXT, PATCH.replace(" line one", " line 1"))
-
-
-def test_a_hunk_past_the_end_says_so() -> None:
-    with pytest.raises(InvalidInput, match="the block ends before it"):
-        apply_patch(TEXT, "@@ -9 +9 @@\n-nine\n+9\n")
+@pytest.mark.parametrize(
+    ("text", "patch", "after"),
+    [
+        (TEXT, PATCH, "line one\nline TWO MODIFIED\nline three"),
+        (TEXT, "--- a/x\n+++ b/x\n@@ -2 +2 @@ section\n-line two\n+2", "line one\n2\nline three"),
+        ("", "@@ -0,0 +1,2 @@\n+a\n+b\n", "a\nb\n"),
+        ("a\nb\n", "@@ -1,0 +2 @@\n+x\n", "a\nx\nb\n"),
+        # Line endings stay; a marker of a missing one is understood, and an empty line is empty context.
+        ("a\r\nb\r\nc", "@@ -2 +2,2 @@\n-b\n+B\n+B2\n", "a\r\nB\r\nB2\r\nc"),
+        ("a", "@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+b\n\\ No newline at end of file\n", "b"),
+        ("a\n\nb\n", "@@ -1,3 +1,3 @@\n a\n\n-b\n+B\n", "a\n\nB\n"),
+    ],
+)
+def test_a_hunk_changes_its_lines(text: str, patch: str, after: str) -> None:
+    assert apply_patch(text, patch) == (after, "Applied 1 hunk")
 
 
 @pytest.mark.parametrize(
-    ("patch", "words"),
+    ("text", "patch", "words"),
     [
-        ("not a diff", "no unified diff"),
-        ("", "no unified diff"),
-        ("@@ line 1 @@\n-a\n+b\n", "hunk 1 begins with"),
-        ("@@ -1,2 +1,1 @@\n-line one\n", "says 2 old and 1 new lines but has 1 and 0"),
-        ("@@ -1 +1 @@\n-line one\n+1\n?what\n", "hunk 2 begins with '\\?what'"),
-        ("@@ -7,0 +8 @@\n+x\n", "inserts after line 7"),
-        ("@@ -2 +2 @@\n-line two\n+2\n@@ -1 +1 @@\n-line one\n+1\n", "overlaps the hunk before it"),
+        (TEXT, PATCH.replace(" line one", " line 1"), "expects 'line 1' at line 1, there is 'line one'"),
+        (TEXT, "@@ -9 +9 @@\n-nine\n+9\n", "the block ends before it"),
+        (TEXT, "not a diff", "no unified diff"),
+        (TEXT, "", "no unified diff"),
+        (TEXT, "@@ line 1 @@\n-a\n+b\n", "hunk 1 begins with"),
+        (TEXT, "@@ -1,2 +1,1 @@\n-line one\n", "says 2 old and 1 new lines but has 1 and 0"),
+        (TEXT, "@@ -1 +1 @@\n-line one\n+1\n?what\n", "hunk 2 begins with '\\?what'"),
+        (TEXT, "@@ -7,0 +8 @@\n+x\n", "inserts after line 7"),
+        (TEXT, "@@ -2 +2 @@\n-line two\n+2\n@@ -1 +1 @@\n-line one\n+1\n", "overlaps the hunk before it"),
+        ("a\n", "@@ -1 +1 @@\n-a\n+a\n" * 201, "more than 200 hunks"),
+        ("x\na\nb\nc\nx\n", "@@ -3 +3 @@\n-x\n+y\n", "stand at lines 1 and 5; add context"),
     ],
 )
-def test_malformed_patches_are_refused(patch: str, words: str) -> None:
+def test_patches_that_do_not_fit_are_refused(text: str, patch: str, words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
-        apply_patch(TEXT, patch)
+        apply_patch(text, patch)
 
 
-def test_too_many_hunks() -> None:
-    with pytest.raises(InvalidInput, match="more than 200 hunks"):
-        apply_patch("a\n", "@@ -1 +1 @@\n-a\n+a\n" * 201)
-
-
-def test_a_hunk_is_found_elsewhere_and_the_answer_says_so() -> None:
-    text = "a\nb\nc\nd\ne\n"
-    after, note = apply_patch(text, "@@ -1 +1 @@\n-d\n+D\n@@ -2 +2 @@\n-e\n+E\n")
+def test_a_hunk_is_found_at_the_nearest_place_and_the_answer_reports_it() -> None:
+    assert apply_patch("x\na\nb\nc\nx\n", "@@ -4 +4 @@\n-x\n+y\n")[0] == "x\na\nb\nc\ny\n"
+    after, note = apply_patch("a\nb\nc\nd\ne\n", "@@ -1 +1 @@\n-d\n+D\n@@ -2 +2 @@\n-e\n+E\n")
     assert after == "a\nb\nc\nD\nE\n"
     assert note == "Applied 2 hunks (hunk 1 found 3 lines further down)"
-
-
-def test_the_nearest_place_is_taken_and_a_tie_refused() -> None:
-    text = "x\na\nb\nc\nx\n"
-    assert apply_patch(text, "@@ -4 +4 @@\n-x\n+y\n")[0] == "x\na\nb\nc\ny\n"
-    with pytest.raises(InvalidInput, match="stand at lines 1 and 5; add context"):
-        apply_patch(text, "@@ -3 +3 @@\n-x\n+y\n")
-
-
-def test_insertions_into_empty_and_full_texts() -> None:
-    assert apply_patch("", "@@ -0,0 +1,2 @@\n+a\n+b\n")[0] == "a\nb\n"
-    assert apply_patch("a\nb\n", "@@ -1,0 +2 @@\n+x\n")[0] == "a\nx\nb\n"
-
-
-def test_line_endings_stay_and_a_marker_of_a_missing_one_is_understood() -> None:
-    assert apply_patch("a\r\nb\r\nc", "@@ -2 +2,2 @@\n-b\n+B\n+B2\n")[0] == "a\r\nB\r\nB2\r\nc"
-    patch = "@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+b\n\\ No newline at end of file\n"
-    assert apply_patch("a", patch)[0] == "b"
-
-
-def test_an_empty_line_may_stand_for_empty_context() -> None:
-    assert apply_patch("a\n\nb\n", "@@ -1,3 +1,3 @@\n a\n\n-b\n+B\n")[0] == "a\n\nB\n"
 
 
 def test_only_line_feeds_end_lines() -> None:

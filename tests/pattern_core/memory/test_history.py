@@ -9,14 +9,12 @@ from hypothesis import strategies as st
 
 from pattern_core.errors import Conflict, NotFound
 from pattern_core.memory.changes import applied, change_to
-from pattern_core.memory.checkpoint import Consolidator
 from pattern_core.memory.document import Change, Splice, Spliced, State
 from pattern_core.memory.history import blame, content_at, diff, line_versions, state_at, versions
 from pattern_core.memory.revisions import UNDO_REACH, lines_since
-from pattern_core.testing.clock import StoppedClock
 from pattern_db.database import Database
 from pattern_db.enums import HistoryKind
-from tests.pattern_core.memory.life import Life, create
+from tests.pattern_core.memory.life import Life, create, put_field
 from tests.pattern_core.memory.rig import NOW
 
 A, B = "agent:agt_ada", "agent:agt_bob"
@@ -27,14 +25,10 @@ async def life(database: Database) -> Life:
     return await database.read(lambda connection: Life(connection, create(connection, "one\ntwo\n")))
 
 
-async def consolidate(database: Database, life: Life) -> None:
-    await Consolidator(database, StoppedClock(0), lambda *_: None).consolidate(life.block_id)
-
-
 async def test_versions_newest_first_page_by_page(database: Database, life: Life) -> None:
     life.append(A, "three\n")
     life.undo(A, by=B)
-    await consolidate(database, life)
+    await life.consolidate(database)
     newest = await database.read(versions, life.block_id, limit=2)
     assert [(one.version, one.kind, one.author, one.undone) for one in newest] == [
         (2, HistoryKind.UNDO, B, False),
@@ -46,19 +40,13 @@ async def test_versions_newest_first_page_by_page(database: Database, life: Life
     assert await database.read(versions, "mem_none", limit=5) == []
 
 
-async def test_each_version_can_be_seen_also_long_after_it_was_merged(database: Database, life: Life) -> None:
-    texts = [life.text]
-    for number in range(25):
-        life.put(A if number % 2 else B, f"{number}\n" + life.text[: 40 - number])
-        texts.append(life.text)
-        if number in (3, 9, 20):
-            await consolidate(database, life)
-    for version, text in enumerate(texts):
-        assert (await database.read(state_at, life.block_id, version))["content"] == text
-    with pytest.raises(NotFound, match="0 to 25"):
-        await database.read(state_at, life.block_id, 26)
-    with pytest.raises(NotFound):
-        await database.read(state_at, life.block_id, -1)
+@pytest.mark.parametrize("version", [-1, 2])
+async def test_there_is_nothing_before_the_first_version_or_after_the_last(
+    database: Database, life: Life, version: int
+) -> None:
+    life.append(A, "three\n")
+    with pytest.raises(NotFound, match="has the versions 0 to 1, and no"):
+        await database.read(state_at, life.block_id, version)
 
 
 @pytest.mark.parametrize("is_merged", [False, True])
@@ -68,7 +56,7 @@ async def test_versions_whose_changes_were_not_recorded_come_from_the_documents_
     life.append(A, "three\n")
     life.append(A, "four\n")
     if is_merged:
-        await consolidate(database, life)
+        await life.consolidate(database)
         life.reopen(7)
     life.connection.execute("UPDATE memory_block_history SET change = NULL")
     life.append(B, "five\n")
@@ -94,7 +82,7 @@ async def test_a_difference_between_two_versions(database: Database, life: Life)
 async def test_blame_names_version_author_and_cause_of_each_line(database: Database, life: Life) -> None:
     life.append(A, "three\n")
     life.put(B, "one\n2\nthree\n")
-    await consolidate(database, life)
+    await life.consolidate(database)
     blamed = await database.read(blame, life.block_id)
     assert [(one.line, one.text, one.version, one.author) for one in blamed] == [
         (1, "one", 0, "user:maker"),
@@ -104,12 +92,12 @@ async def test_blame_names_version_author_and_cause_of_each_line(database: Datab
     assert (blamed[2].cause, blamed[2].created_at) == ({"message": "msg_1"}, NOW)
 
 
-async def test_the_schema_of_a_block_says_how_its_versions_are_rendered(database: Database, life: Life) -> None:
+async def test_versions_are_rendered_by_the_schema_of_the_block(database: Database, life: Life) -> None:
     schema = '{"schema":{"Map":{"fields":[{"name":"name"},{"name":"age","field_type":"Number"}]}}}'
     life.connection.execute("UPDATE memory_blocks SET metadata = ? WHERE id = ?", (schema, life.block_id))
-    life.edit(A, lambda document: document.put_field("fields", "name", "Ada"))
-    life.edit(B, lambda document: document.put_field("fields", "age", 36))
-    life.edit(A, lambda document: document.put_field("fields", "age", 37))
+    life.edit(A, put_field("name", "Ada"))
+    life.edit(B, put_field("age", 36))
+    life.edit(A, put_field("age", 37))
     assert [(one.text, one.version, one.author) for one in await database.read(blame, life.block_id)] == [
         ("name: Ada", 1, A),
         ("age: 37", 3, A),

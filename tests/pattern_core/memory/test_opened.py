@@ -81,21 +81,6 @@ async def test_holding_can_be_cancelled_before_it_begins(rig: Rig, blocks: OpenB
     await hold(blocks, "notes", UnitOfWork())
 
 
-async def test_edits_after_a_failure_come_from_another_peer(rig: Rig, blocks: OpenBlocks) -> None:
-    await rig.block("text")
-    peer, generation = blocks.peer, blocks.generation
-    work = UnitOfWork()
-    hot = await blocks.hold(ADA, "notes", BY_USER, Operation.OVERWRITE, work)
-    work.settle(committed=False)
-    assert (blocks.peer, blocks.generation) == (peer, generation)  # nothing was changed
-    work = UnitOfWork()
-    hot = await blocks.hold(ADA, "notes", BY_USER, Operation.OVERWRITE, work)
-    hot.author = BY_USER.author
-    work.settle(committed=False)
-    assert blocks.peer != peer
-    assert blocks.generation > generation
-
-
 async def test_what_is_open_is_read_as_it_is_stored(rig: Rig, blocks: OpenBlocks) -> None:
     await rig.block("text")
     row = await rig.store.view(ADA, "notes")

@@ -9,16 +9,7 @@ import pytest
 from pattern_core.errors import InvalidInput
 from pattern_core.memory.block import schema_of
 from pattern_core.memory.document import same
-from pattern_core.memory.fields import (
-    Written,
-    fit,
-    fit_entry,
-    fit_field,
-    fit_item,
-    guessed,
-    named,
-    stamps_of,
-)
+from pattern_core.memory.fields import Written, fit, fit_entry, fit_field, fit_item, guessed, stamps_of
 from pattern_core.memory.schema import (
     COUNT_MAX,
     DEPTH_MAX,
@@ -31,7 +22,6 @@ from pattern_core.memory.schema import (
     LogSchema,
     MapSchema,
     Schema,
-    SchemaKind,
     Section,
     TextSchema,
     Viewport,
@@ -44,11 +34,12 @@ from pattern_core.memory.schema import (
     typed,
 )
 from pattern_db.columns import to_json
+from tests.pattern_core.memory.rig import BY_ADA, NOW
 
 
 @pytest.mark.parametrize("metadata", [None, {}, {"schema": "Text"}, {"schema": "text"}, {"schema": {"Text": {}}}])
 def test_text_is_the_default_and_is_found_under_its_tag(metadata: dict[str, object] | None) -> None:
-    assert schema_of(metadata).kind is SchemaKind.TEXT
+    assert schema_of(metadata) == TextSchema()
 
 
 FIELD = {"name": "mood", "field_type": "Text"}
@@ -85,7 +76,9 @@ def test_every_schema_is_read_and_written_the_same(stored: object) -> None:
     assert to_metadata(parse_schema(stored)) == stored
 
 
-def test_what_is_left_out_has_a_default() -> None:
+def test_what_is_left_out_has_a_default_and_a_given_one_is_canonical() -> None:
+    schema = parse_schema({"Map": {"fields": [{"name": "n", "field_type": "Number", "default": 2.0}]}})
+    assert repr(to_metadata(schema)["Map"]["fields"][0]["default"]) == "2"
     assert schema_of({"schema": "log"}) == LogSchema(display_limit=10)
     assert parse_schema({"LOG": {"entry_schema": {"fields": []}}}) == LogSchema()
     assert parse_schema({"map": {"fields": [{"name": "a", "field_type": "counter"}]}}) == MapSchema(
@@ -95,12 +88,6 @@ def test_what_is_left_out_has_a_default() -> None:
         viewport=Viewport(start_line=1, display_lines=4)
     )
     assert parse_schema({"List": None}) == ListSchema()
-
-
-def test_a_default_is_canonical() -> None:
-    schema = parse_schema({"Map": {"fields": [{"name": "n", "field_type": "Number", "default": 2.0}]}})
-    assert isinstance(schema, MapSchema)
-    assert repr(schema.fields[0].default) == "2"
 
 
 def fields(*given: object) -> object:
@@ -120,10 +107,6 @@ def sections(*given: object) -> object:
         ({"Text": {}, "Map": {}}, "a schema is a kind such as"),
         ({"Text": 3}, "`Text` must be an object, not 3"),
         ({"Text": {"port": 1}}, "`Text.port` is not known .known are: `viewport`."),
-        (
-            {"Map": {"viewport": {"start_line": 1, "display_lines": 2}}},
-            "`Map.viewport` is not known .known are: `fields`.",
-        ),
         ({"Text": {"viewport": {"start_line": 1}}}, "`Text.viewport.display_lines` is missing"),
         (
             {"Text": {"viewport": {"start_line": 0, "display_lines": 1}}},
@@ -136,7 +119,6 @@ def sections(*given: object) -> object:
         (fields({}), "`Map.fields.0.name` is missing"),
         (fields({"name": "a:b"}), "cannot be the name"),
         (fields({"name": "a" * 65}), "cannot be the name"),
-        (fields({"name": " a"}), "cannot be the name"),
         (fields({"name": "a\n"}), "cannot be the name"),
         (fields({"name": 3}), "`Map.fields.0.name` must be text, not 3"),
         (fields(FIELD, FIELD), "two parts named 'mood'; rename one"),
@@ -151,7 +133,6 @@ def sections(*given: object) -> object:
         ({"List": {"max_items": True}}, "`List.max_items` must be a whole number, not true"),
         ({"List": {"item_schema": "Log"}}, 'the items of a List are each a Text without viewport, or a Map; not "Log"'),
         ({"List": {"item_schema": {"Text": {"viewport": {"display_lines": 1}}}}}, "a Text without viewport"),
-        ({"List": {"item_schema": {"Map": {"fields": []}}}}, "a Map needs `fields`"),
         (
             {"List": {"item_schema": fields({"name": "a", "field_type": "Counter"})}},
             "cannot hold the counter 'a'; make it a Number",
@@ -160,12 +141,11 @@ def sections(*given: object) -> object:
         ({"Log": {"display_limit": -1}}, "`Log.display_limit` must be at least 1"),
         ("Composite", "a Composite needs `sections`"),
         (sections({"name": "a", "schema": "Log"}), 'a Text, a Map or a List; not "Log"'),
-        (sections({"name": "a", "schema": "Composite"}), 'not "Composite"'),
         (sections({"name": "a"}, {"name": "a"}), "two parts named 'a'"),
         (sections({"name": "a"}, {"name": "a_list_b"}), "too alike; rename one"),
     ],
 )
-def test_schemas_that_will_not_do_are_refused_with_what_would(stored: object, words: str) -> None:
+def test_invalid_schemas_are_refused_with_what_is_valid(stored: object, words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
         parse_schema(stored)
 
@@ -221,12 +201,6 @@ def test_the_bounds_themselves_can_be_stored() -> None:
 def test_what_is_stored_is_always_readable() -> None:
     assert readable({"b": [math.nan, b"x", 2.0], "a": "\x00"}) == {"a": "\x00", "b": [None, None, 2]}
     assert readable(nested(500)) == readable(nested(400))
-
-
-def test_same_tells_true_from_one() -> None:
-    assert same({"a": [1, None]}, {"a": [1, None]})
-    assert not same([True], [1])
-    assert not same(0, False)
 
 
 @pytest.mark.parametrize(
@@ -318,7 +292,6 @@ AGE = Field(name="age", field_type=FieldType.NUMBER, default=3)
 TAGS = Field(name="tags", field_type=FieldType.LIST)
 MAP = MapSchema(fields=(NAME, AGE, TAGS))
 ITEMS = ListSchema(item_schema=MapSchema(fields=(NAME, AGE)), max_items=2)
-NOW = "2026-11-21T22:24:40.123Z"
 SECTIONS = CompositeSchema(sections=(Section(name="notes"), Section(name="facts", schema=ListSchema())))
 BARE = LogSchema(entry_schema=EntrySchema(timestamp=False, agent_id=False, fields=(NAME, AGE)))
 ENTRIES = [{"timestamp": NOW, "agent_id": "agt_ada", "text": "a"}, {"text": "b"}]
@@ -398,18 +371,11 @@ def test_words_are_an_item(schema: ListSchema, words: str, item: object) -> None
     assert schema.item_schema is not None or guessed(Written(words)) == item
 
 
-def test_entries_are_stamped_as_the_schema_says() -> None:
-    stamps = stamps_of(LogSchema(), NOW, "agt_ada")
+def test_entries_get_the_stamps_of_the_schema() -> None:
+    stamps = stamps_of(LogSchema(), BY_ADA, NOW)
     assert fit_entry(LogSchema(), "woke", stamps) == stamps | {"text": "woke"}
     assert stamps == {"timestamp": NOW, "agent_id": "agt_ada"}
-    assert fit_entry(BARE, Written('{"name": "x", "age": 9}'), stamps_of(BARE, NOW, "a")) == {"name": "x", "age": 9}
+    assert fit_entry(BARE, Written('{"name": "x", "age": 9}'), stamps_of(BARE, BY_ADA, NOW)) == {"name": "x", "age": 9}
     for value in ({"text": "x", "timestamp": NOW}, {"text": "x", "agent_id": "agt_bob"}, {}, 3):
         with pytest.raises(InvalidInput, match="the entry"):
             fit_entry(LogSchema(), value, stamps)
-
-
-def test_parts_are_found_by_name() -> None:
-    assert named(MAP.fields, "age", "field") is AGE
-    assert named(SECTIONS.sections, "facts", "section").name == "facts"
-    with pytest.raises(InvalidInput, match="the block has no field 'agé'; there are: name, age, tags"):
-        named(MAP.fields, "agé", "field")

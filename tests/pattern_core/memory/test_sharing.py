@@ -70,7 +70,7 @@ async def test_a_loan_can_be_changed_and_ended() -> None:
             await sharing.unshare(ada, "notes", "bob", by=BY_USER)
 
 
-async def test_the_loans_of_one_block_are_no_others_business() -> None:
+async def test_loans_of_one_block_do_not_affect_another() -> None:
     async with two() as (here, ada, bob):
         sharing, memory = here.constellation.sharing, here.constellation.memory
         cyd = await here.agent("cyd")

@@ -22,6 +22,7 @@ from pattern_core.models.providers.embedded import (
 from pattern_core.models.providers.settings import ProviderSettings
 from pattern_core.tools.builtin import BUILTIN
 from pattern_core.untrusted import marked
+from pattern_db.enums import Permission
 from tests.pattern_core.memory.rig import shown_block
 from tests.support import running
 
@@ -43,7 +44,7 @@ class Life:
     def request(self) -> ModelRequest:
         shown = [
             shown_block(
-                label=label, permission=self.permissions.get(label, "read_write"), content=content, char_limit=200
+                content, label=label, permission=Permission(self.permissions.get(label, "read_write")), char_limit=200
             )
             for label, content in self.blocks.items()
         ]

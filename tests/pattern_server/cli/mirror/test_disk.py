@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pattern_core.errors import Conflict
+from pattern_db.columns import Json
 from pattern_server.cli.mirror import content
 from pattern_server.cli.mirror.content import (
     FILE_BYTES_MAX,
@@ -310,3 +311,53 @@ def test_names_differ_also_where_case_does_not_count(labels: list[str]) -> None:
 def test_a_name_in_use_stays() -> None:
     assert distinct_names(["human"])["human"] == "human"
     assert distinct_names(["human", "Human"], {"human": "human"}) == {"human": "human", "Human": "%48uman"}
+
+
+# Merges of values: both sides began with the same one.
+
+leaves = st.none() | st.booleans() | st.integers(-3, 3) | st.text("ab\n🌍", max_size=8)
+anything: st.SearchStrategy[Json] = st.recursive(
+    leaves,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("xyz"), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(anything, anything)
+def test_a_side_that_changed_nothing_changes_nothing(base: Json, other: Json) -> None:
+    assert content.merge_values(base, base, other) == other
+    assert content.merge_values(base, other, base) == other
+    assert content.merge_values(base, other, other) == other
+
+
+@pytest.mark.parametrize(
+    ("base", "mine", "theirs", "merged"),
+    [
+        ({"a": 1}, {"a": 1, "b": 2}, {"a": 3}, {"a": 3, "b": 2}),
+        ({"a": 1, "b": 1}, {"a": 1}, {"a": 2, "b": 1}, {"a": 2}),
+        ({"a": 1}, {}, {"a": 2}, {"a": 2}),
+        ({"a": 1}, {"a": 2}, {}, {"a": 2}),
+        ({"a": 1}, {"a": 2}, {"a": 3}, {"a": 2}),
+        ({"a": {"b": "x"}}, {"a": {"b": "x", "c": 1}}, {"a": {"b": "xy"}}, {"a": {"b": "xy", "c": 1}}),
+        ([1, 2], [1, 2, 3], [0, 1, 2], [0, 1, 2, 3]),
+        ([1, 2], [2], [1, 2, 4], [2, 4]),
+        ([{"a": 1}, {"a": 2}], [{"a": 1, "done": True}, {"a": 2}], [{"a": 1}, {"a": 2}, 5], None),
+        ({"a": 1}, {"a": True}, {"a": 1, "b": 1}, {"a": True, "b": 1}),
+        ("one two", "one", "one two three", "one three"),
+        ("tea.\nLisbon.\n", "tea and figs.\nLisbon.\n", "tea.\nLisbon.\nHi.\n", "tea and figs.\nLisbon.\nHi.\n"),
+        ([1], {"a": 1}, [1, 2], {"a": 1}),
+    ],
+)
+def test_what_both_changed_is_in_the_merged_value(base: Json, mine: Json, theirs: Json, merged: Json) -> None:
+    found = content.merge_values(base, mine, theirs)
+    assert found == ([{"a": 1, "done": True}, {"a": 2}, 5] if merged is None else merged)
+
+
+@pytest.mark.slow
+def test_a_list_of_very_many_items_loses_none() -> None:
+    base: list[Json] = list(range(70_000))
+    merged = content.merge_values(base, [*base, "mine"], ["theirs", *base])
+    assert isinstance(merged, list)
+    assert len(merged) == 70_002
+    assert merged[0] == "theirs"
+    assert merged[-1] == "mine"
