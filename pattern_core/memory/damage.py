@@ -1,4 +1,5 @@
-"""Blocks whose stored documents cannot be opened: found in a child process, and repaired when a person asks for it.
+"""Documents that may not open. Those from outside (imports, peers) are opened in a child process before this one
+touches them; blocks whose stored documents cannot be opened are found there, and repaired when a person asks for it.
 
 Of some 150,000 mutated inputs one aborted the process: it asked for 270 GB. No code here can catch that, so a child
 with bounded memory and time opens the bytes.
@@ -14,8 +15,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from pattern_core.children import ChildFailed, ChildLimits, run_child
-from pattern_core.errors import Conflict
+from pattern_core.children import ChildFailed, ChildLimits, ChildRefused, run_child
+from pattern_core.errors import Conflict, InvalidInput
 from pattern_core.ids import now_text
 from pattern_core.limits import MemoryLimits
 from pattern_core.memory.block import SYSTEM, Attribution, BlockRow, Operation, schema_of
@@ -28,6 +29,7 @@ from pattern_core.memory.document import (
     DocumentDamaged,
     HistoryDamaged,
     State,
+    clean_snapshot,
     framed,
     new_peer,
     opened_parts,
@@ -45,7 +47,24 @@ from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
 
 BATCH_BYTES_MAX = 4 * 1024 * 1024  # opened by one child, whose processor time is bounded
 BATCH_BLOCKS_MAX = 200
+FOREIGN_BYTES_MAX = 8 * 1024 * 1024
 CHECK = ChildLimits(timeout_s=30.0, cpu_s=2, memory_bytes=512 * 1024 * 1024)
+
+
+async def validate_foreign(data: bytes) -> bytes:
+    """Return a clean snapshot of the document in `data` (a snapshot or all its updates), safe to load in this process.
+
+    Raises:
+        InvalidInput: `data` is too long, is no whole document, or the check died or took too long over it.
+    """
+    if len(data) > FOREIGN_BYTES_MAX:
+        raise InvalidInput(f"the document has {len(data)} bytes; at most {FOREIGN_BYTES_MAX} are taken")
+    try:
+        return await run_child(clean_snapshot, data, limits=CHECK)
+    except ChildRefused as error:
+        raise InvalidInput(f"these bytes are not a document: {error.reason[:300]}") from None
+    except ChildFailed as error:
+        raise InvalidInput(f"these bytes are not a document: the process that opened them {error.reason}") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -139,8 +139,8 @@ class BlockDocument:
     def load(cls, snapshot: bytes | None, updates: Iterable[bytes] = (), *, peer: int) -> Self:
         """Return the document that `snapshot` (None: an empty one) and then `updates` make.
 
-        Only for bytes that this program stored, because rare ones abort the process: others are opened by a child
-        process first, as in `memory.damage`.
+        Only for bytes that this program stored: those from outside go through `damage.validate_foreign` first, because
+        rare ones abort the process.
 
         Raises:
             DocumentDamaged: bytes are damaged, or updates are missing in between.
@@ -468,6 +468,15 @@ def _from_json(part: Json) -> Part:
     kind, *splices = part
     run = {"t": str, "l": tuple}[kind]
     return Spliced(kind == "t", tuple(Splice(int(skip), run(removed), run(added)) for skip, removed, added in splices))
+
+
+def clean_snapshot(data: bytes) -> bytes:
+    """Return the snapshot that this library itself makes of the document in `data`: called in a child process.
+
+    Raises:
+        DocumentDamaged: `data` is no whole document.
+    """
+    return BlockDocument.load(data, peer=READER_PEER).snapshot()
 
 
 def framed(documents: Sequence[Sequence[bytes]]) -> bytes:

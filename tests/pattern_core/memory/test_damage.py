@@ -1,4 +1,4 @@
-"""Stored documents that were damaged: found, and repaired."""
+"""Documents that may not open: from outside, and stored ones that were damaged and are repaired."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from pattern_core.errors import Conflict, NotFound
+from pattern_core.errors import Conflict, InvalidInput, NotFound
 from pattern_core.memory import damage
 from pattern_core.memory.block import NewBlock
 from pattern_core.memory.checkpoint import whole_document
-from pattern_core.memory.damage import Repaired, damage_of, damaged_blocks, repair_block, store_repair
+from pattern_core.memory.damage import Repaired, damage_of, damaged_blocks, repair_block, store_repair, validate_foreign
 from pattern_core.memory.document import DocumentDamaged, framed, opened_parts
 from pattern_core.memory.edits import AppendText, SetField
 from pattern_core.memory.history import state_at, versions
@@ -218,6 +218,52 @@ async def test_a_person_may_repair_what_agents_only_read_but_not_what_is_not_the
         await here.constellation.memory.blocks.check(edited.block)
         with pytest.raises(NotFound, match="notes"):
             await repair_block(here.constellation.memory.blocks, ada, "nothing", BY_USER)
+
+
+def snapshot(text: str) -> bytes:
+    made = Pen(5)
+    made.append(text)
+    made.commit("user:ada")
+    return made.snapshot()
+
+
+async def test_a_document_comes_back_clean() -> None:
+    clean = await validate_foreign(snapshot("from elsewhere 🌍"))
+    assert Pen.load(clean, peer=1).text == "from elsewhere 🌍"
+
+
+@pytest.mark.parametrize("data", [b"", b"junk", snapshot("hello")[:-1]])
+async def test_bytes_that_are_no_document_are_invalid_input(data: bytes) -> None:
+    with pytest.raises(InvalidInput, match="not a document"):
+        await validate_foreign(data)
+
+
+async def test_too_many_bytes_never_reach_a_process() -> None:
+    with pytest.raises(InvalidInput, match="at most 8388608 are taken"):
+        await validate_foreign(bytes(damage.FOREIGN_BYTES_MAX + 1))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere memory is not bounded")
+async def test_a_child_that_dies_is_invalid_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(damage, "CHECK", replace(damage.CHECK, memory_bytes=2**20))
+    with pytest.raises(InvalidInput, match="the process that opened them ended with"):
+        await validate_foreign(snapshot("x"))
+
+
+async def test_an_update_without_what_it_builds_on_is_no_document() -> None:
+    made = Pen(5)
+    made.append("one")
+    made.commit("user:ada")
+    version = made.version()
+    made.append("two")
+    made.commit("user:ada")
+    update = made.export_since(version)
+    with pytest.raises(InvalidInput, match="not a document"):
+        await validate_foreign(update)
+    flipped = bytearray(update)
+    flipped[len(flipped) // 2] ^= 0x55
+    with pytest.raises(InvalidInput, match="not a document"):
+        await validate_foreign(bytes(flipped))
 
 
 def parts() -> list[bytes]:
