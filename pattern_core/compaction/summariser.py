@@ -196,14 +196,10 @@ class Summariser:
         return text
 
     def _portions(self, lines: Sequence[str], room: int) -> list[list[str]]:
-        """Return lines by question: `chunk_size` counts for the strategy that is made of chunks, as far as calls
-        allow.
-        """
-        if self.settings.type == "recursive_summarization":
-            portions = chunks(lines, room, self.settings.chunk_size)
-            if len(portions) < CALLS_MAX:
-                return portions
-        return chunks(lines, room)
+        """Return lines by question; `chunk_size` bounds those of the strategy that is made of chunks, as calls allow."""
+        count_max = self.settings.chunk_size if self.settings.type == "recursive_summarization" else None
+        portions = chunks(lines, room, count_max)
+        return portions if len(portions) < CALLS_MAX else chunks(lines, room)
 
     @property
     def _chunk_tokens(self) -> int:

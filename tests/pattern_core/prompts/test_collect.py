@@ -372,12 +372,12 @@ async def test_counts_of_a_vendor_make_the_next_estimate_better() -> None:
             return await prompts.make(ada, history, OFFERED, NOTHING_FOUND, seed=7)
 
         prompt = await made()
-        assert prompt.tokens == prompt.estimate
+        assert prompt.log.tokens == prompt.estimate
         twice = Usage(input_tokens=2 * prompt.estimate, output_tokens=1)
         prompts.learn(ada.id, prompt, replace(twice, is_estimate=True))
-        assert (await made()).tokens == prompt.estimate
+        assert (await made()).log.tokens == prompt.estimate
         prompts.learn(ada.id, prompt, twice)
-        assert (await made()).tokens == 2 * prompt.estimate
+        assert (await made()).log.tokens == 2 * prompt.estimate
 
 
 def test_what_a_vendor_counted_is_learnt_for_that_agent_and_model() -> None:
