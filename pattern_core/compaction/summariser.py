@@ -196,7 +196,7 @@ class Summariser:
         return text
 
     def _portions(self, lines: Sequence[str], room: int) -> list[list[str]]:
-        """Return lines by question; `chunk_size` bounds those of the strategy that is made of chunks, as calls allow."""
+        """Return lines by question; `chunk_size` counts for the strategy that is made of chunks, as calls allow."""
         count_max = self.settings.chunk_size if self.settings.type == "recursive_summarization" else None
         portions = chunks(lines, room, count_max)
         return portions if len(portions) < CALLS_MAX else chunks(lines, room)
