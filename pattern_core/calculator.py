@@ -82,7 +82,7 @@ async def calculate(expression: str, variables: Mapping[str, Mapping[str, Any]])
     A variable is `{"number": "3/4" or the hexadecimal digits of a float, "exact": bool, "units": {pint's name: "1"}}`.
 
     Raises:
-        InvalidInput: it cannot be read or has no result; the message says why.
+        InvalidInput: it cannot be read or has no result; the message has the reason.
     """
     # On a thread: the first unit loads pint, which takes a second.
     return await trio.to_thread.run_sync(_Run(expression, variables).result)

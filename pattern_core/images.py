@@ -78,7 +78,7 @@ def media_type_of(data: bytes) -> str | None:
 
 
 def size_of(data: bytes) -> tuple[int, int] | None:
-    """Width and height in pixels of a PNG, JPEG, GIF or WebP; None where the bytes do not tell."""
+    """Width and height in pixels of a PNG, JPEG, GIF or WebP; None where the bytes do not have them."""
     match media_type_of(data), data[12:16]:
         case "image/jpeg", _:
             return _jpeg(data)
@@ -117,7 +117,7 @@ def _jpeg(data: bytes) -> tuple[int, int] | None:
 
 
 def image_of_bytes(data: bytes, media_type: str | None = None) -> Image:
-    """Return the image that these bytes are, with its digest; `media_type` is what its sender says that it is.
+    """Return the image that these bytes are, with its digest; `media_type` is what its sender declared.
 
     Raises:
         InvalidInput: it is none of the known kinds, another one than said, or larger than fits.
@@ -196,7 +196,7 @@ def hydrated(connection: Connection, messages: Sequence[Message]) -> list[Messag
     """Return the messages with the bytes of their newest images in place, for the request that is about to be sent.
 
     At most `IMAGES_SHOWN_MAX` images and `IMAGES_SHOWN_BYTES_MAX` bytes; words stand for the older ones, which are not
-    read. What is not stored any more stays without bytes, which each provider tells the model.
+    read. What is not stored any more stays without bytes, which each provider reports to the model.
     """
     images = [image for message in messages for image in message.images]
     shown: list[Part] = []

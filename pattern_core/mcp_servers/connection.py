@@ -51,7 +51,7 @@ _ENDED = ("Session terminated", "Connection closed")  # the library's words for 
 class McpConnection:
     """A connection; `lost` is set by the first that notices its end, with the `reason`, and `over` when it was left.
 
-    While `opened`, any task may call; cancelling a call tells the server.
+    While `opened`, any task may call; cancelling a call notifies the server.
     """
 
     def __init__(self, settings: McpSettings, moved: trio.lowlevel.ParkingLot) -> None:
@@ -167,7 +167,7 @@ class McpConnection:
         results: TypeAdapter[Any] = TypeAdapter(CallToolResult | InputRequiredResult)
         result = await self._asked(self._client.session.send_request(CallToolRequest(params=params), results))
         if isinstance(result, InputRequiredResult):
-            raise InvalidInput("it asks for more input, which nobody can give here")
+            raise InvalidInput("it asks for more input, which cannot be given here")
         parts = [part.model_dump(mode="json", by_alias=True, exclude_none=True) for part in result.content]
         return text_of(parts, result.structured_content, is_error=result.is_error), result.is_error
 

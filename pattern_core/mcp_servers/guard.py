@@ -5,7 +5,7 @@ The library starts it in the program's place, and it adds what the library does 
 - The program does not find the environment variables in `hidden`, which the library adds to what is configured. It
   reads the guard's standard input, and writes to the guard's standard error.
 - Of its standard output, lines that are objects are passed on: whole, within `line_bytes_max`, and no faster than a
-  server may read them. A longer line ends the program; then standard error says so.
+  server may read them. A longer line ends the program; standard error has the reason.
 - Nothing survives, however it detached itself. When the guard gets SIGTERM, or the server is dead, everything gets
   SIGTERM, and SIGKILL after `grace_s`; what a program leaves behind is killed.
 

@@ -1,7 +1,7 @@
 """The MCP servers of one constellation, each owned by one task: it starts the server, lists its tools, and ends it.
 
 Only in that task is a connection entered and left. Callers call over it from their own tasks, and may leave at any
-time: the library tells the server, and nothing waits for that.
+time: the library notifies the server, and nothing waits for that.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 def reason_of(error: BaseException) -> str:
-    """Return what went wrong, for people: of a group the first that says something."""
+    """Return what went wrong, for people: of a group that of the first error."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return str(error).strip().partition("\n")[0] or type(error).__name__
@@ -95,7 +95,7 @@ class McpServer:
         Raises:
             InvalidInput: the server refused the call, or the tool failed.
             Overloaded: too many calls wait for it.
-            Unavailable: it cannot be reached, went away, or took too long; the message says which.
+            Unavailable: it cannot be reached, went away, or took too long; the message has the reason.
         """
         if not self._want():
             raise Unavailable(self._not_now())

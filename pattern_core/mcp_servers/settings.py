@@ -50,9 +50,9 @@ class Streamable:
 class McpSettings:
     """One server. Times are in seconds. `missing` names environment variables that it needs and that are not set.
 
-    `tools` are those of its tools that agents may have (None: all). `effects` says for a tool what `effect` says for
-    all: whether a call whose outcome a crash hid may be repeated. `trust_hints`: what the server itself says about
-    that counts too, where `effects` has nothing. A `lazy` server is started when it is needed, and rests after
+    `tools` are those of its tools that agents may have (None: all). `effects` sets for a tool what `effect` sets for
+    all: whether a call whose outcome a crash hid may be repeated. `trust_hints`: the server's own hints about that
+    count too, where `effects` has nothing. A `lazy` server is started when it is needed, and rests after
     `idle_s`; another is always there. `protocol`: "legacy" spares servers of before 2026 a question they do not know.
     """
 

@@ -27,7 +27,7 @@ NAME_CHARS_MAX = 64
 DESCRIPTION_CHARS_MAX = 1_500
 SPECS_CHARS_MAX = 60_000  # of one server's tools together: every prompt shows them
 ERROR_CHARS_MAX = 4_000
-MARGIN_S = 5.0  # a tool says itself what went wrong before its caller gives up
+MARGIN_S = 5.0  # a tool reports what went wrong before its caller gives up
 SCHEMA_CHARS_MAX = 12_000  # of one tool's arguments as JSON, about: what is longer is cut where it is nested deepest
 LEVELS = (24, 6, 3, 1, 0)  # of schemas within schemas that are written out, as many as fit
 BRIEF_CHARS_MAX = 600  # of a description or a list of values in a schema that is cut
@@ -43,7 +43,7 @@ CallTool = Callable[[Tool, str, Mapping[str, object], str], Awaitable[str]]
 
 @dataclass(frozen=True, slots=True)
 class OfferedTool:
-    """A tool as the server lists it; `is_repeatable`: it says that a second call would do no harm."""
+    """A tool as the server lists it; `is_repeatable`: it claims that a second call does no harm."""
 
     name: str
     description: str

@@ -35,7 +35,7 @@ _BLOCKS = frozenset({Kind.CORE.value, Kind.PINNED.value, Kind.REFERRED.value, Ki
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartShown:
-    """A part. `text` is the beginning of what it said, None if that is not known; `note` says why, or that it has
+    """A part. `text` is the beginning of what it said, None if that is not known; `note` is the reason, or that it has
     changed since. `tokens` is an estimate.
     """
 
