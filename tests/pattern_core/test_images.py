@@ -171,8 +171,8 @@ def webp(kind: bytes, head: bytes) -> bytes:
         webp(b"VP8L", b"\x2f" + struct.pack("<I", 799 | 599 << 14) + bytes(5)),
         webp(b"VP8X", b"\x00\x00\x00\x00" + (799).to_bytes(3, "little") + (599).to_bytes(3, "little")),
         b"\xff\xd8\xff\xc0" + FRAME,
-        # segments, a marker without a length, a table that is no frame, filling bytes, a progressive frame
-        b"\xff\xd8\xff\xe0\x00\x04ab\xff\x01\xff\xc4\x00\x03x\xff\xff\xff\xc2" + FRAME,
+        # segments, markers without a length, a table that is no frame, filling bytes, a progressive frame
+        b"\xff\xd8\xff\xe0\x00\x04ab\xff\x01\xff\xd0\xff\xd7\xff\xc4\x00\x03x\xff\xff\xff\xc2" + FRAME,
     ],
 )
 def test_each_kind_tells_its_sides(data: bytes) -> None:
