@@ -42,30 +42,28 @@ _NUMBER = re.compile(
     r"(?<![\w.])((?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)(?:[eE][+-]?(\d+)(?![\w.]))?)"
     r"(?:(?P<factorial>!)|(?P<beside>\s*(?!(?:to|as|in|of|per|mod)\b)(?=[^\W\d]|\()))?"
 )
-_STRANGE = re.compile(r"%|\bpercent\b|(?<!\d)!|[^\w\s+\-*/^(),;=.>!]")
+_STRANGE = re.compile(r"%|\bpercent\b|(?<!\d)!|[^\w\s+\-*/(),;=.!]")
 # Where a unit is due, `in` is an inch: behind a number, or behind another word of this kind.
-_INCH = re.compile(r"((?:\d|\b(?:to|in|as|per)|->)\s*)in\b(?!\s*(?!(?:to|in|as)\b)[\w(])")
-# What people type, as it is read. The degree sign comes after those that contain it.
-_TYPED = {"°C": " degC ", "°F": " degF ", "°": " degree ", "℃": " degC ", "℉": " degF ", "√": " sqrt "}
-_TYPED |= {"µ": "u", "μ": "u", "×": "*", "·": "*", "⋅": "*", "÷": "/", "−": "-", "–": "-", "→": "->"}
-_TYPED |= {sign: f"^{power}" for power, sign in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")}
-_PYTHON = {"^": "**", "->": " in ", "to": " in ", "as": " in ", "in": " in ", "per": "/", "of": "*", "mod": "%"}
+_INCH = re.compile(r"((?:\d|\b(?:to|in|as|per))\s*)in\b(?!\s*(?!(?:to|in|as)\b)[\w(])")
+# What people type, in Python's signs. The degree sign comes after those that contain it.
+_SIGNS = {"°C": " degC ", "°F": " degF ", "°": " degree ", "℃": " degC ", "℉": " degF ", "√": " sqrt "}
+_SIGNS |= {"×": "*", "·": "*", "⋅": "*", "÷": "/", "−": "-", "–": "-", "->": " to ", "→": " to ", "^": "**"}
+_SIGNS |= {sign: f"**{power}" for power, sign in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")}
+_WORDS = {"to": " in ", "as": " in ", "in": " in ", "per": "/", "of": "*", "mod": "%"}
 _MEANT = {"Celsius": "degC", "Fahrenheit": "degF", "kmh": "kph"}  # names that pint does not know
 _UNREADABLE = (
     "the expression cannot be read: close each bracket, put a sign between values (2 * x, 5 ft + 3 in), write functions"
     " as sqrt(x), factorials as factorial(x), variables as x = 3, large numbers without commas"
 )
+_PERCENT = "percentages are not read: ten percent more is `* 1.1`, ten percent of it `* 0.1`; a remainder is `mod`"
 _FAILURES = (SyntaxError, RecursionError, MemoryError, ArithmeticError, ValueError, TypeError, AttributeError)
 _REASONS = {  # errors of Python and of pint, in words that say what to do
     "SyntaxError": _UNREADABLE,
-    "RecursionError": "the expression is nested too deeply; calculate it in parts",
-    "MemoryError": "the expression is nested too deeply; calculate it in parts",
+    **dict.fromkeys(("RecursionError", "MemoryError"), "the expression is nested too deeply; calculate it in parts"),
     "ZeroDivisionError": "a division by zero has no result",
     "OverflowError": "the result is too large; numbers may reach about 1.8e308",
     "OffsetUnitCalculusError": "°C and °F are points on a scale: convert them to K to calculate, or write a difference"
     " as delta_degC",
-    "%": "percentages are not read: ten percent more is `* 1.1`, ten percent of it `* 0.1`; a remainder is `mod`",
-    "percent": "percentages are not read: ten percent more is `* 1.1`, ten percent of it `* 0.1`",
 }
 
 
@@ -84,12 +82,10 @@ async def calculate(expression: str, variables: Mapping[str, Mapping[str, Any]])
     A variable is `{"number": "3/4" or the hexadecimal digits of a float, "exact": bool, "units": {pint's name: "1"}}`.
 
     Raises:
-        InvalidInput: it cannot be read or has no result; the message says why.
+        InvalidInput: it cannot be read or has no result; the message has the reason.
     """
-    run = _Run(expression, variables)
-    # The first unit loads pint, which takes a second.
-    is_quick = _registry.cache_info().currsize or not re.search(r"[^\W\d]", expression)
-    return run.result() if is_quick else await trio.to_thread.run_sync(run.result)
+    # On a thread: the first unit loads pint, which takes a second.
+    return await trio.to_thread.run_sync(_Run(expression, variables).result)
 
 
 class _Run:
@@ -105,12 +101,13 @@ class _Run:
         """Return the expression in Python's signs, with indices of `_numbers` in the places of numbers."""
         if len(text) > EXPRESSION_CHARS_MAX:
             raise InvalidInput(f"an expression has at most {EXPRESSION_CHARS_MAX} characters; calculate it in parts")
-        for typed, meant in _TYPED.items():
-            text = text.replace(typed, meant)
+        for typed, sign in _SIGNS.items():
+            text = text.replace(typed, sign)
         if strange := _STRANGE.search(text):
-            raise InvalidInput(_REASONS.get(strange[0], f"{strange[0]!r} has no meaning there; {_UNREADABLE}"))
+            is_percent = strange[0] in ("%", "percent")
+            raise InvalidInput(_PERCENT if is_percent else f"{strange[0]!r} has no meaning there; {_UNREADABLE}")
         text = _NUMBER.sub(self._index, _INCH.sub(r"\1inch", text))
-        text = re.sub(r"\^|->|\b(?:to|as|in|per|of|mod)\b", lambda found: _PYTHON[found[0]], text)
+        text = re.sub(rf"\b(?:{'|'.join(_WORDS)})\b", lambda found: _WORDS[found[0]], text)
         statements = (" ".join(statement.split()) for statement in re.split(r"[;\r\n]", text))
         python = "\n".join(filter(None, statements))
         if not python:

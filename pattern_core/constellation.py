@@ -24,7 +24,7 @@ from pattern_core.events import Event, EventLog, append, ended
 from pattern_core.files.folders import Folders
 from pattern_core.halt import Halt, Halted, HaltRow
 from pattern_core.ids import Ids
-from pattern_core.images import ImageSweep
+from pattern_core.images import sweep_daily
 from pattern_core.journal import Journal
 from pattern_core.mcp_servers.servers import McpServers
 from pattern_core.memory.revisions import Revisions
@@ -124,7 +124,7 @@ class Constellation:
             nursery.start_soon(self.folders.run, name="folders")
             nursery.start_soon(self.approvals.run, name="approvals")
             nursery.start_soon(self.halt.run, partial(self._actors.cancel_all, "halted"), name="halt")
-            nursery.start_soon(self.image_sweep.run, name="unused images")
+            nursery.start_soon(sweep_daily, self._journal, name="unused images")
             nursery.start_soon(self.mcp.run, name="MCP servers")
             if self._toolbox.shell is not None:
                 await nursery.start(self._toolbox.shell.run, name="shell")
@@ -168,7 +168,6 @@ class Constellation:
             is_untrusted=self._tools.is_untrusted,
             forget=lambda agent_id: self._actors.forget(agent_id),
         )
-        self.image_sweep = ImageSweep(self._journal)
         self._toolbox = self._make_toolbox(storage, opened.halt)
         self.halt = self._toolbox.halt
         self._services = self._turn_services(opened)

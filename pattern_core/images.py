@@ -3,7 +3,7 @@
 A conversation in memory holds digests alone. Just before a model is asked, `shown_to` puts the bytes of the newest
 images in place; older ones, and all of them for a model that takes none, are replaced by words that say so.
 
-Images that no message shows any more are removed (`ImageSweep`): once a day at most, in the background, a few at a
+Images that no message shows any more are removed (`sweep`): once a day at most, in the background, a few at a
 time. An image becomes unused when its agent is deleted, when a turn is rolled back, or when the message that brought it
 is cancelled in the line. None of these counts who else shows it, since it is stored once for all; so the messages are
 looked through instead, piece by piece and beside the writes. What is younger than a day is left alone, and whatever was
@@ -13,11 +13,13 @@ cancelled or killed, the sweep begins again the next time.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
-from itertools import count
+from itertools import chain, repeat
 from urllib.parse import urlsplit
 
 import trio
@@ -76,27 +78,24 @@ def media_type_of(data: bytes) -> str | None:
 
 
 def size_of(data: bytes) -> tuple[int, int] | None:
-    """Width and height in pixels of a PNG, JPEG, GIF or WebP; None where the bytes do not tell."""
-    if data.startswith(_PNG) and data[12:16] == b"IHDR" and len(data) >= 24:
-        return int.from_bytes(data[16:20]), int.from_bytes(data[20:24])
-    if data.startswith(_GIFS) and len(data) >= 10:
-        return int.from_bytes(data[6:8], "little"), int.from_bytes(data[8:10], "little")
-    if data.startswith(b"RIFF") and data[8:12] == b"WEBP" and len(data) >= 30:
-        return _webp(data[12:16], data[20:30])
-    return _jpeg(data) if data.startswith(_JPEG) else None
-
-
-def _webp(kind: bytes, head: bytes) -> tuple[int, int] | None:
-    """`head` is the first ten bytes of the first chunk; both sides have 14 bits, in the extended form 24."""
-    match kind:
-        case b"VP8 ":
-            return int.from_bytes(head[6:8], "little") & 0x3FFF, int.from_bytes(head[8:10], "little") & 0x3FFF
-        case b"VP8L":
-            sides = int.from_bytes(head[1:5], "little")
-            return (sides & 0x3FFF) + 1, (sides >> 14 & 0x3FFF) + 1
-        case b"VP8X":
-            return int.from_bytes(head[4:7], "little") + 1, int.from_bytes(head[7:10], "little") + 1
-    return None
+    """Width and height in pixels of a PNG, JPEG, GIF or WebP; None where the bytes do not have them."""
+    match media_type_of(data), data[12:16]:
+        case "image/jpeg", _:
+            return _jpeg(data)
+        case "image/png", b"IHDR" if len(data) >= 24:
+            width, height = struct.unpack(">II", data[16:24])
+        case "image/gif", _ if len(data) >= 10:
+            width, height = struct.unpack("<HH", data[6:10])
+        case "image/webp", b"VP8 " if len(data) >= 30:
+            width, height = (side & 0x3FFF for side in struct.unpack("<HH", data[26:30]))
+        case "image/webp", b"VP8L" if len(data) >= 30:
+            sides = int.from_bytes(data[21:25], "little")
+            width, height = (sides & 0x3FFF) + 1, (sides >> 14 & 0x3FFF) + 1
+        case "image/webp", b"VP8X" if len(data) >= 30:
+            width, height = (int.from_bytes(data[at : at + 3], "little") + 1 for at in (24, 27))
+        case _:
+            return None
+    return width, height
 
 
 def _jpeg(data: bytes) -> tuple[int, int] | None:
@@ -118,7 +117,7 @@ def _jpeg(data: bytes) -> tuple[int, int] | None:
 
 
 def image_of_bytes(data: bytes, media_type: str | None = None) -> Image:
-    """Return the image that these bytes are, with its digest; `media_type` is what its sender says that it is.
+    """Return the image that these bytes are, with its digest; `media_type` is what its sender declared.
 
     Raises:
         InvalidInput: it is none of the known kinds, another one than said, or larger than fits.
@@ -174,19 +173,11 @@ def read(connection: Connection, digest: str) -> Image:
     Raises:
         NotFound: there is none.
     """
-    try:
+    with suppress(ValueError, NoSuchRow):
         data = message_table.get_blob(connection, bytes.fromhex(digest)).data
-    except (ValueError, NoSuchRow):
-        raise NotFound(f"there is no image {digest[:80]}; take the digest from a message's parts") from None
-    kind = media_type_of(data)
-    if kind is None:  # other content is stored by its digest too
-        raise NotFound(f"there is no image {digest[:80]}; take the digest from a message's parts")
-    return Image(media_type=kind, data=data, digest=digest)
-
-
-def has_images(messages: Sequence[Message]) -> bool:
-    """Return whether any message shows one."""
-    return any(message.images for message in messages)
+        if kind := media_type_of(data):  # other content is stored by its digest too
+            return Image(media_type=kind, data=data, digest=digest)
+    raise NotFound(f"there is no image {digest[:80]}; take the digest from a message's parts")
 
 
 async def shown_to(database: Database, request: ModelRequest, *, takes_images: bool) -> ModelRequest:
@@ -195,43 +186,29 @@ async def shown_to(database: Database, request: ModelRequest, *, takes_images: b
     Raises:
         DatabaseError: storage refused.
     """
-    if not has_images(request.messages):
-        return request
     if not takes_images:
-        return replace(request, messages=without_images(request.messages), estimate=None)
+        without = _with_images(request.messages, lambda _image: Text(text=LEFT_OUT))
+        return replace(request, messages=without, estimate=None)
     return replace(request, messages=await database.read_aside(hydrated, request.messages))
 
 
 def hydrated(connection: Connection, messages: Sequence[Message]) -> list[Message]:
     """Return the messages with the bytes of their newest images in place, for the request that is about to be sent.
 
-    At most `IMAGES_SHOWN_MAX` images and `IMAGES_SHOWN_BYTES_MAX` bytes; words stand for the older ones, of which no
-    byte is read. What is not stored any more stays without bytes, which each provider tells the model.
+    At most `IMAGES_SHOWN_MAX` images and `IMAGES_SHOWN_BYTES_MAX` bytes; words stand for the older ones, which are not
+    read. What is not stored any more stays without bytes, which each provider reports to the model.
     """
-    shown = _newest(connection, messages)
-    places = count(sum(len(message.images) for message in messages) - 1, -1)  # of the next image, from the newest
-
-    def put(image: Image) -> Part:
-        return _read(connection, image) if next(places) < shown else Text(text=TOO_OLD)
-
-    return _with_images(messages, put)
-
-
-def _newest(connection: Connection, messages: Sequence[Message]) -> int:
-    """Return how many images, counted from the newest, one request has room for."""
-    newest = [image for message in reversed(messages) for image in reversed(message.images)][:IMAGES_SHOWN_MAX]
-    stored = message_table.blob_sizes(connection, [bytes.fromhex(image.digest) for image in newest if image.digest])
+    images = [image for message in messages for image in message.images]
+    shown: list[Part] = []
     room = IMAGES_SHOWN_BYTES_MAX
-    for newer, image in enumerate(newest):
-        room -= stored.get(bytes.fromhex(image.digest or ""), 0)
+    for image in reversed(images[-IMAGES_SHOWN_MAX:]):
+        full = _read(connection, image)
+        room -= len(full.data or b"")
         if room < 0:
-            return newer
-    return len(newest)
-
-
-def without_images(messages: Sequence[Message]) -> list[Message]:
-    """Return the messages for a model that takes no images: words stand where they were."""
-    return _with_images(messages, lambda _image: Text(text=LEFT_OUT))
+            break
+        shown.append(full)
+    parts = chain(repeat(Text(text=TOO_OLD), len(images) - len(shown)), reversed(shown))
+    return _with_images(messages, lambda _image: next(parts))
 
 
 def _with_images(messages: Sequence[Message], put: Callable[[Image], Part]) -> list[Message]:
@@ -254,69 +231,49 @@ def _read(connection: Connection, image: Image) -> Image:
         return image
 
 
-@dataclass(frozen=True, slots=True)
-class Swept:
-    """How many images were removed, and their bytes."""
+async def sweep_daily(journal: Journal) -> None:
+    """Sweep when a day has gone by since the last time, until cancelled.
 
-    images: int = 0
-    bytes: int = 0
-
-
-class ImageSweep:
-    """The sweep of one constellation."""
-
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
-        self._database = journal.database
-
-    async def run(self) -> None:
-        """Sweep when a day has gone by since the last time, until cancelled.
-
-        Raises:
-            StorageFailed: the disk failed; reopen the file.
-        """
-        await trio.sleep(START_AFTER_S)
-        while True:
-            swept_at = await self._database.read(meta.get, SWEPT_AT)
-            if swept_at is None or swept_at <= iso(self._journal.clock.now_ms() - DAY_MS):
-                await self.sweep()
-            await trio.sleep(CHECK_EVERY_S)
-
-    async def sweep(self) -> Swept:
-        """Remove what is unused now. Where no image is older than a day it is one look into an index."""
-        now_ms = self._journal.clock.now_ms()
-        border, since = iso(now_ms - DAY_MS), earliest_position(now_ms - MARGIN_MS)
-        images, size, place = 0, 0, ("", b"")
-        while True:
-            found = await self._database.read_aside(message_table.blobs_older_than, border, CANDIDATES_MAX, after=place)
-            unused = await self._unused([digest for _, digest, head in found if media_type_of(head) is not None])
-            for begin in range(0, len(unused), REMOVED_AT_ONCE):
-                batch = unused[begin : begin + REMOVED_AT_ONCE]
-                swept = await self._journal.commit(
-                    partial(_remove, digests=batch, since=since, now=self._journal.now())
-                )
-                images, size = images + swept.images, size + swept.bytes
-            if len(found) < CANDIDATES_MAX:
-                break
-            place = found[-1][:2]
-        if found or place[0]:  # who keeps no images writes nothing
-            await self._database.write(meta.put, SWEPT_AT, iso(now_ms))
-        return Swept(images, size)
-
-    async def _unused(self, candidates: Sequence[bytes]) -> list[bytes]:
-        """Return those that no message shows, as far as can be seen without stopping other work."""
-        left = {digest.hex() for digest in candidates}
-        newest = await self._database.read_aside(message_table.newest_message_row) if left else 0
-        for row in range(0, newest, ROWS_AT_ONCE):
-            left -= await self._database.read_aside(message_table.blobs_shown_between, row, row + ROWS_AT_ONCE)
-            if not left:
-                break
-        return [digest for digest in candidates if digest.hex() in left]
+    Raises:
+        StorageFailed: the disk failed; reopen the file.
+    """
+    await trio.sleep(START_AFTER_S)
+    while True:
+        swept_at = await journal.database.read(meta.get, SWEPT_AT)
+        if swept_at is None or swept_at <= iso(journal.clock.now_ms() - DAY_MS):
+            await sweep(journal)
+        await trio.sleep(CHECK_EVERY_S)
 
 
-def _remove(connection: Connection, *, digests: Sequence[bytes], since: str, now: str) -> tuple[Swept, list[Event]]:
-    swept = Swept(*message_table.remove_unused_blobs(connection, digests, since=since))
-    if not swept.images:
-        return swept, []
-    removed = Draft("images.removed", {"images": swept.images, "bytes": swept.bytes})
-    return swept, append(connection, None, [removed], created_at=now)
+async def sweep(journal: Journal) -> None:
+    """Remove the images that are unused now. Where none is older than a day it is one look into an index."""
+    now_ms = journal.clock.now_ms()
+    border, since = iso(now_ms - DAY_MS), earliest_position(now_ms - MARGIN_MS)
+    after = ("", b"")
+    while found := await journal.database.read_aside(
+        message_table.blobs_older_than, border, CANDIDATES_MAX, after=after
+    ):
+        unused = await _unused(journal.database, [digest for _, digest, head in found if media_type_of(head)])
+        for begin in range(0, len(unused), REMOVED_AT_ONCE):
+            batch = unused[begin : begin + REMOVED_AT_ONCE]
+            await journal.commit(partial(_remove, digests=batch, since=since, now=journal.now()))
+        after = found[-1][:2]
+    if after[0]:  # who keeps no images writes nothing
+        await journal.database.write(meta.put, SWEPT_AT, iso(now_ms))
+
+
+async def _unused(database: Database, candidates: Sequence[bytes]) -> list[bytes]:
+    """Return those that no message shows, as far as can be seen without stopping other work."""
+    left = {digest.hex() for digest in candidates}
+    newest = await database.read_aside(message_table.newest_message_row) if left else 0
+    for row in range(0, newest, ROWS_AT_ONCE):
+        left -= await database.read_aside(message_table.blobs_shown_between, row, row + ROWS_AT_ONCE)
+        if not left:
+            break
+    return [digest for digest in candidates if digest.hex() in left]
+
+
+def _remove(connection: Connection, *, digests: Sequence[bytes], since: str, now: str) -> tuple[None, list[Event]]:
+    images, size = message_table.remove_unused_blobs(connection, digests, since=since)
+    removed = [Draft("images.removed", {"images": images, "bytes": size})] if images else []
+    return None, append(connection, None, removed, created_at=now)

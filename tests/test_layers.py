@@ -47,7 +47,6 @@ RULES = (
     ),
     Rule(("pint",), ("pattern_core/calculator.py",), "one file knows the units"),
     Rule(("mcp", "mcp_types"), ("pattern_core/mcp_servers/connection.py",), "one file knows the protocol's library"),
-    Rule(("jsonschema",), ("pattern_core/mcp_servers/",), "our own tools are checked by pydantic"),
     Rule(("markdownify",), ("pattern_core/files/readers.py",), "pages are read in a child process"),
     Rule(("openai", "anthropic"), (), "the vendors' formats are spoken over httpx2"),
     Rule(
@@ -87,7 +86,7 @@ RULES = (
 )
 # Heavy libraries that must not delay the start of a server or of `pattern --help`.
 LATE = (
-    *("pint", "markdownify", "prometheus_client", "mcp", "mcp_types", "jsonschema"),
+    *("pint", "markdownify", "prometheus_client", "mcp", "mcp_types"),
     *("numpy", "torch", "sentence_transformers", "huggingface_hub", "onnxruntime", "tokenizers"),
 )
 # A dotted call (or the start of one, ending with a dot) -> files that may, and what to do elsewhere.

@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 from pattern_core.agent_settings import CompactionSettings, Strategy
 from pattern_core.conversation.history import MessageGroup
@@ -84,7 +85,10 @@ def _importance_based(choice: Choice, settings: CompactionSettings) -> list[int]
     """Return all but the newest and the best; the best are taken in order of their worth as long as they fit."""
     old = _before_newest(choice, settings.keep_recent)
     count = len(choice.exchanges)
-    worth = {place: importance(choice.exchanges[place].messages, place / count) for place in range(old)}
+    worth = {
+        place: max(score(message, place / count) for message in choice.exchanges[place].messages)
+        for place in range(old)
+    }
     left = sum(exchange.tokens for exchange in choice.exchanges[old:])
     kept: set[int] = set()
     messages = 0
@@ -127,13 +131,8 @@ def _before_newest(choice: Choice, messages: int) -> int:
     return 0
 
 
-def importance(messages: Sequence[Message], recency: float) -> float:
-    """Return what the best of the messages is worth; `recency` goes from 0 (the oldest exchange) to 1 (the newest)."""
-    return max((score(message, recency) for message in messages), default=0.0)
-
-
 def score(message: Message, recency: float) -> float:
-    """Return what one message is worth."""
+    """Return what a message is worth; `recency` goes from 0 (the oldest exchange) to 1 (the newest)."""
     text = message.text
     return (
         ROLES[message.role]
@@ -211,12 +210,9 @@ def _cut(message: Message, tokens_max: int) -> Message:
 
 def _brief(call: ToolCall) -> ToolCall:
     arguments = {key: _short(value) for key, value in call.arguments.items()}
-    invalid = call.invalid
-    if invalid is not None and len(invalid) > _ARGUMENTS_CHARS_MAX:
-        invalid = invalid[:_ARGUMENTS_CHARS_MAX] + NOTE
-    return replace(call, arguments=arguments, invalid=invalid)
+    return replace(call, arguments=arguments, invalid=_short(call.invalid))
 
 
-def _short(value: object) -> object:
-    text = value if isinstance(value, str) else str(value)
+def _short(value: Any) -> Any:  # Any: a JSON value
+    text = str(value)
     return value if len(text) <= _ARGUMENTS_CHARS_MAX else f"{text[:_ARGUMENTS_CHARS_MAX]}{NOTE}"

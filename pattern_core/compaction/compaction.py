@@ -208,9 +208,11 @@ class Compaction:
             await self._archive(job, leaving)
             return
         reach = summariser.reach
-        chain = history.opening.chain
-        rows = [row for row in (*chain.head, *chain.tail) if not row.is_stub]
-        merges = bool(rows) and (settings.type == "recursive_summarization" or _is_long(job, summariser.summary_tokens))
+        chain = [*history.opening.chain.head, *history.opening.chain.tail]
+        rows = [row for row in chain if not row.is_stub]
+        shown = sum(row.tokens for row in rows) + summariser.summary_tokens
+        is_long = len(chain) >= HEAD_SHOWN + TAIL_SHOWN or shown > job.opening_max
+        merges = bool(rows) and (settings.type == "recursive_summarization" or is_long)
         earlier = _bounded(rows, reach // EARLIER_SHARE) if merges else []
         unread, read = _split(leaving, reach - sum(row.tokens for row in earlier))
         if unread:
@@ -345,15 +347,6 @@ def _may_try(history: History, batch_id: str) -> bool:
 def _grown(job: _Job, tokens: int) -> int:
     """Return how many tokens the opening may have once it says `tokens` more."""
     return min(job.history.opening_tokens + tokens + OPENING_TOKENS_MIN, job.opening_max)
-
-
-def _is_long(job: _Job, summary_tokens: int) -> bool:
-    """Return whether the chain of summaries has become too long to be shown whole."""
-    chain = job.history.opening.chain
-    rows = [*chain.head, *chain.tail]
-    shown = sum(row.tokens for row in rows if not row.is_stub)
-    is_full = len(rows) >= HEAD_SHOWN + TAIL_SHOWN
-    return is_full or shown + summary_tokens > job.opening_max
 
 
 def _bounded(rows: Sequence[SummaryRow], tokens_max: int) -> list[SummaryRow]:

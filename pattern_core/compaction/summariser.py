@@ -128,7 +128,7 @@ class SummaryUsage:
 
 @dataclass(slots=True, kw_only=True)
 class Summariser:
-    """Asks a model for the summary of one compaction, and says in `trouble` why there is none.
+    """Asks a model for the summary of one compaction, and notes in `trouble` why there is none.
 
     `window` is the model's, or the smaller one that the agent's owner allows: an owner who wants small prompts, for
     their price or their speed, wants no large ones in between. `deadline` is on trio's clock.
@@ -163,7 +163,7 @@ class Summariser:
     async def summarise(
         self, messages: Sequence[Message], *, earlier: Sequence[str] = (), beside: str = ""
     ) -> str | None:
-        """Return what is worth keeping of the messages; None if there is no summary; `trouble` says why.
+        """Return what is worth keeping of the messages; None, with the `trouble`, if there is none.
 
         `earlier` are summaries of what was before, which the new one replaces; `beside` is one that stays.
         """
@@ -196,14 +196,10 @@ class Summariser:
         return text
 
     def _portions(self, lines: Sequence[str], room: int) -> list[list[str]]:
-        """Return lines by question: `chunk_size` counts for the strategy that is made of chunks, as far as calls
-        allow.
-        """
-        if self.settings.type == "recursive_summarization":
-            portions = chunks(lines, room, self.settings.chunk_size)
-            if len(portions) < CALLS_MAX:
-                return portions
-        return chunks(lines, room)
+        """Return lines by question; `chunk_size` counts for the strategy that is made of chunks, as calls allow."""
+        count_max = self.settings.chunk_size if self.settings.type == "recursive_summarization" else None
+        portions = chunks(lines, room, count_max)
+        return portions if len(portions) < CALLS_MAX else chunks(lines, room)
 
     @property
     def _chunk_tokens(self) -> int:

@@ -1,12 +1,9 @@
 """One connection to an MCP server, by the official library: the one file that knows it.
 
-It is entered and left by the task that owns the server. The library is imported on a thread, at the first connection:
-it takes a second of computing, most of it for models of the protocol.
-
-Programs and addresses are spoken to by the library's transports. A program is started by `guard.py`, which bounds what
-it says and ends what it leaves behind. What comes back from an address is bounded here. The operator named the
-address, so it may be a private one; the library follows a redirect only within it. No proxy, no cookies of others: the
-headers hold keys, and go nowhere else.
+It is entered and left by the task that owns the server. Its transports are the library's. A program is started by
+`guard.py`, which bounds its messages and ends what it leaves behind. What comes back from an address is bounded here.
+The operator named the address, so it may be a private one; the library follows a redirect only within it. No proxy, no
+cookies: the headers hold keys, and go nowhere else.
 
 Source: the transports of the Model Context Protocol, 2025-11-25 and 2026-07-28.
 """
@@ -19,6 +16,7 @@ import os
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager
+from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, cast
 
@@ -27,7 +25,7 @@ import trio
 from pattern_core.children import isolated
 from pattern_core.errors import InvalidInput, Unavailable
 from pattern_core.mcp_servers.settings import McpSettings, Stdio, Streamable
-from pattern_core.mcp_servers.tools import ERROR_CHARS_MAX, Answer, OfferedTool, answer_of
+from pattern_core.mcp_servers.tools import ERROR_CHARS_MAX, OfferedTool, text_of
 
 if TYPE_CHECKING:
     import httpx2
@@ -36,30 +34,32 @@ if TYPE_CHECKING:
 PAGES_MAX = 20  # of a list of tools
 TOOLS_MAX = 200  # of one server: more would fill a prompt by themselves
 ANSWER_BYTES_MAX = 8 * 1024 * 1024  # of a document over HTTP
-EVENT_BYTES_MAX = 4 * 1024 * 1024  # of one message within a stream of events
 CONNECT_TIMEOUT_S = 10.0
 SILENCE_S = 300.0  # of a stream that is open; longer than any call may take, unless configured otherwise
-LINE_BYTES_MAX = 4 * 1024 * 1024  # of one message of a program: a picture as text, and still read in no time
+MESSAGE_BYTES_MAX = 4 * 1024 * 1024  # of a program, or within a stream of events: a picture as text
 GRACE_S = 1.0  # for a program, between SIGTERM and SIGKILL
 REASON_S = 1.0  # to learn why a connection ended
 TAIL_BYTES = 4096  # of a program's standard error, where its last words are looked for
 WORDS_CHARS_MAX = 300
 ERRORS_PAUSE_S = 0.002  # between two reads of standard error, so that a flood waits
 PRODUCT = "pattern-server"
+# It logs each line that is no message, with a trace: a program could fill the log.
+logging.getLogger("mcp.client.stdio").setLevel(logging.CRITICAL)
 _ENDED = ("Session terminated", "Connection closed")  # the library's words for a session that is over, and for a pipe
 
 
 class McpConnection:
     """A connection; `lost` is set by the first that notices its end, with the `reason`, and `over` when it was left.
 
-    While `opened`, any task may call; cancelling a call tells the server.
+    While `opened`, any task may call; cancelling a call notifies the server.
     """
 
-    def __init__(self, settings: McpSettings) -> None:
+    def __init__(self, settings: McpSettings, moved: trio.lowlevel.ParkingLot) -> None:
         self.lost = trio.Event()
         self.over = trio.Event()
         self.reason = ""
         self._settings = settings
+        self._moved = moved
         self._client: Client
 
     def lose(self, reason: str) -> None:
@@ -67,15 +67,7 @@ class McpConnection:
         if not self.lost.is_set():
             self.reason = reason
             self.lost.set()
-
-    async def until_lost(self) -> None:
-        """Wait for the connection's end.
-
-        Raises:
-            Unavailable: it is lost; the message is the reason.
-        """
-        await self.lost.wait()
-        raise Unavailable(self.reason)
+            self._moved.unpark_all()
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
@@ -85,7 +77,7 @@ class McpConnection:
             Unavailable: it cannot be started.
             Exception: anything that the library or the server raises; `reason` may say more.
         """
-        await trio.to_thread.run_sync(_import)
+        await trio.to_thread.run_sync(import_module, "mcp.client.client")  # a second of computing, once
         from mcp.client.client import Client
         from mcp_types import Implementation
 
@@ -106,7 +98,7 @@ class McpConnection:
 
         environment = {name: value.get_secret_value() for name, value in reach.environment.items()}
         hidden = [name for name in DEFAULT_INHERITED_ENV_VARS if name not in environment]
-        limits = {"line_bytes_max": LINE_BYTES_MAX, "grace_s": GRACE_S}
+        limits = {"line_bytes_max": MESSAGE_BYTES_MAX, "grace_s": GRACE_S}
         plan = json.dumps({"command": [reach.command, *reach.args], "hidden": hidden, **limits})
         command, *arguments = isolated("pattern_core.mcp_servers.guard", plan)
         parameters = StdioServerParameters(command=command, args=arguments, env=environment, cwd=reach.cwd)
@@ -153,15 +145,14 @@ class McpConnection:
                 hints = tool.annotations
                 is_repeatable = hints is not None and bool(hints.read_only_hint or hints.idempotent_hint)
                 words = tool.description or tool.title or ""
-                schema = tool.input_schema
-                found.append(OfferedTool(tool.name, words, schema, is_repeatable=is_repeatable))
+                found.append(OfferedTool(tool.name, words, tool.input_schema, is_repeatable))
             cursor = page.next_cursor
             if cursor is None or len(found) >= TOOLS_MAX:
                 break
         return found[:TOOLS_MAX]
 
-    async def call(self, tool: str, arguments: Mapping[str, object], meta: Mapping[str, object]) -> Answer:
-        """Call a tool. Cancel this to cancel the call.
+    async def call(self, tool: str, arguments: Mapping[str, object], meta: Mapping[str, object]) -> tuple[str, bool]:
+        """Call a tool; return its result's text, and whether it failed. Cancel this to cancel the call.
 
         Raises:
             InvalidInput: the server refused the call.
@@ -176,9 +167,9 @@ class McpConnection:
         results: TypeAdapter[Any] = TypeAdapter(CallToolResult | InputRequiredResult)
         result = await self._asked(self._client.session.send_request(CallToolRequest(params=params), results))
         if isinstance(result, InputRequiredResult):
-            raise InvalidInput("it asks for more input, which nobody can give here")
+            raise InvalidInput("it asks for more input, which cannot be given here")
         parts = [part.model_dump(mode="json", by_alias=True, exclude_none=True) for part in result.content]
-        return answer_of(parts, result.structured_content, is_error=bool(result.is_error))
+        return text_of(parts, result.structured_content, is_error=result.is_error), result.is_error
 
     async def _asked(self, answer: Awaitable[Any]) -> Any:  # Any: the library's answers
         """Wait for an answer, and translate what the library raises: some of its errors are not documented."""
@@ -201,17 +192,6 @@ class McpConnection:
             raise Unavailable(f"it answered what is no answer ({type(error).__name__})") from error
 
 
-def _import() -> None:
-    import jsonschema
-    import mcp.client.client
-    import mcp.client.stdio
-    import mcp.client.streamable_http
-
-    _ = jsonschema, mcp
-    # It logs each line that is no message, with a trace: a program could fill the log.
-    logging.getLogger("mcp.client.stdio").setLevel(logging.CRITICAL)
-
-
 @asynccontextmanager
 async def _streamable(reach: Streamable, call_timeout_s: float) -> AsyncIterator[Any]:  # Any: the library's streams
     """Reach an address by a client that asks this server and no other."""
@@ -228,7 +208,7 @@ async def _streamable(reach: Streamable, call_timeout_s: float) -> AsyncIterator
             verify=context,
             trust_env=False,
         ) as client,
-        streamable_http_client(reach.url, http_client=client, max_sse_event_size=EVENT_BYTES_MAX) as streams,
+        streamable_http_client(reach.url, http_client=client, max_sse_event_size=MESSAGE_BYTES_MAX) as streams,
     ):
         yield streams
 

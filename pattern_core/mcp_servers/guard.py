@@ -5,7 +5,7 @@ The library starts it in the program's place, and it adds what the library does 
 - The program does not find the environment variables in `hidden`, which the library adds to what is configured. It
   reads the guard's standard input, and writes to the guard's standard error.
 - Of its standard output, lines that are objects are passed on: whole, within `line_bytes_max`, and no faster than a
-  server may read them. A longer line ends the program; then standard error says so.
+  server may read them. A longer line ends the program; standard error has the reason.
 - Nothing survives, however it detached itself. When the guard gets SIGTERM, or the server is dead, everything gets
   SIGTERM, and SIGKILL after `grace_s`; what a program leaves behind is killed.
 
@@ -19,16 +19,12 @@ import os
 import select
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from threading import Thread
 
 from pattern_core.process_tree import END_S, ProcessTree
-
-TYPE_CHECKING = False  # loading `typing` would take a tenth of the time in which a program starts
-if TYPE_CHECKING:
-    from typing import Any
 
 LOOK_S = 0.5  # between two looks whether the server is there
 UNITS_PER_S = 500  # a line costs one unit, and one more for each PIECE_BYTES of it
@@ -42,7 +38,7 @@ def main(arguments: Sequence[str]) -> int:
     reasons: list[str] = []  # to stop the program
     signal.signal(signal.SIGTERM, lambda _number, _frame: reasons.append(""))
     source, sink = os.pipe()
-    tree = ProcessTree(partial(_become, plan, sink))
+    tree = ProcessTree(partial(_become, plan["command"], plan["hidden"], sink))
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # the conversation is the program's
     os.close(sink)
     passing = Thread(target=_pass_on, args=(source, int(plan["line_bytes_max"]), reasons), daemon=True)
@@ -57,11 +53,10 @@ def main(arguments: Sequence[str]) -> int:
     return tree.code
 
 
-def _become(plan: Mapping[str, Any], output: int) -> int:
+def _become(command: list[str], hidden: Sequence[str], output: int) -> int:
     os.dup2(output, 1)
-    command = plan["command"]
     try:
-        for name in plan["hidden"]:
+        for name in hidden:
             os.unsetenv(name)
         os.execvp(command[0], command)
     except OSError as error:

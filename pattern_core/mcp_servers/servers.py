@@ -1,7 +1,7 @@
 """The MCP servers of one constellation, each owned by one task: it starts the server, lists its tools, and ends it.
 
 Only in that task is a connection entered and left. Callers call over it from their own tasks, and may leave at any
-time: the library tells the server, and nothing waits for that.
+time: the library notifies the server, and nothing waits for that.
 """
 
 from __future__ import annotations
@@ -17,19 +17,17 @@ import trio
 from pattern_core.errors import InvalidInput, NotFound, Overloaded, PatternError, Unavailable
 from pattern_core.mcp_servers.connection import McpConnection
 from pattern_core.mcp_servers.settings import McpSettings
-from pattern_core.mcp_servers.tools import enables, may_have_happened, server_of, tools_of
+from pattern_core.mcp_servers.tools import may_have_happened, server_of, tools_of
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.tool import Tool
 from pattern_db.enums import EffectClass
 
 READY_WAIT_S = 20.0  # of a turn, for servers that are about to say what they offer
 WAITING_MAX = 64  # calls that wait for one server
-HANGS_MAX = 3  # calls in a row without an answer, before the connection is given up
 # Before the next start: at once after a connection that answered a call, later after each in a row that did not.
 BACKOFF_S = (0.0, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 END_S = 5.0  # for a connection to be left
 REASON_CHARS_MAX = 500
-NOT_SENT = "The call did not happen."
 KEY = "pattern/idempotency-key"  # in the `_meta` of calls that may come again
 
 State = Literal["resting", "starting", "ready", "failed", "stopped"]
@@ -39,13 +37,10 @@ _log = logging.getLogger(__name__)
 
 
 def reason_of(error: BaseException) -> str:
-    """Return what went wrong, for people: of a group the first that says something."""
-    if isinstance(error, BaseExceptionGroup):
-        return reason_of(error.exceptions[0])
-    if isinstance(error, PatternError):
-        return error.message
-    words = str(error).strip().partition("\n")[0]
-    return words or type(error).__name__
+    """Return what went wrong, for people: of a group that of the first error."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 class McpServer:
@@ -64,37 +59,35 @@ class McpServer:
         self._calls = 0  # waiting or under way
         self._used_at = -math.inf  # trio's time
         self._slots = trio.Semaphore(settings.calls_max)
-        self._connection = McpConnection(settings)  # while `ready`; else the last one, or the one that is being made
-        self._hangs = 0  # in a row
-        self._useless = 1  # the place in BACKOFF_S, if the connection fails now
+        self._useless = 0  # connections in a row that failed before they answered a call; -1 after one that answered
         self._has_rested = False  # the connection ends because it is not needed
         self._retry_at = -math.inf
         self._moved = trio.lowlevel.ParkingLot()  # wakes tasks when anything of this changes
+        self._connection = McpConnection(settings, self._moved)  # the newest, also while it is made
         registry.expect(name)
 
-    async def known(self) -> None:
-        """Wait until it is known what it offers, or that this cannot be known now; starts it if need be."""
-        if self.tools is None and self._want():
-            await self._settled()
+    async def started(self) -> None:
+        """Start it, unless it runs or is left alone for now, and wait for the outcome."""
+        if self._want():
+            while self.state == "starting":
+                await self._moved.park()
 
     async def tried(self) -> None:
         """Start it, also before its next try is due, or list its tools again if it runs; wait for the outcome."""
         self._retry_at = -math.inf
-        if self.state == "ready":
-            await self._list_again()
-        elif self._want():
-            await self._settled()
-
-    async def _list_again(self) -> None:
+        if self.state != "ready":
+            await self.started()
+            return
+        connection = self._connection
         reason = f"it did not list its tools within {self.settings.start_timeout_s:g} s"
         with self._in_use(), trio.move_on_after(self.settings.start_timeout_s):
             try:
-                await self._list(self._connection)
+                await self._list(connection)
                 return
             except PatternError as error:
                 reason = error.message
-        self._connection.lose(reason)
-        await self._connection.over.wait()
+        connection.lose(reason)
+        await connection.over.wait()
 
     async def call(self, tool: Tool, name: str, arguments: Mapping[str, object], key: str) -> str:
         """Call its tool `name`; returns the result's text. `key` is sent with calls that may come again.
@@ -102,7 +95,7 @@ class McpServer:
         Raises:
             InvalidInput: the server refused the call, or the tool failed.
             Overloaded: too many calls wait for it.
-            Unavailable: it cannot be reached, went away, or took too long; the message says which.
+            Unavailable: it cannot be reached, went away, or took too long; the message has the reason.
         """
         if not self._want():
             raise Unavailable(self._not_now())
@@ -110,17 +103,17 @@ class McpServer:
             raise Overloaded(f"{WAITING_MAX} calls wait for the MCP server {self.name}; try again later")
         start_s = 0.0 if self.state == "ready" else self.settings.start_timeout_s
         seconds = self.settings.call_timeout_s
-        sent: McpConnection | None = None  # over which the call went
+        outlook = "The call did not happen."
         with self._in_use(), trio.move_on_after(start_s + seconds) as patience:
             async with self._slots:
-                sent = await self._connected()
+                if self._connection.lost.is_set():  # too late for this one, and just in time for the next
+                    await self._connection.over.wait()
+                await self.started()
+                if self.state != "ready":
+                    raise Unavailable(self._not_now())
                 patience.deadline = trio.current_time() + seconds
-                return await self._answer(sent, tool, name, arguments, key)
-        if sent is not None:
-            self._hangs += 1
-            if self._hangs >= HANGS_MAX:
-                sent.lose(f"it did not answer {HANGS_MAX} calls in a row")
-        outlook = may_have_happened(tool) if sent is not None else NOT_SENT
+                outlook = may_have_happened(tool)
+                return await self._answer(tool, name, arguments, key)
         raise Unavailable(f"the MCP server {self.name} did not answer within {seconds:g} s. {outlook}")
 
     @contextmanager
@@ -134,33 +127,23 @@ class McpServer:
             self._used_at = trio.current_time()
             self._moved.unpark_all()
 
-    async def _connected(self) -> McpConnection:
-        if self._connection.lost.is_set():  # too late for this one, and just in time for the next
-            await self._connection.over.wait()
-        if self._want():
-            await self._settled()
-        if self.state != "ready":
-            raise Unavailable(self._unusable(self.last_error or "its constellation stops", NOT_SENT))
-        return self._connection
-
-    async def _answer(
-        self, connection: McpConnection, tool: Tool, name: str, arguments: Mapping[str, object], key: str
-    ) -> str:
+    async def _answer(self, tool: Tool, name: str, arguments: Mapping[str, object], key: str) -> str:
+        connection = self._connection
+        meta = {KEY: key} if tool.effect is EffectClass.IDEMPOTENT else {}
         try:
-            answer = await connection.call(name, arguments, {KEY: key} if tool.effect is EffectClass.IDEMPOTENT else {})
+            text, is_error = await connection.call(name, arguments, meta)
         except InvalidInput as error:
             raise InvalidInput(f"the MCP server {self.name} refused the call: {error.message}") from error
         except Unavailable as error:
             if connection.lost.is_set():
                 await connection.over.wait()
-            raise Unavailable(self._unusable(connection.reason or error.message, may_have_happened(tool))) from error
-        self._useless = self._hangs = 0
-        if answer.is_error:
-            raise InvalidInput(f"the tool failed, as the MCP server {self.name} says: {answer.text}")
-        return answer.text
-
-    def _unusable(self, reason: str, outlook: str) -> str:
-        return f"the MCP server {self.name} cannot be used ({reason}). {outlook}"
+            reason = connection.reason or error.message
+            outlook = may_have_happened(tool)
+            raise Unavailable(f"the MCP server {self.name} cannot be used ({reason}). {outlook}") from error
+        self._useless = -1
+        if is_error:
+            raise InvalidInput(f"the tool failed, as the MCP server {self.name} says: {text}")
+        return text
 
     def _want(self) -> bool:
         """Have it started unless it runs; False if it is to be left alone for now."""
@@ -183,59 +166,43 @@ class McpServer:
         self.state = state
         self._moved.unpark_all()
 
-    async def _settled(self) -> None:
-        while self.state == "starting":
-            await self._moved.park()
-
     async def run(self) -> None:
         """Own the server until cancelled."""
         try:
             while True:
-                await self._until_wanted()
+                while self.state != "starting":
+                    is_due = self.state == "failed" and not self.settings.lazy
+                    with trio.move_on_at(self._retry_at if is_due else math.inf) as waiting:
+                        await self._moved.park()
+                    if waiting.cancelled_caught:
+                        self._move("starting")
                 await self._serve()
         finally:
             self._move("stopped")
 
-    async def _until_wanted(self) -> None:
-        while self.state != "starting":
-            is_due = self.state == "failed" and not self.settings.lazy
-            with trio.move_on_at(self._retry_at if is_due else math.inf) as waiting:
-                await self._moved.park()
-            if waiting.cancelled_caught:
-                self._move("starting")
-
     async def _serve(self) -> None:
         """Run the server once, from its start to its end."""
-        connection = self._connection = McpConnection(self.settings)
+        connection = self._connection = McpConnection(self.settings, self._moved)
         self._has_rested = False
-        self._hangs = 0
-        self._useless = max(self._useless, 1)
         reason = f"it did not start within {self.settings.start_timeout_s:g} s"
         try:
             with trio.move_on_after(self.settings.start_timeout_s) as scope:
                 try:
-                    await self._run_connection(connection, scope)
+                    await self._use(connection, scope)
                 except* Exception as errors:  # noqa: BLE001  # the border of one server
                     reason = reason_of(errors)
         finally:
             connection.over.set()
-        if self.state == "ready" or not self._has_rested:
-            is_late = scope.cancelled_caught and self.state != "ready"
-            self._failed(reason if is_late else connection.reason or reason)
+        if not self._has_rested:
+            is_late = scope.cancelled_caught and self.state == "starting"
+            self.last_error = (reason if is_late else connection.reason or reason)[:REASON_CHARS_MAX]
+            _log.warning("MCP server %s: %s", self.name, self.last_error)
+            self._useless += 1
+            self._retry_at = trio.current_time() + BACKOFF_S[min(self._useless, len(BACKOFF_S) - 1)]
+            self._move("failed")
 
-    def _failed(self, reason: str) -> None:
-        self.last_error = reason[:REASON_CHARS_MAX]
-        _log.warning("MCP server %s: %s", self.name, self.last_error)
-        self._retry_at = trio.current_time() + BACKOFF_S[min(self._useless, len(BACKOFF_S) - 1)]
-        self._useless += 1
-        self._move("failed")
-
-    async def _run_connection(self, connection: McpConnection, scope: trio.CancelScope) -> None:
-        """Use the connection until it is lost or not needed; `scope` bounds how long entering and leaving it takes.
-
-        Raises:
-            Exception: it cannot be made, or was lost.
-        """
+    async def _use(self, connection: McpConnection, scope: trio.CancelScope) -> None:
+        """Use the connection until it is lost or not needed; `scope` bounds how long entering and leaving it takes."""
         if self.settings.missing:
             raise Unavailable(f"not set in the server's environment: {', '.join(self.settings.missing)}")
         async with connection.opened():
@@ -245,24 +212,21 @@ class McpServer:
             self._used_at = trio.current_time()
             self._move("ready")
             try:
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(connection.until_lost)
-                    await self._until_unneeded()
-                    nursery.cancel_scope.cancel()
+                await self._until_unneeded(connection)
             finally:
                 # Leaving may hang too, where it is a request to a server that does not answer.
                 scope.deadline = trio.current_time() + END_S
 
-    async def _until_unneeded(self) -> None:
-        while True:
+    async def _until_unneeded(self, connection: McpConnection) -> None:
+        while not connection.lost.is_set():
             is_needed = self._calls or not self.settings.lazy
             rest_at = math.inf if is_needed else self._used_at + self.settings.idle_s
             if trio.current_time() >= rest_at:
+                self._has_rested = True
+                self._move("resting")
                 break
             with trio.move_on_at(rest_at):
                 await self._moved.park()
-        self._has_rested = True
-        self._move("resting")
 
     async def _list(self, connection: McpConnection) -> None:
         self.tools = tools_of(self.name, self.settings, await connection.tools(), self.call)
@@ -273,17 +237,18 @@ class McpServers:
     """All servers that the operator configured, for one constellation; their tools are kept in its `registry`."""
 
     def __init__(self, settings: Mapping[str, McpSettings], registry: ToolRegistry) -> None:
-        self._servers = {name: McpServer(name, settings[name], registry) for name in sorted(settings)}
+        self.by_name = {name: McpServer(name, settings[name], registry) for name in sorted(settings)}
 
     async def run(self) -> None:
         """Own the servers until cancelled; none of their processes survives this."""
         async with trio.open_nursery() as nursery:
-            for server in self._servers.values():
+            for server in self.by_name.values():
                 nursery.start_soon(server.run, name=f"MCP server {server.name}")
 
     def pending(self, enabled: Sequence[str]) -> list[McpServer]:
         """Return the servers that an agent with these names uses and that have not said yet what they offer."""
-        return [server for server in self._servers.values() if server.tools is None and enables(enabled, server.name)]
+        used = {server_of(name) for name in enabled}
+        return [server for name, server in self.by_name.items() if name in used and server.tools is None]
 
     async def ready(self, enabled: Sequence[str]) -> None:
         """Wait until the tools are known of all servers that an agent with these names uses, as far as they can be.
@@ -293,11 +258,7 @@ class McpServers:
         with trio.move_on_after(READY_WAIT_S):
             async with trio.open_nursery() as nursery:
                 for server in self.pending(enabled):
-                    nursery.start_soon(server.known)
-
-    def all(self) -> list[McpServer]:
-        """Return all servers, by name."""
-        return list(self._servers.values())
+                    nursery.start_soon(server.started)
 
     async def tried(self, name: str) -> McpServer:
         """Start a server now, or list its tools again if it runs, and return it when the outcome is known.
@@ -305,7 +266,7 @@ class McpServers:
         Raises:
             NotFound: no server of this name is configured.
         """
-        server = self._servers.get(name)
+        server = self.by_name.get(name)
         if server is None:
             raise NotFound(f"there is no MCP server {name!r}; it needs a section [mcp.{name}] in the configuration")
         await server.tried()

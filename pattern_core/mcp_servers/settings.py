@@ -50,9 +50,9 @@ class Streamable:
 class McpSettings:
     """One server. Times are in seconds. `missing` names environment variables that it needs and that are not set.
 
-    `tools` are those of its tools that agents may have (None: all). `effects` says for a tool what `effect` says for
-    all: whether a call whose outcome a crash hid may be repeated. `trust_hints`: what the server itself says about
-    that counts too, where `effects` is silent. A `lazy` server is started when it is needed, and rests after
+    `tools` are those of its tools that agents may have (None: all). `effects` sets for a tool what `effect` sets for
+    all: whether a call whose outcome a crash hid may be repeated. `trust_hints`: the server's own hints about that
+    count too, where `effects` has nothing. A `lazy` server is started when it is needed, and rests after
     `idle_s`; another is always there. `protocol`: "legacy" spares servers of before 2026 a question they do not know.
     """
 
@@ -68,17 +68,6 @@ class McpSettings:
     call_timeout_s: float = 60.0
     idle_s: float = 600.0
     calls_max: int = 8
-
-    def effect_of(self, tool: str, *, says_repeatable: bool) -> EffectClass:
-        """Return the effect class of its tool; `says_repeatable` is what the server claims.
-
-        It is never `pure` or `local`: the call leaves this process, and so its intent is stored and its result counts
-        as foreign text, however harmless the server says it is.
-        """
-        configured = self.effects.get(tool)
-        if configured is not None:
-            return configured
-        return EffectClass.IDEMPOTENT if says_repeatable and self.trust_hints else self.effect
 
     @property
     def place(self) -> str:

@@ -1,8 +1,8 @@
 """What an MCP server offers, as tools that agents may have: names, descriptions, schemas, and answers as text. Pure.
 
-A schema from a server is input like any other. It is made plain and short enough for every vendor, and used to check
-what a model sends. References are resolved within it and nowhere else, and its patterns are not used: one of them could
-compute for hours over an argument. What is not checked here the server checks.
+A schema from a server is input like any other. It is made plain and short enough for every vendor; references are
+resolved within it and nowhere else. Arguments are checked by the server, as the protocol demands of it: a pattern of
+its schema could compute for hours here.
 
 Sources: the vendors' common rule for names of functions, `[a-zA-Z0-9_-]{1,64}`; `CallToolResult` of the Model Context
 Protocol, 2025-11-25; JSON Schema draft 2020-12.
@@ -16,8 +16,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
-from typing import Any, cast
+from typing import Any
 
 from pattern_core.mcp_servers.settings import McpSettings
 from pattern_core.tools.registry import FOREIGN
@@ -28,21 +27,15 @@ NAME_CHARS_MAX = 64
 DESCRIPTION_CHARS_MAX = 1_500
 SPECS_CHARS_MAX = 60_000  # of one server's tools together: every prompt shows them
 ERROR_CHARS_MAX = 4_000
-MARGIN_S = 5.0  # a tool says itself what went wrong before its caller gives up
+MARGIN_S = 5.0  # a tool reports what went wrong before its caller gives up
 SCHEMA_CHARS_MAX = 12_000  # of one tool's arguments as JSON, about: what is longer is cut where it is nested deepest
 LEVELS = (24, 6, 3, 1, 0)  # of schemas within schemas that are written out, as many as fit
-WORDS_CHARS_MAX = 300
-VALUES_CHARS_MAX = 600  # of a list of values in a schema that is cut
+BRIEF_CHARS_MAX = 600  # of a description or a list of values in a schema that is cut
 _DIGEST_CHARS = 8
 _STRANGE = re.compile(r"[^a-zA-Z0-9_-]")
-_SHOWN = ("type", "properties", "required", "additionalProperties")
 _WITHOUT = ("$schema", "$id", "$defs", "definitions", "$comment", "$anchor", "$ref", "$dynamicRef")
 _VALUES = ("const", "default", "enum", "examples")  # they hold no schemas, whatever they look like
-# To know which properties are additional ones, the library computes the patterns, also where they are not checked.
-_PATTERNED = ("patternProperties", "additionalProperties")
-# Where a part is cut off, anything fits it, and these would refuse what fits too well.
-_STRICT = ("not", "oneOf", "if")
-_UNUSED = ("pattern", "format", "unevaluatedProperties", "unevaluatedItems", "$ref", "$dynamicRef", *_STRICT)
+_LONG = ("description", *_VALUES)
 
 CallTool = Callable[[Tool, str, Mapping[str, object], str], Awaitable[str]]
 """Calls a tool: the tool, its name at the server, the arguments, the call's own key. Returns the result's text."""
@@ -50,7 +43,7 @@ CallTool = Callable[[Tool, str, Mapping[str, object], str], Awaitable[str]]
 
 @dataclass(frozen=True, slots=True)
 class OfferedTool:
-    """A tool as the server lists it; `is_repeatable`: it says that a second call would do no harm."""
+    """A tool as the server lists it; `is_repeatable`: it claims that a second call does no harm."""
 
     name: str
     description: str
@@ -72,6 +65,8 @@ def tools_of(server: str, settings: McpSettings, offered: Iterable[OfferedTool],
 
 
 def _tool(server: str, settings: McpSettings, offered: OfferedTool, call: CallTool) -> Tool:
+    is_trusted = settings.trust_hints and offered.is_repeatable
+
     # The first parameter by its place alone: a server may call an argument anything.
     async def run(context: ToolContext, /, **arguments: object) -> str:
         return await call(tool, offered.name, arguments, context.idempotency_key)
@@ -79,21 +74,15 @@ def _tool(server: str, settings: McpSettings, offered: OfferedTool, call: CallTo
     tool = Tool(
         name=tool_name(server, offered.name),
         description=_description(server, offered.description),
-        effect=settings.effect_of(offered.name, says_repeatable=offered.is_repeatable),
-        arguments=arguments_of_schema(offered.schema),
+        effect=settings.effects.get(offered.name, EffectClass.IDEMPOTENT if is_trusted else settings.effect),
+        arguments=Arguments(schema=plain_schema(offered.schema)),
         run=run,
         timeout_s=settings.start_timeout_s + settings.call_timeout_s + MARGIN_S,
     )
     return tool
 
 
-def arguments_of_schema(schema: Mapping[str, object]) -> Arguments:
-    """Return the arguments of a tool whose server describes them by `schema`."""
-    plain = _plain(schema)
-    return Arguments(schema={key: plain[key] for key in _SHOWN}, misfits=_checker(plain))
-
-
-def _plain(schema: Mapping[str, object]) -> dict[str, Any]:
+def plain_schema(schema: Mapping[str, object]) -> dict[str, object]:
     """Return the schema without references, as one of an object with properties."""
     found: dict[str, Any] = {}
     for levels in LEVELS:
@@ -102,7 +91,6 @@ def _plain(schema: Mapping[str, object]) -> dict[str, Any]:
             break
     properties, required, closed = (found.get(key) for key in ("properties", "required", "additionalProperties"))
     return {
-        **found,
         "type": "object",
         "properties": properties if isinstance(properties, dict) else {},
         "required": [name for name in required if isinstance(name, str)] if isinstance(required, list) else [],
@@ -113,7 +101,7 @@ def _plain(schema: Mapping[str, object]) -> dict[str, Any]:
 class _Writer:
     """Writes a schema with what its references refer to, `levels` deep; what is deeper or contains itself is anything.
 
-    With fewer than all `LEVELS`, long descriptions are cut and long lists of values left out, too.
+    With fewer than all `LEVELS`, long descriptions and lists of values are left out, too.
     """
 
     def __init__(self, root: Mapping[str, object], levels: int) -> None:
@@ -143,14 +131,12 @@ class _Writer:
             self._spend(len(key) + 6)
             if are_names:
                 found[key] = self.written(value, inside, level + 1)
+            elif is_brief and key in _LONG and len(str(value)) > BRIEF_CHARS_MAX:
+                continue
             elif key in _VALUES:
-                chars = len(str(value))
-                if not is_brief or chars <= VALUES_CHARS_MAX:
-                    self._spend(chars)
-                    found[key] = value
-            elif key == "description" and is_brief:
-                found[key] = self.written(str(value)[:WORDS_CHARS_MAX])
-            elif key not in _WITHOUT and not (key in _PATTERNED and "patternProperties" in node):
+                self._spend(len(str(value)))
+                found[key] = value
+            elif key not in _WITHOUT:
                 is_map = key == "properties"
                 found[key] = self.written(value, inside, level + (not is_map), are_names=is_map)
         reference = None if are_names else node.get("$ref")
@@ -171,30 +157,6 @@ class _Writer:
         return node if isinstance(node, Mapping) else {}
 
 
-def _checker(schema: Mapping[str, object]) -> Callable[[Mapping[str, object]], Sequence[str]]:
-    """Return a function that says what is wrong with arguments; it is made when the first ones come."""
-
-    @cache
-    def validator() -> Any:  # Any: the library makes classes of validators
-        from jsonschema import Draft202012Validator, SchemaError
-        from jsonschema.validators import extend
-
-        try:
-            Draft202012Validator.check_schema(cast("Any", schema))
-        except SchemaError:
-            return Draft202012Validator({})  # the server knows what it means by it
-        return extend(Draft202012Validator, dict.fromkeys(_UNUSED, lambda *_: ()))(schema)
-
-    return lambda arguments: [_misfit(error) for error in validator().iter_errors(dict(arguments))]
-
-
-def _misfit(error: Any) -> str:  # Any: the library's error
-    place = ".".join(str(step) for step in error.absolute_path)
-    message = str(error.message)
-    message = message if len(message) <= WORDS_CHARS_MAX else message[:WORDS_CHARS_MAX] + "…"
-    return f"`{place}`: {message}" if place else message
-
-
 def may_have_happened(tool: Tool) -> str:
     """Return what to say of a call that was sent and not answered."""
     if tool.effect is EffectClass.UNSAFE:
@@ -213,8 +175,7 @@ def _description(server: str, said: str) -> str:
 def tool_name(server: str, tool: str) -> str:
     """Return the name by which agents know a server's tool.
 
-    One that vendors would not take, or that is too long, is changed and ends with a digest of the original: the same
-    tool keeps its name, and two tools never share one.
+    One that vendors would not take is changed and ends with a digest of the original, so that no two tools share one.
     """
     plain = f"{server}{FOREIGN}{_STRANGE.sub('_', tool)}"
     if plain == f"{server}{FOREIGN}{tool}" and tool and len(plain) <= NAME_CHARS_MAX:
@@ -229,67 +190,32 @@ def server_of(name: str) -> str | None:
     return server if separator and tool else None
 
 
-def enables(enabled: Sequence[str], server: str) -> bool:
-    """Return whether any of the enabled names belongs to the server."""
-    return any(server_of(name) == server for name in enabled)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """A result; `is_error`: the tool ran and failed, and the text says how."""
-
-    text: str
-    is_error: bool = False
-
-
-def answer_of(content: Sequence[Mapping[str, object]], structured: object, *, is_error: bool) -> Answer:
-    """Return the parts of an answer, in their order, as JSON objects of the protocol, and what it holds as data.
-
-    Data that a text repeats word for word is not shown twice. What is not text is mentioned.
-    """
+def text_of(content: Sequence[Mapping[str, object]], structured: object, *, is_error: bool) -> str:
+    """Return a result's parts (JSON objects of the protocol) in their order, and its data, unless a text repeats it."""
     texts = [_part(part) for part in content]
     if structured is not None and not any(_says(text, structured) for text in texts):
         texts.append(json.dumps(structured, ensure_ascii=False))
-    text = "\n\n".join(text for text in texts if text)
-    if is_error and len(text) > ERROR_CHARS_MAX:
-        text = text[:ERROR_CHARS_MAX] + " …"
-    return Answer(text=text or ("no reason was given" if is_error else "done, without a word"), is_error=is_error)
+    text = "\n\n".join(filter(None, texts))
+    if not text:
+        return "no reason was given" if is_error else "done, without a word"
+    return text[:ERROR_CHARS_MAX] + " …" if is_error and len(text) > ERROR_CHARS_MAX else text
 
 
 def _part(part: Mapping[str, object]) -> str:
-    match part.get("type"):
-        case "text":
-            return str(part.get("text", ""))
-        case "image" | "audio" as kind:
-            return f"[{kind}, {part.get('mimeType', 'of unknown type')}, {_bytes(part.get('data', ''))}: not shown]"
-        case "resource_link":
-            name = part.get("title") or part.get("name") or "resource"
-            return " ".join(f"[{name}: {part.get('uri', '')}] {part.get('description') or ''}".split())
-        case "resource":
-            return _resource(part.get("resource"))
-        case kind:
-            return f"[{kind}: not shown]"
-
-
-def _resource(resource: object) -> str:
-    if not isinstance(resource, dict):
-        return "[resource: not shown]"
-    if "text" in resource:
-        return f"[{resource.get('uri', 'resource')}]\n{resource['text']}"
-    kind = resource.get("mimeType") or "binary"
-    return f"[{resource.get('uri', 'resource')}, {kind}, {_bytes(resource.get('blob', ''))}: not shown]"
-
-
-def _bytes(base64: object) -> str:
-    return f"{len(str(base64)) * 3 // 4:,} bytes"
+    match part:
+        case {"type": "text", "text": text}:
+            return str(text)
+        case {"type": "resource_link", "uri": uri}:
+            return f"[resource: {uri}]"
+        case {"type": "resource", "resource": {"uri": uri, "text": text}}:
+            return f"[{uri}]\n{text}"
+        case _:
+            return f"[{part['type']}: not shown]"
 
 
 def _says(text: str, structured: object) -> bool:
     """Return whether the text is the data, which servers wrap where it is no object: `{"result": …}`."""
-    inner = structured["result"] if isinstance(structured, dict) and set(structured) == {"result"} else structured
-    if text == inner:
-        return True
-    try:
-        return json.loads(text) in (structured, inner)
-    except (ValueError, RecursionError):
-        return False
+    found: list[object] = [text]
+    with suppress(ValueError, RecursionError):
+        found.append(json.loads(text))
+    return any(structured in (one, {"result": one}) for one in found)

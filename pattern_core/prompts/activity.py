@@ -154,29 +154,24 @@ def _short(text: str) -> str:
 
 def task_parts(tasks: Sequence[OpenTask], now: str) -> list[Part]:
     """Return the tasks as lines, the most urgent first as they come; `now` is a stored time."""
-    return [
-        Part(kind=Kind.TASKS, text=task_line(one, now), reason=_reason(one, now), ref=one.id, name=one.title)
-        for one in tasks[:TASKS_MAX]
-    ]
+    parts = []
+    for task in tasks[:TASKS_MAX]:
+        is_late = task.due_at is not None and task.due_at < now
+        reason = "an open task, overdue" if is_late else "an open task"
+        text = task_line(task, is_late=is_late)
+        parts.append(Part(kind=Kind.TASKS, text=text, reason=reason, ref=task.id, name=task.title))
+    return parts
 
 
-def task_line(task: OpenTask, now: str) -> str:
+def task_line(task: OpenTask, *, is_late: bool) -> str:
     """Return one task: `- Pay the rent (high, due 2026-02-01, overdue)`."""
     about = [_PRIORITIES[task.priority]]
     if task.status == "in_progress":
         about.append("begun")
     if task.due_at is not None:
         about.append(f"due {task.due_at[:16].replace('T', ' ').removesuffix(' 00:00')}")
-    if _is_late(task, now):
+    if is_late:
         about.append("overdue")
     if task.agent_id is None:
         about.append("everybody's")
     return f"- {escaped(' '.join(task.title.split()))} ({', '.join(about)})"
-
-
-def _is_late(task: OpenTask, now: str) -> bool:
-    return task.due_at is not None and task.due_at < now
-
-
-def _reason(task: OpenTask, now: str) -> str:
-    return "an open task, overdue" if _is_late(task, now) else "an open task"

@@ -55,8 +55,6 @@ DATA = (
 )
 MEMORY_AND_DATA = f"{MEMORY}\n\n{DATA}"  # for agents that have both blocks and tools
 RULES = "Rules for your tools, which are enforced:"
-# What stands for archived messages has no position; it changes only when room is made.
-BEGINS_WITH_KEPT = "the conversation begins with what is kept of archived messages"
 
 # Kinds with a share of the extra tokens, and those that draw on the share of the kind before.
 _SHARING = (Kind.PINNED, Kind.REFERRED, Kind.RECALLED, Kind.LOGS, Kind.TASKS, Kind.ACTIVITY)
@@ -139,20 +137,17 @@ class Prompt:
     """A request with the marks by which the journal can prove what was sent.
 
     `cursor` is the position of the newest message shown; the hashes are 16-byte BLAKE2b digests, `request_hash` over
-    all but the tail. `tokens` is what the vendor will count, as far as is known before: an estimate times the ratio
-    of this agent's last calls; `estimate` is without it. `history_room` is how many tokens, by estimate, a
-    conversation may have beside the rest of this prompt and the longest answer; it may be negative. `log` is what is
-    stored with the step.
+    all but the tail. `history_room` is how many tokens, by `estimate`, a conversation may have beside the rest of this
+    prompt and the longest answer; it may be negative. `log` is stored with the step; its tokens are what the vendor
+    will count, as far as is known before: the estimate times the ratio of this agent's last calls.
     """
 
     request: ModelRequest
     cursor: str
     prefix_hash: bytes
     request_hash: bytes
-    tokens: int
     estimate: int
     history_room: int
-    has_images: bool
     log: ShownRow
 
 
@@ -192,9 +187,8 @@ def kind_of(block: BlockRow, words: str) -> Kind | None:
 
 def is_named(label: str, words: str) -> bool:
     """Return whether the words name a block of this label."""
-    if len(label) < LABEL_CHARS_MIN:
-        return False
-    return re.search(rf"(?<!\w){re.escape(label)}(?!\w)", words, re.IGNORECASE) is not None
+    pattern = rf"(?<!\w){re.escape(label)}(?!\w)"
+    return len(label) >= LABEL_CHARS_MIN and re.search(pattern, words, re.IGNORECASE) is not None
 
 
 def block_parts(blocks: Sequence[SeenBlock]) -> list[Part]:
@@ -279,11 +273,10 @@ def _stable(parts: Sequence[Part], left_out: Sequence[Part], material: Material)
             " working blocks"
         )
     if material.is_opened:
-        notes.append(BEGINS_WITH_KEPT)
-    extra: dict[str, object] = {"notes": notes, "window": window}
+        notes.append("the conversation begins with what is kept of archived messages")
     tool_tokens = estimate_tools(tools)
-    if tools:
-        extra["tools"] = {"count": len(tools), "tokens": tool_tokens}
+    offered = {"count": len(tools), "tokens": tool_tokens} if tools else {}
+    extra = {"notes": notes, "window": window, "tools": offered}
     tokens = sum(part.tokens for part in parts) + tool_tokens
     return Half([part.text for part in parts], tokens, log_of(parts, left_out, extra))
 
@@ -340,18 +333,15 @@ def build_prompt(
         tail=volatile.texts,
         estimate=estimate,
     )
-    tokens = math.ceil(estimate * ratio)
     return Prompt(
         request=request,
         cursor=history.cursor,
         prefix_hash=halves.prefix_hash,
         request_hash=blake2b(halves.prefix_hash + history.digest, digest_size=HASH_BYTES).digest(),
-        tokens=tokens,
         estimate=estimate,
         history_room=int((offered.window - output_max) / ratio) - fixed,
-        has_images=history.has_images,
         log=ShownRow(
-            tokens=tokens,
+            tokens=math.ceil(estimate * ratio),
             stable=stable.log,
             volatile=volatile.log,
             history_from=history.first,

@@ -39,7 +39,6 @@ from pattern_db.enums import SearchKind
 from pattern_db.tables import activity, prompts
 from pattern_db.tables.activity import NotedActivity, OpenTask
 from pattern_db.tables.agents import AgentRow
-from pattern_db.tables.prompts import CountedRow
 
 IN_VIEW_MAX = 100  # newest messages that a passage is compared with, so that nothing is shown twice
 RATIOS_MAX = 1_024  # pairs of agent and model that are remembered, in memory only
@@ -192,10 +191,9 @@ def last_calls(connection: Connection, agent_id: str, model: str) -> list[tuple[
     Only the estimate times its ratio is stored whole, so it is added up again from what was noted of the prompt's
     parts. That leaves out the tags between them, about one part in a hundred.
     """
-    rows = prompts.counted(connection, agent_id, model, RESTORED_CALLS, among=RESTORED_AMONG)
-    return [(_estimated(row), row.counted) for row in rows]
-
-
-def _estimated(row: CountedRow) -> int:
-    logs = read_log(row.stable), read_log(row.volatile)
-    return row.history_tokens + sum(log.tool_tokens + sum(part.tokens for part in log.parts) for log in logs)
+    found = []
+    for row in prompts.counted(connection, agent_id, model, RESTORED_CALLS, among=RESTORED_AMONG):
+        logs = read_log(row.stable), read_log(row.volatile)
+        parts = sum(log.tool_tokens + sum(part.tokens for part in log.parts) for log in logs)
+        found.append((row.history_tokens + parts, row.counted))
+    return found

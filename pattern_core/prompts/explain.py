@@ -6,20 +6,20 @@ gone, says so.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 
 from pattern_core.errors import NotFound, PatternError
 from pattern_core.memory.history import content_at
 from pattern_core.prompts.activity import noted_line, turn_line
 from pattern_core.prompts.build import DATA, DEFAULT_INSTRUCTIONS, MEMORY_AND_DATA, time_words
-from pattern_core.prompts.parts import SYSTEM, Kind, Part, PromptLog, check_of, read_log
+from pattern_core.prompts.parts import SYSTEM, Kind, Part, check_of, read_log
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.errors import DatabaseError, StorageFailed
 from pattern_db.errors import NotFound as RowNotFound
 from pattern_db.journal import turns
-from pattern_db.journal.turns import TurnRow
 from pattern_db.tables import activity, agents, memory_blocks, prompts
 from pattern_db.tables.prompts import LoggedParts, ShownRow, StepPrompt
 
@@ -35,7 +35,7 @@ _BLOCKS = frozenset({Kind.CORE.value, Kind.PINNED.value, Kind.REFERRED.value, Ki
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartShown:
-    """A part. `text` is the beginning of what it said, None if that is not known; `note` says why, or that it has
+    """A part. `text` is the beginning of what it said, None if that is not known; `note` is the reason, or that it has
     changed since. `tokens` is an estimate.
     """
 
@@ -110,52 +110,41 @@ async def explain(database: Database, turn_id: str) -> TurnExplained:
         NotFound: there is no such turn.
     """
     try:
-        turn, steps, texts, past = await database.read_aside(_read, turn_id)
+        return await database.read_aside(_explained, turn_id)
     except RowNotFound as error:
         raise NotFound(error.message) from None
-    for part in past:
-        texts[part] = await _as_it_was(database, part)
-    return TurnExplained(turn_id=turn.id, agent_id=turn.agent_id, steps=[_step(step, texts) for step in steps])
 
 
-async def _as_it_was(database: Database, part: Part) -> Said:
-    try:
-        return (await database.read_aside(content_at, part.ref, part.version or 0))[0], None
-    except StorageFailed:
-        raise
-    except (PatternError, DatabaseError) as error:
-        return None, error.message
-
-
-def _read(connection: Connection, turn_id: str) -> tuple[TurnRow, list[StepPrompt], dict[Part, Said], list[Part]]:
-    """Return the turn, its steps, what their parts say, and the blocks that were shown at an earlier version."""
+def _explained(connection: Connection, turn_id: str) -> TurnExplained:
     turn = turns.by_id(connection, turn_id)
-    steps = prompts.of_turn(connection, turn.key)
-    texts: dict[Part, Said] = {}
-    past: list[Part] = []
-    for part in {part for step in steps for log in _logs(step.shown or _NOT_NOTED) for part in log.parts}:
-        try:
-            if part.kind not in _BLOCKS:
-                if part.kind != Kind.TIME:
-                    texts[part] = _said_today(connection, part, turn.agent_id)
-                continue
-            row = memory_blocks.get(connection, part.ref, include_inactive=True)
-        except RowNotFound:
-            texts[part] = None, GONE
-            continue
-        if row.last_seq == part.version:
-            texts[part] = row.content_preview or "", None
-        else:
-            past.append(part)
-    return turn, steps, texts, past
+    said = cache(partial(_said, connection, turn.agent_id))  # most parts stand in every step
+    steps = [_step(step, said) for step in prompts.of_turn(connection, turn.key)]
+    return TurnExplained(turn_id=turn.id, agent_id=turn.agent_id, steps=steps)
 
 
-def _said_today(connection: Connection, part: Part, reader: str) -> Said:
-    text = _today(connection, part, reader)
+def _said(connection: Connection, reader: str, part: Part) -> Said:
+    try:
+        if part.kind in _BLOCKS:
+            return _as_it_was(connection, part)
+        text = _today(connection, part, reader)
+    except RowNotFound:
+        return None, GONE
     if text is None:
         return None, GONE if part.ref else None
     is_other = bool(part.check) and check_of(text) != part.check
     return (None, CHANGED) if is_other else (text, None)
+
+
+def _as_it_was(connection: Connection, part: Part) -> Said:
+    row = memory_blocks.get(connection, part.ref, include_inactive=True)
+    if row.last_seq == part.version:
+        return row.content_preview or "", None
+    try:
+        return content_at(connection, part.ref, part.version or 0)[0], None
+    except StorageFailed:
+        raise
+    except (PatternError, DatabaseError) as error:
+        return None, error.message
 
 
 def _today(connection: Connection, part: Part, reader: str) -> str | None:
@@ -180,13 +169,9 @@ def _today(connection: Connection, part: Part, reader: str) -> str | None:
             return None
 
 
-def _logs(shown: ShownRow) -> tuple[PromptLog, PromptLog]:
-    return read_log(shown.stable.parts), read_log(shown.volatile.parts)
-
-
-def _step(prompt: StepPrompt, texts: Mapping[Part, Said]) -> StepExplained:
+def _step(prompt: StepPrompt, said: Callable[[Part], Said]) -> StepExplained:
     shown = prompt.shown or _NOT_NOTED
-    stable, _volatile = logs = _logs(shown)
+    stable, _volatile = logs = read_log(shown.stable.parts), read_log(shown.volatile.parts)
     time: Said = (time_words(prompt.started_at), None)  # of the part that is not the same in all steps
     return StepExplained(
         step=prompt.no,
@@ -206,7 +191,7 @@ def _step(prompt: StepPrompt, texts: Mapping[Part, Said]) -> StepExplained:
             count=shown.history_count,
             tokens=shown.history_tokens,
         ),
-        parts=[_shown(part, *texts.get(part, time)) for log in logs for part in log.parts],
+        parts=[_shown(part, *(time if part.kind == Kind.TIME else said(part))) for log in logs for part in log.parts],
         left_out=[_shown(part) for log in logs for part in log.left_out],
         notes=[note for log in logs for note in log.notes],
         is_known=prompt.shown is not None,

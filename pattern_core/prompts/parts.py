@@ -55,7 +55,7 @@ class Part:
     """One piece, shown whole or not at all.
 
     `kind` is a `Kind`, or one of a newer version. `ref` is the id of the row that its text comes from (empty for
-    none), `version` the block's version, `name` what people call it. `reason` says in words why it is there, or why it
+    none), `version` the block's version, `name` what people call it. `reason` is in words why it is there, or why it
     was left out. `tokens` is an estimate. As it was stored it has no text; `check` is empty then where the version or
     the row itself says what the text was.
     """

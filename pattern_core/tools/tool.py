@@ -26,7 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
 from pattern_core.errors import InvalidInput
 from pattern_core.models.model import ToolSpec
 from pattern_core.unit_of_work import Storage, UnitOfWork
-from pattern_core.validation import in_one_line, read
+from pattern_core.validation import read
 from pattern_db.enums import EffectClass
 
 if TYPE_CHECKING:
@@ -222,12 +222,11 @@ class tool(ToolAttributes):  # noqa: N801 - used as the function that it would b
 class Arguments:
     """What a tool accepts: `schema` is a JSON Schema object for the model, `model` checks what it sends.
 
-    A tool that is not written here has no `model`: `misfits` then says what is wrong with arguments, in words.
+    A tool that is not written here has no `model`: its server checks what it is sent.
     """
 
     schema: Mapping[str, object]
     model: TypeAdapter[BaseModel] | None = None
-    misfits: Callable[[Mapping[str, object]], Sequence[str]] | None = None
 
     def check(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """Return the arguments by name, typed and with defaults filled in.
@@ -236,8 +235,6 @@ class Arguments:
             InvalidInput: something is missing, unknown or of the wrong type; the message names each misfit.
         """
         if self.model is None:
-            if found := [] if self.misfits is None else self.misfits(arguments):
-                raise InvalidInput(f"the arguments do not fit: {in_one_line(found)}")
             return dict(arguments)
         try:
             return dict(read(self.model, arguments, self._known).__dict__)

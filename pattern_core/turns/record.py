@@ -487,7 +487,7 @@ class Record:
         if cut_off is not None:
             rows.store(steps.close, (self.key, self.step, self.attempt), status="failed", ended_at=now)
             if cut_off.is_charged and cut_off.asking is not None:
-                spent = Usage(input_tokens=cut_off.asking.prompt.tokens, output_tokens=0, is_estimate=True)
+                spent = Usage(input_tokens=cut_off.asking.prompt.log.tokens, output_tokens=0, is_estimate=True)
                 rows.store(reservations.settle, self._usage(cut_off.asking, spent, now))
         for finished, message in results:
             _store_result(rows, finished, self._message_row(message))

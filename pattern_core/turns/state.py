@@ -64,7 +64,7 @@ class Asking:
         return dearest(
             worst_case(
                 self.facts(link.provider, link.model).cost,
-                prompt_tokens=self.prompt.tokens,
+                prompt_tokens=self.prompt.log.tokens,
                 output_tokens=link.max_output_tokens or output_max,
             )
             for link in self.chain.links

@@ -311,7 +311,7 @@ class Turn:
             await record.publish("model.fallback", data)
 
         request, first = prompt.request, asking.chain.links[0]
-        if prompt.has_images:
+        if self.record.history.has_images:
             takes = services.models.facts(first.provider, first.model).images and not self._is_blind
             request = await images.shown_to(services.journal.database, request, takes_images=takes)
         return await services.models.ask(
@@ -337,7 +337,7 @@ class Turn:
             self._squeezed.append(step)
             await self._make_room(step, int(self.record.history.tokens * SQUEEZED_SHARE))
             return DeadAttempt(is_charged=False)
-        if type(error) is ModelRejected and asking.prompt.has_images and not self._is_blind:
+        if type(error) is ModelRejected and self.record.history.has_images and not self._is_blind:
             self._is_blind = True  # a vendor that cannot take one image refuses every prompt that shows it
             return DeadAttempt(is_charged=False)
         if error.retryable and was_shown(error) and self.record.attempt < self._services.limits.turn.attempts_max:

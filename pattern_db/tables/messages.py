@@ -297,15 +297,6 @@ def get_blob(connection: Connection, digest: bytes) -> BlobRow:
     return _BLOBS.one(connection, "WHERE digest = ?", (digest,), f"stored content {digest.hex()}")
 
 
-def blob_sizes(connection: Connection, digests: list[bytes]) -> dict[bytes, int]:
-    """Return the size of each content that is stored, in bytes before compression, without reading any."""
-    found: dict[bytes, int] = {}
-    for digest in digests:
-        for (size,) in fetch_all(connection, "SELECT size FROM blob WHERE digest = ?", (digest,)):
-            found[digest] = size
-    return found
-
-
 def blobs_older_than(
     connection: Connection, created_before: str, limit: int, *, after: tuple[str, bytes] = ("", b"")
 ) -> list[tuple[str, bytes, bytes]]:

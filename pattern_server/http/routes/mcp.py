@@ -32,7 +32,7 @@ class ServerResponse(BaseModel):
 @router.get("", response_model=items_of(ServerResponse))
 async def list_all(home: ToRead) -> object:
     """The servers as they are now; asking starts none of them."""
-    return {"items": [await _shown(home.constellation, server) for server in home.constellation.mcp.all()]}
+    return {"items": [await _shown(home.constellation, server) for server in home.constellation.mcp.by_name.values()]}
 
 
 @router.post("/{name}/test", response_model=ServerResponse)

@@ -5,6 +5,7 @@ For all strategies what remains fits or cannot be less. What a message seems wor
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pattern_core.agent_settings import CompactionSettings, Strategy
-from pattern_core.compaction.choose import NOTE, Choice, choose, drop_oldest, importance, score, shortened
+from pattern_core.compaction.choose import NOTE, Choice, choose, drop_oldest, score, shortened
 from pattern_core.conversation.history import MessageGroup
 from pattern_core.messages import Message, Part, Role, Text, ToolCall, ToolResult, user
 from pattern_core.models.tokens import estimate_messages
@@ -79,7 +80,9 @@ def test_what_remains_fits_or_nothing_more_can_leave(
 
 
 TEN = [exchange(10)] * 10
-MATTERS = [exchange(10), exchange(10, text="remember: never, always"), *[exchange(10)] * 3]
+BEST = exchange(10, messages=1, text="remember: never, always").messages  # an exchange is worth its best message
+MIXED = replace(exchange(10), messages=(*BEST, *exchange(10, messages=1).messages))
+MATTERS = [exchange(10), MIXED, *[exchange(10)] * 3]
 AGED = [exchange(10, hours_ago=hours) for hours in (50, 40, 30, 20, 10)]
 
 
@@ -133,11 +136,6 @@ def said(role: Role, text: str, *more: Part) -> Message:
 def test_the_weights(message: Message, worth: float) -> None:
     assert score(message, 0.0) == pytest.approx(worth)
     assert score(message, 1.0) == pytest.approx(worth + 5)
-
-
-def test_an_exchange_is_worth_its_best_message() -> None:
-    assert importance([said("assistant", ""), said("user", "")], 0.0) == 5
-    assert importance([], 1.0) == 0
 
 
 def turn(results: list[int], arguments: int = 10) -> list[Message]:

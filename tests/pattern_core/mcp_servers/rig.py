@@ -39,7 +39,7 @@ class Owned:
 
     def give(self, name: str, **seconds: float) -> None:
         """Change the times of a server from now on: what answers is never under the short time of what does not."""
-        server = self.servers._servers[name]
+        server = self.servers.by_name[name]
         server.settings = replace(server.settings, **seconds)  # type: ignore[arg-type]  # settings by name
 
     async def call(self, name: str, **arguments: object) -> object:

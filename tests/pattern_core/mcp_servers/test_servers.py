@@ -22,13 +22,11 @@ async def test_a_call_and_what_comes_back(tmp_path: Path) -> None:
         assert await it.call("x__burst") == "all said"
         with pytest.raises(InvalidInput, match="the tool failed, as the MCP server x says: the disk is full"):
             await it.call("x__fail")
-        with pytest.raises(InvalidInput, match="`text`: 3 is not of type 'string'"):
-            await it.call("x__echo", text=3)
         [odd] = [name for name in it.registry.names if name.startswith("x__odd")]
         with pytest.raises(InvalidInput, match=r"the MCP server x refused the call: no tool odd\.name/with"):
             await it.call(odd)
         assert await it.call("x__echo", text="again") != ""
-        assert it.servers.all()[0].state == "ready"
+        assert it.servers.by_name["x"].state == "ready"
     with pytest.raises(Unavailable, match="the MCP server x is stopped"):
         await it.call("x__echo", text="a")
     await it.servers.ready(["x__*"])
@@ -40,7 +38,7 @@ async def test_one_that_dies_is_there_again_for_the_next_call(tmp_path: Path) ->
         with pytest.raises(Unavailable, match=r"its program ended.*It may have happened all the same"):
             await it.call("x__die")
         assert await it.call("x__echo", text="b") == "b"
-        assert it.servers.all()[0].last_error is None
+        assert it.servers.by_name["x"].last_error is None
 
 
 async def test_one_that_never_starts_is_left_alone_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,7 +46,7 @@ async def test_one_that_never_starts_is_left_alone_for_a_while(tmp_path: Path, m
     log = tmp_path / "log"
     async with owned({"bad": program(log, "broken"), "good": program(log)}) as it:
         await it.servers.ready(["bad__*", "good__*"])
-        bad, good = it.servers.all()
+        bad, good = it.servers.by_name.values()
         assert (bad.state, bad.tools) == ("failed", None)
         assert bad.last_error == "its program ended; its last words: Traceback: no key was given"
         assert good.state == "ready"
@@ -91,22 +89,17 @@ async def test_a_program_that_is_not_there(tmp_path: Path) -> None:
     ]
 
 
-async def test_one_that_hangs_costs_its_calls_their_time_and_is_started_again(tmp_path: Path) -> None:
+async def test_one_that_hangs_costs_its_calls_their_time(tmp_path: Path) -> None:
     log = tmp_path / "log"
     async with owned({"x": program(log)}) as it:
-        assert await it.call("x__echo", text="a") == "a"
+        await it.servers.ready(["x__*"])
         it.give("x", call_timeout_s=0.15)
-        for _ in range(2):
-            with pytest.raises(Unavailable, match=r"did not answer within 0\.15 s\. It may have happened all the same"):
-                await it.call("x__hang")
-        await until(log, "cancelled")
-        await trio.testing.wait_all_tasks_blocked(0.05)
-        assert it.servers.all()[0].state == "ready"
-        with pytest.raises(Unavailable):
+        with pytest.raises(Unavailable, match=r"did not answer within 0\.15 s\. It may have happened all the same"):
             await it.call("x__hang")
+        await until(log, "cancelled")
         it.give("x", call_timeout_s=60)
         assert await it.call("x__echo", text="b") == "b"
-    assert log.read_text().split().count("initialized") == 2
+    assert log.read_text().split().count("initialized") == 1
 
 
 async def test_a_cancelled_call_is_left_at_once_and_cancelled_at_the_server(tmp_path: Path) -> None:
@@ -142,19 +135,16 @@ async def test_a_call_given_up_before_its_turn_never_reaches_the_server(tmp_path
 async def test_only_those_that_an_agent_uses_are_started(tmp_path: Path) -> None:
     log = tmp_path / "log"
     async with owned({"b": program(log, tools=("echo",)), "a": program(log)}) as it:
-        assert [(one.name, one.state, one.tools) for one in it.servers.all()] == [
-            ("a", "resting", None),
-            ("b", "resting", None),
-        ]
+        a, b = it.servers.by_name.values()
+        assert [(one.name, one.state, one.tools) for one in (a, b)] == [("a", "resting", None), ("b", "resting", None)]
         names = ["block", "b__echo", "b__ecko", "b__*", "a", "nobody__*"]
-        b = it.servers.all()[1]
         assert it.servers.pending(names) == [b]
         assert missing(b, names) == []
         await it.servers.ready(names)
         assert it.servers.pending(names) == []
         assert missing(b, names) == ["b__ecko"]
         assert it.registry.names == ("b__echo",)
-        assert [one.state for one in it.servers.all()] == ["resting", "ready"]
+        assert (a.state, b.state) == ("resting", "ready")
         assert it.registry.accepts("a__whatever")
         assert not it.registry.accepts("nobody__whatever")
         with pytest.raises(NotFound, match="there is no MCP server 'c'"):
@@ -194,11 +184,11 @@ async def test_a_lazy_one_rests_when_it_is_not_needed_and_keeps_its_tools(tmp_pa
     log = tmp_path / "log"
     async with owned({"x": program(log, idle_s=0.2), "y": program(log, idle_s=0.2, lazy=False)}) as it:
         assert await it.call("x__echo", text="a") == "a"
-        while it.servers.all()[0].state != "resting":
+        while it.servers.by_name["x"].state != "resting":
             await trio.sleep(0.02)
         assert "x__echo" in it.registry.names
         assert await it.call("x__echo", text="b") == "b"
-        assert it.servers.all()[1].state == "ready"
+        assert it.servers.by_name["y"].state == "ready"
     assert log.read_text().split().count("initialized") == 3
 
 

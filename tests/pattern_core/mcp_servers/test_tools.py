@@ -11,20 +11,17 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from pattern_core.errors import InvalidInput
 from pattern_core.mcp_servers.settings import McpSettings, Stdio, Streamable, is_server_name
 from pattern_core.mcp_servers.tools import (
     DESCRIPTION_CHARS_MAX,
     ERROR_CHARS_MAX,
     SCHEMA_CHARS_MAX,
     SPECS_CHARS_MAX,
-    Answer,
     OfferedTool,
-    answer_of,
-    arguments_of_schema,
-    enables,
     may_have_happened,
+    plain_schema,
     server_of,
+    text_of,
     tool_name,
     tools_of,
 )
@@ -73,13 +70,6 @@ def test_descriptions_are_cut_and_cleaned() -> None:
     assert silent.description.endswith("with no word.")
 
 
-def test_what_may_have_happened_depends_on_the_effect() -> None:
-    hints = McpSettings(reach=Stdio(command="x"), trust_hints=True)
-    safe, unsafe = tools_of("n", hints, [offered("a", is_repeatable=True), offered("b")], call)
-    assert "no harm" in may_have_happened(safe)
-    assert "find out" in may_have_happened(unsafe)
-
-
 @given(st.text(alphabet="aZ9_-./ é\n", max_size=90))
 @examples(max_examples=40)
 def test_every_name_suits_every_vendor_and_leads_back_to_its_server(tool: str) -> None:
@@ -100,8 +90,6 @@ def test_whose_tool_it_is() -> None:
     assert server_of("github__*") == "github"
     assert server_of("block_edit") is None
     assert server_of("github__") is None
-    assert enables(["search", "github__create_issue"], "github")
-    assert not enables(["search", "git__hub"], "github")
 
 
 def text(words: str) -> dict[str, object]:
@@ -119,160 +107,77 @@ def text(words: str) -> dict[str, object]:
         ([text("three")], {"result": "three"}, "three"),
         ([text("found 1")], {"a": 1}, 'found 1\n\n{"a": 1}'),
         ([text("{broken")], [1], "{broken\n\n[1]"),
-        ([{"type": "image", "mimeType": "i/png", "data": "A" * 4000}], None, "[image, i/png, 3,000 bytes: not shown]"),
-        ([{"type": "audio", "data": ""}], None, "[audio, of unknown type, 0 bytes: not shown]"),
-        (
-            [{"type": "resource_link", "uri": "u:a", "name": "a", "description": "the first"}],
-            None,
-            "[a: u:a] the first",
-        ),
+        ([{"type": "image", "mimeType": "image/png", "data": "AAAA"}], None, "[image: not shown]"),
+        ([{"type": "resource_link", "uri": "u:a", "name": "a"}], None, "[resource: u:a]"),
         ([{"type": "resource", "resource": {"uri": "u:1", "text": "inside"}}], None, "[u:1]\ninside"),
-        ([{"type": "resource", "resource": {"uri": "u:2", "blob": "AAAA"}}], None, "[u:2, binary, 3 bytes: not shown]"),
-        ([{"type": "resource"}], None, "[resource: not shown]"),
-        ([{"type": "hologram"}], None, "[hologram: not shown]"),
+        ([{"type": "resource", "resource": {"uri": "u:2", "blob": "AAAA"}}], None, "[resource: not shown]"),
     ],
 )
 def test_shown(parts: list[dict[str, object]], structured: object, shown: str) -> None:
-    assert answer_of(parts, structured, is_error=False) == Answer(text=shown)
+    assert text_of(parts, structured, is_error=False) == shown
 
 
 def test_an_error_is_short_and_has_words() -> None:
-    long = answer_of([text("x" * 10_000)], None, is_error=True)
-    assert (long.is_error, len(long.text)) == (True, ERROR_CHARS_MAX + 2)
-    assert answer_of([], None, is_error=True).text == "no reason was given"
+    assert text_of([text("x" * 10_000)], None, is_error=True) == "x" * ERROR_CHARS_MAX + " …"
+    assert text_of([text("x" * 10_000)], None, is_error=False) == "x" * 10_000
+    assert text_of([], None, is_error=True) == "no reason was given"
 
 
-TREE = {
-    "$schema": "https://json-schema.org/draft/2020-12/schema",
-    "type": "object",
-    "properties": {
-        "root": {"$ref": "#/$defs/Node"},
-        "$defs": {"type": "string"},
-        "properties": {"$ref": "#/$defs/Node"},
-        "all": {"type": "array", "items": {"$ref": "#/$defs/Node"}},
-    },
-    "required": ["root"],
-    "additionalProperties": False,
-    "$defs": {
-        "Node": {
-            "type": "object",
-            "properties": {"size": {"type": "integer", "minimum": 0}, "next": {"$ref": "#/$defs/Node"}},
-        }
-    },
-}
+NODE = {"type": "object", "properties": {"size": {"type": "integer", "minimum": 0}, "next": {"$ref": "#/$defs/Node"}}}
+SHOWN_NODE = {"type": "object", "properties": {"size": {"type": "integer", "minimum": 0}, "next": {}}}
+EITHER = {"oneOf": [{"type": "string"}, {"$ref": "#/$defs/Either"}, {"not": {"$ref": "#/$defs/Either"}}]}
+DATA = {"const": {"$id": "x", "$ref": "#/$defs/Node"}}
+LEAF = {"type": "object", "properties": {"a": {"type": "object", "properties": {"b": {"enum": ["x" * 40]}}}}}
+INNER = {"type": "object", "description": "d" * 500, "properties": {str(n): LEAF for n in range(3)}}
+ZONES = {"type": "string", "enum": [f"Zone/{n}" for n in range(2_000)]}
+SHORT = {"enum": ["x" * 500], "description": "d" * 600}
 
 
-def test_references_are_written_out_and_circles_end() -> None:
-    node = {"type": "object", "properties": {"size": {"type": "integer", "minimum": 0}, "next": {}}}
-    properties = {
-        "root": node,
-        "$defs": {"type": "string"},
-        "properties": node,
-        "all": {"type": "array", "items": node},
-    }
-    schema = arguments_of_schema(TREE).schema
-    assert schema == {
-        "type": "object", "properties": properties, "required": ["root"], "additionalProperties": False
-    }  # fmt: skip
+def many(count: int, schema: object) -> dict[str, object]:
+    return {f"property_{number}": schema for number in range(count)}
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("properties", "shown"),
     [
-        ({}, "'root' is a required property"),
-        ({"root": {"size": "3"}}, "`root.size`: '3' is not of type 'integer'"),
-        ({"root": {"size": -1}}, "`root.size`"),
-        ({"root": {}, "more": 1}, "'more' was unexpected"),
-        ({"root": [{"size": "x" * 1000}]}, "…"),
+        ({"a": {"$ref": "#/$defs/Node", "title": "A"}}, {"a": {**SHOWN_NODE, "title": "A"}}),
+        ({"all": {"items": {"$ref": "#/$defs/Node"}}}, {"all": {"items": SHOWN_NODE}}),
+        ({"$defs": {"title": "A"}, "properties": {"$ref": "#/$defs/Node"}},
+         {"$defs": {"title": "A"}, "properties": SHOWN_NODE}),
+        ({"a": {"$ref": "#/$defs/Either"}, "b": DATA},
+         {"a": {"oneOf": [{"type": "string"}, {}, {"not": {}}]}, "b": DATA}),
+        ({"a": {"$ref": "https://example.org/other.json"}, "b": {"$ref": "#/nowhere/at/all"}}, {"a": {}, "b": {}}),
+        ({"a": {"$ref": "#/$defs/a~1b~0c"}}, {"a": {"type": "null"}}),
+        ({"a": {"type": "string", "pattern": "^(a+)+$"}}, {"a": {"type": "string", "pattern": "^(a+)+$"}}),
+        # What is long is cut where it is nested deepest.
+        (many(15, INNER), many(15, {**INNER, "properties": {"0": {}, "1": {}, "2": {}}})),
+        ({"a": ZONES, "b": {"description": "d" * 601}, "c": SHORT}, {"a": {"type": "string"}, "b": {}, "c": SHORT}),
+        (many(200, {"description": "d" * 200}), many(200, {})),
+        (many(900, {}), {}),
+        ({"a": {"$ref": "#/$defs/chain_0"}}, {"a": {}}),
     ],
-)
-def test_what_does_not_fit_is_said(given: dict[str, object], words: str) -> None:
-    with pytest.raises(InvalidInput) as refused:
-        arguments_of_schema(TREE).check(given)
-    assert words in refused.value.message
-    assert len(refused.value.message) < 500
-
-
-def test_what_fits_passes_and_a_pattern_is_shown_and_not_computed() -> None:
-    given = {"root": {"size": 1, "next": {"anything": True}}, "$defs": "x"}
-    assert arguments_of_schema(TREE).check(given) == given
-    evil = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}}
-    arguments = arguments_of_schema(evil)
-    assert arguments.schema["properties"] == evil["properties"]
-    arguments.check({"a": "a" * 200 + "!"})
-
-
-@pytest.mark.parametrize("ban", ["additionalProperties", "unevaluatedProperties"])
-def test_a_pattern_for_names_is_not_computed_either(ban: str) -> None:
-    named = {
+)  # fmt: skip
+def test_schemas_are_made_plain_and_short(properties: dict[str, object], shown: dict[str, object]) -> None:
+    chain = {f"chain_{n}": {"$ref": f"#/$defs/chain_{n + 1}"} for n in range(2_000)}
+    definitions = {"Node": NODE, "Either": EITHER, "a/b~c": {"type": "null"}, **chain}
+    schema = {"$schema": "x", "properties": properties, "required": ["a", 1], "$defs": definitions}
+    assert plain_schema(schema) == {
         "type": "object",
-        "patternProperties": {"^(a+)+$": {}},
-        "properties": {"b": {"type": "string"}},
-        ban: False,
+        "properties": shown,
+        "required": ["a"] if shown else [],
+        "additionalProperties": True,
     }
-    arguments = arguments_of_schema({"type": "object", "properties": {"patternProperties": named}})
-    evil = "a" * 200 + "!"
-    arguments.check({"patternProperties": {evil: 1}})
-    with pytest.raises(InvalidInput, match="not of type 'string'"):
-        arguments.check({"patternProperties": {"b": 1, evil: 1}})
-    arguments_of_schema(named).check({evil: 1})
 
 
-@pytest.mark.parametrize(
-    "schema",
-    [
-        {},
-        {"type": "object", "properties": 5, "required": "x", "additionalProperties": "no"},
-        {"type": "object", "properties": {"a": {"$ref": "https://example.org/other.json"}}},
-        {"type": "object", "properties": {"a": {"$ref": "#/nowhere/at/all"}}},
-        {"type": "object", "properties": {"a": {"type": "number", "minimum": "much"}}},
-        {"type": "object", "properties": {"a": {"type": "nonsense"}}},
-        {"anyOf": [{"required": ["a"]}, {"required": ["b"]}], "type": "object"},
-    ],
-)
-def test_a_schema_that_makes_no_sense_is_left_to_its_server(schema: dict[str, object]) -> None:
-    arguments = arguments_of_schema(schema)
-    assert set(arguments.schema) == {"type", "properties", "required", "additionalProperties"}
-    assert arguments.check({"a": 1}) == {"a": 1}
-    if "anyOf" in schema:  # it is checked, though no vendor is shown it
-        with pytest.raises(InvalidInput):
-            arguments.check({"c": 1})
+@pytest.mark.parametrize("closed", [False, {"type": "string"}])
+def test_whether_other_properties_are_allowed_is_kept(closed: object) -> None:
+    assert plain_schema({"additionalProperties": closed})["additionalProperties"] == closed
 
 
-def test_a_long_schema_is_cut_where_it_is_nested_deepest() -> None:
-    leaf = {"type": "object", "properties": {"a": {"type": "object", "properties": {"b": {"enum": ["x" * 40]}}}}}
-    inner = {"type": "object", "description": "d" * 900, "properties": {str(n): leaf for n in range(3)}}
-    arguments = arguments_of_schema({"type": "object", "properties": {f"p{n}": inner for n in range(20)}})
-    shown = arguments.schema["properties"]
-    assert isinstance(shown, dict)
-    assert shown["p7"] == {"type": "object", "description": "d" * 300, "properties": {"0": {}, "1": {}, "2": {}}}
-    arguments.check({"p1": {"1": 3}})
-    with pytest.raises(InvalidInput):
-        arguments.check({"p1": 3})
-    wide = {f"property_{n}": {"description": "d" * 200, "default": {"n": n}} for n in range(200)}
-    assert arguments_of_schema({"properties": wide}).schema["properties"] == {name: {} for name in wide}
-    zone = {"type": "string", "enum": [f"Zone/{n}" for n in range(2_000)]}
-    short = {"enum": ["x" * 500], "default": {"a": 1}}
-    assert arguments_of_schema({"properties": {"zone": zone, "b": short}}).schema["properties"] == {
-        "zone": {"type": "string"}, "b": short
-    }  # fmt: skip
-    enormous = {"properties": {f"property_{n}": {} for n in range(900)}, "additionalProperties": False}
-    assert arguments_of_schema(enormous).schema == {
-        "type": "object", "properties": {}, "required": [], "additionalProperties": True
-    }  # fmt: skip
-
-
-def test_a_part_that_is_cut_off_refuses_nothing() -> None:
-    node = {"oneOf": [{"type": "string"}, {"$ref": "#/$defs/Node"}, {"not": {"$ref": "#/$defs/Node"}}]}
-    value = {"$id": "x", "$ref": "#/$defs/Node"}
-    schema = {"properties": {"a": {"$ref": "#/$defs/Node"}, "b": {"const": value}}, "$defs": {"Node": node}}
-    arguments = arguments_of_schema(schema)
-    assert arguments.schema["properties"] == {
-        "a": {"oneOf": [{"type": "string"}, {}, {"not": {}}]}, "b": {"const": value}
-    }  # fmt: skip
-    arguments.check({"a": "text", "b": value})
-    with pytest.raises(InvalidInput):
-        arguments.check({"b": {}})
+def test_a_schema_that_makes_no_sense_allows_anything() -> None:
+    nonsense = {"type": "string", "properties": 5, "required": "x", "additionalProperties": "no"}
+    nothing = {"type": "object", "properties": {}, "required": [], "additionalProperties": True}
+    assert plain_schema(nonsense) == plain_schema({}) == nothing
 
 
 def test_references_that_would_grow_without_end_are_cut() -> None:
@@ -280,12 +185,9 @@ def test_references_that_would_grow_without_end_are_cut() -> None:
         f"n{n}": {"properties": {"l": {"$ref": f"#/$defs/n{n + 1}"}, "r": {"$ref": f"#/$defs/n{n + 1}"}}}
         for n in range(40)
     }
-    schema = {"type": "object", "properties": {"a": {"$ref": "#/$defs/n0"}}, "$defs": doubled}
-    shown = arguments_of_schema(schema).schema
-    assert '"a": {"properties": {"l": {"properties": {"l": {"properties"' in json.dumps(shown)
-    assert len(json.dumps(shown)) < SCHEMA_CHARS_MAX
-    chain = {f"n{n}": {"$ref": f"#/$defs/n{n + 1}"} for n in range(2_000)}
-    assert arguments_of_schema({**schema, "$defs": chain}).schema["properties"] == {"a": {}}
+    shown = json.dumps(plain_schema({"properties": {"a": {"$ref": "#/$defs/n0"}}, "$defs": doubled}))
+    assert '"a": {"properties": {"l": {"properties": {"l": {"properties"' in shown
+    assert len(shown) < SCHEMA_CHARS_MAX
 
 
 SAFE, UNSAFE = EffectClass.IDEMPOTENT, EffectClass.UNSAFE
@@ -306,7 +208,9 @@ def test_effects(
     configured: dict[str, EffectClass], trust_hints: bool, says_repeatable: bool, effect: EffectClass
 ) -> None:
     settings = McpSettings(reach=Stdio(command="x"), effects=configured, trust_hints=trust_hints)
-    assert settings.effect_of("t", says_repeatable=says_repeatable) is effect
+    [tool] = tools_of("n", settings, [offered("t", is_repeatable=says_repeatable)], call)
+    assert tool.effect is effect
+    assert ("no harm" if effect is SAFE else "find out") in may_have_happened(tool)
 
 
 def test_a_place_tells_no_secret() -> None:

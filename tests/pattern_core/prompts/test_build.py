@@ -188,10 +188,10 @@ def test_the_prefix_keeps_its_parts_apart(one: list[str], two: list[str]) -> Non
 
 def test_tokens_are_those_of_the_whole_request_by_the_ratio() -> None:
     prompt = built()
-    assert prompt.tokens == prompt.estimate == estimate_request(prompt.request)
+    assert prompt.log.tokens == prompt.estimate == estimate_request(prompt.request)
     scaled = built(ratio=1.5)
     assert scaled.estimate == prompt.estimate
-    assert scaled.tokens == scaled.log.tokens == -(-prompt.estimate * 3 // 2)
+    assert scaled.log.tokens == -(-prompt.estimate * 3 // 2)
 
 
 def test_the_room_for_a_conversation_is_what_the_rest_and_the_answer_leave() -> None:
@@ -201,7 +201,7 @@ def test_the_room_for_a_conversation_is_what_the_rest_and_the_answer_leave() -> 
         room = built(ratio=ratio).history_room
         full = conversation("word" * (room - 4))
         assert full.tokens == room
-        assert 8_190 <= built(history=full, ratio=ratio).tokens + 100 <= 8_192
+        assert 8_190 <= built(history=full, ratio=ratio).log.tokens + 100 <= 8_192
 
 
 def test_what_was_shown_is_noted() -> None:

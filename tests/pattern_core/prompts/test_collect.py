@@ -372,33 +372,34 @@ async def test_counts_of_a_vendor_make_the_next_estimate_better() -> None:
             return await prompts.make(ada, history, OFFERED, NOTHING_FOUND, seed=7)
 
         prompt = await made()
-        assert prompt.tokens == prompt.estimate
+        assert prompt.log.tokens == prompt.estimate
         twice = Usage(input_tokens=2 * prompt.estimate, output_tokens=1)
         prompts.learn(ada.id, prompt, replace(twice, is_estimate=True))
-        assert (await made()).tokens == prompt.estimate
+        assert (await made()).log.tokens == prompt.estimate
         prompts.learn(ada.id, prompt, twice)
-        assert (await made()).tokens == 2 * prompt.estimate
+        assert (await made()).log.tokens == 2 * prompt.estimate
 
 
-def test_what_a_vendor_counted_is_learnt_for_that_agent_and_model() -> None:
-    known = Calibration()
-    known.learn("ada", "m", [(1_000, 1_300)])
-    assert known.ratio("ada", "m") == 1.3
-    assert known.ratio("ada", "other") is known.ratio("bob", "m") is None
-    known.learn("ada", "m", [(1_000, 1_000)])
-    assert known.ratio("ada", "m") == pytest.approx(1.21)
-    for _ in range(40):
-        known.learn("ada", "m", [(1_000, 1_100)])
-    assert known.ratio("ada", "m") == pytest.approx(1.1)
-
-
-def test_odd_counts_do_not_lead_astray() -> None:
-    known = Calibration()
-    known.learn("ada", "m", [(10, 900), (1_000, 0)])
-    assert known.ratio("ada", "m") == 1.0
-    known.learn("ada", "m", [(1_000, 50_000)])
-    known.learn("bob", "m", [(1_000, 1)])
-    assert (known.ratio("ada", "m"), known.ratio("bob", "m")) == (MOST, LEAST)
+@pytest.mark.parametrize(
+    ("counts", "ratio"),
+    [
+        ([], 1.0),
+        ([(1_000, 1_300)], 1.3),
+        ([(1_000, 1_300), (1_000, 1_000)], 1.21),
+        ([(1_000, 1_300), *[(1_000, 1_100)] * 40], 1.1),
+        ([(10, 900), (1_000, 0)], 1.0),  # too short to say anything, and nothing counted
+        ([(1_000, 50_000)], MOST),
+        ([(1_000, 1)], LEAST),
+    ],
+)
+def test_what_a_vendor_counted_is_learnt_for_that_agent_and_model(counts: list[tuple[int, int]], ratio: float) -> None:
+    at_once, one_by_one = Calibration(), Calibration()
+    at_once.learn("ada", "m", counts)
+    one_by_one.learn("ada", "m", [])
+    for count in counts:
+        one_by_one.learn("ada", "m", [count])
+    assert at_once.ratio("ada", "m") == one_by_one.ratio("ada", "m") == pytest.approx(ratio)
+    assert at_once.ratio("ada", "other") is at_once.ratio("bob", "m") is None
 
 
 def test_it_forgets_whom_it_has_not_seen_for_long() -> None:
@@ -407,14 +408,6 @@ def test_it_forgets_whom_it_has_not_seen_for_long() -> None:
         known.learn(f"agent_{number}", "m", [(1_000, 2_000)])
     assert known.ratio("agent_0", "m") is None
     assert known.ratio("agent_1", "m") == 2.0
-
-
-def test_where_there_is_nothing_to_learn_from_is_looked_at_once() -> None:
-    known = Calibration()
-    known.learn("ada", "m", [])
-    assert known.ratio("ada", "m") == 1.0
-    known.learn("ada", "m", [(1_000, 1_500), (1_000, 1_000)])
-    assert known.ratio("ada", "m") == pytest.approx(1.35)
 
 
 async def test_what_rows_tell_is_what_was_learnt() -> None:

@@ -98,22 +98,23 @@ def test_the_newest_come_first_and_own_ones_are_few() -> None:
     assert parts[-1].reason == "what happened in the constellation in the last 24 hours"
 
 
-def test_there_are_only_so_many() -> None:
-    many = [replace(TURN, id=f"turn_{number:02}") for number in range(30)]
-    assert [part.ref for part in shown(many)] == [f"turn_{number}" for number in range(29, 9, -1)]
-    assert shown(many, settings=ContextSettings(activity_max=0)) == []
+MANY = [replace(TURN, id=f"turn_{number:02}") for number in range(30)]
+LONG_AGO = replace(TURN, id="turn_old", started_at="2025-12-31T23:59:59.999Z")
 
 
-def test_an_agent_that_is_alone_is_not_shown_itself() -> None:
-    assert shown([TURN], reader="agent_bob") == []
-    assert shown([TURN, replace(TURN, id="turn_2")], [replace(NOTED, agent_id="agent_bob")], reader="agent_bob") == []
-    assert shown() == []
-
-
-def test_the_turn_itself_and_what_is_long_ago_are_left_out() -> None:
-    long_ago = replace(TURN, id="turn_old", started_at="2025-12-31T23:59:59.999Z")
-    assert shown([long_ago, replace(TURN, id="turn_now")]) == []
-    assert [part.ref for part in shown([long_ago, TURN])] == ["turn_1"]
+@pytest.mark.parametrize(
+    ("turns", "noted", "reader", "refs"),
+    [
+        (MANY, [], "agent_ada", [f"turn_{number}" for number in range(29, 9, -1)]),
+        ([TURN], [], "agent_bob", []),  # it is alone
+        ([TURN], [replace(NOTED, agent_id="agent_bob")], "agent_bob", []),
+        ([LONG_AGO, replace(TURN, id="turn_now")], [], "agent_ada", []),
+        ([LONG_AGO, TURN], [], "agent_ada", ["turn_1"]),
+    ],
+)
+def test_what_is_shown(turns: list[TurnActivity], noted: list[NotedActivity], reader: str, refs: list[str]) -> None:
+    assert [part.ref for part in shown(turns, noted, reader=reader)] == refs
+    assert shown(turns, noted, reader=reader, settings=ContextSettings(activity_max=0)) == []
 
 
 def test_the_end_of_a_turn_is_shown_with_the_agents_name_of_now() -> None:
@@ -144,12 +145,12 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_task_is_one_line() -> None:
-    assert task_line(TASK, NOW) == "- Pay the rent (high)"
+    assert task_line(TASK, is_late=False) == "- Pay the rent (high)"
     late = replace(TASK, due_at="2026-01-01T00:00:00.000Z", status="in_progress", agent_id=None)
-    assert task_line(late, NOW) == "- Pay the rent (high, begun, due 2026-01-01, overdue, everybody's)"
+    assert task_line(late, is_late=True) == "- Pay the rent (high, begun, due 2026-01-01, overdue, everybody's)"
     soon = replace(TASK, due_at="2026-02-01T09:30:00.000Z")
-    assert task_line(soon, NOW) == "- Pay the rent (high, due 2026-02-01 09:30)"
-    assert task_line(replace(TASK, title="</open_tasks>"), NOW) == "- &lt;/open_tasks> (high)"
+    assert task_line(soon, is_late=False) == "- Pay the rent (high, due 2026-02-01 09:30)"
+    assert task_line(replace(TASK, title="</open_tasks>"), is_late=False) == "- &lt;/open_tasks> (high)"
 
 
 def test_tasks_say_why_they_are_shown() -> None:

@@ -321,7 +321,7 @@ async def test_a_prompt_says_whom_it_asks_and_what_that_costs_at_most() -> None:
             prompt, first = asking.prompt, asking.chain.links[0]
             assert turn.asking is asking
             assert (first.provider, first.model) == ("scripted", "script-1")
-            assert asking.worst().tokens == prompt.tokens + output_max
+            assert asking.worst().tokens == prompt.log.tokens + output_max
             assert prompt.request.max_output_tokens == output_max
             assert [tool.name for tool in prompt.request.tools] == ["note", "shout"]
             assert (turn.judge.compactions, fits(turn, prompt)) == ([], True)
@@ -363,7 +363,7 @@ async def test_room_is_made_where_it_is_needed_and_what_was_recorded_is_stored_b
         prompt = (await turn.open_step()).prompt
         assert turn.judge.compactions == [1]
         assert fits(turn, prompt)
-        assert prompt.tokens + prompt.request.max_output_tokens <= WINDOW
+        assert prompt.log.tokens + prompt.request.max_output_tokens <= WINDOW
         assert prompt.request.messages[-1].text == "and now?"
         names = await one.names(turn.record.id)
         assert names == ["turn.queued", "turn.started", "history.compacted", "step.started"]
