@@ -2,8 +2,8 @@
 
 A second passes before each step that changes something, and chance is seeded anew, so that one draw more or less does
 not change the ids of all later steps. A step that only reads is asked at the same moment: where a turn goes on behind
-an answer, the script reads its events to the end, or waits for it (`ends`), before it changes anything. Vectors are made
-between steps, so that no search depends on how fast the texts of its own step were embedded.
+an answer, the script reads its events to the end, or waits for it (`ends`), before it changes anything. Texts get their
+vectors between steps: whether a search finds by meaning what its own step stored must not depend on the machine.
 """
 
 from __future__ import annotations
