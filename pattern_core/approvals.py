@@ -141,27 +141,25 @@ class Approvals:
         known, count = await self._storage.database.read(_open, row.args_hash, row.created_at)
         if known is not None:
             return known
-        self._check_room(count)
+        if full := self._full(count):
+            raise Overloaded(full)
         work.store(approvals.insert, row, turn_id=question.turn_id)
         work.event("approval.requested", requested(row))
         work.when_settled(lambda _committed: self._asked.set())
         return row.id
 
-    async def room(self, wanted: int) -> None:
-        """See that so many more questions may be asked.
+    async def full(self, wanted: int = 1) -> str | None:
+        """Return why so many more questions cannot be asked now; None if they can."""
+        return self._full(await self._storage.database.read(approvals.count_pending) + wanted - 1)
 
-        Raises:
-            Overloaded: too many questions are open.
-        """
-        self._check_room(await self._storage.database.read(approvals.count_pending) + wanted - 1)
+    def _full(self, count: int) -> str | None:
+        if count < self._limits.approvals_pending_max:
+            return None
+        return f"{count} questions to people are open already; they must answer some of them first"
 
     def asked(self) -> None:
         """Say that another transaction stored a question: its time runs."""
         self._asked.set()
-
-    def _check_room(self, count: int) -> None:
-        if count >= self._limits.approvals_pending_max:
-            raise Overloaded(f"{count} questions to people are open already; they must answer some of them first")
 
     def row(self, question: ApprovalQuestion) -> ApprovalRow:
         """Return the question as it will be stored, pending."""
@@ -307,28 +305,27 @@ def _check(approval: Approval, answer: ApprovalAnswer) -> None:
     Raises:
         InvalidInput: they do not; the message says what to leave out or to say.
     """
-    if answer.scope == "time" and answer.seconds is None:
-        raise InvalidInput("consent for a time needs `seconds`, how long it holds")
-    if answer.scope == "once" and answer.seconds is not None:
-        raise InvalidInput("consent for once has no `seconds`; use the scope time, same or always with them")
-    if answer.seconds is not None and not 0 < answer.seconds <= GRANT_SECONDS_MAX:
-        raise InvalidInput(f"`seconds` must be more than 0 and at most {GRANT_SECONDS_MAX} (ten years)")
-    if not answer.approve:
-        if answer.scope != "once" or answer.arguments is not None:
-            raise InvalidInput(
-                "a no is for this question alone: leave out `scope` and `arguments`, and say in `reason` what you want"
-            )
-        return
-    if answer.arguments is None:
-        return
-    if "arguments" not in approval.request:
-        raise InvalidInput(
-            "only the arguments of a tool call can be changed; leave out `arguments`, or deny and say why in `reason`"
-        )
-    if answer.scope == "same":
-        raise InvalidInput(
-            "consent for the same arguments cannot change them: agree once, or for a time or always, which is for any"
-        )
+    seconds, scope, changes = answer.seconds, answer.scope, answer.arguments is not None
+    wrong = {
+        "consent for a time needs `seconds`, how long it holds": scope == "time" and seconds is None,
+        "consent for once has no `seconds`; use the scope time, same or always with them": (
+            scope == "once" and seconds is not None
+        ),
+        f"`seconds` must be more than 0 and at most {GRANT_SECONDS_MAX} (ten years)": (
+            seconds is not None and not 0 < seconds <= GRANT_SECONDS_MAX
+        ),
+        "a no is for this question alone: leave out `scope` and `arguments`, and say in `reason` what you want": (
+            not answer.approve and (scope != "once" or changes)
+        ),
+        "only the arguments of a tool call can be changed; leave out `arguments`, or deny and say why in `reason`": (
+            changes and "arguments" not in approval.request
+        ),
+        "consent for the same arguments cannot change them: agree once, or for a time or always, which is for any": (
+            changes and scope == "same"
+        ),
+    }
+    if problem := next((message for message, holds in wrong.items() if holds), None):
+        raise InvalidInput(problem)
 
 
 def requested(row: ApprovalRow) -> dict[str, object]:

@@ -28,14 +28,11 @@ from pattern_core.prompts.collect import Look, Seen
 from pattern_core.prompts.parts import NOTHING_FOUND, Findings, Kind
 from pattern_core.rules import facts
 from pattern_core.rules.ruleset import RuleSet
-from pattern_core.turns.calls import IN_DOUBT, PlannedCall, TurnCalls, TurnServices
-from pattern_core.turns.consent import AGREED
+from pattern_core.turns.calls import PlannedCall, TurnCalls, TurnServices
 from pattern_core.turns.judge import Judge, StepBorder
 from pattern_core.turns.record import CallRefused, DeadAttempt, Record
-from pattern_core.turns.recovery import GONE, INTERRUPTED, AskAgain, Begin, InDoubt, RunCalls, is_doubtful
-from pattern_core.turns.state import COMPLETED, Asking, FinishedCall, TurnStopped
-from pattern_core.unit_of_work import UnitOfWork
-from pattern_db.enums import EffectStatus
+from pattern_core.turns.recovery import Begin, RunCalls
+from pattern_core.turns.state import COMPLETED, Asking, TurnStopped
 from pattern_db.journal import budgets, turns
 from pattern_db.journal.budgets import BudgetScope
 
@@ -82,7 +79,7 @@ class Turn:
         self.stop_at_border(reason)
         self.scope.cancel()
 
-    async def run(self, found: Begin | AskAgain | RunCalls | None = None) -> None:
+    async def run(self, found: Begin | DeadAttempt | RunCalls | None = None) -> None:
         """Ask, act, ask again; return when the turn has ended, or rests: a person must answer, or the server drains.
 
         `found` says where an earlier process left it.
@@ -95,8 +92,8 @@ class Turn:
             InDoubt: a call may have happened, and the agent's turns shall fail then.
         """
         await self._prepare(found)
-        planned = await self._planned_again(found) if isinstance(found, RunCalls) else None
-        dead = DeadAttempt(is_charged=True) if isinstance(found, AskAgain) else None
+        planned = await self.calls.resume(found.calls, self.settings.on_doubt) if isinstance(found, RunCalls) else None
+        dead = found if isinstance(found, DeadAttempt) else None
         while True:
             if planned is None:
                 planned = await self.ask(await self.open_step(dead))
@@ -111,7 +108,7 @@ class Turn:
                 return await self.record.end(COMPLETED)
             self._notes, planned, dead = border.notes, None, None
 
-    async def _prepare(self, found: Begin | AskAgain | RunCalls | None) -> None:
+    async def _prepare(self, found: Begin | DeadAttempt | RunCalls | None) -> None:
         """Read the agent's settings and rules, and what a restart must know of the turn."""
         services, agent = self._services, self.agent
         self.settings = settings_of(agent.config)
@@ -130,7 +127,7 @@ class Turn:
         if found is not None:
             self.joins = bool(await services.journal.database.read(turns.steering_messages, agent.id))
             self.is_addressed = self.is_addressed and isinstance(found, RunCalls)  # else the model is about to see it
-        if isinstance(found, AskAgain) and self.record.step > 1:
+        if isinstance(found, DeadAttempt) and self.record.step > 1:
             with suppress(LimitReached):  # decided otherwise then
                 self._notes = self.judge.border(self.record.step - 1).notes
 
@@ -393,61 +390,6 @@ class Turn:
         joining = await self._services.journal.database.read(turns.steering_messages, self.agent.id)
         if joining and await self.record.join(joining):
             self.is_addressed = True
-
-    # Recovery
-
-    async def _planned_again(self, found: RunCalls) -> list[PlannedCall]:
-        """Return the calls of the newest decision that have no result yet, as they stand now."""
-        rest = []
-        for call, answered in found.calls:
-            planned = await self._resumed(self.calls.plan_again(call, answered))
-            if planned is not None:
-                rest.append(planned)
-        return rest
-
-    async def _resumed(self, planned: PlannedCall) -> PlannedCall | None:
-        """Return a call without a result: it runs, or waits for a person. None if it has its result now.
-
-        Raises:
-            InDoubt: it may have happened, and the agent's turns shall fail then.
-        """
-        call = planned.row
-        if is_doubtful(call):
-            return self._in_doubt(planned)
-        if call.status not in (EffectStatus.PLANNED, EffectStatus.STARTED):
-            return planned
-        if planned.is_gone:
-            return self.calls.ask_about(planned, GONE, "tool_gone")
-        if not call.attempts or planned.tool is None or planned.tool.probe is None:
-            return planned
-        known = await self.calls.probed(planned)
-        if known is None:
-            return planned
-        if known.status == EffectStatus.DONE:
-            self._ended(planned, known)
-            return None
-        answered = planned.answered
-        if answered is not None and answered.status in AGREED and answered.request.get("needs_attention") == "in_doubt":
-            return planned  # a person knew that it may have happened, and agreed
-        return self._in_doubt(planned)
-
-    def _in_doubt(self, planned: PlannedCall) -> PlannedCall | None:
-        """Return what the agent's settings say about a call that may have happened."""
-        match self.settings.on_doubt:
-            case "ask_human":
-                return self.calls.ask_about(planned, INTERRUPTED, "in_doubt")
-            case "fail_turn":
-                raise InDoubt
-            case "tell_model":
-                self.calls.in_doubt.add(planned.row.args_hash)
-                unknown = FinishedCall(row=planned.row, status=EffectStatus.IN_DOUBT.value, content=IN_DOUBT)
-                self._ended(planned, unknown)
-                return None
-
-    def _ended(self, planned: PlannedCall, finished: FinishedCall) -> None:
-        """T6, for a call that need not run to have its result."""
-        self.judge.finish(finished, self._services.journal.clock.now_ms())
-        self.record.finish(finished, UnitOfWork(), planned.arguments)
 
 
 class DeltaWriter:

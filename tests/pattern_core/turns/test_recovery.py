@@ -10,7 +10,6 @@ from dataclasses import replace
 import pytest
 import trio
 
-from pattern_core.agent_settings import OnDoubt
 from pattern_core.approvals import ApprovalAnswer
 from pattern_core.conversation.history import History
 from pattern_core.errors import Conflict
@@ -24,7 +23,8 @@ from pattern_core.tools.builtin.send_message import send_message
 from pattern_core.tools.tool import Probe, ToolContext, tool
 from pattern_core.turns import admission, recovery
 from pattern_core.turns.admission import Arrival, IncomingMessage
-from pattern_core.turns.recovery import AskAgain, Begin, FoundTurn, RunCalls, decide
+from pattern_core.turns.record import DeadAttempt
+from pattern_core.turns.recovery import Begin, FoundTurn, RunCalls, decide
 from pattern_core.turns.state import Ending
 from pattern_core.turns.turn import Turn
 from pattern_db.columns import Json
@@ -67,10 +67,8 @@ def effect(status: str, effect_class: str = "unsafe", *, step: int = 2, call: in
     return EffectRow(1, step, call, f"call_{call}", "mail", "{}", b"h" * 16, effect_class, "key", status)
 
 
-def verdict(
-    row: TurnRow = ROW, step: StepRow | None = STEP, *effects: EffectRow, on_doubt: OnDoubt = "tell_model"
-) -> object:
-    return decide(row, FoundTurn(step=step, calls=effects), TurnLimits(), NOW, on_doubt=on_doubt)
+def verdict(row: TurnRow = ROW, step: StepRow | None = STEP, *effects: EffectRow) -> object:
+    return decide(row, FoundTurn(step=step, calls=effects), TurnLimits(), NOW)
 
 
 def code(found: object) -> tuple[str, object]:
@@ -84,7 +82,7 @@ def test_a_request_to_stop_comes_first() -> None:
 
 def test_a_deadline_that_passed_interrupts() -> None:
     assert code(verdict(replace(ROW, deadline_at=NOW, resumes=99))) == ("interrupted", "deadline_passed")
-    assert verdict(replace(ROW, deadline_at=None)) == AskAgain()  # it waited
+    assert verdict(replace(ROW, deadline_at=None)) == DeadAttempt(is_charged=True)  # it waited
 
 
 @pytest.mark.parametrize(("steps", "step"), [(2, STEP), (2, replace(STEP, status="done")), (0, None)])
@@ -96,12 +94,12 @@ def test_a_step_that_was_cut_off_too_often_is_given_up(steps: int, step: StepRow
 
 
 def test_restarts_of_an_earlier_step_do_not_count() -> None:
-    assert verdict(replace(ROW, steps=1, resumes=9)) == AskAgain()
+    assert verdict(replace(ROW, steps=1, resumes=9)) == DeadAttempt(is_charged=True)
 
 
 def test_a_turn_without_a_step_begins_again_and_an_open_one_asks_again() -> None:
     assert verdict(ROW, None) == Begin()
-    assert verdict() == AskAgain()
+    assert verdict() == DeadAttempt(is_charged=True)
 
 
 def test_a_done_step_runs_what_has_no_result() -> None:
@@ -131,15 +129,6 @@ def test_a_call_comes_with_the_newest_answer_about_it() -> None:
     )
     found = FoundTurn(step=done, calls=[call], approvals=[first, second, other])
     assert decide(ROW, found, TurnLimits(), NOW) == RunCalls([(call, second)])
-
-
-def test_only_unsafe_started_calls_are_in_doubt() -> None:
-    assert recovery.is_doubtful(effect("started"))
-    assert not any(recovery.is_doubtful(effect("started", kind)) for kind in ("idempotent", "verifiable"))
-    assert not recovery.is_doubtful(effect("planned"))
-    done = replace(STEP, status="done")
-    assert code(verdict(ROW, done, effect("started"), on_doubt="fail_turn")) == ("failed", "in_doubt")
-    assert not isinstance(verdict(ROW, done, effect("planned"), on_doubt="fail_turn"), Ending)
 
 
 def test_a_turn_that_came_as_far_as_to_wait_is_not_given_up() -> None:
