@@ -80,20 +80,6 @@ async def test_cancelling_stops_the_model_call_at_once() -> None:
         assert (await world.say("again")).status == "completed"
 
 
-async def test_cancelling_within_an_unsafe_call_leaves_it_in_doubt() -> None:
-    outside = Outside(gate=trio.Event())
-    async with acting([calls("mail", {"to": "bob"}), says("next")], tools=outside.tools) as world:
-        turn_id = await world.submit("hi")
-        await trio.testing.wait_all_tasks_blocked()
-        await world.constellation.cancel(turn_id)
-        assert (await world.constellation.wait(turn_id)).status == "cancelled"
-        assert await world.database.read(rows, "SELECT status FROM effect") == [("in_doubt",)]
-        view = await world.say("next")
-        shown = world.provider.requests[-1].messages
-        assert [message.role for message in shown] == ["user", "assistant", "tool", "user"]
-        assert view.status == "completed"
-
-
 async def test_cancelling_a_queued_turn_ends_it_without_running() -> None:
     gate = trio.Event()
     async with acting([Paced(answer=says("one"), gate=gate), says("three")]) as world:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pattern_core.errors import Conflict, IdempotencyMismatch, InvalidInput, Overloaded
+from pattern_core.errors import IdempotencyMismatch, InvalidInput, Overloaded
 from pattern_core.events import Event
 from pattern_core.images import image_of_bytes
 from pattern_core.limits import KEY_CHARS_MAX, Limits
@@ -18,7 +18,6 @@ from pattern_core.turns import admission
 from pattern_core.turns.admission import Arrival, IncomingMessage, Ticket
 from pattern_db import template
 from pattern_db.connection import Connection, fetch_all
-from pattern_db.enums import AgentStatus
 from pattern_db.journal import turns
 from pattern_db.migrate import migrations_of
 from pattern_db.tables import agents
@@ -126,10 +125,6 @@ def test_keys_of_others_do_not_meet(db: Connection, changes: dict[str, Any]) -> 
     assert accepted == Ticket(turn_id="turn_2")
 
 
-def test_without_a_key_every_request_is_new(db: Connection) -> None:
-    assert [accept(db, HELLO, f"turn_{number}")[0].is_replay for number in range(3)] == [False] * 3
-
-
 def test_an_inbox_is_bounded_per_agent(db: Connection) -> None:
     first = replace(HELLO, idempotency_key="key-1")
     accept(db, first, "turn_0")
@@ -182,9 +177,3 @@ def test_a_message_may_be_sent_to_a_name_and_leave_its_policy_to_the_agent() -> 
     steered = replace(ada, config={"message_policy": "steer"})
     assert admission.address(HELLO, steered).policy == "steer"
     assert admission.address(replace(HELLO, policy="reject"), steered).policy == "reject"
-
-
-def test_only_active_agents_are_sent_messages() -> None:
-    for status in (AgentStatus.HIBERNATED, AgentStatus.ARCHIVED):
-        with pytest.raises(Conflict, match=f"the agent ada is {status}"):
-            admission.address(HELLO, replace(agent("ada"), status=status))

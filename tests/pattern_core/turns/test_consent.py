@@ -216,13 +216,6 @@ async def test_a_turn_that_is_cancelled_as_a_person_answers_leaves_no_call_open(
             assert called == answered
 
 
-async def test_the_time_of_a_turn_stands_still_while_it_waits(autojump_clock: trio.testing.MockClock) -> None:
-    async with asked(PAY, says("done")) as (one, _bank, turn_id):
-        await trio.sleep(10_000)
-        await answer(one)
-        assert (await over(one, turn_id)).status == "completed"
-
-
 async def test_questions_are_bounded() -> None:
     async with asked(PAY, PAY, says("well"), limits=Limits(approvals_pending_max=1)) as (one, bank, _turn_id):
         assert (await one.say("again")).status == "completed"

@@ -210,28 +210,6 @@ async def test_what_kills_the_process_before_anything_is_asked_is_given_up_too()
             assert await database.read(rows, "SELECT status FROM effect") == [("in_doubt",)]
 
 
-async def test_a_turn_that_kills_the_process_before_its_first_step_is_given_up() -> None:
-    async with in_memory() as database:
-        async with acting(otherwise=says("tea " * 1_500), database=database) as chatty:
-            for number in range(6):
-                await chatty.say(f"{number}: more")
-            small = {"context_window": 4_000, "max_output_tokens": 100}
-            await chatty.constellation.roster.update("ada", {"config": small})
-        turn_id = ""
-        for attempt in range(TurnLimits().resumes_max + 1):
-            async with running([Paced(answer=says("late"), gate=trio.Event())], database=database) as deadly:
-                if attempt == 0:
-                    turn_id = await deadly.submit("poison")
-                await trio.testing.wait_all_tasks_blocked()
-                assert deadly.provider.running == 1, "it dies while room is made"
-            own = "SELECT count(*) FROM step WHERE turn = (SELECT key FROM turn WHERE id = ?)"
-            assert await database.read(rows, own, turn_id) == [(0,)]
-        async with running(otherwise=says("fine"), database=database, seed=2) as last:
-            view = await last.constellation.wait(turn_id)
-            assert (view.status, (view.error or {})["code"]) == ("interrupted", "gave_up")
-            assert (await last.say("harmless")).status == "completed"
-
-
 async def test_a_turn_that_shall_fail_on_doubt_runs_no_sibling_again() -> None:
     both, config = together(calls("put", {"text": "x"}), calls("mail", {"to": "bob"})), {"on_doubt": "fail_turn"}
     outside = Outside(gate=trio.Event())
