@@ -93,14 +93,6 @@ class ApprovalQuestion:
     turn_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decided:
-    """An answered approval, and words about what followed."""
-
-    approval: Approval
-    note: str
-
-
 class Approvals:
     """The questions of one constellation. Who asks questions of a kind also says, by `on_answer`, what follows."""
 
@@ -193,8 +185,8 @@ class Approvals:
         except errors.NotFound as error:
             raise NotFound(error.message) from None
 
-    async def decide(self, approval_id: str, answer: ApprovalAnswer) -> Decided:
-        """Answer a question; on a yes, what it asks for is done in the same transaction.
+    async def decide(self, approval_id: str, answer: ApprovalAnswer) -> Approval:
+        """Answer a question and return it as it is then; on a yes, what it asks for is done in the same transaction.
 
         Raises:
             NotFound: there is no such approval, or what it was about has been deleted.
@@ -218,7 +210,7 @@ class Approvals:
             else:
                 self._refusals[approval.kind](approval, work)
             self._close(work, approval, status, by=answer.by, decision=_decision(answer, note))
-        return Decided(approval=await self.get(approval_id), note=note)
+        return await self.get(approval_id)
 
     def _close(
         self, work: UnitOfWork, approval: Approval, status: ApprovalStatus, *, by: str, decision: Mapping[str, Json]

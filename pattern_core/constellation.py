@@ -150,7 +150,7 @@ class Constellation:
             budgets=known,
             meters=runtime.meters,
         )
-        self._journal.when_committed(self.embeddings.wake)
+        self._journal.after_commit = self.embeddings.wake
         self.budgets = Budgets(database=database, clock=clock, known=known)
         storage = Storage(database=database, commit=self._journal.commit_work, clock=clock, ids=ids)
         self._wire_memory(storage)

@@ -27,7 +27,7 @@ from pattern_db.tables import messages
 TERMINAL = frozenset(
     {"turn.completed", "turn.failed", "turn.cancelled", "turn.interrupted", "turn.limit", "turn.parked"}
 )
-RESTING = TERMINAL | {"turn.waiting"}
+RESTING = TERMINAL | {"turn.waiting"}  # the turn goes no further for now: it has ended, or waits for a person
 NO_DATA: Mapping[str, object] = {}
 READ_MAX = 500  # events read from the file at once
 
@@ -41,11 +41,6 @@ class Event:
     turn_id: str | None
     data: Mapping[str, object]
     created_at: str
-
-    @property
-    def rests(self) -> bool:
-        """Whether its turn goes no further for now: it has ended, or waits for a person."""
-        return self.name in RESTING
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,10 +195,12 @@ class EventLog:
         count = self.latest - after
         if count > len(self._recent):  # it may be further back than memory goes
             async for event in self.subscribe(after=after, turn_id=turn_id):
-                if event.rests:
-                    break
-        elif not any(event.turn_id == turn_id and event.rests for event in islice(reversed(self._recent), count)):
-            await self._ends.setdefault(turn_id, trio.Event()).wait()
+                if event.name in RESTING:
+                    return
+        for event in islice(reversed(self._recent), count):
+            if event.turn_id == turn_id and event.name in RESTING:
+                return
+        await self._ends.setdefault(turn_id, trio.Event()).wait()
 
     def subscribe(self, *, after: int, turn_id: str | None = None) -> Subscription:
         """Return a stream of the events after `after`; of one turn, up to its end, if given.

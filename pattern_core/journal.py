@@ -47,11 +47,7 @@ class Journal:
         self.ids = ids
         self._events = events
         self.logged: dict[str, set[bytes]] = {}  # digests of prompt logs that are known to be stored, by agent
-        self._after_commit: Callable[[], None] = lambda: None
-
-    def when_committed(self, fn: Callable[[], None]) -> None:
-        """Call `fn` after every commit; it must not wait or raise."""
-        self._after_commit = fn
+        self.after_commit: Callable[[], None] = lambda: None  # called after every commit; must not wait or raise
 
     async def commit(self, fn: Callable[[Connection], tuple[T, list[Event]]]) -> T:
         """Run `fn` in a transaction, publish the events that it returns, and return its value.
@@ -62,7 +58,7 @@ class Journal:
         """
         value, _events = await self.database.write_and_announce(fn, self._events.publish)
         self.meters.commits += 1
-        self._after_commit()
+        self.after_commit()
         return value
 
     async def commit_work(self, work: UnitOfWork) -> None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from pattern_core.conversation.opening import Opening, beginning, opening_message, shown_chain
 from pattern_core.limits import PromptLimits
-from pattern_core.messages import Message, Text, ToolCall, ToolResult, parts_from_json, parts_to_json
+from pattern_core.messages import Message, Part, Text, ToolCall, ToolResult, parts_from_json, parts_to_json
 from pattern_core.models.tokens import message_tokens
 from pattern_core.untrusted import marked_import, marked_result
 from pattern_db.connection import Connection
@@ -68,24 +68,16 @@ def from_row(row: MessageRow) -> Message:
     Raises:
         ValueError: the row's parts are damaged or of a newer version.
     """
-    role = row.role
-    if role == "tool":
-        result = row.tool_result
-        parts: tuple[object, ...] = (
-            ToolResult(
-                call_id=row.tool_call_id or "",
-                tool=row.tool_name or "",
-                content=row.content or "",
-                is_error=bool(isinstance(result, dict) and result.get("is_error")),
-            ),
-        )
+    parts: tuple[Part, ...] = (Text(text=row.content or ""),)
+    if row.role is Role.TOOL:
+        is_error = isinstance(row.tool_result, dict) and bool(row.tool_result.get("is_error"))
+        call_id, tool = row.tool_call_id or "", row.tool_name or ""
+        parts = (ToolResult(call_id=call_id, tool=tool, content=row.content or "", is_error=is_error),)
     elif row.parts is not None:
         parts = parts_from_json(row.parts)
-    else:
-        parts = (Text(text=row.content or ""),)
     return Message(
-        role=role,  # type: ignore[arg-type]  # the column's CHECK holds the same four words
-        parts=parts,  # type: ignore[arg-type]  # every branch above makes a tuple of parts
+        role=row.role.value,
+        parts=parts,
         id=row.id,
         position=row.position,
         created_at=row.created_at,

@@ -450,9 +450,9 @@ async def _within(
     seconds: float, fn: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs
 ) -> outcome.Value[T] | outcome.Error | None:
     """Return what a tool came to, None if it took longer; only cancellation and the like come out as exceptions."""
-    with trio.move_on_after(seconds):
+    with trio.CancelScope(deadline=trio.current_time() + seconds):
         result = await outcome.acapture(fn, *args, **kwargs)
-        if isinstance(result, outcome.Error) and not isinstance(result.error, Exception):
+        if not isinstance(result, outcome.Value) and not isinstance(result.error, Exception):
             raise result.error
         return result
     return None

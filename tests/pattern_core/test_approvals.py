@@ -82,8 +82,7 @@ async def test_a_yes_does_it_once() -> None:
         [listed] = await here.approvals.list(10)
         assert (listed.id, listed.request, listed.audience) == (asked, dict(QUESTION.request), "partner")
         decided = await here.approvals.decide(asked, ApprovalAnswer(approve=YES, by="user:usr_1"))
-        assert decided.approval.status is ApprovalStatus.APPROVED
-        assert decided.note == "Changed human"
+        assert (decided.status, decided.decision) == (ApprovalStatus.APPROVED, {"note": "Changed human"})
         assert here.done == [f"user:usr_1 {asked}"]
         with pytest.raises(Conflict, match="somebody agreed"):
             await here.approvals.decide(asked, ApprovalAnswer(approve=YES, by="user:usr_2"))
@@ -134,7 +133,7 @@ async def test_what_cannot_be_done_stays_open() -> None:
             await here.approvals.decide(asked, ApprovalAnswer(approve=YES, by="user:usr_1"))
         assert (await here.approvals.get(asked)).status is ApprovalStatus.PENDING
         decided = await here.approvals.decide(asked, ApprovalAnswer(approve=NO, by="user:usr_1"))
-        assert (decided.approval.status, here.done) == (ApprovalStatus.DENIED, [])
+        assert (decided.status, here.done) == (ApprovalStatus.DENIED, [])
 
 
 async def test_the_same_is_not_asked_twice_until_it_is_over() -> None:

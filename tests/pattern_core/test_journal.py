@@ -55,7 +55,7 @@ def _tell(connection: Connection, name: str) -> tuple[str, list[Event]]:
 async def test_each_commit_is_told_once_and_then_others_look_for_work() -> None:
     async with accepted() as rig:
         told: list[int] = []
-        rig.journal.when_committed(lambda: told.append(rig.log.latest))
+        rig.journal.after_commit = lambda: told.append(rig.log.latest)
         latest = rig.log.latest
         assert [await rig.journal.commit(partial(_tell, name=name)) for name in ("a", "b")] == ["a", "b"]
         assert told == [latest + 1, latest + 2]

@@ -164,7 +164,7 @@ async def test_an_edit_waits_for_a_yes_and_is_then_made_once() -> None:
         assert (question.audience, question.request["label"]) == ("partner", "us")
         assert question.request["edit"] == {"edit": "ReplaceText", "old": "May", "new": "June"}
         decided = await here.constellation.approvals.decide(question.id, ApprovalAnswer(approve=True, by=USER))
-        assert decided.approval.status is ApprovalStatus.APPROVED
+        assert decided.status is ApprovalStatus.APPROVED
         view = await here.constellation.memory.view(ada, "us")
         assert (view.content, view.version) == ("We met in June.", 1)
         [line, _first] = await here.database.read(versions, view.id, limit=5)
