@@ -100,14 +100,12 @@ class Approvals:
         self.grants = Grants(storage)
         self._storage = storage
         self._limits = limits
-        self._performers: dict[ApprovalKind, Perform] = {}
-        self._refusals: dict[ApprovalKind, Refuse] = {}
+        self._answers: dict[ApprovalKind, tuple[Perform, Refuse]] = {}
         self._asked = trio.Event()
 
     def on_answer(self, kind: ApprovalKind, perform: Perform, refuse: Refuse = lambda _approval, _work: None) -> None:
         """Have `perform` do what questions of this kind ask for, and `refuse` what follows a refusal."""
-        self._performers[kind] = perform
-        self._refusals[kind] = refuse
+        self._answers[kind] = perform, refuse
 
     async def run(self) -> None:
         """Close questions when their time is over, until cancelled.
@@ -202,13 +200,14 @@ class Approvals:
             )
         _check(approval, answer)
         note, status = "Denied; nothing was done", ApprovalStatus.DENIED
+        perform, refuse = self._answers[approval.kind]
         async with given_or_alone(None, self._storage.commit) as work:
             if answer.approve:
-                note = await self._performers[approval.kind](approval, answer, work)
+                note = await perform(approval, answer, work)
                 self.grants.add(work, approval, answer)
                 status = ApprovalStatus.APPROVED if answer.arguments is None else ApprovalStatus.EDITED
             else:
-                self._refusals[approval.kind](approval, work)
+                refuse(approval, work)
             self._close(work, approval, status, by=answer.by, decision=_decision(answer, note))
         return await self.get(approval_id)
 
@@ -226,7 +225,8 @@ class Approvals:
             return first
         for approval in await self._storage.database.read(approvals.due, now):
             work = UnitOfWork()
-            self._refusals[approval.kind](approval, work)
+            _perform, refuse = self._answers[approval.kind]
+            refuse(approval, work)
             self._close(
                 work, approval, ApprovalStatus.EXPIRED, by="system", decision={"note": "Nobody answered in time"}
             )

@@ -393,23 +393,22 @@ class Actors:
         turn.output_chars = found.output_chars
         return turn
 
-    async def end_waiting(self, turn_id: str, ending: Ending) -> bool:
-        """End a turn that waits for a person while its agent may work on others; False if it does not wait."""
+    async def end_waiting(self, turn_id: str, ending: Ending) -> None:
+        """End a turn while its agent may work on others; nothing if it does not wait for a person."""
         row = await self._database.read(turns.by_id, turn_id)
         if row.status != TurnStatus.WAITING or turn_id in self._running:
-            return False
+            return
         agent = await self._roster.get(row.agent_id)
         # Its agent may be at work: the conversation in memory is another turn's.
         turn = self._found(row, await self._database.read(recovery.restore, row), agent, History())
         if turn_id in self._running:
-            return False  # its agent has just taken it up
+            return  # its agent has just taken it up
         # While it is registered its agent leaves it alone: a turn has one end.
         with self._registered(turn):
             row = await self._database.read(turns.by_id, turn_id)
             if row.status == TurnStatus.WAITING:
                 await self._end(turn, ending)
         self.wake(agent.id)
-        return row.status == TurnStatus.WAITING
 
     async def _history(self, agent_id: str, *, active: str | None) -> History:
         known = self._histories.get(agent_id)

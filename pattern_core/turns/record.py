@@ -322,7 +322,7 @@ class Record:
         await self.flush(rows, shows_results=True, now=now)
         if found is None:
             self.step, self.attempt = step, attempt
-            self.journal.note_logged(self.agent.id, prompt.log)
+            self.journal.logged[self.agent.id] = prompt.log.stable.digest, prompt.log.volatile.digest
         return found
 
     async def stream(self, drafts: Sequence[Draft]) -> None:

@@ -7,7 +7,6 @@ from typing import NoReturn
 
 import pytest
 
-from pattern_core import journal as module
 from pattern_core.events import Draft, Event, append
 from pattern_core.models.model import Usage
 from pattern_core.runtime import Meters
@@ -60,17 +59,6 @@ async def test_each_commit_is_told_once_and_then_others_look_for_work() -> None:
         assert [await rig.journal.commit(partial(_tell, name=name)) for name in ("a", "b")] == ["a", "b"]
         assert told == [latest + 1, latest + 2]
         assert (await rig.names())[-2:] == ["a", "b"]
-
-
-async def test_logs_that_are_known_to_be_stored_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LOGGED_MAX", 4)
-    async with accepted() as rig:
-        shown = rig.prompt().log
-        rig.journal.note_logged("agent_ada", shown)
-        assert rig.journal.logged == {"agent_ada": {shown.stable.digest, shown.volatile.digest}}
-        for number in range(3):
-            rig.journal.note_logged(f"agent_{number}", shown)
-        assert "agent_ada" not in rig.journal.logged
 
 
 TOLD = Event(seq=1, name="a", turn_id=None, data={}, created_at="")
