@@ -269,9 +269,8 @@ class Constellation:
         return await self._actors.submit(self._arrival(incoming, agent))
 
     def _arrival(self, incoming: IncomingMessage, agent: Agent) -> Arrival:
-        incoming = admission.address(incoming, agent)
         now = self._journal.now()
-        return Arrival.of(incoming, turn_id=self._ids.new("turn"), seed=self._ids.seed(), now=now)
+        return Arrival.of(incoming, agent, turn_id=self._ids.new("turn"), seed=self._ids.seed(), now=now)
 
     async def _deliver(self, sender: Record, work: UnitOfWork, *, target: str, content: str) -> str:
         """Accept a message from one agent to another within the calling tool's own transaction."""

@@ -130,14 +130,16 @@ class MessageGroup:
 class _Entry(NamedTuple):
     """A message, and as it is shown, with the tokens of that; a tuple, since a history is thousands of them.
 
-    `begins` says that what is before it may leave without it; `is_short` that it is not shown as it is stored.
+    `begins` says that what is before it may leave without it; `is_short` that it is not shown as it is stored;
+    `has_image` that it is a person's message with one.
     """
 
     message: Message
     shown: Message
     tokens: int
     begins: bool
-    is_short: bool = False
+    is_short: bool
+    has_image: bool
 
 
 class History:
@@ -205,7 +207,7 @@ class History:
         self._entries.append(entry)
         self._shown.append(entry.shown)
         self.tokens += entry.tokens
-        if _has_image(entry):
+        if entry.has_image:
             self.has_images = True
         self.cursor = message.position
         self._digest.update(message.position.encode())
@@ -262,7 +264,8 @@ class History:
             shown = marked_import(message)
         elif message.role == "tool" and self._is_untrusted(getattr(message.parts[0], "tool", "")):
             shown = marked_result(message)
-        return _Entry(message, shown, message_tokens(shown), begins, is_short)
+        has_image = shown.role == "user" and bool(shown.images)
+        return _Entry(message, shown, message_tokens(shown), begins, is_short, has_image)
 
     def _is_answered(self) -> bool:
         """Return whether the newest calls have all their results."""
@@ -279,7 +282,7 @@ class History:
 
     def _set(self, entries: list[_Entry]) -> None:
         self._entries = entries
-        self.has_images = any(map(_has_image, entries))
+        self.has_images = any(entry.has_image for entry in entries)
         self.tokens: int = sum([entry.tokens for entry in entries])
         self.opening_tokens = 0
         self.first = entries[0].message.position if entries else ""
@@ -298,10 +301,6 @@ class History:
         self.tokens += self.opening_tokens - before
         self._digest: blake2b = blake2b(b"" if first is None else first.text.encode(), digest_size=16)
         self._digest.update("".join(map(_name, self._entries)).encode())
-
-
-def _has_image(entry: _Entry) -> bool:
-    return entry.shown.role == "user" and bool(entry.shown.images)
 
 
 def _name(entry: _Entry) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -392,32 +392,32 @@ class Turn:
             self.is_addressed = True
 
 
+@dataclass(slots=True)
 class DeltaWriter:
     """Stores an answer's pieces as it arrives: the first at once, then what came within a tenth of a second.
 
     An answer that comes whole is not stored in pieces; its message is the event.
     """
 
-    def __init__(self, record: Record, limits: Limits) -> None:
-        self._record = record
-        self._limits = limits
-        self._waiting: list[tuple[str, str]] = []
-        self._chars = 0
-        self._flushed_at = float("-inf")
+    record: Record
+    limits: Limits
+    _waiting: list[tuple[str, str]] = field(default_factory=list)
+    _chars: int = 0
+    _flushed_at: float = float("-inf")
 
     async def on_delta(self, delta: Delta) -> None:
         """Add a piece; store what has gathered if it is time."""
         name = "text.delta" if isinstance(delta, TextDelta) else "reasoning.delta"
         self._waiting.append((name, delta.text))
         self._chars += len(delta.text)
-        due = self._flushed_at + self._limits.delta_flush_s
-        if trio.current_time() >= due or self._chars >= self._limits.delta_flush_chars:
-            await self._record.stream(self.rest())
+        due = self._flushed_at + self.limits.delta_flush_s
+        if trio.current_time() >= due or self._chars >= self.limits.delta_flush_chars:
+            await self.record.stream(self.rest())
             self._flushed_at = trio.current_time()
 
     def rest(self) -> list[Draft]:
         """Return the pieces that were not stored yet, to be stored with the decision."""
-        place = {"step": self._record.step, "attempt": self._record.attempt}
+        place = {"step": self.record.step, "attempt": self.record.attempt}
         drafts = [
             Draft(name, {**place, "text": "".join(text for _name, text in pieces)})
             for name, pieces in groupby(self._waiting, key=itemgetter(0))

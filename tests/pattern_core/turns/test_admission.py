@@ -49,8 +49,12 @@ def db() -> Iterator[Connection]:
     connection.close()
 
 
+def arrival(incoming: IncomingMessage, to: AgentRow, turn_id: str = "turn_1") -> Arrival:
+    return Arrival.of(incoming, to, turn_id=turn_id, seed=7, now=START)
+
+
 def accept(db: Connection, incoming: IncomingMessage, turn_id: str = "turn_1") -> tuple[Ticket, list[Event]]:
-    return admission.accept(db, Arrival.of(incoming, turn_id=turn_id, seed=7, now=START), LIMITS)
+    return admission.accept(db, arrival(incoming, agent(incoming.agent_id.removeprefix("agent_")), turn_id), LIMITS)
 
 
 def test_an_accepted_message_is_a_turn_an_inbox_row_and_an_event(db: Connection) -> None:
@@ -172,8 +176,8 @@ def test_what_is_just_within_bounds(db: Connection) -> None:
 
 def test_a_message_may_be_sent_to_a_name_and_leave_its_policy_to_the_agent() -> None:
     ada = agent("ada")
-    found = admission.address(replace(HELLO, agent_id="ada"), ada)
-    assert (found.agent_id, found.policy) == (ada.id, None)
+    found = arrival(replace(HELLO, agent_id="ada"), ada)
+    assert (found.incoming.agent_id, found.turn.agent_id, found.incoming.policy) == (ada.id, ada.id, None)
     steered = replace(ada, config={"message_policy": "steer"})
-    assert admission.address(HELLO, steered).policy == "steer"
-    assert admission.address(replace(HELLO, policy="reject"), steered).policy == "reject"
+    assert arrival(HELLO, steered).incoming.policy == "steer"
+    assert arrival(replace(HELLO, policy="reject"), steered).incoming.policy == "reject"

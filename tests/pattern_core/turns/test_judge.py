@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import pytest
 
 from pattern_core.messages import Text
+from pattern_core.rules.detectors import DetectorSettings
 from pattern_core.rules.facts import FORCED_PREFIX, RESULT_CHARS_MAX, JudgedCall
 from pattern_core.rules.rule import AskedCall
 from pattern_core.rules.ruleset import RuleSet
@@ -115,6 +116,8 @@ def test_room_that_was_made_for_the_next_step_already_hides_no_circle() -> None:
         end(judge, row("shout", step=step))
     judge.compactions = [4]  # a process died between making room and asking
     assert "`shout` was called 3 times" in judge.border(3).notes[0]
+    judge.detectors, judge.compactions = DetectorSettings(identical=None), [2, 2, 3]
+    assert "room was made in the conversation 3 times" in judge.border(3).notes[0]
 
 
 # At work in a turn: what runs, what is refused, and how the turn ends.

@@ -371,7 +371,7 @@ async def test_a_turn_rests_with_its_questions_and_continues(left_s: float, left
 
 def steer(connection: Connection, turn_id: str) -> tuple[None, list[Event]]:
     incoming = IncomingMessage(agent_id=ADA.id, content=f"words of {turn_id}", sender=USER, policy="steer")
-    arrival = Arrival.of(incoming, turn_id=turn_id, seed=7, now=START)
+    arrival = Arrival.of(incoming, ADA, turn_id=turn_id, seed=7, now=START)
     return None, admission.accept(connection, arrival, Limits())[1]
 
 

@@ -35,6 +35,7 @@ from pattern_db.journal.approvals import ApprovalRow
 from pattern_db.journal.events import EventRow
 from pattern_db.journal.steps import EffectRow, StepRow
 from pattern_db.journal.turns import TurnRow
+from pattern_db.tables import agents
 from tests.support import PATIENCE_S, START, USER, Outside, Running, acting, crashed, in_memory, note, rows, running
 
 NOW = "2026-01-01T00:00:00.000Z"
@@ -363,7 +364,11 @@ def _add_to(connection: Connection, turn_id: str) -> None:
     child = IncomingMessage(
         agent_id=row.agent_id, content="do", sender=f"agent:{row.agent_id}", parent_turn=row.key, depth=1
     )
-    admission.accept(connection, Arrival.of(child, turn_id="turn_child", seed=1, now=START), Limits())
+    admission.accept(
+        connection,
+        Arrival.of(child, agents.find(connection, row.agent_id), turn_id="turn_child", seed=1, now=START),
+        Limits(),
+    )
     append(connection, (row.key, row.id), [Draft("history.compacted", {})], created_at=START)
     connection.execute("UPDATE effect SET status = 'in_doubt' WHERE step = 1").fetchall()
 
