@@ -297,7 +297,8 @@ class TurnCalls:
         row, tool, answered = planned.row, planned.tool, planned.answered
         if row.status not in (EffectStatus.PLANNED, EffectStatus.STARTED):
             return planned
-        if row.status != EffectStatus.STARTED or row.effect_class != EffectClass.UNSAFE:
+        is_doubtful = row.status == EffectStatus.STARTED and row.effect_class == EffectClass.UNSAFE
+        if not is_doubtful:
             if tool is None and row.idempotency_key != NO_TOOL:
                 return self._asked(planned, GONE, kind=ApprovalKind.RECOVERY, attention="tool_gone")
             if not row.attempts or tool is None or tool.probe is None:
