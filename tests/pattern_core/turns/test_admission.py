@@ -171,7 +171,9 @@ def test_what_is_just_within_bounds(db: Connection) -> None:
     incoming = replace(HELLO, content="x" * 9 + "😀", priority=0, idempotency_key="x" * KEY_CHARS_MAX)
     admission.check(incoming, LIMITS)
     accept(db, incoming)
-    admission.check(replace(HELLO, priority=3, source="mail", source_metadata={"ü": [1, None]}), LIMITS)
+    admission.check(
+        replace(HELLO, priority=3, idempotency_key="k", source="mail", source_metadata={"ü": [1, None]}), LIMITS
+    )
 
 
 def test_a_message_may_be_sent_to_a_name_and_leave_its_policy_to_the_agent() -> None:
