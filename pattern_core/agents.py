@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 
@@ -140,13 +140,11 @@ class Roster:
             system_prompt=spec.system_prompt,
             config=spec.config,
             enabled_tools=tools,
-            tool_rules=_normal(spec.tool_rules),
+            tool_rules=RuleSet.of(spec.tool_rules).to_json() or None,
             created_at=now,
             updated_at=now,
         )
-        self._check(agent, tools)
-        settings_of(agent.config, is_new=True)
-        RuleSet.of(agent.tool_rules).check_enabled(agent.enabled_tools)
+        self._check(agent, CHANGEABLE)
         work = UnitOfWork()
         work.store(_store, agent, agents_max=self._limits.agents_max)
         work.event("agent.created", {"agent_id": agent.id, "name": agent.name})
@@ -173,18 +171,13 @@ class Roster:
         if "name" in changes:
             changes = {**changes, "name": str(changes["name"]).strip()}
         if "tool_rules" in changes:
-            changes = {**changes, "tool_rules": _normal(changes["tool_rules"])}
+            changes = {**changes, "tool_rules": RuleSet.of(changes["tool_rules"]).to_json() or None}
         async with self._changing:
             agent = await self.get(id_or_name)
             if version not in (None, version_of(agent)):
                 raise AgentChanged(f"somebody changed the agent {agent.name!r} meanwhile; read it again")
             changed = replace(agent, **changes, updated_at=self._storage.now())  # type: ignore[arg-type]  # checked by name above, by type at the border
-            # A tool that no longer exists does no harm if this change does not ask for it.
-            self._check(changed, changed.enabled_tools if "enabled_tools" in changes else ())
-            if "config" in changes:
-                settings_of(changed.config, is_new=True)
-            if "tool_rules" in changes or "enabled_tools" in changes:
-                RuleSet.of(changed.tool_rules).check_enabled(changed.enabled_tools)
+            self._check(changed, changes)
             work = UnitOfWork()
             work.store(_store, changed)
             work.event("agent.changed", {"agent_id": agent.id, "fields": sorted(changes)})
@@ -213,18 +206,23 @@ class Roster:
         self._on_rename(agent.id, None)
         return agent
 
-    def _check(self, agent: Agent, tools: Sequence[str]) -> None:
+    def _check(self, agent: Agent, changed: Collection[str]) -> None:
+        """Refuse an agent with fields that do not fit; what was not changed may hold what is not known any more."""
         if not agent.name or len(agent.name) > NAME_CHARS_MAX or not agent.name.isprintable() or "/" in agent.name:
             raise InvalidInput(f"an agent's name has 1 to {NAME_CHARS_MAX} printable characters and no slash")
         if not agent.model_provider or not agent.model_name:
             raise InvalidInput("an agent needs a model_provider and a model_name")
-        missing = [name for name in tools if not self._tools.accepts(name)]
-        if missing:
+        missing = [name for name in agent.enabled_tools if not self._tools.accepts(name)]
+        if missing and "enabled_tools" in changed:
             off = "".join(f" ({self._tools.off[name]})" for name in missing if name in self._tools.off)
             there = ", ".join(self._tools.names)
             raise InvalidInput(f"there is no tool {', '.join(missing)}{off}; there are {there}")
         if agent.status not in set(AgentStatus):
             raise InvalidInput(f"an agent's status is one of {', '.join(AgentStatus)}")
+        if "config" in changed:
+            settings_of(agent.config, is_new=True)
+        if "tool_rules" in changed or "enabled_tools" in changed:
+            RuleSet.of(agent.tool_rules).check_enabled(agent.enabled_tools)
 
 
 def _store(connection: Connection, agent: Agent, *, agents_max: int | None = None) -> None:
@@ -240,12 +238,3 @@ def _store(connection: Connection, agent: Agent, *, agents_max: int | None = Non
         raise InvalidInput(
             f"a constellation has at most {agents_max} agents; delete one, or make another constellation"
         )
-
-
-def _normal(stored: Json) -> Json:
-    """Tool rules of any known format in ours; None stays None.
-
-    Raises:
-        InvalidInput: they are of no known format.
-    """
-    return RuleSet.of(stored).to_json() or None

@@ -93,14 +93,6 @@ class ApprovalQuestion:
     turn_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decided:
-    """An answered approval, and words about what followed."""
-
-    approval: Approval
-    note: str
-
-
 class Approvals:
     """The questions of one constellation. Who asks questions of a kind also says, by `on_answer`, what follows."""
 
@@ -108,14 +100,12 @@ class Approvals:
         self.grants = Grants(storage)
         self._storage = storage
         self._limits = limits
-        self._performers: dict[ApprovalKind, Perform] = {}
-        self._refusals: dict[ApprovalKind, Refuse] = {}
+        self._answers: dict[ApprovalKind, tuple[Perform, Refuse]] = {}
         self._asked = trio.Event()
 
     def on_answer(self, kind: ApprovalKind, perform: Perform, refuse: Refuse = lambda _approval, _work: None) -> None:
         """Have `perform` do what questions of this kind ask for, and `refuse` what follows a refusal."""
-        self._performers[kind] = perform
-        self._refusals[kind] = refuse
+        self._answers[kind] = perform, refuse
 
     async def run(self) -> None:
         """Close questions when their time is over, until cancelled.
@@ -141,27 +131,25 @@ class Approvals:
         known, count = await self._storage.database.read(_open, row.args_hash, row.created_at)
         if known is not None:
             return known
-        self._check_room(count)
+        if full := self._full(count):
+            raise Overloaded(full)
         work.store(approvals.insert, row, turn_id=question.turn_id)
         work.event("approval.requested", requested(row))
         work.when_settled(lambda _committed: self._asked.set())
         return row.id
 
-    async def room(self, wanted: int) -> None:
-        """See that so many more questions may be asked.
+    async def full(self, wanted: int = 1) -> str | None:
+        """Return why so many more questions cannot be asked now; None if they can."""
+        return self._full(await self._storage.database.read(approvals.count_pending) + wanted - 1)
 
-        Raises:
-            Overloaded: too many questions are open.
-        """
-        self._check_room(await self._storage.database.read(approvals.count_pending) + wanted - 1)
+    def _full(self, count: int) -> str | None:
+        if count < self._limits.approvals_pending_max:
+            return None
+        return f"{count} questions to people are open already; they must answer some of them first"
 
     def asked(self) -> None:
         """Say that another transaction stored a question: its time runs."""
         self._asked.set()
-
-    def _check_room(self, count: int) -> None:
-        if count >= self._limits.approvals_pending_max:
-            raise Overloaded(f"{count} questions to people are open already; they must answer some of them first")
 
     def row(self, question: ApprovalQuestion) -> ApprovalRow:
         """Return the question as it will be stored, pending."""
@@ -195,8 +183,8 @@ class Approvals:
         except errors.NotFound as error:
             raise NotFound(error.message) from None
 
-    async def decide(self, approval_id: str, answer: ApprovalAnswer) -> Decided:
-        """Answer a question; on a yes, what it asks for is done in the same transaction.
+    async def decide(self, approval_id: str, answer: ApprovalAnswer) -> Approval:
+        """Answer a question and return it as it is then; on a yes, what it asks for is done in the same transaction.
 
         Raises:
             NotFound: there is no such approval, or what it was about has been deleted.
@@ -212,15 +200,16 @@ class Approvals:
             )
         _check(approval, answer)
         note, status = "Denied; nothing was done", ApprovalStatus.DENIED
+        perform, refuse = self._answers[approval.kind]
         async with given_or_alone(None, self._storage.commit) as work:
             if answer.approve:
-                note = await self._performers[approval.kind](approval, answer, work)
+                note = await perform(approval, answer, work)
                 self.grants.add(work, approval, answer)
                 status = ApprovalStatus.APPROVED if answer.arguments is None else ApprovalStatus.EDITED
             else:
-                self._refusals[approval.kind](approval, work)
+                refuse(approval, work)
             self._close(work, approval, status, by=answer.by, decision=_decision(answer, note))
-        return Decided(approval=await self.get(approval_id), note=note)
+        return await self.get(approval_id)
 
     def _close(
         self, work: UnitOfWork, approval: Approval, status: ApprovalStatus, *, by: str, decision: Mapping[str, Json]
@@ -236,7 +225,8 @@ class Approvals:
             return first
         for approval in await self._storage.database.read(approvals.due, now):
             work = UnitOfWork()
-            self._refusals[approval.kind](approval, work)
+            _perform, refuse = self._answers[approval.kind]
+            refuse(approval, work)
             self._close(
                 work, approval, ApprovalStatus.EXPIRED, by="system", decision={"note": "Nobody answered in time"}
             )
@@ -307,28 +297,27 @@ def _check(approval: Approval, answer: ApprovalAnswer) -> None:
     Raises:
         InvalidInput: they do not; the message says what to leave out or to say.
     """
-    if answer.scope == "time" and answer.seconds is None:
-        raise InvalidInput("consent for a time needs `seconds`, how long it holds")
-    if answer.scope == "once" and answer.seconds is not None:
-        raise InvalidInput("consent for once has no `seconds`; use the scope time, same or always with them")
-    if answer.seconds is not None and not 0 < answer.seconds <= GRANT_SECONDS_MAX:
-        raise InvalidInput(f"`seconds` must be more than 0 and at most {GRANT_SECONDS_MAX} (ten years)")
-    if not answer.approve:
-        if answer.scope != "once" or answer.arguments is not None:
-            raise InvalidInput(
-                "a no is for this question alone: leave out `scope` and `arguments`, and say in `reason` what you want"
-            )
-        return
-    if answer.arguments is None:
-        return
-    if "arguments" not in approval.request:
-        raise InvalidInput(
-            "only the arguments of a tool call can be changed; leave out `arguments`, or deny and say why in `reason`"
-        )
-    if answer.scope == "same":
-        raise InvalidInput(
-            "consent for the same arguments cannot change them: agree once, or for a time or always, which is for any"
-        )
+    seconds, scope, changes = answer.seconds, answer.scope, answer.arguments is not None
+    wrong = {
+        "consent for a time needs `seconds`, how long it holds": scope == "time" and seconds is None,
+        "consent for once has no `seconds`; use the scope time, same or always with them": (
+            scope == "once" and seconds is not None
+        ),
+        f"`seconds` must be more than 0 and at most {GRANT_SECONDS_MAX} (ten years)": (
+            seconds is not None and not 0 < seconds <= GRANT_SECONDS_MAX
+        ),
+        "a no is for this question alone: leave out `scope` and `arguments`, and say in `reason` what you want": (
+            not answer.approve and (scope != "once" or changes)
+        ),
+        "only the arguments of a tool call can be changed; leave out `arguments`, or deny and say why in `reason`": (
+            changes and "arguments" not in approval.request
+        ),
+        "consent for the same arguments cannot change them: agree once, or for a time or always, which is for any": (
+            changes and scope == "same"
+        ),
+    }
+    if problem := next((message for message, holds in wrong.items() if holds), None):
+        raise InvalidInput(problem)
 
 
 def requested(row: ApprovalRow) -> dict[str, object]:

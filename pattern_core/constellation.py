@@ -150,7 +150,7 @@ class Constellation:
             budgets=known,
             meters=runtime.meters,
         )
-        self._journal.when_committed(self.embeddings.wake)
+        self._journal.after_commit = self.embeddings.wake
         self.budgets = Budgets(database=database, clock=clock, known=known)
         storage = Storage(database=database, commit=self._journal.commit_work, clock=clock, ids=ids)
         self._wire_memory(storage)
@@ -268,9 +268,8 @@ class Constellation:
         return await self._actors.submit(self._arrival(incoming, agent))
 
     def _arrival(self, incoming: IncomingMessage, agent: Agent) -> Arrival:
-        incoming = admission.address(incoming, agent)
         now = self._journal.now()
-        return Arrival.of(incoming, turn_id=self._ids.new("turn"), seed=self._ids.seed(), now=now)
+        return Arrival.of(incoming, agent, turn_id=self._ids.new("turn"), seed=self._ids.seed(), now=now)
 
     async def _deliver(self, sender: Record, work: UnitOfWork, *, target: str, content: str) -> str:
         """Accept a message from one agent to another within the calling tool's own transaction."""

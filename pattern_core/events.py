@@ -11,12 +11,13 @@ import json
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache, partial
 from itertools import islice
 
 import trio
 
 from pattern_core.ids import message_id
-from pattern_db.columns import Json, to_json
+from pattern_db.columns import to_json
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.errors import NotFound
@@ -26,7 +27,7 @@ from pattern_db.tables import messages
 TERMINAL = frozenset(
     {"turn.completed", "turn.failed", "turn.cancelled", "turn.interrupted", "turn.limit", "turn.parked"}
 )
-RESTING = TERMINAL | {"turn.waiting"}
+RESTING = TERMINAL | {"turn.waiting"}  # the turn goes no further for now: it has ended, or waits for a person
 NO_DATA: Mapping[str, object] = {}
 READ_MAX = 500  # events read from the file at once
 
@@ -40,11 +41,6 @@ class Event:
     turn_id: str | None
     data: Mapping[str, object]
     created_at: str
-
-    @property
-    def rests(self) -> bool:
-        """Whether its turn goes no further for now: it has ended, or waits for a person."""
-        return self.name in RESTING
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +84,9 @@ class _Reader:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._turns: dict[int, turns.TurnRow] = {}
-        self._effects: dict[tuple[int, int], dict[int, steps.EffectRow]] = {}
-        self._asked_for: dict[tuple[int, int], dict[int, Json]] = {}
+        self._turn = cache(partial(turns.by_key, connection))
+        self._effects = cache(partial(steps.calls_of_step, connection))
+        self._asked_for = cache(partial(approvals.arguments_before, connection))
 
     def complete(self, row: events.EventRow) -> Event:
         """Return the event as it was published when it was stored."""
@@ -100,11 +96,6 @@ class _Reader:
             data.update(self._referred(row.name, data, turn))
         turn_id = None if turn is None else turn.id
         return Event(seq=row.seq, name=row.name, turn_id=turn_id, data=data, created_at=row.created_at)
-
-    def _turn(self, key: int) -> turns.TurnRow:
-        if key not in self._turns:
-            self._turns[key] = turns.by_key(self._connection, key)
-        return self._turns[key]
 
     def _referred(self, name: str, data: Mapping[str, object], turn: turns.TurnRow) -> dict[str, object]:
         match name, data:
@@ -131,16 +122,11 @@ class _Reader:
         effect = self._effect(turn, step, call)
         if effect is None:
             return {}
-        if (turn, step) not in self._asked_for:
-            self._asked_for[turn, step] = approvals.arguments_before(self._connection, turn, step)
         decided = called(effect).derived
-        return {**decided, "arguments": self._asked_for[turn, step].get(call, decided["arguments"])}
+        return {**decided, "arguments": self._asked_for(turn, step).get(call, decided["arguments"])}
 
     def _effect(self, turn: int, step: int, call: int) -> steps.EffectRow | None:
-        if (turn, step) not in self._effects:
-            rows = steps.calls_of_step(self._connection, turn, step)
-            self._effects[turn, step] = {effect.call: effect for effect in rows}
-        return self._effects[turn, step].get(call)
+        return next((effect for effect in self._effects(turn, step) if effect.call == call), None)
 
     def _content(self, message: str) -> str | None:
         try:
@@ -209,10 +195,12 @@ class EventLog:
         count = self.latest - after
         if count > len(self._recent):  # it may be further back than memory goes
             async for event in self.subscribe(after=after, turn_id=turn_id):
-                if event.rests:
-                    break
-        elif not any(event.turn_id == turn_id and event.rests for event in islice(reversed(self._recent), count)):
-            await self._ends.setdefault(turn_id, trio.Event()).wait()
+                if event.name in RESTING:
+                    return
+        for event in islice(reversed(self._recent), count):
+            if event.turn_id == turn_id and event.name in RESTING:
+                return
+        await self._ends.setdefault(turn_id, trio.Event()).wait()
 
     def subscribe(self, *, after: int, turn_id: str | None = None) -> Subscription:
         """Return a stream of the events after `after`; of one turn, up to its end, if given.

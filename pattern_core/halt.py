@@ -94,8 +94,11 @@ class Halt:
             severity=severity,
             reason=reason.strip(),
         )
-        entry_id = self._storage.ids.new("arch")
-        work.store(_store, halt, entry_id)
+        content = f"Emergency halt ({severity}) at {halt.at}, asked for by {agent_name}: {halt.reason}"
+        entry = NewEntry(content=content, tags=("emergency_halt",), source={"turn": turn_id, "halt": halt.id})
+        entry_id, terms = self._storage.ids.new("arch"), Terms(now=halt.at, force=True)
+        work.store(meta.put, KEY, json.dumps(asdict(halt), ensure_ascii=False))
+        work.store(entries.store, agent_id, entries.checked(entry), entry_id, terms)
         work.event(HALTED, asdict(halt))
         work.drafts.append(changed(agent_id, entry_id))
         work.when_settled(partial(self._settled, halt))
@@ -152,12 +155,3 @@ def note(log: Path, halt: HaltRow) -> None:
                 file.write(f"{line}\n")
     except OSError:
         return
-
-
-def _store(connection: Connection, halt: HaltRow, entry_id: str) -> None:
-    meta.put(connection, KEY, json.dumps(asdict(halt), ensure_ascii=False))
-    content = f"Emergency halt ({halt.severity}) at {halt.at}, asked for by {halt.agent_name}: {halt.reason}"
-    new = entries.checked(
-        NewEntry(content=content, tags=("emergency_halt",), source={"turn": halt.turn_id, "halt": halt.id})
-    )
-    entries.store(connection, halt.agent_id, new, entry_id, Terms(now=halt.at, force=True))

@@ -18,9 +18,6 @@ from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.columns import iso
 from pattern_db.connection import Connection
 from pattern_db.database import Database
-from pattern_db.tables.prompts import ShownRow
-
-LOGGED_MAX = 4_096  # prompt logs that are known to be stored
 
 T = TypeVar("T")
 
@@ -46,12 +43,10 @@ class Journal:
         self.clock = clock
         self.ids = ids
         self._events = events
-        self.logged: dict[str, set[bytes]] = {}  # digests of prompt logs that are known to be stored, by agent
-        self._after_commit: Callable[[], None] = lambda: None
-
-    def when_committed(self, fn: Callable[[], None]) -> None:
-        """Call `fn` after every commit; it must not wait or raise."""
-        self._after_commit = fn
+        self.logged: dict[
+            str, tuple[bytes, bytes]
+        ] = {}  # digests of what each agent's last prompt showed: they are stored
+        self.after_commit: Callable[[], None] = lambda: None  # called after every commit; must not wait or raise
 
     async def commit(self, fn: Callable[[Connection], tuple[T, list[Event]]]) -> T:
         """Run `fn` in a transaction, publish the events that it returns, and return its value.
@@ -62,7 +57,7 @@ class Journal:
         """
         value, _events = await self.database.write_and_announce(fn, self._events.publish)
         self.meters.commits += 1
-        self._after_commit()
+        self.after_commit()
         return value
 
     async def commit_work(self, work: UnitOfWork) -> None:
@@ -77,12 +72,11 @@ class Journal:
             stored = work.run(connection)
             return None, [*stored, *append(connection, None, work.drafts, created_at=now)]
 
-        committed = False
         try:
             await self.commit(store)
-            committed = True
+            work.settle(committed=True)
         finally:
-            work.settle(committed=committed)
+            work.settle(committed=False)  # nothing, if it was committed
 
     def now(self) -> str:
         """Return the wall time as it is stored."""
@@ -97,13 +91,3 @@ class Journal:
         now_ms = self.clock.now_ms()
         position = self.ids.position(now_ms)
         return Message(role=role, parts=parts, id=message_id(position), position=position, created_at=iso(now_ms))
-
-    def note_logged(self, agent_id: str, shown: ShownRow) -> None:
-        """Note that what a prompt showed is committed."""
-        digests = (shown.stable.digest, shown.volatile.digest)
-        known = self.logged.get(agent_id)
-        if known is not None and digests[0] in known and digests[1] in known:
-            return
-        if sum(map(len, self.logged.values())) >= LOGGED_MAX:
-            self.logged.clear()  # rare, and costs a look into the table for each
-        self.logged.setdefault(agent_id, set()).update(digests)

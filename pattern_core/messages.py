@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from pattern_core.errors import InvalidInput
 
@@ -127,6 +127,17 @@ def user(text: str) -> Message:
     return Message(role="user", parts=(Text(text=text),))
 
 
+# By the `type` that JSON names: the part, what JSON always holds of it, and what it may leave out.
+_FORMS: Mapping[str, tuple[type[Part], Mapping[str, type], Mapping[str, type]]] = {
+    "text": (Text, {"text": str}, {"signature": str}),
+    "image": (Image, {"media_type": str}, {"digest": str, "url": str}),
+    "reasoning": (Reasoning, {"text": str}, {"signature": str}),
+    "tool_call": (ToolCall, {"call_id": str, "tool": str, "arguments": dict}, {"signature": str, "invalid": str}),
+    "tool_result": (ToolResult, {"call_id": str, "tool": str, "content": str}, {"is_error": bool}),
+}
+_NAMES = {part: name for name, (part, _required, _optional) in _FORMS.items()}
+
+
 def parts_to_json(parts: tuple[Part, ...]) -> list[dict[str, object]]:
     """Return the parts as JSON objects with a `type`: text, image, reasoning, tool_call or tool_result.
 
@@ -137,40 +148,15 @@ def parts_to_json(parts: tuple[Part, ...]) -> list[dict[str, object]]:
     """
     stored: list[dict[str, object]] = []
     for part in parts:
-        match part:
-            case Text(signature=None):
-                stored.append({"type": "text", "text": part.text})
-            case Text():
-                stored.append({"type": "text", "text": part.text, "signature": part.signature})
-            case Image(digest=None, url=None):
-                raise ValueError("an image's bytes are stored before its message")
-            case Image():
-                place = {"url": part.url} if part.digest is None else {"digest": part.digest}
-                stored.append({"type": "image", "media_type": part.media_type, **place})
-            case Reasoning():
-                stored.append({"type": "reasoning", "text": part.text, "signature": part.signature})
-            case ToolCall():
-                call: dict[str, object] = {
-                    "type": "tool_call",
-                    "call_id": part.call_id,
-                    "tool": part.tool,
-                    "arguments": dict(part.arguments),
-                }
-                if part.signature is not None:
-                    call["signature"] = part.signature
-                if part.invalid is not None:
-                    call["invalid"] = part.invalid
-                stored.append(call)
-            case ToolResult():
-                stored.append(
-                    {
-                        "type": "tool_result",
-                        "call_id": part.call_id,
-                        "tool": part.tool,
-                        "content": part.content,
-                        "is_error": part.is_error,
-                    }
-                )
+        if isinstance(part, Image) and part.digest is None and part.url is None:
+            raise ValueError("an image's bytes are stored before its message")
+        name = _NAMES[type(part)]
+        _type, required, optional = _FORMS[name]
+        stored.append({"type": name, **{key: getattr(part, key) for key in required}})
+        for key in optional:
+            value = getattr(part, key)
+            if value is not None or isinstance(part, Reasoning):  # whose rows always had it
+                stored[-1][key] = value
     return stored
 
 
@@ -180,31 +166,18 @@ def parts_from_json(data: list[dict[str, object]]) -> tuple[Part, ...]:
     Raises:
         ValueError: a part has an unknown type; the row was written by a newer version or damaged.
     """
-    return tuple(_part_from_json(item) for item in data)
+    return tuple(map(_part_from_json, data))
 
 
 def _part_from_json(item: dict[str, object]) -> Part:
-    match item:
-        case {"type": "text", "text": str(text)}:
-            return Text(text=text, signature=_str_or_none(item.get("signature")))
-        case {"type": "image", "media_type": str(media_type), "digest": str(digest)} if _HEX.fullmatch(digest):
-            return Image(media_type=media_type, digest=digest)
-        case {"type": "image", "media_type": str(media_type), "url": str(url)}:
-            return Image(media_type=media_type, url=url)
-        case {"type": "reasoning", "text": str(text)}:
-            return Reasoning(text=text, signature=_str_or_none(item.get("signature")))
-        case {"type": "tool_call", "call_id": str(call_id), "tool": str(tool), "arguments": dict(arguments)}:
-            return ToolCall(
-                call_id=call_id,
-                tool=tool,
-                arguments=arguments,
-                invalid=_str_or_none(item.get("invalid")),
-                signature=_str_or_none(item.get("signature")),
-            )
-        case {"type": "tool_result", "call_id": str(call_id), "tool": str(tool), "content": str(content)}:
-            return ToolResult(call_id=call_id, tool=tool, content=content, is_error=bool(item.get("is_error")))
-    raise ValueError(f"unknown message part: {item!r}")
-
-
-def _str_or_none(value: object) -> str | None:
-    return value if isinstance(value, str) else None
+    part, required, optional = _FORMS.get(str(item.get("type")), (None, {}, {}))
+    types = {**required, **optional}
+    given: dict[str, Any] = {
+        key: value for key, value in item.items() if key in types and isinstance(value, types[key])
+    }
+    if part is Image and not _HEX.fullmatch(given.get("digest", "")):
+        given.pop("digest", None)
+        required = {**required, "url": str}
+    if part is None or not required.keys() <= given.keys():
+        raise ValueError(f"unknown message part: {item!r}")
+    return part(**given)

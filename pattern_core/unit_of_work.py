@@ -101,19 +101,15 @@ async def given_or_alone(given: UnitOfWork | None, commit: Commit) -> AsyncItera
         yield given
         return
     unit = UnitOfWork()
-    finished = False
     try:
         yield unit
-        finished = True
-    finally:
-        if not finished:
-            unit.settle(committed=False)
-    if not unit.drafts:
+        if unit.drafts:
+            try:
+                await commit(unit)
+            except storage.Conflict as error:
+                raise Conflict(error.message) from error
+            except storage.NotFound as error:
+                raise NotFound(error.message) from error
         unit.settle(committed=True)
-        return
-    try:
-        await commit(unit)
-    except storage.Conflict as error:
-        raise Conflict(error.message) from error
-    except storage.NotFound as error:
-        raise NotFound(error.message) from error
+    finally:
+        unit.settle(committed=False)  # nothing, if it was settled before

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from pattern_core.conversation.opening import Opening, beginning, opening_message, shown_chain
 from pattern_core.limits import PromptLimits
-from pattern_core.messages import Message, Text, ToolCall, ToolResult, parts_from_json, parts_to_json
+from pattern_core.messages import Message, Part, Text, ToolCall, ToolResult, parts_from_json, parts_to_json
 from pattern_core.models.tokens import message_tokens
 from pattern_core.untrusted import marked_import, marked_result
 from pattern_db.connection import Connection
@@ -68,24 +68,16 @@ def from_row(row: MessageRow) -> Message:
     Raises:
         ValueError: the row's parts are damaged or of a newer version.
     """
-    role = row.role
-    if role == "tool":
-        result = row.tool_result
-        parts: tuple[object, ...] = (
-            ToolResult(
-                call_id=row.tool_call_id or "",
-                tool=row.tool_name or "",
-                content=row.content or "",
-                is_error=bool(isinstance(result, dict) and result.get("is_error")),
-            ),
-        )
+    parts: tuple[Part, ...] = (Text(text=row.content or ""),)
+    if row.role is Role.TOOL:
+        is_error = isinstance(row.tool_result, dict) and bool(row.tool_result.get("is_error"))
+        call_id, tool = row.tool_call_id or "", row.tool_name or ""
+        parts = (ToolResult(call_id=call_id, tool=tool, content=row.content or "", is_error=is_error),)
     elif row.parts is not None:
         parts = parts_from_json(row.parts)
-    else:
-        parts = (Text(text=row.content or ""),)
     return Message(
-        role=role,  # type: ignore[arg-type]  # the column's CHECK holds the same four words
-        parts=parts,  # type: ignore[arg-type]  # every branch above makes a tuple of parts
+        role=row.role.value,
+        parts=parts,
         id=row.id,
         position=row.position,
         created_at=row.created_at,
@@ -138,14 +130,16 @@ class MessageGroup:
 class _Entry(NamedTuple):
     """A message, and as it is shown, with the tokens of that; a tuple, since a history is thousands of them.
 
-    `begins` says that what is before it may leave without it; `is_short` that it is not shown as it is stored.
+    `begins` says that what is before it may leave without it; `is_short` that it is not shown as it is stored;
+    `has_image` that it is a person's message with one.
     """
 
     message: Message
     shown: Message
     tokens: int
     begins: bool
-    is_short: bool = False
+    is_short: bool
+    has_image: bool
 
 
 class History:
@@ -213,7 +207,7 @@ class History:
         self._entries.append(entry)
         self._shown.append(entry.shown)
         self.tokens += entry.tokens
-        if _has_image(entry):
+        if entry.has_image:
             self.has_images = True
         self.cursor = message.position
         self._digest.update(message.position.encode())
@@ -270,7 +264,8 @@ class History:
             shown = marked_import(message)
         elif message.role == "tool" and self._is_untrusted(getattr(message.parts[0], "tool", "")):
             shown = marked_result(message)
-        return _Entry(message, shown, message_tokens(shown), begins, is_short)
+        has_image = shown.role == "user" and bool(shown.images)
+        return _Entry(message, shown, message_tokens(shown), begins, is_short, has_image)
 
     def _is_answered(self) -> bool:
         """Return whether the newest calls have all their results."""
@@ -287,7 +282,7 @@ class History:
 
     def _set(self, entries: list[_Entry]) -> None:
         self._entries = entries
-        self.has_images = any(map(_has_image, entries))
+        self.has_images = any(entry.has_image for entry in entries)
         self.tokens: int = sum([entry.tokens for entry in entries])
         self.opening_tokens = 0
         self.first = entries[0].message.position if entries else ""
@@ -306,10 +301,6 @@ class History:
         self.tokens += self.opening_tokens - before
         self._digest: blake2b = blake2b(b"" if first is None else first.text.encode(), digest_size=16)
         self._digest.update("".join(map(_name, self._entries)).encode())
-
-
-def _has_image(entry: _Entry) -> bool:
-    return entry.shown.role == "user" and bool(entry.shown.images)
 
 
 def _name(entry: _Entry) -> str:

@@ -56,15 +56,6 @@ class Imported:
     is_replay: bool = False
 
 
-class _Placed(NamedTuple):
-    """A message that was checked: its time, its number among those sent, its place in time (unix ms), and its row."""
-
-    moment: datetime
-    number: int
-    time_ms: int
-    row: MessageRow
-
-
 @dataclass(kw_only=True)
 class HistoryImports:
     """Adds past messages to the conversations of a constellation's agents.
@@ -96,18 +87,27 @@ class HistoryImports:
             raise InvalidInput(f"an idempotency key has 1 to {KEY_CHARS_MAX} characters")
         agent_id = (await self.find_agent(agent)).id
         now_ms = self.journal.clock.now_ms()
-        placed = await self._checked(agent_id, past, now_ms)
+        moments = await self._checked(past, now_ms)
+        order = sorted(range(len(past)), key=moments.__getitem__)
+        times = [min(_unix_ms(moments[index]), now_ms) for index in order]
         digests = None if idempotency_key is None else _digests(agent_id, author, idempotency_key, past)
-        newest = _first_position(placed[-1].time_ms)
+        newest = _first_position(times[-1])
         ids = self.journal.ids
         floor = ids.pass_by(newest)
-        ids.pass_by(max(floor, newest) + len(placed))
+        ids.pass_by(max(floor, newest) + len(past))
 
         def store(connection: Connection) -> tuple[Imported, list[Event]]:
             known = None if digests is None else _replayed(connection, *digests)
             if known is not None:
                 return known, []
-            return _store(connection, agent_id, placed, floor, digests, iso(now_ms))
+            now, positions = iso(now_ms), dict(zip(order, _positions(connection, agent_id, times, floor), strict=True))
+            rows = [_row(agent_id, past[index], moments[index], position) for index, position in positions.items()]
+            messages.append(connection, rows)
+            by_index = [positions[index] for index in range(len(past))]
+            if digests is not None:
+                messages.note_import(connection, ImportRow(*digests, agent_id, now, by_index))
+            draft = Draft("history.imported", {"agent_id": agent_id, "count": len(rows)})
+            return _imported(by_index), append(connection, None, [draft], created_at=now)
 
         imported = await self.journal.commit(store)
         ids.pass_by(max(int(one.removeprefix("msg_")) for one in imported.ids))
@@ -115,20 +115,18 @@ class HistoryImports:
             self.forget(agent_id)
         return imported
 
-    async def _checked(self, agent_id: str, past: Sequence[PastMessage], now_ms: int) -> list[_Placed]:
-        """Return the messages as rows in the order of their times, without positions."""
-        placed: list[_Placed] = []
+    async def _checked(self, past: Sequence[PastMessage], now_ms: int) -> list[datetime]:
+        """Return the times of messages that fit."""
+        moments = []
         for index, message in enumerate(past):
             if index % CHECKED_AT_ONCE == CHECKED_AT_ONCE - 1:
                 await trio.lowlevel.checkpoint()
             try:
                 _check(message, self.limits)
-                moment = _EPOCH + now_ms * _MS if message.created_at is None else _moment(message.created_at)
+                moments.append(_EPOCH + now_ms * _MS if message.created_at is None else _moment(message.created_at))
             except InvalidInput as error:
                 raise InvalidInput(f"messages[{index}]: {error.message}", index=index) from None
-            time_ms = (moment - _EPOCH) // _MS
-            placed.append(_Placed(moment, index, min(time_ms, now_ms), _row(agent_id, message, iso(time_ms))))
-        return sorted(placed)
+        return moments
 
 
 def _check(message: PastMessage, limits: Limits) -> None:
@@ -164,17 +162,21 @@ def _moment(text: str) -> datetime:
     raise InvalidInput(f"`created_at` {text!r} has no offset from UTC; write for example 2026-11-21T22:24:40Z")
 
 
-def _row(agent_id: str, message: PastMessage, created_at: str) -> MessageRow:
+def _unix_ms(moment: datetime) -> int:
+    return (moment - _EPOCH) // _MS
+
+
+def _row(agent_id: str, message: PastMessage, moment: datetime, position: int) -> MessageRow:
     details = dict(message.metadata or {})
     if message.name is not None:
         details["name"] = message.name
     return MessageRow(
-        id="",
+        id=message_id(_text(position)),
         agent_id=agent_id,
-        position="",
+        position=_text(position),
         role=message.role,
         content=message.content,
-        created_at=created_at,
+        created_at=iso(_unix_ms(moment)),
         source=IMPORTED,
         source_metadata=details or None,
         session_id=message.session_id,
@@ -197,51 +199,23 @@ def _replayed(connection: Connection, idempotency: bytes, fingerprint: bytes) ->
         return None
     if known.fingerprint != fingerprint:
         raise IdempotencyMismatch("this idempotency key was used for other messages; use a new key for each import")
-    return Imported(ids=[message_id(_text(position)) for position in known.positions], is_replay=True)
+    return _imported(known.positions, is_replay=True)
 
 
-def _store(
-    connection: Connection,
-    agent_id: str,
-    placed: Sequence[_Placed],
-    floor: int,
-    digests: tuple[bytes, bytes] | None,
-    now: str,
-) -> tuple[Imported, list[Event]]:
-    positions = _positions(connection, agent_id, placed, floor)
-    rows = []
-    by_index = [0] * len(placed)
-    for one, position in zip(placed, positions, strict=True):
-        text = _text(position)
-        rows.append(one.row._replace(id=message_id(text), position=text))
-        by_index[one.number] = position
-    messages.append(connection, rows)
-    if digests is not None:
-        messages.note_import(
-            connection,
-            ImportRow(
-                idempotency=digests[0],
-                fingerprint=digests[1],
-                agent_id=agent_id,
-                positions=by_index,
-                created_at=now,
-            ),
-        )
-    draft = Draft("history.imported", {"agent_id": agent_id, "count": len(rows)})
-    imported = Imported(ids=[message_id(_text(position)) for position in by_index])
-    return imported, append(connection, None, [draft], created_at=now)
+def _imported(positions: Sequence[int], *, is_replay: bool = False) -> Imported:
+    return Imported(ids=[message_id(_text(position)) for position in positions], is_replay=is_replay)
 
 
-def _positions(connection: Connection, agent_id: str, placed: Sequence[_Placed], floor: int) -> list[int]:
-    """Return a free position for each message, rising; each in its own millisecond unless that is full.
+def _positions(connection: Connection, agent_id: str, times: Sequence[int], floor: int) -> list[int]:
+    """Return a free position for a message of each time (unix ms), rising; in its own millisecond unless that is full.
 
     Positions up to `floor` may have been given out to messages that are not stored yet; those are in the lower half of
     their milliseconds, except in that of `floor` itself.
     """
     positions: list[int] = []
     last, full_to = -1, -1
-    for one in placed:
-        wanted = max(_first_position(one.time_ms), last + 1)
+    for time_ms in times:
+        wanted = max(_first_position(time_ms), last + 1)
         while wanted > full_to:
             # One look for each millisecond: beyond what is taken there, all is free.
             end = wanted | _LAST

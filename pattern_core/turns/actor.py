@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -23,7 +24,7 @@ from pattern_core.turns import admission, recovery
 from pattern_core.turns.admission import Arrival, NotAtRest, Ticket
 from pattern_core.turns.calls import TurnServices
 from pattern_core.turns.record import DeadAttempt, Record
-from pattern_core.turns.recovery import AskAgain, Begin, RestoredTurn, RunCalls
+from pattern_core.turns.recovery import Begin, FoundTurn, RunCalls
 from pattern_core.turns.state import Ending, TurnStopped, cancelled
 from pattern_core.turns.turn import Turn
 from pattern_db.columns import iso, unix_ms
@@ -276,25 +277,11 @@ class Actors:
             agent = await self._roster.get(agent_id)
         except NotFound:
             return  # deleted, and its turns with it
-        journal, now_ms = self._journal, self._journal.clock.now_ms()
-        incoming = journal.new_message("user", *admission.parts_of(payload))
-        own = _settings(agent).limits
-        wall_s = own.wall_s or services.limits.turn.turn_timeout_s
-        record = Record(
-            journal=journal,
-            agent=agent,
-            history=await self._history(agent_id, active=None),
-            id=row.id,
-            key=row.key if isinstance(row, TurnRow) else 0,
-            batch_id=incoming.position,
-            seed=row.seed,
-            source=str(payload.get("source") or row.sender.partition(":")[0]),
-            depth=row.depth,
-            deadline=trio.current_time() + wall_s,
-            deadline_at=iso(now_ms + int(wall_s * 1000)),
-            began_ms=now_ms,
-        )
-        turn = self._awake[agent_id].turn = Turn(services, record)
+        incoming = self._journal.new_message("user", *admission.parts_of(payload))
+        history = await self._history(agent_id, active=None)
+        turn = self._turn(row, agent, history, batch_id=incoming.position, source=payload.get("source"))
+        record = turn.record
+        self._awake[agent_id].turn = turn
 
         def started(committed: bool) -> None:
             if committed:
@@ -305,7 +292,8 @@ class Actors:
 
         with self._registered(turn):
             arrival = None if delivery is None else delivery.arrival
-            record.start(incoming, payload, limits=own, arrival=arrival).when_settled(started)
+            limits = _settings(agent).limits
+            record.start(incoming, payload, limits=limits, arrival=arrival).when_settled(started)
             try:
                 await self._run(turn)
             except Conflict:
@@ -346,8 +334,7 @@ class Actors:
                 self.forget(agent_id)  # likewise
                 return
             turn.judge.calls = list(await self._database.read(facts.calls_of, row.key))
-            limits, on_doubt = self._services.limits.turn, _settings(agent).on_doubt
-            verdict = recovery.decide(row, found, limits, self._journal.now(), on_doubt=on_doubt)
+            verdict = recovery.decide(row, found, self._services.limits.turn, self._journal.now())
             if isinstance(verdict, Ending):
                 await self._end(turn, verdict)
                 return
@@ -355,35 +342,50 @@ class Actors:
             await turn.record.flush()  # it counts, also if what follows ends the process
             await self._run(turn, verdict)
 
-    def _found(self, row: TurnRow, found: RestoredTurn, agent: Agent, history: History) -> Turn:
-        """Return a turn as its rows say it is; its time continues from now."""
-        services, step = self._services, found.step
+    def _turn(
+        self,
+        row: TurnRow | NewTurn,
+        agent: Agent,
+        history: History,
+        *,
+        batch_id: str,
+        source: object,
+        left_s: float = math.inf,
+    ) -> Turn:
+        """Return a turn before its first step, with the time that its agent gives it; at most `left_s`."""
         now_ms = self._journal.clock.now_ms()
-        wall_s = _settings(agent).limits.wall_s or services.limits.turn.turn_timeout_s
-        left_s = min(_left_s(row, now_ms), wall_s)  # more only if the clock was set back
+        wall_s = min(_settings(agent).limits.wall_s or self._services.limits.turn.turn_timeout_s, left_s)
         record = Record(
             journal=self._journal,
             agent=agent,
             history=history,
             id=row.id,
-            key=row.key,
-            batch_id=row.batch_id or "",
+            key=row.key if isinstance(row, TurnRow) else 0,
+            batch_id=batch_id,
             seed=row.seed,
-            source=found.source or row.sender.partition(":")[0],
+            source=str(source or row.sender.partition(":")[0]),
             depth=row.depth,
-            children=found.children,
-            deadline=trio.current_time() + left_s,
-            deadline_at=iso(now_ms + max(0, round(left_s * 1000))),
-            step=0 if step is None else step.no,
-            attempt=0 if step is None else step.attempt,
-            sequence=found.messages,
-            is_started=True,
-            is_streamed=True,  # it may have stored pieces
-            may_hold=True,  # and a budget may be held for its calls
-            has_waited=any(one.call is not None for one in found.approvals),
-            began_ms=now_ms if row.started_at is None else unix_ms(row.started_at),
+            deadline=trio.current_time() + wall_s,
+            deadline_at=iso(now_ms + max(0, round(wall_s * 1000))),
+            began_ms=now_ms,
         )
-        turn = Turn(services, record)
+        return Turn(self._services, record)
+
+    def _found(self, row: TurnRow, found: FoundTurn, agent: Agent, history: History) -> Turn:
+        """Return a turn as its rows say it is; its time continues from now, with no more of it if the clock was set
+        back.
+        """
+        left_s = _left_s(row, self._journal.clock.now_ms())
+        turn = self._turn(row, agent, history, batch_id=row.batch_id or "", source=found.source, left_s=left_s)
+        record = turn.record
+        if found.step is not None:
+            record.step, record.attempt = found.step.no, found.step.attempt
+        record.children, record.sequence = found.children, found.messages
+        # It may have stored pieces, and a budget may be held for its calls.
+        record.is_started = record.is_streamed = record.may_hold = True
+        record.has_waited = any(one.call is not None for one in found.approvals)
+        if row.started_at is not None:
+            record.began_ms = unix_ms(row.started_at)
         turn.calls.in_doubt.update(call.args_hash for call in found.calls if call.status == EffectStatus.IN_DOUBT)
         turn.judge.said.update(found.said)
         turn.judge.compactions.extend(found.compactions)
@@ -391,23 +393,22 @@ class Actors:
         turn.output_chars = found.output_chars
         return turn
 
-    async def end_waiting(self, turn_id: str, ending: Ending) -> bool:
-        """End a turn that waits for a person while its agent may work on others; False if it does not wait."""
+    async def end_waiting(self, turn_id: str, ending: Ending) -> None:
+        """End a turn while its agent may work on others; nothing if it does not wait for a person."""
         row = await self._database.read(turns.by_id, turn_id)
         if row.status != TurnStatus.WAITING or turn_id in self._running:
-            return False
+            return
         agent = await self._roster.get(row.agent_id)
         # Its agent may be at work: the conversation in memory is another turn's.
         turn = self._found(row, await self._database.read(recovery.restore, row), agent, History())
         if turn_id in self._running:
-            return False  # its agent has just taken it up
+            return  # its agent has just taken it up
         # While it is registered its agent leaves it alone: a turn has one end.
         with self._registered(turn):
             row = await self._database.read(turns.by_id, turn_id)
             if row.status == TurnStatus.WAITING:
                 await self._end(turn, ending)
         self.wake(agent.id)
-        return row.status == TurnStatus.WAITING
 
     async def _history(self, agent_id: str, *, active: str | None) -> History:
         known = self._histories.get(agent_id)
@@ -420,7 +421,7 @@ class Actors:
         self._histories.move_to_end(agent_id)
         return known
 
-    async def _run(self, turn: Turn, found: Begin | AskAgain | RunCalls | None = None) -> None:
+    async def _run(self, turn: Turn, found: Begin | DeadAttempt | RunCalls | None = None) -> None:
         """Run the turn in its own scope and see to its one end. Outer cancellation leaves the turn open."""
         ending: Ending | None = None
         with turn.scope:

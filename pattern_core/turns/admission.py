@@ -96,22 +96,6 @@ def check(incoming: IncomingMessage, limits: Limits) -> None:
         raise InvalidInput(f"an idempotency key has 1 to {KEY_CHARS_MAX} characters")
 
 
-def address(incoming: IncomingMessage, agent: AgentRow) -> IncomingMessage:
-    """Return the message with its agent's id and, if it has none, the agent's policy (None: as `enqueue`).
-
-    Raises:
-        Conflict: the agent is hibernated or archived.
-    """
-    if agent.status != AgentStatus.ACTIVE:
-        raise Conflict(f"the agent {agent.name} is {agent.status}; set its status to active first")
-    policy = incoming.policy
-    if policy is None and "message_policy" in agent.config:
-        policy = settings_of(agent.config).message_policy
-    if (incoming.agent_id, incoming.policy) == (agent.id, policy):
-        return incoming
-    return replace(incoming, agent_id=agent.id, policy=policy)
-
-
 class NotAtRest(Exception):
     """The message cannot start a turn in the transaction that accepts it: accept it alone."""
 
@@ -124,8 +108,20 @@ class Arrival:
     turn: NewTurn
 
     @classmethod
-    def of(cls, incoming: IncomingMessage, *, turn_id: str, seed: int, now: str) -> Arrival:
-        """Return the message with its turn; a message with an idempotency key has digests of the key and of itself."""
+    def of(cls, incoming: IncomingMessage, agent: AgentRow, *, turn_id: str, seed: int, now: str) -> Arrival:
+        """Return the message for an agent with its turn; its policy is the agent's if it has none (None: as `enqueue`).
+        A message with an idempotency key has digests of the key and of itself.
+
+        Raises:
+            Conflict: the agent is hibernated or archived.
+        """
+        if agent.status != AgentStatus.ACTIVE:
+            raise Conflict(f"the agent {agent.name} is {agent.status}; set its status to active first")
+        policy = incoming.policy
+        if policy is None and "message_policy" in agent.config:
+            policy = settings_of(agent.config).message_policy
+        if (incoming.agent_id, incoming.policy) != (agent.id, policy):
+            incoming = replace(incoming, agent_id=agent.id, policy=policy)
         idempotency = fingerprint = None
         if incoming.idempotency_key is not None:
             name = json.dumps([incoming.agent_id, incoming.sender, incoming.idempotency_key])

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import outcome
 import trio
 
+from pattern_core.agent_settings import OnDoubt
 from pattern_core.compaction.compaction import Compaction
 from pattern_core.errors import InvalidInput, NotFound, PatternError
 from pattern_core.ids import message_id
@@ -32,7 +33,7 @@ from pattern_core.rules.facts import FORCED_PREFIX, JudgedCall
 from pattern_core.rules.rule import AskedCall, ForcedCall
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.results import Origin, to_text
-from pattern_core.tools.tool import Probe, Tool, Toolbox, ToolContext
+from pattern_core.tools.tool import Probe, ProbeFunction, Tool, Toolbox, ToolContext
 from pattern_core.turns.consent import AGREED, Attention, ToolConsent, denial, edited_note
 from pattern_core.turns.judge import Judge
 from pattern_core.turns.record import Record
@@ -56,6 +57,20 @@ IN_DOUBT = (
     "Outcome unknown: the call was started, and cut off before its result was recorded. It may or may not have"
     " happened. Find out or ask before you do it again; it will not be repeated by itself."
 )
+INTERRUPTED = "the call was cut off, and nobody knows whether it happened; agree to have it run (again)"
+GONE = "there is no such tool any more; bring it back and agree to have the call run, or deny"
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class InDoubt(PatternError):
+    """A call was cut off and may have happened, and the agent's turns shall fail then."""
+
+    code = "in_doubt"
+
+    def __init__(self) -> None:
+        super().__init__("a call was cut off and may have happened; find out before you send the message again")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,9 +100,8 @@ class TurnServices:
 class PlannedCall:
     """A decided call: its row, its parsed arguments, and its tool, or why none will run.
 
-    `question` is what a person must answer before it runs, `answered` the approval that let it run or kept it from it.
-    `is_forbidden`: a rule keeps it from running, for the reason in `refusal`. `is_gone`: its tool was there when it was
-    decided on, and is not there now.
+    `question` is what a person is to be asked before it runs, `answered` the approval that let it run or kept it from
+    it. `is_forbidden`: a rule keeps it from running, for the reason in `refusal`.
     """
 
     row: EffectRow
@@ -97,7 +111,6 @@ class PlannedCall:
     question: ApprovalRow | None = None
     answered: ApprovalRow | None = None
     is_forbidden: bool = False
-    is_gone: bool = False
 
     @property
     def is_inner(self) -> bool:
@@ -158,23 +171,6 @@ class TurnCalls:
             for index, call in enumerate(calls, first)
         ]
 
-    def plan_again(self, row: EffectRow, answered: ApprovalRow | None = None) -> PlannedCall:
-        """Return a stored call as it stands after a restart, or after a person answered."""
-        stored = json.loads(row.args)
-        call = ToolCall(
-            call_id=row.call_id,
-            tool=row.tool,
-            arguments=stored if isinstance(stored, dict) else {},
-            invalid=stored if isinstance(stored, str) else None,
-        )
-        tool, refusal = self._find(call)
-        if row.idempotency_key == NO_TOOL and tool is not None:  # it came later; what was decided on stays a refusal
-            tool, refusal = None, f"There was no tool {row.tool!r} when you called it; call it again."
-        is_gone = tool is None and call.invalid is None and row.idempotency_key != NO_TOOL
-        return PlannedCall(
-            row=row, arguments=call.arguments, tool=tool, refusal=refusal, answered=answered, is_gone=is_gone
-        )
-
     def _find(self, call: ToolCall) -> tuple[Tool | None, str | None]:
         if call.invalid is not None:
             return None, INVALID_JSON + call.invalid[:200]
@@ -188,21 +184,33 @@ class TurnCalls:
     async def _judged(self, group: Sequence[PlannedCall]) -> list[PlannedCall]:
         """Return the calls as the rules leave them: refused ones will not run, and people are asked about some (T4)."""
         judged: list[PlannedCall] = []
+        asked = 0
         for one in group:
             verdict = await self._one_judged(one)
             if verdict.question is not None:
-                asked = sum(other.question is not None for other in judged)
-                full = await self._services.consent.room(asked + 1)
+                full = await self._services.consent.approvals.full(asked + 1)
                 if full is not None:
                     why = f"Not run: it needs a person's consent, and {full}."
                     verdict = replace(verdict, question=None, refusal=why, is_forbidden=True)
+                else:
+                    asked += 1
             if verdict.is_forbidden:
                 self._judge.refuse(verdict.row)  # so that it does not count against those after it
             judged.append(verdict)
-        questions = [(one.row, one.question) for one in judged if one.question is not None]
+        return self._ask(judged) if asked else judged
+
+    def _ask(self, planned: Sequence[PlannedCall]) -> list[PlannedCall]:
+        """T4: record the questions about the calls; return these as they stand then."""
+        rest, questions = [], []
+        for one in planned:
+            if one.question is None:
+                rest.append(one)
+            else:
+                questions.append((one.row, one.question))
+                rest.append(replace(one, row=replace(one.row, status=WAITING), question=None))
         if questions:
             self._record.ask(questions)
-        return [one if one.question is None else replace(one, row=replace(one.row, status=WAITING)) for one in judged]
+        return rest
 
     async def _one_judged(self, planned: PlannedCall) -> PlannedCall:
         row, tool, consent = planned.row, planned.tool, self._services.consent
@@ -237,19 +245,83 @@ class TurnCalls:
         return self._asked(planned, reason)
 
     def _asked(
-        self, planned: PlannedCall, reason: str, *, kind: ApprovalKind = ApprovalKind.TOOL, scope: str | None = None
+        self,
+        planned: PlannedCall,
+        reason: str,
+        *,
+        kind: ApprovalKind = ApprovalKind.TOOL,
+        scope: str | None = None,
+        attention: Attention | None = None,
     ) -> PlannedCall:
-        consent, record = self._services.consent, self._record
-        question = consent.question(record.agent, record.id, planned.row, reason, kind=kind, scope=scope)
+        question = self._services.consent.question(
+            self._agent, self._record.id, planned.row, reason, kind=kind, scope=scope, attention=attention
+        )
         return replace(planned, question=question)
 
-    def ask_about(self, planned: PlannedCall, reason: str, attention: Attention) -> PlannedCall:
-        """T4, for a call that needs attention before it runs or is given up."""
-        question = self._services.consent.question(
-            self._agent, self._record.id, planned.row, reason, kind=ApprovalKind.RECOVERY, attention=attention
+    # After a restart, or a person's answer
+
+    async def resume(
+        self, found: Sequence[tuple[EffectRow, ApprovalRow | None]], on_doubt: OnDoubt
+    ) -> list[PlannedCall]:
+        """Return the calls of the newest decision that have no result yet, as they stand now: they run, or wait for a
+        person (T4). Of one whose outcome is found out or stays unknown the result is recorded (T6).
+
+        Raises:
+            InDoubt: a call may have happened, and the agent's turns shall fail then.
+        """
+        rest = []
+        for row, answered in found:
+            planned = self._plan_again(row, answered)
+            resumed = await self._resumed(planned, on_doubt)
+            if isinstance(resumed, PlannedCall):
+                rest.append(resumed)
+            else:
+                self._judge.finish(resumed, self._services.journal.clock.now_ms())
+                self._record.finish(resumed, UnitOfWork(), planned.arguments)
+        return self._ask(rest)
+
+    def _plan_again(self, row: EffectRow, answered: ApprovalRow | None) -> PlannedCall:
+        stored = json.loads(row.args)
+        call = ToolCall(
+            call_id=row.call_id,
+            tool=row.tool,
+            arguments=stored if isinstance(stored, dict) else {},
+            invalid=stored if isinstance(stored, str) else None,
         )
-        self._record.ask([(planned.row, question)])
-        return replace(planned, row=replace(planned.row, status=WAITING))
+        tool, refusal = self._find(call)
+        if row.idempotency_key == NO_TOOL and tool is not None:  # it came later; what was decided on stays a refusal
+            tool, refusal = None, f"There was no tool {row.tool!r} when you called it; call it again."
+        return PlannedCall(row=row, arguments=call.arguments, tool=tool, refusal=refusal, answered=answered)
+
+    async def _resumed(self, planned: PlannedCall, on_doubt: OnDoubt) -> PlannedCall | FinishedCall:
+        row, tool, answered = planned.row, planned.tool, planned.answered
+        if row.status not in (EffectStatus.PLANNED, EffectStatus.STARTED):
+            return planned
+        is_doubtful = row.status == EffectStatus.STARTED and row.effect_class == EffectClass.UNSAFE
+        if not is_doubtful:
+            if tool is None and row.idempotency_key != NO_TOOL:
+                return self._asked(planned, GONE, kind=ApprovalKind.RECOVERY, attention="tool_gone")
+            if not row.attempts or tool is None or tool.probe is None:
+                return planned
+            known = await self._probed(planned, tool, tool.probe)
+            if known is None:
+                return planned
+            if known.status == EffectStatus.DONE:
+                return known
+            if (
+                answered is not None
+                and answered.status in AGREED
+                and answered.request.get("needs_attention") == "in_doubt"
+            ):
+                return planned  # a person knew that it may have happened, and agreed
+        match on_doubt:
+            case "ask_human":
+                return self._asked(planned, INTERRUPTED, kind=ApprovalKind.RECOVERY, attention="in_doubt")
+            case "fail_turn":
+                raise InDoubt
+            case "tell_model":
+                self.in_doubt.add(row.args_hash)
+                return FinishedCall(row=row, status=EffectStatus.IN_DOUBT.value, content=IN_DOUBT)
 
     # Running
 
@@ -259,8 +331,9 @@ class TurnCalls:
         Raises:
             StorageFailed: the disk failed.
         """
-        tools = [one.row.tool for one in planned]
-        is_ordered = len(planned) > 1 and self._judge.runs_in_order(tools, self._record.step)
+        is_ordered = len(planned) > 1 and self._judge.runs_in_order(
+            [one.row.tool for one in planned], self._record.step
+        )
         for group in [[one] for one in planned] if is_ordered else [planned]:
             if self._record.holds_work:
                 await self._record.flush()  # rules judge by whether it was stored
@@ -335,11 +408,8 @@ class TurnCalls:
             deliver=partial(services.deliver, record),
             toolbox=services.toolbox,
         )
-        with trio.CancelScope(deadline=trio.current_time() + timeout_s) as scope:
-            result = await outcome.acapture(tool.call, context, planned.arguments)
-            if isinstance(result, outcome.Error) and not isinstance(result.error, Exception):
-                raise result.error
-        if scope.cancelled_caught:
+        result = await _within(timeout_s, tool.call, context, planned.arguments)
+        if result is None:
             return FinishedCall(row=row, status="timeout", content=_timeout_text(row, timeout_s))
         status, note = "error", "" if planned.answered is None else edited_note(planned.answered, row)
         if isinstance(result, outcome.Value):
@@ -353,25 +423,18 @@ class TurnCalls:
             content = to_text(_error_text(row, result.error), limits.tool_result_chars_max)
         return FinishedCall(row=row, status=status, content=note + content)
 
-    async def probed(self, planned: PlannedCall) -> FinishedCall | None:
+    async def _probed(self, planned: PlannedCall, tool: Tool, probe: ProbeFunction) -> FinishedCall | None:
         """Return the outcome of a verifiable call that was started before, as its tool finds out.
 
         It is done, or in doubt where the tool cannot tell, fails at it or does not answer in its time; None if it did
         not happen.
         """
-        row, tool = planned.row, planned.tool
-        assert tool is not None
-        assert tool.probe is not None
+        row = planned.row
         limits = self._services.limits.turn
-        result: outcome.Outcome[Probe | tuple[Probe, str]] = outcome.Value("unknown")
-        with trio.move_on_after(tool.timeout_s or limits.tool_timeout_s):
-            result = await outcome.acapture(tool.probe, row.idempotency_key)
-            if isinstance(result, outcome.Error) and not isinstance(result.error, Exception):
-                raise result.error
+        result = await _within(tool.timeout_s or limits.tool_timeout_s, probe, row.idempotency_key)
         if isinstance(result, outcome.Error):
             _log.error("the probe of the tool %s failed", row.tool, exc_info=result.error)
-            result = outcome.Value("unknown")
-        answer = result.unwrap()
+        answer: Probe | tuple[Probe, str] = result.value if isinstance(result, outcome.Value) else "unknown"
         verdict, text = answer if isinstance(answer, tuple) else (answer, "Done before the interruption.")
         match verdict:
             case "done":
@@ -382,6 +445,18 @@ class TurnCalls:
                 return None
             case "unknown":
                 return FinishedCall(row=row, status="in_doubt", content=IN_DOUBT)
+
+
+async def _within(
+    seconds: float, fn: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs
+) -> outcome.Value[T] | outcome.Error | None:
+    """Return what a tool came to, None if it took longer; only cancellation and the like come out as exceptions."""
+    with trio.CancelScope(deadline=trio.current_time() + seconds):
+        result = await outcome.acapture(fn, *args, **kwargs)
+        if not isinstance(result, outcome.Value) and not isinstance(result.error, Exception):
+            raise result.error
+        return result
+    return None
 
 
 def _error_text(row: EffectRow, error: BaseException) -> str:

@@ -17,7 +17,7 @@ from typing import Literal
 
 from pattern_core.agents import Agent, Roster
 from pattern_core.approvals import Approval, ApprovalAnswer, ApprovalQuestion, Approvals, Subject
-from pattern_core.errors import Conflict, InvalidInput, NotFound, PatternError
+from pattern_core.errors import Conflict, InvalidInput, NotFound
 from pattern_core.rules.facts import EDITED
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.unit_of_work import UnitOfWork
@@ -50,14 +50,6 @@ class ToolConsent:
     async def is_standing(self, agent_id: str, row: EffectRow, scope: str | None) -> bool:
         """Return whether a person agreed to such calls beforehand."""
         return await self.approvals.grants.covers(subject_of(agent_id, row, scope))
-
-    async def room(self, wanted: int) -> str | None:
-        """Return why no further questions can be asked; None if they can."""
-        try:
-            await self.approvals.room(wanted)
-        except PatternError as error:
-            return error.message
-        return None
 
     def question(
         self,

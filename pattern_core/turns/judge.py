@@ -50,7 +50,7 @@ class Judge:
 
     def count(self, step: int) -> int:
         """Return how many calls the step has so far."""
-        return sum(call.step == step for call in self.calls)
+        return [call.step for call in self.calls].count(step)
 
     def finish(self, finished: FinishedCall, began_ms: int | None = None) -> None:
         """Note the outcome of a call that began at a time in unix ms (None: as noted before)."""

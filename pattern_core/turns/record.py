@@ -307,34 +307,22 @@ class Record:
             if dead is not None:
                 steps.close(connection, (self.key, self.step, self.attempt), status="superseded", ended_at=now)
                 if dead.is_charged:
-                    asked = dead.asking or asking
-                    spent = estimate_usage(asked.prompt.request, ())
-                    reservations.settle(connection, self._usage(asked, spent, now))
+                    spent = estimate_usage((dead.asking or asking).prompt.request, ())
+                    reservations.settle(connection, self._usage(dead.asking or asking, spent, now))
             known = self.journal.budgets
             if known.exist:
                 call = self._call(link, step, attempt)
                 held = reservations.reserve(connection, call, asking.worst, now=now, configured=known.configured)
                 self.may_hold = self.may_hold or held is not None
-            row = StepRow(
-                self.key,
-                step,
-                attempt,
-                "open",
-                link.provider,
-                link.model,
-                prompt.cursor,
-                prompt.prefix_hash,
-                prompt.request_hash,
-                None,
-                now,
-            )
+            asked = link.provider, link.model, prompt.cursor, prompt.prefix_hash, prompt.request_hash
+            row = StepRow(self.key, step, attempt, "open", *asked, finish_reason=None, started_at=now)
             steps.open_step(connection, row, prompt.log, self.journal.logged.get(self.agent.id, ()))
 
         rows.store(opened)
         await self.flush(rows, shows_results=True, now=now)
         if found is None:
             self.step, self.attempt = step, attempt
-            self.journal.note_logged(self.agent.id, prompt.log)
+            self.journal.logged[self.agent.id] = prompt.log.stable.digest, prompt.log.volatile.digest
         return found
 
     async def stream(self, drafts: Sequence[Draft]) -> None:
@@ -540,12 +528,7 @@ class Record:
 
     def _call(self, link: Link, step: int, attempt: int) -> reservations.ModelCall:
         return reservations.ModelCall(
-            turn=self.key,
-            step=step,
-            attempt=attempt,
-            agent_id=self.agent.id,
-            provider=link.provider,
-            model=link.model,
+            turn=self.key, step=step, attempt=attempt, agent_id=self.agent.id, provider=link.provider, model=link.model
         )
 
 

@@ -24,18 +24,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from pattern_core.agent_settings import OnDoubt
 from pattern_core.conversation.history import from_row
-from pattern_core.errors import PatternError
 from pattern_core.limits import TurnLimits
 from pattern_core.messages import Message, Reasoning, Text
 from pattern_core.rules.facts import FORCED_PREFIX
 from pattern_core.turns.calls import IN_DOUBT
+from pattern_core.turns.record import DeadAttempt
 from pattern_core.turns.state import Ending, FinishedCall, cancelled
 from pattern_db.connection import Connection
-from pattern_db.enums import EffectClass, EffectStatus, Role, TurnStatus
+from pattern_db.enums import EffectStatus, Role, TurnStatus
 from pattern_db.journal import approvals, budgets, events, steps
 from pattern_db.journal.approvals import ApprovalRow
 from pattern_db.journal.events import EventRow
@@ -47,28 +46,32 @@ from pattern_db.tables.messages import MessageRow
 OPEN_STATUSES = frozenset(
     {EffectStatus.PLANNED.value, EffectStatus.STARTED.value, EffectStatus.AWAITING_APPROVAL.value}
 )
-INTERRUPTED = "the call was cut off, and nobody knows whether it happened; agree to have it run (again)"
-GONE = "there is no such tool any more; bring it back and agree to have the call run, or deny"
 NOT_RUN = "Not run: the turn ended before."
 STARTED, COMPACTED = "step.started", "history.compacted"
 
 
-class InDoubt(PatternError):
-    """A call was cut off and may have happened, and the agent's turns shall fail then."""
-
-    code = "in_doubt"
-
-    def __init__(self) -> None:
-        super().__init__("a call was cut off and may have happened; find out before you send the message again")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundTurn:
-    """What the rows say about an unfinished turn: its newest step, all its calls, and what it asked people."""
+    """What the rows say about an unfinished turn: its newest step, all its calls, and what it asked people.
+
+    `restore` also finds what a restart must know to watch for loops as if there was none: how many messages the turn
+    has, how many turns of other agents it led to, where it came from, whether a person wrote after its newest decision,
+    the steps that said something, characters that its model wrote, and the steps for which room was made, once for each
+    time. A decision is one message of the agent's per step, in order; calls that rules made and what a tool said in the
+    agent's name are none. A compaction made room for the step that was opened next after it; if none was, for the one
+    that is still open, or else for the next.
+    """
 
     step: StepRow | None
     calls: Sequence[EffectRow]
     approvals: Sequence[ApprovalRow] = ()
+    messages: int = 0
+    children: int = 0
+    source: str | None = None
+    is_addressed: bool = False
+    said: frozenset[int] = frozenset()
+    output_chars: int = 0
+    compactions: Sequence[int] = ()
 
     @property
     def of_step(self) -> list[EffectRow]:
@@ -97,11 +100,6 @@ class Begin:
 
 
 @dataclass(frozen=True, slots=True)
-class AskAgain:
-    """The newest step's model call was cut off."""
-
-
-@dataclass(frozen=True, slots=True)
 class RunCalls:
     """The newest step's decision is stored; these of its calls have no result yet (maybe none), with the answers that
     people gave.
@@ -125,14 +123,12 @@ def is_open(call: EffectRow) -> bool:
     return call.status in OPEN_STATUSES or (call.status == EffectStatus.DENIED and call.message_id is None)
 
 
-def decide(
-    row: TurnRow, found: FoundTurn, limits: TurnLimits, now: str, *, on_doubt: OnDoubt = "tell_model"
-) -> Ending | Begin | AskAgain | RunCalls:
+def decide(row: TurnRow, found: FoundTurn, limits: TurnLimits, now: str) -> Ending | Begin | DeadAttempt | RunCalls:
     """Return what to do with an unfinished turn; `now` is wall time as stored."""
     if row.cancel_reason is not None:
         return cancelled(row.cancel_reason)
     if row.deadline_at is not None and row.deadline_at <= now:
-        return interrupted(
+        return _interrupted(
             "deadline_passed", "the turn's time ran out while the server was down; send the message again"
         )
     step = 0 if found.step is None else found.step.no
@@ -142,18 +138,15 @@ def decide(
         message = (
             f"the same step was cut off {row.resumes + 1} times; look at the server's log before you send it again"
         )
-        return interrupted("gave_up", message)
+        return _interrupted("gave_up", message)
     if found.step is None:
         return Begin()
     if found.is_asking:
-        return AskAgain()
-    if on_doubt == "fail_turn" and any(map(is_doubtful, found.of_step)):
-        doubt = InDoubt()
-        return Ending(status="failed", error={"code": doubt.code, "message": doubt.message})
+        return DeadAttempt(is_charged=True)
     return RunCalls([(call, found.answered(call)) for call in found.of_step if is_open(call)])
 
 
-def interrupted(code: str, message: str) -> Ending:
+def _interrupted(code: str, message: str) -> Ending:
     """Return the end of a turn that restarts cut off for good."""
     return Ending(status="interrupted", error={"code": code, "message": message})
 
@@ -172,41 +165,14 @@ def close_calls(unanswered: Sequence[EffectRow]) -> list[FinishedCall]:
     ]
 
 
-def is_doubtful(call: EffectRow) -> bool:
-    """Return whether the outcome of the call cannot be known."""
-    return call.status == EffectStatus.STARTED.value and call.effect_class == EffectClass.UNSAFE.value
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RestoredTurn(FoundTurn):
-    """Also what a restart must know to watch for loops as if there was none.
-
-    How many messages the turn has, how many turns of other agents it led to, where it came from, whether a person wrote
-    after its newest decision, the steps that said something, characters that its model wrote, and the steps for which
-    room was made, once for each time. A decision is one message of the agent's per step, in order; calls that rules
-    made and what a tool said in the agent's name are none. A compaction made room for the step that was opened next
-    after it; if none was, for the one that is still open, or else for the next.
-    """
-
-    messages: int
-    children: int
-    source: str | None
-    is_addressed: bool
-    said: frozenset[int]
-    output_chars: int
-    compactions: Sequence[int]
-
-
-def restore(connection: Connection, turn: TurnRow) -> RestoredTurn:
-    """Read what the rows say about an unfinished turn."""
+def restore(connection: Connection, turn: TurnRow) -> FoundTurn:
+    """Read all that a restart must know of an unfinished turn."""
     found = find(connection, turn.key)
     rows = messages.by_batch(connection, turn.agent_id, turn.batch_id or "")
     decisions = [message for message in map(from_row, filter(_is_agents, rows)) if not _is_forced(message)]
     written = [part for one in decisions for part in one.parts if isinstance(part, Text | Reasoning)]
-    return RestoredTurn(
-        step=found.step,
-        calls=found.calls,
-        approvals=found.approvals,
+    return replace(
+        found,
         messages=len(rows),
         children=budgets.children(connection, turn.key),
         source=rows[0].source if rows else None,

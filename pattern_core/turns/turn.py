@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -28,14 +28,11 @@ from pattern_core.prompts.collect import Look, Seen
 from pattern_core.prompts.parts import NOTHING_FOUND, Findings, Kind
 from pattern_core.rules import facts
 from pattern_core.rules.ruleset import RuleSet
-from pattern_core.turns.calls import IN_DOUBT, PlannedCall, TurnCalls, TurnServices
-from pattern_core.turns.consent import AGREED
+from pattern_core.turns.calls import PlannedCall, TurnCalls, TurnServices
 from pattern_core.turns.judge import Judge, StepBorder
 from pattern_core.turns.record import CallRefused, DeadAttempt, Record
-from pattern_core.turns.recovery import GONE, INTERRUPTED, AskAgain, Begin, InDoubt, RunCalls, is_doubtful
-from pattern_core.turns.state import COMPLETED, Asking, FinishedCall, TurnStopped
-from pattern_core.unit_of_work import UnitOfWork
-from pattern_db.enums import EffectStatus
+from pattern_core.turns.recovery import Begin, RunCalls
+from pattern_core.turns.state import COMPLETED, Asking, TurnStopped
 from pattern_db.journal import budgets, turns
 from pattern_db.journal.budgets import BudgetScope
 
@@ -82,7 +79,7 @@ class Turn:
         self.stop_at_border(reason)
         self.scope.cancel()
 
-    async def run(self, found: Begin | AskAgain | RunCalls | None = None) -> None:
+    async def run(self, found: Begin | DeadAttempt | RunCalls | None = None) -> None:
         """Ask, act, ask again; return when the turn has ended, or rests: a person must answer, or the server drains.
 
         `found` says where an earlier process left it.
@@ -95,8 +92,8 @@ class Turn:
             InDoubt: a call may have happened, and the agent's turns shall fail then.
         """
         await self._prepare(found)
-        planned = await self._planned_again(found) if isinstance(found, RunCalls) else None
-        dead = DeadAttempt(is_charged=True) if isinstance(found, AskAgain) else None
+        planned = await self.calls.resume(found.calls, self.settings.on_doubt) if isinstance(found, RunCalls) else None
+        dead = found if isinstance(found, DeadAttempt) else None
         while True:
             if planned is None:
                 planned = await self.ask(await self.open_step(dead))
@@ -111,7 +108,7 @@ class Turn:
                 return await self.record.end(COMPLETED)
             self._notes, planned, dead = border.notes, None, None
 
-    async def _prepare(self, found: Begin | AskAgain | RunCalls | None) -> None:
+    async def _prepare(self, found: Begin | DeadAttempt | RunCalls | None) -> None:
         """Read the agent's settings and rules, and what a restart must know of the turn."""
         services, agent = self._services, self.agent
         self.settings = settings_of(agent.config)
@@ -130,7 +127,7 @@ class Turn:
         if found is not None:
             self.joins = bool(await services.journal.database.read(turns.steering_messages, agent.id))
             self.is_addressed = self.is_addressed and isinstance(found, RunCalls)  # else the model is about to see it
-        if isinstance(found, AskAgain) and self.record.step > 1:
+        if isinstance(found, DeadAttempt) and self.record.step > 1:
             with suppress(LimitReached):  # decided otherwise then
                 self._notes = self.judge.border(self.record.step - 1).notes
 
@@ -394,88 +391,33 @@ class Turn:
         if joining and await self.record.join(joining):
             self.is_addressed = True
 
-    # Recovery
 
-    async def _planned_again(self, found: RunCalls) -> list[PlannedCall]:
-        """Return the calls of the newest decision that have no result yet, as they stand now."""
-        rest = []
-        for call, answered in found.calls:
-            planned = await self._resumed(self.calls.plan_again(call, answered))
-            if planned is not None:
-                rest.append(planned)
-        return rest
-
-    async def _resumed(self, planned: PlannedCall) -> PlannedCall | None:
-        """Return a call without a result: it runs, or waits for a person. None if it has its result now.
-
-        Raises:
-            InDoubt: it may have happened, and the agent's turns shall fail then.
-        """
-        call = planned.row
-        if is_doubtful(call):
-            return self._in_doubt(planned)
-        if call.status not in (EffectStatus.PLANNED, EffectStatus.STARTED):
-            return planned
-        if planned.is_gone:
-            return self.calls.ask_about(planned, GONE, "tool_gone")
-        if not call.attempts or planned.tool is None or planned.tool.probe is None:
-            return planned
-        known = await self.calls.probed(planned)
-        if known is None:
-            return planned
-        if known.status == EffectStatus.DONE:
-            self._ended(planned, known)
-            return None
-        answered = planned.answered
-        if answered is not None and answered.status in AGREED and answered.request.get("needs_attention") == "in_doubt":
-            return planned  # a person knew that it may have happened, and agreed
-        return self._in_doubt(planned)
-
-    def _in_doubt(self, planned: PlannedCall) -> PlannedCall | None:
-        """Return what the agent's settings say about a call that may have happened."""
-        match self.settings.on_doubt:
-            case "ask_human":
-                return self.calls.ask_about(planned, INTERRUPTED, "in_doubt")
-            case "fail_turn":
-                raise InDoubt
-            case "tell_model":
-                self.calls.in_doubt.add(planned.row.args_hash)
-                unknown = FinishedCall(row=planned.row, status=EffectStatus.IN_DOUBT.value, content=IN_DOUBT)
-                self._ended(planned, unknown)
-                return None
-
-    def _ended(self, planned: PlannedCall, finished: FinishedCall) -> None:
-        """T6, for a call that need not run to have its result."""
-        self.judge.finish(finished, self._services.journal.clock.now_ms())
-        self.record.finish(finished, UnitOfWork(), planned.arguments)
-
-
+@dataclass(slots=True)
 class DeltaWriter:
     """Stores an answer's pieces as it arrives: the first at once, then what came within a tenth of a second.
 
     An answer that comes whole is not stored in pieces; its message is the event.
     """
 
-    def __init__(self, record: Record, limits: Limits) -> None:
-        self._record = record
-        self._limits = limits
-        self._waiting: list[tuple[str, str]] = []
-        self._chars = 0
-        self._flushed_at = float("-inf")
+    record: Record
+    limits: Limits
+    _waiting: list[tuple[str, str]] = field(default_factory=list)
+    _chars: int = 0
+    _flushed_at: float = float("-inf")
 
     async def on_delta(self, delta: Delta) -> None:
         """Add a piece; store what has gathered if it is time."""
         name = "text.delta" if isinstance(delta, TextDelta) else "reasoning.delta"
         self._waiting.append((name, delta.text))
         self._chars += len(delta.text)
-        due = self._flushed_at + self._limits.delta_flush_s
-        if trio.current_time() >= due or self._chars >= self._limits.delta_flush_chars:
-            await self._record.stream(self.rest())
+        due = self._flushed_at + self.limits.delta_flush_s
+        if trio.current_time() >= due or self._chars >= self.limits.delta_flush_chars:
+            await self.record.stream(self.rest())
             self._flushed_at = trio.current_time()
 
     def rest(self) -> list[Draft]:
         """Return the pieces that were not stored yet, to be stored with the decision."""
-        place = {"step": self._record.step, "attempt": self._record.attempt}
+        place = {"step": self.record.step, "attempt": self.record.attempt}
         drafts = [
             Draft(name, {**place, "text": "".join(text for _name, text in pieces)})
             for name, pieces in groupby(self._waiting, key=itemgetter(0))

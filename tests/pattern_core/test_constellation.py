@@ -98,16 +98,6 @@ async def test_draining_rests_at_a_step_border_and_the_next_start_goes_on() -> N
             assert "step.superseded" not in await again.names(turn_id)
 
 
-async def test_history_pages_backwards() -> None:
-    async with acting(otherwise=says("ok")) as world:
-        for number in range(4):
-            await world.say(f"m{number}")
-        page = await world.constellation.messages("ada", limit=3)
-        assert [message.content for message in page] == ["ok", "m3", "ok"]
-        older = await world.constellation.messages("ada", limit=3, before=page[-1].position)
-        assert [message.content for message in older] == ["m2", "ok", "m1"]
-
-
 async def test_deleting_an_agent_ends_what_it_does_and_what_waits() -> None:
     async with running(otherwise=lambda _request: Paced(answer=says("late"), gate=trio.Event())) as world:
         ada = await world.agent()

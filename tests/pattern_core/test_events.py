@@ -135,19 +135,6 @@ async def test_a_long_past_is_read_in_pieces(rig: Rig) -> None:
         assert len(await take(stream, 3 * READ_MAX + 1)) == 3 * READ_MAX + 1
 
 
-async def test_a_turns_stream_ends_with_the_turn(rig: Rig) -> None:
-    await rig.say("a", turn="turn_0")
-    await rig.say("b", turn="turn_1")
-    async with heard_of(rig.log.subscribe(after=0, turn_id="turn_0"), until="e") as heard:
-        await rig.say("turn.failed", turn="turn_1")
-        await rig.say("c")
-        await wait_all_tasks_blocked()
-        assert heard == ["a"]
-        await rig.say("d", "turn.completed", turn="turn_0")
-        await rig.say("e", turn="turn_0")
-    assert heard == ["a", "d", "turn.completed"]
-
-
 async def test_waiting_for_the_end_of_a_turn(rig: Rig) -> None:
     await rig.say("a", turn="turn_0")
     async with trio.open_nursery() as nursery:

@@ -7,7 +7,6 @@ from typing import NoReturn
 
 import pytest
 
-from pattern_core import journal as module
 from pattern_core.events import Draft, Event, append
 from pattern_core.models.model import Usage
 from pattern_core.runtime import Meters
@@ -55,22 +54,11 @@ def _tell(connection: Connection, name: str) -> tuple[str, list[Event]]:
 async def test_each_commit_is_told_once_and_then_others_look_for_work() -> None:
     async with accepted() as rig:
         told: list[int] = []
-        rig.journal.when_committed(lambda: told.append(rig.log.latest))
+        rig.journal.after_commit = lambda: told.append(rig.log.latest)
         latest = rig.log.latest
         assert [await rig.journal.commit(partial(_tell, name=name)) for name in ("a", "b")] == ["a", "b"]
         assert told == [latest + 1, latest + 2]
         assert (await rig.names())[-2:] == ["a", "b"]
-
-
-async def test_logs_that_are_known_to_be_stored_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LOGGED_MAX", 4)
-    async with accepted() as rig:
-        shown = rig.prompt().log
-        rig.journal.note_logged("agent_ada", shown)
-        assert rig.journal.logged == {"agent_ada": {shown.stable.digest, shown.volatile.digest}}
-        for number in range(3):
-            rig.journal.note_logged(f"agent_{number}", shown)
-        assert "agent_ada" not in rig.journal.logged
 
 
 TOLD = Event(seq=1, name="a", turn_id=None, data={}, created_at="")

@@ -2,7 +2,8 @@
 
 A second passes before each step that changes something, and randomness is seeded again, so that one draw more does
 not change the ids of all later steps. A step that only reads is asked at the same moment: where a turn continues behind
-an answer, the script reads its events to the end, or waits for it (`ends`), before it changes anything.
+an answer, the script reads its events to the end, or waits for it (`ends`), before it changes anything. Texts get their
+vectors between steps: whether a search finds by meaning what its own step stored must not depend on the machine.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import shlex
 import sys
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ import httpx2
 import pytest
 import trio
 
+from pattern_core.embeddings.embedder import Embedder
+from pattern_core.embeddings.settings import Purpose
 from pattern_core.models.errors import ModelRejected
 from pattern_core.models.model import ModelReply
 from pattern_core.testing import Paced, ScriptedProvider, StoppedClock, calls, says, together
@@ -36,6 +39,7 @@ from tests.recorded.script import BAR, Step, barred, filled, found
 
 STEP_MS = 1_000
 SETTLED_S = 60.0
+POLL_S = 0.002
 MISSING = "there is no"  # … of what a step wants to keep: the script is wrong, or the server
 COLUMNS = "100"  # of the terminal that help texts are set for
 # Not compared: `date` is the machine's clock; a request's id is the player's own, unless the step has one; a length
@@ -64,6 +68,21 @@ IMPATIENT = (
 )
 
 
+class PatientEmbedder:
+    """An embedder that embeds texts only where it `may`, and questions at once."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        self.may = False
+        self._embedder = embedder
+        self.info, self.aclose = embedder.info, embedder.aclose
+
+    async def embed(self, texts: Sequence[str], *, purpose: Purpose) -> list[bytes]:
+        """Return one vector per text."""
+        while purpose == "passage" and not self.may:
+            await trio.sleep(POLL_S)
+        return await self._embedder.embed(texts, purpose=purpose)
+
+
 class Player:
     """A server, the values that were kept of its answers, and the answers that its model will give."""
 
@@ -73,6 +92,8 @@ class Player:
         chance = place.parts.state.runtime.randomness
         assert isinstance(chance, random.Random)
         self._chance = chance
+        embedders = place.parts.state.runtime.embedders
+        self._embedder = embedders.configured = PatientEmbedder(embedders.configured)
         self._models = models
         self._steps = 0
         self._clients: dict[str, httpx2.AsyncClient] = {"admin": place.admin}
@@ -96,7 +117,9 @@ class Player:
         if step.ends is not None:
             await self._until(self._has_ended, filled(step.ends, self._values))
         if not step.reads_only:
+            self._embedder.may = True
             await self._until(self._is_settled)
+            self._embedder.may = False
         return [self._steady(line) for line in answer]
 
     def _steady(self, line: str) -> str:
@@ -165,7 +188,7 @@ class Player:
         """Wait until the work behind an answer is done."""
         with trio.fail_after(SETTLED_S):
             while not await holds(*arguments):
-                await trio.sleep(0.002)
+                await trio.sleep(POLL_S)
 
     async def _has_ended(self, turn_id: str) -> bool:
         return (await self._quietly(f"/constellations/home/turns/{turn_id}"))["ended_at"] is not None

@@ -64,7 +64,7 @@ async def decide(id: str, body: DecisionRequest, home: ToWrite) -> Approval:  # 
     """Answer a question, once. On `approve` what was asked for is done with the answer, exactly once."""
     given = body.model_dump(exclude={"decision"})
     answer = ApprovalAnswer(approve=body.decision == "approve", by=home.caller.author, **given)
-    return (await home.constellation.approvals.decide(id, answer)).approval
+    return await home.constellation.approvals.decide(id, answer)
 
 
 @router.get("/grants", response_model=page_of(GRANT))

@@ -244,7 +244,7 @@ async def stage(
 
 def _accept(connection: Connection, limits: Limits) -> tuple[Ticket, list[Event]]:
     incoming = IncomingMessage(agent_id=ADA.id, content="hello", sender=USER)
-    return admission.accept(connection, Arrival.of(incoming, turn_id="turn_1", seed=7, now=START), limits)
+    return admission.accept(connection, Arrival.of(incoming, ADA, turn_id="turn_1", seed=7, now=START), limits)
 
 
 def loose_ends(conversation: Sequence[Message]) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import chain
 
 import pytest
@@ -212,17 +211,6 @@ def test_results_of_untrusted_tools_are_marked_and_all_else_is_as_it_is() -> Non
     assert leaving.messages == (plain[0], shorter, plain[2]), "what leaves is not marked"
 
 
-def test_what_was_imported_is_marked_and_stays_a_conversation() -> None:
-    past = [replace(one, is_imported=True) for one in numbered(turn()[::3])]
-    history = History([*past, message(9, "user", Text(text="now"))])
-    assert [(one.role, one.text) for one in history.messages] == [
-        ("user", '<data from="an imported conversation">\nhi\n</data>'),
-        ("assistant", "hi"),
-        ("user", "now"),
-    ]
-    assert history.tokens == estimate_messages(history.messages)
-
-
 def test_a_picture_and_what_was_said_last_are_known() -> None:
     history = History([message(1, "assistant", call("c"))])
     assert (history.words, history.has_images) == ("", False)
@@ -292,12 +280,6 @@ def test_another_opening_changes_what_stands_before_the_messages() -> None:
     history.limit_opening(0)
     assert len(history.messages) == 4 + 2
     assert history.tokens == estimate_messages(history.messages)
-
-
-def test_a_conversation_that_an_agent_began_starts_with_a_users_message() -> None:
-    history = History(numbered([("assistant", (Text(text="Good morning."),)), *turn()]))
-    assert [one.role for one in history.messages][:3] == ["user", "assistant", "user"]
-    assert history.messages[0].id == OPENING_ID
 
 
 @settings(max_examples=60)

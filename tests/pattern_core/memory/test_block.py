@@ -151,8 +151,7 @@ async def try_to(here: Running, ada: str, edit: BlockEdit) -> Edited:
 async def answer(here: Running, *, approve: bool) -> Approval:
     """Answer the one question that is open."""
     [question] = await here.constellation.approvals.list(10)
-    decided = await here.constellation.approvals.decide(question.id, ApprovalAnswer(approve=approve, by=USER))
-    return decided.approval
+    return await here.constellation.approvals.decide(question.id, ApprovalAnswer(approve=approve, by=USER))
 
 
 async def test_an_edit_waits_for_a_yes_and_is_then_made_once() -> None:

@@ -181,4 +181,4 @@ async def accepted() -> AsyncIterator[Rig]:
 
 def _accept(connection: Connection, turn_id: str) -> tuple[Ticket, list[Event]]:
     incoming = IncomingMessage(agent_id=ADA.id, content="hello", sender=USER)
-    return admission.accept(connection, Arrival.of(incoming, turn_id=turn_id, seed=7, now=START), Limits())
+    return admission.accept(connection, Arrival.of(incoming, ADA, turn_id=turn_id, seed=7, now=START), Limits())

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pattern_core.errors import Conflict, IdempotencyMismatch, InvalidInput, Overloaded
+from pattern_core.errors import IdempotencyMismatch, InvalidInput, Overloaded
 from pattern_core.events import Event
 from pattern_core.images import image_of_bytes
 from pattern_core.limits import KEY_CHARS_MAX, Limits
@@ -18,7 +18,6 @@ from pattern_core.turns import admission
 from pattern_core.turns.admission import Arrival, IncomingMessage, Ticket
 from pattern_db import template
 from pattern_db.connection import Connection, fetch_all
-from pattern_db.enums import AgentStatus
 from pattern_db.journal import turns
 from pattern_db.migrate import migrations_of
 from pattern_db.tables import agents
@@ -50,8 +49,12 @@ def db() -> Iterator[Connection]:
     connection.close()
 
 
+def arrival(incoming: IncomingMessage, to: AgentRow, turn_id: str = "turn_1") -> Arrival:
+    return Arrival.of(incoming, to, turn_id=turn_id, seed=7, now=START)
+
+
 def accept(db: Connection, incoming: IncomingMessage, turn_id: str = "turn_1") -> tuple[Ticket, list[Event]]:
-    return admission.accept(db, Arrival.of(incoming, turn_id=turn_id, seed=7, now=START), LIMITS)
+    return admission.accept(db, arrival(incoming, agent(incoming.agent_id.removeprefix("agent_")), turn_id), LIMITS)
 
 
 def test_an_accepted_message_is_a_turn_an_inbox_row_and_an_event(db: Connection) -> None:
@@ -126,10 +129,6 @@ def test_keys_of_others_do_not_meet(db: Connection, changes: dict[str, Any]) -> 
     assert accepted == Ticket(turn_id="turn_2")
 
 
-def test_without_a_key_every_request_is_new(db: Connection) -> None:
-    assert [accept(db, HELLO, f"turn_{number}")[0].is_replay for number in range(3)] == [False] * 3
-
-
 def test_an_inbox_is_bounded_per_agent(db: Connection) -> None:
     first = replace(HELLO, idempotency_key="key-1")
     accept(db, first, "turn_0")
@@ -172,19 +171,15 @@ def test_what_is_just_within_bounds(db: Connection) -> None:
     incoming = replace(HELLO, content="x" * 9 + "😀", priority=0, idempotency_key="x" * KEY_CHARS_MAX)
     admission.check(incoming, LIMITS)
     accept(db, incoming)
-    admission.check(replace(HELLO, priority=3, source="mail", source_metadata={"ü": [1, None]}), LIMITS)
+    admission.check(
+        replace(HELLO, priority=3, idempotency_key="k", source="mail", source_metadata={"ü": [1, None]}), LIMITS
+    )
 
 
 def test_a_message_may_be_sent_to_a_name_and_leave_its_policy_to_the_agent() -> None:
     ada = agent("ada")
-    found = admission.address(replace(HELLO, agent_id="ada"), ada)
-    assert (found.agent_id, found.policy) == (ada.id, None)
+    found = arrival(replace(HELLO, agent_id="ada"), ada)
+    assert (found.incoming.agent_id, found.turn.agent_id, found.incoming.policy) == (ada.id, ada.id, None)
     steered = replace(ada, config={"message_policy": "steer"})
-    assert admission.address(HELLO, steered).policy == "steer"
-    assert admission.address(replace(HELLO, policy="reject"), steered).policy == "reject"
-
-
-def test_only_active_agents_are_sent_messages() -> None:
-    for status in (AgentStatus.HIBERNATED, AgentStatus.ARCHIVED):
-        with pytest.raises(Conflict, match=f"the agent ada is {status}"):
-            admission.address(HELLO, replace(agent("ada"), status=status))
+    assert arrival(HELLO, steered).incoming.policy == "steer"
+    assert arrival(replace(HELLO, policy="reject"), steered).incoming.policy == "reject"

@@ -16,7 +16,7 @@ from pattern_core.events import TERMINAL
 from pattern_core.limits import Limits, TurnLimits
 from pattern_core.memory.block import NewBlock
 from pattern_core.messages import ToolCall, ToolResult
-from pattern_core.models.model import ModelReply, ModelRequest, Usage
+from pattern_core.models.model import ModelReply, ModelRequest
 from pattern_core.runtime import Meters
 from pattern_core.testing.model import Answer, ScriptedProvider, calls, says, together
 from pattern_core.tools.builtin.block_edit import block_edit
@@ -29,6 +29,7 @@ from pattern_core.turns.actor import LATE_S
 from pattern_db.enums import EffectClass
 from tests.support import BY_USER, PATIENCE_S, Outside, Running, acting, note, rows, running, shout
 
+BROKEN = ToolCall(call_id="c1", tool="note", invalid='{"text": ')
 KEYS = "The greenhouse keys hang behind the clock."
 
 
@@ -77,50 +78,25 @@ async def test_intent_is_stored_before_an_outside_call_runs() -> None:
     assert seen == [("started", 1)]
 
 
-async def test_local_calls_store_no_intent_and_outside_ones_do() -> None:
-    outside = Outside()
-    script = [together(calls("note", {"text": "a"}), calls("put", {"text": "b"})), says("ok")]
-    async with acting(script, tools=[note, *outside.tools]) as world:
-        await world.say("go")
-        started = await world.database.read(rows, "SELECT tool, started_at IS NOT NULL FROM effect ORDER BY call")
-        assert started == [("note", 0), ("put", 1)]
-
-
 @pytest.mark.parametrize(
     ("call", "words"),
     [
         (calls("nothing"), "there is no tool 'nothing'"),
+        (calls("shout", {"text": "not enabled"}), "there is no tool 'shout'"),
+        (replace(calls("note"), parts=(BROKEN,)), "no JSON object"),
         (calls("note"), "text"),
         (calls("note", {"text": 3}), "text"),
         (calls("note", {"text": "a", "more": 1}), "more"),
     ],
 )
 async def test_a_call_that_does_not_fit_is_answered_with_what_to_do(call: ModelReply, words: str) -> None:
-    async with acting([call, says("ok")], tools=[note]) as world:
+    async with running([call, says("ok")], tools=[note, shout]) as world:
+        await world.agent(tools=["note"])
         view = await world.say("go")
         assert view.status == "completed"
         assert words in results(world)[0]
         assert await statuses(world) == ["error"]
         assert "noted" not in await world.names(view.id)
-
-
-async def test_arguments_that_are_not_json_run_nothing() -> None:
-    reply = ModelReply(
-        parts=(ToolCall(call_id="c1", tool="note", invalid='{"text": '),),
-        finish_reason="tool_calls",
-        usage=Usage(input_tokens=1, output_tokens=1),
-    )
-    async with acting([reply, says("ok")], tools=[note]) as world:
-        await world.say("go")
-        assert "no JSON object" in results(world)[0]
-
-
-async def test_a_disabled_tool_does_not_exist_for_the_agent() -> None:
-    async with running([calls("note", {"text": "x"}), says("ok")], tools=[note, shout]) as world:
-        await world.agent(tools=["shout"])
-        await world.say("go")
-        assert "there is no tool 'note'" in results(world)[0]
-        assert [spec.name for spec in world.provider.requests[0].tools] == ["shout"]
 
 
 @pytest.mark.parametrize("name", ["collide", "send_message"])

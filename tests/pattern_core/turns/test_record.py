@@ -10,7 +10,6 @@ from typing import NoReturn
 import pytest
 import trio
 
-from pattern_core.budgets.budget import TurnBudget
 from pattern_core.budgets.usage import Budgets
 from pattern_core.errors import Overloaded
 from pattern_core.events import TERMINAL, Draft, Event, read
@@ -81,15 +80,6 @@ async def test_what_is_recorded_waits_for_the_next_flush() -> None:
         ]
         assert await rig.names() == ["turn.queued", "turn.started", "step.started"]
         assert (rig.record.is_flushed, rig.record.is_started) == (True, True)
-
-
-async def test_a_message_says_where_it_came_from() -> None:
-    async with accepted() as rig:
-        incoming = rig.journal.new_message("user", Text(text="hello"))
-        payload = {"content": "hello", "source": "mail", "source_metadata": {"from": "bob"}}
-        rig.record.start(incoming, payload, limits=TurnBudget())
-        await rig.record.flush()
-        assert await rig.rows("SELECT source, source_metadata FROM messages") == [("mail", '{"from":"bob"}')]
 
 
 async def test_a_flush_that_is_refused_stores_nothing_and_loses_nothing() -> None:
@@ -248,29 +238,6 @@ async def test_a_disk_that_fails_is_no_error_of_a_call() -> None:
         assert settled == [False]
 
 
-async def test_a_result_is_stored_once() -> None:
-    async with accepted() as rig:
-        [row] = await rig.decided(NOTE)
-        rig.record.finish(done(row), UnitOfWork(), {})
-        await rig.record.flush()
-        before = await rig.stored()
-        rig.record.finish(done(row, "twice"), UnitOfWork(), {})
-        with pytest.raises(Conflict):
-            await rig.record.flush()
-        assert await rig.stored() == before
-
-
-async def test_what_was_not_flushed_is_given_up() -> None:
-    async with accepted() as rig:
-        [row] = await rig.decided(NOTE)
-        await rig.record.flush()
-        before = await rig.stored()
-        work, settled = noting()
-        rig.record.finish(done(row), work, {})
-        rig.record.abandon()
-        assert (settled, rig.record.is_flushed, await rig.stored()) == ([False], True, before)
-
-
 async def test_resuming_is_counted_and_told_only_where_a_person_was_waited_for() -> None:
     async with accepted() as rig:
         rig.start()
@@ -404,7 +371,7 @@ async def test_a_turn_rests_with_its_questions_and_continues(left_s: float, left
 
 def steer(connection: Connection, turn_id: str) -> tuple[None, list[Event]]:
     incoming = IncomingMessage(agent_id=ADA.id, content=f"words of {turn_id}", sender=USER, policy="steer")
-    arrival = Arrival.of(incoming, turn_id=turn_id, seed=7, now=START)
+    arrival = Arrival.of(incoming, ADA, turn_id=turn_id, seed=7, now=START)
     return None, admission.accept(connection, arrival, Limits())[1]
 
 

@@ -10,7 +10,6 @@ from dataclasses import replace
 import pytest
 import trio
 
-from pattern_core.agent_settings import OnDoubt
 from pattern_core.approvals import ApprovalAnswer
 from pattern_core.conversation.history import History
 from pattern_core.errors import Conflict
@@ -24,7 +23,8 @@ from pattern_core.tools.builtin.send_message import send_message
 from pattern_core.tools.tool import Probe, ToolContext, tool
 from pattern_core.turns import admission, recovery
 from pattern_core.turns.admission import Arrival, IncomingMessage
-from pattern_core.turns.recovery import AskAgain, Begin, FoundTurn, RunCalls, decide
+from pattern_core.turns.record import DeadAttempt
+from pattern_core.turns.recovery import Begin, FoundTurn, RunCalls, decide
 from pattern_core.turns.state import Ending
 from pattern_core.turns.turn import Turn
 from pattern_db.columns import Json
@@ -35,6 +35,7 @@ from pattern_db.journal.approvals import ApprovalRow
 from pattern_db.journal.events import EventRow
 from pattern_db.journal.steps import EffectRow, StepRow
 from pattern_db.journal.turns import TurnRow
+from pattern_db.tables import agents
 from tests.support import PATIENCE_S, START, USER, Outside, Running, acting, crashed, in_memory, note, rows, running
 
 NOW = "2026-01-01T00:00:00.000Z"
@@ -67,10 +68,8 @@ def effect(status: str, effect_class: str = "unsafe", *, step: int = 2, call: in
     return EffectRow(1, step, call, f"call_{call}", "mail", "{}", b"h" * 16, effect_class, "key", status)
 
 
-def verdict(
-    row: TurnRow = ROW, step: StepRow | None = STEP, *effects: EffectRow, on_doubt: OnDoubt = "tell_model"
-) -> object:
-    return decide(row, FoundTurn(step=step, calls=effects), TurnLimits(), NOW, on_doubt=on_doubt)
+def verdict(row: TurnRow = ROW, step: StepRow | None = STEP, *effects: EffectRow) -> object:
+    return decide(row, FoundTurn(step=step, calls=effects), TurnLimits(), NOW)
 
 
 def code(found: object) -> tuple[str, object]:
@@ -84,7 +83,7 @@ def test_a_request_to_stop_comes_first() -> None:
 
 def test_a_deadline_that_passed_interrupts() -> None:
     assert code(verdict(replace(ROW, deadline_at=NOW, resumes=99))) == ("interrupted", "deadline_passed")
-    assert verdict(replace(ROW, deadline_at=None)) == AskAgain()  # it waited
+    assert verdict(replace(ROW, deadline_at=None)) == DeadAttempt(is_charged=True)  # it waited
 
 
 @pytest.mark.parametrize(("steps", "step"), [(2, STEP), (2, replace(STEP, status="done")), (0, None)])
@@ -96,12 +95,12 @@ def test_a_step_that_was_cut_off_too_often_is_given_up(steps: int, step: StepRow
 
 
 def test_restarts_of_an_earlier_step_do_not_count() -> None:
-    assert verdict(replace(ROW, steps=1, resumes=9)) == AskAgain()
+    assert verdict(replace(ROW, steps=1, resumes=9)) == DeadAttempt(is_charged=True)
 
 
 def test_a_turn_without_a_step_begins_again_and_an_open_one_asks_again() -> None:
     assert verdict(ROW, None) == Begin()
-    assert verdict() == AskAgain()
+    assert verdict() == DeadAttempt(is_charged=True)
 
 
 def test_a_done_step_runs_what_has_no_result() -> None:
@@ -131,15 +130,6 @@ def test_a_call_comes_with_the_newest_answer_about_it() -> None:
     )
     found = FoundTurn(step=done, calls=[call], approvals=[first, second, other])
     assert decide(ROW, found, TurnLimits(), NOW) == RunCalls([(call, second)])
-
-
-def test_only_unsafe_started_calls_are_in_doubt() -> None:
-    assert recovery.is_doubtful(effect("started"))
-    assert not any(recovery.is_doubtful(effect("started", kind)) for kind in ("idempotent", "verifiable"))
-    assert not recovery.is_doubtful(effect("planned"))
-    done = replace(STEP, status="done")
-    assert code(verdict(ROW, done, effect("started"), on_doubt="fail_turn")) == ("failed", "in_doubt")
-    assert not isinstance(verdict(ROW, done, effect("planned"), on_doubt="fail_turn"), Ending)
 
 
 def test_a_turn_that_came_as_far_as_to_wait_is_not_given_up() -> None:
@@ -219,28 +209,6 @@ async def test_what_kills_the_process_before_anything_is_asked_is_given_up_too()
             view = await last.constellation.wait(turn_id)
             assert (view.status, (view.error or {})["code"]) == ("interrupted", "gave_up")
             assert await database.read(rows, "SELECT status FROM effect") == [("in_doubt",)]
-
-
-async def test_a_turn_that_kills_the_process_before_its_first_step_is_given_up() -> None:
-    async with in_memory() as database:
-        async with acting(otherwise=says("tea " * 1_500), database=database) as chatty:
-            for number in range(6):
-                await chatty.say(f"{number}: more")
-            small = {"context_window": 4_000, "max_output_tokens": 100}
-            await chatty.constellation.roster.update("ada", {"config": small})
-        turn_id = ""
-        for attempt in range(TurnLimits().resumes_max + 1):
-            async with running([Paced(answer=says("late"), gate=trio.Event())], database=database) as deadly:
-                if attempt == 0:
-                    turn_id = await deadly.submit("poison")
-                await trio.testing.wait_all_tasks_blocked()
-                assert deadly.provider.running == 1, "it dies while room is made"
-            own = "SELECT count(*) FROM step WHERE turn = (SELECT key FROM turn WHERE id = ?)"
-            assert await database.read(rows, own, turn_id) == [(0,)]
-        async with running(otherwise=says("fine"), database=database, seed=2) as last:
-            view = await last.constellation.wait(turn_id)
-            assert (view.status, (view.error or {})["code"]) == ("interrupted", "gave_up")
-            assert (await last.say("harmless")).status == "completed"
 
 
 async def test_a_turn_that_shall_fail_on_doubt_runs_no_sibling_again() -> None:
@@ -396,7 +364,11 @@ def _add_to(connection: Connection, turn_id: str) -> None:
     child = IncomingMessage(
         agent_id=row.agent_id, content="do", sender=f"agent:{row.agent_id}", parent_turn=row.key, depth=1
     )
-    admission.accept(connection, Arrival.of(child, turn_id="turn_child", seed=1, now=START), Limits())
+    admission.accept(
+        connection,
+        Arrival.of(child, agents.find(connection, row.agent_id), turn_id="turn_child", seed=1, now=START),
+        Limits(),
+    )
     append(connection, (row.key, row.id), [Draft("history.compacted", {})], created_at=START)
     connection.execute("UPDATE effect SET status = 'in_doubt' WHERE step = 1").fetchall()
 
@@ -419,6 +391,8 @@ async def test_a_turn_is_found_as_its_rows_say() -> None:
         assert (turn.record.children, turn.judge.compactions, turn.calls.in_doubt) == (1, [3], {noted})
         assert turn.record.deadline == pytest.approx(trio.current_time() + 50, abs=20)
         assert turn.record.deadline_at == "2026-01-01T00:01:00.000Z"
+        await turn._prepare(RunCalls([]))
+        assert not turn.is_addressed, "nobody wrote after its newest decision"
         await world.database.write(_name_source, "mail")
         assert (await found(world, turn_id)).record.source == "mail", "what the sender named comes before who it is"
 
