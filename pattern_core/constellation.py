@@ -402,7 +402,7 @@ class Constellation:
             NotFound: there is no such agent.
         """
         found = await self.roster.get(agent)
-        return await self.database.read(messages.recent, found.id, limit=limit, before=before, include_archived=True)
+        return await self.database.read(messages.recent, found.id, limit=limit, before=before)
 
     async def search(self, request: SearchRequest) -> SearchResult:
         """Find what fits best, by words and by meaning as far as there are vectors.

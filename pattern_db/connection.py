@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from enum import EnumMeta
 from functools import cache
 from importlib.util import find_spec
-from inspect import get_annotations
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -170,7 +169,7 @@ class Table(Generic[Row]):
         json: Sequence[str] = (),
         types: Mapping[str, Callable[[Any], object]] | None = None,
     ) -> None:
-        fields = tuple(get_annotations(row))
+        fields: tuple[str, ...] = getattr(row, "_fields", ()) or tuple(vars(row)["__dataclass_fields__"])
         named = ", ".join((columns or {}).get(field, field) for field in fields)
         readers: dict[str, Callable[[Any], object]] = {**dict.fromkeys(json, from_json), **(types or {})}
         self._row: Callable[..., Row] = row

@@ -258,6 +258,6 @@ def store(
         line_count=prepared.text.count("\n") + (not prepared.text.endswith("\n")) if prepared.text else 0,
         passage_count=len(prepared.pieces),
     )
-    is_new = files.put(connection, row, content)
+    files.put(connection, row, content)
     passages.replace(connection, row.id, prepared.pieces, new_id=iter(prepared.passage_ids).__next__, now=now)
-    return row, is_new
+    return row, known is None

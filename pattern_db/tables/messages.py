@@ -76,23 +76,14 @@ def get(connection: Connection, message_id: str) -> MessageRow:
     return _MESSAGES.one(connection, "WHERE id = ? AND is_deleted = 0", (message_id,), f"message {message_id}")
 
 
-def recent(
-    connection: Connection,
-    agent_id: str,
-    limit: int,
-    *,
-    before: str | None = None,
-    include_archived: bool = False,
-) -> list[MessageRow]:
-    """Return the agent's newest `limit` messages, newest first; only those at positions smaller than `before`, if
-    given.
-
-    What the prompt shows leaves the archived ones out; a person's history includes them.
+def recent(connection: Connection, agent_id: str, limit: int, *, before: str | None = None) -> list[MessageRow]:
+    """Return the agent's newest `limit` messages, newest first, archived ones included; only those at positions smaller
+    than `before`, if given.
     """
     return _MESSAGES.select(
         connection,
-        "WHERE agent_id = ? AND position < ? AND is_deleted = 0 AND is_archived <= ? ORDER BY position DESC LIMIT ?",
-        (agent_id, before if before is not None else "~", include_archived, limit),  # '~' is beyond all digits
+        "WHERE agent_id = ? AND position < ? AND is_deleted = 0 ORDER BY position DESC LIMIT ?",
+        (agent_id, "~" if before is None else before, limit),  # '~' is beyond all digits
     )
 
 

@@ -96,9 +96,8 @@ def test_pending_files_are_applied_once_in_order_after_a_backup(place: Folder) -
 def test_an_outdated_file_is_refused_with_what_to_do(place: Folder) -> None:
     place.make(place.write(FIRST))
     newer = place.write(FIRST, "CREATE TABLE more (id INTEGER PRIMARY KEY);")
-    with pytest.raises(SchemaOutdated, match="pattern db migrate") as caught:
+    with pytest.raises(SchemaOutdated, match="version 1, this server needs 2: run `pattern db migrate`"):
         place.check(newer)
-    assert (caught.value.found, caught.value.newest) == (1, 2)
     assert place.rows("SELECT count(*) FROM sqlite_schema WHERE name = 'more'") == [(0,)]
 
 
@@ -106,7 +105,7 @@ def test_a_newer_file_is_refused(place: Folder) -> None:
     older = place.write(FIRST)
     place.make(place.write(FIRST, "CREATE TABLE more (id INTEGER PRIMARY KEY);"))
     digest = place.digest()
-    with pytest.raises(SchemaTooNew, match="upgrade the server"):
+    with pytest.raises(SchemaTooNew, match="version 2, this server knows 1: upgrade the server"):
         place.check(older)
     with pytest.raises(SchemaTooNew):
         older.migrate(place.database, backup_to=place.backup, now=NOW)
@@ -144,11 +143,10 @@ def test_a_failing_file_leaves_every_byte_and_the_backup(place: Folder, broken: 
     place.make(place.write(FIRST))
     digest = place.digest()
     bad = place.write(FIRST, "CREATE TABLE fine (id INTEGER PRIMARY KEY);", broken)
-    with pytest.raises(MigrationFailed, match="is unchanged") as caught:
+    with pytest.raises(MigrationFailed, match=f"is unchanged, and a copy of it is {place.backup}"):
         bad.migrate(place.database, backup_to=place.backup, now=NOW)
     assert place.digest() == digest
     assert place.files() == ["pattern.db"]
-    assert caught.value.backup == str(place.backup)
     assert backup.verify(place.backup).rows["things"] == 1
     mended = place.write(FIRST, "CREATE TABLE fine (id INTEGER PRIMARY KEY);", "SELECT 1;")
     assert mended.migrate(place.database, backup_to=place.backup.with_name("second.db"), now=NOW).after == 3
@@ -392,8 +390,6 @@ def test_a_file_is_named_once(db: Connection, now: str) -> None:
     assert (meta.get(db, meta.CONSTELLATION_ID), meta.get(db, meta.CREATED_AT)) == ("cst_1", now)
     with pytest.raises(Conflict, match="cst_1"):
         meta.initialise(db, "cst_2", now)
-    meta.adopt(db, "cst_2")
-    meta.initialise(db, "cst_2", now)
 
 
 def test_epochs_rise(db: Connection) -> None:

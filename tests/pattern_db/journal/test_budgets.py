@@ -154,7 +154,7 @@ def test_one_unknown_price_or_estimate_makes_the_sum_one(db: Connection, make_tu
     for _time in range(2):
         usage.add(db, replace(row(turn, 3), purpose="summary"))
     found = usage.of_turn(db, turn)
-    assert (found.cost_microdollars, found.calls, found.unpriced_calls, found.is_estimate) == (None, 4, 1, True)
+    assert (found.input_tokens, found.cost_microdollars, found.is_estimate) == (400, None, True)
     assert fetch_all(db, "SELECT step, no, is_estimate FROM usage") == [(1, 0, 0), (2, 0, 1), (3, 0, 0), (3, 1, 0)]
     assert usage.of_turn(db, make_turn("turn_2")) == UsageSum(0, 0, 0, None, False)
 
@@ -179,7 +179,7 @@ def test_the_turns_that_a_turn_led_to_count_with_it(db: Connection, make_turn: M
         usage.add(db, row(turn, agent="bob" if turn == child else "ada"))
     trees = (root, child, grandchild, other)
     assert [usage.total(db, UsageFilter(turn=turn)).calls for turn in trees] == [3, 2, 1, 1]
-    assert usage.of_turn(db, root).calls == 1
+    assert usage.of_turn(db, root).input_tokens == 100
     found = usage.lines(db, UsageFilter(turn=root), Grouping.AGENT, limit=10)
     assert keys(found) == [("agt_ada", 2, 14), ("agt_bob", 1, 7)]
     assert usage.total(db, UsageFilter(turn=root, agent_id="agt_ada")).input_tokens == 200

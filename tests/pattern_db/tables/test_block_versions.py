@@ -11,7 +11,7 @@ from pattern_db.enums import DamagedPart, Encoding, HistoryKind, UpdateSource
 from pattern_db.errors import Conflict, NotFound
 from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
 from pattern_db.tables.block_checkpoints import Segment
-from pattern_db.tables.block_versions import HistoryRow
+from pattern_db.tables.block_versions import HistoryRow, UpdateStats
 from pattern_db.tables.memory_blocks import Attribution, BlockRow
 
 MakeBlock = Callable[..., BlockRow]
@@ -56,10 +56,6 @@ def test_updates_since_returns_only_what_is_newer(db: Connection, block: str) ->
     store(db, block, b"a", b"bb", b"ccc")
     assert [update.seq for update in block_versions.get_updates_since(db, block, 1)] == [2, 3]
     assert block_versions.get_updates_since(db, block, 3) == []
-    assert block_versions.has_updates_since(db, block, 2)
-    assert not block_versions.has_updates_since(db, block, 3)
-    stats = block_versions.get_pending_update_stats(db, block)
-    assert (stats.count, stats.total_bytes, stats.first_seq, stats.last_seq) == (3, 6, 1, 3)
 
 
 def test_an_update_and_its_number_are_stored_together_or_not_at_all(db: Connection, block: str) -> None:
@@ -84,9 +80,10 @@ def test_what_waits_to_be_merged_longest_first(db: Connection, make_block: MakeB
         block_versions.store_update(db, block_id, b"xx", None, at)
     store(db, other, b"x")
     memory_blocks.deactivate(db, gone, LATER)
-    waiting = block_versions.list_pending(db)
-    assert [(block_id, stats.count, stats.total_bytes) for block_id, stats in waiting] == [(other, 2, 3), (block, 1, 2)]
-    assert waiting[0][1] == block_versions.get_pending_update_stats(db, other)
+    assert block_versions.list_pending(db) == [
+        (other, UpdateStats(2, 3, "2026-11-21T22:30:00.000Z")),
+        (block, UpdateStats(1, 2, LATER)),
+    ]
 
 
 def test_lines_are_newest_first_and_outlive_their_updates(

@@ -9,7 +9,7 @@ import pytest
 
 from pattern_db import vectors
 from pattern_db.connection import Connection, fetch_all
-from pattern_db.enums import EMBEDDED, IndexState, Role, SearchKind
+from pattern_db.enums import IndexState, Role, SearchKind
 from pattern_db.tables import embedding_indexes, embedding_sources, embeddings, memory_blocks, messages
 from pattern_db.tables.embedding_indexes import Cursor, EmbedderInfo, IndexRow
 from pattern_db.tables.embedding_sources import EmbeddingSource, Said
@@ -205,7 +205,7 @@ def put(db: Connection, index: IndexRow, ref: str) -> None:
 def test_each_index_has_tables_of_its_own_dimension(db: Connection, begin_index: Callable[..., IndexRow]) -> None:
     index = begin_index(db, dimension=384, fingerprint="g", state=IndexState.BUILDING)
     assert index.table(SearchKind.BLOCK) == "memory_embeddings_2"
-    assert {each.table(kind) for each in embedding_indexes.live(db) for kind in EMBEDDED} == embedding_indexes.tables(
+    assert {each.table(kind) for each in embedding_indexes.live(db) for kind in SearchKind} == embedding_indexes.tables(
         db
     )
     definitions = dict(fetch_all(db, "SELECT name, sql FROM sqlite_schema WHERE sql LIKE '%USING vec0%'"))
@@ -272,7 +272,7 @@ def test_it_does_not_look_back_forever(db: Connection, say: Say) -> None:
 def test_what_has_no_words_of_its_own_is_none(db: Connection, say: Say) -> None:
     for row in (say(1, None), say(2, "a result", role=Role.TOOL)):
         assert embedding_sources.get(db, SearchKind.MESSAGE, row.id) is None
-    for kind in EMBEDDED:
+    for kind in SearchKind:
         assert embedding_sources.get(db, kind, "none") is None
 
 

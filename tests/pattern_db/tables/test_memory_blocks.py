@@ -35,12 +35,10 @@ def test_a_block_comes_back_as_it_was_stored(db: Connection, make_block: MakeBlo
         pinned=True,
         content_preview="Grüße 🌍",
         metadata={"schema": {"kind": "text"}},
-        embedding_model="m",
         frontier=b"v1",
     )
     assert memory_blocks.get(db, row.id) == row
-    assert memory_blocks.list_for_agent(db, "agt_ada") == [row]
-    assert memory_blocks.list_for_agent(db, "agt_ada", block_type=BlockType.CORE) == []
+    assert memory_blocks.list_all(db) == memory_blocks.list_visible(db, "agt_ada") == [row]
 
 
 def test_a_deleted_label_can_be_used_again(db: Connection, make_block: MakeBlock, block: str) -> None:
@@ -48,7 +46,7 @@ def test_a_deleted_label_can_be_used_again(db: Connection, make_block: MakeBlock
         make_block("persona", id="blk_second")
     memory_blocks.deactivate(db, block, LATER)
     make_block("persona", id="blk_second")
-    assert [row.id for row in memory_blocks.list_for_agent(db, "agt_ada")] == ["blk_second"]
+    assert [row.id for row in memory_blocks.list_all(db)] == ["blk_second"]
     with pytest.raises(NotFound):
         memory_blocks.get(db, block)
     assert not memory_blocks.get(db, block, include_inactive=True).is_active
@@ -80,12 +78,14 @@ def test_content_changes_preview_and_version(db: Connection, block: str) -> None
         memory_blocks.update_content(db, "blk_none", "", None, LATER)
 
 
-def test_labels_by_prefix_across_owners(db: Connection, make_block: MakeBlock) -> None:
-    for owner, label in (("agt_bob", "file:b"), ("agt_ada", "file:a"), ("agt_ada", "100%"), ("agt_ada", "100x")):
+def test_blocks_are_listed_by_owner_and_label(db: Connection, make_block: MakeBlock) -> None:
+    for owner, label in (("agt_bob", "a"), ("agt_ada", "c"), ("agt_ada", "b")):
         make_block(label, owner=owner)
-    labels = [(row.agent_id, row.label) for row in memory_blocks.list_all(db, label_prefix="file:")]
-    assert labels == [("agt_ada", "file:a"), ("agt_bob", "file:b")]
-    assert [row.label for row in memory_blocks.list_all(db, label_prefix="100%")] == ["100%"]
+    assert [(row.agent_id, row.label) for row in memory_blocks.list_all(db)] == [
+        ("agt_ada", "b"),
+        ("agt_ada", "c"),
+        ("agt_bob", "a"),
+    ]
 
 
 def lend(db: Connection, block: BlockRow, agent: str, permission: Permission, second: int = 0) -> Attachment:

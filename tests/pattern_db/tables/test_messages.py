@@ -41,8 +41,7 @@ def test_what_a_prompt_may_show_is_what_is_not_archived(db: Connection, say: Say
     assert positions(messages.shown(db, "agt_ada", 9)) == [6, 3, 2]
     assert messages.count_shown(db, "agt_ada", before=at(6)) == 2
     assert [int(position) for position, _time in messages.first_shown(db, "agt_ada", 5, before=at(6))] == [2, 3]
-    assert positions(messages.recent(db, "agt_ada", 9)) == [6, 3, 2]
-    assert positions(messages.recent(db, "agt_ada", 9, include_archived=True)) == [6, 5, 4, 3, 2, 1]
+    assert positions(messages.recent(db, "agt_ada", 9)) == [6, 5, 4, 3, 2, 1]
     assert positions(messages.shown(db, "agt_bob", 9)) == [9]
 
 
@@ -100,7 +99,7 @@ def test_a_tombstone_is_seen_nowhere_and_its_position_stays_taken(db: Connection
     assert messages.tombstone(db, [row.id]) == 0
     with pytest.raises(NotFound):
         messages.get(db, row.id)
-    assert messages.recent(db, "agt_ada", 9, include_archived=True) == []
+    assert messages.recent(db, "agt_ada", 9) == []
     assert messages.by_batch(db, "agt_ada", at(1)) == []
     assert vector_rows.count(db, SearchKind.MESSAGE) == 0
     assert messages.newest_position(db) == at(1)
