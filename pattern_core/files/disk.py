@@ -257,7 +257,7 @@ def too_long(size: int) -> UnreadableFile:
     return UnreadableFile(f"the file has {size} bytes; at most {FILE_BYTES_MAX} are read, so split it or leave it out")
 
 
-def write_file(root: Path, name: str, data: bytes) -> DiskEntry:
+def write_file(root: Path, name: str, data: bytes) -> None:
     """Put a file in place of an earlier one, whole or not at all; directories on the way are made.
 
     Raises:
@@ -268,12 +268,12 @@ def write_file(root: Path, name: str, data: bytes) -> DiskEntry:
     parts = check_name(name).split("/")
     try:
         with _parent(root, parts[:-1], make=True) as parent:
-            return _put_in_place(parent, parts[-1], data, name)
+            _put_in_place(parent, parts[-1], data, name)
     except OSError as error:
         raise PatternError(f"{name} could not be written: {_words(error)}; nothing was changed") from None
 
 
-def _put_in_place(parent: int, last: str, data: bytes, name: str) -> DiskEntry:
+def _put_in_place(parent: int, last: str, data: bytes, name: str) -> None:
     raw = _raw_name(parent, last)
     mode = 0o644
     with suppress(FileNotFoundError):
@@ -292,14 +292,12 @@ def _put_in_place(parent: int, last: str, data: bytes, name: str) -> DiskEntry:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-            written = os.fstat(file.fileno())
         os.replace(temporary, raw, src_dir_fd=parent, dst_dir_fd=parent)
     except OSError:
         with suppress(OSError):
             os.unlink(temporary, dir_fd=parent)
         raise
     os.fsync(parent)
-    return DiskEntry(name=name, size=written.st_size, mtime_ns=written.st_mtime_ns)
 
 
 @contextmanager
