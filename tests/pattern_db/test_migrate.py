@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pattern_db import backup, maintenance, template, vectors
+from pattern_db import backup, maintenance, template
 from pattern_db.connection import Connection, fetch_all, open_connection
-from pattern_db.enums import SearchKind
 from pattern_db.errors import (
     Conflict,
     MigrationEdited,
@@ -20,12 +19,10 @@ from pattern_db.errors import (
 )
 from pattern_db.journal import events, steps
 from pattern_db.migrate import Kind, Migrations, ledger, migrations_folder, migrations_of
-from pattern_db.tables import agents, embedding_indexes, embedding_sources, meta, prompts
-from pattern_db.tables.embedding_indexes import Cursor, IndexRow
-from tests.pattern_db import vector_rows
-from tests.pattern_db.conftest import make_agent
+from pattern_db.tables import agents, embedding_indexes, meta, prompts
+from pattern_db.tables.embedding_indexes import IndexRow
 
-NOW = "2026-11-21T22:24:40.123Z"
+NOW, LATER = "2026-11-21T22:24:40.123Z", "2026-11-22T08:00:00.000Z"
 FIRST = """
 CREATE TABLE things (id INTEGER PRIMARY KEY, name TEXT NOT NULL) STRICT;
 CREATE TABLE log (id INTEGER PRIMARY KEY, line TEXT) STRICT;
@@ -259,59 +256,112 @@ def test_a_file_of_every_version_becomes_like_a_new_one(tmp_path: Path, version:
             assert [event.turn for event in events.after(old, 0, limit=9)] == [None]
 
 
-def test_summaries_from_before_get_vectors_and_the_others_keep_theirs(
-    tmp_path: Path, begin_index: Callable[..., IndexRow]
-) -> None:
-    shipped = migrations_of("constellation")
-    (change,) = (migration for migration in shipped.all if migration.name == "summary_vectors")
-    for migration in shipped.all[: change.version - 1]:
+EFFECT = (
+    "INSERT INTO effect (turn, step, call, call_id, tool, args, args_hash, class, idempotency_key, status, started_at,"
+    " ended_at) VALUES (1, 1, {}, 'c', '{}', '{{}}', x'', 'unsafe', 'k', '{}', {}, :later)"
+)
+USAGE = (
+    "INSERT INTO usage (turn, step, attempt, provider, model, input_tokens, output_tokens, cached_tokens,"
+    " cost_microdollars, is_estimate) VALUES (1, {}, 1, 'p', 'm', 100, 10, 40, {}, 0)"
+)
+VECTOR_OF_MODEL = (
+    "INSERT INTO embeddings (kind, ref, scope, content_hash, model, dimension, created_at, vector)"
+    " VALUES ('message', '{0}', 'agt_ada', 'h', '{0}', {1}, :now, zeroblob(4 * {1}))"
+)
+VECTOR = (
+    "INSERT INTO embeddings (index_id, kind, ref, scope, content_hash, dimension, created_at, vector)"
+    " VALUES (1, '{0}', '{1}', 'agt_ada', 'h', 4, :now, zeroblob(16)) RETURNING id"
+)
+TAKEN_UP: dict[
+    str, tuple[list[str], dict[str, list[tuple[object, ...]]]]
+] = {  # what an older file holds, and what is asked of it after the migration
+    "tool_rules": (
+        [
+            EFFECT.format(0, "mail", "done", ":now"),
+            EFFECT.format(1, "mail", "done", ":later"),
+            EFFECT.format(2, "note", "done", "NULL"),
+            EFFECT.format(3, "web", "error", ":now"),
+        ],
+        {"SELECT agent_id, tool, last_at FROM tool_use": [("agt_ada", "mail", LATER), ("agt_ada", "note", LATER)]},
+    ),
+    "budgets": (
+        [
+            "INSERT INTO step (turn, no, attempt, status, provider, model, cursor, prefix_hash, request_hash,"
+            " started_at, ended_at) VALUES (1, 1, 1, 'done', 'p', 'm', '', x'', x'', :now, :later)",
+            USAGE.format(1, 7),
+            USAGE.format(2, "NULL"),
+        ],
+        {
+            "SELECT step, purpose, agent_id, at, cost_microdollars FROM usage ORDER BY step": [
+                (1, "step", "agt_ada", LATER, 7),
+                (2, "step", "agt_ada", NOW, None),
+            ],
+            "SELECT day, calls, unpriced_calls, cost_microdollars FROM usage_day ORDER BY day": [
+                (NOW[:10], 1, 1, 0),
+                (LATER[:10], 1, 0, 7),
+            ],
+        },
+    ),
+    "embeddings": (
+        [
+            "CREATE VIRTUAL TABLE message_embeddings USING vec0(embedding float[4])",
+            VECTOR_OF_MODEL.format("small", 4),
+            VECTOR_OF_MODEL.format("large", 8),
+        ],
+        {
+            "SELECT model, dimension, state FROM embedding_indexes ORDER BY model": [
+                ("large", 8, "retired"),
+                ("small", 4, "retired"),
+            ],
+            "SELECT ref, dimension FROM embeddings ORDER BY ref": [("large", 8), ("small", 4)],
+            "SELECT 1 FROM sqlite_schema WHERE sql LIKE '%USING vec0%'": [],
+        },
+    ),
+    "summary_vectors": (
+        [
+            "INSERT INTO archive_summaries (id, agent_id, summary, start_position, end_position, message_count,"
+            " started_at, ended_at, created_at) VALUES ('sum_1', 'agt_ada', 'tea', printf('%019d', 1),"
+            " printf('%019d', 1), 1, :now, :now, :now)",
+            "INSERT INTO embedding_indexes (fingerprint, provider, model, dimension, state, suffix, created_at) VALUES"
+            " ('f', 'test', 'm', 4, 'active', '', :now), ('g', 'test', 'n', 4, 'retired', '_2', :now)",
+            "INSERT INTO embedding_cursors (kind, index_id, low, high) VALUES ('message', 1, 2, 7)",
+            "INSERT INTO embedding_changes (index_id, kind, ref) VALUES (1, 'message', 'msg_1')",
+            "INSERT INTO embedding_refusals VALUES (1, 'block', 'blk_1', 'h', 'agt_ada', 'no')",
+            VECTOR.format("message", "msg_2"),
+            "UPDATE embeddings SET id = 41",
+        ],
+        {
+            "SELECT kind, index_id, low, high FROM embedding_cursors ORDER BY kind": [
+                ("message", 1, 2, 7),
+                ("summary", 1, 1, 1),
+            ],
+            "SELECT reason FROM embedding_refusals": [("no",)],
+            "SELECT row, id FROM archive_summaries": [(1, "sum_1")],
+            "SELECT id, ref, length(vector) FROM embeddings": [(41, "msg_2", 16)],
+            VECTOR.format("summary", "sum_1"): [(42,)],
+            "DELETE FROM archive_summaries": [],
+            "SELECT kind, ref FROM embedding_changes": [("message", "msg_1"), ("summary", "sum_1")],
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TAKEN_UP)
+def test_a_migration_takes_up_what_is_there(tmp_path: Path, name: str) -> None:
+    [change] = [migration for migration in SHIPPED.all if migration.name == name]
+    for migration in SHIPPED.all[: change.version - 1]:
         (tmp_path / migration.file).write_text(migration.sql)
-    path = tmp_path / "pattern.db"
-    template.create(path, Migrations(tmp_path), now=NOW)
-    connection = open_connection(path)
-    agents.create(connection, make_agent("ada"))
-    connection.execute(
-        "INSERT INTO archive_summaries (id, agent_id, summary, start_position, end_position, message_count, started_at,"
-        f" ended_at, created_at) VALUES ('sum_1', 'agt_ada', 'tea', '{1:019d}', '{1:019d}', 1, ?1, ?1, ?1)",
-        (NOW,),
-    )
-    connection.execute(
-        "INSERT INTO embedding_indexes (fingerprint, provider, model, dimension, state, suffix, created_at) VALUES"
-        " ('f', 'test', 'm', 4, 'active', '', ?1), ('g', 'test', 'n', 4, 'retired', '_2', ?1)",
-        (NOW,),
-    )
-    connection.execute("INSERT INTO embedding_cursors (kind, index_id, low, high) VALUES ('message', 1, 2, 7)")
-    connection.execute("INSERT INTO embedding_changes (index_id, kind, ref) VALUES (1, 'message', 'msg_1')")
-    connection.execute("INSERT INTO embedding_refusals VALUES (1, 'block', 'blk_1', 'h', 'agt_ada', 'no')")
-    connection.execute(
-        "INSERT INTO embeddings (id, index_id, kind, ref, scope, content_hash, dimension, created_at, vector)"
-        " VALUES (41, 1, 'message', 'msg_2', 'agt_ada', 'h', 4, ?, ?)",
-        (NOW, vectors.packed([1, 0, 0, 0])),
-    )
-    connection.close()
-    (tmp_path / change.file).write_text(change.sql)
-    Migrations(tmp_path).migrate(path, backup_to=tmp_path / "b.db", now=NOW)
-    connection = open_connection(path)
-    assert embedding_indexes.cursors(connection, 1) == {
-        SearchKind.MESSAGE: Cursor(kind=SearchKind.MESSAGE, low=2, high=7),
-        SearchKind.SUMMARY: Cursor(kind=SearchKind.SUMMARY, low=1, high=1),
-    }
-    assert embedding_indexes.cursors(connection, 2) == {}
-    assert embedding_indexes.changes(connection, 1, 9) == [(SearchKind.MESSAGE, "msg_1")]
-    assert fetch_all(connection, "SELECT reason FROM embedding_refusals") == [("no",)]
-    assert embedding_sources.older(connection, SearchKind.SUMMARY, 1, 9) == [(1, "sum_1")]
-    near = vectors.nearest(connection, SearchKind.MESSAGE, vectors.packed([1, 0, 0, 0]), None, 1)
-    assert [neighbour.ref for neighbour in near] == ["msg_2"]
-    vector_rows.insert(
-        connection,
-        vector_rows.VectorRow(
-            kind=SearchKind.SUMMARY, ref="sum_1", scope="agt_ada", vector=vectors.packed([0, 1, 0, 0]), content_hash="s"
-        ),
-    )
-    assert fetch_all(connection, "SELECT rowid, summary_id FROM summary_embeddings") == [(42, "sum_1")]
-    connection.execute("DELETE FROM archive_summaries")
-    assert (SearchKind.SUMMARY, "sum_1") in embedding_indexes.changes(connection, 1, 9)
-    connection.close()
+    before, after = TAKEN_UP[name]
+    times = {"now": NOW, "later": LATER}
+    with closing(template.in_memory(Migrations(tmp_path), now=NOW)) as db:
+        turn = (
+            "INSERT INTO turn (key, id, agent_id, sender, status, seed, created_at)"
+            " VALUES (1, 'turn_1', 'agt_ada', 'user:u', 'completed', 1, :now)"
+        )
+        for sql in (ROWS[1].replace("?1", ":now"), turn, *before):
+            db.execute(sql, times).fetchall()
+        db.execute(change.sql)
+        assert {sql: db.execute(sql, times).fetchall() for sql in after} == after
 
 
 def test_vectors_are_there_after_a_migration(tmp_path: Path, begin_index: Callable[[Connection], IndexRow]) -> None:

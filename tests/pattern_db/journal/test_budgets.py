@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import apsw
@@ -20,7 +19,6 @@ from pattern_db.journal.budgets import (
 )
 from pattern_db.journal.usage import Grouping, UsageFilter, UsageLine, UsageRow, UsageSum
 from pattern_db.tables import agents
-from tests.pattern_db.conftest import OlderFile
 from tests.pattern_db.journal.conftest import LATER, NOW, MakeTurn, PlanOf
 
 DAILY = BudgetRow(BudgetScope.AGENT, "agt_ada", Period.DAY, Unit.TOKENS, 1000)
@@ -255,28 +253,3 @@ def test_what_a_deleted_agent_spent_is_spent(db: Connection, make_turn: MakeTurn
         ("agt_bob", "bob"),
     ]
     assert keys(usage.lines(db, ALL, Grouping.TURN, limit=9)) == [("turn_2", 1, 7)]
-
-
-def test_usage_of_older_files_is_kept(older: Callable[[str], OlderFile]) -> None:
-    """The migration gives each call its agent and time, and makes the sums by day."""
-    file = older("budgets")
-    db = file.db
-    db.execute(
-        "INSERT INTO step (turn, no, attempt, status, provider, model, cursor, prefix_hash, request_hash, started_at,"
-        " ended_at) VALUES (1, 1, 1, 'done', 'p', 'm', '', x'', x'', ?, ?)",
-        (NOW, NEXT),
-    )
-    for step, cost in ((1, 7), (2, None)):
-        db.execute(
-            "INSERT INTO usage (turn, step, attempt, provider, model, input_tokens, output_tokens, cached_tokens,"
-            " cost_microdollars, is_estimate) VALUES (1, ?, 1, 'p', 'm', 100, 10, 40, ?, 0)",
-            (step, cost),
-        )
-    file.upgrade()
-    assert fetch_all(db, "SELECT step, purpose, agent_id, at, cost_microdollars FROM usage ORDER BY step") == [
-        (1, "step", "agt_ada", NEXT, 7),
-        (2, "step", "agt_ada", NOW, None),
-    ]
-    assert keys(usage.lines(db, ALL, Grouping.DAY, limit=9)) == [("2026-11-22", 1, 7), (DAY, 1, 0)]
-    assert usage.total(db, ALL).unpriced_calls == 1
-    db.close()

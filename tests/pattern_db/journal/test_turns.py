@@ -157,18 +157,12 @@ def test_a_waiting_turn_is_taken_up_when_all_is_answered_or_nobody_wants_it(
     steps.deny_call(db, (second, 1, 0))
     assert turns.unfinished(db, "agt_ada") is None, "one question is still open"
     steps.approve_call(db, (second, 1, 1), args="{}", args_hash=b"a" * 16)
-    found = turns.unfinished(db, "agt_ada")
-    assert found is not None
-    assert found.key == second
+    assert turns.unfinished(db, "agt_ada") == turns.by_key(db, second)
     turns.request_cancel(db, first, "user")
-    found = turns.unfinished(db, "agt_ada")
-    assert found is not None
-    assert found.key == first
+    assert turns.unfinished(db, "agt_ada") == turns.by_key(db, first)
     third = make_turn("turn_3")
     start(db, third)
-    found = turns.unfinished(db, "agt_ada")
-    assert found is not None
-    assert found.key == third, "what runs goes before what waited"
+    assert turns.unfinished(db, "agt_ada") == turns.by_key(db, third), "what runs goes before what waited"
 
 
 def test_a_turn_of_an_agent_at_rest_is_stored_as_running(db: Connection, make_turn: MakeTurn) -> None:

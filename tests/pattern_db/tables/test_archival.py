@@ -37,14 +37,19 @@ def test_list_is_newest_first_pages_and_keeps_agents_apart(db: Connection) -> No
     assert archival.count_rows(db, "agt_ada") == 4
 
 
-def test_delete_takes_chunks_and_vectors_along(db: Connection, now: str) -> None:
-    archival.insert(db, entry(1))
-    archival.insert(db, entry(2, parent="arc_1"))
-    for ref in ("arc_1", "arc_2"):
+def test_chunks_are_read_and_deleted_with_their_entry(db: Connection) -> None:
+    archival.insert(db, about("arc_1", "one "))
+    archival.insert(db, about("arc_2", "alone"))
+    for number, text in ((2, "three"), (1, "two ")):
+        archival.insert(db, about(f"arc_1.{number}", text, chunk_index=number, parent_entry_id="arc_1"))
+    assert archival.contents(db, ["arc_1", "arc_2", "arc_3"]) == {
+        "arc_1": ["one ", "two ", "three"],
+        "arc_2": ["alone"],
+    }
+    for ref in ("arc_1", "arc_1.2", "arc_2"):
         vector_rows.insert(db, VectorRow(kind=SearchKind.ARCHIVAL, ref=ref, scope="agt_ada"))
     archival.delete(db, "arc_1")
-    assert archival.count_rows(db, "agt_ada") == 0
-    assert vector_rows.count(db, SearchKind.ARCHIVAL) == 0
+    assert (archival.count_rows(db, "agt_ada"), vector_rows.count(db, SearchKind.ARCHIVAL)) == (1, 1)
 
 
 def test_what_is_not_there(db: Connection) -> None:
@@ -82,18 +87,6 @@ def test_all_columns_come_back(db: Connection) -> None:
     for column, value in (("tags", "{}"), ("source", "[]"), ("valid_to", "soon"), ("content_hash", b"short")):
         with pytest.raises(apsw.ConstraintError):
             db.execute(f"UPDATE archival_entries SET {column} = ?", (value,))
-
-
-def test_the_texts_of_entries_are_joined_from_their_chunks(db: Connection) -> None:
-    archival.insert(db, about("arc_1", "one "))
-    archival.insert(db, about("arc_2", "alone"))
-    for number, text in ((2, "three"), (1, "two ")):
-        archival.insert(db, about(f"arc_1.{number}", text, chunk_index=number, parent_entry_id="arc_1"))
-    assert archival.contents(db, ["arc_1", "arc_2", "arc_3"]) == {
-        "arc_1": ["one ", "two ", "three"],
-        "arc_2": ["alone"],
-    }
-    assert archival.count_rows(db, "agt_ada") == 4
 
 
 def test_candidates_hold_all_words_of_a_group_and_are_valid_and_about_as_long(db: Connection) -> None:

@@ -17,7 +17,7 @@ from pattern_db.tables.embeddings import Refusal
 from pattern_db.tables.memory_blocks import BlockRow
 from pattern_db.tables.messages import MessageRow
 from tests.pattern_db import vector_rows
-from tests.pattern_db.conftest import NOW, OlderFile
+from tests.pattern_db.conftest import NOW
 from tests.pattern_db.vector_rows import VectorRow
 
 NOTE = EmbeddingSource(kind=SearchKind.ARCHIVAL, ref="arc_1", scope="agt_ada", text="")
@@ -177,24 +177,6 @@ def test_changes_of_what_was_done_are_noted_and_nothing_else(db: Connection, say
     assert len(embedding_indexes.changes(db, 1, 9)) == 2
     embedding_indexes.advance(db, 1, done=[(MESSAGE, done.id)])
     assert embedding_indexes.changes(db, 1, 9) == [(SearchKind.BLOCK, "blk_1")]
-
-
-def test_vectors_of_before_the_indexes_are_kept_and_not_compared(older: Callable[[str], OlderFile], now: str) -> None:
-    file = older("embeddings")
-    connection = file.db
-    connection.execute("CREATE VIRTUAL TABLE message_embeddings USING vec0(embedding float[4])")
-    for model, length in (("small", 4), ("large", 8)):
-        connection.execute(
-            "INSERT INTO embeddings (kind, ref, scope, content_hash, model, dimension, created_at, vector)"
-            " VALUES ('message', ?1, 'agt_ada', 'h', ?1, ?2, ?3, zeroblob(4 * ?2))",
-            (model, length, now),
-        )
-    file.upgrade()
-    retired = embedding_indexes.kept(connection)
-    assert [(index.model, index.dimension) for index in retired] == [("large", 8), ("small", 4)]
-    assert fetch_all(connection, "SELECT ref, dimension FROM embeddings ORDER BY ref") == [("large", 8), ("small", 4)]
-    assert embedding_indexes.active(connection) is None
-    assert fetch_all(connection, "SELECT 1 FROM sqlite_schema WHERE sql LIKE '%USING vec0%'") == []
 
 
 def put(db: Connection, index: IndexRow, ref: str) -> None:

@@ -141,6 +141,7 @@ def test_a_position_is_given_once_and_all_rows_or_none_are_stored(db: Connection
         lambda db: messages.count_shown(db, "agt_ada", before=at(9)),
         lambda db: messages.positions_of(db, "agt_ada", [at(1), at(2)]),
         lambda db: messages.first_shown(db, "agt_ada", 5, before=at(9)),
+        lambda db: messages.newest_between(db, "agt_ada", at(1), at(9)),
     ],
 )
 def test_no_read_scans_all_messages(db: Connection, say: Say, read: Callable[[Connection], object]) -> None:
@@ -284,13 +285,3 @@ def test_the_newest_position_that_is_taken(db: Connection, say: Callable[..., Me
     db.execute("UPDATE messages SET id = 'msg_elsewhere' WHERE agent_id = 'agt_ada'")
     assert newest(0, 4) == f"{3:019d}"
     assert newest(0, 4, "agt_bob") is None
-
-
-def test_looking_for_room_scans_nothing(db: Connection) -> None:
-    plan = " ".join(
-        str(detail)
-        for *_, detail in db.execute(
-            "EXPLAIN QUERY PLAN SELECT max(id) FROM messages WHERE id BETWEEN 'msg_1' AND 'msg_2'"
-        )
-    )
-    assert "SEARCH messages USING" in plan
