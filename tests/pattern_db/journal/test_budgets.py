@@ -101,9 +101,11 @@ def test_what_is_held(db: Connection, make_turn: MakeTurn) -> None:
     assert budgets.held(db, BudgetScope.GROUP, "grp_1") == Spent(200, 0)
     assert (budgets.held_by_tree(db, root), budgets.held_by_tree(db, child)) == (Spent(600, 60), Spent(200, 0))
     assert budgets.reservations(db, root) == [mine, holding(root, step=2)]
-    assert budgets.let_go(db, mine.key)
-    assert not budgets.let_go(db, mine.key)
-    assert (budgets.let_go_of_turn(db, root), budgets.let_go_of_turn(db, root)) == (1, 0)
+    budgets.let_go(db, mine.key)
+    assert budgets.reservations(db, root) == [holding(root, step=2)]
+    budgets.let_go_of_turn(db, root)
+    assert budgets.reservations(db, root) == []
+    assert budgets.held(db, BudgetScope.CONSTELLATION, "") == Spent(200, 0)
 
 
 def test_nothing_is_scanned_for_a_call(db: Connection, plan_of: PlanOf) -> None:

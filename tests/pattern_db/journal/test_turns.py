@@ -206,7 +206,7 @@ def test_everything_open_is_asked_to_stop_with_the_first_reason(db: Connection, 
     start(db, keys[0])
     turns.end(db, keys[0], status="completed", ended_at=LATER)
     turns.request_cancel(db, keys[1], "user")
-    assert turns.request_cancel_all(db, "moved") == 2
+    turns.request_cancel_all(db, "moved")
     assert turns.unwanted(db) == [("turn_1", "user"), ("turn_2", "moved")]
     assert turns.by_key(db, keys[0]).cancel_reason is None
 

@@ -109,10 +109,11 @@ def test_candidates_hold_all_words_of_a_group_and_are_valid_and_about_as_long(db
 def test_an_entry_is_superseded_once_with_all_its_chunks(db: Connection) -> None:
     for number, parent in ((1, None), (2, "arc_1"), (3, None), (4, None)):
         archival.insert(db, entry(number, parent=parent))
-    assert archival.supersede(db, "arc_1", by="arc_3", valid_to=NOW)
+    archival.supersede(db, "arc_1", by="arc_3", valid_to=NOW)
     assert [archival.get(db, one).valid_to for one in ("arc_1", "arc_2", "arc_3")] == [NOW, NOW, None]
-    assert not archival.supersede(db, "arc_1", by="arc_4", valid_to="2026-11-21T22:00:00.000Z")
-    assert archival.supersede(db, "arc_3", by="arc_4", valid_to=NOW)
+    archival.supersede(db, "arc_1", by="arc_4", valid_to="2026-11-21T22:00:00.000Z")
+    assert (archival.get(db, "arc_1").superseded_by, archival.get(db, "arc_1").valid_to) == ("arc_3", NOW)
+    archival.supersede(db, "arc_3", by="arc_4", valid_to=NOW)
     for one in ("arc_1", "arc_3", "arc_4"):
         assert [row.id for row in archival.versions(db, one, 9)] == ["arc_1", "arc_3", "arc_4"]
     assert [row.id for row in archival.versions(db, "arc_1", 2)] == ["arc_1", "arc_3"]
