@@ -117,13 +117,6 @@ def _problem(part: str) -> str | None:
     return None
 
 
-def is_left_out(part: str, *, is_directory: bool) -> bool:
-    """Return whether a file or directory of this name is passed over in silence: hidden, fetched or left behind."""
-    if part.startswith("."):
-        return True
-    return part in _IGNORED if is_directory else part.endswith(_LEFTOVERS)
-
-
 def check_root(path: str, *, allowed: Sequence[Path] | None, kept_out: Sequence[Path]) -> Path:
     """Return the real path of a directory that may become a folder: within one of `allowed` (None: anywhere), and
     neither in, nor around, any of `kept_out`.
@@ -195,8 +188,8 @@ def _walk_into(descriptor: int, prefix: str, found: Walk) -> None:
 def _meet(descriptor: int, prefix: str, raw: str, found: Walk) -> None:
     status = os.stat(raw, dir_fd=descriptor, follow_symlinks=False)
     is_directory = stat.S_ISDIR(status.st_mode)
-    if is_left_out(raw, is_directory=is_directory):
-        return
+    if raw.startswith(".") or (raw in _IGNORED if is_directory else raw.endswith(_LEFTOVERS)):
+        return  # in silence: hidden, fetched or left behind
     name = check_name(prefix + raw)
     if is_directory:
         inner = os.open(raw, _DIRECTORY, dir_fd=descriptor)

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from pattern_db import backup, template
-from pattern_db.connection import Connection, fetch_all, open_connection, open_immutable
+from pattern_db.connection import Connection, fetch_all, open_connection, open_immutable, open_in_memory
 from pattern_db.enums import Role
 from pattern_db.errors import BackupFailed, BackupInvalid, Conflict, NotFound, StorageFailed
 from pattern_db.migrate import migrations_of
@@ -104,26 +106,27 @@ def test_an_existing_file_is_replaced_only_on_request(home: Path, tmp_path: Path
     connection.close()
 
 
-@pytest.mark.parametrize("damage", ["text", "empty", "torn", "flipped", "foreign"])
-def test_a_bad_file_is_never_restored(home: Path, tmp_path: Path, damage: str) -> None:
-    connection = open_connection(home / "pattern.db")
+def a_foreign_database() -> bytes:
+    with closing(open_in_memory()) as other:
+        other.execute("CREATE TABLE t (x)").fetchall()
+        return other.serialize("main")
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda _content: b"hello" * 1000,
+        lambda _content: b"",
+        lambda content: content[: len(content) // 2],
+        lambda content: content[:6000] + bytes(2000) + content[8000:],
+        lambda _content: a_foreign_database(),
+    ],
+)
+def test_a_bad_file_is_never_restored(home: Path, tmp_path: Path, spoil: Callable[[bytes], bytes]) -> None:
     file = tmp_path / "b.db"
-    backup.hot_backup(connection, file)
-    connection.close()
-    content = file.read_bytes()
-    if damage == "text":
-        file.write_bytes(b"hello" * 1000)
-    elif damage == "empty":
-        file.write_bytes(b"")
-    elif damage == "torn":
-        file.write_bytes(content[: len(content) // 2])
-    elif damage == "flipped":
-        file.write_bytes(content[:6000] + bytes(2000) + content[8000:])
-    else:
-        file.unlink()
-        other = open_connection(file, create=True)
-        other.execute("CREATE TABLE t (x)")
-        other.close()
+    with closing(open_connection(home / "pattern.db")) as connection:
+        backup.hot_backup(connection, file)
+    file.write_bytes(spoil(file.read_bytes()))
     before = (home / "pattern.db").read_bytes()
     with pytest.raises(BackupInvalid):
         backup.verify(file)
