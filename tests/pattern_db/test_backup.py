@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -33,6 +33,13 @@ def home(tmp_path: Path) -> Path:
     return path.parent
 
 
+@pytest.fixture
+def connection(home: Path) -> Iterator[Connection]:
+    """That constellation, open."""
+    with closing(open_connection(home / backup.DATABASE_NAME)) as opened:
+        yield opened
+
+
 def say(connection: Connection, numbers: range) -> None:
     messages.append(
         connection,
@@ -50,8 +57,7 @@ def say(connection: Connection, numbers: range) -> None:
     )
 
 
-def test_a_copy_stands_alone_and_is_equal(home: Path, tmp_path: Path) -> None:
-    connection = open_connection(home / "pattern.db")
+def test_a_copy_stands_alone_and_is_equal(connection: Connection, tmp_path: Path) -> None:
     report = backup.hot_backup(connection, tmp_path / "out" / "b.db")
     newest = migrations_of("constellation").newest
     assert (report.version, report.constellation_id, report.rows["messages"]) == (newest, "cst_1", 300)
@@ -62,7 +68,6 @@ def test_a_copy_stands_alone_and_is_equal(home: Path, tmp_path: Path) -> None:
     assert backup.content_digest(copy) == backup.content_digest(connection)
     copy.close()
     say(connection, range(300, 301))
-    connection.close()
 
 
 class Busy(WatchedDisk):
@@ -95,15 +100,13 @@ def test_others_write_on_and_the_copy_is_one_moment(home: Path, tmp_path: Path) 
     assert report.rows["messages"] in (before, before + 2)  # as it was when the first page was read
 
 
-def test_an_existing_file_is_replaced_only_on_request(home: Path, tmp_path: Path) -> None:
-    connection = open_connection(home / "pattern.db")
+def test_an_existing_file_is_replaced_only_on_request(connection: Connection, tmp_path: Path) -> None:
     target = tmp_path / "b.db"
     target.write_bytes(b"older")
     with pytest.raises(Conflict):
         backup.hot_backup(connection, target)
     assert target.read_bytes() == b"older"
     assert backup.hot_backup(connection, target, overwrite=True).rows["messages"] == 300
-    connection.close()
 
 
 def a_foreign_database() -> bytes:
@@ -137,9 +140,8 @@ def test_a_bad_file_is_never_restored(home: Path, tmp_path: Path, spoil: Callabl
 
 
 def test_a_copy_that_the_disk_spoils_is_found_before_anything_is_touched(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    home: Path, connection: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    connection = open_connection(home / "pattern.db")
     backup.hot_backup(connection, tmp_path / "b.db")
     connection.close()
     before = (home / "pattern.db").read_bytes()
@@ -178,10 +180,8 @@ def test_restore_brings_the_copy_back_and_keeps_what_it_replaces(home: Path, tmp
     replaced.close()
 
 
-def test_restore_into_an_empty_folder_and_again(home: Path, tmp_path: Path) -> None:
-    connection = open_connection(home / "pattern.db")
+def test_restore_into_an_empty_folder_and_again(connection: Connection, tmp_path: Path) -> None:
     backup.hot_backup(connection, tmp_path / "b.db")
-    connection.close()
     for _ in range(2):
         assert backup.restore(tmp_path / "b.db", tmp_path / "new").rows["messages"] == 300
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["pattern.db", "pattern.db.replaced"]
@@ -195,23 +195,19 @@ def test_missing_files(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_digest_is_of_the_content_and_not_of_its_place(home: Path) -> None:
-    connection = open_connection(home / "pattern.db")
+def test_the_digest_is_of_the_content_and_not_of_its_place(connection: Connection) -> None:
     before = backup.content_digest(connection)
     connection.execute("INSERT INTO message_fts(message_fts) VALUES ('optimize')")
     connection.execute("VACUUM").fetchall()
     assert backup.content_digest(connection) == before
     connection.execute("UPDATE messages SET content = 'x' WHERE position = printf('%019d', 7)")
     assert backup.content_digest(connection) != before
-    connection.close()
 
 
-def test_broken_references_are_found(home: Path) -> None:
-    connection = open_connection(home / "pattern.db")
+def test_broken_references_are_found(connection: Connection) -> None:
     connection.execute("PRAGMA foreign_keys = 0").fetchall()
     connection.execute("DELETE FROM agents")
     assert "messages" in backup.check_integrity(connection)[0]
-    connection.close()
 
 
 def test_a_global_database_can_be_copied_too(global_db: Connection, tmp_path: Path) -> None:
@@ -222,17 +218,15 @@ def test_a_global_database_can_be_copied_too(global_db: Connection, tmp_path: Pa
 
 @pytest.mark.parametrize(("trouble", "error"), [(Trouble.FULL, BackupFailed), (Trouble.IO, StorageFailed)])
 def test_a_failing_disk_leaves_no_half_copy(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: Trouble, error: type[Exception]
+    connection: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: Trouble, error: type[Exception]
 ) -> None:
-    original = open_connection(home / "pattern.db")
     disk = FaultyDisk()
     monkeypatch.setattr(backup, "open_connection", partial(open_connection, vfs=disk.name))
     disk.fail(Op.WRITE, nth=5, trouble=trouble)
     with pytest.raises(error):
-        backup.hot_backup(original, tmp_path / "out" / "b.db")
+        backup.hot_backup(connection, tmp_path / "out" / "b.db")
     assert disk.failed[Op.WRITE] == 1
     disk.unregister()
     assert list((tmp_path / "out").iterdir()) == []
-    assert fetch_all(original, "SELECT count(*) FROM messages") == [(300,)]
-    assert not original.in_transaction
-    original.close()
+    assert fetch_all(connection, "SELECT count(*) FROM messages") == [(300,)]
+    assert not connection.in_transaction
