@@ -6,7 +6,7 @@ thousands of them in memory, and no memory map means that a failing disk is an e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import EnumMeta
 from functools import cache
@@ -230,14 +230,15 @@ class Table(Generic[Row]):
         """
         connection.executemany(f"{self._insert} {rest}", map(self.values, rows))
 
-    def update(self, connection: Connection, row: Row, fields: Collection[str], missing: str) -> None:
-        """Store these fields of a row in the one with its id.
+    def update(self, connection: Connection, row: Row, missing: str) -> None:
+        """Store all fields of a row but `created_at` in the one with its id.
 
         Raises:
             NotFound: there is none; `missing` names it.
         """
         values = dict(zip(self._fields, self.values(row), strict=True))
-        self.change(connection, values["id"], {field: values[field] for field in fields}, missing)
+        del values["created_at"]
+        self.change(connection, values.pop("id"), values, missing)
 
     def change(self, connection: Connection, row_id: Value, changes: Mapping[str, Value], missing: str) -> None:
         """Store values, by column, in the row with this id.

@@ -18,7 +18,7 @@ import trio
 from pattern_core.errors import Conflict, InvalidInput, LimitReached, NotFound, Unavailable
 from pattern_core.files import disk
 from pattern_core.files.disk import FILE_BYTES_MAX, DiskEntry, Skipped, UnreadableFile, Walk, check_name, too_long
-from pattern_core.files.passages import hash_of, prepare, store, unreadable
+from pattern_core.files.passages import Prepared, hash_of, prepare, store, unread
 from pattern_core.unit_of_work import Storage
 from pattern_db.connection import Connection
 from pattern_db.enums import FolderAccess, PathType
@@ -303,7 +303,7 @@ class Folders:
         try:
             data = await self._data(folder, entry, known)
         except UnreadableFile as error:
-            prepared = unreadable(self._storage, folder.id, entry.name, entry.size, error.message)
+            prepared = Prepared(row=unread(self._storage, folder.id, entry.name, entry.size, error.message))
         except NotFound:
             return  # removed since the walk; the next one sees it
         else:

@@ -196,27 +196,24 @@ def hash_of(data: bytes) -> bytes:
     return hashlib.sha256(data).digest()
 
 
-def unreadable(storage: Storage, folder_id: str, name: str, size: int, reason: str) -> Prepared:
-    """Return a file of `size` bytes that could not be read."""
+def unread(storage: Storage, folder_id: str, name: str, size: int, error: str | None = None) -> FileRow:
+    """Return the row of a new file of `size` bytes that was not read yet, or cannot be."""
     now = storage.now()
-    return Prepared(
-        row=FileRow(
-            id=storage.ids.new("file"),
-            folder_id=folder_id,
-            name=name,
-            uploaded_at=now,
-            status="unreadable",
-            size_bytes=size,
-            indexed_at=now,
-            error=reason,
-        )
+    return FileRow(
+        id=storage.ids.new("file"),
+        folder_id=folder_id,
+        name=name,
+        uploaded_at=now,
+        status="unreadable",
+        size_bytes=size,
+        indexed_at=now,
+        error=error,
     )
 
 
 async def prepare(storage: Storage, folder_id: str, name: str, data: bytes, *, mtime_ns: int | None = None) -> Prepared:
     """Read `data`; what cannot be read comes back with its error."""
-    known = unreadable(storage, folder_id, name, len(data), "")
-    row = replace(known.row, content_hash=hash_of(data), mtime_ns=mtime_ns)
+    row = replace(unread(storage, folder_id, name, len(data)), content_hash=hash_of(data), mtime_ns=mtime_ns)
     try:
         document = await read_document(name, data)
         pieces = await trio.to_thread.run_sync(split, name, document)
@@ -225,7 +222,6 @@ async def prepare(storage: Storage, folder_id: str, name: str, data: bytes, *, m
     row = replace(
         row,
         status="indexed",
-        error=None,
         content_type=document.kind.content_type,
         line_count=document.text.count("\n") + (not document.text.endswith("\n")),
         passage_count=len(pieces),
@@ -260,5 +256,5 @@ def store(
         row = replace(row, id=known.id, uploaded_at=known.uploaded_at if is_same else row.uploaded_at)
     files.put(connection, row, content)
     new_id = iter(prepared.passage_ids).__next__
-    passages.replace(connection, row.id, prepared.pieces, new_id=new_id, now=row.indexed_at or "")
+    passages.replace(connection, row.id, prepared.pieces, new_id=new_id, now=prepared.row.uploaded_at)
     return row, known is None
