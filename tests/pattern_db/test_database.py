@@ -35,13 +35,6 @@ from tests.pattern_db.word_files import (
 )
 
 
-async def test_what_was_written_is_read(either: Database) -> None:
-    assert await either.write(add, "a") == "a"
-    assert await either.write(add, word="b") == "b"
-    assert await either.read(words) == ["a", "b"]
-    assert await either.read_aside(words) == ["a", "b"]
-
-
 async def test_a_failed_write_leaves_nothing(either: Database) -> None:
     with pytest.raises(ValueError, match="a"):
         await either.write(add_and_fail, "a")
@@ -50,16 +43,6 @@ async def test_a_failed_write_leaves_nothing(either: Database) -> None:
     with pytest.raises(Conflict, match="exists already"):
         await either.write(add, "a")
     assert await either.read(words) == ["a"]
-
-
-async def test_what_is_acknowledged_is_in_the_file(tmp_path: Path, threads: DatabaseThreads) -> None:
-    path = make(tmp_path / "words.db")
-    async with await Database.open(path, threads) as database:
-        assert database.path == path
-        await database.write(add, "a")
-    assert not Path(f"{path}-wal").exists()  # closing put everything into the one file
-    async with await Database.open(path, threads) as database:
-        assert await database.read(words) == ["a"]
 
 
 async def test_opening_says_what_is_wrong(tmp_path: Path, threads: DatabaseThreads) -> None:

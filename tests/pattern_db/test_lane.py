@@ -64,27 +64,6 @@ async def test_a_cancelled_request_that_runs_is_waited_for(database: Database) -
     assert await database.read(words) == ["a"]
 
 
-async def test_a_kept_request_survives_cancellation(database: Database) -> None:
-    announced: list[str] = []
-    done = trio.Event()
-
-    async def write() -> None:
-        with scope:
-            assert await database.write_and_announce(lambda connection: add(connection, "a"), announced.append) == "a"
-            await trio.lowlevel.checkpoint()
-        done.set()
-
-    async with held(database) as nursery:
-        scope = trio.CancelScope()
-        nursery.start_soon(write)
-        await wait_all_tasks_blocked()
-        scope.cancel()
-        await wait_all_tasks_blocked()
-        assert not done.is_set()
-    assert scope.cancelled_caught
-    assert announced == ["a"] == await database.read(words)
-
-
 async def test_a_caller_already_cancelled_still_keeps_what_must_be_kept(either: Database) -> None:
     announced: list[str] = []
     with trio.CancelScope() as scope:

@@ -211,18 +211,23 @@ def test_everything_open_is_asked_to_stop_with_the_first_reason(db: Connection, 
     assert turns.by_key(db, keys[0]).cancel_reason is None
 
 
-def test_finding_work_reads_no_ended_turns(db: Connection, plan_of: PlanOf) -> None:
-    for call in (lambda: turns.unfinished(db, "agt_ada"), lambda: turns.open_turns(db, "agt_ada")):
-        step, *inner = plan_of(call)
-        assert "turn_open (agent_id=?)" in step
-        assert not any("TEMP B-TREE" in line or "SCAN" in line for line in inner)
-    [step] = plan_of(lambda: turns.agents_with_work(db))
-    assert "turn_open" in step  # which holds open turns only
-
-
-def test_a_repeated_request_is_found_by_its_index(db: Connection, plan_of: PlanOf) -> None:
-    [step] = plan_of(lambda: turns.by_idempotency(db, b"i" * 16))
-    assert "turn_idempotency (idempotency=?)" in step
+@pytest.mark.parametrize(
+    ("call", "index"),
+    [
+        (lambda db: turns.unfinished(db, "agt_ada"), "turn_open (agent_id=?)"),
+        (lambda db: turns.open_turns(db, "agt_ada"), "turn_open (agent_id=?)"),
+        (turns.agents_with_work, "turn_open"),  # which holds open turns only
+        (lambda db: turns.by_idempotency(db, b"i" * 16), "turn_idempotency (idempotency=?)"),
+        (lambda db: turns.first_message(db, "agt_ada"), "inbox_next (agent_id=?)"),
+        (lambda db: turns.count_messages(db, "agt_ada"), "COVERING INDEX inbox_next (agent_id=?)"),
+    ],
+)
+def test_work_is_found_by_an_index_without_sorting(
+    db: Connection, plan_of: PlanOf, call: Callable[[Connection], object], index: str
+) -> None:
+    step, *inner = plan_of(lambda: call(db))
+    assert index in step
+    assert not any("TEMP B-TREE" in line or "SCAN" in line for line in inner)
 
 
 def put(db: Connection, turn: int, *, agent: str = "ada", priority: int = 1, payload: str = "{}") -> None:
@@ -287,10 +292,3 @@ def test_a_waiting_message_goes_with_its_agent(db: Connection, make_turn: MakeTu
     assert turns.count_messages(db, "agt_ada") == 1  # ending does not take; whoever ends it does
     agents.delete(db, "agt_ada")
     assert turns.first_message(db, "agt_ada") is None
-
-
-def test_the_next_message_is_found_without_sorting(db: Connection, plan_of: PlanOf) -> None:
-    [step] = plan_of(lambda: turns.first_message(db, "agt_ada"))  # a second line would be a sort
-    assert "inbox_next (agent_id=?)" in step
-    [step] = plan_of(lambda: turns.count_messages(db, "agt_ada"))
-    assert "COVERING INDEX inbox_next (agent_id=?)" in step

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import count
 
 import apsw
@@ -63,6 +64,8 @@ def test_files_are_listed_by_name_page_by_page(shelf: Connection) -> None:
 
 def test_a_deleted_file_takes_its_passages_along(shelf: Connection) -> None:
     files.put(shelf, file("a"))
+    with pytest.raises(NotFound):
+        files.content(shelf, "file_a")  # it is on the disk
     piece = Piece(content="zebra", start_line=1, end_line=1)
     passages.replace(shelf, "file_a", [piece], new_id=lambda: "psg_1", now=NOW)
     files.delete(shelf, "file_a")
@@ -70,12 +73,6 @@ def test_a_deleted_file_takes_its_passages_along(shelf: Connection) -> None:
     for call in (files.delete, files.content):
         with pytest.raises(NotFound):
             call(shelf, "file_a")
-
-
-def test_content_on_disk_is_not_here(shelf: Connection) -> None:
-    files.put(shelf, file("a"))
-    with pytest.raises(NotFound):
-        files.content(shelf, "file_a")
 
 
 def folder(name: str, path_type: PathType = PathType.VIRTUAL) -> FolderRow:
@@ -98,16 +95,11 @@ def test_a_folder_comes_back_as_it_was_stored(db: Connection) -> None:
         folders.create(db, folder("papers"))
     folders.change(db, "fld_papers", name="books", description="Read ones.")
     assert [(row.name, row.description) for row in folders.list_all(db)] == [("books", "Read ones.")]
+    folders.create(db, replace(folder("other"), name="fld_papers"))
+    assert folders.find(db, "fld_papers").name == "books", "an id goes before a name"
     for call in (lambda: folders.find(db, "papers"), lambda: folders.change(db, "x", name="y", description=None)):
         with pytest.raises(NotFound):
             call()
-
-
-def test_an_id_comes_before_a_name(db: Connection) -> None:
-    folders.create(db, folder("papers"))
-    folders.create(db, folder("other"))
-    folders.change(db, "fld_other", name="fld_papers", description=None)
-    assert folders.find(db, "fld_papers").id == "fld_papers"
 
 
 def test_what_became_of_looking_through_is_noted(db: Connection) -> None:
