@@ -67,6 +67,7 @@ class ArchiveEntry(NewEntry):
     id: str
     agent_id: str
     created_at: str
+    metadata: Json = None  # any JSON: the column holds what older or other programs wrote
     superseded_by: str | None
     chunks: int
 

@@ -43,6 +43,8 @@ def test_a_step_tells_what_it_was_shown(db: Connection) -> None:
     assert (found.no, found.attempt, found.status, found.cursor, found.model) == (1, 1, "open", "7", "script-1")
     assert (found.counted, found.cached) == (None, None)
     assert prompts.of_turn(db, turn + 1) == []
+    db.execute("UPDATE step SET prompt_stable = NULL, prompt_volatile = NULL")  # as in older files
+    assert [one.shown for one in prompts.of_turn(db, turn)] == [None]
 
 
 def test_a_list_is_stored_once_for_an_agent(db: Connection) -> None:
@@ -54,13 +56,6 @@ def test_a_list_is_stored_once_for_an_agent(db: Connection) -> None:
     assert [one.shown and one.shown.tokens for one in prompts.of_turn(db, turn)] == [1, 2, 3]
     agents.delete(db, "agt_ada")
     assert fetch_all(db, "SELECT DISTINCT agent_id FROM prompt_log") == [("agt_bob",)]
-
-
-def test_steps_from_before_say_nothing(db: Connection) -> None:
-    turn = new_turn(db)
-    open_step(db, turn, 1)
-    db.execute("UPDATE step SET prompt_stable = NULL, prompt_volatile = NULL")
-    assert [one.shown for one in prompts.of_turn(db, turn)] == [None]
 
 
 def test_what_the_vendor_counted_is_told_and_an_estimate_is_not(db: Connection) -> None:
