@@ -39,7 +39,7 @@ def status(connection: Connection, migrations: Migrations) -> Status:
         MigrationEdited: as `Migrations.plan`.
     """
     pending = migrations.plan(connection)
-    page_bytes, pages, free = (_pragma(connection, name) for name in ("page_size", "page_count", "freelist_count"))
+    page_bytes, pages, free = (connection.pragma(name) for name in ("page_size", "page_count", "freelist_count"))
     log = Path(f"{connection.filename}-wal")
     return Status(
         version=migrations.newest - len(pending),
@@ -97,12 +97,7 @@ def vacuum(connection: Connection) -> int:
 
 
 def _size(connection: Connection) -> int:
-    return _pragma(connection, "page_size") * _pragma(connection, "page_count")
-
-
-def _pragma(connection: Connection, name: str) -> int:
-    value: int = connection.pragma(name)
-    return value
+    return int(connection.pragma("page_size") * connection.pragma("page_count"))
 
 
 def _check_vectors(connection: Connection) -> list[str]:
