@@ -14,7 +14,6 @@ import json
 import re
 import resource
 import sys
-from collections.abc import Mapping
 from contextlib import suppress
 
 from pattern_core.errors import InvalidInput, PatternError
@@ -22,24 +21,13 @@ from pattern_core.errors import InvalidInput, PatternError
 REFUSED = 3
 
 
-def limit_resources(bounds: Mapping[int, int]) -> None:
-    """Bound this process for good: numbers by `resource.RLIMIT_…`. What the system cannot bound stays unbounded."""
-    for kind, bound in bounds.items():
-        with suppress(ValueError, OSError):  # macOS has no bound on the address space
-            resource.setrlimit(kind, (bound, bound))
-
-
 def main(arguments: list[str]) -> int:
     """Do the work that the arguments name and return the exit code."""
     memory_bytes, cpu_s, module, function, *more = arguments
-    limit_resources(
-        {
-            resource.RLIMIT_AS: int(memory_bytes),
-            resource.RLIMIT_CPU: int(cpu_s),
-            resource.RLIMIT_FSIZE: 0,
-            resource.RLIMIT_CORE: 0,
-        }
-    )
+    bounds = {resource.RLIMIT_CPU: int(cpu_s), resource.RLIMIT_FSIZE: 0, resource.RLIMIT_CORE: 0}
+    for kind, bound in {**bounds, resource.RLIMIT_AS: int(memory_bytes)}.items():
+        with suppress(ValueError, OSError):  # macOS has no bound on the address space
+            resource.setrlimit(kind, (bound, bound))
     work = getattr(importlib.import_module(module), function)
     try:
         result = work(sys.stdin.buffer.read(), *more)

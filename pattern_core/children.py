@@ -13,10 +13,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import trio
+from trio.abc import ReceiveStream, SendStream
 
 from pattern_core.child import REFUSED
 
@@ -28,17 +28,6 @@ _ROOT = Path(__file__).resolve().parents[1]  # where `-m` finds our packages, in
 Work = Callable[..., bytes | Iterator[bytes]]
 """A function of a module, of the input and of any number of texts; what it yields is written piece by piece. A
 `PatternError` that it raises refuses the input."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChildLimits:
-    """Bounds on one child: of wall time, of processor time, and of memory where the system can bound it. It writes no
-    files, and at most `OUTPUT_BYTES_MAX` of output.
-    """
-
-    timeout_s: float
-    cpu_s: int
-    memory_bytes: int
 
 
 class ChildFailed(Exception):
@@ -64,14 +53,15 @@ def isolated(program: str, argument: str) -> list[str]:
     return [sys.executable, "-I", "-S", "-c", start, argument]
 
 
-async def run_child(work: Work, data: bytes, *arguments: str, limits: ChildLimits) -> bytes:
-    """Return `work(data, *arguments)`, called in a process of its own.
+async def run_child(work: Work, data: bytes, *arguments: str, timeout_s: float, cpu_s: int, memory_bytes: int) -> bytes:
+    """Return `work(data, *arguments)`, called in a process of its own. It writes no files, and at most
+    `OUTPUT_BYTES_MAX` of output; memory is bounded where the system can.
 
     Raises:
         ChildRefused: the work refused its input.
         ChildFailed: the process died, could not be started, took too long or wrote too much.
     """
-    bounds = [str(limits.memory_bytes), str(limits.cpu_s)]
+    bounds = [str(memory_bytes), str(cpu_s)]
     command = [sys.executable, "-m", _PROGRAM, *bounds, work.__module__, work.__qualname__, *arguments]
     pipe = subprocess.PIPE
     try:
@@ -80,26 +70,24 @@ async def run_child(work: Work, data: bytes, *arguments: str, limits: ChildLimit
         )
     except OSError as error:
         raise ChildFailed(f"could not be started: {error}") from error
+    assert process.stdin and process.stdout and process.stderr
     output, errors = bytearray(), bytearray()
     try:
-        with trio.move_on_after(limits.timeout_s) as deadline:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(_feed, process, data)
-                nursery.start_soon(_gather, process, output, nursery.cancel_scope)
-                nursery.start_soon(_keep_end, process, errors)
+        with trio.move_on_after(timeout_s) as deadline:
+            async with process.stdin, process.stdout, process.stderr, trio.open_nursery() as nursery:
+                nursery.start_soon(_feed, process.stdin, data)
+                nursery.start_soon(_gather, process.stdout, output, nursery.cancel_scope)
+                nursery.start_soon(_keep_end, process.stderr, errors)
                 await process.wait()
                 _kill(process)  # whatever it started holds its pipes open
     finally:
         _kill(process)
         with trio.CancelScope(shield=True):
             await process.wait()
-            for stream in (process.stdin, process.stdout, process.stderr):
-                if stream is not None:
-                    await stream.aclose()
     if len(output) > OUTPUT_BYTES_MAX:
         raise ChildFailed(f"wrote more than {OUTPUT_BYTES_MAX} bytes")
     if deadline.cancelled_caught:
-        raise ChildFailed(f"took longer than {limits.timeout_s:g} s", bytes(output))
+        raise ChildFailed(f"took longer than {timeout_s:g} s", bytes(output))
     said = errors.decode(errors="replace")
     if process.returncode == REFUSED:
         raise ChildRefused(said)
@@ -108,24 +96,21 @@ async def run_child(work: Work, data: bytes, *arguments: str, limits: ChildLimit
     return bytes(output)
 
 
-async def _feed(process: trio.Process, data: bytes) -> None:
-    assert process.stdin is not None
+async def _feed(stream: SendStream, data: bytes) -> None:
     with suppress(trio.BrokenResourceError):  # it may end before it has read everything
-        await process.stdin.send_all(data)
-    await process.stdin.aclose()
+        await stream.send_all(data)
+    await stream.aclose()
 
 
-async def _gather(process: trio.Process, output: bytearray, scope: trio.CancelScope) -> None:
-    assert process.stdout is not None
-    async for piece in process.stdout:
+async def _gather(stream: ReceiveStream, output: bytearray, scope: trio.CancelScope) -> None:
+    async for piece in stream:
         output += piece
         if len(output) > OUTPUT_BYTES_MAX:
             scope.cancel()
 
 
-async def _keep_end(process: trio.Process, errors: bytearray) -> None:
-    assert process.stderr is not None
-    async for piece in process.stderr:
+async def _keep_end(stream: ReceiveStream, errors: bytearray) -> None:
+    async for piece in stream:
         errors += piece
         del errors[:-ERRORS_BYTES_MAX]
 

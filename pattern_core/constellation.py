@@ -134,10 +134,9 @@ class Constellation:
     def _wire(self, opened: _Opened) -> None:
         runtime, limits, database = self._runtime, self._limits, self.database
         clock = runtime.clock
-        ids = Ids(clock, runtime.randomness, last=opened.newest_position)
+        self._ids = ids = Ids(clock, runtime.randomness, last=opened.newest_position)
         known = KnownBudgets(runtime.budgets, exist=bool(runtime.budgets) or opened.has_budgets)
         self.events = EventLog(database, buffer_max=limits.event_buffer_max, latest=opened.newest_event)
-        self._ids = ids
         self.embeddings = EmbeddingQueue(
             database=database, embedders=runtime.embedders, clock=clock, patience_s=limits.question_timeout_s
         )
@@ -156,33 +155,32 @@ class Constellation:
         self._wire_memory(storage)
         self.roster = Roster(storage, self.memory, self._tools, limits, on_rename=self._renamed)
         self.imports = HistoryImports(
-            journal=self._journal,
-            find_agent=self.roster.get,
-            forget=lambda agent_id: self._actors.forget(agent_id),
-            limits=limits,
+            journal=self._journal, find_agent=self.roster.get, forget=self._forget, limits=limits
         )
         self.compaction = Compaction(
             journal=self._journal,
             models=self._models,
             limits=limits,
             is_untrusted=self._tools.is_untrusted,
-            forget=lambda agent_id: self._actors.forget(agent_id),
+            forget=self._forget,
         )
         self._toolbox = self._make_toolbox(storage, opened.halt)
         self.halt = self._toolbox.halt
         self._services = self._turn_services(opened)
+
+    def _forget(self, agent_id: str) -> None:
+        self._actors.forget(agent_id)
 
     def _renamed(self, agent_id: str, name: str | None) -> None:
         self.memory.blocks.forget(agent_id)
         self._services.prompts.recent_turns.rename(agent_id, name)
 
     def _turn_services(self, opened: _Opened) -> TurnServices:
-        database, clock = self.database, self._runtime.clock
         prompts = Prompts(
-            database=database,
+            database=self.database,
             memory=self.memory,
             search=self.search,
-            clock=clock,
+            clock=self._runtime.clock,
             recent_turns=RecentTurns(opened.newest_turns),
         )
         return TurnServices(
@@ -207,9 +205,8 @@ class Constellation:
             storage, randomness=self._runtime.randomness, limits=self._limits, consent=self.approvals
         )
         self.approvals.on_answer(ApprovalKind.MEMORY, self.memory.grant)
-        blocks = self.memory.blocks
-        self.sharing = Sharing(blocks)
-        self.revisions = Revisions(blocks)
+        self.sharing = Sharing(self.memory.blocks)
+        self.revisions = Revisions(self.memory.blocks)
         self.archive = Archive(storage)
         self.folders = Folders(storage, on_change=self.embeddings.wake)
 
@@ -400,7 +397,7 @@ class Constellation:
             NotFound: there is no such agent.
         """
         found = await self.roster.get(agent)
-        return await self.database.read(messages.recent, found.id, limit=limit, before=before, include_archived=True)
+        return await self.database.read(messages.recent, found.id, limit=limit, before=before)
 
     async def search(self, request: SearchRequest) -> SearchResult:
         """Find what fits best, by words and by meaning as far as there are vectors.

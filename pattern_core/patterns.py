@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pattern_core import child
-from pattern_core.children import ChildFailed, ChildLimits, ChildRefused, Work, run_child
+from pattern_core.children import ChildFailed, ChildRefused, Work, run_child
 from pattern_core.errors import InvalidInput
 
 PATTERN_CHARS_MAX = 1_000
@@ -62,9 +62,11 @@ async def matching_lines(
 async def _ask(work: Work, pattern: str, more: dict[str, object], cpu_s: int, advice: str) -> Any:  # Any: JSON
     if len(pattern) > PATTERN_CHARS_MAX:
         raise InvalidInput(f"the pattern has {len(pattern)} characters; at most {PATTERN_CHARS_MAX} are taken")
-    limits = ChildLimits(timeout_s=MATCH_TIMEOUT_S, cpu_s=cpu_s, memory_bytes=MEMORY_BYTES)
+    question = json.dumps({"pattern": pattern, **more}).encode()
     try:
-        return json.loads(await run_child(work, json.dumps({"pattern": pattern, **more}).encode(), limits=limits))
+        return json.loads(
+            await run_child(work, question, timeout_s=MATCH_TIMEOUT_S, cpu_s=cpu_s, memory_bytes=MEMORY_BYTES)
+        )
     except ChildRefused as error:
         raise InvalidInput(f"the pattern {pattern!r} or its replacement is malformed: {error.reason}") from None
     except ChildFailed:

@@ -6,7 +6,6 @@ A copy is one self-contained file in rollback-journal mode: nothing lies beside 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from pattern_db import files
 from pattern_db.connection import Connection, fetch_all, open_connection, open_immutable
 from pattern_db.errors import BackupFailed, BackupInvalid, Conflict, Corrupt, IOFailed, translated
 
-STEP_PAGES = 512  # 1 MiB between two reports of progress
 DATABASE_NAME = "pattern.db"
 REPLACED_SUFFIX = ".replaced"
 
@@ -35,18 +33,11 @@ class Report:
     bytes: int
 
 
-def hot_backup(
-    connection: Connection,
-    target: Path,
-    on_progress: Callable[[int, int], None] | None = None,
-    *,
-    overwrite: bool = False,
-) -> Report:
+def hot_backup(connection: Connection, target: Path, *, overwrite: bool = False) -> Report:
     """Copy the database of `connection` to the file `target`, verified; others may write meanwhile.
 
-    The copy is the state at the call: a read transaction holds it still, so writers neither wait nor make the copy
-    start over. `on_progress(pages done, pages in all)` is called after each mebibyte. `target` appears only when it
-    is complete, checked and on the disk.
+    The copy is the state at the call: it is made in one step, which reads one moment of the log, so writers neither
+    wait nor make the copy start over. `target` appears only when it is complete, checked and on the disk.
 
     Raises:
         Conflict: `target` exists and `overwrite` is not set.
@@ -57,15 +48,7 @@ def hot_backup(
     if target.exists() and not overwrite:
         raise Conflict(f"{target} exists already; choose another name")
     with translated(), files.temporary(target) as path:
-        own_transaction = not connection.in_transaction
-        if own_transaction:
-            connection.execute("BEGIN").fetchall()
-        try:
-            connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()  # takes the snapshot
-            _copy(connection, path, on_progress)
-        finally:
-            if own_transaction and connection.in_transaction:  # a failing disk has ended it
-                connection.execute("COMMIT").fetchall()
+        _copy(connection, path)
         verify(path)
         files.replace(path, target)
     return verify(target)
@@ -110,7 +93,7 @@ def restore(file: Path, target_directory: Path) -> Report:
     with translated(), files.temporary(target) as path:
         source = open_immutable(file)
         try:
-            _copy(source, path, None)
+            _copy(source, path)
         finally:
             source.close()
         verify(path)
@@ -137,29 +120,29 @@ def ordinary_tables(connection: Connection) -> list[str]:
     )
 
 
+def row_counts(connection: Connection) -> dict[str, int]:
+    """Return how many rows each of the ordinary tables has."""
+    return {table: connection.execute(f"SELECT count(*) FROM {table}").get for table in ordinary_tables(connection)}
+
+
 def content_digest(connection: Connection) -> str:
     """SHA-256, in hex, over every row of the ordinary tables: equal for two files with the same content."""
     digest = hashlib.sha256()
     for table in ordinary_tables(connection):
         digest.update(f"\n{table}\n".encode())
-        columns = [str(row[1]) for row in connection.execute(f"PRAGMA table_info({table})")]
-        keys = [str(row[1]) for row in connection.execute(f"PRAGMA table_info({table})") if row[5]]
-        quoted = ", ".join(f'"{column}"' for column in columns)
-        order = ", ".join(f'"{key}"' for key in keys) or "rowid"
-        for row in connection.execute(f"SELECT {quoted} FROM {table} ORDER BY {order}"):
+        keys = fetch_all(connection, "SELECT name FROM pragma_table_info(?) WHERE pk > 0", (table,))
+        order = ", ".join(f'"{key}"' for (key,) in keys) or "rowid"
+        for row in connection.execute(f"SELECT * FROM {table} ORDER BY {order}"):
             digest.update(repr(row).encode("utf-8", "surrogatepass"))
     return digest.hexdigest()
 
 
-def _copy(source: Connection, path: Path, on_progress: Callable[[int, int], None] | None) -> None:
+def _copy(source: Connection, path: Path) -> None:
     target = open_connection(path, create=True)
     try:
         target.execute("PRAGMA journal_mode = DELETE").fetchall()
         with target.backup("main", source, "main") as copy:
-            while not copy.done:
-                copy.step(STEP_PAGES)
-                if on_progress is not None:
-                    on_progress(copy.page_count - copy.remaining, copy.page_count)
+            copy.step()  # all pages: between two steps the source could change
         # The copied header says WAL; a copy must stand alone.
         target.execute("PRAGMA journal_mode = DELETE").fetchall()
     except apsw.FullError as error:  # only the copy is written to
@@ -179,8 +162,13 @@ def _report(connection: Connection, path: Path) -> Report:
     if "meta" in tables:
         named = connection.execute("SELECT value FROM meta WHERE key = 'constellation_id'").fetchone()
         constellation = None if named is None else str(named[0])
-    counted = {table: fetch_all(connection, f"SELECT count(*) FROM {table}")[0][0] for table in tables}
-    return Report(path=path, version=version, constellation_id=constellation, rows=counted, bytes=path.stat().st_size)
+    return Report(
+        path=path,
+        version=version,
+        constellation_id=constellation,
+        rows=row_counts(connection),
+        bytes=path.stat().st_size,
+    )
 
 
 def _set_aside(target: Path) -> None:

@@ -6,12 +6,11 @@ thousands of them in memory, and no memory map means that a failing disk is an e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import EnumMeta
 from functools import cache
 from importlib.util import find_spec
-from inspect import get_annotations
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -170,7 +169,7 @@ class Table(Generic[Row]):
         json: Sequence[str] = (),
         types: Mapping[str, Callable[[Any], object]] | None = None,
     ) -> None:
-        fields = tuple(get_annotations(row))
+        fields: tuple[str, ...] = getattr(row, "_fields", ()) or tuple(vars(row)["__dataclass_fields__"])
         named = ", ".join((columns or {}).get(field, field) for field in fields)
         readers: dict[str, Callable[[Any], object]] = {**dict.fromkeys(json, from_json), **(types or {})}
         self._row: Callable[..., Row] = row
@@ -231,14 +230,15 @@ class Table(Generic[Row]):
         """
         connection.executemany(f"{self._insert} {rest}", map(self.values, rows))
 
-    def update(self, connection: Connection, row: Row, fields: Collection[str], missing: str) -> None:
-        """Store these fields of a row in the one with its id.
+    def update(self, connection: Connection, row: Row, missing: str) -> None:
+        """Store all fields of a row but `created_at` in the one with its id.
 
         Raises:
             NotFound: there is none; `missing` names it.
         """
         values = dict(zip(self._fields, self.values(row), strict=True))
-        self.change(connection, values["id"], {field: values[field] for field in fields}, missing)
+        del values["created_at"]
+        self.change(connection, values.pop("id"), values, missing)
 
     def change(self, connection: Connection, row_id: Value, changes: Mapping[str, Value], missing: str) -> None:
         """Store values, by column, in the row with this id.

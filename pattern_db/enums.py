@@ -163,16 +163,13 @@ class FolderAccess(StrEnum):
 
 
 class SearchKind(StrEnum):
-    """What a search looks through; an embedding belongs to one of `EMBEDDED`."""
+    """What a search looks through; each kind has vectors, too."""
 
     MESSAGE = "message"
     BLOCK = "block"
     ARCHIVAL = "archival"
     FILE = "file"
     SUMMARY = "summary"
-
-
-EMBEDDED = (SearchKind.MESSAGE, SearchKind.BLOCK, SearchKind.ARCHIVAL, SearchKind.FILE, SearchKind.SUMMARY)
 
 
 class IndexState(StrEnum):

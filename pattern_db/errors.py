@@ -62,21 +62,11 @@ class SchemaOutdated(DatabaseError):
 
     code = "schema_outdated"
 
-    def __init__(self, message: str, *, found: int = 0, newest: int = 0) -> None:
-        super().__init__(message)
-        self.found = found
-        self.newest = newest
-
 
 class SchemaTooNew(DatabaseError):
     """The file is at a newer version than this server; an older server would damage it."""
 
     code = "schema_too_new"
-
-    def __init__(self, message: str, *, found: int = 0, newest: int = 0) -> None:
-        super().__init__(message)
-        self.found = found
-        self.newest = newest
 
 
 class MigrationEdited(DatabaseError):
@@ -86,13 +76,9 @@ class MigrationEdited(DatabaseError):
 
 
 class MigrationFailed(DatabaseError):
-    """A migration raised and was rolled back whole; `backup` is the copy made before it (a path), if any."""
+    """A migration raised and was rolled back whole; the message names the copy made before it, if any."""
 
     code = "migration_failed"
-
-    def __init__(self, message: str, *, backup: str | None = None) -> None:
-        super().__init__(message)
-        self.backup = backup
 
 
 class OwnedElsewhere(DatabaseError):

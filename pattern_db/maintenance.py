@@ -8,9 +8,9 @@ from pathlib import Path
 import apsw
 
 from pattern_db import search
-from pattern_db.backup import check_integrity, ordinary_tables
+from pattern_db.backup import check_integrity, row_counts
 from pattern_db.connection import Connection, fetch_all, transaction
-from pattern_db.enums import EMBEDDED
+from pattern_db.enums import SearchKind
 from pattern_db.migrate import Migrations
 from pattern_db.tables import embedding_indexes
 
@@ -39,9 +39,7 @@ def status(connection: Connection, migrations: Migrations) -> Status:
         MigrationEdited: as `Migrations.plan`.
     """
     pending = migrations.plan(connection)
-    page_bytes, pages, free = (
-        fetch_all(connection, f"PRAGMA {name}")[0][0] for name in ("page_size", "page_count", "freelist_count")
-    )
+    page_bytes, pages, free = (connection.pragma(name) for name in ("page_size", "page_count", "freelist_count"))
     log = Path(f"{connection.filename}-wal")
     return Status(
         version=migrations.newest - len(pending),
@@ -50,9 +48,7 @@ def status(connection: Connection, migrations: Migrations) -> Status:
         file_bytes=page_bytes * pages,
         free_bytes=page_bytes * free,
         wal_bytes=log.stat().st_size if connection.filename and log.exists() else 0,
-        rows={
-            table: fetch_all(connection, f"SELECT count(*) FROM {table}")[0][0] for table in ordinary_tables(connection)
-        },
+        rows=row_counts(connection),
     )
 
 
@@ -101,14 +97,13 @@ def vacuum(connection: Connection) -> int:
 
 
 def _size(connection: Connection) -> int:
-    page_bytes, pages = (fetch_all(connection, f"PRAGMA {name}")[0][0] for name in ("page_size", "page_count"))
-    return int(page_bytes * pages)
+    return int(connection.pragma("page_size") * connection.pragma("page_count"))
 
 
 def _check_vectors(connection: Connection) -> list[str]:
     problems: list[str] = []
     for index in embedding_indexes.live(connection):
-        for kind in EMBEDDED:
+        for kind in SearchKind:
             table = index.table(kind)
             try:
                 missing, extra = fetch_all(

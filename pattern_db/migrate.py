@@ -107,9 +107,7 @@ class Migrations:
             found = pending[0].version - 1
             raise SchemaOutdated(
                 f"{_name_of(connection)} is at schema version {found}, this server needs {self.newest}:"
-                " run `pattern db migrate` (it makes a verified backup first)",
-                found=found,
-                newest=self.newest,
+                " run `pattern db migrate` (it makes a verified backup first)"
             )
 
     def plan(self, connection: Connection) -> tuple[Migration, ...]:
@@ -124,9 +122,7 @@ class Migrations:
         if found > self.newest:
             raise SchemaTooNew(
                 f"{_name_of(connection)} is at schema version {found}, this server knows {self.newest}:"
-                " upgrade the server, or restore a backup made before the upgrade",
-                found=found,
-                newest=self.newest,
+                " upgrade the server, or restore a backup made before the upgrade"
             )
         for migration in self.all[:found]:
             if applied.get(migration.version) != migration.sha256:
@@ -185,9 +181,7 @@ class Migrations:
             try:
                 self.apply(connection, now=now)
             except MigrationFailed as error:
-                raise MigrationFailed(
-                    f"{error}; {path} is unchanged, and a copy of it is {backup_to}", backup=str(backup_to)
-                ) from error
+                raise MigrationFailed(f"{error}; {path} is unchanged, and a copy of it is {backup_to}") from error
             _ensure_vectors(connection)
         finally:
             connection.close()

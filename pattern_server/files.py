@@ -142,7 +142,7 @@ def _adopt(copy: Path, folder: Path, constellation_id: str) -> None:
     try:
         migrations_of("constellation").check(connection)
         with translated(), connection:
-            meta.adopt(connection, constellation_id)
+            meta.put(connection, meta.CONSTELLATION_ID, constellation_id)
             # The original may live: what it continues must not happen a second time here.
             turns.request_cancel_all(connection, "restored_as_a_copy")
     finally:

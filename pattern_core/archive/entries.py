@@ -8,7 +8,7 @@ held and the entry that took its place. What is stored already is not stored twi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from pattern_core.archive.texts import (
     COMPARED_CHARS_MAX,
@@ -61,21 +61,18 @@ class NewEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ArchiveEntry:
+class ArchiveEntry(NewEntry):
     """An entry whole. It holds from `valid_from` (None: since it was stored) until `valid_to` (None: until now)."""
 
     id: str
     agent_id: str
-    content: str
     created_at: str
-    metadata: Json
-    tags: Sequence[str]
-    workspace: str | None
-    source: Json
-    valid_from: str | None
-    valid_to: str | None
+    metadata: Json = None  # any JSON: the column holds what older or other programs wrote
     superseded_by: str | None
     chunks: int
+
+
+_AS_STORED = {field.name for field in fields(ArchiveEntry)} - {"content", "tags", "chunks"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,17 +92,6 @@ class StoredEntry:
     is_new: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EntryFilter:
-    """Which entries to list: after (older than) which one, by its `created_at` and id; with which tag; and whether
-    those that ended too.
-    """
-
-    after: tuple[str, str] | None = None
-    tag: str | None = None
-    include_superseded: bool = False
-
-
 def checked(new: NewEntry) -> NewEntry:
     """Return `new` as it can be stored: its tags each once, its times as columns hold them.
 
@@ -119,21 +105,22 @@ def checked(new: NewEntry) -> NewEntry:
             f"an entry has at most {ARCHIVE_ENTRY_CHARS_MAX} characters, this one {len(new.content)}; split it, or"
             " keep it as a file in a folder"
         )
-    fields = {"tags": new.tags, "metadata": new.metadata, "workspace": new.workspace}
-    cleaned = checked_fields({**fields, "valid_from": new.valid_from, "valid_to": new.valid_to})
     _check_details("source", new.source)
-    return replace(new, **cleaned)
+    return replace(new, **checked_fields({name: getattr(new, name) for name in archival.CHANGEABLE}))
 
 
 def checked_fields(fields: Mapping[str, Json]) -> dict[str, Json]:
-    """Return tags, metadata, workspace and times as they can be stored; fields that are not given are not checked.
+    """Return tags (trimmed, each once), metadata, workspace and times as they can be stored, as far as they are given.
 
     Raises:
         InvalidInput: something is too long or not what it should be; the message says which.
     """
     cleaned = dict(fields)
     if "tags" in cleaned:
-        cleaned["tags"] = checked_tags(cleaned["tags"] or ())
+        tags = tuple(dict.fromkeys(_storable(tag).strip() for tag in cleaned["tags"] or ()))
+        if len(tags) > TAGS_MAX or not all(1 <= len(tag) <= TAG_CHARS_MAX for tag in tags):
+            raise InvalidInput(f"an entry has at most {TAGS_MAX} tags of 1 to {TAG_CHARS_MAX} characters each")
+        cleaned["tags"] = tags
     if "metadata" in cleaned:
         _check_details("metadata", cleaned["metadata"])
     if cleaned.get("workspace") is not None and not 1 <= len(_storable(cleaned["workspace"])) <= WORKSPACE_CHARS_MAX:
@@ -143,18 +130,6 @@ def checked_fields(fields: Mapping[str, Json]) -> dict[str, Json]:
             cleaned[name] = column_time(cleaned[name], name)
     if cleaned.get("valid_from") and cleaned.get("valid_to") and cleaned["valid_from"] > cleaned["valid_to"]:
         raise InvalidInput("`valid_to` is before `valid_from`; exchange them or leave one out")
-    return cleaned
-
-
-def checked_tags(tags: Sequence[str]) -> tuple[str, ...]:
-    """Return the tags without blanks around them, each once, in order.
-
-    Raises:
-        InvalidInput: there are too many, or one is empty or too long.
-    """
-    cleaned = tuple(dict.fromkeys(_storable(tag).strip() for tag in tags))
-    if len(cleaned) > TAGS_MAX or not all(1 <= len(tag) <= TAG_CHARS_MAX for tag in cleaned):
-        raise InvalidInput(f"an entry has at most {TAGS_MAX} tags of 1 to {TAG_CHARS_MAX} characters each")
     return cleaned
 
 
@@ -172,17 +147,9 @@ def whole(connection: Connection, rows: Sequence[ArchivalRow]) -> list[ArchiveEn
     parts = archival.contents(connection, [row.id for row in rows])
     return [
         ArchiveEntry(
-            id=row.id,
-            agent_id=row.agent_id,
+            **{name: getattr(row, name) for name in _AS_STORED},
             content="".join(parts[row.id]),
-            created_at=row.created_at,
-            metadata=row.metadata,
             tags=tuple(row.tags or ()),
-            workspace=row.workspace,
-            source=row.source,
-            valid_from=row.valid_from,
-            valid_to=row.valid_to,
-            superseded_by=row.superseded_by,
             chunks=len(parts[row.id]),
         )
         for row in rows
@@ -362,9 +329,35 @@ class Archive:
         """
         return await self._storage.database.read(find, owner, entry_id)
 
-    async def page(self, owner: str, wanted: EntryFilter, limit: int) -> tuple[list[ArchiveEntry], bool]:
-        """Return the newest entries, at most `limit` and about `PAGE_CHARS_MAX` characters; and whether more follow."""
-        return await self._storage.database.read(_page, owner, wanted, limit, self._storage.now())
+    async def page(
+        self,
+        owner: str,
+        limit: int,
+        *,
+        after: tuple[str, str] | None = None,
+        tag: str | None = None,
+        include_superseded: bool = False,
+    ) -> tuple[list[ArchiveEntry], bool]:
+        """Return the newest entries, at most `limit` and about `PAGE_CHARS_MAX` characters; and whether more follow.
+
+        `after` leaves those older than an entry, named by its `created_at` and id. What has ended is shown only with
+        `include_superseded`.
+        """
+        valid_at = None if include_superseded else self._storage.now()
+
+        def read(connection: Connection) -> tuple[list[ArchiveEntry], bool]:
+            rows = archival.list_for_agent(connection, owner, limit + 1, before=after, tag=tag, valid_at=valid_at)
+            shown: list[ArchiveEntry] = []
+            chars = 0
+            for row in rows[:limit]:
+                [entry] = whole(connection, [row])
+                chars += len(entry.content)
+                if shown and chars > PAGE_CHARS_MAX:
+                    break
+                shown.append(entry)
+            return shown, len(shown) < len(rows)
+
+        return await self._storage.database.read(read)
 
     async def versions(self, owner: str, entry_id: str) -> list[ArchiveEntry]:
         """Return the entry with all that it superseded and that superseded it, oldest first.
@@ -372,7 +365,12 @@ class Archive:
         Raises:
             NotFound: there is no such entry, or it is another owner's.
         """
-        return await self._storage.database.read(_versions, owner, entry_id)
+
+        def read(connection: Connection) -> list[ArchiveEntry]:
+            entry = find(connection, owner, entry_id)
+            return whole(connection, archival.versions(connection, entry.id, VERSIONS_MAX))
+
+        return await self._storage.database.read(read)
 
     async def change(self, owner: str, entry_id: str, changes: Mapping[str, Json]) -> ArchiveEntry:
         """Change tags, metadata, workspace or the times between which the entry holds; its text stays.
@@ -427,30 +425,3 @@ def changed(owner: str, entry_id: str, supersedes: str | None = None, *, is_dele
     if is_deleted:
         data["is_deleted"] = True
     return Draft(CHANGED, data)
-
-
-def _page(
-    connection: Connection, owner: str, wanted: EntryFilter, limit: int, now: str
-) -> tuple[list[ArchiveEntry], bool]:
-    rows = archival.list_for_agent(
-        connection,
-        owner,
-        limit + 1,
-        before=wanted.after,
-        tag=wanted.tag,
-        valid_at=None if wanted.include_superseded else now,
-    )
-    shown: list[ArchiveEntry] = []
-    chars = 0
-    for row in rows[:limit]:
-        entry = whole(connection, [row])[0]
-        chars += len(entry.content)
-        if shown and chars > PAGE_CHARS_MAX:
-            break
-        shown.append(entry)
-    return shown, len(shown) < len(rows)
-
-
-def _versions(connection: Connection, owner: str, entry_id: str) -> list[ArchiveEntry]:
-    entry = find(connection, owner, entry_id)
-    return whole(connection, archival.versions(connection, entry.id, VERSIONS_MAX))

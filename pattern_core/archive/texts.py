@@ -63,28 +63,26 @@ def _border(text: str, start: int, end: int) -> int:
     return end
 
 
-def normalised(text: str) -> str:
-    """`text` without differences that mean nothing: case, blanks, the full stop at the end."""
-    return " ".join(unicodedata.normalize("NFC", text).casefold().split()).rstrip(" .!")
-
-
 def content_hash(text: str) -> bytes:
     """16 bytes that are the same for texts that differ only in case, blanks and the full stop at the end."""
-    return blake2b(normalised(text).encode(), digest_size=HASH_BYTES).digest()
+    plain = " ".join(unicodedata.normalize("NFC", text).casefold().split()).rstrip(" .!")
+    return blake2b(plain.encode(), digest_size=HASH_BYTES).digest()
 
 
-def is_near(one: str, other: str) -> bool:
+def is_near(text: str, known: str) -> bool:
     """Return whether both texts say the same, as far as their words tell.
 
     Either their words are the same in the same order but for fillers such as "the", or both are long, nearly all runs
     of three words are common, and no word that differs could be a name, a number or a negation.
     """
-    first, second = _words(one), _words(other)
+    first, second = _words(text), _words(known)
     if [word.casefold() for word in first] == [word.casefold() for word in second]:
         return bool(first)
     if min(len(first), len(second)) < LONG_WORDS_MIN:
         return False
-    return _common_share(first, second) >= SIMILAR_MIN and all(map(_is_harmless, _differing(first, second)))
+    one, other = _shingles(first), _shingles(second)
+    differing = Counter(first) - Counter(second) | Counter(second) - Counter(first)
+    return len(one & other) / len(one | other) >= SIMILAR_MIN and all(map(_is_harmless, differing))
 
 
 def telling_groups(text: str) -> list[list[str]]:
@@ -109,19 +107,9 @@ def _words(text: str) -> list[str]:
     return [word for word in stripped if word and word.casefold() not in _FILLERS]
 
 
-def _common_share(first: Sequence[str], second: Sequence[str]) -> float:
-    one, other = _shingles(first), _shingles(second)
-    return len(one & other) / len(one | other)
-
-
 def _shingles(words: Sequence[str]) -> set[tuple[str, ...]]:
     folded = [word.casefold() for word in words]
     return {tuple(folded[at : at + SHINGLE_WORDS]) for at in range(len(folded) - SHINGLE_WORDS + 1)}
-
-
-def _differing(first: Sequence[str], second: Sequence[str]) -> list[str]:
-    one, other = Counter(first), Counter(second)
-    return [*(one - other), *(other - one)]
 
 
 def _is_harmless(word: str) -> bool:

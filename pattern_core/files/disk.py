@@ -117,13 +117,6 @@ def _problem(part: str) -> str | None:
     return None
 
 
-def is_left_out(part: str, *, is_directory: bool) -> bool:
-    """Return whether a file or directory of this name is passed over in silence: hidden, fetched or left behind."""
-    if part.startswith("."):
-        return True
-    return part in _IGNORED if is_directory else part.endswith(_LEFTOVERS)
-
-
 def check_root(path: str, *, allowed: Sequence[Path] | None, kept_out: Sequence[Path]) -> Path:
     """Return the real path of a directory that may become a folder: within one of `allowed` (None: anywhere), and
     neither in, nor around, any of `kept_out`.
@@ -195,8 +188,8 @@ def _walk_into(descriptor: int, prefix: str, found: Walk) -> None:
 def _meet(descriptor: int, prefix: str, raw: str, found: Walk) -> None:
     status = os.stat(raw, dir_fd=descriptor, follow_symlinks=False)
     is_directory = stat.S_ISDIR(status.st_mode)
-    if is_left_out(raw, is_directory=is_directory):
-        return
+    if raw.startswith(".") or (raw in _IGNORED if is_directory else raw.endswith(_LEFTOVERS)):
+        return  # in silence: hidden, fetched or left behind
     name = check_name(prefix + raw)
     if is_directory:
         inner = os.open(raw, _DIRECTORY, dir_fd=descriptor)
@@ -257,7 +250,7 @@ def too_long(size: int) -> UnreadableFile:
     return UnreadableFile(f"the file has {size} bytes; at most {FILE_BYTES_MAX} are read, so split it or leave it out")
 
 
-def write_file(root: Path, name: str, data: bytes) -> DiskEntry:
+def write_file(root: Path, name: str, data: bytes) -> None:
     """Put a file in place of an earlier one, whole or not at all; directories on the way are made.
 
     Raises:
@@ -268,12 +261,12 @@ def write_file(root: Path, name: str, data: bytes) -> DiskEntry:
     parts = check_name(name).split("/")
     try:
         with _parent(root, parts[:-1], make=True) as parent:
-            return _put_in_place(parent, parts[-1], data, name)
+            _put_in_place(parent, parts[-1], data, name)
     except OSError as error:
         raise PatternError(f"{name} could not be written: {_words(error)}; nothing was changed") from None
 
 
-def _put_in_place(parent: int, last: str, data: bytes, name: str) -> DiskEntry:
+def _put_in_place(parent: int, last: str, data: bytes, name: str) -> None:
     raw = _raw_name(parent, last)
     mode = 0o644
     with suppress(FileNotFoundError):
@@ -292,14 +285,12 @@ def _put_in_place(parent: int, last: str, data: bytes, name: str) -> DiskEntry:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-            written = os.fstat(file.fileno())
         os.replace(temporary, raw, src_dir_fd=parent, dst_dir_fd=parent)
     except OSError:
         with suppress(OSError):
             os.unlink(temporary, dir_fd=parent)
         raise
     os.fsync(parent)
-    return DiskEntry(name=name, size=written.st_size, mtime_ns=written.st_mtime_ns)
 
 
 @contextmanager

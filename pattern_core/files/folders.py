@@ -18,7 +18,7 @@ import trio
 from pattern_core.errors import Conflict, InvalidInput, LimitReached, NotFound, Unavailable
 from pattern_core.files import disk
 from pattern_core.files.disk import FILE_BYTES_MAX, DiskEntry, Skipped, UnreadableFile, Walk, check_name, too_long
-from pattern_core.files.passages import Prepared, hash_of, prepare, store
+from pattern_core.files.passages import Prepared, hash_of, prepare, store, unread
 from pattern_core.unit_of_work import Storage
 from pattern_db.connection import Connection
 from pattern_db.enums import FolderAccess, PathType
@@ -163,10 +163,10 @@ class Folders:
             raise InvalidInput(f"{row.name} is a directory of the server's machine: put the file there and index it")
         if len(data) > FILE_BYTES_MAX:
             raise too_long(len(data))
-        prepared = await prepare(check_name(name), data, self._storage.ids)
-        if prepared.error is not None:
-            raise UnreadableFile(f"{prepared.name} was not stored: {prepared.error}")
-        stored = await self._database.write(store, prepared, row.id, self._storage.now(), content=data)
+        prepared = await prepare(self._storage, row.id, check_name(name), data)
+        if prepared.row.error is not None:
+            raise UnreadableFile(f"{prepared.row.name} was not stored: {prepared.row.error}")
+        stored = await self._database.write(store, prepared, data)
         self._on_change()
         return stored
 
@@ -180,8 +180,7 @@ class Folders:
         folder, row = await self._file(id_or_name, name)
         if folder.path_type is PathType.VIRTUAL:
             return row, await self._database.read_aside(files.content, row.id)
-        root = Path(folder.path_value or "")
-        return row, await trio.to_thread.run_sync(disk.read_file, root, row.name, abandon_on_cancel=True)
+        return row, await self._on_thread(disk.read_file, Path(folder.path_value or ""), row.name)
 
     async def delete_file(self, id_or_name: str, name: str) -> None:
         """Remove a file of a virtual folder.
@@ -304,8 +303,7 @@ class Folders:
         try:
             data = await self._data(folder, entry, known)
         except UnreadableFile as error:
-            file_id = self._storage.ids.new("file")
-            prepared = Prepared(name=entry.name, size=entry.size, file_id=file_id, error=error.message)
+            prepared = Prepared(row=unread(self._storage, folder.id, entry.name, entry.size, error.message))
         except NotFound:
             return  # removed since the walk; the next one sees it
         else:
@@ -314,19 +312,18 @@ class Folders:
                     await self._database.write(files.touch, before.id, mtime_ns)
                 _note_unchanged(before, report)
                 return
-            prepared = await prepare(entry.name, data, self._storage.ids)
+            prepared = await prepare(self._storage, folder.id, entry.name, data, mtime_ns=mtime_ns)
         expected = known.content_hash if known is not None and entry.mtime_ns is None else None
-        now = self._storage.now()
         try:
-            await self._database.write(store, prepared, folder.id, now, mtime_ns=mtime_ns, expected_hash=expected)
+            await self._database.write(store, prepared, expected_hash=expected)
         except Conflict:
             report.unchanged += 1  # written to the database meanwhile, and read in doing so
             return
         self._on_change()
-        if prepared.error is None:
+        if prepared.row.error is None:
             report.indexed += 1
         else:
-            report.skipped.append(Skipped(name=prepared.name, reason=prepared.error))
+            report.skipped.append(Skipped(name=entry.name, reason=prepared.row.error))
 
     async def _data(self, folder: FolderRow, entry: DiskEntry, known: FileRow | None) -> bytes:
         if known is not None and entry.mtime_ns is None:

@@ -18,7 +18,7 @@ import trio
 from pattern_core.errors import Conflict, LimitReached
 from pattern_core.files.disk import FILES_MAX, UnreadableFile
 from pattern_core.files.reading import Document, Syntax, read_document
-from pattern_core.ids import Ids
+from pattern_core.unit_of_work import Storage
 from pattern_db.connection import Connection
 from pattern_db.errors import NotFound as RowNotFound
 from pattern_db.tables import files, passages
@@ -184,17 +184,11 @@ def _code(lines: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """A file that was read: its text and passages, or the `error` why it could not be. The ids are for what is new."""
+    """A file that was read: its row as that of a new file, its passages, and ids for those that are new."""
 
-    name: str
-    size: int
-    file_id: str
-    content_hash: bytes | None = None
-    text: str = ""
-    content_type: str | None = None
+    row: FileRow
     pieces: Sequence[Piece] = ()
     passage_ids: Sequence[str] = ()
-    error: str | None = None
 
 
 def hash_of(data: bytes) -> bytes:
@@ -202,28 +196,41 @@ def hash_of(data: bytes) -> bytes:
     return hashlib.sha256(data).digest()
 
 
-async def prepare(name: str, data: bytes, ids: Ids) -> Prepared:
+def unread(storage: Storage, folder_id: str, name: str, size: int, error: str | None = None) -> FileRow:
+    """Return the row of a new file of `size` bytes that was not read yet, or cannot be."""
+    now = storage.now()
+    return FileRow(
+        id=storage.ids.new("file"),
+        folder_id=folder_id,
+        name=name,
+        uploaded_at=now,
+        status="unreadable",
+        size_bytes=size,
+        indexed_at=now,
+        error=error,
+    )
+
+
+async def prepare(storage: Storage, folder_id: str, name: str, data: bytes, *, mtime_ns: int | None = None) -> Prepared:
     """Read `data`; what cannot be read comes back with its error."""
-    known = Prepared(name=name, size=len(data), file_id=ids.new("file"), content_hash=hash_of(data))
+    row = replace(unread(storage, folder_id, name, len(data)), content_hash=hash_of(data), mtime_ns=mtime_ns)
     try:
         document = await read_document(name, data)
         pieces = await trio.to_thread.run_sync(split, name, document)
     except UnreadableFile as error:
-        return replace(known, error=error.message)
-    passage_ids = [ids.new("psg") for _piece in pieces]
-    content_type = document.kind.content_type
-    return replace(known, text=document.text, content_type=content_type, pieces=pieces, passage_ids=passage_ids)
+        return Prepared(row=replace(row, error=error.message))
+    row = replace(
+        row,
+        status="indexed",
+        content_type=document.kind.content_type,
+        line_count=document.text.count("\n") + (not document.text.endswith("\n")),
+        passage_count=len(pieces),
+    )
+    return Prepared(row=row, pieces=pieces, passage_ids=[storage.ids.new("psg") for _piece in pieces])
 
 
 def store(
-    connection: Connection,
-    prepared: Prepared,
-    folder_id: str,
-    now: str,
-    *,
-    content: bytes | None = None,
-    mtime_ns: int | None = None,
-    expected_hash: bytes | None = None,
+    connection: Connection, prepared: Prepared, content: bytes | None = None, *, expected_hash: bytes | None = None
 ) -> tuple[FileRow, bool]:
     """Store a file of a folder and its passages; its row, and whether it is new. Passages with the same words keep
     their ids and vectors.
@@ -235,29 +242,19 @@ def store(
         LimitReached: the folder is full.
         apsw.ConstraintError: the folder is gone (a `Conflict` once translated).
     """
+    row = prepared.row
     try:
-        known = files.find(connection, folder_id, prepared.name)
+        known = files.find(connection, row.folder_id, row.name)
     except RowNotFound:
         known = None
     if expected_hash is not None and (known is None or known.content_hash != expected_hash):
-        raise Conflict(f"{prepared.name} was changed by somebody else meanwhile; read it again")
-    if known is None and files.count(connection, folder_id) >= FILES_MAX:
+        raise Conflict(f"{row.name} was changed by somebody else meanwhile; read it again")
+    if known is None and files.count(connection, row.folder_id) >= FILES_MAX:
         raise LimitReached(f"the folder holds {FILES_MAX} files, which is all it may; remove some first")
-    row = FileRow(
-        id=prepared.file_id if known is None else known.id,
-        folder_id=folder_id,
-        name=prepared.name,
-        content_type=prepared.content_type,
-        size_bytes=prepared.size,
-        uploaded_at=now if known is None or known.content_hash != prepared.content_hash else known.uploaded_at,
-        indexed_at=now,
-        status="indexed" if prepared.error is None else "unreadable",
-        error=prepared.error,
-        mtime_ns=mtime_ns,
-        content_hash=prepared.content_hash,
-        line_count=prepared.text.count("\n") + (not prepared.text.endswith("\n")) if prepared.text else 0,
-        passage_count=len(prepared.pieces),
-    )
-    is_new = files.put(connection, row, content)
-    passages.replace(connection, row.id, prepared.pieces, new_id=iter(prepared.passage_ids).__next__, now=now)
-    return row, is_new
+    if known is not None:
+        is_same = known.content_hash == row.content_hash
+        row = replace(row, id=known.id, uploaded_at=known.uploaded_at if is_same else row.uploaded_at)
+    files.put(connection, row, content)
+    new_id = iter(prepared.passage_ids).__next__
+    passages.replace(connection, row.id, prepared.pieces, new_id=new_id, now=prepared.row.uploaded_at)
+    return row, known is None

@@ -134,7 +134,9 @@ def read_text(data: bytes) -> str:
         if data.startswith(magic):
             raise UnreadableFile(f"by its content the file is no text but {what}")
     text = _decoded(data)
-    _refuse_binary(text)
+    controls = sum(character < " " and character not in _ALLOWED_CONTROLS for character in text) + text.count("\x7f")
+    if controls > CONTROL_SHARE_MAX * len(text):
+        raise UnreadableFile("the file is binary, not text: it holds many control characters")
     return clean(text)
 
 
@@ -173,13 +175,6 @@ def _detected(data: bytes) -> str:
     equals = [match for match in found if (match.chaos, match.coherence) == (best.chaos, best.coherence)]
     fitting = {name for match in equals for name in match.could_be_from_charset}
     return "cp1252" if "cp1252" in fitting else str(best.encoding)
-
-
-def _refuse_binary(text: str) -> None:
-    controls = sum(character < " " and character not in _ALLOWED_CONTROLS for character in text)
-    controls += text.count("\x7f")
-    if controls > CONTROL_SHARE_MAX * len(text):
-        raise UnreadableFile("the file is binary, not text: it holds many control characters")
 
 
 def read_html(data: bytes) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import trio
 
-from pattern_core.children import ChildFailed, ChildLimits, ChildRefused, Work, run_child
+from pattern_core.children import ChildFailed, ChildRefused, Work, run_child
 from pattern_core.files.disk import FILE_BYTES_MAX, UnreadableFile, too_long
 from pattern_core.files.readers import read_file, read_text
 
@@ -121,10 +121,10 @@ async def read_in_child(work: Work, data: bytes, *arguments: str, what: str, tim
     Raises:
         UnreadableFile: it cannot be read, or not within bounds; the message says why.
     """
-    limits = ChildLimits(timeout_s=timeout_s, cpu_s=CPU_S, memory_bytes=MEMORY_BYTES)
     try:
         async with _children:
-            return json.loads(await run_child(work, data, *arguments, limits=limits))
+            found = await run_child(work, data, *arguments, timeout_s=timeout_s, cpu_s=CPU_S, memory_bytes=MEMORY_BYTES)
+        return json.loads(found)
     except ChildRefused as error:
         raise UnreadableFile(error.reason) from None
     except ChildFailed as error:

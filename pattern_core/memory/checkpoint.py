@@ -50,8 +50,7 @@ class Pending:
     @classmethod
     def of(cls, stats: UpdateStats) -> Pending:
         """Return as storage counted it, without the checkpoint."""
-        oldest = None if stats.oldest_at is None else unix_ms(stats.oldest_at)
-        return cls(stats.count, stats.total_bytes, oldest)
+        return cls(stats.count, stats.total_bytes, unix_ms(stats.oldest_at))
 
     @classmethod
     def stored(cls, checkpoint: Checkpoint | None, updates: Sequence[Update]) -> Pending:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from pattern_core.children import ChildFailed, ChildLimits, ChildRefused, run_child
+from pattern_core.children import ChildFailed, ChildRefused, Work, run_child
 from pattern_core.errors import Conflict, InvalidInput
 from pattern_core.ids import now_text
 from pattern_core.limits import MemoryLimits
@@ -48,7 +48,8 @@ from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
 BATCH_BYTES_MAX = 4 * 1024 * 1024  # opened by one child, whose processor time is bounded
 BATCH_BLOCKS_MAX = 200
 FOREIGN_BYTES_MAX = 8 * 1024 * 1024
-CHECK = ChildLimits(timeout_s=30.0, cpu_s=2, memory_bytes=512 * 1024 * 1024)
+CHECK_TIMEOUT_S, CHECK_CPU_S = 30.0, 2  # of the child that opens documents
+CHECK_MEMORY_BYTES = 512 * 1024 * 1024
 
 
 async def validate_foreign(data: bytes) -> bytes:
@@ -60,7 +61,7 @@ async def validate_foreign(data: bytes) -> bytes:
     if len(data) > FOREIGN_BYTES_MAX:
         raise InvalidInput(f"the document has {len(data)} bytes; at most {FOREIGN_BYTES_MAX} are taken")
     try:
-        return await run_child(clean_snapshot, data, limits=CHECK)
+        return await _in_child(clean_snapshot, data)
     except ChildRefused as error:
         raise InvalidInput(f"these bytes are not a document: {error.reason[:300]}") from None
     except ChildFailed as error:
@@ -166,10 +167,14 @@ async def _opened(documents: Sequence[Sequence[bytes]]) -> list[tuple[int, str]]
     return answers
 
 
+async def _in_child(work: Work, data: bytes) -> bytes:
+    return await run_child(work, data, timeout_s=CHECK_TIMEOUT_S, cpu_s=CHECK_CPU_S, memory_bytes=CHECK_MEMORY_BYTES)
+
+
 async def _asked(documents: Sequence[Sequence[bytes]]) -> list[tuple[int, str]]:
     """Return the answers of one child, as far as it came."""
     try:
-        output = await run_child(opened_parts, framed(documents), limits=CHECK)
+        output = await _in_child(opened_parts, framed(documents))
     except ChildFailed as error:
         output = error.output[: error.output.rfind(b"\n") + 1]
     return [(count, reason) for count, reason in map(json.loads, output.splitlines())]

@@ -19,7 +19,7 @@ from pattern_db import search as storage
 from pattern_db import vectors
 from pattern_db.columns import to_json
 from pattern_db.connection import Connection
-from pattern_db.enums import EMBEDDED, SearchKind
+from pattern_db.enums import SearchKind
 from pattern_db.search import Row
 from pattern_db.search_terms import Term, Wanted
 
@@ -252,9 +252,9 @@ def compare(connection: Connection, plan: Plan, kind: SearchKind, count: int) ->
     """Return the `count` texts of `kind` (or as many as are asked for) that fit the filters and are nearest to the
     query.
 
-    Nothing where there is no vector, nor for a kind that has none.
+    Nothing where there is no vector.
     """
-    if plan.vector is None or kind not in EMBEDDED:
+    if plan.vector is None:
         return NOTHING
     # Vectors of blocks and files are under their owner and folder; who may see them is a matter of the rows.
     owned = kind in (SearchKind.MESSAGE, SearchKind.ARCHIVAL, SearchKind.SUMMARY)

@@ -224,18 +224,16 @@ def hold(connection: Connection, row: ReservationRow) -> None:
     _RESERVATIONS.insert(connection, [row])
 
 
-def let_go(connection: Connection, key: tuple[int, int, int, str, int]) -> bool:
-    """Release what is held for one call; False if nothing was."""
+def let_go(connection: Connection, key: tuple[int, int, int, str, int]) -> None:
+    """Release what is held for one call."""
     connection.execute(
         "DELETE FROM reservation WHERE turn = ? AND step = ? AND attempt = ? AND purpose = ? AND no = ?", key
     )
-    return connection.changes() == 1
 
 
-def let_go_of_turn(connection: Connection, turn: int) -> int:
-    """Release what is held for all calls of a turn; return for how many something was."""
+def let_go_of_turn(connection: Connection, turn: int) -> None:
+    """Release what is held for all calls of a turn."""
     connection.execute("DELETE FROM reservation WHERE turn = ?", (turn,))
-    return connection.changes()
 
 
 def reservations(connection: Connection, turn: int) -> list[ReservationRow]:

@@ -232,10 +232,9 @@ def request_cancel(connection: Connection, key: int, reason: str) -> bool:
     return connection.changes() == 1
 
 
-def request_cancel_all(connection: Connection, reason: str) -> int:
-    """Note a request to stop every open turn; return how many there are."""
+def request_cancel_all(connection: Connection, reason: str) -> None:
+    """Note a request to stop every open turn."""
     connection.execute("UPDATE turn SET cancel_reason = coalesce(cancel_reason, ?) WHERE ended_at IS NULL", (reason,))
-    return connection.changes()
 
 
 def end(

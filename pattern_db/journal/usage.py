@@ -59,10 +59,6 @@ class UsageSum:
     cached_tokens: int
     cost_microdollars: int | None
     is_estimate: bool
-    cache_write_tokens: int = 0
-    reasoning_tokens: int = 0
-    calls: int = 0
-    unpriced_calls: int = 0
 
 
 class Grouping(StrEnum):
@@ -154,12 +150,10 @@ def _next_no(connection: Connection, row: UsageRow) -> int:
 
 def of_turn(connection: Connection, turn: int) -> UsageSum:
     """Return the sum over all calls of a turn, failed attempts included; without the turns that it led to."""
-    row = connection.execute(f"SELECT {_OF_CALLS} FROM usage WHERE turn = ?", (turn,)).get
-    calls, unpriced, estimates, given, made, cached, cache_write, reasoning, cost = row
-    is_known = calls > 0 and not unpriced
-    return UsageSum(
-        given, made, cached, cost if is_known else None, estimates > 0, cache_write, reasoning, calls, unpriced
-    )
+    calls, unpriced, estimates, given, made, cached, _cache_write, _reasoning, cost = connection.execute(
+        f"SELECT {_OF_CALLS} FROM usage WHERE turn = ?", (turn,)
+    ).get
+    return UsageSum(given, made, cached, cost if calls and not unpriced else None, estimates > 0)
 
 
 def total(connection: Connection, which: UsageFilter) -> UsageLine:

@@ -35,10 +35,6 @@ _AGENTS = Table(
     json=("config", "enabled_tools", "tool_rules"),
     types={"enabled_tools": lambda text: tuple(from_json(text)), "status": AgentStatus},
 )
-_CHANGEABLE = (
-    *("name", "description", "model_provider", "model_name", "system_prompt"),
-    *("config", "enabled_tools", "tool_rules", "status", "updated_at"),
-)
 
 
 def create(connection: Connection, row: AgentRow) -> None:
@@ -90,7 +86,7 @@ def update(connection: Connection, row: AgentRow) -> None:
         NotFound: there is no such agent.
         apsw.ConstraintError: the name is taken (a `Conflict` once translated).
     """
-    _AGENTS.update(connection, row, _CHANGEABLE, f"agent {row.id}")
+    _AGENTS.update(connection, row, f"agent {row.id}")
 
 
 def delete(connection: Connection, agent_id: str) -> None:

@@ -138,22 +138,19 @@ def candidates(
     return list(dict.fromkeys(entry for (entry,) in rows))
 
 
-def supersede(connection: Connection, entry_id: str, *, by: str, valid_to: str) -> bool:
-    """Let an entry end at `valid_to`, if it does not end earlier, and name its successor.
-
-    False if it has a successor already; then nothing is changed.
+def supersede(connection: Connection, entry_id: str, *, by: str, valid_to: str) -> None:
+    """Let an entry end at `valid_to`, if it does not end earlier, and name its successor; one that has a successor
+    already stays as it is.
     """
     connection.execute(
         "UPDATE archival_entries SET superseded_by = ? WHERE id = ? AND superseded_by IS NULL", (by, entry_id)
     )
-    if connection.changes() == 0:
-        return False
-    connection.execute(
-        "UPDATE archival_entries SET valid_to = ?1 WHERE (id = ?2 OR parent_entry_id = ?2)"
-        " AND (valid_to IS NULL OR valid_to > ?1)",
-        (valid_to, entry_id),
-    )
-    return True
+    if connection.changes():
+        connection.execute(
+            "UPDATE archival_entries SET valid_to = ?1 WHERE (id = ?2 OR parent_entry_id = ?2)"
+            " AND (valid_to IS NULL OR valid_to > ?1)",
+            (valid_to, entry_id),
+        )
 
 
 def versions(connection: Connection, entry_id: str, limit: int) -> list[ArchivalRow]:

@@ -170,17 +170,13 @@ def snapshot_of(connection: Connection, checkpoint_id: int) -> tuple[bytes, Enco
     return row[0], Encoding(row[1])
 
 
-def drop_checkpoints(connection: Connection, block_id: str, ids: Iterable[int]) -> int:
-    """Remove these checkpoints, but never the newest; return how many went."""
-    dropped = 0
-    for checkpoint_id in ids:
-        connection.execute(
-            "DELETE FROM memory_block_checkpoints WHERE id = ?1 AND block_id = ?2"
-            " AND id < (SELECT max(id) FROM memory_block_checkpoints WHERE block_id = ?2)",
-            (checkpoint_id, block_id),
-        )
-        dropped += connection.changes()
-    return dropped
+def drop_checkpoints(connection: Connection, block_id: str, ids: Iterable[int]) -> None:
+    """Remove these checkpoints, but never the newest."""
+    connection.executemany(
+        "DELETE FROM memory_block_checkpoints WHERE id = ?1 AND block_id = ?2"
+        " AND id < (SELECT max(id) FROM memory_block_checkpoints WHERE block_id = ?2)",
+        [(checkpoint_id, block_id) for checkpoint_id in ids],
+    )
 
 
 def add_segment(connection: Connection, segment: Segment) -> None:
@@ -200,30 +196,26 @@ def segments_of(connection: Connection, block_id: str) -> list[Segment]:
     return _SEGMENTS.select(connection, "WHERE block_id = ? ORDER BY first_seq", (block_id,))
 
 
-def put_aside(connection: Connection, block_id: str, after: int, found_at: str, reason: str) -> int:
+def put_aside(connection: Connection, block_id: str, after: int, found_at: str, reason: str) -> None:
     """Move the block's checkpoints, segments and updates that hold anything after the version `after` out of use; with
-    -1 all of them and what the block was created with. Return how many.
+    -1 all of them and what the block was created with.
 
     Raises:
         apsw.ConstraintError: there is no such block (a `Conflict` once translated).
     """
-    values = (block_id, after, found_at, reason)
-    moved = 0
     for part, select in _PARTS.items():
         connection.execute(
             "INSERT INTO memory_block_damaged (block_id, part, seq, found_at, reason, encoding, data)"
             f" SELECT block_id, '{part}', seq, ?3, ?4, encoding, data FROM ({select})"
             " WHERE block_id = ?1 AND seq > ?2",
-            values,
+            (block_id, after, found_at, reason),
         )
-        moved += connection.changes()
     for table, column in (
         ("memory_block_checkpoints", "up_to_seq"),
         ("memory_block_updates", "seq"),
         ("memory_block_segments", "last_seq"),
     ):
         connection.execute(f"DELETE FROM {table} WHERE block_id = ? AND {column} > ?", (block_id, after))
-    return moved
 
 
 def damaged_of(connection: Connection, block_id: str) -> list[DamagedBytes]:

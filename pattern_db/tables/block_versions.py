@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from pattern_db.columns import Json, from_json, to_json
 from pattern_db.connection import Connection, Table
@@ -36,15 +35,11 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class UpdateStats:
-    """What waits for consolidation: how many updates, their bytes, and their first and last numbers and first time
-    (None without any).
-    """
+    """What waits for consolidation: how many updates, their bytes, and the time of the first."""
 
     count: int
     total_bytes: int
-    first_seq: int | None
-    last_seq: int | None
-    oldest_at: str | None
+    oldest_at: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,27 +132,11 @@ def get_updates_since(connection: Connection, block_id: str, after_seq: int) -> 
     return _UPDATES.select(connection, "WHERE block_id = ? AND seq > ? ORDER BY seq", (block_id, after_seq))
 
 
-def has_updates_since(connection: Connection, block_id: str, after_seq: int) -> bool:
-    """Return whether an update with a number greater than `after_seq` is stored."""
-    query = "SELECT 1 FROM memory_block_updates WHERE block_id = ? AND seq > ? LIMIT 1"
-    return connection.execute(query, (block_id, after_seq)).fetchone() is not None
-
-
-def get_pending_update_stats(connection: Connection, block_id: str) -> UpdateStats:
-    """Return how much waits to be consolidated; all zero or None if nothing does."""
-    query = (
-        "SELECT count(*), coalesce(sum(byte_size), 0), min(seq), max(seq), min(created_at)"
-        " FROM memory_block_updates WHERE block_id = ?"
-    )
-    row: Any = connection.execute(query, (block_id,)).fetchone()
-    return UpdateStats(*row)
-
-
 def list_pending(connection: Connection) -> list[tuple[str, UpdateStats]]:
     """Return the active blocks with updates since their checkpoints, and what these come to; longest waiting first."""
     rows = connection.execute(
-        "SELECT block_id, count(*), sum(byte_size), min(seq), max(seq), min(memory_block_updates.created_at) AS oldest"
-        " FROM memory_block_updates JOIN memory_blocks ON memory_blocks.id = block_id AND is_active = 1"
+        "SELECT block_id, count(*), sum(byte_size), min(memory_block_updates.created_at) AS oldest FROM"
+        " memory_block_updates JOIN memory_blocks ON memory_blocks.id = block_id AND is_active = 1"
         " GROUP BY block_id ORDER BY oldest"
     )
     return [(block_id, UpdateStats(*stats)) for block_id, *stats in rows]

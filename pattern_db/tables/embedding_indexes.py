@@ -10,12 +10,12 @@ vec0 cannot be renamed, so an index that is built beside another one has a suffi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from pattern_db.connection import Connection, fetch_all
-from pattern_db.enums import EMBEDDED, IndexState, SearchKind
+from pattern_db.connection import Connection, Table, fetch_all
+from pattern_db.enums import IndexState, SearchKind
 
 # The tables that hold the texts of each kind; their `row` is what a cursor counts.
 SOURCES = {
@@ -33,7 +33,7 @@ Ref: TypeAlias = tuple[SearchKind, str]
 """A text: its kind and id."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class EmbedderInfo:
     """What vectors are: who makes them, from which model, and how long they are."""
 
@@ -47,7 +47,7 @@ class EmbedderInfo:
         return (self.fingerprint, self.dimension) == (other.fingerprint, other.dimension)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class IndexRow(EmbedderInfo):
     """All vectors of one model.
 
@@ -107,6 +107,7 @@ class _Layout:
     columns: tuple[tuple[str, str, str], ...]  # name in vec0, type, column of embeddings
 
 
+_INDEXES = Table("embedding_indexes", IndexRow, types={"state": IndexState})
 _PIECE, _HASH = ("chunk_index", "INTEGER", "chunk_index"), ("content_hash", "TEXT", "content_hash")
 _LAYOUTS = {
     SearchKind.BLOCK: _Layout("memory_embeddings", "agent_id", (("block_id", "TEXT", "ref"), _PIECE, _HASH)),
@@ -121,25 +122,7 @@ _LAYOUTS = {
 
 def kept(connection: Connection) -> list[IndexRow]:
     """Return the indexes that hold vectors: the active one, the one that is being built, the retired ones."""
-    rows = fetch_all(
-        connection,
-        "SELECT id, fingerprint, provider, model, dimension, state, suffix, created_at, completed_at"
-        " FROM embedding_indexes WHERE suffix IS NOT NULL ORDER BY state, id",  # the states are in this order
-    )
-    return [
-        IndexRow(
-            id=row[0],
-            fingerprint=row[1],
-            provider=row[2],
-            model=row[3],
-            dimension=row[4],
-            state=IndexState(row[5]),
-            suffix=row[6],
-            created_at=row[7],
-            completed_at=row[8],
-        )
-        for row in rows
-    ]
+    return _INDEXES.select(connection, "WHERE suffix IS NOT NULL ORDER BY state, id")  # the states are in this order
 
 
 def live(connection: Connection) -> list[IndexRow]:
@@ -274,22 +257,22 @@ def ensure_tables(connection: Connection) -> None:
     """Make the vec0 tables that an index in use lacks, and fill them."""
     present = tables(connection)
     for index in live(connection):
-        for kind in EMBEDDED:
+        for kind in SearchKind:
             if index.table(kind) not in present:
                 _make_table(connection, index, kind)
 
 
-def rebuild_tables(connection: Connection, kinds: Sequence[SearchKind] = EMBEDDED) -> None:
-    """Drop the vec0 tables of `kinds` and fill them again from `embeddings`."""
+def rebuild_tables(connection: Connection) -> None:
+    """Drop the vec0 tables and fill them again from `embeddings`."""
     for index in live(connection):
-        for kind in kinds:
+        for kind in SearchKind:
             connection.execute(f"DROP TABLE IF EXISTS {index.table(kind)}")
             _make_table(connection, index, kind)
 
 
 def drop_tables(connection: Connection, index: IndexRow) -> None:
     """Drop the vec0 tables of an index of which no vector is left."""
-    for kind in EMBEDDED:
+    for kind in SearchKind:
         connection.execute(f"DROP TABLE IF EXISTS {index.table(kind)}")
     connection.execute("UPDATE embedding_indexes SET suffix = NULL WHERE id = ?", (index.id,))
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from pattern_db.columns import to_json
 from pattern_db.connection import Connection, fetch_all
-from pattern_db.enums import EMBEDDED, SearchKind
+from pattern_db.enums import SearchKind
 from pattern_db.tables import embedding_indexes
 from pattern_db.tables.embedding_indexes import IndexRow
 from pattern_db.tables.embedding_sources import EmbeddingSource
@@ -84,7 +84,7 @@ def delete(connection: Connection, kind: SearchKind, ref: str) -> None:
 
 def delete_scope(connection: Connection, scope: str) -> None:
     """Remove all vectors of an agent or folder from all indexes, and what was refused of its texts."""
-    for kind in EMBEDDED:
+    for kind in SearchKind:
         rows = fetch_all(connection, "SELECT id, index_id FROM embeddings WHERE kind = ? AND scope = ?", (kind, scope))
         _remove(connection, kind, rows)
     connection.execute("DELETE FROM embedding_refusals WHERE scope = ?", (scope,))

@@ -45,13 +45,12 @@ _FILES = Table(
 )
 
 
-def put(connection: Connection, row: FileRow, content: bytes | None = None) -> bool:
-    """Store a file, in place of one with its id; True if there was none. `content` None leaves the old one.
+def put(connection: Connection, row: FileRow, content: bytes | None = None) -> None:
+    """Store a file, in place of one with its id. `content` None leaves the old one.
 
     Raises:
         apsw.ConstraintError: the folder is missing or another file has the name (a `Conflict` once translated).
     """
-    is_new = _FILES.first(connection, "WHERE id = ?", (row.id,)) is None
     values = {**asdict(row), "content": content}
     connection.execute(
         "INSERT INTO folder_files (id, folder_id, name, content_type, size_bytes, uploaded_at, indexed_at, content)"
@@ -69,7 +68,6 @@ def put(connection: Connection, row: FileRow, content: bytes | None = None) -> b
         " line_count = excluded.line_count, passage_count = excluded.passage_count",
         values,
     )
-    return is_new
 
 
 def touch(connection: Connection, file_id: str, mtime_ns: int) -> None:

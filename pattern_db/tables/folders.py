@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from pattern_db.connection import Connection, Table
 from pattern_db.enums import FolderAccess, PathType
-from pattern_db.errors import NotFound
 from pattern_db.tables import embeddings
 
 
@@ -124,9 +123,8 @@ def detach(connection: Connection, folder_id: str, agent_id: str) -> None:
     Raises:
         NotFound: it was not attached.
     """
-    connection.execute("DELETE FROM folder_attachments WHERE folder_id = ? AND agent_id = ?", (folder_id, agent_id))
-    if connection.changes() == 0:
-        raise NotFound(f"folder {folder_id} is not attached to {agent_id}")
+    where = "WHERE folder_id = ? AND agent_id = ?"
+    _ATTACHMENTS.delete(connection, where, (folder_id, agent_id), f"folder {folder_id} attached to {agent_id}")
 
 
 def attachments(connection: Connection, folder_id: str) -> list[FolderAttachment]:

@@ -47,7 +47,6 @@ class BlockRow:
     pinned: bool = False
     content_preview: str | None = None
     metadata: Json = None
-    embedding_model: str | None = None
     is_active: bool = True
     frontier: bytes | None = None
     last_seq: int = 0
@@ -76,7 +75,6 @@ class BlockChanges:
     permission: Permission | None = None
     pinned: bool | None = None
     metadata: Json = None
-    embedding_model: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +130,7 @@ def create(connection: Connection, row: BlockRow, snapshot: bytes = b"", *, enco
     *values, _via, _lender = _BLOCKS.values(row)
     connection.execute(
         "INSERT INTO memory_blocks (id, agent_id, label, description, block_type, created_at, updated_at, char_limit,"
-        " permission, pinned, content_preview, metadata, embedding_model, is_active, frontier, last_seq,"
+        " permission, pinned, content_preview, metadata, is_active, frontier, last_seq,"
         f" snapshot_encoding, loro_snapshot) VALUES ({', '.join('?' * (len(values) + 2))})",
         (*values, encoding, snapshot),
     )
@@ -148,22 +146,9 @@ def get(connection: Connection, block_id: str, *, include_inactive: bool = False
     return _BLOCKS.one(connection, rest, (block_id, not include_inactive), f"memory block {block_id}")
 
 
-def list_for_agent(connection: Connection, agent_id: str, *, block_type: BlockType | None = None) -> list[BlockRow]:
-    """Return the owner's active blocks (of one type), by label. Those lent to an agent: see `list_visible`."""
-    return _BLOCKS.select(
-        connection,
-        "WHERE agent_id = ?1 AND is_active = 1 AND (?2 IS NULL OR block_type = ?2) ORDER BY label",
-        (agent_id, block_type),
-    )
-
-
-def list_all(connection: Connection, *, label_prefix: str = "") -> list[BlockRow]:
-    """Return the active blocks of all owners whose labels begin with `label_prefix`, by owner and label."""
-    return _BLOCKS.select(
-        connection,
-        "WHERE is_active = 1 AND substr(label, 1, length(?1)) = ?1 ORDER BY agent_id, label",
-        (label_prefix,),
-    )
+def list_all(connection: Connection) -> list[BlockRow]:
+    """Return the active blocks of all owners, by owner and label."""
+    return _BLOCKS.select(connection, "WHERE is_active = 1 ORDER BY agent_id, label")
 
 
 def update_content(

@@ -76,23 +76,14 @@ def get(connection: Connection, message_id: str) -> MessageRow:
     return _MESSAGES.one(connection, "WHERE id = ? AND is_deleted = 0", (message_id,), f"message {message_id}")
 
 
-def recent(
-    connection: Connection,
-    agent_id: str,
-    limit: int,
-    *,
-    before: str | None = None,
-    include_archived: bool = False,
-) -> list[MessageRow]:
-    """Return the agent's newest `limit` messages, newest first; only those at positions smaller than `before`, if
-    given.
-
-    What the prompt shows leaves the archived ones out; a person's history includes them.
+def recent(connection: Connection, agent_id: str, limit: int, *, before: str | None = None) -> list[MessageRow]:
+    """Return the agent's newest `limit` messages, newest first, archived ones included; only those at positions smaller
+    than `before`, if given.
     """
     return _MESSAGES.select(
         connection,
-        "WHERE agent_id = ? AND position < ? AND is_deleted = 0 AND is_archived <= ? ORDER BY position DESC LIMIT ?",
-        (agent_id, before if before is not None else "~", include_archived, limit),  # '~' is beyond all digits
+        "WHERE agent_id = ? AND position < ? AND is_deleted = 0 ORDER BY position DESC LIMIT ?",
+        (agent_id, "~" if before is None else before, limit),  # '~' is beyond all digits
     )
 
 
@@ -201,16 +192,14 @@ def archive_hidden(connection: Connection, agent_id: str, positions: Sequence[st
     )
 
 
-def tombstone(connection: Connection, message_ids: Sequence[str]) -> int:
-    """Hide messages for good, from reads and from both searches; return how many were visible."""
+def tombstone(connection: Connection, message_ids: Sequence[str]) -> None:
+    """Hide messages for good, from reads and from both searches."""
     connection.execute(
         "UPDATE messages SET is_deleted = 1 WHERE is_deleted = 0 AND id IN (SELECT value FROM json_each(?))",
         (to_json(list(message_ids)),),
     )
-    changed = connection.changes()
     for message_id in message_ids:
         embeddings.delete(connection, SearchKind.MESSAGE, message_id)
-    return changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,10 +271,9 @@ class BlobRow:
 _BLOBS = Table("blob", BlobRow)
 
 
-def put_blob(connection: Connection, row: BlobRow) -> bool:
-    """Store the content; False if it was there already."""
+def put_blob(connection: Connection, row: BlobRow) -> None:
+    """Store the content, unless it is there already."""
     _BLOBS.insert(connection, [row], "ON CONFLICT (digest) DO NOTHING")
-    return connection.changes() > 0
 
 
 def get_blob(connection: Connection, digest: bytes) -> BlobRow:

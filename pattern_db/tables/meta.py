@@ -40,11 +40,6 @@ def initialise(connection: Connection, constellation_id: str, created_at: str) -
     put(connection, CREATED_AT, created_at)
 
 
-def adopt(connection: Connection, constellation_id: str) -> None:
-    """Give a restored copy a new name, so that it can stand beside the original."""
-    put(connection, CONSTELLATION_ID, constellation_id)
-
-
 def next_epoch(connection: Connection) -> int:
     """Begin the next epoch and return it; what an earlier owner left unfinished is then recognised by its number."""
     row = fetch_all(

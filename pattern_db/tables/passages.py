@@ -51,18 +51,9 @@ class Piece:
     page: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Replaced:
-    """How many passages were kept, added and removed."""
-
-    kept: int
-    added: int
-    removed: int
-
-
 def replace(
     connection: Connection, file_id: str, pieces: Sequence[Piece], *, new_id: Callable[[], str], now: str
-) -> Replaced:
+) -> None:
     """Make `pieces` the passages of the file. What has the same words under the same heading keeps its row, id and
     vector, also if it moved to other lines.
 
@@ -72,21 +63,17 @@ def replace(
     known: defaultdict[tuple[str, str], deque[PassageRow]] = defaultdict(deque)
     for row in of_file(connection, file_id):
         known[row.heading, row.content].append(row)
-    kept = 0
     for index, piece in enumerate(pieces):
         same = known[piece.heading, piece.content]
         if same:
             _move(connection, same.popleft(), piece, index)
-            kept += 1
         else:
             lines = piece.start_line, piece.end_line
             new = PassageRow(new_id(), file_id, piece.content, *lines, index, now, piece.heading, piece.page)
             _PASSAGES.insert(connection, [new])
-    gone = [row.id for rows in known.values() for row in rows]
-    for passage_id in gone:
-        embeddings.delete(connection, SearchKind.FILE, passage_id)
-        connection.execute("DELETE FROM file_passages WHERE id = ?", (passage_id,))
-    return Replaced(kept=kept, added=len(pieces) - kept, removed=len(gone))
+    for row in (row for rows in known.values() for row in rows):
+        embeddings.delete(connection, SearchKind.FILE, row.id)
+        connection.execute("DELETE FROM file_passages WHERE id = ?", (row.id,))
 
 
 def of_file(

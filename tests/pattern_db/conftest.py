@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import ExitStack, closing
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,7 @@ from pattern_db import template
 from pattern_db.connection import Connection
 from pattern_db.database import Database, DatabaseThreads
 from pattern_db.enums import BlockType, IndexState, Role
-from pattern_db.migrate import Migration, Migrations, migrations_of
+from pattern_db.migrate import migrations_of
 from pattern_db.tables import agents, constellations, embedding_indexes, memory_blocks, messages, users
 from pattern_db.tables.agents import AgentRow
 from pattern_db.tables.constellations import ConstellationRow
@@ -40,42 +38,6 @@ def db() -> Iterator[Connection]:
     make_index(connection)
     yield connection
     connection.close()
-
-
-@dataclass
-class OlderFile:
-    """A constellation as it was before a migration, with ada and a turn of hers that ended."""
-
-    db: Connection
-    migration: Migration
-
-    def upgrade(self) -> None:
-        self.db.execute(self.migration.sql)
-
-
-@pytest.fixture
-def older(tmp_path: Path) -> Iterator[Callable[[str], OlderFile]]:
-    """Make a file from before a migration: older("budgets")."""
-    with ExitStack() as stack:
-
-        def make(name: str) -> OlderFile:
-            (migration,) = (one for one in migrations_of("constellation").all if one.name == name)
-            for one in migrations_of("constellation").all[: migration.version - 1]:
-                (tmp_path / one.file).write_text(one.sql, encoding="utf-8")
-            db = stack.enter_context(closing(template.in_memory(Migrations(tmp_path), now=NOW)))
-            db.execute(
-                "INSERT INTO agents (id, name, model_provider, model_name, system_prompt, config, enabled_tools,"
-                " created_at, updated_at) VALUES ('agt_ada', 'ada', 'p', 'm', '', '{}', '[]', ?1, ?1)",
-                (NOW,),
-            )
-            db.execute(
-                "INSERT INTO turn (key, id, agent_id, sender, status, seed, created_at)"
-                " VALUES (1, 'turn_1', 'agt_ada', 'user:u', 'completed', 1, ?)",
-                (NOW,),
-            )
-            return OlderFile(db, migration)
-
-        yield make
 
 
 @pytest.fixture

@@ -1,17 +1,20 @@
 from __future__ import annotations
 
-import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from pattern_db import backup, template
-from pattern_db.connection import Connection, fetch_all, open_connection, open_immutable
+from pattern_db.connection import Connection, fetch_all, open_connection, open_immutable, open_in_memory
 from pattern_db.enums import Role
-from pattern_db.errors import BackupFailed, BackupInvalid, Conflict, DiskFull, NotFound
+from pattern_db.errors import BackupFailed, BackupInvalid, Conflict, NotFound, StorageFailed
 from pattern_db.migrate import migrations_of
 from pattern_db.tables import agents, messages, meta
 from pattern_db.tables.messages import MessageRow
+from pattern_db.testing.disks import Call, FaultyDisk, Op, Trouble, WatchedDisk
 from tests.pattern_db.conftest import make_agent
 
 NOW = "2026-11-21T22:24:40.123Z"
@@ -28,6 +31,13 @@ def home(tmp_path: Path) -> Path:
     say(connection, range(300))
     connection.close()
     return path.parent
+
+
+@pytest.fixture
+def connection(home: Path) -> Iterator[Connection]:
+    """That constellation, open."""
+    with closing(open_connection(home / backup.DATABASE_NAME)) as opened:
+        yield opened
 
 
 def say(connection: Connection, numbers: range) -> None:
@@ -47,13 +57,10 @@ def say(connection: Connection, numbers: range) -> None:
     )
 
 
-def test_a_copy_stands_alone_and_is_equal(home: Path, tmp_path: Path) -> None:
-    connection = open_connection(home / "pattern.db")
-    seen: list[tuple[int, int]] = []
-    report = backup.hot_backup(connection, tmp_path / "out" / "b.db", lambda done, total: seen.append((done, total)))
+def test_a_copy_stands_alone_and_is_equal(connection: Connection, tmp_path: Path) -> None:
+    report = backup.hot_backup(connection, tmp_path / "out" / "b.db")
     newest = migrations_of("constellation").newest
     assert (report.version, report.constellation_id, report.rows["messages"]) == (newest, "cst_1", 300)
-    assert seen[-1][0] == seen[-1][1] > 0
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["b.db"]
     assert report.bytes == (tmp_path / "out" / "b.db").stat().st_size
     copy = open_immutable(tmp_path / "out" / "b.db")
@@ -61,91 +68,68 @@ def test_a_copy_stands_alone_and_is_equal(home: Path, tmp_path: Path) -> None:
     assert backup.content_digest(copy) == backup.content_digest(connection)
     copy.close()
     say(connection, range(300, 301))
-    connection.close()
+
+
+class Busy(WatchedDisk):
+    """A disk on which another connection stores two messages with every page that is read."""
+
+    def __init__(self, home: Path) -> None:
+        super().__init__()
+        self._writer = open_connection(home / "pattern.db")
+        self.written = 300
+
+    def done(self, call: Call) -> None:
+        if call.op is Op.READ:
+            with self._writer:
+                say(self._writer, range(self.written, self.written + 2))
+            self.written += 2
+
+    def stop(self) -> None:
+        self._writer.close()
+        self.unregister()
 
 
 def test_others_write_on_and_the_copy_is_one_moment(home: Path, tmp_path: Path) -> None:
-    reader = open_connection(home / "pattern.db", readonly=True)
-    stop, written = threading.Event(), []
-
-    def write() -> None:
-        connection = open_connection(home / "pattern.db")
-        number = 300
-        while not stop.is_set():
-            with connection:  # two rows at a time: the copy must not hold one of them
-                say(connection, range(number, number + 2))
-            number += 2
-            written.append(number)
-        connection.close()
-
-    writer = threading.Thread(target=write)
-    calls = []
-
-    def progress(done: int, total: int) -> None:
-        calls.append(done)
-        before = len(written)
-        for _ in range(200):  # at most a second
-            if len(written) > before + 1 or not writer.is_alive():
-                break
-            stop.wait(0.005)
-
-    writer.start()
-    try:
-        report = backup.hot_backup(reader, tmp_path / "b.db", progress)
-    finally:
-        stop.set()
-        writer.join()
-        reader.close()
-    assert len(written) > 1
-    assert report.rows["messages"] % 2 == 0
-    assert report.rows["messages"] <= written[-1]
-    assert len(calls) < 50  # it did not start over with every commit
+    disk = Busy(home)
+    reader = open_connection(home / "pattern.db", readonly=True, vfs=disk.name)
+    before = disk.written
+    report = backup.hot_backup(reader, tmp_path / "b.db")
+    reader.close()
+    disk.stop()
+    assert disk.written > before + 100
+    assert report.rows["messages"] in (before, before + 2)  # as it was when the first page was read
 
 
-def test_an_existing_file_is_replaced_only_on_request(home: Path, tmp_path: Path) -> None:
-    connection = open_connection(home / "pattern.db")
+def test_an_existing_file_is_replaced_only_on_request(connection: Connection, tmp_path: Path) -> None:
     target = tmp_path / "b.db"
     target.write_bytes(b"older")
     with pytest.raises(Conflict):
         backup.hot_backup(connection, target)
     assert target.read_bytes() == b"older"
     assert backup.hot_backup(connection, target, overwrite=True).rows["messages"] == 300
-    connection.close()
 
 
-def test_a_failing_disk_leaves_no_half_copy(home: Path, tmp_path: Path) -> None:
-    connection = open_connection(home / "pattern.db")
-
-    def fail(_done: int, _total: int) -> None:
-        raise OSError(28, "no space left on device")
-
-    with pytest.raises(DiskFull):
-        backup.hot_backup(connection, tmp_path / "out" / "b.db", fail)
-    assert list((tmp_path / "out").iterdir()) == []
-    assert not connection.in_transaction
-    connection.close()
+def a_foreign_database() -> bytes:
+    with closing(open_in_memory()) as other:
+        other.execute("CREATE TABLE t (x)").fetchall()
+        return other.serialize("main")
 
 
-@pytest.mark.parametrize("damage", ["text", "empty", "torn", "flipped", "foreign"])
-def test_a_bad_file_is_never_restored(home: Path, tmp_path: Path, damage: str) -> None:
-    connection = open_connection(home / "pattern.db")
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda _content: b"hello" * 1000,
+        lambda _content: b"",
+        lambda content: content[: len(content) // 2],
+        lambda content: content[:6000] + bytes(2000) + content[8000:],
+        lambda _content: a_foreign_database(),
+    ],
+)
+def test_a_bad_file_is_never_restored(home: Path, tmp_path: Path, spoil: Callable[[bytes], bytes]) -> None:
     file = tmp_path / "b.db"
-    backup.hot_backup(connection, file)
-    connection.close()
-    content = file.read_bytes()
-    if damage == "text":
-        file.write_bytes(b"hello" * 1000)
-    elif damage == "empty":
-        file.write_bytes(b"")
-    elif damage == "torn":
-        file.write_bytes(content[: len(content) // 2])
-    elif damage == "flipped":
-        file.write_bytes(content[:6000] + bytes(2000) + content[8000:])
-    else:
-        file.unlink()
-        other = open_connection(file, create=True)
-        other.execute("CREATE TABLE t (x)")
-        other.close()
+    with closing(open_connection(home / "pattern.db")) as connection:
+        backup.hot_backup(connection, file)
+    file.write_bytes(spoil(file.read_bytes()))
     before = (home / "pattern.db").read_bytes()
     with pytest.raises(BackupInvalid):
         backup.verify(file)
@@ -156,9 +140,8 @@ def test_a_bad_file_is_never_restored(home: Path, tmp_path: Path, damage: str) -
 
 
 def test_a_copy_that_the_disk_spoils_is_found_before_anything_is_touched(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    home: Path, connection: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    connection = open_connection(home / "pattern.db")
     backup.hot_backup(connection, tmp_path / "b.db")
     connection.close()
     before = (home / "pattern.db").read_bytes()
@@ -197,10 +180,8 @@ def test_restore_brings_the_copy_back_and_keeps_what_it_replaces(home: Path, tmp
     replaced.close()
 
 
-def test_restore_into_an_empty_folder_and_again(home: Path, tmp_path: Path) -> None:
-    connection = open_connection(home / "pattern.db")
+def test_restore_into_an_empty_folder_and_again(connection: Connection, tmp_path: Path) -> None:
     backup.hot_backup(connection, tmp_path / "b.db")
-    connection.close()
     for _ in range(2):
         assert backup.restore(tmp_path / "b.db", tmp_path / "new").rows["messages"] == 300
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["pattern.db", "pattern.db.replaced"]
@@ -214,44 +195,38 @@ def test_missing_files(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_digest_is_of_the_content_and_not_of_its_place(home: Path) -> None:
-    connection = open_connection(home / "pattern.db")
+def test_the_digest_is_of_the_content_and_not_of_its_place(connection: Connection) -> None:
     before = backup.content_digest(connection)
     connection.execute("INSERT INTO message_fts(message_fts) VALUES ('optimize')")
     connection.execute("VACUUM").fetchall()
     assert backup.content_digest(connection) == before
     connection.execute("UPDATE messages SET content = 'x' WHERE position = printf('%019d', 7)")
     assert backup.content_digest(connection) != before
-    connection.close()
 
 
-def test_broken_references_are_found(home: Path) -> None:
-    connection = open_connection(home / "pattern.db")
+def test_broken_references_are_found(connection: Connection) -> None:
     connection.execute("PRAGMA foreign_keys = 0").fetchall()
     connection.execute("DELETE FROM agents")
     assert "messages" in backup.check_integrity(connection)[0]
-    connection.close()
 
 
 def test_a_global_database_can_be_copied_too(global_db: Connection, tmp_path: Path) -> None:
     report = backup.hot_backup(global_db, tmp_path / "g.db")
     assert (report.constellation_id, report.rows["users"]) == (None, 2)
+    assert report.rows == backup.row_counts(global_db)
 
 
-def test_a_full_disk_under_the_copy_says_nothing_against_the_original(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("trouble", "error"), [(Trouble.FULL, BackupFailed), (Trouble.IO, StorageFailed)])
+def test_a_failing_disk_leaves_no_half_copy(
+    connection: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: Trouble, error: type[Exception]
 ) -> None:
-    original = open_connection(tmp_path / "full.db", create=True)
-    original.execute("CREATE TABLE words (word TEXT); INSERT INTO words VALUES (hex(randomblob(100000)))").fetchall()
-
-    def small(path: Path, *, create: bool = False) -> Connection:
-        connection = open_connection(path, create=create)
-        connection.execute("PRAGMA max_page_count = 10").fetchall()
-        return connection
-
-    monkeypatch.setattr(backup, "open_connection", small)
-    with pytest.raises(BackupFailed, match="no room"):
-        backup.hot_backup(original, tmp_path / "copy.db")
-    assert not list(tmp_path.glob("*copy*"))
-    assert len(original.execute("SELECT word FROM words").fetchall()) == 1
-    original.close()
+    disk = FaultyDisk()
+    monkeypatch.setattr(backup, "open_connection", partial(open_connection, vfs=disk.name))
+    disk.fail(Op.WRITE, nth=5, trouble=trouble)
+    with pytest.raises(error):
+        backup.hot_backup(connection, tmp_path / "out" / "b.db")
+    assert disk.failed[Op.WRITE] == 1
+    disk.unregister()
+    assert list((tmp_path / "out").iterdir()) == []
+    assert fetch_all(connection, "SELECT count(*) FROM messages") == [(300,)]
+    assert not connection.in_transaction

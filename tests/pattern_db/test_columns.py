@@ -141,7 +141,7 @@ def test_the_check_lists_the_enum(db: Connection, place: tuple[str, str], enum: 
 
 @pytest.mark.parametrize("table", EMBEDDED_TABLES)
 def test_the_check_lists_what_has_vectors(db: Connection, table: str) -> None:
-    assert listed(db, table, "kind") == {kind.value for kind in enums.EMBEDDED}
+    assert listed(db, table, "kind") == {kind.value for kind in enums.SearchKind}
 
 
 def listed(db: Connection, table: str, column: str) -> set[str]:

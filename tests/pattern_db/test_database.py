@@ -35,13 +35,6 @@ from tests.pattern_db.word_files import (
 )
 
 
-async def test_what_was_written_is_read(either: Database) -> None:
-    assert await either.write(add, "a") == "a"
-    assert await either.write(add, word="b") == "b"
-    assert await either.read(words) == ["a", "b"]
-    assert await either.read_aside(words) == ["a", "b"]
-
-
 async def test_a_failed_write_leaves_nothing(either: Database) -> None:
     with pytest.raises(ValueError, match="a"):
         await either.write(add_and_fail, "a")
@@ -52,16 +45,6 @@ async def test_a_failed_write_leaves_nothing(either: Database) -> None:
     assert await either.read(words) == ["a"]
 
 
-async def test_what_is_acknowledged_is_in_the_file(tmp_path: Path, threads: DatabaseThreads) -> None:
-    path = make(tmp_path / "words.db")
-    async with await Database.open(path, threads) as database:
-        assert database.path == path
-        await database.write(add, "a")
-    assert not Path(f"{path}-wal").exists()  # closing put everything into the one file
-    async with await Database.open(path, threads) as database:
-        assert await database.read(words) == ["a"]
-
-
 async def test_opening_says_what_is_wrong(tmp_path: Path, threads: DatabaseThreads) -> None:
     with pytest.raises(NotFound, match="no database at"):
         await Database.open(tmp_path / "none.db", threads)
@@ -70,21 +53,14 @@ async def test_opening_says_what_is_wrong(tmp_path: Path, threads: DatabaseThrea
         await Database.open(tmp_path / "junk.db", threads)
 
 
-async def test_writes_that_wait_share_one_commit(database: Database) -> None:
+@pytest.mark.parametrize(("count", "expected"), [(BATCH_MAX, 1), (BATCH_MAX + 1, 2)])
+async def test_writes_that_wait_share_one_commit_up_to_a_bound(database: Database, count: int, expected: int) -> None:
     commits = await count_commits(database)
     async with held(database) as nursery:
-        for number in range(20):
+        for number in range(count):
             nursery.start_soon(database.write, add, str(number))
-    assert len(commits) == 1
-    assert len(await database.read(words)) == 20
-
-
-async def test_a_batch_is_bounded(database: Database) -> None:
-    commits = await count_commits(database)
-    async with held(database) as nursery:
-        for number in range(BATCH_MAX + 1):
-            nursery.start_soon(database.write, add, str(number))
-    assert len(commits) == 2
+    assert len(commits) == expected
+    assert len(await database.read(words)) == count
 
 
 async def test_those_whom_one_commit_wakes_leave_room_for_others(database: Database) -> None:
@@ -254,16 +230,6 @@ async def test_a_failed_reader_is_opened_anew(database: Database) -> None:
     await database.write(add, "c")
 
 
-async def test_vacuum_runs_outside_of_transactions_and_in_order(either: Database) -> None:
-    def vacuum(connection: Connection) -> list[str]:
-        assert not connection.in_transaction
-        connection.execute("VACUUM").fetchall()
-        return words(connection)
-
-    await either.write(add, "a")
-    assert await either.run_alone(vacuum) == ["a"]
-
-
 async def test_work_alone_parts_the_commits_around_it(database: Database) -> None:
     commits = await count_commits(database)
     seen: list[list[str]] = []
@@ -312,30 +278,23 @@ async def test_a_closed_database_refuses_everything(either: Database) -> None:
 async def test_who_lost_the_file_stores_nothing_more(tmp_path: Path, threads: DatabaseThreads) -> None:
     path = make_constellation(tmp_path / "pattern.db")
     async with await Database.open(path, threads) as first, await Database.open(path, threads) as second:
+        with pytest.raises(AssertionError, match="claim the file"):
+            _ = first.epoch
         assert await first.claim(meta.next_epoch) == first.epoch == 1
         await first.write(add, "mine")
-        assert await second.claim(meta.next_epoch) == 2
+        assert [await second.claim(meta.next_epoch) for _time in range(2)] == [2, 3]
         announced: list[str] = []
         errors: list[BaseException] = []
         async with held(first) as nursery:  # one batch, in which each is refused
             nursery.start_soon(fails, errors, lambda connection: add(connection, "late"), first)
             nursery.start_soon(fails, errors, lambda connection: add(connection, "later"), first)
         assert [type(error) for error in errors] == [StorageFailed] * 2
-        assert "epoch is 2, ours was 1" in str(errors[0])
+        assert "epoch is 3, ours was 1" in str(errors[0])
         with pytest.raises(StorageFailed, match="claimed"):
             await first.write_and_announce(lambda connection: add(connection, "last"), announced.append)
         assert announced == []
         await second.write(add, "theirs")
         assert await second.read(words) == ["mine", "theirs"]
-
-
-async def test_a_file_can_be_claimed_again_by_its_owner(tmp_path: Path, threads: DatabaseThreads) -> None:
-    path = make_constellation(tmp_path / "pattern.db")
-    async with await Database.open(path, threads) as database:
-        with pytest.raises(AssertionError, match="claim the file"):
-            _ = database.epoch
-        assert [await database.claim(meta.next_epoch) for _ in range(2)] == [1, 2]
-        await database.write(add, "a")
 
 
 async def test_the_epoch_costs_one_statement_per_batch(tmp_path: Path, threads: DatabaseThreads) -> None:

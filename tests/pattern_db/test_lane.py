@@ -64,27 +64,6 @@ async def test_a_cancelled_request_that_runs_is_waited_for(database: Database) -
     assert await database.read(words) == ["a"]
 
 
-async def test_a_kept_request_survives_cancellation(database: Database) -> None:
-    announced: list[str] = []
-    done = trio.Event()
-
-    async def write() -> None:
-        with scope:
-            assert await database.write_and_announce(lambda connection: add(connection, "a"), announced.append) == "a"
-            await trio.lowlevel.checkpoint()
-        done.set()
-
-    async with held(database) as nursery:
-        scope = trio.CancelScope()
-        nursery.start_soon(write)
-        await wait_all_tasks_blocked()
-        scope.cancel()
-        await wait_all_tasks_blocked()
-        assert not done.is_set()
-    assert scope.cancelled_caught
-    assert announced == ["a"] == await database.read(words)
-
-
 async def test_a_caller_already_cancelled_still_keeps_what_must_be_kept(either: Database) -> None:
     announced: list[str] = []
     with trio.CancelScope() as scope:
@@ -197,6 +176,13 @@ def open_files(database: Database) -> int:
     return sum(os.path.realpath(link) == str(database.path) for link in Path("/proc/self/fd").iterdir())
 
 
+async def rested(database: Database) -> None:
+    """Wait until no connection to the file is open."""
+    with trio.fail_after(PATIENCE_S):
+        while open_files(database):
+            await trio.sleep(0.01)
+
+
 @pytest.mark.usefixtures("short_rest")
 async def test_a_connection_that_nobody_uses_is_closed_until_it_is(database: Database) -> None:
     await database.write(add, "a")
@@ -204,9 +190,7 @@ async def test_a_connection_that_nobody_uses_is_closed_until_it_is(database: Dat
     assert open_files(database) == 2
     async with trio.open_nursery() as nursery:
         nursery.start_soon(database.watch, 0.1)
-        with trio.fail_after(PATIENCE_S):
-            while open_files(database):
-                await trio.sleep(0.01)
+        await rested(database)
         assert log_of(database).stat().st_size > 0, "a process that dies now did not close the file"
         assert await database.read_aside(words) == ["a"]
         await database.write(add, "b")
@@ -222,9 +206,7 @@ async def test_who_rested_notices_another_owner(tmp_path: Path, threads: Databas
     async with await Database.open(path, threads) as first, trio.open_nursery() as nursery:
         await first.claim(meta.next_epoch)
         nursery.start_soon(first.watch, 0.1)
-        with trio.fail_after(PATIENCE_S):
-            while open_files(first):
-                await trio.sleep(0.01)
+        await rested(first)
         async with await Database.open(path, threads) as second:
             await second.claim(meta.next_epoch)
         with pytest.raises(StorageFailed, match="claimed"):
@@ -250,9 +232,7 @@ async def test_work_that_takes_long_is_no_rest(database: Database) -> None:
 async def test_a_file_that_went_while_it_rested_is_trouble(database: Database) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(database.watch, 0.1)
-        with trio.fail_after(PATIENCE_S):
-            while open_files(database):
-                await trio.sleep(0.01)
+        await rested(database)
         assert database.path is not None
         database.path.rename(database.path.with_name("elsewhere.db"))
         for _time in range(2):

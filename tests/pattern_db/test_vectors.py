@@ -227,5 +227,5 @@ def test_lost_derived_tables_cost_time_and_no_result(db: Connection, many: list[
     embeddings.delete(db, SearchKind.MESSAGE, "msg_8")
     embedding_indexes.ensure_tables(db)
     assert vectors.nearest(db, SearchKind.MESSAGE, query, None, 1) == before
-    embedding_indexes.rebuild_tables(db, [SearchKind.MESSAGE])
+    embedding_indexes.rebuild_tables(db)
     assert fetch_all(db, "SELECT count(*) FROM message_embeddings_2") == [(MANY - 1,)]

@@ -105,7 +105,7 @@ async def _shown(rig: Rig) -> dict[str, str]:
 async def _on_disk(rig: Rig) -> dict[str, str]:
     """Return what the stored bytes make when nothing is open."""
     found = {}
-    for row in await rig.database.read(memory_blocks.list_for_agent, ADA):
+    for row in await rig.database.read(memory_blocks.list_visible, ADA):
         checkpoint, updates = await rig.database.read(block_checkpoints.get_checkpoint_and_updates, row.id)
         document = open_document(checkpoint, updates, peer=99)
         assert document.frontier() == row.frontier

@@ -167,15 +167,8 @@ async def _write(context: ToolContext, place: Located, did: str, before: bytes, 
     """Store the file; `before` is what it was made from, which must still be there, empty if from nothing."""
     if len(data) > FILE_CHARS_MAX:
         raise InvalidInput(f"a file that you write has at most {FILE_CHARS_MAX} bytes, this one {len(data)}; split it")
-    prepared = await prepare(place.name, data, context.storage.ids)
-    if prepared.error is not None:
-        raise UnreadableFile(f"{place.path} was not written: {prepared.error}")
-    context.work.store(
-        store,
-        prepared,
-        place.attached.folder.id,
-        context.storage.now(),
-        content=data,
-        expected_hash=hash_of(before) if before else None,
-    )
+    prepared = await prepare(context.storage, place.attached.folder.id, place.name, data)
+    if prepared.row.error is not None:
+        raise UnreadableFile(f"{place.path} was not written: {prepared.row.error}")
+    context.work.store(store, prepared, data, expected_hash=hash_of(before) if before else None)
     return done(f"{did} {place.path}", bytes=len(data), passages=len(prepared.pieces))

@@ -6,7 +6,6 @@ belongs to a person. Idempotent: the same call puts the same words in the same p
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -34,12 +33,11 @@ async def file_save(
     data = check_text(content).encode()
     if len(data) > FILE_CHARS_MAX:
         raise InvalidInput(f"a file that you write has at most {FILE_CHARS_MAX} bytes, this one {len(data)}; split it")
-    prepared = await prepare(place.name, data, context.storage.ids)
-    if prepared.error is not None:
-        raise UnreadableFile(f"{place.path} was not written: {prepared.error}")
+    prepared = await prepare(context.storage, place.attached.folder.id, place.name, data)
+    if prepared.row.error is not None:
+        raise UnreadableFile(f"{place.path} was not written: {prepared.row.error}")
     root = Path(place.attached.folder.path_value or "")
     # Not abandoned when cancelled: a half-known outcome would be worse than waiting for the disk.
-    written = await trio.to_thread.run_sync(partial(disk.write_file, root, place.name, data))
-    now = context.storage.now()
-    context.work.store(store, prepared, place.attached.folder.id, now, mtime_ns=written.mtime_ns)
+    await trio.to_thread.run_sync(disk.write_file, root, place.name, data)
+    context.work.store(store, prepared)
     return done(f"Wrote {place.path}", bytes=len(data), passages=len(prepared.pieces))

@@ -8,7 +8,7 @@ from urllib.parse import quote
 from fastapi import Query, Response
 from pydantic import Field
 
-from pattern_core.archive.entries import ArchiveEntry, EntryFilter, NewEntry
+from pattern_core.archive.entries import ArchiveEntry, NewEntry
 from pattern_server.http.bodies import (
     PagedTexts,
     RequestModel,
@@ -83,8 +83,9 @@ async def list_all(
     """
     place = decode_cursor(paging.cursor, 2)
     after = None if place is None else (place[0], place[1])
-    wanted = EntryFilter(after=after, tag=tag, include_superseded=include_superseded)
-    shown, has_more = await home.constellation.archive.page(home.owner, wanted, paging.limit)
+    shown, has_more = await home.constellation.archive.page(
+        home.owner, paging.limit, after=after, tag=tag, include_superseded=include_superseded
+    )
     return {"items": shown, "next_cursor": encode_cursor(shown[-1].created_at, shown[-1].id) if has_more else None}
 
 

@@ -15,7 +15,6 @@ from pattern_core.archive.entries import (
     TAG_CHARS_MAX,
     TAGS_MAX,
     Archive,
-    EntryFilter,
     NewEntry,
     SimilarEntry,
     StoredEntry,
@@ -237,7 +236,7 @@ class Shelf:
         return entry.id, is_new
 
     async def shown(self, limit: int = 10, **wanted: Any) -> tuple[list[str], bool]:
-        entries_, has_more = await self.archive.page("agent_1", EntryFilter(**wanted), limit)
+        entries_, has_more = await self.archive.page("agent_1", limit, **wanted)
         return [one.id for one in entries_], has_more
 
     async def events(self) -> list[dict[str, object]]:
@@ -288,11 +287,11 @@ async def test_pages_are_newest_first_and_leave_out_what_ended(shelf: Shelf) -> 
     shelf.clock.advance(1)
     newer, _ = await shelf.add("fact 7", supersedes=ids[1])
     seen: list[str] = []
-    wanted, has_more = EntryFilter(), True
+    after, has_more = None, True
     while has_more:
-        shown, has_more = await shelf.archive.page("agent_1", wanted, 2)
+        shown, has_more = await shelf.archive.page("agent_1", 2, after=after)
         seen += [one.id for one in shown]
-        wanted = EntryFilter(after=(shown[-1].created_at, shown[-1].id))
+        after = (shown[-1].created_at, shown[-1].id)
     assert seen == [newer, *reversed([one for one in ids if one != ids[1]])]
     assert await shelf.shown(include_superseded=True) == ([newer, *reversed(ids)], False)
     assert await shelf.shown(tag="even") == ([ids[4], ids[2], ids[0]], False)
@@ -303,7 +302,7 @@ async def test_a_page_continues_where_its_last_entry_was_deleted(shelf: Shelf) -
     for number in range(4):
         ids.append((await shelf.add(f"fact {number}"))[0])
         shelf.clock.advance(1)
-    [_newest, last], _ = await shelf.archive.page("agent_1", EntryFilter(), 2)
+    [_newest, last], _ = await shelf.archive.page("agent_1", 2)
     await shelf.archive.delete("agent_1", last.id)
     assert await shelf.shown(2, after=(last.created_at, last.id)) == ([ids[1], ids[0]], False)
 

@@ -180,7 +180,7 @@ class Stage:
 
     async def rows(self) -> list[MessageRow]:
         """All messages, oldest first, archived or not."""
-        return (await self.database.read(messages.recent, ADA.id, 100_000, include_archived=True))[::-1]
+        return (await self.database.read(messages.recent, ADA.id, 100_000))[::-1]
 
     async def summaries(self) -> list[SummaryRow]:
         """All summaries, oldest first."""

@@ -95,8 +95,8 @@ class Shelf:
 
     def __post_init__(self) -> None:
         ids = Ids(self.clock, seeded_randomness(3))
-        storage = Storage(database=self.database, commit=self._commit, clock=self.clock, ids=ids)
-        self.folders = Folders(storage, interval_s=1_000, on_change=self._count)
+        self.storage = Storage(database=self.database, commit=self._commit, clock=self.clock, ids=ids)
+        self.folders = Folders(self.storage, interval_s=1_000, on_change=self._count)
 
     async def _commit(self, work: UnitOfWork) -> None:
         raise AssertionError("folders store without a unit of work")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import unicodedata
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from pattern_core.errors import InvalidInput, NotFound, PatternError, Unavailable
 from pattern_core.files import disk
-from pattern_core.files.disk import DEPTH_MAX, UnreadableFile, check_name, is_left_out
+from pattern_core.files.disk import DEPTH_MAX, UnreadableFile, check_name
 
 
 @pytest.fixture
@@ -31,8 +32,10 @@ def test_a_walk_finds_what_can_be_read(root: Path) -> None:
     (root / ".env").write_text("x")
     (root / "node_modules").mkdir()
     (root / "node_modules" / "x.js").write_text("x")
+    (root / "a.pyc").write_text("x")
+    (root / "venv").write_text("a file, and no directory")
     found = disk.walk(root)
-    assert [entry.name for entry in found.entries] == ["a.md", "inner/b.md"]
+    assert [entry.name for entry in found.entries] == ["a.md", "inner/b.md", "venv"]
     assert found.is_complete
     assert not found.skipped
     assert disk.read_file(root, "inner/b.md") == b"in b"
@@ -60,13 +63,10 @@ def test_links_are_not_followed(root: Path) -> None:
     assert (root.parent / "outside" / "deep.txt").read_text() == (root.parent / "secret.txt").read_text() == "secret"
 
 
-@pytest.mark.parametrize("name", ["../secret.txt", "inner/../../secret.txt", "/etc/passwd", "a\0.md", ".."])
-def test_names_do_not_lead_out(root: Path, name: str) -> None:
-    for call in (disk.read_file, disk.look):
+def test_names_do_not_lead_out(root: Path) -> None:
+    for call in (disk.read_file, disk.look, partial(disk.write_file, data=b"x")):
         with pytest.raises(InvalidInput):
-            call(root, name)
-    with pytest.raises(InvalidInput):
-        disk.write_file(root, name, b"x")
+            call(root, "../secret.txt")
 
 
 def test_pipes_and_directories_are_no_files(root: Path) -> None:
@@ -166,10 +166,10 @@ def test_what_may_not_be_opened_is_not_taken_for_gone(root: Path) -> None:
 
 def test_a_file_is_written_whole_and_keeps_its_mode(root: Path) -> None:
     (root / "a.md").chmod(0o600)
-    entry = disk.write_file(root, "a.md", b"new")
+    disk.write_file(root, "a.md", b"new")
     assert (root / "a.md").read_text() == "new"
     assert (root / "a.md").stat().st_mode & 0o777 == 0o600
-    assert entry == disk.look(root, "a.md")
+    assert disk.look(root, "a.md").size == 3
     disk.write_file(root, "new/dir/c.md", b"c")
     assert (root / "new" / "dir" / "c.md").read_text() == "c"
     assert [entry.name for entry in disk.walk(root).entries] == ["a.md", "inner/b.md", "new/dir/c.md"]
@@ -199,7 +199,7 @@ def test_which_directories_may_become_folders(root: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a.md", "notes/garden plan.md", "ä/日本語.txt", "a..b/c...d", "C++/x"])
 def test_paths_within_a_folder_are_names(name: str) -> None:
-    assert check_name(name) == name
+    assert check_name(name) == check_name(unicodedata.normalize("NFD", name)) == name
 
 
 LEADING_OUT = ["", "/etc/passwd", "..", "../secret", "a/../../b", "a/./b", "a//b", "a/", ".env", "a/.git/config"]
@@ -210,15 +210,3 @@ UNUSABLE = ["a\\..\\b", "a\0b", "a\nb", "\ud800", "x" * 256, "ä" * 128, "x/" * 
 def test_nothing_else_is(name: str) -> None:
     with pytest.raises(InvalidInput):
         check_name(name)
-
-
-def test_names_are_composed() -> None:
-    assert check_name("Gru\u0308n.md") == "Grün.md"
-
-
-@pytest.mark.parametrize(
-    ("name", "directory", "file"),
-    [(".git", True, True), ("node_modules", True, False), ("a.pyc", False, True), ("garden.md", False, False)],
-)
-def test_what_programs_leave_is_passed_over(name: str, directory: bool, file: bool) -> None:
-    assert (is_left_out(name, is_directory=True), is_left_out(name, is_directory=False)) == (directory, file)

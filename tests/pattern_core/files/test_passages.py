@@ -11,14 +11,10 @@ from pattern_core.files import passages
 from pattern_core.files.disk import UnreadableFile
 from pattern_core.files.passages import CHARS_MAX, hash_of, prepare, split, store
 from pattern_core.files.reading import Document, FileKind, Syntax
-from pattern_core.ids import Ids, seeded_randomness
-from pattern_core.testing.clock import StoppedClock
 from pattern_db.enums import FolderAccess
 from pattern_db.tables import files
 from pattern_db.tables.passages import Piece
 from tests.pattern_core.files.samples import Shelf
-
-NOW = "2026-11-21T22:24:40.123Z"
 
 
 def pieces(text: str, syntax: Syntax = Syntax.PROSE, pages: tuple[int, ...] = ()) -> list[Piece]:
@@ -111,15 +107,11 @@ def test_every_word_is_in_exactly_one_passage(text: str, syntax: Syntax) -> None
     assert "".join("".join(piece.content.split()) for piece in found) == "".join(text.split())
 
 
-def ids() -> Ids:
-    return Ids(StoppedClock(), seeded_randomness(9))
-
-
-async def test_reading_and_its_failure_are_both_results() -> None:
-    good = await prepare("a.md", b"# Beds\nFour.\n", ids())
-    assert (good.error, len(good.pieces), good.content_hash) == (None, 1, hash_of(b"# Beds\nFour.\n"))
-    bad = await prepare("a.txt", b"\x7fELF", ids())
-    assert bad.error is not None
+async def test_reading_and_its_failure_are_both_results(shelf: Shelf) -> None:
+    good = await prepare(shelf.storage, "fld", "a.md", b"# Beds\nFour.\n")
+    assert (good.row.error, len(good.pieces), good.row.content_hash) == (None, 1, hash_of(b"# Beds\nFour.\n"))
+    bad = await prepare(shelf.storage, "fld", "a.txt", b"\x7fELF")
+    assert (bad.row.status, bad.row.size_bytes, bad.row.content_hash) == ("unreadable", 4, hash_of(b"\x7fELF"))
     assert not bad.pieces
 
 
@@ -145,8 +137,8 @@ async def test_a_file_is_replaced_only_if_it_is_the_expected_one(shelf: Shelf) -
     await shelf.folders.put_file("papers", "a.md", b"one")
 
     async def put(data: bytes, expected: bytes) -> None:
-        prepared = await prepare("a.md", data, ids())
-        await shelf.database.write(store, prepared, folder_id, NOW, content=data, expected_hash=hash_of(expected))
+        prepared = await prepare(shelf.storage, folder_id, "a.md", data)
+        await shelf.database.write(store, prepared, data, expected_hash=hash_of(expected))
 
     with pytest.raises(Conflict):
         await put(b"two", b"zero")

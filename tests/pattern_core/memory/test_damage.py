@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
 
 import pytest
 
@@ -121,13 +120,13 @@ async def test_what_a_block_was_created_with(database: Database, life: Life) -> 
 async def test_a_child_that_dies_condemns_only_what_it_died_of(
     database: Database, life: Life, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bounds = damage.CHECK
-    monkeypatch.setattr(damage, "CHECK", replace(bounds, memory_bytes=2**20))  # it ends at once and says nothing
+    bound = damage.CHECK_MEMORY_BYTES
+    monkeypatch.setattr(damage, "CHECK_MEMORY_BYTES", 2**20)  # it ends at once and says nothing
     found = await damaged_blocks(database)
     assert {one.reason for one in found} == {"opening it ended a separate process"}
     assert len(found) == 2
     monkeypatch.setattr(damage, "BATCH_BYTES_MAX", 1)
-    monkeypatch.setattr(damage, "CHECK", bounds)
+    monkeypatch.setattr(damage, "CHECK_MEMORY_BYTES", bound)
     assert await damaged_blocks(database) == []
 
 
@@ -245,7 +244,7 @@ async def test_too_many_bytes_never_reach_a_process() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere memory is not bounded")
 async def test_a_child_that_dies_is_invalid_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(damage, "CHECK", replace(damage.CHECK, memory_bytes=2**20))
+    monkeypatch.setattr(damage, "CHECK_MEMORY_BYTES", 2**20)
     with pytest.raises(InvalidInput, match="the process that opened them ended with"):
         await validate_foreign(snapshot("x"))
 

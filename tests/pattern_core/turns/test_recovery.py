@@ -244,7 +244,7 @@ async def test_the_turns_of_a_restored_copy_end_instead_of_happening_twice() -> 
         async with acting([calls("mail", {"to": "bob"})], tools=outside.tools, database=database) as first:
             turns_made = [await first.submit(text) for text in ("running", "queued")]
             await trio.testing.wait_all_tasks_blocked()
-        assert await database.write(turns.request_cancel_all, "restored_as_a_copy") == 2
+        await database.write(turns.request_cancel_all, "restored_as_a_copy")
         async with running([says("new")], tools=outside.tools, database=database) as copy:
             for turn_id in turns_made:
                 assert (await copy.constellation.wait(turn_id)).status == "cancelled"

@@ -26,6 +26,8 @@ from pattern_core.turns.admission import IncomingMessage
 from pattern_core.turns.record import Record
 from pattern_core.turns.turn import OUTPUT_SHARE, SQUEEZES_MAX, Turn
 from pattern_db.columns import Json
+from pattern_db.journal import usage
+from pattern_db.journal.usage import UsageFilter
 from tests.support import USER, Running, acting, note, rows, running, shout
 
 LATER = "2026-01-01T00:05:00.000Z"
@@ -51,7 +53,8 @@ async def test_an_image_that_a_vendor_refuses_is_told_in_words_instead() -> None
         picture = Image(media_type="image/png", url="https://example.org/gone.png")
         incoming = IncomingMessage(agent_id=agent.id, content="See?", sender=USER, parts=(Text(text="See?"), picture))
         view = await world.constellation.wait((await world.constellation.submit(incoming)).turn_id)
-        assert (view.status, view.usage.calls) == ("completed", 1)
+        total = await world.constellation.database.read(usage.total, UsageFilter())
+        assert (view.status, total.calls) == ("completed", 1)
         assert (await world.names(view.id)).count("step.superseded") == 1
         seeing, blind = world.provider.requests
         assert seeing.messages[-1].images

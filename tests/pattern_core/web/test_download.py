@@ -106,19 +106,15 @@ async def test_redirections_lead_nowhere_else(location: str, error: type[Pattern
         assert len(server.requests) == 1
 
 
-async def test_where_no_redirection_is_allowed_none_is_followed() -> None:
+@pytest.mark.parametrize("most", [0, REDIRECTS_MAX])
+async def test_redirections_end(most: int) -> None:
     async with serve_wire(otherwise=redirect("/again")) as server:
-        with pytest.raises(Unavailable, match="more than 0 times"):
-            url = f"http://example.org:{server.port}/"
-            await downloader(server).get(url, headers={"x-key": "k", "accept": "text/plain"}, redirects_max=0)
-        assert [(one.headers["x-key"], one.headers["accept"]) for one in server.requests] == [("k", "text/plain")]
-
-
-async def test_redirections_end() -> None:
-    async with serve_wire(otherwise=redirect("/again")) as server:
-        with pytest.raises(Unavailable, match="redirected more than 5 times"):
-            await downloader(server).get(f"http://example.org:{server.port}/")
-        assert len(server.requests) == REDIRECTS_MAX + 1
+        headers = {"x-key": "k", "accept": "text/plain"}
+        with pytest.raises(Unavailable, match=f"redirected more than {most} times"):
+            await downloader(server).get(f"http://example.org:{server.port}/", headers=headers, redirects_max=most)
+        assert [(one.headers["x-key"], one.headers["accept"]) for one in server.requests] == [("k", "text/plain")] * (
+            most + 1
+        )
 
 
 async def test_what_is_long_is_cut_and_the_connection_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import apsw
@@ -20,7 +19,6 @@ from pattern_db.journal.budgets import (
 )
 from pattern_db.journal.usage import Grouping, UsageFilter, UsageLine, UsageRow, UsageSum
 from pattern_db.tables import agents
-from tests.pattern_db.conftest import OlderFile
 from tests.pattern_db.journal.conftest import LATER, NOW, MakeTurn, PlanOf
 
 DAILY = BudgetRow(BudgetScope.AGENT, "agt_ada", Period.DAY, Unit.TOKENS, 1000)
@@ -103,9 +101,11 @@ def test_what_is_held(db: Connection, make_turn: MakeTurn) -> None:
     assert budgets.held(db, BudgetScope.GROUP, "grp_1") == Spent(200, 0)
     assert (budgets.held_by_tree(db, root), budgets.held_by_tree(db, child)) == (Spent(600, 60), Spent(200, 0))
     assert budgets.reservations(db, root) == [mine, holding(root, step=2)]
-    assert budgets.let_go(db, mine.key)
-    assert not budgets.let_go(db, mine.key)
-    assert (budgets.let_go_of_turn(db, root), budgets.let_go_of_turn(db, root)) == (1, 0)
+    budgets.let_go(db, mine.key)
+    assert budgets.reservations(db, root) == [holding(root, step=2)]
+    budgets.let_go_of_turn(db, root)
+    assert budgets.reservations(db, root) == []
+    assert budgets.held(db, BudgetScope.CONSTELLATION, "") == Spent(200, 0)
 
 
 def test_nothing_is_scanned_for_a_call(db: Connection, plan_of: PlanOf) -> None:
@@ -154,7 +154,7 @@ def test_one_unknown_price_or_estimate_makes_the_sum_one(db: Connection, make_tu
     for _time in range(2):
         usage.add(db, replace(row(turn, 3), purpose="summary"))
     found = usage.of_turn(db, turn)
-    assert (found.cost_microdollars, found.calls, found.unpriced_calls, found.is_estimate) == (None, 4, 1, True)
+    assert (found.input_tokens, found.cost_microdollars, found.is_estimate) == (400, None, True)
     assert fetch_all(db, "SELECT step, no, is_estimate FROM usage") == [(1, 0, 0), (2, 0, 1), (3, 0, 0), (3, 1, 0)]
     assert usage.of_turn(db, make_turn("turn_2")) == UsageSum(0, 0, 0, None, False)
 
@@ -179,7 +179,7 @@ def test_the_turns_that_a_turn_led_to_count_with_it(db: Connection, make_turn: M
         usage.add(db, row(turn, agent="bob" if turn == child else "ada"))
     trees = (root, child, grandchild, other)
     assert [usage.total(db, UsageFilter(turn=turn)).calls for turn in trees] == [3, 2, 1, 1]
-    assert usage.of_turn(db, root).calls == 1
+    assert usage.of_turn(db, root).input_tokens == 100
     found = usage.lines(db, UsageFilter(turn=root), Grouping.AGENT, limit=10)
     assert keys(found) == [("agt_ada", 2, 14), ("agt_bob", 1, 7)]
     assert usage.total(db, UsageFilter(turn=root, agent_id="agt_ada")).input_tokens == 200
@@ -255,28 +255,3 @@ def test_what_a_deleted_agent_spent_is_spent(db: Connection, make_turn: MakeTurn
         ("agt_bob", "bob"),
     ]
     assert keys(usage.lines(db, ALL, Grouping.TURN, limit=9)) == [("turn_2", 1, 7)]
-
-
-def test_usage_of_older_files_is_kept(older: Callable[[str], OlderFile]) -> None:
-    """The migration gives each call its agent and time, and makes the sums by day."""
-    file = older("budgets")
-    db = file.db
-    db.execute(
-        "INSERT INTO step (turn, no, attempt, status, provider, model, cursor, prefix_hash, request_hash, started_at,"
-        " ended_at) VALUES (1, 1, 1, 'done', 'p', 'm', '', x'', x'', ?, ?)",
-        (NOW, NEXT),
-    )
-    for step, cost in ((1, 7), (2, None)):
-        db.execute(
-            "INSERT INTO usage (turn, step, attempt, provider, model, input_tokens, output_tokens, cached_tokens,"
-            " cost_microdollars, is_estimate) VALUES (1, ?, 1, 'p', 'm', 100, 10, 40, ?, 0)",
-            (step, cost),
-        )
-    file.upgrade()
-    assert fetch_all(db, "SELECT step, purpose, agent_id, at, cost_microdollars FROM usage ORDER BY step") == [
-        (1, "step", "agt_ada", NEXT, 7),
-        (2, "step", "agt_ada", NOW, None),
-    ]
-    assert keys(usage.lines(db, ALL, Grouping.DAY, limit=9)) == [("2026-11-22", 1, 7), (DAY, 1, 0)]
-    assert usage.total(db, ALL).unpriced_calls == 1
-    db.close()

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from pattern_db import template
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.journal import events, turns
-from pattern_db.journal.events import EventRow
 from pattern_db.journal.turns import NewTurn
 from pattern_db.migrate import migrations_of
 from pattern_db.tables import agents
@@ -55,12 +54,6 @@ def test_pieces_are_pruned_when_the_whole_is_stored(db: Connection, make_turn: M
     events.prune_deltas(db, one)
     assert [event.seq for event in events.after(db, 0, limit=9)] == [1, 4, 5, 6]
     assert tell(db, "next") == 7
-
-
-def test_events_outlive_their_turn(db: Connection, make_turn: MakeTurn) -> None:
-    tell(db, "a", turn=make_turn())
-    agents.delete(db, "agt_ada")
-    assert events.after(db, 0, limit=9) == [EventRow(1, None, "a", '{"a":1}', NOW)]
 
 
 def test_of_a_turn_only_its_range_is_read(db: Connection, make_turn: MakeTurn) -> None:

@@ -13,7 +13,6 @@ from pattern_db.journal.steps import EffectRow, Key, StepRow
 from pattern_db.journal.turns import Started
 from pattern_db.tables.messages import MessageRow
 from pattern_db.tables.prompts import LoggedParts, ShownRow
-from tests.pattern_db.conftest import OlderFile
 from tests.pattern_db.journal.conftest import LATER, NOW, MakeTurn, PlanOf
 
 SHOWN = ShownRow(9, LoggedParts(b"s" * 16, "{}"), LoggedParts(b"v" * 16, "{}"), "", 0, 0)
@@ -203,22 +202,6 @@ def test_the_calls_of_a_turn_with_what_came_of_them(db: Connection, make_turn: M
         (1, "call_1", "timeout", NOW, None),  # its message is gone
         (2, "call_0", "planned", None, None),
     ]
-
-
-def test_uses_in_older_files_are_found(older: Callable[[str], OlderFile]) -> None:
-    """The migration takes up what tools were used before, by agent and tool."""
-    file = older("tool_rules")
-    db = file.db
-    for call, (tool, status, started_at) in enumerate(
-        [("mail", "done", NOW), ("mail", "done", LATER), ("note", "done", None), ("web", "error", NOW)]
-    ):
-        db.execute(
-            "INSERT INTO effect (turn, step, call, call_id, tool, args, args_hash, class, idempotency_key, status,"
-            " started_at, ended_at) VALUES (1, 1, ?, 'c', ?, '{}', x'', 'unsafe', 'k', ?, ?, ?)",
-            (call, tool, status, started_at, LATER),
-        )
-    file.upgrade()
-    assert steps.last_used(db, "agt_ada", ["mail", "note", "web"]) == {"mail": LATER, "note": LATER}
 
 
 def test_equal_calls_have_equal_digests() -> None:

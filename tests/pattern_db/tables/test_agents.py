@@ -37,17 +37,12 @@ def test_an_agent_comes_back_as_it_was_stored(db: Connection) -> None:
     agents.create(db, ROW)
     assert agents.get(db, "agt_eve") == ROW
     assert agents.find(db, "agt_eve") == agents.find(db, "eve") == ROW
-
-
-def test_an_id_is_found_before_a_name(db: Connection) -> None:
-    agents.create(db, replace(ROW, name="agt_ada"))
-    assert agents.find(db, "agt_ada").name == "ada"
-
-
-def test_names_are_unique(db: Connection) -> None:
-    agents.create(db, ROW)
     with pytest.raises(apsw.ConstraintError):
         agents.create(db, replace(ROW, id="agt_other"))
+    changed = replace(ROW, name="agt_ada", description=None, tool_rules=None, updated_at="2027-01-01T00:00:00.000Z")
+    agents.update(db, changed)
+    assert agents.get(db, ROW.id) == changed
+    assert agents.find(db, "agt_ada").name == "ada", "an id goes before a name"
 
 
 def test_list_by_name_and_status(db: Connection) -> None:
@@ -55,13 +50,6 @@ def test_list_by_name_and_status(db: Connection) -> None:
     assert [row.name for row in agents.list_all(db)] == ["ada", "bob", "eve"]
     assert agents.count(db) == 3
     assert agents.list_all(db, status=AgentStatus.HIBERNATED) == [ROW]
-
-
-def test_update(db: Connection) -> None:
-    agents.create(db, ROW)
-    changed = replace(ROW, name="eva", description=None, tool_rules=None, updated_at="2027-01-01T00:00:00.000Z")
-    agents.update(db, changed)
-    assert agents.get(db, ROW.id) == changed
 
 
 def test_what_is_not_there(db: Connection) -> None:

@@ -37,14 +37,19 @@ def test_list_is_newest_first_pages_and_keeps_agents_apart(db: Connection) -> No
     assert archival.count_rows(db, "agt_ada") == 4
 
 
-def test_delete_takes_chunks_and_vectors_along(db: Connection, now: str) -> None:
-    archival.insert(db, entry(1))
-    archival.insert(db, entry(2, parent="arc_1"))
-    for ref in ("arc_1", "arc_2"):
+def test_chunks_are_read_and_deleted_with_their_entry(db: Connection) -> None:
+    archival.insert(db, about("arc_1", "one "))
+    archival.insert(db, about("arc_2", "alone"))
+    for number, text in ((2, "three"), (1, "two ")):
+        archival.insert(db, about(f"arc_1.{number}", text, chunk_index=number, parent_entry_id="arc_1"))
+    assert archival.contents(db, ["arc_1", "arc_2", "arc_3"]) == {
+        "arc_1": ["one ", "two ", "three"],
+        "arc_2": ["alone"],
+    }
+    for ref in ("arc_1", "arc_1.2", "arc_2"):
         vector_rows.insert(db, VectorRow(kind=SearchKind.ARCHIVAL, ref=ref, scope="agt_ada"))
     archival.delete(db, "arc_1")
-    assert archival.count_rows(db, "agt_ada") == 0
-    assert vector_rows.count(db, SearchKind.ARCHIVAL) == 0
+    assert (archival.count_rows(db, "agt_ada"), vector_rows.count(db, SearchKind.ARCHIVAL)) == (1, 1)
 
 
 def test_what_is_not_there(db: Connection) -> None:
@@ -84,18 +89,6 @@ def test_all_columns_come_back(db: Connection) -> None:
             db.execute(f"UPDATE archival_entries SET {column} = ?", (value,))
 
 
-def test_the_texts_of_entries_are_joined_from_their_chunks(db: Connection) -> None:
-    archival.insert(db, about("arc_1", "one "))
-    archival.insert(db, about("arc_2", "alone"))
-    for number, text in ((2, "three"), (1, "two ")):
-        archival.insert(db, about(f"arc_1.{number}", text, chunk_index=number, parent_entry_id="arc_1"))
-    assert archival.contents(db, ["arc_1", "arc_2", "arc_3"]) == {
-        "arc_1": ["one ", "two ", "three"],
-        "arc_2": ["alone"],
-    }
-    assert archival.count_rows(db, "agt_ada") == 4
-
-
 def test_candidates_hold_all_words_of_a_group_and_are_valid_and_about_as_long(db: Connection) -> None:
     archival.insert(db, about("arc_1", "green tea from Assam"))
     archival.insert(db, about("arc_2", "black tea from Assam", valid_to=NOW))
@@ -116,10 +109,11 @@ def test_candidates_hold_all_words_of_a_group_and_are_valid_and_about_as_long(db
 def test_an_entry_is_superseded_once_with_all_its_chunks(db: Connection) -> None:
     for number, parent in ((1, None), (2, "arc_1"), (3, None), (4, None)):
         archival.insert(db, entry(number, parent=parent))
-    assert archival.supersede(db, "arc_1", by="arc_3", valid_to=NOW)
+    archival.supersede(db, "arc_1", by="arc_3", valid_to=NOW)
     assert [archival.get(db, one).valid_to for one in ("arc_1", "arc_2", "arc_3")] == [NOW, NOW, None]
-    assert not archival.supersede(db, "arc_1", by="arc_4", valid_to="2026-11-21T22:00:00.000Z")
-    assert archival.supersede(db, "arc_3", by="arc_4", valid_to=NOW)
+    archival.supersede(db, "arc_1", by="arc_4", valid_to="2026-11-21T22:00:00.000Z")
+    assert (archival.get(db, "arc_1").superseded_by, archival.get(db, "arc_1").valid_to) == ("arc_3", NOW)
+    archival.supersede(db, "arc_3", by="arc_4", valid_to=NOW)
     for one in ("arc_1", "arc_3", "arc_4"):
         assert [row.id for row in archival.versions(db, one, 9)] == ["arc_1", "arc_3", "arc_4"]
     assert [row.id for row in archival.versions(db, "arc_1", 2)] == ["arc_1", "arc_3"]

@@ -11,7 +11,7 @@ from pattern_db.enums import DamagedPart, Encoding, HistoryKind, UpdateSource
 from pattern_db.errors import Conflict, NotFound
 from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
 from pattern_db.tables.block_checkpoints import Segment
-from pattern_db.tables.block_versions import HistoryRow
+from pattern_db.tables.block_versions import HistoryRow, UpdateStats
 from pattern_db.tables.memory_blocks import Attribution, BlockRow
 
 MakeBlock = Callable[..., BlockRow]
@@ -56,10 +56,6 @@ def test_updates_since_returns_only_what_is_newer(db: Connection, block: str) ->
     store(db, block, b"a", b"bb", b"ccc")
     assert [update.seq for update in block_versions.get_updates_since(db, block, 1)] == [2, 3]
     assert block_versions.get_updates_since(db, block, 3) == []
-    assert block_versions.has_updates_since(db, block, 2)
-    assert not block_versions.has_updates_since(db, block, 3)
-    stats = block_versions.get_pending_update_stats(db, block)
-    assert (stats.count, stats.total_bytes, stats.first_seq, stats.last_seq) == (3, 6, 1, 3)
 
 
 def test_an_update_and_its_number_are_stored_together_or_not_at_all(db: Connection, block: str) -> None:
@@ -84,15 +80,13 @@ def test_what_waits_to_be_merged_longest_first(db: Connection, make_block: MakeB
         block_versions.store_update(db, block_id, b"xx", None, at)
     store(db, other, b"x")
     memory_blocks.deactivate(db, gone, LATER)
-    waiting = block_versions.list_pending(db)
-    assert [(block_id, stats.count, stats.total_bytes) for block_id, stats in waiting] == [(other, 2, 3), (block, 1, 2)]
-    assert waiting[0][1] == block_versions.get_pending_update_stats(db, other)
+    assert block_versions.list_pending(db) == [
+        (other, UpdateStats(2, 3, "2026-11-21T22:30:00.000Z")),
+        (block, UpdateStats(1, 2, LATER)),
+    ]
 
 
-def test_lines_are_newest_first_and_outlive_their_updates(
-    db: Connection, make_block: Callable[..., BlockRow], now: str
-) -> None:
-    block = make_block("persona").id
+def test_lines_are_newest_first_and_outlive_their_updates(db: Connection, block: str, now: str) -> None:
     rows = [
         HistoryRow(
             block_id=block,
@@ -120,11 +114,7 @@ def line(block: str, seq: int, now: str, **columns: object) -> HistoryRow:
     return HistoryRow(block_id=block, seq=seq, frontiers=None, changed_by="user:1", timestamp=now, **columns)  # type: ignore[arg-type]  # columns as the test names them
 
 
-def test_an_undo_marks_what_it_takes_back_and_a_redo_unmarks_it(
-    db: Connection, make_block: Callable[..., BlockRow], now: str
-) -> None:
-    block = make_block("persona").id
-
+def test_an_undo_marks_what_it_takes_back_and_a_redo_unmarks_it(db: Connection, block: str, now: str) -> None:
     def undone() -> list[int | None]:
         return [row.seq for row in block_versions.between(db, block, 0, 9, limit=9) if row.is_undone]
 
@@ -137,10 +127,7 @@ def test_an_undo_marks_what_it_takes_back_and_a_redo_unmarks_it(
         block_versions.append(db, line(block, 3, now))
 
 
-def test_changes_come_in_either_order_and_versions_one_by_one(
-    db: Connection, make_block: Callable[..., BlockRow], now: str
-) -> None:
-    block = make_block("persona").id
+def test_changes_come_in_either_order_and_versions_one_by_one(db: Connection, block: str, now: str) -> None:
     for seq, change in ((1, b"a"), (2, None), (3, b"c")):
         block_versions.append(db, line(block, seq, now, change=change))
     assert list(block_versions.changes(db, block, 0, 2)) == [(1, b"a"), (2, None)]
@@ -192,16 +179,10 @@ def test_a_large_snapshot_is_kept_once(db: Connection, block: str) -> None:
     assert db.execute("SELECT loro_snapshot, large_blob_id FROM memory_blocks").fetchall() == [(b"small", None)]
 
 
-def test_numbers_are_not_reused_after_everything_was_merged(db: Connection, block: str) -> None:
-    store(db, block, b"a", b"b")
-    block_checkpoints.consolidate_checkpoint(db, block, b"ab", None, 2, LATER)
-    assert block_versions.list_pending(db) == []
-    assert store(db, block, b"c") == [3]
-
-
 def test_a_late_consolidation_does_not_undo_a_newer_one(db: Connection, block: str) -> None:
     store(db, block, b"a", b"b", b"c")
     block_checkpoints.consolidate_checkpoint(db, block, b"abc", None, 3, LATER)
+    assert block_versions.list_pending(db) == []
     with pytest.raises(Conflict):
         block_checkpoints.consolidate_checkpoint(db, block, b"ab", None, 2, LATER)
     with pytest.raises(Conflict):
@@ -209,6 +190,7 @@ def test_a_late_consolidation_does_not_undo_a_newer_one(db: Connection, block: s
     checkpoint, _ = block_checkpoints.get_checkpoint_and_updates(db, block)
     assert checkpoint is not None
     assert checkpoint.snapshot == b"abc"
+    assert store(db, block, b"d") == [4], "no number is given twice"
 
 
 def test_earlier_checkpoints_stay_until_dropped(db: Connection, block: str) -> None:
@@ -219,7 +201,7 @@ def test_earlier_checkpoints_stay_until_dropped(db: Connection, block: str) -> N
     stamps = block_checkpoints.list_stamps(db, block)
     assert [(stamp.up_to_seq, stamp.created_at) for stamp in stamps] == [(3, LATER), (2, LATER), (1, LATER)]
     assert block_checkpoints.snapshot_of(db, stamps[1].id) == (b"s2", Encoding.RAW)
-    assert block_checkpoints.drop_checkpoints(db, block, [stamp.id for stamp in stamps]) == 2  # never the newest
+    block_checkpoints.drop_checkpoints(db, block, [stamp.id for stamp in stamps])  # never the newest
     assert [item.snapshot for item in block_checkpoints.list_checkpoints(db, block)] == [b"s3"]
     with pytest.raises(NotFound):
         block_checkpoints.snapshot_of(db, stamps[1].id)
@@ -240,10 +222,7 @@ def segment(block: str, first: int, last: int, now: str) -> Segment:
     return Segment(block_id=block, first_seq=first, last_seq=last, created_at=now, encoding=Encoding.RAW, data=data)
 
 
-def test_segments_follow_one_another_and_a_wider_one_takes_their_place(
-    db: Connection, make_block: Callable[..., BlockRow], now: str
-) -> None:
-    block = make_block("persona").id
+def test_segments_follow_one_another_and_a_wider_one_takes_their_place(db: Connection, block: str, now: str) -> None:
     one, two, three = segment(block, 0, 3, now), segment(block, 4, 5, now), segment(block, 6, 9, now)
     for part in (one, two, three):
         block_checkpoints.add_segment(db, part)
@@ -256,42 +235,31 @@ def test_segments_follow_one_another_and_a_wider_one_takes_their_place(
     assert block_checkpoints.segments_of(db, block) == []
 
 
-def test_what_is_newer_is_put_aside_and_the_rest_stays(
-    db: Connection, make_block: Callable[..., BlockRow], now: str
-) -> None:
+def test_what_is_newer_is_put_aside_and_the_rest_stays(db: Connection, make_block: MakeBlock, now: str) -> None:
     block = make_block("persona", snapshot=b"born").id
     for number in range(1, 4):
         block_versions.store_update(db, block, b"u%d" % number, None, now)
         if number < 3:
             block_checkpoints.consolidate_checkpoint(db, block, b"c%d" % number, None, number, now, Encoding.ZSTD)
-            block_checkpoints.add_segment(
-                db,
-                Segment(
-                    block_id=block,
-                    first_seq=number,
-                    last_seq=number,
-                    created_at=now,
-                    encoding=Encoding.RAW,
-                    data=b"s%d" % number,
-                ),
-            )
-    assert block_checkpoints.put_aside(db, block, 1, now, "rot") == 3
+            block_checkpoints.add_segment(db, segment(block, number, number, now))
+    block_checkpoints.put_aside(db, block, 1, now, "rot")
     found = block_checkpoints.damaged_of(db, block)
     assert [(one.part, one.seq, one.data, one.encoding) for one in found] == [
         (DamagedPart.CHECKPOINT, 2, b"c2", Encoding.ZSTD),
         (DamagedPart.UPDATE, 3, b"u3", Encoding.RAW),
-        (DamagedPart.SEGMENT, 2, b"s2", Encoding.RAW),
+        (DamagedPart.SEGMENT, 2, b"2-2", Encoding.RAW),
     ]
     assert {(one.found_at, one.reason) for one in found} == {(now, "rot")}
     assert [stamp.up_to_seq for stamp in block_checkpoints.list_stamps(db, block)] == [1]
-    assert [segment.data for segment in block_checkpoints.segments_of(db, block)] == [b"s1"]
+    assert [segment.data for segment in block_checkpoints.segments_of(db, block)] == [b"1-1"]
     assert block_versions.get_updates_since(db, block, 0) == []
 
 
 def test_what_a_block_was_created_with_counts_until_there_is_a_checkpoint(
-    db: Connection, make_block: Callable[..., BlockRow], now: str
+    db: Connection, make_block: MakeBlock, now: str
 ) -> None:
     block = make_block("persona", snapshot=b"born").id
-    assert block_checkpoints.put_aside(db, block, 0, now, "rot") == 0
-    assert block_checkpoints.put_aside(db, block, -1, now, "rot") == 1
+    block_checkpoints.put_aside(db, block, 0, now, "rot")
+    assert block_checkpoints.damaged_of(db, block) == []
+    block_checkpoints.put_aside(db, block, -1, now, "rot")
     assert [(one.part, one.data) for one in block_checkpoints.damaged_of(db, block)] == [(DamagedPart.CREATED, b"born")]

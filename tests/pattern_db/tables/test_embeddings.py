@@ -9,7 +9,7 @@ import pytest
 
 from pattern_db import vectors
 from pattern_db.connection import Connection, fetch_all
-from pattern_db.enums import EMBEDDED, IndexState, Role, SearchKind
+from pattern_db.enums import IndexState, Role, SearchKind
 from pattern_db.tables import embedding_indexes, embedding_sources, embeddings, memory_blocks, messages
 from pattern_db.tables.embedding_indexes import Cursor, EmbedderInfo, IndexRow
 from pattern_db.tables.embedding_sources import EmbeddingSource, Said
@@ -17,7 +17,7 @@ from pattern_db.tables.embeddings import Refusal
 from pattern_db.tables.memory_blocks import BlockRow
 from pattern_db.tables.messages import MessageRow
 from tests.pattern_db import vector_rows
-from tests.pattern_db.conftest import NOW, OlderFile
+from tests.pattern_db.conftest import NOW
 from tests.pattern_db.vector_rows import VectorRow
 
 NOTE = EmbeddingSource(kind=SearchKind.ARCHIVAL, ref="arc_1", scope="agt_ada", text="")
@@ -179,24 +179,6 @@ def test_changes_of_what_was_done_are_noted_and_nothing_else(db: Connection, say
     assert embedding_indexes.changes(db, 1, 9) == [(SearchKind.BLOCK, "blk_1")]
 
 
-def test_vectors_of_before_the_indexes_are_kept_and_not_compared(older: Callable[[str], OlderFile], now: str) -> None:
-    file = older("embeddings")
-    connection = file.db
-    connection.execute("CREATE VIRTUAL TABLE message_embeddings USING vec0(embedding float[4])")
-    for model, length in (("small", 4), ("large", 8)):
-        connection.execute(
-            "INSERT INTO embeddings (kind, ref, scope, content_hash, model, dimension, created_at, vector)"
-            " VALUES ('message', ?1, 'agt_ada', 'h', ?1, ?2, ?3, zeroblob(4 * ?2))",
-            (model, length, now),
-        )
-    file.upgrade()
-    retired = embedding_indexes.kept(connection)
-    assert [(index.model, index.dimension) for index in retired] == [("large", 8), ("small", 4)]
-    assert fetch_all(connection, "SELECT ref, dimension FROM embeddings ORDER BY ref") == [("large", 8), ("small", 4)]
-    assert embedding_indexes.active(connection) is None
-    assert fetch_all(connection, "SELECT 1 FROM sqlite_schema WHERE sql LIKE '%USING vec0%'") == []
-
-
 def put(db: Connection, index: IndexRow, ref: str) -> None:
     vector = vectors.packed([1.0] * index.dimension)
     vector_rows.replace(db, index, VectorRow(kind=SearchKind.BLOCK, ref=ref, scope="agt_ada", vector=vector))
@@ -205,7 +187,7 @@ def put(db: Connection, index: IndexRow, ref: str) -> None:
 def test_each_index_has_tables_of_its_own_dimension(db: Connection, begin_index: Callable[..., IndexRow]) -> None:
     index = begin_index(db, dimension=384, fingerprint="g", state=IndexState.BUILDING)
     assert index.table(SearchKind.BLOCK) == "memory_embeddings_2"
-    assert {each.table(kind) for each in embedding_indexes.live(db) for kind in EMBEDDED} == embedding_indexes.tables(
+    assert {each.table(kind) for each in embedding_indexes.live(db) for kind in SearchKind} == embedding_indexes.tables(
         db
     )
     definitions = dict(fetch_all(db, "SELECT name, sql FROM sqlite_schema WHERE sql LIKE '%USING vec0%'"))
@@ -272,7 +254,7 @@ def test_it_does_not_look_back_forever(db: Connection, say: Say) -> None:
 def test_what_has_no_words_of_its_own_is_none(db: Connection, say: Say) -> None:
     for row in (say(1, None), say(2, "a result", role=Role.TOOL)):
         assert embedding_sources.get(db, SearchKind.MESSAGE, row.id) is None
-    for kind in EMBEDDED:
+    for kind in SearchKind:
         assert embedding_sources.get(db, kind, "none") is None
 
 

@@ -1,14 +1,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import apsw
 import pytest
 
 from pattern_db.connection import Connection
-from pattern_db.enums import CONSTELLATION_OWNER, BlockType, Permission, UpdateSource
+from pattern_db.enums import CONSTELLATION_OWNER, BlockType, Permission
 from pattern_db.errors import NotFound
-from pattern_db.tables import agents, block_versions, memory_blocks
+from pattern_db.tables import agents, memory_blocks
 from pattern_db.tables.memory_blocks import Attachment, BlockChanges, BlockRow, Via
 
 MakeBlock = Callable[..., BlockRow]
@@ -18,10 +19,6 @@ LATER = "2026-11-21T23:00:00.000Z"
 @pytest.fixture
 def block(make_block: MakeBlock) -> str:
     return make_block("persona").id
-
-
-def store(db: Connection, block: str, *blobs: bytes) -> list[int]:
-    return [block_versions.store_update(db, block, blob, UpdateSource.AGENT, LATER) for blob in blobs]
 
 
 def test_a_block_comes_back_as_it_was_stored(db: Connection, make_block: MakeBlock) -> None:
@@ -35,12 +32,10 @@ def test_a_block_comes_back_as_it_was_stored(db: Connection, make_block: MakeBlo
         pinned=True,
         content_preview="Grüße 🌍",
         metadata={"schema": {"kind": "text"}},
-        embedding_model="m",
         frontier=b"v1",
     )
     assert memory_blocks.get(db, row.id) == row
-    assert memory_blocks.list_for_agent(db, "agt_ada") == [row]
-    assert memory_blocks.list_for_agent(db, "agt_ada", block_type=BlockType.CORE) == []
+    assert memory_blocks.list_all(db) == memory_blocks.list_visible(db, "agt_ada") == [row]
 
 
 def test_a_deleted_label_can_be_used_again(db: Connection, make_block: MakeBlock, block: str) -> None:
@@ -48,7 +43,7 @@ def test_a_deleted_label_can_be_used_again(db: Connection, make_block: MakeBlock
         make_block("persona", id="blk_second")
     memory_blocks.deactivate(db, block, LATER)
     make_block("persona", id="blk_second")
-    assert [row.id for row in memory_blocks.list_for_agent(db, "agt_ada")] == ["blk_second"]
+    assert [row.id for row in memory_blocks.list_all(db)] == ["blk_second"]
     with pytest.raises(NotFound):
         memory_blocks.get(db, block)
     assert not memory_blocks.get(db, block, include_inactive=True).is_active
@@ -80,12 +75,14 @@ def test_content_changes_preview_and_version(db: Connection, block: str) -> None
         memory_blocks.update_content(db, "blk_none", "", None, LATER)
 
 
-def test_labels_by_prefix_across_owners(db: Connection, make_block: MakeBlock) -> None:
-    for owner, label in (("agt_bob", "file:b"), ("agt_ada", "file:a"), ("agt_ada", "100%"), ("agt_ada", "100x")):
+def test_blocks_are_listed_by_owner_and_label(db: Connection, make_block: MakeBlock) -> None:
+    for owner, label in (("agt_bob", "a"), ("agt_ada", "c"), ("agt_ada", "b")):
         make_block(label, owner=owner)
-    labels = [(row.agent_id, row.label) for row in memory_blocks.list_all(db, label_prefix="file:")]
-    assert labels == [("agt_ada", "file:a"), ("agt_bob", "file:b")]
-    assert [row.label for row in memory_blocks.list_all(db, label_prefix="100%")] == ["100%"]
+    assert [(row.agent_id, row.label) for row in memory_blocks.list_all(db)] == [
+        ("agt_ada", "b"),
+        ("agt_ada", "c"),
+        ("agt_bob", "a"),
+    ]
 
 
 def lend(db: Connection, block: BlockRow, agent: str, permission: Permission, second: int = 0) -> Attachment:
@@ -96,19 +93,7 @@ def lend(db: Connection, block: BlockRow, agent: str, permission: Permission, se
     return row
 
 
-def test_a_loan_is_made_changed_and_ended(db: Connection, make_block: MakeBlock) -> None:
-    block = make_block("plan")
-    loan = lend(db, block, "agt_bob", Permission.READ_ONLY)
-    assert memory_blocks.list_attachments(db, block_id=block.id) == [loan]
-    lend(db, block, "agt_bob", Permission.APPEND, second=9)
-    assert memory_blocks.list_attachments(db, agent_id="agt_bob")[0].permission is Permission.APPEND
-    memory_blocks.detach(db, block.id, "agt_bob")
-    assert memory_blocks.list_attachments(db) == []
-    with pytest.raises(NotFound):
-        memory_blocks.detach(db, block.id, "agt_bob")
-
-
-def test_the_loans_of_a_block_and_of_an_agent_are_its_own(db: Connection, make_block: MakeBlock) -> None:
+def test_loans_are_made_listed_changed_and_ended(db: Connection, make_block: MakeBlock) -> None:
     plan, diary = make_block("plan"), make_block("diary")
     for_bob = lend(db, plan, "agt_bob", Permission.APPEND)
     for_ada = lend(db, diary, "agt_ada", Permission.READ_ONLY, second=1)
@@ -117,38 +102,34 @@ def test_the_loans_of_a_block_and_of_an_agent_are_its_own(db: Connection, make_b
     assert memory_blocks.list_attachments(db, agent_id="agt_ada") == [for_ada]
     assert memory_blocks.list_attachments(db, block_id=diary.id, agent_id="agt_bob") == [too]
     assert memory_blocks.list_attachments(db) == [for_bob, for_ada, too]
+    lend(db, plan, "agt_bob", Permission.READ_ONLY, second=9)
+    assert memory_blocks.list_attachments(db, block_id=plan.id) == [replace(for_bob, permission=Permission.READ_ONLY)]
+    memory_blocks.detach(db, plan.id, "agt_bob")
+    assert memory_blocks.list_attachments(db) == [for_ada, too]
+    with pytest.raises(NotFound):
+        memory_blocks.detach(db, plan.id, "agt_bob")
 
 
-def test_a_label_means_own_then_lent_then_everybodys(db: Connection, make_block: MakeBlock) -> None:
+def test_a_label_means_own_then_lent_first_then_everybodys(db: Connection, make_block: MakeBlock) -> None:
     everybody = make_block("plan", owner=CONSTELLATION_OWNER, permission=Permission.READ_ONLY)
-    assert memory_blocks.list_visible(db, "agt_bob", label="plan")[0].id == everybody.id
-    lent = make_block("plan", owner="grp_team")
-    lend(db, lent, "agt_bob", Permission.APPEND)
-    seen = memory_blocks.list_visible(db, "agt_bob", label="plan")[0]
-    assert (seen.id, seen.via, seen.permission) == (lent.id, Via.ATTACHED, Permission.APPEND)
-    own = make_block("plan", owner="agt_bob")
-    seen = memory_blocks.list_visible(db, "agt_bob", label="plan")[0]
-    assert (seen.id, seen.via, seen.permission) == (own.id, Via.OWN, Permission.READ_WRITE)
-    memory_blocks.deactivate(db, own.id, own.updated_at)
-    memory_blocks.deactivate(db, lent.id, lent.updated_at)
-    seen = memory_blocks.list_visible(db, "agt_bob", label="plan")[0]
-    assert (seen.id, seen.via, seen.permission) == (everybody.id, Via.CONSTELLATION, Permission.READ_ONLY)
-
-
-def test_of_two_lent_blocks_the_one_lent_first_is_meant(db: Connection, make_block: MakeBlock) -> None:
     later, earlier = make_block("plan", owner="grp_a"), make_block("plan", owner="grp_b")
-    lend(db, later, "agt_bob", Permission.APPEND, second=2)
+    lend(db, later, "agt_bob", Permission.ADMIN, second=2)
     lend(db, earlier, "agt_bob", Permission.APPEND, second=1)
-    assert memory_blocks.list_visible(db, "agt_bob", label="plan")[0].id == earlier.id
-
-
-def test_what_is_not_lent_is_not_seen(db: Connection, make_block: MakeBlock) -> None:
-    make_block("secret")
-    assert memory_blocks.list_visible(db, "agt_bob", label="secret") == []
+    own = make_block("plan", owner="agt_bob")
+    for expected in (
+        (own.id, Via.OWN, Permission.READ_WRITE),
+        (earlier.id, Via.ATTACHED, Permission.APPEND),
+        (later.id, Via.ATTACHED, Permission.ADMIN),
+        (everybody.id, Via.CONSTELLATION, Permission.READ_ONLY),
+    ):
+        seen = memory_blocks.list_visible(db, "agt_bob", label="plan")[0]
+        assert (seen.id, seen.via, seen.permission) == expected
+        memory_blocks.deactivate(db, seen.id, seen.updated_at)
     assert memory_blocks.list_visible(db, "agt_bob") == []
 
 
 def test_visible_blocks_come_once_in_order(db: Connection, make_block: MakeBlock) -> None:
+    make_block("secret")
     make_block("z", owner="agt_bob")
     make_block("a", owner="agt_bob")
     common = make_block("rules", owner=CONSTELLATION_OWNER)
@@ -156,6 +137,7 @@ def test_visible_blocks_come_once_in_order(db: Connection, make_block: MakeBlock
     make_block("house", owner=CONSTELLATION_OWNER)
     seen = [(item.label, item.via) for item in memory_blocks.list_visible(db, "agt_bob")]
     assert seen == [("a", Via.OWN), ("z", Via.OWN), ("rules", Via.ATTACHED), ("house", Via.CONSTELLATION)]
+    assert memory_blocks.list_visible(db, "agt_bob", label="secret") == []
 
 
 def test_loans_go_with_the_block_and_with_the_agent(db: Connection, make_block: MakeBlock) -> None:

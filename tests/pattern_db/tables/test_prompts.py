@@ -2,12 +2,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.enums import CONSTELLATION_OWNER, Role, SearchKind
-from pattern_db.journal import steps, turns
+from pattern_db.journal import steps, turns, usage
 from pattern_db.journal.steps import StepRow
 from pattern_db.journal.turns import NewTurn
+from pattern_db.journal.usage import UsageRow
 from pattern_db.tables import agents, archival, messages, prompts
 from pattern_db.tables.archival import ArchivalRow
 from pattern_db.tables.messages import MessageRow
@@ -41,6 +43,8 @@ def test_a_step_tells_what_it_was_shown(db: Connection) -> None:
     assert (found.no, found.attempt, found.status, found.cursor, found.model) == (1, 1, "open", "7", "script-1")
     assert (found.counted, found.cached) == (None, None)
     assert prompts.of_turn(db, turn + 1) == []
+    db.execute("UPDATE step SET prompt_stable = NULL, prompt_volatile = NULL")  # as in older files
+    assert [one.shown for one in prompts.of_turn(db, turn)] == [None]
 
 
 def test_a_list_is_stored_once_for_an_agent(db: Connection) -> None:
@@ -54,23 +58,12 @@ def test_a_list_is_stored_once_for_an_agent(db: Connection) -> None:
     assert fetch_all(db, "SELECT DISTINCT agent_id FROM prompt_log") == [("agt_bob",)]
 
 
-def test_steps_from_before_say_nothing(db: Connection) -> None:
-    turn = new_turn(db)
-    open_step(db, turn, 1)
-    db.execute("UPDATE step SET prompt_stable = NULL, prompt_volatile = NULL")
-    assert [one.shown for one in prompts.of_turn(db, turn)] == [None]
-
-
 def test_what_the_vendor_counted_is_told_and_an_estimate_is_not(db: Connection) -> None:
     turn = new_turn(db)
-    for no, is_estimate in ((1, 0), (2, 1)):
+    for no, is_estimate in ((1, False), (2, True)):
         open_step(db, turn, no)
-        db.execute(
-            "INSERT INTO usage (turn, agent_id, step, attempt, provider, model, input_tokens, output_tokens,"
-            " cached_tokens, is_estimate, at) VALUES (?, 'agt_ada', ?, 1, 'p', 'm', 1000, 5, 800, ?, ?)",
-            (turn, no, is_estimate, NOW),
-        )
-    assert [(one.counted, one.cached) for one in prompts.of_turn(db, turn)] == [(1000, 800), (None, None)]
+        charge(db, turn, no, is_estimate=is_estimate)
+    assert [(one.counted, one.cached) for one in prompts.of_turn(db, turn)] == [(100 + turn, 80), (None, None)]
 
 
 def test_what_can_be_found_beyond_the_prompt_is_told_by_kind(db: Connection) -> None:
@@ -113,37 +106,22 @@ def test_what_others_left_is_asked_for_only_if_there_is_any(db: Connection) -> N
     assert told("agt_cleo")[0]
 
 
-def call(db: Connection, key: int, *, agent: str = "agt_ada", purpose: str = "step", is_estimate: bool = False) -> None:
-    """A turn with one call that showed 7 tokens of history."""
-    now = "2026-01-01T00:00:00.000Z"
-    db.execute(
-        "INSERT INTO turn (key, id, agent_id, sender, seed, status, created_at)"
-        " VALUES (?1, 'turn_' || ?1, ?2, 'user:u', 1, 'completed', ?3)",
-        (key, agent, now),
-    )
-    db.execute(
-        "INSERT INTO step (turn, no, attempt, status, provider, model, cursor, prefix_hash, request_hash, started_at,"
-        " prompt_tokens, prompt_stable, prompt_volatile, history_from, history_count, history_tokens)"
-        " VALUES (?, 1, 1, 'done', 'p', 'm', '', zeroblob(16), zeroblob(16), ?, 9, ?, ?, '', 1, 7)",
-        (key, now, b"s" * 16, b"v" * 16),
-    )
-    db.execute(
-        "INSERT INTO usage (turn, agent_id, step, attempt, purpose, provider, model, input_tokens, output_tokens,"
-        " is_estimate, at) VALUES (?, ?, 1, 1, ?, 'p', 'm', ?, 1, ?, ?)",
-        (key, agent, purpose, 100 + key, int(is_estimate), now),
-    )
+def charge(db: Connection, turn: int, step: int = 1, *, agent: str = "agt_ada", **columns: object) -> None:
+    """Store that a step's model counted 100 input tokens and the number of the turn, 80 of them kept."""
+    values: dict[str, object] = {"cached_tokens": 80, "input_tokens": 100 + turn, "output_tokens": 5, **columns}
+    usage.add(db, UsageRow(turn=turn, step=step, attempt=1, agent_id=agent, provider="p", model="m", at=NOW, **values))  # type: ignore[arg-type]  # as named
 
 
 def test_the_last_counted_prompts_of_one_agent_and_model(db: Connection) -> None:
-    for agent in ("agt_ada", "agt_bob"):
-        for digest in (b"s" * 16, b"v" * 16):
-            db.execute("INSERT INTO prompt_log (agent_id, digest, parts) VALUES (?, ?, x'7b7d')", (agent, digest))
-    for key in (1, 2, 3):
-        call(db, key)
-    call(db, 4, agent="agt_bob")
-    call(db, 5, is_estimate=True)
-    call(db, 6, purpose="summary")
+    columns: dict[int, dict[str, Any]] = {4: {"agent": "agt_bob"}, 5: {"is_estimate": True}, 6: {"purpose": "summary"}}
+    for number in range(1, 7):
+        agent = columns.get(number, {}).get("agent", "agt_ada")
+        turn = new_turn(db, f"turn_{number}", agent)
+        open_step(db, turn, 1)
+        charge(db, turn, **columns.get(number, {}))
     found = prompts.counted(db, "agt_ada", "m", 2, among=50)
-    assert found == [CountedRow(counted=100 + key, history_tokens=7, stable="{}", volatile="{}") for key in (2, 3)]
+    assert found == [
+        CountedRow(counted=100 + key, history_tokens=70, stable='{"parts":[]}', volatile="{}") for key in (2, 3)
+    ]
     assert [row.counted for row in prompts.counted(db, "agt_ada", "m", 9, among=4)] == [103]
     assert prompts.counted(db, "agt_ada", "other", 9, among=50) == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import apsw
@@ -28,13 +28,10 @@ def a_table(disk: FaultyDisk, path: Path) -> Connection:
     return connection
 
 
-def rows(path: Path) -> list[str]:
-    connection = open_connection(path)
-    try:
+def rows(path: Path) -> list[object]:
+    with closing(open_connection(path)) as connection:
         assert connection.execute("PRAGMA integrity_check").get == "ok"
         return [row[0] for row in connection.execute("SELECT a FROM t ORDER BY rowid")]
-    finally:
-        connection.close()
 
 
 def test_the_nth_write_fails_once(disk: FaultyDisk, tmp_path: Path) -> None:
@@ -112,15 +109,6 @@ def close(connection: Connection) -> None:
         connection.close(True)
 
 
-def found(path: Path) -> list[int]:
-    connection = open_connection(path)
-    try:
-        assert connection.execute("PRAGMA integrity_check").get == "ok"
-        return [row[0] for row in connection.execute("SELECT a FROM t ORDER BY a")]
-    finally:
-        connection.close()
-
-
 def one_trial(folder: Path, seed: int, *, synchronous: str) -> int:
     """How many acknowledged rows a cut at a random change loses."""
     chance = random.Random(seed)
@@ -135,9 +123,9 @@ def one_trial(folder: Path, seed: int, *, synchronous: str) -> int:
     close(connection)
     disk.restore([Left.NOTHING, Left.CHANCE, Left.EVERYTHING][seed % 3], chance)
     disk.unregister()
-    rows = found(path)
-    assert rows == list(range(len(rows))), "a prefix"
-    return max(0, len(acknowledged) - len(rows))
+    left = rows(path)
+    assert left == list(range(len(left))), "a prefix"
+    return max(0, len(acknowledged) - len(left))
 
 
 def test_synced_commits_survive_every_cut(tmp_path: Path) -> None:
@@ -162,7 +150,7 @@ def test_the_whole_log_goes_if_its_name_was_never_durable(tmp_path: Path) -> Non
     disk.restore(Left.NOTHING, random.Random(0))
     assert not path.with_name("a.db-wal").exists()
     assert not path.with_name("a.db-shm").exists()
-    assert found(path) == []
+    assert rows(path) == []
     disk.unregister()
 
 
