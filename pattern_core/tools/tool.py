@@ -18,7 +18,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import trio
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from pattern_core.web.policy import WebSettings
     from pattern_core.web.web import Web
 
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 _DATA = ("default", "const", "enum", "examples")  # keywords of a schema whose values are data, not schemas
@@ -337,7 +338,7 @@ def _without_null(node: dict[str, Any]) -> dict[str, Any]:
 # What the builtin tools share
 
 
-def needed(value: str | None, name: str, op: str) -> str:
+def needed(value: T | None, name: str, op: str) -> T:
     """Return `value`, an argument that this operation cannot do without; it may be empty text.
 
     Raises:
