@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pattern_core.budgets.amounts import WorstCase
-from pattern_core.budgets.reservations import ModelCall, usage_row
+from pattern_core.budgets.reservations import ModelCall, WorstCase, usage_row
 from pattern_core.models.model import Usage
 from pattern_db import template
 from pattern_db.connection import Connection
