@@ -12,7 +12,7 @@ from typing import Any
 
 from pattern_core.models.model import ANY_TOOL, ToolSpec
 from pattern_core.rules.fields import one_of
-from pattern_core.rules.rule import NOTHING_LEFT, AskedCall, ForcedCall, Missing, Moment, Verdict
+from pattern_core.rules.rule import NOTHING_LEFT, AskedCall, Missing, Moment, Verdict
 
 REMINDERS = 2  # before what is missing is done without the model
 SKIPPED = "the turn ended with the call before it."
@@ -65,7 +65,7 @@ def offer(moment: Moment, tools: Sequence[ToolSpec]) -> Offer:
     )
 
 
-def added(moment: Moment, decided: Sequence[str]) -> tuple[ForcedCall, ...]:
+def added(moment: Moment, decided: Sequence[str]) -> tuple[AskedCall, ...]:
     """Return calls to put before those of a decision that calls the tools `decided` at this moment: first tools that
     it passes over for the third time.
     """
@@ -119,7 +119,7 @@ class Exit:
 
     may_end: bool
     reminder: str | None = None
-    forced_calls: tuple[ForcedCall, ...] = ()
+    forced_calls: tuple[AskedCall, ...] = ()
 
 
 def at_exit(moment: Moment) -> Exit:
@@ -134,10 +134,10 @@ def at_exit(moment: Moment) -> Exit:
     attempt = sum(step not in called or ends_after(moment, step) for step in range(1, moment.step + 1))
     if attempt <= REMINDERS:
         return Exit(may_end=False, reminder=_reminder(missing, attempt, moment))
-    forced: dict[str, ForcedCall] = {}
+    forced: dict[str, AskedCall] = {}
     for one in missing:
         if not one.others:
-            forced.setdefault(one.tool, ForcedCall(tool=one.tool, arguments=one.arguments))
+            forced.setdefault(one.tool, AskedCall(tool=one.tool, arguments=one.arguments))
     return Exit(may_end=not forced, forced_calls=tuple(forced.values()))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import cache, cached_property
@@ -35,7 +34,9 @@ _IGNORED = frozenset({"metadata", "prompt_template", "id", "conditions"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedCall:
-    """A call to judge: the tool's name, its arguments, and the JSON Schema of the tool's parameters."""
+    """A call that a model asks for, to judge, or a rule in its place: the tool's name, its arguments, and, for judging,
+    the JSON Schema of the tool's parameters. The `call_id` of a rule's call begins with `facts.FORCED_PREFIX`.
+    """
 
     tool: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
@@ -51,14 +52,6 @@ class Verdict:
     kind: Literal["run", "refuse", "ask"]
     text: str = ""
     scope: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForcedCall:
-    """A call that a rule makes instead of the model. Its `call_id` begins with `facts.FORCED_PREFIX`."""
-
-    tool: str
-    arguments: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,29 +93,33 @@ def known_as(*aliases: str, **default: Any) -> Any:
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(known_as,))
 @dataclass(frozen=True, kw_only=True)
-class ToolRule(ABC):
+class ToolRule:
     """A rule about a tool or a pattern of tools; `message` are words of its author, added to what the model reads.
 
-    A kind is a subclass that defines what the rule says at each moment of a turn: `nothing`, if it says nothing. A
-    class that leaves one out is an error when its module is imported.
+    A kind is a subclass that has a name and words for the model, and defines what else the rule says in a turn. One
+    without a name or words is an error when its module is imported.
     """
 
     name: ClassVar[str]
+    in_words: ClassVar[Callable[..., str]]  # a method: what it asks of the model, in one sentence that only it decides
     aliases: ClassVar[tuple[str, ...]] = ()  # its names in other formats, in snake case
     is_final: ClassVar[bool] = False  # what it refuses stays refused for now, whatever else is called first
     must_be_enabled: ClassVar[bool] = False  # an agent must have its tool
     ends: ClassVar[bool | None] = None  # whether the turn ends after its tool ran (true) or continues (false)
     is_timed: ClassVar[bool] = False  # it asks when its tool was used last, in any turn
+    own_fields: ClassVar[Mapping[str, Field[Any]]]  # those that a kind has beside those of all
+    has_no_order: ClassVar[bool] = False  # what it says of a call does not depend on how the calls before it ended
 
     tool: Pattern
     priority: Annotated[int, pydantic.Field(ge=0, le=PRIORITY_MAX)] = PRIORITY
     message: Phrase | None = None
 
     def __init_subclass__(cls) -> None:
-        for name in ("name", *sorted(ToolRule.__abstractmethods__)):
-            if getattr(getattr(cls, name, None), "__isabstractmethod__", not hasattr(cls, name)):
-                raise TypeError(f"the kind of tool rule {cls.__name__} does not define {name}")
+        for needed in ("name", "in_words"):
+            if not hasattr(cls, needed):
+                raise TypeError(f"the kind of tool rule {cls.__name__} does not define {needed}")
         dataclass(frozen=True, kw_only=True)(cls)
+        cls.own_fields = {one.name: one for one in fields(cls) if one.name not in ("tool", "priority", "message")}
 
     @classmethod
     def of(cls, entry: Mapping[str, Json]) -> Self:
@@ -131,7 +128,7 @@ class ToolRule(ABC):
         Raises:
             InvalidInput: a field is missing, is not known or will not do; the message names it and what it takes.
         """
-        own = fields_of(cls)
+        own = cls.own_fields
         # Null is as good as nothing, and so is an empty list.
         given = {key: value for key, value in entry.items() if value is not None and (value != [] or key not in own)}
         for name, one in own.items():
@@ -139,34 +136,31 @@ class ToolRule(ABC):
             if found is not None:
                 given[name] = given.pop(found)
         given = {key: value for key, value in given.items() if key not in _IGNORED}
-        rule: Self = read(_adapter(cls), given, lambda _: ("tool", "type", *own, "priority", "message"), place=cls.name)
+        known = ("tool", "type", *own, "priority", "message")
+        rule: Self = read(_adapter(cls), given, lambda _: known, place=cls.name)  # type: ignore[arg-type]  # hashable
         return rule
 
-    @abstractmethod
     def objection(self, call: AskedCall, moment: Moment) -> Verdict | None:
         """Return what stands against a call of its tool that is about to run: a refusal, or a question to a person."""
+        return None
 
-    @abstractmethod
     def narrow(self, moment: Moment) -> Narrowed | None:
         """Return what may be called next, None if the rule restricts nothing."""
+        return None
 
-    @abstractmethod
     def lack(self, moment: Moment) -> Missing | None:
         """Return what the turn must not end without, if that can be called."""
+        return None
 
-    @abstractmethod
-    def needs_order(self, tools: Collection[str], moment: Moment) -> bool | None:
+    def needs_order(self, tools: Collection[str], moment: Moment) -> bool:
         """Return whether calls of these tools must run one after another, since the rule judges by what ran before."""
-
-    @abstractmethod
-    def in_words(self) -> str:
-        """Return what the rule asks of the model, in one sentence that depends on nothing but the rule."""
+        return not self.has_no_order and self.concerns(tools)
 
     def show(self, spec: ToolSpec) -> ToolSpec | None:
         """Return its tool as the model may see it, None if it may not."""
         return spec
 
-    def precede(self, decided: Sequence[str], moment: Moment) -> ForcedCall | None:
+    def precede(self, decided: Sequence[str], moment: Moment) -> AskedCall | None:
         """Return the call that must be made before those of a decision."""
         return None
 
@@ -181,9 +175,9 @@ class ToolRule(ABC):
         """Return whether the rule is about calls of this tool."""
         return covers(self.tool, tool)
 
-    def concerns(self, tools: Collection[str], moment: Moment) -> bool:
+    def concerns(self, tools: Collection[str]) -> bool:
         """Return whether the rule is about calls of one of these tools."""
-        return any(covers(self.tool, tool) for tool in tools)
+        return any(map(self.covers, tools))
 
     def refuse(self, text: str) -> Verdict:
         """Return a refusal with this reason."""
@@ -211,7 +205,7 @@ class ToolRule(ABC):
     def to_json(self) -> dict[str, Json]:
         """Return the rule in our format, without what is at its default."""
         result: dict[str, Json] = {"tool": self.tool, "type": self.name}
-        for name, one in fields_of(type(self)).items():
+        for name, one in self.own_fields.items():
             is_required = MISSING is one.default is one.default_factory
             if (value := getattr(self, name)) or is_required:
                 result[name] = _plain(value)
@@ -227,25 +221,15 @@ def _plain(value: Any) -> Json:
 
 
 @cache
-def fields_of(kind: type[ToolRule]) -> Mapping[str, Field[Any]]:
-    """Return the fields that a kind has beside those of all."""
-    return {one.name: one for one in fields(kind) if one.name not in ("tool", "priority", "message")}
-
-
-@cache
 def _adapter(kind: type[ToolRule]) -> pydantic.TypeAdapter[Any]:
     return pydantic.TypeAdapter(kind)
-
-
-def nothing(*_: Any, **__: Any) -> Any:
-    """Say nothing at this moment."""
 
 
 def sentence(template: str, **parts: Callable[[Any], str]) -> Callable[[ToolRule], str]:
     """Return a method that fills a template with the rule's `{tool}`, its fields, and what `parts` make of the rule."""
 
     def in_words(rule: ToolRule) -> str:
-        said = {name: _said(getattr(rule, name)) for name in fields_of(type(rule))}
+        said = {name: _said(getattr(rule, name)) for name in rule.own_fields}
         return template.format(**{"tool": rule.label, **said, **{name: part(rule) for name, part in parts.items()}})
 
     return in_words

@@ -29,7 +29,7 @@ from pattern_core.messages import ToolCall
 from pattern_core.models.client import ModelClient
 from pattern_core.prompts.collect import Prompts
 from pattern_core.rules.facts import FORCED_PREFIX, JudgedCall
-from pattern_core.rules.rule import AskedCall, ForcedCall
+from pattern_core.rules.rule import AskedCall
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.results import to_text
 from pattern_core.tools.tool import Probe, Tool, Toolbox, ToolContext
@@ -146,7 +146,7 @@ class TurnCalls:
             self._judge.calls.append(JudgedCall.of(row, given))
         return planned
 
-    def forced(self, calls: Sequence[ForcedCall]) -> list[ToolCall]:
+    def forced(self, calls: Sequence[AskedCall]) -> list[ToolCall]:
         """Return calls that rules make as the conversation shows them, after those of the step so far."""
         record, first = self._record, self._judge.count(self._record.step)
         return [

@@ -14,7 +14,7 @@ from pattern_core.models.model import ModelReply, ToolSpec
 from pattern_core.rules.detectors import DetectorSettings, watch
 from pattern_core.rules.engine import Exit, Offer, added, at_exit, check, ends_after, in_order, offer
 from pattern_core.rules.facts import REFUSED, JudgedCall
-from pattern_core.rules.rule import AskedCall, ForcedCall, Moment, Verdict
+from pattern_core.rules.rule import AskedCall, Moment, Verdict
 from pattern_core.rules.ruleset import NO_RULES, RuleSet
 from pattern_core.turns.state import FinishedCall
 from pattern_db.journal.steps import EffectRow
@@ -27,7 +27,7 @@ class StepBorder:
     """
 
     ends: bool = False
-    forced: Sequence[ForcedCall] = ()
+    forced: Sequence[AskedCall] = ()
     notes: Sequence[str] = ()
 
 
@@ -92,7 +92,7 @@ class Judge:
 
     def completed(
         self, reply: ModelReply, specs: Sequence[ToolSpec], step: int
-    ) -> tuple[ModelReply, Sequence[ForcedCall]]:
+    ) -> tuple[ModelReply, Sequence[AskedCall]]:
         """Return the reply with the arguments that rules give, and the calls that its turn must begin with."""
         wanted = [part for part in reply.parts if isinstance(part, ToolCall)] if self.rules.rules else []
         if not wanted:

@@ -10,7 +10,7 @@ from pattern_core.models.model import ToolSpec
 from pattern_core.rules import engine
 from pattern_core.rules.engine import Exit, Offer
 from pattern_core.rules.facts import JudgedCall
-from pattern_core.rules.rule import AskedCall, ForcedCall, Moment, Verdict
+from pattern_core.rules.rule import AskedCall, Moment, Verdict
 from pattern_core.rules.ruleset import RuleSet
 
 TOOLS = ("a", "b", "c", "d")
@@ -46,7 +46,7 @@ def offer(given: RuleSet, moment: Moment, tools: Sequence[ToolSpec]) -> Offer:
     return engine.offer(under(given, moment), tools)
 
 
-def added(given: RuleSet, moment: Moment, decided: Sequence[str]) -> tuple[ForcedCall, ...]:
+def added(given: RuleSet, moment: Moment, decided: Sequence[str]) -> tuple[AskedCall, ...]:
     return engine.added(under(given, moment), decided)
 
 

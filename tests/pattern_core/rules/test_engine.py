@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pattern_core.rules.facts import JudgedCall
-from pattern_core.rules.rule import NOTHING_LEFT, AskedCall, ForcedCall
+from pattern_core.rules.rule import NOTHING_LEFT, AskedCall
 from tests.pattern_core.rules.moments import (
     TOOLS,
     added,
@@ -82,12 +82,12 @@ def test_the_third_time_a_first_tool_is_passed_over_it_is_called() -> None:
     refused = [call("b", "denied", step=1), call("c", "denied", step=1), call("b", "denied", step=2)]
     assert added(given, after(), ["b"]) == ()
     assert added(given, after(*refused[:2]), ["b"]) == ()
-    assert added(given, after(*refused), ["b"]) == (ForcedCall(tool="a", arguments={"q": 1}),)
+    assert added(given, after(*refused), ["b"]) == (AskedCall(tool="a", arguments={"q": 1}),)
     assert added(given, after(*refused), ["b", "a"]) == ()
     assert added(given, after(*refused), []) == ()
     assert added(given, after(*refused, call("a", "error", step=3, is_forced=True)), ["b"]) == ()
     either = rules({**FIRST, "tool": "gone", "alternatives": ["d"], "args": {"q": 1}})
-    assert added(either, after(*refused), ["b"]) == (ForcedCall(tool="d"),)
+    assert added(either, after(*refused), ["b"]) == (AskedCall(tool="d"),)
 
 
 def test_consent_is_asked_last_and_once() -> None:
@@ -192,7 +192,7 @@ def test_two_reminders_and_then_it_is_done() -> None:
     assert second.reminder is not None and "still cannot end" in second.reminder
     assert (first.may_end, second.may_end, first.forced_calls) == (False, False, ())
     third = at_exit(given, after(step=3))
-    assert (third.may_end, third.reminder, third.forced_calls) == (False, None, (ForcedCall(tool="c"),))
+    assert (third.may_end, third.reminder, third.forced_calls) == (False, None, (AskedCall(tool="c"),))
     # However the forced call ended, the turn ends then.
     for status in ("done", "error", "denied", "timeout"):
         assert at_exit(given, after(call("c", status, step=3, is_forced=True))).may_end
@@ -239,13 +239,13 @@ def test_what_is_due() -> None:
 def test_a_first_tool_that_was_never_called() -> None:
     given = rules({"tool": "c", "type": "start_constraint", "args": {"query": "x"}})
     assert not at_exit(given, after(step=1)).may_end
-    assert at_exit(given, after(step=3)).forced_calls == (ForcedCall(tool="c", arguments={"query": "x"}),)
+    assert at_exit(given, after(step=3)).forced_calls == (AskedCall(tool="c", arguments={"query": "x"}),)
     assert at_exit(given, after(ran("c"), step=2)).may_end
 
 
 def test_a_tool_is_forced_once_for_all_its_rules() -> None:
     given = rules({"tool": "c", "type": "start_constraint", "args": {"q": 1}, "priority": 9}, REQUIRED)
-    assert at_exit(given, after(step=3)).forced_calls == (ForcedCall(tool="c", arguments={"q": 1}),)
+    assert at_exit(given, after(step=3)).forced_calls == (AskedCall(tool="c", arguments={"q": 1}),)
 
 
 ONCE, TWICE, DONE = "This turn is not finished", "This turn still cannot end", ""
@@ -274,7 +274,7 @@ def test_what_must_follow_directly_keeps_the_turn_open() -> None:
     first = at_exit(given, after(ran("a"), step=2))
     assert first.reminder is not None and first.reminder.endswith("Directly after `a` comes `b`.")
     third = at_exit(given, after(ran("a"), step=4))
-    assert third.forced_calls == (ForcedCall(tool="b", arguments={"n": 1}),)
+    assert third.forced_calls == (AskedCall(tool="b", arguments={"n": 1}),)
     for status in ("done", "error", "denied"):
         tried = call("b", status, step=4, is_forced=True)
         assert at_exit(given, after(ran("a"), tried)).may_end
