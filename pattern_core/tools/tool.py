@@ -18,7 +18,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import trio
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
@@ -48,20 +48,9 @@ _log = logging.getLogger(__name__)
 _DATA = ("default", "const", "enum", "examples")  # keywords of a schema whose values are data, not schemas
 
 Probe = Literal["done", "absent", "unknown"]
-
-
-class Deliver(Protocol):
-    """Accepts a message for another agent of the constellation, within the unit of work of the call."""
-
-    async def __call__(self, work: UnitOfWork, *, target: str, content: str) -> str:
-        """Add the delivery to `work`; return the id of the turn that it will start.
-
-        Raises:
-            NotFound: there is no such agent.
-            LimitReached: the request was passed on too often already.
-            Overloaded: the agent's inbox is full.
-        """
-        ...
+Deliver = Callable[[UnitOfWork, str, str], Awaitable[str]]
+"""Add a message for another agent, by its name, to the unit of work of a call; return the id of the turn that it will
+start. Raises `NotFound`, `LimitReached` if the request was passed on too often, or `Overloaded`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,12 +275,8 @@ def _described(hint: Any) -> Any:  # Any: a type expression
 def _schema(model: type[BaseModel]) -> dict[str, object]:
     raw = model.model_json_schema()
     definitions = raw.pop("$defs", {})
-    inlined = cast("dict[str, Any]", _inline(raw, definitions, ()))
-    schema: dict[str, object] = {"type": "object", "properties": inlined.get("properties", {})}
-    if inlined.get("required"):
-        schema["required"] = inlined["required"]
-    schema["additionalProperties"] = False
-    return schema
+    schema = cast("dict[str, Any]", _inline(raw, definitions, ()))
+    return {name: schema[name] for name in ("type", "properties", "required", "additionalProperties") if name in schema}
 
 
 def _inline(node: Any, definitions: Mapping[str, Any], inside: tuple[str, ...]) -> Any:  # Any: a JSON value

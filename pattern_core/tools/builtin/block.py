@@ -64,13 +64,7 @@ async def block(
 
 
 async def _set(context: ToolContext, label: str, settings: BlockSettings, word: str) -> dict[str, object]:
-    await context.toolbox.memory.set_metadata(
-        context.agent_id,
-        label,
-        settings,
-        by=context.by,
-        work=context.work,
-    )
+    await context.toolbox.memory.set_metadata(context.agent_id, label, settings, by=context.by, work=context.work)
     return done(f"{word} {label}")
 
 

@@ -92,14 +92,8 @@ async def block_edit(
         "number": number,
     }
     make, names = _EDITS[op]
-    edit = make(**{name: needed(given[name], name, op) for name in names})
-    edited = await context.toolbox.memory.edit(
-        context.agent_id,
-        label,
-        replace(edit, section=section),
-        by=context.by,
-        work=context.work,
-    )
+    edit = replace(make(**{name: needed(given[name], name, op) for name in names}), section=section)
+    edited = await context.toolbox.memory.edit(context.agent_id, label, edit, by=context.by, work=context.work)
     size = len(edited.block.content)
     return done(edited.note, label=edited.block.label, chars=size, char_limit=edited.block.char_limit)
 
