@@ -137,12 +137,12 @@ def test_every_turn_can_end(stored: list[dict[str, Any]], decided: list[list[tup
         for tool, outcome, result in calls:
             turn.run(tool, outcome, result)
     asked = 0
-    while not (found := at_exit(rules, turn.state)).may_end:
+    while not (found := at_exit(rules, turn.state)).ends:
         asked += 1
         assert asked <= 3 + 2 * len(TOOLS), "the turn never ends"
-        if found.reminder is not None:
+        if found.notes:
             turn.begin()  # and the model says nothing but words again
-        for forced in found.forced_calls:
+        for forced in found.forced:
             turn.run(forced.tool, "error", "", is_forced=True)
 
 

@@ -157,7 +157,7 @@ def test_no_rules_refuse_nothing() -> None:
     assert verdict(rules(), after(), "anything") == ("run", "")
     shown = specs(*TOOLS)
     assert offer(rules(), after(ran("a")), shown).tools == tuple(shown)
-    assert at_exit(rules(), after(step=1)).may_end and not in_order(rules(), after(), ["a", "b"])
+    assert at_exit(rules(), after(step=1)).ends and not in_order(rules(), after(), ["a", "b"])
 
 
 LEAVE = {"tool": "a", "type": "exit_loop"}
@@ -186,66 +186,66 @@ def test_a_tool_that_goes_on() -> None:
 def test_two_reminders_and_then_it_is_done() -> None:
     given = rules({**REQUIRED, "message": "It is the diary."})
     first = at_exit(given, after(step=1))
-    assert first.reminder is not None and first.reminder.startswith("This turn is not finished: call `c`")
-    assert first.reminder.endswith("It is the diary.")
+    assert first.notes[0].startswith("This turn is not finished: call `c`")
+    assert first.notes[0].endswith("It is the diary.")
     second = at_exit(given, after(step=2))
-    assert second.reminder is not None and "still cannot end" in second.reminder
-    assert (first.may_end, second.may_end, first.forced_calls) == (False, False, ())
+    assert "still cannot end" in second.notes[0]
+    assert (first.ends, second.ends, first.forced) == (False, False, ())
     third = at_exit(given, after(step=3))
-    assert (third.may_end, third.reminder, third.forced_calls) == (False, None, (AskedCall(tool="c"),))
+    assert (third.ends, third.notes, third.forced) == (False, (), (AskedCall(tool="c"),))
     # However the forced call ended, the turn ends then.
     for status in ("done", "error", "denied", "timeout"):
-        assert at_exit(given, after(call("c", status, step=3, is_forced=True))).may_end
-    assert not at_exit(given, after(call("c", "awaiting_approval", step=3, is_forced=True))).may_end
+        assert at_exit(given, after(call("c", status, step=3, is_forced=True))).ends
+    assert not at_exit(given, after(call("c", "awaiting_approval", step=3, is_forced=True))).ends
 
 
 def test_only_a_success_counts() -> None:
     given = rules(REQUIRED)
-    assert at_exit(given, after(ran("c"), step=2)).may_end
+    assert at_exit(given, after(ran("c"), step=2)).ends
     failed = at_exit(given, after(call("c", "error"), step=2))
-    assert failed.reminder is not None and "did not succeed" in failed.reminder
+    assert "did not succeed" in failed.notes[0]
 
 
 def test_what_cannot_be_called_keeps_nobody() -> None:
-    assert at_exit(rules(REQUIRED), after(tools=("a",), step=1)).may_end
+    assert at_exit(rules(REQUIRED), after(tools=("a",), step=1)).ends
     spent = {"tool": "c", "type": "max_calls", "count": 0}
-    assert at_exit(rules(REQUIRED, spent), after(step=1)).may_end
+    assert at_exit(rules(REQUIRED, spent), after(step=1)).ends
     group = {"tool": "*", "type": "exclusive_groups", "groups": [["c", "d"]]}
-    assert at_exit(rules(REQUIRED, group), after(ran("d"), step=2)).may_end
+    assert at_exit(rules(REQUIRED, group), after(ran("d"), step=2)).ends
 
 
 def test_a_condition() -> None:
     given = rules({"tool": "c", "type": "required_before_exit_if", "condition": {"tool_called": "a"}})
-    assert at_exit(given, after(step=1)).may_end
-    assert at_exit(given, after(call("a", "error"), step=2)).may_end
+    assert at_exit(given, after(step=1)).ends
+    assert at_exit(given, after(call("a", "error"), step=2)).ends
     asked = at_exit(given, after(ran("a"), step=2))
-    assert asked.reminder is not None and "`c` is required because `a` ran." in asked.reminder
-    assert at_exit(given, after(ran("a"), ran("c"), step=2)).may_end
+    assert "`c` is required because `a` ran." in asked.notes[0]
+    assert at_exit(given, after(ran("a"), ran("c"), step=2)).ends
 
 
 def test_what_is_due() -> None:
     given = rules({"tool": "c", "type": "periodic", "seconds": 3600})
-    assert not at_exit(given, after(step=1, now_ms=0)).may_end
+    assert not at_exit(given, after(step=1, now_ms=0)).ends
     hour_ago = {"c": 1_000}
-    assert at_exit(given, after(step=1, now_ms=3_600_999, last_ms=hour_ago)).may_end
+    assert at_exit(given, after(step=1, now_ms=3_600_999, last_ms=hour_ago)).ends
     due = at_exit(given, after(step=1, now_ms=3_601_000, last_ms=hour_ago))
-    assert due.reminder is not None and "every 1 hour" in due.reminder
-    assert at_exit(given, after(ran("c"), step=2, now_ms=9_000_000, last_ms=hour_ago)).may_end
+    assert "every 1 hour" in due.notes[0]
+    assert at_exit(given, after(ran("c"), step=2, now_ms=9_000_000, last_ms=hour_ago)).ends
     assert offer(given, after(), specs("c")).notes == ("`c` is due in this turn: it should run every 1 hour.",)
     # The clock was a day ahead when the tool was used, and was set right since.
-    assert not at_exit(given, after(step=1, now_ms=1_000, last_ms={"c": 86_401_000})).may_end
+    assert not at_exit(given, after(step=1, now_ms=1_000, last_ms={"c": 86_401_000})).ends
 
 
 def test_a_first_tool_that_was_never_called() -> None:
     given = rules({"tool": "c", "type": "start_constraint", "args": {"query": "x"}})
-    assert not at_exit(given, after(step=1)).may_end
-    assert at_exit(given, after(step=3)).forced_calls == (AskedCall(tool="c", arguments={"query": "x"}),)
-    assert at_exit(given, after(ran("c"), step=2)).may_end
+    assert not at_exit(given, after(step=1)).ends
+    assert at_exit(given, after(step=3)).forced == (AskedCall(tool="c", arguments={"query": "x"}),)
+    assert at_exit(given, after(ran("c"), step=2)).ends
 
 
 def test_a_tool_is_forced_once_for_all_its_rules() -> None:
     given = rules({"tool": "c", "type": "start_constraint", "args": {"q": 1}, "priority": 9}, REQUIRED)
-    assert at_exit(given, after(step=3)).forced_calls == (AskedCall(tool="c", arguments={"q": 1}),)
+    assert at_exit(given, after(step=3)).forced == (AskedCall(tool="c", arguments={"q": 1}),)
 
 
 ONCE, TWICE, DONE = "This turn is not finished", "This turn still cannot end", ""
@@ -265,41 +265,41 @@ ONCE, TWICE, DONE = "This turn is not finished", "This turn still cannot end", "
 )
 def test_how_often_a_turn_wanted_to_end_follows_from_its_calls(calls: list[JudgedCall], step: int, says: str) -> None:
     found = at_exit(rules(LEAVE, {**REQUIRED, "tool": "d"}), after(*calls, step=step))
-    assert (found.reminder or "").startswith(says) and bool(found.forced_calls) is (says == DONE)
+    assert "".join(found.notes).startswith(says) and bool(found.forced) is (says == DONE)
 
 
 def test_what_must_follow_directly_keeps_the_turn_open() -> None:
     """A vendor that cannot force a call, or a model that answers in words all the same."""
     given = rules(CHILD)
     first = at_exit(given, after(ran("a"), step=2))
-    assert first.reminder is not None and first.reminder.endswith("Directly after `a` comes `b`.")
+    assert first.notes[0].endswith("Directly after `a` comes `b`.")
     third = at_exit(given, after(ran("a"), step=4))
-    assert third.forced_calls == (AskedCall(tool="b", arguments={"n": 1}),)
+    assert third.forced == (AskedCall(tool="b", arguments={"n": 1}),)
     for status in ("done", "error", "denied"):
         tried = call("b", status, step=4, is_forced=True)
-        assert at_exit(given, after(ran("a"), tried)).may_end
-    assert at_exit(given, after(ran("b"), step=4)).may_end
+        assert at_exit(given, after(ran("a"), tried)).ends
+    assert at_exit(given, after(ran("b"), step=4)).ends
 
 
 def test_which_of_several_follows_is_left_to_the_model() -> None:
     given = rules({**CHILD, "children": ["b", "c"]})
-    assert at_exit(given, after(ran("a"), step=2)).reminder == (
-        "This turn is not finished: call one of `b`, `c` before you end it. Directly after `a` comes one of `b`, `c`."
+    assert at_exit(given, after(ran("a"), step=2)).notes == (
+        "This turn is not finished: call one of `b`, `c` before you end it. Directly after `a` comes one of `b`, `c`.",
     )
     second = at_exit(given, after(ran("a"), step=3))
-    assert second.reminder is not None and "called for you" not in second.reminder
-    assert at_exit(given, after(ran("a"), step=4)).may_end
+    assert "called for you" not in second.notes[0]
+    assert at_exit(given, after(ran("a"), step=4)).ends
 
 
 def test_what_a_result_leads_to_must_follow() -> None:
     given = rules({"tool": "a", "type": "conditional", "outputs": {"found": "b"}})
-    assert at_exit(given, after(ran("a", "nothing"), step=2)).may_end
+    assert at_exit(given, after(ran("a", "nothing"), step=2)).ends
     asked = at_exit(given, after(ran("a", "found"), step=2))
-    assert asked.reminder is not None and asked.reminder.endswith("What `a` returned leads to `b`.")
+    assert asked.notes[0].endswith("What `a` returned leads to `b`.")
 
 
 def test_what_follows_directly_is_forced_before_what_is_required() -> None:
-    forced = at_exit(rules({**REQUIRED, "priority": 9}, CHILD), after(ran("a"), step=4)).forced_calls
+    forced = at_exit(rules({**REQUIRED, "priority": 9}, CHILD), after(ran("a"), step=4)).forced
     assert [one.tool for one in forced] == ["b", "c"]
 
 
@@ -313,4 +313,4 @@ def test_what_follows_directly_is_forced_before_what_is_required() -> None:
     ],
 )
 def test_what_cannot_follow_keeps_nobody(others: list[dict[str, object]]) -> None:
-    assert at_exit(rules(CHILD, *others), after(ran("a"))).may_end
+    assert at_exit(rules(CHILD, *others), after(ran("a"))).ends

@@ -12,11 +12,11 @@ import pytest
 from pattern_core.errors import LimitReached
 from pattern_core.messages import Text
 from pattern_core.rules.facts import FORCED_PREFIX, RESULT_CHARS_MAX, JudgedCall
-from pattern_core.rules.rule import AskedCall
+from pattern_core.rules.rule import AskedCall, StepBorder
 from pattern_core.rules.ruleset import RuleSet
 from pattern_core.testing.model import Answer, calls, says, together
 from pattern_core.tools.tool import Tool, ToolContext, tool
-from pattern_core.turns.judge import Judge, StepBorder
+from pattern_core.turns.judge import Judge
 from pattern_core.turns.state import FinishedCall
 from pattern_db.enums import EffectClass
 from pattern_db.journal.steps import EffectRow
@@ -107,7 +107,7 @@ def test_a_turn_would_end_when_nothing_was_called_or_a_call_ends_it() -> None:
 
 def test_what_is_missing_is_said_twice_and_then_called() -> None:
     judge = judge_of({"tool": "note", "type": "required_before_exit"})
-    assert not judge.exit(1).may_end
+    assert not judge.exit(1).ends
     for step in (1, 2):
         border = judge.border(step)
         assert (border.ends, list(border.forced)) == (False, [])
