@@ -28,24 +28,24 @@ from tests.pattern_core.rules.moments import (
     verdict,
 )
 
-# Each kind as it is stored, with all its fields, and its line in the prompt.
+# Each kind as it is stored, with all its fields but the tool where it is `a`, and its line in the prompt.
 OURS: tuple[tuple[dict[str, Any], str], ...] = (
-    ({"tool": "a", "type": "continue_loop"}, "After `a` your turn goes on."),
+    ({"type": "continue_loop"}, "After `a` your turn goes on."),
     (
         {"tool": "*", "type": "exit_loop", "priority": 0},
         "After any tool succeeded your turn ends, and calls that you put behind it are not run.",
     ),
     (
-        {"tool": "a", "type": "start_constraint", "args": {"q": [1]}, "alternatives": ["b"], "message": "First."},
+        {"type": "start_constraint", "args": {"q": [1]}, "alternatives": ["b"], "message": "First."},
         "In every turn call `a` or `b` first, before any other tool. First.",
     ),
-    ({"tool": "a", "type": "required_before_exit"}, "Call `a` before you end a turn."),
+    ({"type": "required_before_exit"}, "Call `a` before you end a turn."),
     (
-        {"tool": "a", "type": "required_before_exit_if", "condition": {"tool_not_called": "b"}},
+        {"type": "required_before_exit_if", "condition": {"tool_not_called": "b"}},
         "Call `a` before you end a turn if `b` did not run.",
     ),
     (
-        {"tool": "a", "type": "requires_preceding", "tools": ["b", "web_*"]},
+        {"type": "requires_preceding", "tools": ["b", "web_*"]},
         "Call `a` only after `b`, `web_*` succeeded in the same turn.",
     ),
     (
@@ -53,15 +53,12 @@ OURS: tuple[tuple[dict[str, Any], str], ...] = (
         "Call any tool named like `a*` only before `b`, not after.",
     ),
     (
-        {"tool": "a", "type": "child", "children": ["b", "c"], "args": {"b": {"n": 1}}},
+        {"type": "child", "children": ["b", "c"], "args": {"b": {"n": 1}}},
         "Directly after `a` call one of `b`, `c`.",
     ),
+    ({"type": "parent", "children": ["b"]}, "Call `b` only directly after `a`, and after it nothing else."),
     (
-        {"tool": "a", "type": "parent", "children": ["b"]},
-        "Call `b` only directly after `a`, and after it nothing else.",
-    ),
-    (
-        {"tool": "a", "type": "conditional", "outputs": {"yes": "b"}, "default": "c", "strict": True},
+        {"type": "conditional", "outputs": {"yes": "b"}, "default": "c", "strict": True},
         "What `a` returns decides what you call next: “yes” to `b`, anything else to `c`.",
     ),
     (
@@ -69,17 +66,17 @@ OURS: tuple[tuple[dict[str, Any], str], ...] = (
         "In one turn use only one tool of each of these groups: `a`, `b`; `c`, `d`.",
     ),
     ({"tool": "*", "type": "max_calls", "count": 0}, "Call any tool together at most 0 times in a turn."),
-    ({"tool": "a", "type": "cooldown", "seconds": 0.5}, "Between two uses of `a` 0.5 seconds must pass."),
-    ({"tool": "a", "type": "periodic", "seconds": 3600}, "Call `a` every 1 hour; you are told when it is due."),
+    ({"type": "cooldown", "seconds": 0.5}, "Between two uses of `a` 0.5 seconds must pass."),
+    ({"type": "periodic", "seconds": 3600}, "Call `a` every 1 hour; you are told when it is due."),
     (
-        {"tool": "a", "type": "requires_consent", "scope": "mail"},
+        {"type": "requires_consent", "scope": "mail"},
         "A person must agree to each call of `a` (mail); you wait for the answer.",
     ),
     (
-        {"tool": "a", "type": "allowed_operations", "operations": ["read"], "parameter": "mode"},
+        {"type": "allowed_operations", "operations": ["read"], "parameter": "mode"},
         "With `a` you may only do: read.",
     ),
-    ({"tool": "a", "type": "needed"}, "`a` must stay available: other parts rely on it."),
+    ({"type": "needed"}, "`a` must stay available: other parts rely on it."),
 )
 
 
@@ -89,14 +86,15 @@ def test_every_kind_is_here() -> None:
 
 @pytest.mark.parametrize(("rule", "line"), OURS, ids=lambda one: one["type"] if isinstance(one, dict) else "")
 def test_a_kind_is_stored_and_said(rule: dict[str, Any], line: str) -> None:
-    given = RuleSet.of([rule])
-    assert given.to_json() == [rule]
+    stored = {"tool": "a", **rule}
+    given = RuleSet.of([stored])
+    assert given.to_json() == [stored]
     assert type(given.rules[0]) is KINDS[rule["type"]]
     assert given.lines == (line,)
 
 
 def test_lines_stand_in_the_order_of_judging_and_equal_ones_once() -> None:
-    lines = rules(*(rule for rule, _ in OURS)).lines
+    lines = rules(*({"tool": "a", **rule} for rule, _ in OURS)).lines
     assert sorted(lines) == sorted(line for _, line in OURS)
     assert (lines[0], lines[-1]) == (OURS[6][1], OURS[1][1])
     group = {"tool": "a", "type": "exclusive_groups", "groups": [["a", "b"]]}
