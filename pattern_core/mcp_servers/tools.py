@@ -19,9 +19,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, cast
 
+from pattern_core.errors import InvalidInput
 from pattern_core.mcp_servers.settings import McpSettings
 from pattern_core.tools.registry import FOREIGN
 from pattern_core.tools.tool import Arguments, Tool, ToolContext
+from pattern_core.validation import in_one_line
 from pattern_db.enums import EffectClass
 
 NAME_CHARS_MAX = 64
@@ -90,7 +92,7 @@ def _tool(server: str, settings: McpSettings, offered: OfferedTool, call: CallTo
 def arguments_of_schema(schema: Mapping[str, object]) -> Arguments:
     """Return the arguments of a tool whose server describes them by `schema`."""
     plain = _plain(schema)
-    return Arguments(schema={key: plain[key] for key in _SHOWN}, misfits=_checker(plain))
+    return Arguments(schema={key: plain[key] for key in _SHOWN}, check=_checker(plain))
 
 
 def _plain(schema: Mapping[str, object]) -> dict[str, Any]:
@@ -171,8 +173,8 @@ class _Writer:
         return node if isinstance(node, Mapping) else {}
 
 
-def _checker(schema: Mapping[str, object]) -> Callable[[Mapping[str, object]], Sequence[str]]:
-    """Return a function that says what is wrong with arguments; it is made when the first ones come."""
+def _checker(schema: Mapping[str, object]) -> Callable[[Mapping[str, object]], dict[str, object]]:
+    """Return what checks arguments; the library's part is made when the first ones come."""
 
     @cache
     def validator() -> Any:  # Any: the library makes classes of validators
@@ -185,7 +187,12 @@ def _checker(schema: Mapping[str, object]) -> Callable[[Mapping[str, object]], S
             return Draft202012Validator({})  # the server knows what it means by it
         return extend(Draft202012Validator, dict.fromkeys(_UNUSED, lambda *_: ()))(schema)
 
-    return lambda arguments: [_misfit(error) for error in validator().iter_errors(dict(arguments))]
+    def check(arguments: Mapping[str, object]) -> dict[str, object]:
+        if misfits := [_misfit(error) for error in validator().iter_errors(dict(arguments))]:
+            raise InvalidInput(f"the arguments do not fit: {in_one_line(misfits)}")
+        return dict(arguments)
+
+    return check
 
 
 def _misfit(error: Any) -> str:  # Any: the library's error

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
@@ -26,7 +27,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
 from pattern_core.errors import InvalidInput
 from pattern_core.models.model import ToolSpec
 from pattern_core.unit_of_work import Storage, UnitOfWork
-from pattern_core.validation import in_one_line, read
+from pattern_core.validation import read
 from pattern_db.enums import EffectClass
 
 if TYPE_CHECKING:
@@ -210,32 +211,12 @@ class tool(ToolAttributes):  # noqa: N801 - used as the function that it would b
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arguments:
-    """What a tool accepts: `schema` is a JSON Schema object for the model, `model` checks what it sends.
-
-    A tool that is not written here has no `model`: `misfits` then says what is wrong with arguments, in words.
+    """What a tool accepts: `schema` is a JSON Schema object for the model. `check` returns the arguments that it sends
+    by name, typed and with defaults filled in, or raises `InvalidInput`, whose message names each misfit.
     """
 
-    schema: Mapping[str, object]
-    model: TypeAdapter[BaseModel] | None = None
-    misfits: Callable[[Mapping[str, object]], Sequence[str]] | None = None
-
-    def check(self, arguments: Mapping[str, object]) -> dict[str, object]:
-        """Return the arguments by name, typed and with defaults filled in.
-
-        Raises:
-            InvalidInput: something is missing, unknown or of the wrong type; the message names each misfit.
-        """
-        if self.model is None:
-            if found := [] if self.misfits is None else self.misfits(arguments):
-                raise InvalidInput(f"the arguments do not fit: {in_one_line(found)}")
-            return dict(arguments)
-        try:
-            return dict(read(self.model, arguments, self._known).__dict__)
-        except InvalidInput as error:
-            raise InvalidInput(f"the arguments do not fit: {error.message}") from None
-
-    def _known(self, place: Sequence[object]) -> Collection[str]:
-        return () if place else cast("Mapping[str, object]", self.schema["properties"])
+    schema: Mapping[str, Any]
+    check: Callable[[Mapping[str, object]], dict[str, object]]
 
 
 def arguments_of(fn: Callable[..., Awaitable[object]]) -> Arguments:
@@ -259,7 +240,17 @@ def arguments_of(fn: Callable[..., Awaitable[object]]) -> Arguments:
     # Strict and closed: the model reads what does not fit and corrects it; a guess would hide the mistake.
     config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
     model = cast("type[BaseModel]", create_model(fn.__name__, __config__=config, **parameters))
-    return Arguments(schema=_schema(model), model=TypeAdapter(model))
+    schema = _schema(model)
+    return Arguments(schema=schema, check=partial(_checked, TypeAdapter(model), schema["properties"]))
+
+
+def _checked(
+    model: TypeAdapter[BaseModel], known: Collection[str], arguments: Mapping[str, object]
+) -> dict[str, object]:
+    try:
+        return dict(read(model, arguments, lambda place: () if place else known).__dict__)
+    except InvalidInput as error:
+        raise InvalidInput(f"the arguments do not fit: {error.message}") from None
 
 
 def _described(hint: Any) -> Any:  # Any: a type expression
@@ -272,7 +263,7 @@ def _described(hint: Any) -> Any:  # Any: a type expression
     return inner
 
 
-def _schema(model: type[BaseModel]) -> dict[str, object]:
+def _schema(model: type[BaseModel]) -> dict[str, Any]:
     raw = model.model_json_schema()
     definitions = raw.pop("$defs", {})
     schema = cast("dict[str, Any]", _inline(raw, definitions, ()))

@@ -170,7 +170,7 @@ STAY = {"tool": "a", "type": "continue_loop"}
 
 def ordered(pairs: str, kind: str = "requires_preceding") -> list[dict[str, Any]]:
     """Rules in which the first tool of each pair waits for the second."""
-    return [{"tool": one, "type": kind, "tools": [other]} for one, other in pairs.split()]
+    return [{"tool": pair[0], "type": kind, "tools": [pair[1]]} for pair in pairs.split()]
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from pattern_core.messages import ToolResult
 from pattern_core.shell.policy import ShellSettings
 from pattern_core.testing import calls, says
 from pattern_core.tools.builtin.block_edit import block_edit
-from pattern_core.tools.tool import Arguments, Probe, Toolbox, ToolContext, ToolSettings, arguments_of, tool
+from pattern_core.tools.tool import Probe, Toolbox, ToolContext, ToolSettings, arguments_of, tool
 from pattern_core.web.policy import WebSettings
 from pattern_db.enums import EffectClass
 from tests.support import USER, note, rows, running
@@ -251,17 +251,6 @@ def test_functions_that_cannot_be_tools_are_refused() -> None:
         arguments_of(variadic)
     with pytest.raises(ValueError, match="contains itself"):
         arguments_of(recursive)
-
-
-def test_without_a_model_the_words_of_whoever_knows_decide() -> None:
-    def misfits(arguments: Mapping[str, object]) -> list[str]:
-        return [f"`{name}` is odd" for name in arguments if name != "even"]
-
-    arguments = Arguments(schema={"type": "object"}, misfits=misfits)
-    assert arguments.check({"even": 2}) == {"even": 2}
-    with pytest.raises(InvalidInput, match=r"the arguments do not fit: `a` is odd; .*; and 2 more"):
-        arguments.check(dict.fromkeys("abcdefghijkl", 1))
-    assert Arguments(schema={}).check({"a": 1}) == {"a": 1}
 
 
 json_values = st.recursive(
