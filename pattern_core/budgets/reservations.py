@@ -213,10 +213,10 @@ def _check(
     if spent + held + wanted <= budget.amount:
         return
     under_way = f", {shown_amount(unit, held)} are held for calls under way" if held else ""
-    anew = f"it starts anew at {ends}" if ends else "it does not start anew"
+    again = f"it starts again at {ends}" if ends else "it does not start again"
     raise LimitReached(
         f"{text}, leaves no room for this call: {shown_amount(unit, spent)} are spent{under_way}, and the call may take"
-        f" {shown_amount(unit, wanted)}; {anew}. {_ADVICE.get(budget.scope, 'To allow more: pattern budget set')}",
+        f" {shown_amount(unit, wanted)}; {again}. {_ADVICE.get(budget.scope, 'To allow more: pattern budget set')}",
         **details,
         spent=spent,
         held=held,

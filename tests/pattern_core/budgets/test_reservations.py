@@ -59,7 +59,7 @@ def test_a_call_is_reserved_and_settled(db: Connection) -> None:
         reserve(db, other, 41)
     assert refused.value.message == (
         "the budget of this agent, 100 tokens a day, leaves no room for this call: 0 tokens are spent, 60 tokens are"
-        " held for calls under way, and the call may take 41 tokens; it starts anew at 2026-11-22T00:00:00.000Z."
+        " held for calls under way, and the call may take 41 tokens; it starts again at 2026-11-22T00:00:00.000Z."
         " To allow more: pattern budget set"
     )
     assert refused.value.details == {
@@ -119,7 +119,7 @@ def test_money_is_counted_where_the_price_is_known(db: Connection) -> None:
     one = call(new_turn(db))
     with pytest.raises(LimitReached, match=r"price of m \(p\) is not known.*\$0.0004"):
         reserve(db, one, 1, price=None)
-    with pytest.raises(LimitReached, match=r"\$0.0004, leaves no room.*it does not start anew"):
+    with pytest.raises(LimitReached, match=r"\$0.0004, leaves no room.*it does not start again"):
         reserve(db, one, 201)
     assert reserve(db, one, 200) is not None
 

@@ -81,7 +81,7 @@ def test_what_changes_is_no_loop() -> None:
     assert look(*[ran("a", "same", step=number, arguments={"n": number}) for number in range(1, 4)]) is None
 
 
-def test_an_id_that_is_made_anew_is_no_news() -> None:
+def test_a_new_id_is_no_news() -> None:
     ids = Ids(StoppedClock(), seeded_randomness(1))
     sent = [ran("send_message", f"Delivered ({ids.new('turn')}, msg_{ids.position()}).", step=n) for n in (1, 2, 3)]
     assert len({one.result for one in sent}) == 3
