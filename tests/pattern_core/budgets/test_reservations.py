@@ -179,17 +179,6 @@ def test_what_dead_calls_held_is_charged_at_an_estimate(db: Connection) -> None:
     assert total.cached_tokens + total.cache_write_tokens + total.reasoning_tokens == 0
 
 
-def test_a_turn_that_ended_holds_nothing(db: Connection) -> None:
-    budgets.put(db, DAILY, now=NOW)
-    key = new_turn(db)
-    one, other = call(key), call(new_turn(db))
-    reserve(db, one, 30)
-    reserve(db, other, 30)
-    budgets.let_go_of_turn(db, key)
-    assert held(db) == Spent(30, 60)
-    assert usage.total(db, UsageFilter()).calls == 0
-
-
 LIMITS = (
     replace(DAILY, amount=300),
     Budget(BudgetScope.AGENT, "", Period.MONTH, Unit.MICRODOLLARS, 900),

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from pattern_core.errors import InvalidInput
 from pattern_core.rules import kinds
 from pattern_core.rules.facts import JudgedCall
 from pattern_core.rules.kinds import KINDS
@@ -16,10 +14,8 @@ from pattern_core.rules.ruleset import RuleSet
 from pattern_db.enums import EffectStatus
 from tests.pattern_core.rules.moments import (
     after,
-    at_exit,
     call,
     check,
-    ends_after,
     in_order,
     offer,
     ran,
@@ -81,7 +77,7 @@ OURS: tuple[tuple[dict[str, Any], str], ...] = (
 
 
 def test_every_kind_is_here() -> None:
-    assert {rule["type"] for rule, _ in OURS} == set(KINDS) == set(DOES)
+    assert {rule["type"] for rule, _ in OURS} == set(KINDS)
 
 
 @pytest.mark.parametrize(("rule", "line"), OURS, ids=lambda one: one["type"] if isinstance(one, dict) else "")
@@ -101,48 +97,6 @@ def test_lines_stand_in_the_order_of_judging_and_equal_ones_once() -> None:
     assert rules(group, group).lines == (
         "In one turn use only one tool of each of these groups (this concerns `a`): `a`, `b`.",
     )
-
-
-def enabled(given: RuleSet, state: Moment) -> object:
-    try:
-        given.check_enabled(())
-    except InvalidInput as error:
-        return error.message
-    return None
-
-
-def judged(tool: str, **arguments: str) -> Callable[[RuleSet, Moment], object]:
-    asked = AskedCall(tool=tool, arguments=arguments, parameters={"properties": {"op": {}, "mode": {}}})
-    return lambda given, state: check(given, state, asked)
-
-
-# Per kind: its fields, a moment, and a question that it answers otherwise than no rules do.
-DOES: dict[str, tuple[dict[str, Any], Moment, Callable[[RuleSet, Moment], object]]] = {
-    "continue_loop": ({"priority": 9}, after(ran("a")), ends_after),
-    "exit_loop": ({"tool": "b"}, after(ran("b")), ends_after),
-    "start_constraint": ({}, after(), judged("b")),
-    "required_before_exit": ({}, after(step=1), at_exit),
-    "required_before_exit_if": ({"condition": {"tool_not_called": "b"}}, after(step=1), at_exit),
-    "requires_preceding": ({"tools": ["b"]}, after(), judged("a")),
-    "requires_following": ({"tools": ["b"]}, after(ran("b")), judged("a")),
-    "child": ({"tool": "b", "children": ["c"]}, after(ran("b")), judged("d")),
-    "parent": ({"children": ["b"]}, after(), judged("b")),
-    "conditional": ({"tool": "b", "outputs": {"fine": "c"}}, after(ran("b")), judged("d")),
-    "exclusive_groups": ({"tool": "*", "groups": [["b", "c"]]}, after(ran("c")), judged("b")),
-    "max_calls": ({"count": 0}, after(), judged("a")),
-    "cooldown": ({"seconds": 9}, after(now_ms=1_000, last_ms={"a": 0}), judged("a")),
-    "periodic": ({"seconds": 9}, after(step=1, now_ms=10_000, last_ms={"a": 0}), at_exit),
-    "requires_consent": ({}, after(), judged("a")),
-    "allowed_operations": ({"operations": ["read"]}, after(), judged("a", op="burn")),
-    "needed": ({}, after(), enabled),
-}
-
-
-@pytest.mark.parametrize("name", KINDS)
-def test_a_kind_does_something(name: str) -> None:
-    fields, state, ask = DOES[name]
-    others = [{"tool": "a", "type": "exit_loop"}] if name == "continue_loop" else []
-    assert ask(rules(*others, {"tool": "a", "type": name, **fields}), state) != ask(rules(*others), state)
 
 
 NEEDS_A = {"tool": "b", "type": "requires_preceding", "tools": ["a"]}

@@ -17,7 +17,7 @@ from pattern_core.shell.child import CommandOutput, run_child
 from pattern_core.shell.policy import ShellSettings
 from pattern_core.shell.shell import Shell, working_directory
 from pattern_core.testing.clock import StoppedClock
-from tests.pattern_core.shell.conftest import gone, living, needs_files, needs_proc
+from tests.pattern_core.shell.conftest import gone, living, needs_files
 
 ADA, BOB = "agt_ada", "agt_bob"
 
@@ -76,22 +76,6 @@ async def test_what_is_refused_never_starts(settings: ShellSettings) -> None:
     shell = made(ShellSettings())
     with pytest.raises(PermissionDenied, match=r"\[shell\]"):
         await shell.execute("ls", agent_id=ADA)
-
-
-async def test_a_task_in_the_background(settings: ShellSettings) -> None:
-    async with running(settings) as shell:
-        task = await shell.spawn("echo one; while [ ! -e go ]; do sleep 0.02; done; echo two", agent_id=ADA)
-        while not task.output.total:
-            await trio.sleep(0.01)
-        assert task.output.since(0) == ("one\n", 0)
-        assert shell.status(agent_id=ADA) == [task]
-        assert (task.is_running, task.exit_code) == (True, None)
-        await shell.execute("touch go", agent_id=ADA)
-        await task.over.wait()
-        assert (task.output.since(4), task.output.total) == (("two\n", 0), 8)
-        assert (task.is_running, task.exit_code) == (False, 0)
-        assert shell.find(task.id, agent_id=ADA) is task
-        assert shell.running == 0
 
 
 async def test_tasks_belong_to_the_agent_that_began_them(settings: ShellSettings) -> None:
@@ -162,14 +146,6 @@ async def test_a_system_that_starts_nothing_harms_one_command_only(
         assert ended.exit_code is None
         assert "the system refuses another process" in ended.note
         assert (await shell.execute("echo a", agent_id=ADA)).output.text() == "a\n"
-
-
-@needs_proc
-async def test_a_command_that_kills_its_keeper_is_not_said_to_have_not_run(open_settings: ShellSettings) -> None:
-    async with running(replace(open_settings, means=())) as shell:
-        ended = await shell.execute("echo begun; kill -9 $PPID; sleep 20", agent_id=ADA)
-        assert (ended.output.text(), ended.exit_code, ended.is_timeout) == ("begun\n", None, False)
-        assert "not known how it ended" in ended.note
 
 
 async def test_notes_say_what_is_missing(settings: ShellSettings) -> None:
