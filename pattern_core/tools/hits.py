@@ -58,7 +58,7 @@ def shown_hit(hit: Hit, content_chars_max: int) -> dict[str, object]:
     more = {"role": None if hit.role is None else hit.role.value, "label": hit.label, "session_id": hit.session_id}
     entry |= {name: value for name, value in more.items() if value is not None}
     if hit.kind is SearchKind.SUMMARY and isinstance(hit.metadata, dict):
-        entry["stands_for"] = (  # the way from what is retold to what was said
+        entry["stands_for"] = (  # the way from a summary to the messages
             f"{hit.metadata.get('message_count')} messages from {hit.metadata.get('started_at')} to {hit.created_at};"
             " search that time (start_time, end_time) for their own words"
         )

@@ -121,7 +121,7 @@ def test_a_turn_may_go_as_far_as_its_bounds() -> None:
         ({"output_chars": 1_001}, "output_chars", "more than 1,000 characters"),
     ],
 )
-def test_a_turn_that_passes_a_bound_is_told_which(use: dict[str, Any], named: str, words: str) -> None:
+def test_a_turn_that_passes_a_bound_is_refused_by_name(use: dict[str, Any], named: str, words: str) -> None:
     bounds = TurnBudget(steps=3, tool_calls=2, children=0, output_chars=1_000)
     with pytest.raises(LimitReached, match=words) as refused:
         bounds.check(**use)

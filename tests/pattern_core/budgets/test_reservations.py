@@ -170,7 +170,7 @@ def test_what_dead_calls_held_is_charged_at_an_estimate(db: Connection) -> None:
     assert second is not None
     reservations.settle(db, took(summary, 15), first)
     assert reservations.recover(db, turn, at=NOW) == 1
-    assert held(db) == Spent(20, 40)  # the step's own, for whoever supersedes it
+    assert held(db) == Spent(20, 40)  # the step's own, for the attempt that supersedes it
     reservations.settle(db, took(step, 4, is_estimate=True))
     assert reservations.recover(db, turn, at=NOW) == 0
     rows = fetch_all(db, "SELECT purpose, no, input_tokens, cost_microdollars, is_estimate FROM usage ORDER BY key")

@@ -210,7 +210,7 @@ LEAVING: tuple[tuple[list[dict[str, Any]], Moment, str | tuple[AskedCall, ...]],
     # Only a success of the model's own call counts.
     ([REQUIRED], after(ran("c"), step=2), ENDS),
     ([REQUIRED], after(call("c", "error"), step=2), "did not succeed"),
-    # What cannot be called keeps nobody.
+    # What cannot be called does not keep a turn open.
     ([REQUIRED], after(tools=("a",), step=1), ENDS),
     ([REQUIRED, {"tool": "c", "type": "max_calls", "count": 0}], after(step=1), ENDS),
     ([REQUIRED, {"type": "exclusive_groups", "groups": [["c", "d"]]}], after(ran("d"), step=2), ENDS),
@@ -249,7 +249,7 @@ LEAVING: tuple[tuple[list[dict[str, Any]], Moment, str | tuple[AskedCall, ...]],
     ([SEVERAL], after(ran("a"), step=4), ENDS),
     # What follows directly is forced before what is required.
     ([{**REQUIRED, "priority": 9}, CHILD], after(ran("a"), step=4), (AskedCall(tool="b", arguments={"n": 1}), *CALL_C)),
-    # What cannot follow keeps nobody: the turn ended with it, or nothing can follow both.
+    # What cannot follow does not keep a turn open: the turn ended with it, or nothing can follow both.
     ([CHILD, LEAVE], after(ran("a")), ENDS),
     ([CHILD, {"tool": "b", "type": "max_calls", "count": 0}], after(ran("a")), ENDS),
     ([CHILD, {"type": "exclusive_groups", "groups": [["a", "b"]]}], after(ran("a")), ENDS),

@@ -200,7 +200,7 @@ def ordered(pairs: str, kind: str = "requires_preceding") -> list[dict[str, Any]
         ),
     ],
 )
-def test_contradictions_are_told(given: list[dict[str, Any]], says: str) -> None:
+def test_contradictions_are_warned_of(given: list[dict[str, Any]], says: str) -> None:
     warnings = rules(*given).warnings()
     assert any(says in one for one in warnings), warnings
     assert all(rules(one).warnings() == () for one in given if "itself" not in says)
@@ -209,6 +209,7 @@ def test_contradictions_are_told(given: list[dict[str, Any]], says: str) -> None
 def test_what_can_be_met_is_no_contradiction() -> None:
     assert rules(REQUIRED, {"tool": "*", "type": "max_calls", "count": 1}).warnings() == ()
     assert rules({**CHILD, "children": ["b*"]}, {**CHILD, "children": ["c"]}).warnings() == ()
+    assert rules(*({"tool": "a", "type": kind, "seconds": 5} for kind in ("periodic", "cooldown"))).warnings() == ()
 
 
 def test_tools_that_wait_for_each_other_are_named_once() -> None:
@@ -267,7 +268,7 @@ def test_what_an_agent_must_have_and_whose_past_matters() -> None:
     assert timed.timed(("x", "web_fetch", "diary", "web")) == ("web_fetch", "diary", "web")
 
 
-def test_stored_rules_that_cannot_be_read_are_told() -> None:
+def test_stored_rules_that_cannot_be_read_are_warned_of() -> None:
     assert warnings_of(None, ("a",)) == warnings_of([FIRST], ("a",)) == ()
-    [told] = warnings_of([FIRST, {"type": "sing"}], ("a",))
-    assert told.startswith("tool_rules, rule 2: there is no type 'sing'")
+    [warning] = warnings_of([FIRST, {"type": "sing"}], ("a",))
+    assert warning.startswith("tool_rules, rule 2: there is no type 'sing'")

@@ -186,7 +186,7 @@ async def test_operations(tools: ToolRig, before: str, arguments: dict[str, obje
         ({"op": "explode"}, "`op` must be"),
     ],
 )
-async def test_what_does_not_fit_is_told_and_changes_nothing(
+async def test_what_does_not_fit_is_refused_and_changes_nothing(
     tools: ToolRig, arguments: dict[str, object], words: str
 ) -> None:
     await tools.rig.block("Hello")

@@ -15,7 +15,7 @@ from tests.pattern_core.memory.rig import ADA, BOB, NOW
 from tests.pattern_core.tools.rig import ToolRig
 
 
-def told(tools: ToolRig) -> list[tuple[str, object]]:
+def announced(tools: ToolRig) -> list[tuple[str, object]]:
     """The events of the archive, as (entry, what it superseded)."""
     return [
         (str(draft.data["entry_id"]), draft.data.get("supersedes"))
@@ -47,7 +47,7 @@ async def test_an_entry_is_found_and_knows_what_it_came_from(tools: ToolRig) -> 
     got = (await tools.call(recall, op="get", entry_id=entry_id))["data"]
     assert (got["content"], got["tags"]) == ("Ruth likes tea.", ["ruth"])
     assert got["source"] == {"message": f"msg_{tools.batch_id}", "turn": "turn_1", "author": f"agent:{ADA}"}
-    assert told(tools) == [(entry_id, None)]
+    assert announced(tools) == [(entry_id, None)]
 
 
 async def test_the_same_again_is_found(tools: ToolRig) -> None:
@@ -55,7 +55,7 @@ async def test_the_same_again_is_found(tools: ToolRig) -> None:
     again = await tools.call(recall, op="insert", content="ruth likes tea")
     assert again["message"] == "Your archive holds this already, word for word"
     assert again["data"] == first["data"]
-    assert len(told(tools)) == await tools.rig.database.read(archival.count_rows, ADA) == 1
+    assert len(announced(tools)) == await tools.rig.database.read(archival.count_rows, ADA) == 1
 
 
 async def test_nearly_the_same_is_stored_only_by_force(tools: ToolRig) -> None:
@@ -68,7 +68,7 @@ async def test_nearly_the_same_is_stored_only_by_force(tools: ToolRig) -> None:
     assert (await tools.call(recall, op="insert", content="User likes green tea no more"))["success"] is True
 
 
-async def test_what_is_true_no_more_is_superseded_and_kept(tools: ToolRig) -> None:
+async def test_an_outdated_entry_is_superseded_and_kept(tools: ToolRig) -> None:
     old = (await tools.call(recall, op="insert", content="Anna is 30"))["data"]["entry_id"]
     new = await tools.call(recall, op="insert", content="Anna is 31", supersedes=old)
     new_id = new["data"]["entry_id"]
@@ -76,7 +76,7 @@ async def test_what_is_true_no_more_is_superseded_and_kept(tools: ToolRig) -> No
     got = (await tools.call(recall, op="get", entry_id=old))["data"]
     assert (got["content"], got["superseded_by"]) == ("Anna is 30", new_id)
     assert got["valid_to"] == (await tools.call(recall, op="get", entry_id=new_id))["data"]["created_at"]
-    assert told(tools) == [(old, None), (new_id, old)]
+    assert announced(tools) == [(old, None), (new_id, old)]
 
 
 async def test_search_leaves_out_what_was_superseded_and_narrows_by_tag(tools: ToolRig) -> None:

@@ -73,7 +73,7 @@ def test_foreign_tools_come_after_our_own_and_go_again() -> None:
         registry.get("b__y", ["b__*", "b__y"])
 
 
-def test_names_of_a_server_that_has_told_nothing_yet_are_accepted() -> None:
+def test_names_of_a_server_that_has_not_answered_yet_are_accepted() -> None:
     registry = ToolRegistry([look])
     assert not registry.accepts("b__x")
     registry.expect("b")

@@ -160,7 +160,7 @@ async def test_a_result_beyond_all_bounds_is_stored_in_part_and_says_so(shelf: S
     assert last.endswith("this is the end:\nx")
 
 
-async def test_damage_is_told(shelf: Shelf) -> None:
+async def test_damage_is_reported(shelf: Shelf) -> None:
     result_id = await shelf.stored("x" * 50)
 
     def damage(connection: Connection) -> None:
@@ -178,7 +178,7 @@ def test_results_become_text() -> None:
     assert to_text("half \ud800", 100) == "half ?"
 
 
-def test_what_json_cannot_say_is_told_all_the_same() -> None:
+def test_what_json_cannot_represent_is_still_shown() -> None:
     assert to_text({"at": date(2026, 11, 22)}, 100) == '{"at":"2026-11-22"}'
     assert to_text({1, 2}, 100) == '"{1, 2}"'
     assert to_text({(1, 2): 3}, 100) == "{(1, 2): 3}"

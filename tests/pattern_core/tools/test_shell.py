@@ -72,7 +72,7 @@ async def test_a_task_is_ended(able: ToolRig) -> None:
     assert (ended["message"], ended["data"]["is_running"]) == ("It is over", False)
 
 
-async def test_an_end_that_nobody_saw_is_told_as_such(able: ToolRig) -> None:
+async def test_an_unknown_end_is_reported_as_unknown(able: ToolRig) -> None:
     assert able.shell is not None
     able.shell.settings = replace(able.shell.settings, means=())
     lost = "echo begun; kill -9 $PPID; sleep 20"
@@ -108,7 +108,7 @@ def test_who_is_asked() -> None:
     for arguments in (
         {"op": "execute", "command": "ls | head"},
         {"op": "execute", "command": " "},  # the call itself says what is missing
-        {"op": "execute", "command": "curl a"},  # refused, so nobody need be asked
+        {"op": "execute", "command": "curl a"},  # refused, so no person is asked
         {"op": "kill", "task_id": "task_1"},
         {"op": "status", "command": "rm a"},
         {"op": "execute", "command": 5},
