@@ -1,4 +1,4 @@
-"""The kinds of tool rules, each with its whole behaviour, and their table. REFERENCE.md shows their JSON. Pure.
+"""The kinds of tool rules, each with its whole behaviour; every class here is one. REFERENCE.md shows their JSON. Pure.
 
 Unless a kind says otherwise it is about the calls of one turn. "Ran" means that a call succeeded.
 """
