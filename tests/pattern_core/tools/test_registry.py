@@ -55,6 +55,11 @@ def test_specs_keep_the_registrys_order_and_pass_over_unknown_names() -> None:
     assert registry.specs(["look"])[0] is specs[0]
 
 
+def test_the_reader_of_long_results_is_an_enabled_tool() -> None:
+    registry = ToolRegistry([look, replace(listen, reads_results=True)])
+    assert (registry.reader(["look"]), registry.reader(["look", "listen"])) == (None, "listen")
+
+
 def foreign(name: str) -> Tool:
     return replace(listen, name=name)
 
