@@ -268,7 +268,7 @@ class Constellation:
         now = self._journal.now()
         return Arrival.of(incoming, agent, turn_id=self._ids.new("turn"), seed=self._ids.seed(), now=now)
 
-    async def _deliver(self, sender: Record, work: UnitOfWork, *, target: str, content: str) -> str:
+    async def _deliver(self, sender: Record, work: UnitOfWork, target: str, content: str) -> str:
         """Accept a message from one agent to another within the calling tool's own transaction."""
         if self.halt.current is not None:
             raise Halted(self.halt.current)

@@ -15,8 +15,7 @@ from hashlib import blake2b
 from pathlib import PurePath
 from urllib.parse import urlsplit
 
-from pattern_core.budgets.amounts import MICRO
-from pattern_core.budgets.budget import Budget
+from pattern_core.budgets.budget import MICRO, Budget
 from pattern_core.embeddings.embedder import Embedder, EmbedderInfo
 from pattern_core.embeddings.providers import EMBEDDERS, make_embedder
 from pattern_core.embeddings.questions import EmbedderShelf

@@ -119,12 +119,10 @@ class Dummy(ToolRule):
     """A rule that does nothing."""
 
     name = "dummy"
-    objection = narrow = lack = needs_order = nothing
     in_words = sentence("{tool} is a dummy.")
 
 
 KINDS: ''',
-        "for kind in (\n": "for kind in (\n        Dummy,\n",
     },
     proof="""
 from pattern_core.rules.ruleset import RuleSet

@@ -1,26 +1,31 @@
-"""What a budget is: its name, its period, and which ones a call has to keep; and the bounds of one turn. Pure."""
+"""What a budget is: its amount in tokens or whole micro-dollars, its name, its period, and which ones a call has to
+keep; and the bounds of one turn. Pure.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import date, timedelta
+from decimal import Decimal, InvalidOperation
 from typing import Annotated, TypeAlias
 
 from pydantic import Field
 
-from pattern_core.budgets.amounts import AMOUNT_MAX, dollars
 from pattern_core.errors import InvalidInput, LimitReached
 from pattern_core.limits import TurnLimits
-from pattern_db.columns import iso, unix_ms
 from pattern_db.journal.budgets import BudgetRow, BudgetScope, Period, Unit
 from pattern_db.journal.usage import DAY_CHARS
 
 Budget = BudgetRow
 
-_MIDNIGHT = "T00:00:00.000Z"
-_MONTH_CHARS = len("2026-11")
-_MONTHS = 12
-_DAY_MS = 24 * 3600 * 1000
+MIDNIGHT = "T00:00:00.000Z"
+MICRO = 1_000_000  # micro-dollars in a dollar
+AMOUNT_MAX = 2**53  # what every JSON reader keeps exact: nine thousand million dollars
+# Digits, also in threes with commas between. A decimal comma is refused: 1,5 must not become fifteen dollars.
+_SUM = re.compile(r"\$?\s*(\d+|\d{1,3}(?:,\d{3})+)?(\.\d*)?", re.ASCII)
 _PER = {Period.DAY: " a day", Period.MONTH: " a month", Period.TOTAL: ""}
 _WHOSE = {
     BudgetScope.TURN: "each turn",
@@ -69,13 +74,33 @@ def name_of(budget: Budget) -> str:
 
 def of_name(name: str) -> Budget | None:
     """Return the budget of a name, its amount 0; None if no budget can have that name."""
-    scope, _, rest = name.partition(".")
-    period, _, rest = rest.partition(".")
-    unit, _, ref = rest.partition(".")
     try:
-        return Budget(BudgetScope(scope), ref, Period(period), Unit(unit), 0)
+        scope, period, unit, *ref = name.split(".", 3)
+        return Budget(BudgetScope(scope), "".join(ref), Period(period), Unit(unit), 0)
     except ValueError:
         return None
+
+
+def dollars(microdollars: int) -> str:
+    """Money for people, exact: `$1.50`, `$0.000042`; as many decimals as it needs and at least two."""
+    whole, rest = divmod(abs(microdollars), MICRO)
+    decimals = f"{rest:06d}".rstrip("0").ljust(2, "0")
+    return f"{'-' if microdollars < 0 else ''}${whole:,}.{decimals}"
+
+
+def microdollars(text: str) -> int:
+    """Return the micro-dollars of a sum in dollars, such as `5`, `$0.25` or `1,000.5`.
+
+    Raises:
+        InvalidInput: it is no sum of money, is negative or too large, or has parts smaller than a micro-dollar.
+    """
+    found = _SUM.fullmatch(text.strip())
+    digits = "" if found is None else f"{found[1] or ''}{found[2] or ''}".replace(",", "")
+    with suppress(InvalidOperation):
+        value = Decimal(digits) * MICRO
+        if 0 <= value <= AMOUNT_MAX and value == value.to_integral_value():
+            return int(value)
+    raise InvalidInput(f"{text!r} is no sum of money; write dollars with at most six decimals, such as 5 or 0.25")
 
 
 def shown_amount(unit: Unit, amount: int) -> str:
@@ -89,23 +114,18 @@ def words(budget: Budget, whose: str | None = None) -> str:
     return f"the budget of {whose or named}, {shown_amount(budget.unit, budget.amount)}{_PER[budget.period]}"
 
 
-def began_at(period: Period, now: str) -> str:
-    """Return when the period of `now` (a time as stored, UTC) began, as stored; empty for one without a beginning."""
+def period_of(period: Period, now: str) -> tuple[str, str | None]:
+    """Return when the period of `now` (a time as stored, UTC) began and when the next one begins, as stored; empty and
+    None for one without an end.
+    """
     if period is Period.TOTAL:
-        return ""
-    day = now[:DAY_CHARS] if period is Period.DAY else f"{now[:_MONTH_CHARS]}-01"
-    return day + _MIDNIGHT
-
-
-def resets_at(period: Period, now: str) -> str | None:
-    """Return when the period of `now` ends and the next one begins, as stored; None for one without an end."""
-    if period is Period.TOTAL:
-        return None
-    if period is Period.DAY:
-        return iso(unix_ms(began_at(period, now)) + _DAY_MS)
-    year, month = int(now[:4]), int(now[5:_MONTH_CHARS])
-    year, month = (year + 1, 1) if month == _MONTHS else (year, month + 1)
-    return f"{year:04d}-{month:02d}-01{_MIDNIGHT}"
+        return "", None
+    first = date.fromisoformat(now[:DAY_CHARS])
+    following = first + timedelta(days=1)
+    if period is Period.MONTH:
+        first = first.replace(day=1)
+        following = (first + timedelta(days=31)).replace(day=1)
+    return f"{first}{MIDNIGHT}", f"{following}{MIDNIGHT}"
 
 
 def kept_by(
@@ -167,13 +187,12 @@ class TurnBudget:
             output_chars=self.output_chars,
         )
 
-    def check(
-        self, *, steps: int = 0, tool_calls: int = 0, wall_s: float = 0.0, children: int = 0, output_chars: int = 0
-    ) -> None:
-        """Let a turn continue, or refuse it; tokens and money are checked where a call is reserved.
+    def check(self, *, steps: int = 0, tool_calls: int = 0, children: int = 0, output_chars: int = 0) -> None:
+        """Let a turn continue that has used so much of its bounds, or refuse it; tokens and money are checked where a
+        call is reserved.
 
-        `steps` and `tool_calls` are those that it took or is about to take, `wall_s` the seconds since its start,
-        `children` the turns that it led to, `output_chars` the characters that its model wrote.
+        `steps` and `tool_calls` are those that it took or is about to take, `children` the turns that it led to,
+        `output_chars` the characters that its model wrote.
 
         Raises:
             LimitReached: a bound is passed; the message and `details["limit"]` name it.
@@ -181,7 +200,6 @@ class TurnBudget:
         bounds = (
             ("steps", self.steps, steps),
             ("tool_calls", self.tool_calls, tool_calls),
-            ("wall_s", self.wall_s, wall_s),
             ("children", self.children, children),
             ("output_chars", self.output_chars, output_chars),
         )
@@ -195,7 +213,6 @@ _PASSED: Mapping[str, str] = {
     "tool_calls": (
         "the turn asked for more than {bound} tool calls; send a message to have it go on, or raise limits.tool_calls"
     ),
-    "wall_s": "the turn took longer than {bound} s; send a message to have it go on, or raise limits.wall_s",
     "children": "the turn asked other agents more than {bound} times; ask for less at once, or raise limits.children",
     "output_chars": "the turn wrote more than {bound} characters; ask for less at once, or raise limits.output_chars",
 }

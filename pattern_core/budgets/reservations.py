@@ -18,16 +18,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from typing import TypeAlias
 
-from pattern_core.budgets.amounts import WorstCase
 from pattern_core.budgets.budget import (
     Budget,
     TurnBudget,
-    began_at,
     kept_by,
     name_of,
     of_each_turn,
-    resets_at,
+    period_of,
     shown_amount,
     words,
 )
@@ -35,8 +34,46 @@ from pattern_core.errors import LimitReached
 from pattern_core.models.model import Usage
 from pattern_db.connection import Connection
 from pattern_db.journal import budgets, usage
-from pattern_db.journal.budgets import BudgetScope, Period, ReservationRow, Spent, TurnBudgetRow, Unit
+from pattern_db.journal.budgets import BudgetScope, Period, ReservationRow, Spent, Unit
 from pattern_db.journal.usage import STEP, UsageRow
+
+Cost: TypeAlias = Callable[[Usage], int | None]
+"""What some tokens cost in micro-dollars, rounded up; None if the price is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorstCase:
+    """The most that a call may take: the prompt and all output that is allowed; and what its prompt alone takes.
+
+    Money is in micro-dollars, None where the price is not known.
+    """
+
+    tokens: int
+    microdollars: int | None
+    prompt_tokens: int
+    prompt_microdollars: int | None
+
+
+def worst_case(prompt_tokens: int, models: Sequence[tuple[Cost, int]]) -> WorstCase:
+    """Return what a call with such a prompt may take of any of several models, each with what its tokens cost and the
+    most that it may answer.
+
+    The prompt counts as not cached, or as written to the vendor's cache if that costs more. A model without a known
+    price says nothing about money.
+    """
+    costs: list[int | None] = []
+    prompts: list[int | None] = []
+    for cost, output_tokens in models:
+        costs.append(cost(Usage(input_tokens=prompt_tokens, output_tokens=output_tokens)))
+        stored = Usage(input_tokens=prompt_tokens, output_tokens=output_tokens, cache_write_tokens=prompt_tokens)
+        costs.append(cost(stored))
+        prompts.append(cost(Usage(input_tokens=prompt_tokens, output_tokens=0)))
+    return WorstCase(
+        tokens=prompt_tokens + max(output_tokens for _cost, output_tokens in models),
+        microdollars=max((one for one in costs if one is not None), default=None),
+        prompt_tokens=prompt_tokens,
+        prompt_microdollars=max((one for one in prompts if one is not None), default=None),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,12 +104,12 @@ def open_turn(connection: Connection, turn: int, own: TurnBudget, configured: Se
 def reserve(
     connection: Connection,
     call: ModelCall,
-    worst_case: Callable[[], WorstCase],
+    worst: Callable[[], WorstCase],
     *,
     now: str,
     configured: Sequence[Budget] = (),
 ) -> ReservationRow | None:
-    """Hold the worst case of a call; None where no budget is concerned: nothing is held then, nor `worst_case` asked.
+    """Hold the worst case of a call; None where no budget is concerned: nothing is held then, nor `worst` asked.
 
     A call for no turn, which a person asked for, is only looked at: what is held ends with its turn, and such calls
     of an agent are made one after another.
@@ -85,16 +122,24 @@ def reserve(
     chain = [] if call.turn is None else budgets.of_ancestors(connection, call.turn)
     if not kept and not chain:
         return None
-    worst = worst_case()
+    most = worst()
     for turn in chain:
-        _check_turn(connection, turn, call, worst)
+        taken = budgets.spent_by_tree(connection, turn.turn), budgets.held_by_tree(connection, turn.turn)
+        whose = "this turn" if turn.turn == call.turn else "the turn that led to this one"
+        for unit, amount in ((Unit.TOKENS, turn.tokens), (Unit.MICRODOLLARS, turn.microdollars)):
+            if amount is not None:
+                budget = Budget(BudgetScope.TURN, turn.id, Period.TOTAL, unit, amount)
+                _check(budget, whose, None, taken, call, most)
     for budget in kept:
-        _check_budget(connection, budget, call, worst, now)
+        since, ends = period_of(budget.period, now)
+        spent = budgets.spent(connection, budget.scope, budget.ref, since=since)
+        held = budgets.held(connection, budget.scope, budget.ref)
+        _check(budget, _THIS.get(budget.scope), ends, (spent, held), call, most)
     if call.turn is None:
         return None
     is_step = call.purpose == STEP
     no = 0 if is_step else budgets.next_no(connection, call.turn, call.step, call.attempt, call.purpose)
-    row = ReservationRow(no=no, **asdict(call), **asdict(worst))
+    row = ReservationRow(no=no, **asdict(call), **asdict(most))
     budgets.hold(connection, row)
     return row
 
@@ -149,28 +194,15 @@ def recover(connection: Connection, turn: int, *, at: str) -> int:
     return len(lost)
 
 
-def _check_turn(connection: Connection, turn: TurnBudgetRow, call: ModelCall, worst: WorstCase) -> None:
-    whose = "this turn" if turn.turn == call.turn else "the turn that led to this one"
-    taken = budgets.spent_by_tree(connection, turn.turn), budgets.held_by_tree(connection, turn.turn)
-    for unit, amount in ((Unit.TOKENS, turn.tokens), (Unit.MICRODOLLARS, turn.microdollars)):
-        if amount is not None:
-            budget = Budget(BudgetScope.TURN, turn.id, Period.TOTAL, unit, amount)
-            _compare(budget, words(budget, whose), taken, None, call, worst)
-
-
-def _check_budget(connection: Connection, budget: Budget, call: ModelCall, worst: WorstCase, now: str) -> None:
-    spent = budgets.spent(connection, budget.scope, budget.ref, since=began_at(budget.period, now))
-    held = budgets.held(connection, budget.scope, budget.ref)
-    text = words(budget, _THIS.get(budget.scope))
-    _compare(budget, text, (spent, held), resets_at(budget.period, now), call, worst)
-
-
-def _compare(
-    budget: Budget, text: str, taken: tuple[Spent, Spent], resets: str | None, call: ModelCall, worst: WorstCase
+def _check(
+    budget: Budget, whose: str | None, ends: str | None, taken: tuple[Spent, Spent], call: ModelCall, worst: WorstCase
 ) -> None:
-    """Refuse a call that might pass a budget of which so much is `taken`: spent, and held by calls under way."""
+    """Refuse a call that might pass a budget of which so much is `taken`: spent, and held by calls under way. `ends` is
+    when its period does.
+    """
     unit = budget.unit
-    details = {"budget": name_of(budget), "amount": budget.amount, "resets_at": resets}
+    details = {"budget": name_of(budget), "amount": budget.amount, "resets_at": ends}
+    text = words(budget, whose)
     wanted, spent, held = (getattr(one, unit.value) for one in (worst, *taken))
     if wanted is None:
         raise LimitReached(
@@ -181,10 +213,10 @@ def _compare(
     if spent + held + wanted <= budget.amount:
         return
     under_way = f", {shown_amount(unit, held)} are held for calls under way" if held else ""
-    anew = f"it starts anew at {resets}" if resets else "it does not start anew"
+    again = f"it starts again at {ends}" if ends else "it does not start again"
     raise LimitReached(
         f"{text}, leaves no room for this call: {shown_amount(unit, spent)} are spent{under_way}, and the call may take"
-        f" {shown_amount(unit, wanted)}; {anew}. {_ADVICE.get(budget.scope, _RAISE)}",
+        f" {shown_amount(unit, wanted)}; {again}. {_ADVICE.get(budget.scope, 'To allow more: pattern budget set')}",
         **details,
         spent=spent,
         held=held,
@@ -193,5 +225,4 @@ def _compare(
 
 
 _THIS = {BudgetScope.AGENT: "this agent", BudgetScope.GROUP: "this group"}
-_RAISE = "To allow more: pattern budget set"
 _ADVICE = {BudgetScope.TURN: "To allow more: `limits` in the agent's config, or pattern budget set --turn"}

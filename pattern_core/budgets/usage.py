@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pattern_core.budgets.budget import Budget, KnownBudgets, began_at, check, name_of, of_name, resets_at
+from pattern_core.budgets.budget import MIDNIGHT, Budget, KnownBudgets, check, name_of, of_name, period_of
 from pattern_core.errors import InvalidInput, NotFound
 from pattern_core.ids import Clock, now_text
 from pattern_db.columns import canonical
 from pattern_db.connection import Connection
 from pattern_db.database import Database
-from pattern_db.errors import NotFound as RowNotFound
 from pattern_db.journal import budgets, turns, usage
 from pattern_db.journal.budgets import BudgetScope
-from pattern_db.journal.usage import Grouping, UsageFilter, UsageLine
-
-_MIDNIGHT = "T00:00:00.000Z"
-_DATE_CHARS = len("2026-11-21")
+from pattern_db.journal.usage import DAY_CHARS, Grouping, UsageFilter, UsageLine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,14 +54,6 @@ class UsageQuestion:
     after: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UsageReport:
-    """The lines, and the sum over all that fits, also what is not among the lines."""
-
-    total: UsageLine
-    lines: Sequence[UsageLine]
-
-
 class Budgets:
     """The budgets and the usage of one constellation."""
 
@@ -102,12 +90,12 @@ class Budgets:
             known = " (what is configured is changed in pattern.toml)" if is_configured else ""
             raise NotFound(f"there is no stored budget {name!r}{known}; `pattern budget list` names them")
 
-    async def report(self, question: UsageQuestion) -> UsageReport:
-        """Return what model calls took.
+    async def report(self, question: UsageQuestion) -> tuple[UsageLine, Sequence[UsageLine]]:
+        """Return what model calls took: the sum over all that fits, and the lines asked for.
 
         Raises:
             InvalidInput: a time cannot be read.
-            NotFound: there is no such turn.
+            pattern_db.errors.NotFound: there is no such turn.
         """
         since, until = _time(question.since, "since"), _time(question.until, "until")
         return await self._database.read_aside(_report, question, since, until)
@@ -117,7 +105,7 @@ def _time(given: str | None, name: str) -> str | None:
     if given is None:
         return None
     try:
-        return canonical(f"{given}{_MIDNIGHT}" if len(given) == _DATE_CHARS else given)
+        return canonical(f"{given}{MIDNIGHT}" if len(given) == DAY_CHARS else given)
     except ValueError:
         raise InvalidInput(
             f"{name} is {given!r}; write a date such as 2026-11-21, or a time such as 2026-11-21T22:00:00Z"
@@ -132,8 +120,9 @@ def _standing(connection: Connection, configured: Sequence[Budget], now: str) ->
 def _view(connection: Connection, budget: Budget, now: str, *, is_configured: bool) -> BudgetView:
     spent = held = left = None
     unpriced_calls = 0
+    since, resets_at = period_of(budget.period, now)
     if budget.ref or budget.scope is BudgetScope.CONSTELLATION:
-        sums = budgets.spent(connection, budget.scope, budget.ref, since=began_at(budget.period, now))
+        sums = budgets.spent(connection, budget.scope, budget.ref, since=since)
         spent, unpriced_calls = getattr(sums, budget.unit.value), sums.unpriced_calls
         held = getattr(budgets.held(connection, budget.scope, budget.ref), budget.unit.value)
         left = max(0, budget.amount - spent - held)
@@ -148,18 +137,15 @@ def _view(connection: Connection, budget: Budget, now: str, *, is_configured: bo
         held=held,
         left=left,
         unpriced_calls=unpriced_calls,
-        resets_at=resets_at(budget.period, now),
+        resets_at=resets_at,
         is_configured=is_configured,
     )
 
 
-def _report(connection: Connection, question: UsageQuestion, since: str | None, until: str | None) -> UsageReport:
-    turn = None
-    if question.turn_id is not None:
-        try:
-            turn = turns.by_id(connection, question.turn_id).key
-        except RowNotFound:
-            raise NotFound(f"there is no turn {question.turn_id!r} in this constellation") from None
+def _report(
+    connection: Connection, question: UsageQuestion, since: str | None, until: str | None
+) -> tuple[UsageLine, Sequence[UsageLine]]:
+    turn = None if question.turn_id is None else turns.by_id(connection, question.turn_id).key
     which = UsageFilter(agent_id=question.agent_id, turn=turn, since=since, until=until)
-    found = usage.lines(connection, which, question.by, limit=question.limit, after=question.after)
-    return UsageReport(total=usage.total(connection, which), lines=found)
+    lines = usage.lines(connection, which, question.by, limit=question.limit, after=question.after)
+    return usage.total(connection, which), lines

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from pattern_core.agent_settings import CompactionSettings
 from pattern_core.budgets import reservations
-from pattern_core.budgets.amounts import worst_case
+from pattern_core.budgets.reservations import worst_case
 from pattern_core.errors import LimitReached
 from pattern_core.events import Event
 from pattern_core.journal import Journal
@@ -86,11 +86,8 @@ class SummaryUsage:
         budgets = self.journal.budgets
         if not budgets.exist:
             return
-        worst = worst_case(
-            self.models.facts(provider, request.model).cost,
-            prompt_tokens=estimate_request(request),
-            output_tokens=request.max_output_tokens,
-        )
+        cost = self.models.facts(provider, request.model).cost
+        worst = worst_case(estimate_request(request), [(cost, request.max_output_tokens)])
         asked = self._call(provider, request.model)
         now = self.journal.now()
 

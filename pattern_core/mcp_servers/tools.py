@@ -75,14 +75,14 @@ def _tool(server: str, settings: McpSettings, offered: OfferedTool, call: CallTo
         name=tool_name(server, offered.name),
         description=_description(server, offered.description),
         effect=settings.effects.get(offered.name, EffectClass.IDEMPOTENT if is_trusted else settings.effect),
-        arguments=Arguments(schema=plain_schema(offered.schema)),
+        arguments=Arguments(schema=plain_schema(offered.schema), check=dict),  # only the server checks them
         run=run,
         timeout_s=settings.start_timeout_s + settings.call_timeout_s + MARGIN_S,
     )
     return tool
 
 
-def plain_schema(schema: Mapping[str, object]) -> dict[str, object]:
+def plain_schema(schema: Mapping[str, object]) -> dict[str, Any]:
     """Return the schema without references, as one of an object with properties."""
     found: dict[str, Any] = {}
     for levels in LEVELS:

@@ -1,4 +1,4 @@
-"""The kinds of tool rules, each with its whole behaviour, and their table. REFERENCE.md shows their JSON. Pure.
+"""The kinds of tool rules, each with its whole behaviour; every class here is one. REFERENCE.md shows their JSON. Pure.
 
 Unless a kind says otherwise it is about the calls of one turn. "Ran" means that a call succeeded.
 """
@@ -40,14 +40,12 @@ from pattern_core.rules.fields import (
 from pattern_core.rules.rule import (
     NOTHING_LEFT,
     AskedCall,
-    ForcedCall,
     Missing,
     Moment,
     Narrowed,
     ToolRule,
     Verdict,
     known_as,
-    nothing,
     sentence,
 )
 
@@ -59,7 +57,7 @@ OPERATION_PARAMETERS = ("op", "operation", "command")
 
 def _beside(rule: RequiresPreceding | RequiresFollowing, tools: Collection[str], moment: Moment) -> bool:
     """Order matters where the tool is called beside one of the others."""
-    return rule.concerns(tools, moment) and covers_any(rule.tools, tools)
+    return rule.concerns(tools) and covers_any(rule.tools, tools)
 
 
 def _around(rule: Child | Parent, tools: Collection[str], moment: Moment) -> bool:
@@ -71,8 +69,8 @@ class ContinueLoop(ToolRule):
     """After the tool ran the model is asked again, even where another rule would end the turn."""
 
     name, aliases = "continue_loop", ("continue",)
-    objection = narrow = lack = needs_order = nothing
     ends = False
+    has_no_order = True
     in_words = sentence("After {tool} your turn goes on.")
 
 
@@ -80,9 +78,7 @@ class ExitLoop(ToolRule):
     """After the tool ran the turn ends; a failed call ends nothing."""
 
     name, aliases = "exit_loop", ("terminal",)
-    objection = narrow = lack = nothing
     ends = True
-    needs_order = ToolRule.concerns
     in_words = sentence("After {tool} succeeded your turn ends, and calls that you put behind it are not run.")
 
 
@@ -93,7 +89,6 @@ class StartConstraint(ToolRule):
     tool: Name
     args: Mapping[str, Any] = field(default_factory=dict)
     alternatives: Names = ()
-    objection = nothing
     in_words = sentence(
         "In every turn call {first} first, before any other tool.",
         first=lambda rule: " or ".join(f"`{tool}`" for tool in rule.starters),
@@ -129,13 +124,13 @@ class StartConstraint(ToolRule):
         arguments = self.args if tool == self.tool else {}
         return Missing(rule=self, tool=tool, why=f"`{tool}` comes first in every turn.", arguments=arguments)
 
-    def precede(self, decided: Sequence[str], moment: Moment) -> ForcedCall | None:
+    def precede(self, decided: Sequence[str], moment: Moment) -> AskedCall | None:
         """Call a first tool that decisions pass over for the third time."""
         mine = next((one for one in moment.missing if one.rule is self), None)
         if mine is None or any(tool in self.starters for tool in decided):
             return None
         passed = {call.step for call in moment.calls if call.status == REFUSED and call.tool not in self.starters}
-        return ForcedCall(tool=mine.tool, arguments=mine.arguments) if len(passed) + 1 >= START_ATTEMPTS else None
+        return AskedCall(tool=mine.tool, arguments=mine.arguments) if len(passed) + 1 >= START_ATTEMPTS else None
 
     def needs_order(self, tools: Collection[str], moment: Moment) -> bool:
         """While a first tool waits, all calls run in order."""
@@ -146,8 +141,8 @@ class RequiredBeforeExit(ToolRule):
     """The turn does not end before the tool ran."""
 
     name = "required_before_exit"
+    has_no_order = True
     tool: Name
-    objection = narrow = needs_order = nothing
     in_words = sentence("Call {tool} before you end a turn.")
 
     def lack(self, moment: Moment) -> Missing | None:
@@ -160,9 +155,9 @@ class RequiredBeforeExitIf(ToolRule):
     """The turn does not end before the tool ran, if the condition holds when the turn wants to end."""
 
     name = "required_before_exit_if"
+    has_no_order = True
     tool: Name
     condition: CheckedCondition = known_as("value", "conditions")
-    objection = narrow = needs_order = nothing
     in_words = sentence(
         "Call {tool} before you end a turn if {holds}.", holds=lambda rule: condition_in_words(rule.condition)
     )
@@ -181,7 +176,6 @@ class RequiresPreceding(ToolRule):
 
     name, aliases = "requires_preceding", ("requires_preceding_tools",)
     tools: Patterns = known_as("conditions", "value")
-    narrow = lack = nothing
     needs_order = _beside
     in_words = sentence("Call {tool} only after {tools} succeeded in the same turn.")
 
@@ -197,7 +191,6 @@ class RequiresFollowing(ToolRule):
     name, aliases = "requires_following", ("requires_following_tools",)
     is_final = True
     tools: Patterns = known_as("conditions", "value")
-    narrow = lack = nothing
     needs_order = _beside
     in_words = sentence("Call {tool} only before {tools}, not after.")
 
@@ -223,7 +216,6 @@ class Child(ToolRule):
     name, aliases = "child", ("constrain_child_tools",)
     children: Patterns
     args: ChildArgs = known_as("child_arg_nodes", default_factory=dict)
-    objection = lack = nothing
     needs_order = _around
     in_words = sentence("Directly after {tool} call {one}.", one=lambda rule: one_of(rule.children))
 
@@ -243,7 +235,6 @@ class Parent(ToolRule):
 
     name, aliases = "parent", ("parent_last_tool",)
     children: Patterns
-    objection = lack = nothing
     needs_order = _around
     in_words = sentence("Call {children} only directly after {tool}, and after it nothing else.")
 
@@ -264,13 +255,11 @@ class Conditional(ToolRule):
     outputs: Annotated[Mapping[str, Name], Field(min_length=1)] = known_as("child_output_mapping")
     default: Name | None = known_as("default_child", default=None)
     strict: bool = known_as("require_output_mapping", default=False)
-    objection = lack = nothing
     in_words = sentence(
         "What {tool} returns decides what you call next: {ways}{other}.",
         ways=lambda rule: ", ".join(f"“{output}” to `{tool}`" for output, tool in rule.outputs.items()),
         other=lambda rule: f", anything else to `{rule.default}`" if rule.default else "",
     )
-    needs_order = ToolRule.concerns
 
     def narrow(self, moment: Moment) -> Narrowed | None:
         """Leave the tool that the last result leads to, directly after the tool."""
@@ -323,10 +312,9 @@ class ExclusiveGroups(ToolRule):
     """Of each group only one tool is used in a turn, as often as one likes."""
 
     name = "exclusive_groups"
-    is_final = True
+    is_final = has_no_order = True
     tool: Pattern = EVERY
     groups: Annotated[tuple[Group, ...], Field(min_length=1)] = known_as("value")
-    narrow = lack = needs_order = nothing
     in_words = sentence(
         "In one turn use only one tool of each of these groups{among}: {groups}.",
         groups=lambda rule: "; ".join(map(named, rule.groups)),
@@ -349,9 +337,8 @@ class MaxCalls(ToolRule):
     """
 
     name, aliases = "max_calls", ("max_count_per_step",)
-    is_final = True
+    is_final = has_no_order = True
     count: Count = known_as("value", "max_count_limit", "max_count", "max", "params", "param")
-    objection = lack = needs_order = nothing
     in_words = sentence(
         "Call {tool}{together} at most {count} in a turn.",
         together=lambda rule: " together" if is_pattern(rule.tool) else "",
@@ -370,9 +357,8 @@ class Cooldown(ToolRule):
     """`seconds` must pass from one successful start of the tool to the next, across turns."""
 
     name = "cooldown"
-    is_final = is_timed = True
+    is_final = is_timed = has_no_order = True
     seconds: Seconds = known_as("value", "duration", "params", "param")
-    narrow = lack = needs_order = nothing
     in_words = sentence("Between two uses of {tool} {seconds} must pass.")
 
     def objection(self, call: AskedCall, moment: Moment) -> Verdict | None:
@@ -392,10 +378,9 @@ class Periodic(ToolRule):
     """The tool should run every `seconds`: once it is due, a turn does not end without it."""
 
     name = "periodic"
-    is_timed = True
+    is_timed = has_no_order = True
     tool: Name
     seconds: Seconds = known_as("value", "duration", "params", "param")
-    objection = narrow = needs_order = nothing
     in_words = sentence("Call {tool} every {seconds}; you are told when it is due.")
 
     def lack(self, moment: Moment) -> Missing | None:
@@ -413,8 +398,8 @@ class RequiresConsent(ToolRule):
     """A person must agree to each call; who agrees for a `scope` agrees to all calls of that scope."""
 
     name, aliases = "requires_consent", ("requires_approval",)
+    has_no_order = True
     scope: Phrase | None = known_as("value", default=None)
-    narrow = lack = needs_order = nothing
     in_words = sentence(
         "A person must agree to each call of {tool}{of}; you wait for the answer.",
         of=lambda rule: f" ({rule.scope})" if rule.scope else "",
@@ -433,9 +418,9 @@ class AllowedOperations(ToolRule):
     """
 
     name = "allowed_operations"
+    has_no_order = True
     operations: Annotated[tuple[str, ...], Field(min_length=1, max_length=NAMES_MAX)] = known_as("value", "conditions")
     parameter: Phrase | None = None
-    narrow = lack = needs_order = nothing
     in_words = sentence("With {tool} you may only do: {all}.", all=lambda rule: ", ".join(rule.operations))
 
     def objection(self, call: AskedCall, moment: Moment) -> Verdict | None:
@@ -477,31 +462,9 @@ class Needed(ToolRule):
     """The tool must stay enabled: something else relies on it."""
 
     name = "needed"
-    must_be_enabled = True
+    must_be_enabled = has_no_order = True
     tool: Name
-    objection = narrow = lack = needs_order = nothing
     in_words = sentence("{tool} must stay available: other parts rely on it.")
 
 
-KINDS: Mapping[str, type[ToolRule]] = {
-    kind.name: kind
-    for kind in (
-        ContinueLoop,
-        ExitLoop,
-        StartConstraint,
-        RequiredBeforeExit,
-        RequiredBeforeExitIf,
-        RequiresPreceding,
-        RequiresFollowing,
-        Child,
-        Parent,
-        Conditional,
-        ExclusiveGroups,
-        MaxCalls,
-        Cooldown,
-        Periodic,
-        RequiresConsent,
-        AllowedOperations,
-        Needed,
-    )
-}
+KINDS: Mapping[str, type[ToolRule]] = {kind.name: kind for kind in ToolRule.__subclasses__()}

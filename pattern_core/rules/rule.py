@@ -1,16 +1,20 @@
-"""What a kind of tool rule is, and the moment of a turn that rules are asked about. Pure."""
+"""What a kind of tool rule is, and what an agent's rules say together at a moment of its turn: before a decision,
+before a call, before the end. Pure.
+
+Nothing is counted anywhere: every answer follows from the turn's calls, so that a restart comes to the same.
+"""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import cache, cached_property
+from itertools import takewhile
 from typing import Annotated, Any, ClassVar, Literal, Self, dataclass_transform
 
 import pydantic
 
-from pattern_core.models.model import ToolSpec
+from pattern_core.models.model import ANY_TOOL, ToolSpec
 from pattern_core.rules.facts import JudgedCall
 from pattern_core.rules.fields import (
     EVERY,
@@ -21,11 +25,14 @@ from pattern_core.rules.fields import (
     duration,
     is_pattern,
     named,
+    one_of,
     times,
 )
 from pattern_core.validation import read
 from pattern_db.columns import Json
 
+REMINDERS = 2  # before what is missing is done without the model
+SKIPPED = "the turn ended with the call before it."
 PRIORITY = 5  # of a rule that names none
 PRIORITY_MAX = 255
 NOTHING_LEFT = "The rules of your tools leave none to call now: answer in words."
@@ -35,7 +42,9 @@ _IGNORED = frozenset({"metadata", "prompt_template", "id", "conditions"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedCall:
-    """A call to judge: the tool's name, its arguments, and the JSON Schema of the tool's parameters."""
+    """A call that a model asks for, to judge, or a rule in its place: the tool's name, its arguments, and, for judging,
+    the JSON Schema of the tool's parameters. The `call_id` of a rule's call begins with `facts.FORCED_PREFIX`.
+    """
 
     tool: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
@@ -51,14 +60,6 @@ class Verdict:
     kind: Literal["run", "refuse", "ask"]
     text: str = ""
     scope: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForcedCall:
-    """A call that a rule makes instead of the model. Its `call_id` begins with `facts.FORCED_PREFIX`."""
-
-    tool: str
-    arguments: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,29 +101,33 @@ def known_as(*aliases: str, **default: Any) -> Any:
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(known_as,))
 @dataclass(frozen=True, kw_only=True)
-class ToolRule(ABC):
+class ToolRule:
     """A rule about a tool or a pattern of tools; `message` are words of its author, added to what the model reads.
 
-    A kind is a subclass that defines what the rule says at each moment of a turn: `nothing`, if it says nothing. A
-    class that leaves one out is an error when its module is imported.
+    A kind is a subclass that has a name and words for the model, and defines what else the rule says in a turn. One
+    without a name or words is an error when its module is imported.
     """
 
     name: ClassVar[str]
+    in_words: ClassVar[Callable[..., str]]  # a method: what it asks of the model, in one sentence that only it decides
     aliases: ClassVar[tuple[str, ...]] = ()  # its names in other formats, in snake case
     is_final: ClassVar[bool] = False  # what it refuses stays refused for now, whatever else is called first
     must_be_enabled: ClassVar[bool] = False  # an agent must have its tool
     ends: ClassVar[bool | None] = None  # whether the turn ends after its tool ran (true) or continues (false)
     is_timed: ClassVar[bool] = False  # it asks when its tool was used last, in any turn
+    own_fields: ClassVar[Mapping[str, Field[Any]]]  # those that a kind has beside those of all
+    has_no_order: ClassVar[bool] = False  # what it says of a call does not depend on how the calls before it ended
 
     tool: Pattern
     priority: Annotated[int, pydantic.Field(ge=0, le=PRIORITY_MAX)] = PRIORITY
     message: Phrase | None = None
 
     def __init_subclass__(cls) -> None:
-        for name in ("name", *sorted(ToolRule.__abstractmethods__)):
-            if getattr(getattr(cls, name, None), "__isabstractmethod__", not hasattr(cls, name)):
-                raise TypeError(f"the kind of tool rule {cls.__name__} does not define {name}")
+        for needed in ("name", "in_words"):
+            if not hasattr(cls, needed):
+                raise TypeError(f"the kind of tool rule {cls.__name__} does not define {needed}")
         dataclass(frozen=True, kw_only=True)(cls)
+        cls.own_fields = {one.name: one for one in fields(cls) if one.name not in ("tool", "priority", "message")}
 
     @classmethod
     def of(cls, entry: Mapping[str, Json]) -> Self:
@@ -131,7 +136,7 @@ class ToolRule(ABC):
         Raises:
             InvalidInput: a field is missing, is not known or will not do; the message names it and what it takes.
         """
-        own = fields_of(cls)
+        own = cls.own_fields
         # Null is as good as nothing, and so is an empty list.
         given = {key: value for key, value in entry.items() if value is not None and (value != [] or key not in own)}
         for name, one in own.items():
@@ -139,34 +144,31 @@ class ToolRule(ABC):
             if found is not None:
                 given[name] = given.pop(found)
         given = {key: value for key, value in given.items() if key not in _IGNORED}
-        rule: Self = read(_adapter(cls), given, lambda _: ("tool", "type", *own, "priority", "message"), place=cls.name)
+        known = ("tool", "type", *own, "priority", "message")
+        rule: Self = read(_adapter(cls), given, lambda _: known, place=cls.name)  # type: ignore[arg-type]  # hashable
         return rule
 
-    @abstractmethod
     def objection(self, call: AskedCall, moment: Moment) -> Verdict | None:
         """Return what stands against a call of its tool that is about to run: a refusal, or a question to a person."""
+        return None
 
-    @abstractmethod
     def narrow(self, moment: Moment) -> Narrowed | None:
         """Return what may be called next, None if the rule restricts nothing."""
+        return None
 
-    @abstractmethod
     def lack(self, moment: Moment) -> Missing | None:
         """Return what the turn must not end without, if that can be called."""
+        return None
 
-    @abstractmethod
-    def needs_order(self, tools: Collection[str], moment: Moment) -> bool | None:
+    def needs_order(self, tools: Collection[str], moment: Moment) -> bool:
         """Return whether calls of these tools must run one after another, since the rule judges by what ran before."""
-
-    @abstractmethod
-    def in_words(self) -> str:
-        """Return what the rule asks of the model, in one sentence that depends on nothing but the rule."""
+        return not self.has_no_order and self.concerns(tools)
 
     def show(self, spec: ToolSpec) -> ToolSpec | None:
         """Return its tool as the model may see it, None if it may not."""
         return spec
 
-    def precede(self, decided: Sequence[str], moment: Moment) -> ForcedCall | None:
+    def precede(self, decided: Sequence[str], moment: Moment) -> AskedCall | None:
         """Return the call that must be made before those of a decision."""
         return None
 
@@ -181,9 +183,9 @@ class ToolRule(ABC):
         """Return whether the rule is about calls of this tool."""
         return covers(self.tool, tool)
 
-    def concerns(self, tools: Collection[str], moment: Moment) -> bool:
+    def concerns(self, tools: Collection[str]) -> bool:
         """Return whether the rule is about calls of one of these tools."""
-        return any(covers(self.tool, tool) for tool in tools)
+        return any(map(self.covers, tools))
 
     def refuse(self, text: str) -> Verdict:
         """Return a refusal with this reason."""
@@ -211,7 +213,7 @@ class ToolRule(ABC):
     def to_json(self) -> dict[str, Json]:
         """Return the rule in our format, without what is at its default."""
         result: dict[str, Json] = {"tool": self.tool, "type": self.name}
-        for name, one in fields_of(type(self)).items():
+        for name, one in self.own_fields.items():
             is_required = MISSING is one.default is one.default_factory
             if (value := getattr(self, name)) or is_required:
                 result[name] = _plain(value)
@@ -227,25 +229,15 @@ def _plain(value: Any) -> Json:
 
 
 @cache
-def fields_of(kind: type[ToolRule]) -> Mapping[str, Field[Any]]:
-    """Return the fields that a kind has beside those of all."""
-    return {one.name: one for one in fields(kind) if one.name not in ("tool", "priority", "message")}
-
-
-@cache
 def _adapter(kind: type[ToolRule]) -> pydantic.TypeAdapter[Any]:
     return pydantic.TypeAdapter(kind)
-
-
-def nothing(*_: Any, **__: Any) -> Any:
-    """Say nothing at this moment."""
 
 
 def sentence(template: str, **parts: Callable[[Any], str]) -> Callable[[ToolRule], str]:
     """Return a method that fills a template with the rule's `{tool}`, its fields, and what `parts` make of the rule."""
 
     def in_words(rule: ToolRule) -> str:
-        said = {name: _said(getattr(rule, name)) for name in fields_of(type(rule))}
+        said = {name: _said(getattr(rule, name)) for name in rule.own_fields}
         return template.format(**{"tool": rule.label, **said, **{name: part(rule) for name, part in parts.items()}})
 
     return in_words
@@ -260,6 +252,34 @@ def _said(value: object) -> str:
         case tuple():
             return named(value)
     return str(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """`tools` are those that the model is shown, with the operations that it may use. `forced` is as
+    `ModelRequest.force_tool`. `prefill` holds arguments per tool that override the model's. `notes` are sentences about
+    this moment, for the volatile end of the prompt.
+    """
+
+    tools: tuple[ToolSpec, ...]
+    forced: str | None = None
+    prefill: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def filled(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a call's arguments with those that the rules give."""
+        return {**arguments, **self.prefill.get(tool, {})}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepBorder:
+    """What follows a step whose calls have all ended: the turn ends, or calls that rules make are run, or the model is
+    asked again, with `notes` in view.
+    """
+
+    ends: bool = False
+    forced: Sequence[AskedCall] = ()
+    notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -310,3 +330,118 @@ class Moment:
     def was_tried(self, tool: str) -> bool:
         """Return whether the tool ran, or was called by a rule, with whatever result."""
         return any(call.tool == tool and (call.ran or (call.is_forced and call.has_ended)) for call in self.calls)
+
+    def offer(self, tools: Sequence[ToolSpec]) -> Offer:
+        """Return what of the enabled `tools` the next decision may use.
+
+        Rules that only say "not now" (cooldown, exclusive groups, what must come before) leave a tool in view: the
+        model reads of them and is refused when it calls, so that the tools at the beginning of the prompt stay the same
+        for its cache.
+        """
+        left = {spec.name for spec in tools}.intersection(*(narrowed.tools for narrowed in self.narrowed))
+        shown: list[ToolSpec] = []
+        for spec in tools:
+            seen = spec if spec.name in left else None
+            for rule in self.rules:
+                if seen is not None and rule.covers(spec.name):
+                    seen = rule.show(seen)
+            if seen is not None:
+                shown.append(seen)
+        prefill: dict[str, Mapping[str, Any]] = {}
+        for narrowed in self.narrowed:
+            prefill = {**narrowed.prefill, **prefill}  # the rule that is judged first wins
+        notes = [narrowed.note for narrowed in self.narrowed] if shown or not tools else [NOTHING_LEFT]
+        notes += [missing.note for missing in self.missing]
+        is_forced = bool(shown) and any(narrowed.note for narrowed in self.narrowed)
+        return Offer(
+            tools=tuple(shown),
+            forced=None if not is_forced else shown[0].name if len(shown) == 1 else ANY_TOOL,
+            prefill={spec.name: prefill[spec.name] for spec in shown if spec.name in prefill},
+            notes=tuple(dict.fromkeys(filter(None, notes))),
+        )
+
+    def added(self, decided: Sequence[str]) -> tuple[AskedCall, ...]:
+        """Return calls to put before those of a decision that calls the tools `decided`: first tools that it passes
+        over for the third time.
+        """
+        calls = (rule.precede(decided, self) for rule in self.rules) if decided else ()
+        return tuple(call for call in calls if call is not None)
+
+    def check(self, asked: AskedCall, *, is_approved: bool = False, agreed: Collection[str | None] = ()) -> Verdict:
+        """Judge a call of the decision `self.step`. With `is_approved` a person has agreed to it, and for the scopes
+        `agreed` for longer; all other rules still hold.
+
+        The first refusal in the order of judging gives the reason; no question is asked about a call that a rule
+        refuses anyway.
+        """
+        if self.ends_after(self.step) and not self._pending():
+            return Verdict(kind="refuse", text=SKIPPED)
+        question = None
+        for rule in self.rules:
+            verdict = rule.judge(asked, self)
+            if verdict is not None and verdict.kind == "refuse":
+                return verdict
+            if verdict is not None and question is None and verdict.scope not in agreed:
+                question = verdict
+        return Verdict(kind="run") if question is None or is_approved else question
+
+    def in_order(self, tools: Sequence[str]) -> bool:
+        """Return whether the calls of one decision must run one after another, since for some rule it matters what came
+        before. Calls that no such rule is about may run side by side.
+        """
+        return len(tools) > 1 and any(rule.needs_order(tools, self) for rule in self.rules)
+
+    def ends_after(self, step: int) -> bool:
+        """Return whether a call of the decision `step` ran that ends the turn, and none that continues it. Of the rules
+        of a tool that say either, the first counts.
+        """
+        ran = [call for call in self.calls if call.step == step and call.ran and not call.is_forced]
+        saying = [rule for rule in self.rules if rule.ends is not None]
+        first = (next((rule for rule in saying if rule.covers(call.tool)), None) for call in ran)
+        return {rule.ends for rule in first if rule is not None} == {True}
+
+    def at_exit(self) -> StepBorder:
+        """Return what happens when the turn wants to end: after a decision without calls, or when `ends_after` says so.
+
+        What is missing is said twice, then done. Terminates: each missing tool is forced at most once, and a forced
+        call counts however it ended.
+        """
+        if not (missing := self._pending()):
+            return StepBorder(ends=True)
+        called = {call.step for call in self.calls if not call.is_forced}
+        attempt = sum(step not in called or self.ends_after(step) for step in range(1, self.step + 1))
+        if attempt <= REMINDERS:
+            return StepBorder(notes=(_reminder(missing, attempt, self.calls),))
+        forced: dict[str, AskedCall] = {}
+        for one in missing:
+            if not one.others:
+                forced.setdefault(one.tool, AskedCall(tool=one.tool, arguments=one.arguments))
+        return StepBorder(ends=not forced, forced=tuple(forced.values()))
+
+    def _pending(self) -> Sequence[Missing]:
+        """Return what the turn cannot end without, what must follow directly first, else in the order of judging."""
+        return (*(() if self.ends_after(self.step) else self._following()), *self.missing)
+
+    def _following(self) -> Iterator[Missing]:
+        """Yield what must come directly after the last call, where it can come; once forced, it counts as tried."""
+        tried = {call.tool for call in takewhile(lambda call: not call.ran, reversed(self.calls)) if call.is_forced}
+        for one in self.narrowed:
+            if one.follows and not one.tools & tried:
+                open_to = one.tools.intersection(*(other.tools for other in self.narrowed))
+                if tools := tuple(tool for tool in self.tools if tool in open_to and self.is_open(tool)):
+                    arguments, why = one.prefill.get(tools[0], {}), f"{one.follows} {one_of(tools)}."
+                    yield Missing(rule=one.rule, tool=tools[0], why=why, arguments=arguments, others=tools[1:])
+
+
+def _reminder(missing: Sequence[Missing], attempt: int, calls: Sequence[JudgedCall]) -> str:
+    tools = ", ".join(dict.fromkeys(one_of((one.tool, *one.others)) for one in missing))
+    if attempt < REMINDERS:
+        text = f"This turn is not finished: call {tools} before you end it."
+    elif all(one.others for one in missing):
+        text = f"This turn should not end yet. Call {tools} now."
+    else:
+        text = f"This turn still cannot end. Call {tools} now; else it will be called for you without your arguments."
+    failed = {call.tool for call in calls if call.has_ended}
+    said = (f"{one.why} It did not succeed so far." if one.tool in failed else one.why for one in missing)
+    reasons = (one.rule.with_message(why) for one, why in zip(missing, said, strict=True))
+    return " ".join([text, *dict.fromkeys(reasons)])

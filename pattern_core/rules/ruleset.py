@@ -285,12 +285,9 @@ def _is_enabled(name: str, enabled: Collection[str]) -> bool:
 
 def _named_by(rule: ToolRule) -> Iterator[str]:
     """Yield the tools that the rule names beside its own."""
-    match rule:
-        case kinds.RequiresPreceding(tools=tools) | kinds.RequiresFollowing(tools=tools):
-            yield from tools
-        case kinds.Child(children=tools) | kinds.Parent(children=tools) | kinds.StartConstraint(alternatives=tools):
-            yield from tools
-        case kinds.Conditional():
-            yield from dict.fromkeys((*rule.outputs.values(), *filter(None, (rule.default,))))
-        case kinds.RequiredBeforeExitIf():
-            yield from tools_in(rule.condition)
+    for field in ("tools", "children", "alternatives"):
+        yield from getattr(rule, field, ())
+    if isinstance(rule, kinds.Conditional):
+        yield from dict.fromkeys((*rule.outputs.values(), *filter(None, (rule.default,))))
+    if isinstance(rule, kinds.RequiredBeforeExitIf):
+        yield from tools_in(rule.condition)

@@ -9,7 +9,7 @@ import signal
 import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import trio
@@ -37,33 +37,33 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _LAUNCHER = "pattern_core.shell.launcher"
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class CommandOutput:
     """Bytes as they come, of which the first `head_bytes` and the last `tail_bytes` are kept; `total` counts all."""
 
-    def __init__(self, *, head_bytes: int = HEAD_BYTES, tail_bytes: int = TAIL_BYTES) -> None:
-        self.total = 0
-        self._head_max = head_bytes
-        self._tail_max = tail_bytes
-        self._head = bytearray()
-        self._tail = bytearray()
+    head_bytes: int = HEAD_BYTES
+    tail_bytes: int = TAIL_BYTES
+    total: int = 0
+    _head: bytearray = field(default_factory=bytearray)
+    _tail: bytearray = field(default_factory=bytearray)
 
     def add(self, data: bytes) -> None:
         """Take bytes in."""
         self.total += len(data)
-        room = self._head_max - len(self._head)
+        room = self.head_bytes - len(self._head)
         self._head += data[:room]
         self._tail += data[room:]
-        if len(self._tail) > 2 * self._tail_max:  # cut rarely, since cutting copies
-            del self._tail[: -self._tail_max]
+        if len(self._tail) > 2 * self.tail_bytes:  # cut rarely, since cutting copies
+            del self._tail[: -self.tail_bytes]
 
     @property
     def left_out(self) -> int:
         """How many bytes in the middle are not shown."""
-        return max(0, self.total - self._head_max - self._tail_max)
+        return max(0, self.total - self.head_bytes - self.tail_bytes)
 
     def text(self) -> str:
         """Return what is kept, with a line in the place of what is not."""
-        tail = bytes(self._tail[-self._tail_max :])
+        tail = bytes(self._tail[-self.tail_bytes :])
         if not self.left_out:
             return readable(bytes(self._head) + tail)
         return f"{readable(bytes(self._head))}\n[… {self.left_out} bytes left out …]\n{readable(tail)}"
@@ -72,13 +72,13 @@ class CommandOutput:
         """Return what came after the first `position` bytes, as far as it is kept; and how many bytes of it are
         lost.
         """
-        kept = bytes(self._head) + bytes(self._tail[-self._tail_max :])
+        kept = bytes(self._head) + bytes(self._tail[-self.tail_bytes :])
         if not self.left_out:
             return readable(kept[position:]), 0
-        tail_from = self.total - self._tail_max
+        tail_from = self.total - self.tail_bytes
         if position >= tail_from:
-            return readable(kept[self._head_max + position - tail_from :]), 0
-        return readable(kept[self._head_max :]), tail_from - position
+            return readable(kept[self.head_bytes + position - tail_from :]), 0
+        return readable(kept[self.head_bytes :]), tail_from - position
 
 
 def readable(data: bytes) -> str:
@@ -150,9 +150,8 @@ async def confinement() -> Sequence[str]:
     """Return what this system can confine of a command: files, network, processes; none if nothing can be run at
     all.
     """
-    return (
-        await run_child(":", Path("/"), ShellSettings(require_sandbox=False), CommandOutput(), trio.Event())
-    ).confined
+    ended = await run_child(":", Path("/"), ShellSettings(require_sandbox=False), CommandOutput(), trio.Event())
+    return ended.confined
 
 
 def _plan(command: str, directory: Path, settings: ShellSettings, status_fd: int) -> dict[str, object]:

@@ -27,49 +27,43 @@ SPAWNED_HEAD_BYTES, SPAWNED_TAIL_BYTES = 8 * 1024, 256 * 1024
 RETRY_AFTER_S = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finished:
-    """A command that was waited for: what it printed, its exit code (None if it never began or was ended), how long it
-    took in milliseconds, and whether its time was up. `note` says what else there is to know, empty if nothing.
+@dataclass(slots=True, kw_only=True, eq=False)
+class Command:
+    """A command of an agent, while it runs and after. `stop` asks for its end, `over` says that nothing of it is left.
+
+    `exit_code` is None while it runs, and if it never began or was ended because its time was up (`is_timeout`);
+    `note` says what else there is to know of its end, empty if nothing. Times are those of trio's clock.
     """
 
-    output: str
-    exit_code: int | None
-    duration_ms: int
-    is_timeout: bool
-    note: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskView:
-    """A command in the background. `seconds` is how long it has run, or ran; `exit_code` is None while it runs;
-    `printed` counts bytes.
-    """
-
-    task_id: str
-    command: str
-    started_at: str
-    seconds: float
-    is_running: bool
-    exit_code: int | None
-    printed: int
-    note: str
-
-
-@dataclass(slots=True, kw_only=True)
-class _Task:
     id: str
     agent_id: str
-    command: str
+    line: str
     started_at: str
     began: float
     looked_at: float
     output: CommandOutput
+    in_background: bool
     stop: trio.Event = field(default_factory=trio.Event)
     over: trio.Event = field(default_factory=trio.Event)
-    ended: Ended | None = None
-    took: float = 0.0
-    is_spawned: bool = False
+    ended: float | None = None
+    exit_code: int | None = None
+    is_timeout: bool = False
+    note: str = ""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether something of it may be left."""
+        return not self.over.is_set()
+
+    @property
+    def seconds(self) -> float:
+        """How long it has run, or ran."""
+        return (trio.current_time() if self.ended is None else self.ended) - self.began
+
+    async def end(self) -> None:
+        """End it with everything that it started, and wait until it is gone."""
+        self.stop.set()
+        await self.over.wait()
 
 
 def working_directory(settings: ShellSettings, directory: str | None) -> Path:
@@ -109,7 +103,7 @@ class Shell:
         self._clock = clock
         self._ids = ids
         self._nursery: trio.Nursery | None = None
-        self._tasks: dict[str, _Task] = {}
+        self._commands: dict[str, Command] = {}
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Own all children until cancelled; then everything that was started is ended before this returns."""
@@ -126,11 +120,11 @@ class Shell:
     @property
     def running(self) -> int:
         """How many commands are under way; a constellation with any is not idle."""
-        return sum(not task.over.is_set() for task in self._tasks.values())
+        return sum(command.is_running for command in self._commands.values())
 
     async def execute(
-        self, command: str, *, agent_id: str, directory: str | None = None, timeout_s: float = TIMEOUT_S
-    ) -> Finished:
+        self, line: str, *, agent_id: str, directory: str | None = None, timeout_s: float = TIMEOUT_S
+    ) -> Command:
         """Run a command to its end, or until its time is up; then what it printed so far is kept.
 
         Raises:
@@ -142,100 +136,69 @@ class Shell:
         """
         if not 0 < timeout_s <= TIMEOUT_MAX_S:
             raise InvalidInput(f"`timeout` is between 0 and {TIMEOUT_MAX_S:.0f} seconds; spawn what takes longer")
-        task = await self._start(command, agent_id, directory, CommandOutput(), is_spawned=False)
+        command = await self._start(line, agent_id, directory, CommandOutput(), in_background=False)
         try:
             with trio.move_on_after(timeout_s):
-                await task.over.wait()
-            is_timeout = not task.over.is_set()
-            if is_timeout:
-                task.stop.set()
-                await task.over.wait()
+                await command.over.wait()
+            if command.is_running:
+                command.is_timeout = True
+                await command.end()
         finally:
-            task.stop.set()  # who is cancelled need not wait; the owner ends the command
-            if task.over.is_set():
-                self._tasks.pop(task.id, None)
-        return Finished(
-            output=task.output.text(),
-            exit_code=None if is_timeout or task.ended is None else task.ended.code,
-            duration_ms=round(task.took * 1000),
-            is_timeout=is_timeout,
-            note=self._note(task),
-        )
+            command.stop.set()  # who is cancelled need not wait; the owner ends the command
+            if not command.is_running:
+                self._commands.pop(command.id, None)
+        return command
 
-    async def spawn(self, command: str, *, agent_id: str, directory: str | None = None) -> TaskView:
+    async def spawn(self, line: str, *, agent_id: str, directory: str | None = None) -> Command:
         """Begin a command that runs in the background until it is over or ended.
 
         Raises:
-            PermissionDenied: it is dangerous, or the server's settings do not allow it.
-            InvalidInput: it is empty, or the directory's name is none.
-            NotFound: there is no such directory.
-            Overloaded: too many commands run already.
-            Unavailable: the constellation is about to rest.
+            PermissionDenied, InvalidInput, NotFound, Overloaded, Unavailable: as `execute`.
         """
         output = CommandOutput(head_bytes=SPAWNED_HEAD_BYTES, tail_bytes=SPAWNED_TAIL_BYTES)
-        return self._view(await self._start(command, agent_id, directory, output, is_spawned=True))
+        return await self._start(line, agent_id, directory, output, in_background=True)
 
-    def output(self, task_id: str, *, agent_id: str, since: int = 0) -> tuple[str, int, int]:
-        """Return what a task printed after its first `since` bytes, how many bytes of that are lost, and where to go
-        on.
-
-        Raises:
-            NotFound: the agent has no such task.
-        """
-        task = self._of(task_id, agent_id)
-        text, lost = task.output.since(max(0, since))
-        return text, lost, task.output.total
-
-    def view(self, task_id: str, *, agent_id: str) -> TaskView:
-        """Return a task as it is now.
+    def find(self, task_id: str, *, agent_id: str) -> Command:
+        """Return an agent's command in the background, which counts as looked at.
 
         Raises:
             NotFound: the agent has no such task.
         """
-        return self._view(self._of(task_id, agent_id))
+        command = self._commands.get(task_id)
+        if command is None or command.agent_id != agent_id or not command.in_background:
+            raise NotFound(f"you have no task {task_id}; the operation status lists those that you have")
+        command.looked_at = trio.current_time()
+        return command
 
-    async def kill(self, task_id: str, *, agent_id: str) -> TaskView:
-        """End a task with everything that it started, and wait until it is gone.
-
-        Raises:
-            NotFound: the agent has no such task.
-        """
-        task = self._of(task_id, agent_id)
-        task.stop.set()
-        await task.over.wait()
-        return self._view(task)
-
-    def status(self, *, agent_id: str) -> Sequence[TaskView]:
-        """Return the agent's tasks in the background, oldest first, also those that are over."""
-        found = [task for task in self._tasks.values() if task.is_spawned and task.agent_id == agent_id]
-        for task in found:
-            task.looked_at = trio.current_time()
-        return [self._view(task) for task in found]
+    def status(self, *, agent_id: str) -> Sequence[Command]:
+        """Return the agent's commands in the background, oldest first, also those that are over."""
+        own = [one.id for one in self._commands.values() if one.in_background and one.agent_id == agent_id]
+        return [self.find(task_id, agent_id=agent_id) for task_id in own]
 
     async def _start(
-        self, command: str, agent_id: str, directory: str | None, output: CommandOutput, *, is_spawned: bool
-    ) -> _Task:
-        if not command.strip():
+        self, line: str, agent_id: str, directory: str | None, output: CommandOutput, *, in_background: bool
+    ) -> Command:
+        if not line.strip():
             raise InvalidInput("`command` is empty; name what to run")
-        judged = verdict(command, self.settings)
+        judged = verdict(line, self.settings)
         if judged.action == "refuse":
             raise PermissionDenied(judged.reason)
         place = await trio.to_thread.run_sync(working_directory, self.settings, directory)
         nursery = self._admit()
         now = trio.current_time()
-        task = _Task(
+        command = Command(
             id=self._ids.new("task"),
             agent_id=agent_id,
-            command=command,
+            line=line,
             started_at=now_text(self._clock),
             began=now,
             looked_at=now,
             output=output,
-            is_spawned=is_spawned,
+            in_background=in_background,
         )
-        self._tasks[task.id] = task
-        nursery.start_soon(self._live, task, place, name=f"shell {task.id}")
-        return task
+        self._commands[command.id] = command
+        nursery.start_soon(self._run, command, place, name=f"shell {command.id}")
+        return command
 
     def _admit(self) -> trio.Nursery:
         if self._nursery is None or self._nursery.cancel_scope.cancel_called:
@@ -245,68 +208,50 @@ class Shell:
                 f"{self.settings.children_max} commands run already; wait for one, or kill one",
                 retry_after_s=RETRY_AFTER_S,
             )
-        over = [task for task in self._tasks.values() if task.over.is_set()]
-        for task in over[: max(0, len(self._tasks) + 1 - TASKS_MAX)]:
-            del self._tasks[task.id]
+        over = [command.id for command in self._commands.values() if not command.is_running]
+        for one in over[: max(0, len(self._commands) + 1 - TASKS_MAX)]:
+            del self._commands[one]
         return self._nursery
 
-    async def _live(self, task: _Task, directory: Path) -> None:
+    async def _run(self, command: Command, directory: Path) -> None:
         """Run one child to its end."""
         try:
-            task.ended = await run_child(task.command, directory, self.settings, task.output, task.stop)
+            ended = await run_child(command.line, directory, self.settings, command.output, command.stop)
         except OSError as error:  # no room for a process: that harms this command only
             reason = f"the system refuses another process ({error.strerror})"
-            task.ended = Ended(code=None, stopped=None, confined=(), refused=reason)
+            command.note = _note(Ended(code=None, stopped=None, confined=(), refused=reason), self.settings)
+        else:
+            command.exit_code = None if command.is_timeout else ended.code
+            command.note = _note(ended, self.settings)
         finally:
-            task.took = trio.current_time() - task.began
-            task.over.set()
-            if not task.is_spawned and task.stop.is_set():
-                self._tasks.pop(task.id, None)
+            command.ended = trio.current_time()
+            command.over.set()
+            if not command.in_background and command.stop.is_set():
+                self._commands.pop(command.id, None)
 
     def _reap(self) -> None:
-        """End tasks in the background that were not looked at for long."""
+        """End commands in the background that were not looked at for long."""
         now = trio.current_time()
-        for task in self._tasks.values():
-            if task.is_spawned and not task.over.is_set() and now - task.looked_at > self.settings.idle_s:
-                task.stop.set()
+        for command in self._commands.values():
+            if command.in_background and now - command.looked_at > self.settings.idle_s:
+                command.stop.set()
 
-    def _of(self, task_id: str, agent_id: str) -> _Task:
-        task = self._tasks.get(task_id)
-        if task is None or task.agent_id != agent_id or not task.is_spawned:
-            raise NotFound(f"you have no task {task_id}; the operation status lists those that you have")
-        task.looked_at = trio.current_time()
-        return task
 
-    def _view(self, task: _Task) -> TaskView:
-        is_running = not task.over.is_set()
-        return TaskView(
-            task_id=task.id,
-            command=task.command,
-            started_at=task.started_at,
-            seconds=round(trio.current_time() - task.began if is_running else task.took, 1),
-            is_running=is_running,
-            exit_code=None if task.ended is None else task.ended.code,
-            printed=task.output.total,
-            note=self._note(task),
+def _note(ended: Ended, settings: ShellSettings) -> str:
+    """Return what there is to know of a command's end beside its exit code."""
+    if ended.refused is not None:
+        advice = " To run commands without it, an administrator sets require_sandbox = false in [shell]."
+        return f"The command did not run: {ended.refused}.{advice if 'confine' in ended.refused else ''}"
+    notes: list[str] = []
+    if ended.code is None:
+        notes.append(
+            "What watched over it was killed, so it is not known how it ended, nor whether all of it did: look at"
+            " what it left behind before you run it again."
         )
-
-    def _note(self, task: _Task) -> str:
-        ended = task.ended
-        if ended is None:
-            return ""
-        if ended.refused is not None:
-            advice = " To run commands without it, an administrator sets require_sandbox = false in [shell]."
-            return f"The command did not run: {ended.refused}.{advice if 'confine' in ended.refused else ''}"
-        notes: list[str] = []
-        if ended.code is None:
-            notes.append(
-                "What watched over it was killed, so it is not known how it ended, nor whether all of it did: look at"
-                " what it left behind before you run it again."
-            )
-        if ended.stopped == "processes":
-            notes.append(f"It was ended, because it had more than {self.settings.processes_max} processes.")
-        elif ended.stopped is not None:
-            notes.append("It was ended.")
-        if "files" not in ended.confined:
-            notes.append("It ran without a sandbox: this system has none.")
-        return " ".join(notes)
+    if ended.stopped == "processes":
+        notes.append(f"It was ended, because it had more than {settings.processes_max} processes.")
+    elif ended.stopped is not None:
+        notes.append("It was ended.")
+    if "files" not in ended.confined:
+        notes.append("It ran without a sandbox: this system has none.")
+    return " ".join(notes)

@@ -55,14 +55,10 @@ def shown_hit(hit: Hit, content_chars_max: int) -> dict[str, object]:
         "score": round(hit.score, 3),
         "created_at": hit.created_at,
     }
-    if hit.role is not None:
-        entry["role"] = hit.role.value
-    if hit.label is not None:
-        entry["label"] = hit.label
-    if hit.session_id is not None:
-        entry["session_id"] = hit.session_id
+    more = {"role": None if hit.role is None else hit.role.value, "label": hit.label, "session_id": hit.session_id}
+    entry |= {name: value for name, value in more.items() if value is not None}
     if hit.kind is SearchKind.SUMMARY and isinstance(hit.metadata, dict):
-        entry["stands_for"] = (  # the way from what is retold to what was said
+        entry["stands_for"] = (  # the way from a summary to the messages
             f"{hit.metadata.get('message_count')} messages from {hit.metadata.get('started_at')} to {hit.created_at};"
             " search that time (start_time, end_time) for their own words"
         )

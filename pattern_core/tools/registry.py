@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from functools import lru_cache
 
 from pattern_core.errors import NotFound, Unavailable
 from pattern_core.models.model import ToolSpec
@@ -43,7 +44,7 @@ class ToolRegistry:
         self._readers = tuple(name for name, tool in self._own.items() if tool.reads_results)
         # Made once: a specification carries the digest that every prompt's hash needs.
         self._specs = {name: tool.spec for name, tool in self._tools.items()}
-        self._enabled: dict[tuple[str, ...], tuple[ToolSpec, ...]] = {}  # by the names that agents have
+        self._enabled = lru_cache(ENABLED_KNOWN_MAX)(self._specs_of)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -62,7 +63,7 @@ class ToolRegistry:
     def expect(self, server: str) -> None:
         """There is a server of this name; what it offers is not known yet."""
         self._foreign.setdefault(server, {})
-        self._enabled.clear()
+        self._enabled.cache_clear()
 
     def replace(self, server: str, tools: Iterable[Tool]) -> None:
         """All that a foreign server offers from now on.
@@ -104,15 +105,10 @@ class ToolRegistry:
 
     def specs(self, enabled: Collection[str]) -> tuple[ToolSpec, ...]:
         """Return the enabled tools as the model sees them. Names of tools that do not exist are ignored."""
-        key = tuple(enabled)
-        try:
-            return self._enabled[key]
-        except KeyError:
-            if len(self._enabled) >= ENABLED_KNOWN_MAX:
-                self._enabled.clear()
-            specs = tuple(spec for name, spec in self._specs.items() if self._is_enabled(name, enabled))
-            self._enabled[key] = specs
-            return specs
+        return self._enabled(tuple(enabled))
+
+    def _specs_of(self, enabled: tuple[str, ...]) -> tuple[ToolSpec, ...]:
+        return tuple(spec for name, spec in self._specs.items() if self._is_enabled(name, enabled))
 
     def _is_enabled(self, name: str, enabled: Collection[str]) -> bool:
         if name in enabled:

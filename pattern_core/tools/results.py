@@ -8,9 +8,8 @@ from __future__ import annotations
 import json
 import re
 import reprlib
-from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 
 import trio
 import zstandard
@@ -18,6 +17,7 @@ import zstandard
 from pattern_core.errors import InvalidInput, NotFound
 from pattern_core.limits import RESULT_STORED_CHARS_MAX, RESULTS_BYTES_MAX, RESULTS_MAX
 from pattern_core.unit_of_work import Storage, UnitOfWork
+from pattern_db.journal.steps import EffectRow
 from pattern_db.tables import tool_state
 from pattern_db.tables.tool_state import ToolResultRow
 
@@ -53,76 +53,41 @@ def to_text(result: object, chars_max: int | None = None) -> str:
     return text if chars_max is None or len(text) <= chars_max else _shown(text, chars_max)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
-    """The call that made a result. `reader` is the tool by which the agent can read it on, None if it has none."""
-
-    agent_id: str
-    tool: str
-    call_id: str
-    reader: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Extract:
-    """Characters `offset` to `offset + len(text)` of a stored result of `total` characters."""
-
-    id: str
-    tool: str
-    created_at: str
-    text: str
-    offset: int
-    total: int
-
-    @property
-    def next_offset(self) -> int | None:
-        """Where the next piece begins; None at the end."""
-        end = self.offset + len(self.text)
-        return end if end < self.total else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundPlace:
-    """A place that matches: its offset in characters, and the text around it."""
-
-    offset: int
-    around: str
-
-
 class Results:
     """The long results of one constellation's agents."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
 
-    async def shorten(self, text: str, *, limit: int, origin: Origin, work: UnitOfWork) -> str:
-        """`text` if it has at most `limit` code points, else its beginning and end, and how to read on.
+    async def shorten(
+        self, text: str, agent_id: str, call: EffectRow, *, limit: int, reader: str | None, work: UnitOfWork
+    ) -> str:
+        """Return a call's result if it has at most `limit` code points, else its beginning and end, and how to read on.
 
-        The whole of a longer text is added to `work`, except where it could not be read: the agent has no reader, or
-        the reader itself returned the text.
+        The whole of a longer text is added to `work`, except where it could not be read: the agent has no `reader` (a
+        tool that reads results), or the reader itself returned the text.
         """
         if len(text) <= limit:
             return text
-        if origin.reader is None or origin.reader == origin.tool:
+        if reader is None or reader == call.tool:
             return _shown(text, limit)
         kept = text[:RESULT_STORED_CHARS_MAX]
         row = ToolResultRow(
             id=self._storage.ids.new("res"),
-            agent_id=origin.agent_id,
-            tool=origin.tool,
-            call_id=origin.call_id,
+            agent_id=agent_id,
+            tool=call.tool,
+            call_id=call.call_id,
             chars=len(kept),
             created_at=self._storage.now(),
             data=await _packed(kept),
         )
         work.store(tool_state.add_result, row, count_max=RESULTS_MAX, bytes_max=RESULTS_BYTES_MAX)
         lost = f"; only the first {RESULT_STORED_CHARS_MAX} are stored" if len(kept) < len(text) else ""
-        read_on = f"; read them with the tool {origin.reader}: op=read, id={row.id}, offset="
-        return _shown(text, limit, read_on, lost)
+        return _shown(text, limit, f"; read them with the tool {reader}: op=read, id={row.id}, offset=", lost)
 
-    async def read(self, agent_id: str, result_id: str, *, offset: int = 0, limit: int = PIECE_CHARS_MAX) -> Extract:
+    async def read(self, agent_id: str, result_id: str, *, offset: int, limit: int) -> str:
         """Return at most `limit` characters (and never more than `PIECE_CHARS_MAX`) of a stored result from `offset`
-        on.
+        on, below a line that says which they are.
 
         Raises:
             InvalidInput: `offset` is not within the text, or `limit` is not positive.
@@ -131,15 +96,14 @@ class Results:
         row, text = await self._whole(agent_id, result_id)
         if not 0 <= offset < max(len(text), 1) or limit < 1:
             raise InvalidInput(f"{result_id} has {len(text)} characters; offset counts from 0, limit from 1")
-        piece = text[offset : offset + min(limit, PIECE_CHARS_MAX)]
-        return Extract(id=row.id, tool=row.tool, created_at=row.created_at, text=piece, offset=offset, total=len(text))
+        end = min(offset + min(limit, PIECE_CHARS_MAX), len(text))
+        more = f"read on with offset={end}" if end < len(text) else "this is the end"
+        place = f"Characters {offset} to {end} of {len(text)} of a result of {row.tool}, {row.created_at}"
+        return f"{place}; {more}:\n{text[offset:end]}"
 
-    async def find(
-        self, agent_id: str, result_id: str, pattern: str, *, offset: int = 0
-    ) -> tuple[list[FoundPlace], bool]:
-        """Return the first `FOUND_MAX` places from `offset` on that hold `pattern` (plain words, in any case).
-
-        The second value says whether there are more.
+    async def find(self, agent_id: str, result_id: str, pattern: str, *, offset: int) -> str:
+        """Return the first `FOUND_MAX` places from `offset` on that hold `pattern` (plain words, in any case), a line
+        each, and where to find more.
 
         Raises:
             InvalidInput: the pattern is empty or longer than `PATTERN_CHARS_MAX`, or `offset` is negative.
@@ -148,9 +112,18 @@ class Results:
         if not 0 < len(pattern) <= PATTERN_CHARS_MAX or offset < 0:
             raise InvalidInput(f"a pattern has 1 to {PATTERN_CHARS_MAX} characters, and offset counts from 0")
         _row, text = await self._whole(agent_id, result_id)
-        found = _places(text, pattern, offset)
-        places = [place for place, _ in zip(found, range(FOUND_MAX), strict=False)]
-        return places, next(found, None) is not None
+        matches = re.compile(re.escape(pattern), re.IGNORECASE).finditer(text, offset)
+        places = [match.span() for match in islice(matches, FOUND_MAX)]
+        if not places:
+            return f"Nothing in {result_id} holds {pattern!r} from offset {offset} on."
+        lines = [f"{len(places)} places, each with up to {AROUND_CHARS} characters around it:"]
+        for start, end in places:
+            first, last = max(start - AROUND_CHARS, 0), end + AROUND_CHARS
+            cut = "…" if last < len(text) else ""
+            lines.append(f"[offset {start}] {'…' if first else ''}{text[first:last]}{cut}")
+        if next(matches, None) is not None:
+            lines.append(f"There are more: find again from offset {places[-1][0] + 1}.")
+        return "\n".join(lines)
 
     async def _whole(self, agent_id: str, result_id: str) -> tuple[ToolResultRow, str]:
         row = await self._storage.database.read(tool_state.get_result, agent_id, result_id)
@@ -170,13 +143,6 @@ def _shown(text: str, limit: int, read_on: str = "", lost: str = "") -> str:
     kept = max(limit - len(note(len(text), len(text))), 0)
     end = kept // TAIL_SHARE
     return (text[: kept - end] + note(kept - end, len(text) - end) + text[len(text) - end :])[:limit]
-
-
-def _places(text: str, pattern: str, offset: int) -> Iterator[FoundPlace]:
-    for match in re.compile(re.escape(pattern), re.IGNORECASE).finditer(text, offset):
-        start, end = max(match.start() - AROUND_CHARS, 0), min(match.end() + AROUND_CHARS, len(text))
-        around = ("…" if start else "") + text[start:end] + ("…" if end < len(text) else "")
-        yield FoundPlace(offset=match.start(), around=around)
 
 
 async def _packed(text: str) -> bytes:

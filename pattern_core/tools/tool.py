@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import trio
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
@@ -42,25 +43,15 @@ if TYPE_CHECKING:
     from pattern_core.web.policy import WebSettings
     from pattern_core.web.web import Web
 
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 _DATA = ("default", "const", "enum", "examples")  # keywords of a schema whose values are data, not schemas
 
 Probe = Literal["done", "absent", "unknown"]
-
-
-class Deliver(Protocol):
-    """Accepts a message for another agent of the constellation, within the unit of work of the call."""
-
-    async def __call__(self, work: UnitOfWork, *, target: str, content: str) -> str:
-        """Add the delivery to `work`; return the id of the turn that it will start.
-
-        Raises:
-            NotFound: there is no such agent.
-            LimitReached: the request was passed on too often already.
-            Overloaded: the agent's inbox is full.
-        """
-        ...
+Deliver = Callable[[UnitOfWork, str, str], Awaitable[str]]
+"""Add a message for another agent, by its name, to the unit of work of a call; return the id of the turn that it will
+start. Raises `NotFound`, `LimitReached` if the request was passed on too often, or `Overloaded`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,29 +211,12 @@ class tool(ToolAttributes):  # noqa: N801 - used as the function that it would b
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arguments:
-    """What a tool accepts: `schema` is a JSON Schema object for the model, `model` checks what it sends.
-
-    A tool that is not written here has no `model`: its server checks what it is sent.
+    """What a tool accepts: `schema` is a JSON Schema object for the model. `check` returns the arguments that it sends
+    by name, typed and with defaults filled in, or raises `InvalidInput`, whose message names each misfit.
     """
 
-    schema: Mapping[str, object]
-    model: TypeAdapter[BaseModel] | None = None
-
-    def check(self, arguments: Mapping[str, object]) -> dict[str, object]:
-        """Return the arguments by name, typed and with defaults filled in.
-
-        Raises:
-            InvalidInput: something is missing, unknown or of the wrong type; the message names each misfit.
-        """
-        if self.model is None:
-            return dict(arguments)
-        try:
-            return dict(read(self.model, arguments, self._known).__dict__)
-        except InvalidInput as error:
-            raise InvalidInput(f"the arguments do not fit: {error.message}") from None
-
-    def _known(self, place: Sequence[object]) -> Collection[str]:
-        return () if place else cast("Mapping[str, object]", self.schema["properties"])
+    schema: Mapping[str, Any]
+    check: Callable[[Mapping[str, object]], dict[str, object]]
 
 
 def arguments_of(fn: Callable[..., Awaitable[object]]) -> Arguments:
@@ -266,7 +240,17 @@ def arguments_of(fn: Callable[..., Awaitable[object]]) -> Arguments:
     # Strict and closed: the model reads what does not fit and corrects it; a guess would hide the mistake.
     config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
     model = cast("type[BaseModel]", create_model(fn.__name__, __config__=config, **parameters))
-    return Arguments(schema=_schema(model), model=TypeAdapter(model))
+    schema = _schema(model)
+    return Arguments(schema=schema, check=partial(_checked, TypeAdapter(model), schema["properties"]))
+
+
+def _checked(
+    model: TypeAdapter[BaseModel], known: Collection[str], arguments: Mapping[str, object]
+) -> dict[str, object]:
+    try:
+        return dict(read(model, arguments, lambda place: () if place else known).__dict__)
+    except InvalidInput as error:
+        raise InvalidInput(f"the arguments do not fit: {error.message}") from None
 
 
 def _described(hint: Any) -> Any:  # Any: a type expression
@@ -279,15 +263,11 @@ def _described(hint: Any) -> Any:  # Any: a type expression
     return inner
 
 
-def _schema(model: type[BaseModel]) -> dict[str, object]:
+def _schema(model: type[BaseModel]) -> dict[str, Any]:
     raw = model.model_json_schema()
     definitions = raw.pop("$defs", {})
-    inlined = cast("dict[str, Any]", _inline(raw, definitions, ()))
-    schema: dict[str, object] = {"type": "object", "properties": inlined.get("properties", {})}
-    if inlined.get("required"):
-        schema["required"] = inlined["required"]
-    schema["additionalProperties"] = False
-    return schema
+    schema = cast("dict[str, Any]", _inline(raw, definitions, ()))
+    return {name: schema[name] for name in ("type", "properties", "required", "additionalProperties") if name in schema}
 
 
 def _inline(node: Any, definitions: Mapping[str, Any], inside: tuple[str, ...]) -> Any:  # Any: a JSON value
@@ -334,7 +314,7 @@ def _without_null(node: dict[str, Any]) -> dict[str, Any]:
 # What the builtin tools share
 
 
-def needed(value: str | None, name: str, op: str) -> str:
+def needed(value: T | None, name: str, op: str) -> T:
     """Return `value`, an argument that this operation cannot do without; it may be empty text.
 
     Raises:

@@ -30,9 +30,9 @@ from pattern_core.messages import ToolCall
 from pattern_core.models.client import ModelClient
 from pattern_core.prompts.collect import Prompts
 from pattern_core.rules.facts import FORCED_PREFIX, JudgedCall
-from pattern_core.rules.rule import AskedCall, ForcedCall
+from pattern_core.rules.rule import AskedCall
 from pattern_core.tools.registry import ToolRegistry
-from pattern_core.tools.results import Origin, to_text
+from pattern_core.tools.results import to_text
 from pattern_core.tools.tool import Probe, ProbeFunction, Tool, Toolbox, ToolContext
 from pattern_core.turns.consent import AGREED, Attention, ToolConsent, denial, edited_note
 from pattern_core.turns.judge import Judge
@@ -159,7 +159,7 @@ class TurnCalls:
             self._judge.calls.append(JudgedCall.of(row, given))
         return planned
 
-    def forced(self, calls: Sequence[ForcedCall]) -> list[ToolCall]:
+    def forced(self, calls: Sequence[AskedCall]) -> list[ToolCall]:
         """Return calls that rules make as the conversation shows them, after those of the step so far."""
         record, first = self._record, self._judge.count(self._record.step)
         return [
@@ -415,10 +415,9 @@ class TurnCalls:
         if isinstance(result, outcome.Value):
             status, content = "done", to_text(result.value)
             if len(content) > limits.tool_result_chars_max:
-                reader = services.tools.reader(self._agent.enabled_tools)
-                origin = Origin(agent_id=self._agent.id, tool=row.tool, call_id=row.call_id, reader=reader)
-                limit = limits.tool_result_chars_max
-                content = await services.toolbox.results.shorten(content, limit=limit, origin=origin, work=work)
+                reader, limit = services.tools.reader(self._agent.enabled_tools), limits.tool_result_chars_max
+                results = services.toolbox.results
+                content = await results.shorten(content, context.agent_id, row, limit=limit, reader=reader, work=work)
         else:
             content = to_text(_error_text(row, result.error), limits.tool_result_chars_max)
         return FinishedCall(row=row, status=status, content=note + content)

@@ -12,23 +12,11 @@ from pattern_core.errors import LimitReached
 from pattern_core.messages import Part, ToolCall
 from pattern_core.models.model import ModelReply, ToolSpec
 from pattern_core.rules.detectors import DetectorSettings, watch
-from pattern_core.rules.engine import Exit, Offer, added, at_exit, check, ends_after, in_order, offer
 from pattern_core.rules.facts import REFUSED, JudgedCall
-from pattern_core.rules.rule import AskedCall, ForcedCall, Moment, Verdict
+from pattern_core.rules.rule import AskedCall, Moment, Offer, StepBorder, Verdict
 from pattern_core.rules.ruleset import NO_RULES, RuleSet
 from pattern_core.turns.state import FinishedCall
 from pattern_db.journal.steps import EffectRow
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepBorder:
-    """What follows a step whose calls have all ended: the turn ends, or calls that rules make are run, or the model is
-    asked again, with `notes` in view.
-    """
-
-    ends: bool = False
-    forced: Sequence[ForcedCall] = ()
-    notes: Sequence[str] = ()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -88,11 +76,11 @@ class Judge:
         """Return what the decision of a step may use, judged from the calls of the steps before it."""
         if not self.rules.rules:
             return Offer(tools=tuple(specs))
-        return offer(self._moment(step - 1, [call for call in self.calls if call.step < step]), specs)
+        return self._moment(step - 1, [call for call in self.calls if call.step < step]).offer(specs)
 
     def completed(
         self, reply: ModelReply, specs: Sequence[ToolSpec], step: int
-    ) -> tuple[ModelReply, Sequence[ForcedCall]]:
+    ) -> tuple[ModelReply, Sequence[AskedCall]]:
         """Return the reply with the arguments that rules give, and the calls that its turn must begin with."""
         wanted = [part for part in reply.parts if isinstance(part, ToolCall)] if self.rules.rules else []
         if not wanted:
@@ -104,12 +92,12 @@ class Judge:
             else part
             for part in reply.parts
         ]
-        made = added(self._moment(step - 1), [call.tool for call in wanted])
+        made = self._moment(step - 1).added([call.tool for call in wanted])
         return replace(reply, parts=tuple(parts)), made
 
     def runs_in_order(self, tools: Sequence[str], step: int) -> bool:
         """Return whether a rule looks at what came before, so that several calls must run one after another."""
-        return bool(self.rules.rules) and in_order(self._moment(step), tools)
+        return bool(self.rules.rules) and self._moment(step).in_order(tools)
 
     def check(
         self,
@@ -119,13 +107,13 @@ class Judge:
         is_approved: bool,
         agreed: Collection[str | None] = (),
     ) -> Verdict:
-        """Return whether a call of the newest decision runs, after those before it; see `engine.check`."""
+        """Return whether a call of the newest decision runs, after those before it; see `Moment.check`."""
         before = self._moment(row.step, self.calls[: self._place(row)])
-        return check(before, asked, is_approved=is_approved, agreed=agreed)
+        return before.check(asked, is_approved=is_approved, agreed=agreed)
 
-    def exit(self, step: int) -> Exit:
-        """Return whether a turn that would end after `step` may."""
-        return at_exit(self._moment(step)) if self.rules.rules else Exit(may_end=True)
+    def exit(self, step: int) -> StepBorder:
+        """Return what follows a step after which the turn would end."""
+        return self._moment(step).at_exit() if self.rules.rules else StepBorder(ends=True)
 
     def border(self, step: int) -> StepBorder:
         """Return what follows now that all calls of `step` have ended.
@@ -142,11 +130,9 @@ class Judge:
             notes.append(finding.text)
         # The decision ends the turn: it called nothing, or a call that ends turns has run.
         has_called = any(call.step == step and not call.is_forced for call in self.calls)
-        if not has_called or (self.rules.rules and ends_after(self._moment(step), step)):
+        if not has_called or (self.rules.rules and self._moment(step).ends_after(step)):
             leaving = self.exit(step)
-            if leaving.may_end:
-                return StepBorder(ends=True)
-            if leaving.forced_calls:
-                return StepBorder(forced=leaving.forced_calls)
-            notes.append(leaving.reminder or "")
+            if leaving.ends or leaving.forced:
+                return leaving
+            notes += leaving.notes
         return StepBorder(notes=notes)

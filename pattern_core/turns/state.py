@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pattern_core.budgets.amounts import WorstCase, dearest, worst_case
+from pattern_core.budgets.reservations import WorstCase, worst_case
 from pattern_core.errors import PatternError
 from pattern_core.messages import ToolResult
 from pattern_core.models.routing import FactsOf, ModelChain
@@ -61,14 +61,11 @@ class Asking:
     def worst(self) -> WorstCase:
         """Return the most that any of the models may cost."""
         output_max = self.prompt.request.max_output_tokens
-        return dearest(
-            worst_case(
-                self.facts(link.provider, link.model).cost,
-                prompt_tokens=self.prompt.log.tokens,
-                output_tokens=link.max_output_tokens or output_max,
-            )
+        models = [
+            (self.facts(link.provider, link.model).cost, link.max_output_tokens or output_max)
             for link in self.chain.links
-        )
+        ]
+        return worst_case(self.prompt.log.tokens, models)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,9 +27,10 @@ from pattern_core.prompts.build import Offered, Prompt
 from pattern_core.prompts.collect import Look, Seen
 from pattern_core.prompts.parts import NOTHING_FOUND, Findings, Kind
 from pattern_core.rules import facts
+from pattern_core.rules.rule import StepBorder
 from pattern_core.rules.ruleset import RuleSet
 from pattern_core.turns.calls import PlannedCall, TurnCalls, TurnServices
-from pattern_core.turns.judge import Judge, StepBorder
+from pattern_core.turns.judge import Judge
 from pattern_core.turns.record import CallRefused, DeadAttempt, Record
 from pattern_core.turns.recovery import Begin, RunCalls
 from pattern_core.turns.state import COMPLETED, Asking, TurnStopped
@@ -97,7 +98,7 @@ class Turn:
         while True:
             if planned is None:
                 planned = await self.ask(await self.open_step(dead))
-                if not planned and not self.joins and self.judge.exit(self.record.step).may_end:
+                if not planned and not self.joins and self.judge.exit(self.record.step).ends:
                     return await self.record.end(COMPLETED)
             border = await self.act(planned)
             if border is None:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from pattern_core.budgets.amounts import dollars
+from pattern_core.budgets.budget import dollars
 from pattern_server.cli.client import Json, json_or_words
 from pattern_server.cli.command import Home, in_constellation, yes_option
 from pattern_server.cli.output import Output

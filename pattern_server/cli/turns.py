@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from pattern_core.budgets.amounts import dollars
+from pattern_core.budgets.budget import dollars
 from pattern_core.errors import NotFound
 from pattern_server.cli.client import Json
 from pattern_server.cli.command import Home, in_constellation

@@ -6,8 +6,7 @@ from typing import Any
 
 import click
 
-from pattern_core.budgets.amounts import dollars, microdollars
-from pattern_core.budgets.budget import shown_amount
+from pattern_core.budgets.budget import dollars, microdollars, shown_amount
 from pattern_db.journal.budgets import Unit
 from pattern_server.cli.client import Json
 from pattern_server.cli.command import Home, in_constellation

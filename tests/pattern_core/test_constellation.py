@@ -20,7 +20,7 @@ from tests.support import Outside, acting, in_memory, note, rows, running
 @tool(effect=EffectClass.LOCAL)
 async def tell(context: ToolContext, target: str, content: str) -> str:
     """Send words to another agent."""
-    return await context.deliver(context.work, target=target, content=content)
+    return await context.deliver(context.work, target, content)
 
 
 async def test_what_cannot_be_accepted_changes_nothing() -> None:

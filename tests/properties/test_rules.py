@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pattern_core.errors import InvalidInput
 from pattern_core.rules.facts import USED, JudgedCall
 from pattern_core.rules.kinds import KINDS, MaxCalls
-from pattern_core.rules.rule import AskedCall, Moment, fields_of
+from pattern_core.rules.rule import AskedCall, Moment
 from pattern_core.rules.ruleset import RuleSet, warnings_of
 from tests.pattern_core.rules.moments import TOOLS, added, at_exit, check, ends_after, in_order, offer, specs
 
@@ -53,7 +53,7 @@ junk = st.recursive(
     max_leaves=4,
 )
 aliases = {
-    alias for kind in KINDS.values() for one in fields_of(kind).values() for alias in one.metadata.get("aliases", ())
+    alias for kind in KINDS.values() for one in kind.own_fields.values() for alias in one.metadata.get("aliases", ())
 }
 keys = st.sampled_from(sorted({"tool", "tool_name", "type", "rule_type", "parents", "message", "priority", *aliases}))
 odd_rule = st.builds(lambda rule, odd: {**rule, **odd}, any_rule, st.dictionaries(keys, junk, max_size=2))
@@ -137,12 +137,12 @@ def test_every_turn_can_end(stored: list[dict[str, Any]], decided: list[list[tup
         for tool, outcome, result in calls:
             turn.run(tool, outcome, result)
     asked = 0
-    while not (found := at_exit(rules, turn.state)).may_end:
+    while not (found := at_exit(rules, turn.state)).ends:
         asked += 1
         assert asked <= 3 + 2 * len(TOOLS), "the turn never ends"
-        if found.reminder is not None:
+        if found.notes:
             turn.begin()  # and the model says nothing but words again
-        for forced in found.forced_calls:
+        for forced in found.forced:
             turn.run(forced.tool, "error", "", is_forced=True)
 
 

@@ -6,16 +6,7 @@ from typing import Annotated, Literal, assert_never
 
 from pattern_core.errors import InvalidInput
 from pattern_core.memory.block import BlockRow, BlockSettings, NewBlock, shown_schema, with_schema
-from pattern_core.memory.schema import (
-    CompositeSchema,
-    Field,
-    ListSchema,
-    LogSchema,
-    MapSchema,
-    Schema,
-    TextSchema,
-    Viewport,
-)
+from pattern_core.memory.schema import TextSchema, Viewport, to_metadata
 from pattern_core.tools.tool import ToolContext, done, needed, tool
 from pattern_db.enums import BlockType, EffectClass, Permission
 
@@ -73,13 +64,7 @@ async def block(
 
 
 async def _set(context: ToolContext, label: str, settings: BlockSettings, word: str) -> dict[str, object]:
-    await context.toolbox.memory.set_metadata(
-        context.agent_id,
-        label,
-        settings,
-        by=context.by,
-        work=context.work,
-    )
+    await context.toolbox.memory.set_metadata(context.agent_id, label, settings, by=context.by, work=context.work)
     return done(f"{word} {label}")
 
 
@@ -137,54 +122,12 @@ def _summary(view: BlockRow) -> dict[str, object]:
 
 
 def _details(view: BlockRow) -> dict[str, object]:
-    schema = shown_schema(view.metadata)
     return {
         "id": view.id,
-        "schema": schema.kind,
-        **_parts(schema),
+        "schema": to_metadata(shown_schema(view.metadata)),
         "permission": view.permission.value,
         "chars": len(view.content),
         "version": view.version,
         "created_at": view.created_at,
         "updated_at": view.updated_at,
     }
-
-
-def _parts(schema: Schema) -> dict[str, object]:
-    """Return what a block of that shape is made of, and what it takes."""
-    match schema:
-        case MapSchema():
-            return {"fields": [_field(field) for field in schema.fields]}
-        case ListSchema():
-            items = _parts(schema.item_schema) if isinstance(schema.item_schema, MapSchema) else {}
-            return items if schema.max_items is None else {**items, "max_items": schema.max_items}
-        case LogSchema():
-            return {"fields": [_field(field) for field in schema.fields], "entries_shown": schema.display_limit}
-        case CompositeSchema():
-            return {
-                "sections": [
-                    _marked(
-                        {"name": section.name, "schema": section.schema.kind, **_parts(section.schema)},
-                        section.description,
-                        section.read_only,
-                    )
-                    for section in schema.sections
-                ]
-            }
-        case _:
-            return {}
-
-
-def _field(field: Field) -> dict[str, object]:
-    known: dict[str, object] = {"name": field.name, "type": field.field_type.value}
-    if field.required:
-        known["required"] = True
-    return _marked(known, field.description, field.read_only)
-
-
-def _marked(known: dict[str, object], description: str, read_only: bool) -> dict[str, object]:
-    if description:
-        known["description"] = description
-    if read_only:
-        known["read_only"] = True
-    return known

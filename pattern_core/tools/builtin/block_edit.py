@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Literal
 
 from pattern_core.memory.edits import (
@@ -79,17 +79,21 @@ async def block_edit(
     """Change one of your memory blocks. What you write is what you will know about later: whole, plain sentences."""
     if op in ("undo", "redo"):
         return await _revise(context, op, label)
-    given = _Given(
-        op=op, content=content, old=old, new=new, mode=mode, patch=patch, field=field, value=value, number=number
-    )
-    edit = _EDITS[op](given)
-    edited = await context.toolbox.memory.edit(
-        context.agent_id,
-        label,
-        replace(edit, section=section),
-        by=context.by,
-        work=context.work,
-    )
+    written = None if value is None else Written(value)
+    given = {
+        "content": content,
+        "old": old,
+        "new": new,
+        "mode": mode,
+        "patch": patch,
+        "field": field,
+        "value": written,
+        "delta": written or 1,
+        "number": number,
+    }
+    make, names = _EDITS[op]
+    edit = replace(make(**{name: needed(given[name], name, op) for name in names}), section=section)
+    edited = await context.toolbox.memory.edit(context.agent_id, label, edit, by=context.by, work=context.work)
     size = len(edited.block.content)
     return done(edited.note, label=edited.block.label, chars=size, char_limit=edited.block.char_limit)
 
@@ -107,43 +111,17 @@ async def _revise(context: ToolContext, op: Literal["undo", "redo"], label: str)
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Given:
-    """The arguments of one call; each operation needs some of them."""
-
-    op: str
-    content: str | None
-    old: str | None
-    new: str | None
-    mode: ReplaceMode
-    patch: str | None
-    field: str | None
-    value: str | None
-    number: int | None
-
-    def text(self, name: Literal["content", "old", "new", "patch", "field", "value"]) -> str:
-        return needed(getattr(self, name), name, self.op)
-
-    def written(self) -> Written:
-        return Written(self.text("value"))
-
-    def place(self) -> int:
-        needed(None if self.number is None else str(self.number), "number", self.op)
-        return self.number or 0
-
-
-_EDITS: Mapping[str, Callable[[_Given], BlockEdit]] = {
-    "append": lambda given: AppendText(text=given.text("content")),
-    "replace": lambda given: ReplaceText(old=given.text("old"), new=given.text("new"), mode=given.mode),
-    "patch": lambda given: Patch(patch=given.text("patch")),
-    "edit_range": lambda given: parse_range(given.text("content")),
-    "set_field": lambda given: SetField(field=given.text("field"), value=given.written()),
-    "increment": lambda given: Increment(
-        field=given.text("field"), delta=1 if given.value is None else given.written()
-    ),
-    "add_to_field": lambda given: ListAppend(field=given.text("field"), value=given.written()),
-    "remove_from_field": lambda given: ListRemove(field=given.text("field"), value=given.written()),
-    "insert_item": lambda given: InsertItem(number=given.place(), value=given.written()),
-    "set_item": lambda given: SetItem(number=given.place(), value=given.written()),
-    "delete_item": lambda given: DeleteItem(number=given.place()),
+# What makes each operation's edit, of the arguments that it needs.
+_EDITS: Mapping[str, tuple[Callable[..., BlockEdit], Sequence[str]]] = {
+    "append": (lambda content: AppendText(text=content), ["content"]),
+    "replace": (ReplaceText, ["old", "new", "mode"]),
+    "patch": (Patch, ["patch"]),
+    "edit_range": (lambda content: parse_range(content), ["content"]),
+    "set_field": (SetField, ["field", "value"]),
+    "increment": (Increment, ["field", "delta"]),
+    "add_to_field": (ListAppend, ["field", "value"]),
+    "remove_from_field": (ListRemove, ["field", "value"]),
+    "insert_item": (InsertItem, ["number", "value"]),
+    "set_item": (SetItem, ["number", "value"]),
+    "delete_item": (DeleteItem, ["number"]),
 }

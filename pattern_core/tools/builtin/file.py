@@ -7,7 +7,7 @@ from typing import Annotated, Literal, assert_never
 from pattern_core.errors import InvalidInput
 from pattern_core.files.access import AgentFiles, Located
 from pattern_core.files.disk import UnreadableFile
-from pattern_core.files.passages import hash_of, prepare, store
+from pattern_core.files.passages import Prepared, hash_of, prepare, store
 from pattern_core.messages import check_text
 from pattern_core.search import SearchRequest
 from pattern_core.tools.hits import clamp, excerpt
@@ -163,12 +163,22 @@ def _replaced(place: Located, before: bytes, old: str, new: str) -> bytes:
     return before.replace(_bytes(old), _bytes(new))
 
 
-async def _write(context: ToolContext, place: Located, did: str, before: bytes, data: bytes) -> dict[str, object]:
-    """Store the file; `before` is what it was made from, which must still be there, empty if from nothing."""
+async def prepared(context: ToolContext, place: Located, data: bytes) -> Prepared:
+    """Return a file that an agent writes, read so that it can be stored.
+
+    Raises:
+        InvalidInput: it is too long, or cannot be read as what its name says.
+    """
     if len(data) > FILE_CHARS_MAX:
         raise InvalidInput(f"a file that you write has at most {FILE_CHARS_MAX} bytes, this one {len(data)}; split it")
-    prepared = await prepare(context.storage, place.attached.folder.id, place.name, data)
-    if prepared.row.error is not None:
-        raise UnreadableFile(f"{place.path} was not written: {prepared.row.error}")
-    context.work.store(store, prepared, data, expected_hash=hash_of(before) if before else None)
-    return done(f"{did} {place.path}", bytes=len(data), passages=len(prepared.pieces))
+    found = await prepare(context.storage, place.attached.folder.id, place.name, data)
+    if found.row.error is not None:
+        raise UnreadableFile(f"{place.path} was not written: {found.row.error}")
+    return found
+
+
+async def _write(context: ToolContext, place: Located, did: str, before: bytes, data: bytes) -> dict[str, object]:
+    """Store the file; `before` is what it was made from, which must still be there, empty if from nothing."""
+    new = await prepared(context, place, data)
+    context.work.store(store, new, data, expected_hash=hash_of(before) if before else None)
+    return done(f"{did} {place.path}", bytes=len(data), passages=len(new.pieces))

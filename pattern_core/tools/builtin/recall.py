@@ -43,8 +43,8 @@ async def recall(
     """
     match op:
         case "insert":
-            new = NewEntry(content=needed(content, "content", op), tags=tags or ())
-            return await _insert(context, new, supersedes, force=force)
+            terms = Terms(now=context.storage.now(), supersedes=supersedes, force=force)
+            return await _insert(context, needed(content, "content", op), tags or (), terms)
         case "search":
             request = SearchRequest(
                 query=needed(query, "query", op),
@@ -64,22 +64,20 @@ async def recall(
             assert_never(op)
 
 
-async def _insert(context: ToolContext, new: NewEntry, supersedes: str | None, *, force: bool) -> dict[str, object]:
+async def _insert(context: ToolContext, content: str, tags: Sequence[str], terms: Terms) -> dict[str, object]:
     """Judge the entry now, so that the answer can say how it is stored, and again in the transaction."""
     cause = {name: value for name, value in context.by.cause.items() if name in ("message", "turn")}
-    new = entries.checked(NewEntry(content=new.content, tags=new.tags, source={**cause, "author": context.by.author}))
-    terms = Terms(now=context.storage.now(), supersedes=supersedes, force=force)
+    new = entries.checked(NewEntry(content=content, tags=tags, source={**cause, "author": context.by.author}))
+    entry_id = context.storage.ids.new("arch")
     try:
-        expected = await context.storage.database.read(
-            entries.foresee, context.agent_id, new, context.storage.ids.new("arch"), terms
-        )
+        expected = await context.storage.database.read(entries.foresee, context.agent_id, new, entry_id, terms)
     except SimilarEntry as error:
         return {"success": False, "message": error.message, "data": error.details}
-    if not expected.is_new and supersedes is None:
+    if not expected.is_new and terms.supersedes is None:
         return done("Your archive holds this already, word for word", entry_id=expected.entry_id)
     context.work.store(_store, context.agent_id, new, terms, expected)
-    context.work.drafts.append(changed(context.agent_id, expected.entry_id, supersedes))
-    place = "" if supersedes is None else f" in the place of {supersedes}"
+    context.work.drafts.append(changed(context.agent_id, expected.entry_id, terms.supersedes))
+    place = "" if terms.supersedes is None else f" in the place of {terms.supersedes}"
     return done(f"Stored in your archive{place}", entry_id=expected.entry_id)
 
 

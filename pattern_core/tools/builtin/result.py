@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, assert_never
 
-from pattern_core.tools.results import AROUND_CHARS, PIECE_CHARS_MAX, Extract
+from pattern_core.tools.results import PIECE_CHARS_MAX
 from pattern_core.tools.tool import ToolContext, needed, tool
 from pattern_db.enums import EffectClass
 
@@ -27,21 +27,8 @@ async def result(
     results = context.toolbox.results
     match op:
         case "read":
-            return _read(await results.read(context.agent_id, id, offset=offset, limit=limit))
+            return await results.read(context.agent_id, id, offset=offset, limit=limit)
         case "find":
-            words = needed(pattern, "pattern", op)
-            places, is_more = await results.find(context.agent_id, id, words, offset=offset)
-            if not places:
-                return f"Nothing in {id} holds {words!r} from offset {offset} on."
-            shown = "\n".join(f"[offset {place.offset}] {place.around}" for place in places)
-            more = f"\nThere are more: find again from offset {places[-1].offset + 1}." if is_more else ""
-            return f"{len(places)} places, each with up to {AROUND_CHARS} characters around it:\n{shown}{more}"
+            return await results.find(context.agent_id, id, needed(pattern, "pattern", op), offset=offset)
         case _:
             assert_never(op)
-
-
-def _read(piece: Extract) -> str:
-    end = piece.offset + len(piece.text)
-    head = f"Characters {piece.offset} to {end} of {piece.total} of a result of {piece.tool}, {piece.created_at}"
-    more = f"; read on with offset={piece.next_offset}" if piece.next_offset is not None else "; this is the end"
-    return f"{head}{more}:\n{piece.text}"

@@ -7,7 +7,6 @@ A query may end in an age, as models like to write it: `> 5 days` means older, `
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pattern_core import search as core
@@ -50,14 +49,14 @@ async def search(
 
     Look here before you say you do not know.
     """
-    aged = read_age(query, context.storage.clock.now_ms())
+    words, since_ms, until_ms = read_age(query, context.storage.clock.now_ms())
     request = SearchRequest(
-        query=aged.query,
+        query=words,
         kinds=_MESSAGES if (role is not None or by_session) and domain in _TALK else _KINDS[domain],
         agents=[context.agent_id, CONSTELLATION_OWNER],
         roles=SPOKEN if role is None else [Role(role)],
-        since=start_time if aged.since_ms is None else iso(aged.since_ms),
-        until=end_time if aged.until_ms is None else iso(aged.until_ms),
+        since=start_time if since_ms is None else iso(since_ms),
+        until=end_time if until_ms is None else iso(until_ms),
         # What this turn itself was asked and has done is in view; it would only be found first.
         before=context.batch_id,
         tags=tags,
@@ -68,35 +67,28 @@ async def search(
     return found(await context.toolbox.search(request), "hit", "hits")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgedQuery:
-    """A query without the age at its end; the bounds are unix milliseconds, None where there is none."""
-
-    query: str
-    since_ms: int | None = None
-    until_ms: int | None = None
-
-
 _UNIT_MS = {"hour": 3_600_000, "day": 86_400_000, "week": 7 * 86_400_000, "month": 30 * 86_400_000}
 _AGE = re.compile(  # a sign, the other number of two, the number, its unit, and whether `old` follows
     r"(?:([<>])\s*|(?:^|\s)(?:(\d{1,4})\s*[-–]\s*)?)(\d{1,4})\s*(hour|day|week|month)s?(\s+old)?\s*$", re.IGNORECASE
 )
 
 
-def read_age(query: str, now_ms: int) -> AgedQuery:
-    """Return `query` without the age at its end, if one stands there and words are left."""
+def read_age(query: str, now_ms: int) -> tuple[str, int | None, int | None]:
+    """Return `query` without the age at its end, if one stands there and words are left; and the times that the age
+    means, since and until when (unix ms, None where there is none).
+    """
     found = _AGE.search(query)
     words = "" if found is None else query[: found.start()].strip()
     if found is None or not words or not (found[1] or found[2] or found[5]):
-        return AgedQuery(query=query)
+        return query, None, None
     sign, other, count, unit, _old = found.groups()
     unit_ms = _UNIT_MS[unit.lower()]
     moment = now_ms - int(count) * unit_ms
     if sign == ">":
-        return AgedQuery(query=words, until_ms=moment)
+        return words, None, moment
     if sign == "<":
-        return AgedQuery(query=words, since_ms=moment)
+        return words, moment, None
     if other is None:
-        return AgedQuery(query=words, since_ms=moment - unit_ms // 2, until_ms=moment + unit_ms // 2)
+        return words, moment - unit_ms // 2, moment + unit_ms // 2
     since, until = sorted((moment, now_ms - int(other) * unit_ms))
-    return AgedQuery(query=words, since_ms=since, until_ms=until)
+    return words, since, until

@@ -30,7 +30,7 @@ async def send_message(
             return _to_user(context, content)
         case "agent":
             name = needed(target, "target", "agent")
-            turn_id = await context.deliver(context.work, target=name, content=content)
+            turn_id = await context.deliver(context.work, name, content)
             return done(f"Sent to {name}", turn_id=turn_id)
         case _:
             assert_never(target_type)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Literal, assert_never
 
 from pattern_core.errors import Unavailable
 from pattern_core.shell.policy import ShellSettings, verdict
-from pattern_core.shell.shell import TIMEOUT_MAX_S, TIMEOUT_S, Finished, TaskView
+from pattern_core.shell.shell import TIMEOUT_MAX_S, TIMEOUT_S, Command
 from pattern_core.shell.shell import Shell as ShellService
 from pattern_core.tools.tool import Tool, ToolContext, ToolSettings, done, needed, tool
 from pattern_db.enums import EffectClass
@@ -61,17 +61,19 @@ async def shell(
                 await service.execute(line, agent_id=agent_id, directory=directory, timeout_s=timeout), timeout
             )
         case "spawn":
-            view = await service.spawn(needed(command, "command", op), agent_id=agent_id, directory=directory)
-            return done(f"It runs as {view.task_id}; output shows what it prints", **asdict(view))
+            task = await service.spawn(needed(command, "command", op), agent_id=agent_id, directory=directory)
+            return done(f"It runs as {task.id}; output shows what it prints", **_shown(task))
         case "output":
-            return _output(service, needed(task_id, "task_id", op), agent_id, since)
+            return _output(service.find(needed(task_id, "task_id", op), agent_id=agent_id), since)
         case "kill":
-            view = await service.kill(needed(task_id, "task_id", op), agent_id=agent_id)
-            return done("It is over", **asdict(view))
+            task = service.find(needed(task_id, "task_id", op), agent_id=agent_id)
+            await task.end()
+            return done("It is over", **_shown(task))
         case "status":
-            tasks = [asdict(view) for view in service.status(agent_id=agent_id)]
-            count = sum(bool(task["is_running"]) for task in tasks)
-            return done(f"{count} of {len(tasks)} tasks run" if tasks else "You have no tasks", tasks=tasks)
+            tasks = service.status(agent_id=agent_id)
+            count = sum(task.is_running for task in tasks)
+            words = f"{count} of {len(tasks)} tasks run" if tasks else "You have no tasks"
+            return done(words, tasks=[_shown(task) for task in tasks])
         case _:
             assert_never(op)
 
@@ -85,7 +87,20 @@ def _service(context: ToolContext) -> ShellService:
     return context.toolbox.shell
 
 
-def _finished(ended: Finished, timeout_s: float) -> dict[str, object]:
+def _shown(task: Command) -> dict[str, object]:
+    return {
+        "task_id": task.id,
+        "command": task.line,
+        "started_at": task.started_at,
+        "seconds": round(task.seconds, 1),
+        "is_running": task.is_running,
+        "exit_code": task.exit_code,
+        "printed": task.output.total,
+        "note": task.note,
+    }
+
+
+def _finished(ended: Command, timeout_s: float) -> dict[str, object]:
     if ended.is_timeout:
         words = f"Its {timeout_s:g} seconds were up, so it was ended; what it printed until then is here"
     elif ended.exit_code is None:
@@ -95,23 +110,23 @@ def _finished(ended: Finished, timeout_s: float) -> dict[str, object]:
     note = f". {ended.note}" if ended.note and ended.note not in words else ""
     answer = done(
         words + note,
-        output=_shortened(ended.output),
+        output=_shortened(ended.output.text()),
         exit_code=ended.exit_code,
-        duration_ms=ended.duration_ms,
+        duration_ms=round(ended.seconds * 1000),
         timeout=ended.is_timeout,
     )
     return answer if ended.exit_code is not None or ended.is_timeout else {**answer, "success": False}
 
 
-def _output(service: ShellService, task_id: str, agent_id: str, since: int) -> dict[str, object]:
-    text, lost, position = service.output(task_id, agent_id=agent_id, since=since)
-    view: TaskView = service.view(task_id, agent_id=agent_id)
-    state = "It runs" if view.is_running else f"It is over, with exit code {view.exit_code}"
-    if not view.is_running and view.exit_code is None:
-        state = view.note.rstrip(".")
+def _output(task: Command, since: int) -> dict[str, object]:
+    text, lost = task.output.since(max(0, since))
+    state = "It runs" if task.is_running else f"It is over, with exit code {task.exit_code}"
+    if not task.is_running and task.exit_code is None:
+        state = task.note.rstrip(".")
     gap = f"; {lost} bytes before this are lost" if lost else ""
+    position = task.output.total
     words = f"{state}{gap}; go on with since={position}"
-    return done(words, output=_shortened(text), since=position, is_running=view.is_running, exit_code=view.exit_code)
+    return done(words, output=_shortened(text), since=position, is_running=task.is_running, exit_code=task.exit_code)
 
 
 def _shortened(text: str) -> str:

@@ -61,15 +61,8 @@ async def _fetch(context: ToolContext, service: Web, url: str | None, wanted: Fo
     page = await service.fetch(url, wanted)
     if offset < 0 or (offset and offset >= len(page.text)):
         raise InvalidInput(f"the page has {len(page.text)} characters, so it cannot be read from {offset} on")
-    context.work.store(
-        tool_state.put,
-        context.agent_id,
-        NAME,
-        _LAST,
-        {"url": url, "format": wanted},
-        now=context.storage.now(),
-        names_max=1,
-    )
+    last, now = {"url": url, "format": wanted}, context.storage.now()
+    context.work.store(tool_state.put, context.agent_id, NAME, _LAST, last, now=now, names_max=1)
     return _shown(page, offset)
 
 

@@ -9,8 +9,7 @@ from typing import Annotated
 from fastapi import Query
 from pydantic import BaseModel, ConfigDict, Field
 
-from pattern_core.budgets.amounts import AMOUNT_MAX
-from pattern_core.budgets.budget import Budget
+from pattern_core.budgets.budget import AMOUNT_MAX, Budget
 from pattern_core.budgets.usage import BudgetView, UsageQuestion
 from pattern_core.constellation import Constellation
 from pattern_core.errors import InvalidInput, NotFound
@@ -76,8 +75,8 @@ async def report(asked: Annotated[UsageRequest, Query()], home: ToRead) -> objec
         limit=paging.one_more,
         after=after,
     )
-    found = await home.constellation.budgets.report(question)
-    return {"total": found.total, **paging.cut(found.lines, lambda line: line.key)}
+    total, lines = await home.constellation.budgets.report(question)
+    return {"total": total, **paging.cut(lines, lambda line: line.key)}
 
 
 async def _agent_id(constellation: Constellation, id_or_name: str) -> str:

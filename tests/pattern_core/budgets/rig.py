@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pattern_core.budgets.amounts import WorstCase
-from pattern_core.budgets.reservations import ModelCall, usage_row
+from pattern_core.budgets.reservations import ModelCall, WorstCase, usage_row
 from pattern_core.models.model import Usage
 from pattern_db import template
 from pattern_db.connection import Connection
@@ -15,7 +14,7 @@ from pattern_db.journal.turns import NewTurn
 from pattern_db.journal.usage import UsageRow
 from pattern_db.migrate import migrations_of
 from pattern_db.tables import agents
-from pattern_db.tables.agents import AgentRow
+from tests.pattern_db.conftest import make_agent
 
 NOW = "2026-11-21T22:24:40.123Z"
 AGENTS = ("agt_ada", "agt_bob")
@@ -26,18 +25,7 @@ def opened() -> Iterator[Connection]:
     """A new constellation's file with the agents ada and bob."""
     connection = template.in_memory(migrations_of("constellation"), now=NOW)
     for agent_id in AGENTS:
-        agents.create(
-            connection,
-            AgentRow(
-                id=agent_id,
-                name=agent_id.removeprefix("agt_"),
-                model_provider="p",
-                model_name="m",
-                system_prompt="",
-                created_at=NOW,
-                updated_at=NOW,
-            ),
-        )
+        agents.create(connection, make_agent(agent_id.removeprefix("agt_")))
     try:
         yield connection
     finally:
@@ -59,12 +47,11 @@ def call(turn: int, agent_id: str = "agt_ada", *, step: int = 1, attempt: int = 
 def worst(tokens: int, *, price: int | None = 2) -> WorstCase:
     """A call of so many tokens at most, a fifth of which is its prompt; `price` is micro-dollars per token."""
     prompt = tokens // 5
-    money = None if price is None else price
     return WorstCase(
         tokens=tokens,
-        microdollars=None if money is None else tokens * money,
+        microdollars=None if price is None else tokens * price,
         prompt_tokens=prompt,
-        prompt_microdollars=None if money is None else prompt * money,
+        prompt_microdollars=None if price is None else prompt * price,
     )
 
 

@@ -5,19 +5,20 @@ from typing import Any
 
 import pytest
 
-from pattern_core.budgets.amounts import WorstCase, dollars, microdollars, worst_case
 from pattern_core.budgets.budget import (
     Budget,
     TurnBudget,
-    began_at,
     check,
+    dollars,
     kept_by,
+    microdollars,
     name_of,
     of_each_turn,
     of_name,
-    resets_at,
+    period_of,
     words,
 )
+from pattern_core.budgets.reservations import WorstCase, worst_case
 from pattern_core.errors import InvalidInput, LimitReached
 from pattern_core.models.model import Usage
 from pattern_db.journal.budgets import BudgetScope, Period, Unit
@@ -69,12 +70,13 @@ def test_a_budget_in_words() -> None:
         (Period.DAY, "2026-02-28T23:59:59.999Z", "2026-02-28T00:00:00.000Z", "2026-03-01T00:00:00.000Z"),
         (Period.DAY, "2026-12-31T00:00:00.000Z", "2026-12-31T00:00:00.000Z", "2027-01-01T00:00:00.000Z"),
         (Period.MONTH, "2026-11-21T22:24:40.123Z", "2026-11-01T00:00:00.000Z", "2026-12-01T00:00:00.000Z"),
+        (Period.MONTH, "2027-01-31T22:24:40.123Z", "2027-01-01T00:00:00.000Z", "2027-02-01T00:00:00.000Z"),
         (Period.MONTH, "2026-12-01T00:00:00.000Z", "2026-12-01T00:00:00.000Z", "2027-01-01T00:00:00.000Z"),
         (Period.TOTAL, "2026-12-01T00:00:00.000Z", "", None),
     ],
 )
 def test_periods_begin_and_end_in_utc(period: Period, now: str, began: str, ends: str | None) -> None:
-    assert (began_at(period, now), resets_at(period, now)) == (began, ends)
+    assert period_of(period, now) == (began, ends)
 
 
 def test_the_nearest_budget_of_an_agent_holds() -> None:
@@ -105,8 +107,8 @@ def test_what_each_turn_may_spend() -> None:
 
 
 def test_a_turn_may_go_as_far_as_its_bounds() -> None:
-    bounds = TurnBudget(steps=3, tool_calls=2, wall_s=10, children=0, output_chars=100)
-    bounds.check(steps=3, tool_calls=2, wall_s=10.0, children=0, output_chars=100)
+    bounds = TurnBudget(steps=3, tool_calls=2, children=0, output_chars=100)
+    bounds.check(steps=3, tool_calls=2, children=0, output_chars=100)
     TurnBudget().check(steps=10**6)
 
 
@@ -115,13 +117,12 @@ def test_a_turn_may_go_as_far_as_its_bounds() -> None:
     [
         ({"steps": 4}, "steps", "took 3 steps and wants more"),
         ({"tool_calls": 3}, "tool_calls", "more than 2 tool calls"),
-        ({"wall_s": 10.1}, "wall_s", "longer than 10 s"),
         ({"children": 1}, "children", "other agents more than 0 times"),
         ({"output_chars": 1_001}, "output_chars", "more than 1,000 characters"),
     ],
 )
-def test_a_turn_that_passes_a_bound_is_told_which(use: dict[str, Any], named: str, words: str) -> None:
-    bounds = TurnBudget(steps=3, tool_calls=2, wall_s=10, children=0, output_chars=1_000)
+def test_a_turn_that_passes_a_bound_is_refused_by_name(use: dict[str, Any], named: str, words: str) -> None:
+    bounds = TurnBudget(steps=3, tool_calls=2, children=0, output_chars=1_000)
     with pytest.raises(LimitReached, match=words) as refused:
         bounds.check(**use)
     assert refused.value.details["limit"] == named
@@ -133,18 +134,20 @@ def cost(usage: Usage) -> int:
     return 10 * plain + 13 * usage.cache_write_tokens + 50 * usage.output_tokens
 
 
-def test_the_worst_case_is_the_dearest_prompt_and_all_output() -> None:
-    assert worst_case(cost, prompt_tokens=100, output_tokens=20) == WorstCase(
-        tokens=120, microdollars=100 * 13 + 20 * 50, prompt_tokens=100, prompt_microdollars=1000
-    )
-    cheap_cache = worst_case(
-        lambda usage: cost(usage) - 13 * usage.cache_write_tokens, prompt_tokens=100, output_tokens=0
-    )
+def unknown(_usage: Usage) -> None:
+    return None
+
+
+def test_the_worst_case_is_the_dearest_prompt_and_all_output_of_any_model() -> None:
+    whole = WorstCase(tokens=120, microdollars=100 * 13 + 20 * 50, prompt_tokens=100, prompt_microdollars=1000)
+    assert worst_case(100, [(cost, 20)]) == whole
+    cheap_cache = worst_case(100, [(lambda usage: cost(usage) - 13 * usage.cache_write_tokens, 0)])
     assert cheap_cache.microdollars == 1000
+    assert worst_case(100, [(unknown, 30), (cost, 20), (cost, 7)]) == replace(whole, tokens=130)
 
 
 def test_an_unknown_price_is_no_price_of_zero() -> None:
-    worst = worst_case(lambda _usage: None, prompt_tokens=100, output_tokens=20)
+    worst = worst_case(100, [(unknown, 20)])
     assert worst == WorstCase(tokens=120, microdollars=None, prompt_tokens=100, prompt_microdollars=None)
 
 

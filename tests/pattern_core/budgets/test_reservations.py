@@ -59,7 +59,7 @@ def test_a_call_is_reserved_and_settled(db: Connection) -> None:
         reserve(db, other, 41)
     assert refused.value.message == (
         "the budget of this agent, 100 tokens a day, leaves no room for this call: 0 tokens are spent, 60 tokens are"
-        " held for calls under way, and the call may take 41 tokens; it starts anew at 2026-11-22T00:00:00.000Z."
+        " held for calls under way, and the call may take 41 tokens; it starts again at 2026-11-22T00:00:00.000Z."
         " To allow more: pattern budget set"
     )
     assert refused.value.details == {
@@ -119,7 +119,7 @@ def test_money_is_counted_where_the_price_is_known(db: Connection) -> None:
     one = call(new_turn(db))
     with pytest.raises(LimitReached, match=r"price of m \(p\) is not known.*\$0.0004"):
         reserve(db, one, 1, price=None)
-    with pytest.raises(LimitReached, match=r"\$0.0004, leaves no room.*it does not start anew"):
+    with pytest.raises(LimitReached, match=r"\$0.0004, leaves no room.*it does not start again"):
         reserve(db, one, 201)
     assert reserve(db, one, 200) is not None
 
@@ -170,24 +170,13 @@ def test_what_dead_calls_held_is_charged_at_an_estimate(db: Connection) -> None:
     assert second is not None
     reservations.settle(db, took(summary, 15), first)
     assert reservations.recover(db, turn, at=NOW) == 1
-    assert held(db) == Spent(20, 40)  # the step's own, for whoever supersedes it
+    assert held(db) == Spent(20, 40)  # the step's own, for the attempt that supersedes it
     reservations.settle(db, took(step, 4, is_estimate=True))
     assert reservations.recover(db, turn, at=NOW) == 0
     rows = fetch_all(db, "SELECT purpose, no, input_tokens, cost_microdollars, is_estimate FROM usage ORDER BY key")
     assert rows == [("summary", 0, 15, 30, 0), ("summary", 1, 6, 12, 1), ("step", 0, 4, 8, 1)]
     total = usage.total(db, UsageFilter())
     assert total.cached_tokens + total.cache_write_tokens + total.reasoning_tokens == 0
-
-
-def test_a_turn_that_ended_holds_nothing(db: Connection) -> None:
-    budgets.put(db, DAILY, now=NOW)
-    key = new_turn(db)
-    one, other = call(key), call(new_turn(db))
-    reserve(db, one, 30)
-    reserve(db, other, 30)
-    budgets.let_go_of_turn(db, key)
-    assert held(db) == Spent(30, 60)
-    assert usage.total(db, UsageFilter()).calls == 0
 
 
 LIMITS = (

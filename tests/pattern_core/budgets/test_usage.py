@@ -12,6 +12,7 @@ from pattern_core.errors import InvalidInput, NotFound
 from pattern_core.testing.clock import StoppedClock
 from pattern_db.columns import unix_ms
 from pattern_db.database import Database
+from pattern_db.errors import NotFound as RowNotFound
 from pattern_db.journal.budgets import BudgetScope, Period, Unit
 from pattern_db.journal.usage import Grouping
 from tests.pattern_core.budgets.rig import NOW, call, new_turn, opened, took, worst
@@ -75,25 +76,24 @@ async def test_reports(database: Database, budgets: Budgets) -> None:
     child = await database.write(new_turn, "agt_bob", parent=parent)
     await database.write(reservations.settle, took(call(parent), 50))
     await database.write(reservations.settle, took(call(child, "agt_bob"), 10, at="2026-11-22T01:00:00.000Z"))
-    whole = await budgets.report(UsageQuestion())
-    assert [(line.key, line.input_tokens) for line in whole.lines] == [("2026-11-22", 10), ("2026-11-21", 50)]
-    assert (whole.total.calls, whole.total.cost_microdollars) == (2, 120)
-    page = await budgets.report(UsageQuestion(by=Grouping.TURN, limit=1, after="turn_1"))
-    assert [line.key for line in page.lines] == ["turn_0"]
-    assert page.total.calls == 2
-    assert (await budgets.report(UsageQuestion(turn_id="turn_0"))).total.calls == 2
-    assert (await budgets.report(UsageQuestion(turn_id="turn_1"))).total.calls == 1
-    assert (await budgets.report(UsageQuestion(agent_id="agt_bob"))).total.input_tokens == 10
-    assert (await budgets.report(UsageQuestion(since="2026-11-22"))).total.calls == 1
-    assert (await budgets.report(UsageQuestion(until="2026-11-22T02:00:00+01:00"))).total.calls == 1
+    total, lines = await budgets.report(UsageQuestion())
+    assert [(line.key, line.input_tokens) for line in lines] == [("2026-11-22", 10), ("2026-11-21", 50)]
+    assert (total.calls, total.cost_microdollars) == (2, 120)
+    total, lines = await budgets.report(UsageQuestion(by=Grouping.TURN, limit=1, after="turn_1"))
+    assert ([line.key for line in lines], total.calls) == (["turn_0"], 2)
+    for question, calls in (
+        (UsageQuestion(turn_id="turn_0"), 2),
+        (UsageQuestion(turn_id="turn_1"), 1),
+        (UsageQuestion(agent_id="agt_bob"), 1),
+        (UsageQuestion(since="2026-11-22"), 1),
+        (UsageQuestion(until="2026-11-22T02:00:00+01:00"), 1),
+    ):
+        assert (await budgets.report(question))[0].calls == calls
+    with pytest.raises(RowNotFound, match="no turn nowhere"):
+        await budgets.report(UsageQuestion(turn_id="nowhere"))
 
 
 @pytest.mark.parametrize("given", ["yesterday", "2026-11-21T10:00:00", "2026-13-01"])
 async def test_times_that_cannot_be_read(budgets: Budgets, given: str) -> None:
     with pytest.raises(InvalidInput, match=r"since is .* write a date such as"):
         await budgets.report(UsageQuestion(since=given))
-
-
-async def test_a_turn_that_is_not_there(budgets: Budgets) -> None:
-    with pytest.raises(NotFound, match="no turn 'nowhere'"):
-        await budgets.report(UsageQuestion(turn_id="nowhere"))

@@ -7,10 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from pattern_core.models.model import ToolSpec
-from pattern_core.rules import engine
-from pattern_core.rules.engine import Exit, Offer
 from pattern_core.rules.facts import JudgedCall
-from pattern_core.rules.rule import AskedCall, ForcedCall, Moment, Verdict
+from pattern_core.rules.rule import AskedCall, Moment, Offer, StepBorder, Verdict
 from pattern_core.rules.ruleset import RuleSet
 
 TOOLS = ("a", "b", "c", "d")
@@ -43,27 +41,27 @@ def under(given: RuleSet, moment: Moment) -> Moment:
 
 
 def offer(given: RuleSet, moment: Moment, tools: Sequence[ToolSpec]) -> Offer:
-    return engine.offer(under(given, moment), tools)
+    return under(given, moment).offer(tools)
 
 
-def added(given: RuleSet, moment: Moment, decided: Sequence[str]) -> tuple[ForcedCall, ...]:
-    return engine.added(under(given, moment), decided)
+def added(given: RuleSet, moment: Moment, decided: Sequence[str]) -> tuple[AskedCall, ...]:
+    return under(given, moment).added(decided)
 
 
 def check(given: RuleSet, moment: Moment, asked: AskedCall, **more: Any) -> Verdict:
-    return engine.check(under(given, moment), asked, **more)
+    return under(given, moment).check(asked, **more)
 
 
 def in_order(given: RuleSet, moment: Moment, tools: Sequence[str]) -> bool:
-    return engine.in_order(under(given, moment), tools)
+    return under(given, moment).in_order(tools)
 
 
 def ends_after(given: RuleSet, moment: Moment) -> bool:
-    return engine.ends_after(under(given, moment), moment.step)
+    return under(given, moment).ends_after(moment.step)
 
 
-def at_exit(given: RuleSet, moment: Moment) -> Exit:
-    return engine.at_exit(under(given, moment))
+def at_exit(given: RuleSet, moment: Moment) -> StepBorder:
+    return under(given, moment).at_exit()
 
 
 def verdict(

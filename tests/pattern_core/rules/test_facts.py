@@ -8,8 +8,6 @@ from dataclasses import replace
 import pytest
 
 from pattern_core.rules.facts import RESULT_CHARS_MAX, JudgedCall, calls_of, read
-from pattern_core.rules.rule import AskedCall, Moment
-from pattern_core.rules.ruleset import RuleSet
 from pattern_db import template
 from pattern_db.columns import iso, unix_ms
 from pattern_db.connection import Connection
@@ -20,7 +18,6 @@ from pattern_db.journal.turns import NewTurn
 from pattern_db.migrate import migrations_of
 from pattern_db.tables import agents, messages
 from pattern_db.tables.messages import MessageRow
-from tests.pattern_core.rules.moments import check
 from tests.pattern_db.conftest import make_agent
 
 NOW = "2026-11-21T22:24:40.123Z"
@@ -96,27 +93,6 @@ def test_the_last_use_of_a_tool_reaches_across_turns(db: Connection) -> None:
     assert read(db, "agt_ada", ("web", "note", "none")) == {"web": unix_ms(late), "note": unix_ms(NOW) + 1_000}
     assert read(db, "agt_bob", ("web",)) == {"web": unix_ms(later)}
     assert read(db, "agt_ada", ()) == {}
-
-
-def test_a_restart_judges_the_same(db: Connection) -> None:
-    rules = RuleSet.of(
-        [
-            {"tool": "web", "type": "cooldown", "seconds": 60},
-            {"tool": "*", "type": "max_calls", "count": 3},
-            {"tool": "mail", "type": "requires_preceding", "tools": ["note"]},
-        ]
-    )
-    turn = turn_of(db)
-    call(db, turn, 0, "web")
-    call(db, turn, 1, "web", status="denied", at=None)
-    call(db, turn, 2, "note", at=None)
-    now_ms = unix_ms(NOW) + 30_000
-    state = Moment(calls=calls_of(db, turn), step=1, last_ms=read(db, "agt_ada", ("web",)), now_ms=now_ms)
-    kinds = {tool: check(rules, state, AskedCall(tool=tool)).kind for tool in ("web", "mail", "note")}
-    assert kinds == {"web": "refuse", "mail": "run", "note": "run"}
-    call(db, turn, 3, "mail")
-    full = Moment(calls=calls_of(db, turn), step=1, now_ms=now_ms)
-    assert check(rules, full, AskedCall(tool="note")).kind == "refuse"
 
 
 def test_what_has_ended() -> None:

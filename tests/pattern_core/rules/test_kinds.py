@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from pattern_core.errors import InvalidInput
 from pattern_core.rules import kinds
 from pattern_core.rules.facts import JudgedCall
 from pattern_core.rules.kinds import KINDS
-from pattern_core.rules.rule import AskedCall, Moment, ToolRule, Verdict, fields_of, nothing, sentence
+from pattern_core.rules.rule import AskedCall, Moment, ToolRule, Verdict, sentence
 from pattern_core.rules.ruleset import RuleSet
 from pattern_db.enums import EffectStatus
 from tests.pattern_core.rules.moments import (
     after,
-    at_exit,
     call,
     check,
-    ends_after,
+    in_order,
     offer,
     ran,
     rules,
@@ -27,24 +24,24 @@ from tests.pattern_core.rules.moments import (
     verdict,
 )
 
-# Each kind as it is stored, with all its fields, and its line in the prompt.
+# Each kind as it is stored, with all its fields but the tool where it is `a`, and its line in the prompt.
 OURS: tuple[tuple[dict[str, Any], str], ...] = (
-    ({"tool": "a", "type": "continue_loop"}, "After `a` your turn goes on."),
+    ({"type": "continue_loop"}, "After `a` your turn goes on."),
     (
         {"tool": "*", "type": "exit_loop", "priority": 0},
         "After any tool succeeded your turn ends, and calls that you put behind it are not run.",
     ),
     (
-        {"tool": "a", "type": "start_constraint", "args": {"q": [1]}, "alternatives": ["b"], "message": "First."},
+        {"type": "start_constraint", "args": {"q": [1]}, "alternatives": ["b"], "message": "First."},
         "In every turn call `a` or `b` first, before any other tool. First.",
     ),
-    ({"tool": "a", "type": "required_before_exit"}, "Call `a` before you end a turn."),
+    ({"type": "required_before_exit"}, "Call `a` before you end a turn."),
     (
-        {"tool": "a", "type": "required_before_exit_if", "condition": {"tool_not_called": "b"}},
+        {"type": "required_before_exit_if", "condition": {"tool_not_called": "b"}},
         "Call `a` before you end a turn if `b` did not run.",
     ),
     (
-        {"tool": "a", "type": "requires_preceding", "tools": ["b", "web_*"]},
+        {"type": "requires_preceding", "tools": ["b", "web_*"]},
         "Call `a` only after `b`, `web_*` succeeded in the same turn.",
     ),
     (
@@ -52,15 +49,12 @@ OURS: tuple[tuple[dict[str, Any], str], ...] = (
         "Call any tool named like `a*` only before `b`, not after.",
     ),
     (
-        {"tool": "a", "type": "child", "children": ["b", "c"], "args": {"b": {"n": 1}}},
+        {"type": "child", "children": ["b", "c"], "args": {"b": {"n": 1}}},
         "Directly after `a` call one of `b`, `c`.",
     ),
+    ({"type": "parent", "children": ["b"]}, "Call `b` only directly after `a`, and after it nothing else."),
     (
-        {"tool": "a", "type": "parent", "children": ["b"]},
-        "Call `b` only directly after `a`, and after it nothing else.",
-    ),
-    (
-        {"tool": "a", "type": "conditional", "outputs": {"yes": "b"}, "default": "c", "strict": True},
+        {"type": "conditional", "outputs": {"yes": "b"}, "default": "c", "strict": True},
         "What `a` returns decides what you call next: “yes” to `b`, anything else to `c`.",
     ),
     (
@@ -68,84 +62,41 @@ OURS: tuple[tuple[dict[str, Any], str], ...] = (
         "In one turn use only one tool of each of these groups: `a`, `b`; `c`, `d`.",
     ),
     ({"tool": "*", "type": "max_calls", "count": 0}, "Call any tool together at most 0 times in a turn."),
-    ({"tool": "a", "type": "cooldown", "seconds": 0.5}, "Between two uses of `a` 0.5 seconds must pass."),
-    ({"tool": "a", "type": "periodic", "seconds": 3600}, "Call `a` every 1 hour; you are told when it is due."),
+    ({"type": "cooldown", "seconds": 0.5}, "Between two uses of `a` 0.5 seconds must pass."),
+    ({"type": "periodic", "seconds": 3600}, "Call `a` every 1 hour; you are told when it is due."),
     (
-        {"tool": "a", "type": "requires_consent", "scope": "mail"},
+        {"type": "requires_consent", "scope": "mail"},
         "A person must agree to each call of `a` (mail); you wait for the answer.",
     ),
     (
-        {"tool": "a", "type": "allowed_operations", "operations": ["read"], "parameter": "mode"},
+        {"type": "allowed_operations", "operations": ["read"], "parameter": "mode"},
         "With `a` you may only do: read.",
     ),
-    ({"tool": "a", "type": "needed"}, "`a` must stay available: other parts rely on it."),
+    ({"type": "needed"}, "`a` must stay available: other parts rely on it."),
 )
 
 
-def test_every_kind_is_in_the_table_and_here() -> None:
-    defined = [one for one in vars(kinds).values() if isinstance(one, type) and issubclass(one, ToolRule)]
-    assert set(KINDS.values()) == set(defined) - {ToolRule}
-    assert {rule["type"] for rule, _ in OURS} == set(KINDS) == set(DOES)
+def test_every_kind_is_here() -> None:
+    assert {rule["type"] for rule, _ in OURS} == set(KINDS)
 
 
 @pytest.mark.parametrize(("rule", "line"), OURS, ids=lambda one: one["type"] if isinstance(one, dict) else "")
 def test_a_kind_is_stored_and_said(rule: dict[str, Any], line: str) -> None:
-    given = RuleSet.of([rule])
-    assert given.to_json() == [rule]
+    stored = {"tool": "a", **rule}
+    given = RuleSet.of([stored])
+    assert given.to_json() == [stored]
     assert type(given.rules[0]) is KINDS[rule["type"]]
     assert given.lines == (line,)
 
 
 def test_lines_stand_in_the_order_of_judging_and_equal_ones_once() -> None:
-    lines = rules(*(rule for rule, _ in OURS)).lines
+    lines = rules(*({"tool": "a", **rule} for rule, _ in OURS)).lines
     assert sorted(lines) == sorted(line for _, line in OURS)
     assert (lines[0], lines[-1]) == (OURS[6][1], OURS[1][1])
     group = {"tool": "a", "type": "exclusive_groups", "groups": [["a", "b"]]}
     assert rules(group, group).lines == (
         "In one turn use only one tool of each of these groups (this concerns `a`): `a`, `b`.",
     )
-
-
-def enabled(given: RuleSet, state: Moment) -> object:
-    try:
-        given.check_enabled(())
-    except InvalidInput as error:
-        return error.message
-    return None
-
-
-def judged(tool: str, **arguments: str) -> Callable[[RuleSet, Moment], object]:
-    asked = AskedCall(tool=tool, arguments=arguments, parameters={"properties": {"op": {}, "mode": {}}})
-    return lambda given, state: check(given, state, asked)
-
-
-# Per kind: its fields, a moment, and a question that it answers otherwise than no rules do.
-DOES: dict[str, tuple[dict[str, Any], Moment, Callable[[RuleSet, Moment], object]]] = {
-    "continue_loop": ({"priority": 9}, after(ran("a")), ends_after),
-    "exit_loop": ({"tool": "b"}, after(ran("b")), ends_after),
-    "start_constraint": ({}, after(), judged("b")),
-    "required_before_exit": ({}, after(step=1), at_exit),
-    "required_before_exit_if": ({"condition": {"tool_not_called": "b"}}, after(step=1), at_exit),
-    "requires_preceding": ({"tools": ["b"]}, after(), judged("a")),
-    "requires_following": ({"tools": ["b"]}, after(ran("b")), judged("a")),
-    "child": ({"tool": "b", "children": ["c"]}, after(ran("b")), judged("d")),
-    "parent": ({"children": ["b"]}, after(), judged("b")),
-    "conditional": ({"tool": "b", "outputs": {"fine": "c"}}, after(ran("b")), judged("d")),
-    "exclusive_groups": ({"tool": "*", "groups": [["b", "c"]]}, after(ran("c")), judged("b")),
-    "max_calls": ({"count": 0}, after(), judged("a")),
-    "cooldown": ({"seconds": 9}, after(now_ms=1_000, last_ms={"a": 0}), judged("a")),
-    "periodic": ({"seconds": 9}, after(step=1, now_ms=10_000, last_ms={"a": 0}), at_exit),
-    "requires_consent": ({}, after(), judged("a")),
-    "allowed_operations": ({"operations": ["read"]}, after(), judged("a", op="burn")),
-    "needed": ({}, after(), enabled),
-}
-
-
-@pytest.mark.parametrize("name", KINDS)
-def test_a_kind_does_something(name: str) -> None:
-    fields, state, ask = DOES[name]
-    others = [{"tool": "a", "type": "exit_loop"}] if name == "continue_loop" else []
-    assert ask(rules(*others, {"tool": "a", "type": name, **fields}), state) != ask(rules(*others), state)
 
 
 NEEDS_A = {"tool": "b", "type": "requires_preceding", "tools": ["a"]}
@@ -321,42 +272,34 @@ def test_every_status_is_judged(status: EffectStatus) -> None:
     assert (verdict(given, after(call("a", status.value)), "a")[0] == "refuse") is (status.value in used)
 
 
-MOMENTS = ("objection", "narrow", "lack", "needs_order", "in_words")
-SILENT = dict.fromkeys(MOMENTS, nothing)
-
-
 def test_a_new_kind_is_enforced_and_explained() -> None:
     class OnlyAtStep(ToolRule):
         name = "only_at_step"
-        narrow = lack = needs_order = nothing
         in_words = sentence("Call {tool} at step 2 only.")
 
         def objection(self, call: AskedCall, moment: Moment) -> Verdict | None:
             return None if moment.step == 2 else self.refuse("it is not step 2.")
 
     given = RuleSet((OnlyAtStep(tool="a", message="Sorry."),))
-    assert check(given, after(step=1), AskedCall(tool="a")).text == "it is not step 2. Sorry."
-    assert (
-        check(given, after(step=2), AskedCall(tool="a")).kind
-        == check(given, after(step=1), AskedCall(tool="b")).kind
-        == "run"
-    )
+    assert verdict(given, after(step=1), "a") == ("refuse", "it is not step 2. Sorry.")
+    assert verdict(given, after(step=2), "a") == verdict(given, after(step=1), "b") == ("run", "")
     assert given.lines == ("Call `a` at step 2 only. Sorry.",)
     assert given.to_json() == [{"tool": "a", "type": "only_at_step", "message": "Sorry."}]
+    # What a kind does not declare, it judges by what ran before.
+    assert [in_order(given, after(), tools) for tools in (["a", "b"], ["b", "c"])] == [True, False]
 
 
-@pytest.mark.parametrize("left_out", ["name", *MOMENTS])
+@pytest.mark.parametrize("left_out", ["name", "in_words"])
 def test_a_kind_that_leaves_something_out_cannot_be_defined(left_out: str) -> None:
-    body = {"name": "forgetful", **SILENT}
-    type("Forgetful", (ToolRule,), body)
+    body = {"name": "forgetful", "in_words": sentence("Forget {tool}.")}
     del body[left_out]
     with pytest.raises(TypeError, match=f"Forgetful does not define {left_out}"):
         type("Forgetful", (ToolRule,), body)
 
 
 def test_the_fields_of_a_kind_are_those_that_it_declares() -> None:
-    assert list(fields_of(kinds.Conditional)) == ["outputs", "default", "strict"]
-    assert fields_of(kinds.Needed) == {}
+    assert list(kinds.Conditional.own_fields) == ["outputs", "default", "strict"]
+    assert kinds.Needed.own_fields == {}
 
 
 def test_rules_are_judged_by_rank() -> None:

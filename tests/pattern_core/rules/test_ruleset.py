@@ -28,81 +28,48 @@ def test_no_name_means_two_kinds() -> None:
     assert all(OTHER_NAMES[name] == name for name in KINDS)
 
 
-# What the Rust Pattern stored: a list of rules, its TOML's form, and its command line's map.
-THEIRS: tuple[tuple[Any, list[dict[str, Any]]], ...] = (
+# What others store of a rule for the tool `a`, and the same in our format.
+OTHERS: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
+    # The Rust Pattern: its list and its TOML.
     (
-        [
-            {
-                "tool_name": "web",
-                "rule_type": {"type": "MaxCalls", "value": 3},
-                "conditions": [],
-                "priority": 5,
-                "metadata": None,
-            }
-        ],
-        [{"tool": "web", "type": "max_calls", "count": 3}],
+        {"rule_type": {"type": "MaxCalls", "value": 3}, "conditions": [], "priority": 5, "metadata": None},
+        {"type": "max_calls", "count": 3},
     ),
-    ([{"tool_name": "web", "rule_type": {"MaxCalls": 3}}], [{"tool": "web", "type": "max_calls", "count": 3}]),
-    ([{"tool_name": "a", "rule_type": "ExitLoop", "priority": 8}], [{"tool": "a", "type": "exit_loop", "priority": 8}]),
+    ({"rule_type": {"MaxCalls": 3}}, {"type": "max_calls", "count": 3}),
+    ({"rule_type": "ExitLoop", "priority": 8}, {"type": "exit_loop", "priority": 8}),
     (
-        [{"tool_name": "a", "rule_type": {"type": "RequiresPrecedingTools"}, "conditions": ["b"]}],
-        [{"tool": "a", "type": "requires_preceding", "tools": ["b"]}],
+        {"rule_type": {"type": "RequiresPrecedingTools"}, "conditions": ["b"]},
+        {"type": "requires_preceding", "tools": ["b"]},
     ),
     (
-        [{"tool_name": "a", "rule_type": {"type": "RequiresFollowingTools"}, "conditions": ["b"]}],
-        [{"tool": "a", "type": "requires_following", "tools": ["b"]}],
+        {"rule_type": {"type": "RequiresFollowingTools"}, "conditions": ["b"]},
+        {"type": "requires_following", "tools": ["b"]},
     ),
     (
-        [{"tool_name": "a", "rule_type": {"type": "ExclusiveGroups", "value": [["a", "b"]]}}],
-        [{"tool": "*", "type": "exclusive_groups", "groups": [["a", "b"]]}],
+        {"rule_type": {"type": "ExclusiveGroups", "value": [["a", "b"]]}},
+        {"tool": "*", "type": "exclusive_groups", "groups": [["a", "b"]]},
     ),
     (
-        [{"tool_name": "a", "rule_type": {"type": "Cooldown", "value": {"secs": 60, "nanos": 500_000_000}}}],
-        [{"tool": "a", "type": "cooldown", "seconds": 60.5}],
+        {"rule_type": {"type": "Cooldown", "value": {"secs": 60, "nanos": 500_000_000}}},
+        {"type": "cooldown", "seconds": 60.5},
+    ),
+    ({"rule_type": {"type": "RequiresConsent", "value": {"scope": "x"}}}, {"type": "requires_consent", "scope": "x"}),
+    (
+        {"rule_type": {"type": "AllowedOperations", "value": ["load"]}},
+        {"type": "allowed_operations", "operations": ["load"]},
     ),
     (
-        [{"tool_name": "a", "rule_type": {"type": "RequiresConsent", "value": {"scope": "x"}}}],
-        [{"tool": "a", "type": "requires_consent", "scope": "x"}],
+        {"rule_type": {"type": "RequiredBeforeExitIf"}, "conditions": ["b", "c"]},
+        {"type": "required_before_exit_if", "condition": {"all": [{"tool_called": "b"}, {"tool_called": "c"}]}},
     ),
-    (
-        [{"tool_name": "a", "rule_type": {"type": "AllowedOperations", "value": ["load"]}}],
-        [{"tool": "a", "type": "allowed_operations", "operations": ["load"]}],
-    ),
-    (
-        [{"tool_name": "a", "rule_type": {"type": "RequiredBeforeExitIf"}, "conditions": ["b", "c"]}],
-        [
-            {
-                "tool": "a",
-                "type": "required_before_exit_if",
-                "condition": {"all": [{"tool_called": "b"}, {"tool_called": "c"}]},
-            }
-        ],
-    ),
-    (
-        {"a": [{"type": "start-constraint"}, {"type": "cooldown", "params": "60", "conditions": []}], "b": []},
-        [{"tool": "a", "type": "start_constraint"}, {"tool": "a", "type": "cooldown", "seconds": 60}],
-    ),
-    ({"a": {"type": "max-calls", "value": 5}}, [{"tool": "a", "type": "max_calls", "count": 5}]),
-)
-
-
-@pytest.mark.parametrize(("stored", "ours"), THEIRS)
-def test_formats_of_the_original(stored: Any, ours: list[dict[str, Any]]) -> None:
-    assert RuleSet.of(stored).to_json() == ours
-
-
-LETTAS: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
+    # Letta.
     ({"type": "run_first", "args": {"q": 1}}, {"type": "start_constraint", "args": {"q": 1}}),
     ({"type": "InitToolRule"}, {"type": "start_constraint"}),
     ({"type": "exit_loop", "prompt_template": None}, {"type": "exit_loop"}),
     ({"type": "TerminalToolRule"}, {"type": "exit_loop"}),
     ({"type": "ContinueToolRule"}, {"type": "continue_loop"}),
     (
-        {
-            "type": "constrain_child_tools",
-            "children": ["b"],
-            "child_arg_nodes": [{"name": "b", "args": {"n": 1}}],
-        },
+        {"type": "constrain_child_tools", "children": ["b"], "child_arg_nodes": [{"name": "b", "args": {"n": 1}}]},
         {"type": "child", "children": ["b"], "args": {"b": {"n": 1}}},
     ),
     ({"type": "ChildToolRule", "children": ["b"], "child_arg_nodes": None}, {"type": "child", "children": ["b"]}),
@@ -123,9 +90,18 @@ LETTAS: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
 )
 
 
-@pytest.mark.parametrize(("stored", "ours"), LETTAS)
-def test_formats_of_letta(stored: dict[str, Any], ours: dict[str, Any]) -> None:
-    assert RuleSet.of([{"tool_name": "a", **stored}]).to_json() == [{"tool": "a", **ours}]
+@pytest.mark.parametrize(("theirs", "ours"), OTHERS)
+def test_formats_of_others(theirs: dict[str, Any], ours: dict[str, Any]) -> None:
+    assert RuleSet.of([{"tool_name": "a", **theirs}]).to_json() == [{"tool": "a", **ours}]
+
+
+def test_maps_of_the_rust_command_line() -> None:
+    stored = {"a": [{"type": "start-constraint"}, {"type": "cooldown", "params": "60", "conditions": []}], "b": []}
+    assert RuleSet.of({**stored, "c": {"type": "max-calls", "value": 5}}).to_json() == [
+        {"tool": "a", "type": "start_constraint"},
+        {"tool": "a", "type": "cooldown", "seconds": 60},
+        {"tool": "c", "type": "max_calls", "count": 5},
+    ]
 
 
 def test_of_lettas_first_tools_any_will_do() -> None:
@@ -142,35 +118,36 @@ def test_an_older_lettas_parents_stand_at_the_child() -> None:
 MISFITS: tuple[tuple[Any, str], ...] = (
     (3, "a list of rules"),
     ("max_calls", "a list of rules"),
+    ({"tool": "web", "type": "max_calls", "count": 3}, "put this one rule into brackets"),
     ([1], "rule 1: a rule is an object"),
     ({"a": "x"}, "rule 1: a rule is an object"),
     ([{"tool": "a"}], "rule 1: it has no `type`"),
     ([{"type": "exit_loop"}], "`exit_loop.tool` is missing"),
     ([{"tool": "a", "type": "exit_loop"}, {"tool": "a", "type": "jump"}], "rule 2: there is no type 'jump'"),
-    ([{"tool": "a", "type": "max_calls"}], "`max_calls.count` is missing"),
-    ([{"tool": "a", "type": "max_calls", "count": -1}], "`max_calls.count` must be at least 0"),
-    ([{"tool": "a", "type": "max_calls", "count": True}], "must be a whole number"),
-    ([{"tool": "a", "type": "max_calls", "count": 1.5}], "must be a whole number"),
+    ({"a": {"type": "max_calls"}}, "`max_calls.count` is missing"),
+    ({"a": {"type": "max_calls", "count": -1}}, "`max_calls.count` must be at least 0"),
+    ({"a": {"type": "max_calls", "count": True}}, "must be a whole number"),
+    ({"a": {"type": "max_calls", "count": 1.5}}, "must be a whole number"),
     (
-        [{"tool": "a", "type": "max_calls", "count": 3, "max": 4}],
+        {"a": {"type": "max_calls", "count": 3, "max": 4}},
         "`max_calls.max` is not known (known are: `tool`, `type`, `count`, `priority`",
     ),
-    ([{"tool": "a", "type": "exit_loop", "value": 3}], "`exit_loop.value` is not known"),
-    ([{"tool": "a", "type": "cooldown", "seconds": 0}], "`cooldown.seconds` must be more than 0"),
-    ([{"tool": "a", "type": "cooldown", "seconds": float("nan")}], "`cooldown.seconds` must be more than 0"),
-    ([{"tool": "a b", "type": "exit_loop"}], "no tool's name"),
-    ([{"tool": "a*", "type": "required_before_exit"}], "here one must be named"),
-    ([{"tool": "a", "type": "child", "children": ["b"], "args": {"c": {}}}], "`args` names c"),
-    ([{"tool": "a", "type": "child", "children": ["b"], "args": {"b": 1}}], "`child.args.b` must be an object"),
-    ([{"tool": "a", "type": "child", "children": []}], "`child.children` is missing"),
+    ({"a": {"type": "exit_loop", "value": 3}}, "`exit_loop.value` is not known"),
+    ({"a": {"type": "cooldown", "seconds": 0}}, "`cooldown.seconds` must be more than 0"),
+    ({"a": {"type": "cooldown", "seconds": float("nan")}}, "`cooldown.seconds` must be more than 0"),
+    ({"a b": {"type": "exit_loop"}}, "no tool's name"),
+    ({"a*": {"type": "required_before_exit"}}, "here one must be named"),
+    ({"a": {"type": "child", "children": ["b"], "args": {"c": {}}}}, "`args` names c"),
+    ({"a": {"type": "child", "children": ["b"], "args": {"b": 1}}}, "`child.args.b` must be an object"),
+    ({"a": {"type": "child", "children": []}}, "`child.children` is missing"),
     ([{"type": "exclusive_groups", "groups": [["a"]]}], "two different tools"),
     ([{"type": "exclusive_groups", "groups": [["a", "a"]]}], "two different tools"),
     (
-        [{"tool": "a", "type": "required_before_exit_if", "condition": "urgent"}],
+        {"a": {"type": "required_before_exit_if", "condition": "x"}},
         "`required_before_exit_if.condition`: a condition is",
     ),
-    ([{"tool": "a", "type": "exit_loop", "priority": 256}], "`exit_loop.priority` must be at most 255"),
-    ([{"tool": "a", "type": "exit_loop", "message": 3}], "`exit_loop.message` must be text"),
+    ({"a": {"type": "exit_loop", "priority": 256}}, "`exit_loop.priority` must be at most 255"),
+    ({"a": {"type": "exit_loop", "message": 3}}, "`exit_loop.message` must be text"),
     ([{"tool": "a", "type": "exit_loop"}] * (RULES_MAX + 1), f"at most {RULES_MAX}"),
 )
 
@@ -182,43 +159,35 @@ def test_a_refusal_says_what_is_wrong(stored: Any, says: str) -> None:
     assert says in refused.value.message
 
 
-def test_one_rule_that_is_no_list_is_told_what_is_missing() -> None:
-    with pytest.raises(InvalidInput, match="into brackets"):
-        RuleSet.of({"tool": "web", "type": "max_calls", "count": 3})
-
-
 FIRST = {"tool": "a", "type": "start_constraint"}
 REQUIRED = {"tool": "b", "type": "required_before_exit"}
 CHILD = {"tool": "a", "type": "child", "children": ["b"]}
 
 
+EXIT = {"tool": "a", "type": "exit_loop"}
+STAY = {"tool": "a", "type": "continue_loop"}
+
+
+def ordered(pairs: str, kind: str = "requires_preceding") -> list[dict[str, Any]]:
+    """Rules in which the first tool of each pair waits for the second."""
+    return [{"tool": pair[0], "type": kind, "tools": [pair[1]]} for pair in pairs.split()]
+
+
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ([FIRST, {"tool": "a", "type": "requires_preceding", "tools": ["b"]}], "must run first, but"),
-        ([{"tool": "a", "type": "requires_preceding", "tools": ["a"]}], "only after itself"),
-        (
-            [{"tool": x, "type": "requires_preceding", "tools": [y]} for x, y in ("ab", "ba")],
-            "`a`, `b` wait for each other",
-        ),
-        (
-            [{"tool": "a", "type": kind, "tools": ["b"]} for kind in ("requires_preceding", "requires_following")],
-            "it never runs",
-        ),
-        (
-            [{"tool": x, "type": "requires_preceding", "tools": [y]} for x, y in ("ab", "bc", "ca", "da")],
-            "`a`, `b`, `c`, `d` wait for each other",
-        ),
+        ([FIRST, *ordered("ab")], "must run first, but"),
+        (ordered("aa"), "only after itself"),
+        (ordered("ab ba"), "`a`, `b` wait for each other"),
+        ([*ordered("ab"), *ordered("ab", "requires_following")], "it never runs"),
+        (ordered("ab bc ca da"), "`a`, `b`, `c`, `d` wait for each other"),
         ([FIRST, {"tool": "b", "type": "parent", "children": ["a"]}], "only directly after `b`"),
-        ([CHILD, {"tool": "a", "type": "exit_loop"}], "so `b` never can follow it"),
+        ([CHILD, EXIT], "so `b` never can follow it"),
         ([CHILD, {**CHILD, "children": ["c"]}], "both `b` and `c` must follow"),
         ([CHILD, FIRST, {**FIRST, "tool": "c"}], "`a` and `c` must run first, but"),
         ([REQUIRED, {"tool": "*", "type": "max_calls", "count": 0}], "allows it no call"),
-        ([{"tool": "a", "type": "exit_loop"}, {"tool": "a", "type": "continue_loop"}], "continue_loop counts"),
-        (
-            [{"tool": "a", "type": "exit_loop", "priority": 9}, {"tool": "a", "type": "continue_loop"}],
-            "exit_loop counts",
-        ),
+        ([EXIT, STAY], "continue_loop counts"),
+        ([{**EXIT, "priority": 9}, STAY], "exit_loop counts"),
         ([FIRST, REQUIRED, {"type": "exclusive_groups", "groups": [["a", "b"]]}], "must both run"),
         ([FIRST, {"type": "exclusive_groups", "groups": [["a", "c"]]}], "`a` always runs first, so `c`"),
         (
@@ -226,12 +195,12 @@ CHILD = {"tool": "a", "type": "child", "children": ["b"]}
             "rests for 9 s",
         ),
         (
-            [{"tool": "a", "type": "allowed_operations", "operations": [one]} for one in ("x", "y")],
+            [{"tool": "a", "type": "allowed_operations", "operations": [one]} for one in "xy"],
             "no operation in common",
         ),
     ],
 )
-def test_contradictions_are_told(given: list[dict[str, Any]], says: str) -> None:
+def test_contradictions_are_warned_of(given: list[dict[str, Any]], says: str) -> None:
     warnings = rules(*given).warnings()
     assert any(says in one for one in warnings), warnings
     assert all(rules(one).warnings() == () for one in given if "itself" not in says)
@@ -240,18 +209,18 @@ def test_contradictions_are_told(given: list[dict[str, Any]], says: str) -> None
 def test_what_can_be_met_is_no_contradiction() -> None:
     assert rules(REQUIRED, {"tool": "*", "type": "max_calls", "count": 1}).warnings() == ()
     assert rules({**CHILD, "children": ["b*"]}, {**CHILD, "children": ["c"]}).warnings() == ()
+    assert rules(*({"tool": "a", "type": kind, "seconds": 5} for kind in ("periodic", "cooldown"))).warnings() == ()
 
 
 def test_tools_that_wait_for_each_other_are_named_once() -> None:
-    waiting = rules(*({"tool": x, "type": "requires_preceding", "tools": [y]} for x, y in ("ab", "ba", "cc")))
-    assert waiting.warnings() == (
+    assert rules(*ordered("ab ba cc")).warnings() == (
         "`c` may run only after itself, so it never runs",
         "`a`, `b` wait for each other, so none of them ever runs",
     )
 
 
 def test_rules_about_tools_that_are_not_there() -> None:
-    given = rules(FIRST, {"tool": "b", "type": "requires_preceding", "tools": ["x"]})
+    given = rules(FIRST, *ordered("bx"))
     assert given.warnings(("b",)) == (
         "the rule start_constraint is about `a`, which is not enabled",
         "`b` may run only after `x`, which is not enabled: it never runs",
@@ -299,7 +268,7 @@ def test_what_an_agent_must_have_and_whose_past_matters() -> None:
     assert timed.timed(("x", "web_fetch", "diary", "web")) == ("web_fetch", "diary", "web")
 
 
-def test_stored_rules_that_cannot_be_read_are_told() -> None:
+def test_stored_rules_that_cannot_be_read_are_warned_of() -> None:
     assert warnings_of(None, ("a",)) == warnings_of([FIRST], ("a",)) == ()
-    [told] = warnings_of([FIRST, {"type": "sing"}], ("a",))
-    assert told.startswith("tool_rules, rule 2: there is no type 'sing'")
+    [warning] = warnings_of([FIRST, {"type": "sing"}], ("a",))
+    assert warning.startswith("tool_rules, rule 2: there is no type 'sing'")

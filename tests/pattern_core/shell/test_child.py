@@ -246,7 +246,7 @@ def test_memory_is_bounded_and_the_ends_are_right(pieces: list[bytes]) -> None:
         assert output.text().endswith(readable(whole[-7:]))
 
 
-def test_reading_goes_on_where_it_was() -> None:
+def test_reading_continues_where_it_stopped() -> None:
     output = CommandOutput(head_bytes=4, tail_bytes=4)
     output.add(b"01234567")
     assert output.since(0) == ("01234567", 0)

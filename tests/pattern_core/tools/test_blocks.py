@@ -41,34 +41,10 @@ async def test_info_returns_settings_and_no_content(tools: ToolRig) -> None:
 
 
 async def test_info_shows_what_a_structured_block_takes(tools: ToolRig) -> None:
-    fields = [
-        {"name": "name", "required": True, "default": "?", "description": "What to call them"},
-        {"name": "age", "field_type": "Number", "read_only": True},
-    ]
-    shown = [
-        {"name": "name", "type": "Text", "required": True, "description": "What to call them"},
-        {"name": "age", "type": "Number", "read_only": True},
-    ]
-    sections = [{"name": "who", "schema": {"Map": {"fields": fields}}, "read_only": True}, {"name": "rest"}]
-    for label, schema, data in (
-        ("m", {"Map": {"fields": fields}}, {"schema": "Map", "fields": shown}),
-        ("l", {"List": {"max_items": 3}}, {"schema": "List", "max_items": 3}),
-        ("i", {"List": {"item_schema": {"Map": {"fields": fields}}}}, {"schema": "List", "fields": shown}),
-        ("g", {"Log": {"entry_schema": {"fields": fields}}}, {"fields": shown, "entries_shown": 10}),
-        (
-            "c",
-            {"Composite": {"sections": sections}},
-            {
-                "sections": [
-                    {"name": "who", "schema": "Map", "fields": shown, "read_only": True},
-                    {"name": "rest", "schema": "Text"},
-                ]
-            },
-        ),
-    ):
-        await tools.rig.block(label=label, schema=schema)
-        told = (await tools.call(block, op="info", label=label))["data"]
-        assert {name: told[name] for name in data} == data
+    fields = [{"name": "age", "field_type": "Number", "required": True, "default": 7, "description": "In years"}]
+    schema = {"Composite": {"sections": [{"name": "who", "schema": {"Map": {"fields": fields}}, "read_only": True}]}}
+    await tools.rig.block(label="c", schema=schema)
+    assert (await tools.call(block, op="info", label="c"))["data"]["schema"] == schema
 
 
 async def test_pin_and_unpin(tools: ToolRig) -> None:
@@ -210,7 +186,7 @@ async def test_operations(tools: ToolRig, before: str, arguments: dict[str, obje
         ({"op": "explode"}, "`op` must be"),
     ],
 )
-async def test_what_does_not_fit_is_told_and_changes_nothing(
+async def test_what_does_not_fit_is_refused_and_changes_nothing(
     tools: ToolRig, arguments: dict[str, object], words: str
 ) -> None:
     await tools.rig.block("Hello")

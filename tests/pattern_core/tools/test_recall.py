@@ -15,23 +15,13 @@ from tests.pattern_core.memory.rig import ADA, BOB, NOW
 from tests.pattern_core.tools.rig import ToolRig
 
 
-def told(tools: ToolRig) -> list[tuple[str, object]]:
+def announced(tools: ToolRig) -> list[tuple[str, object]]:
     """The events of the archive, as (entry, what it superseded)."""
     return [
         (str(draft.data["entry_id"]), draft.data.get("supersedes"))
         for draft in tools.rig.events
         if draft.name == "archive.changed"
     ]
-
-
-async def test_insert_then_search(tools: ToolRig) -> None:
-    inserted = await tools.call(recall, op="insert", content="Ruth likes Darjeeling tea.")
-    entry_id = inserted["data"]["entry_id"]
-    assert entry_id.startswith("arch_")
-    result = await tools.call(recall, op="search", query="teas of Ruth")
-    assert result["message"].startswith("Found 1 entry")
-    [hit] = result["hits"]
-    assert (hit["kind"], hit["id"], hit["content"]) == ("archival", entry_id, "Ruth likes Darjeeling tea.")
 
 
 async def test_limit_and_isolation(tools: ToolRig) -> None:
@@ -46,13 +36,18 @@ async def test_limit_and_isolation(tools: ToolRig) -> None:
     assert len((await tools.call(recall, op="search", query="tea", limit=10_000))["hits"]) == 3
 
 
-async def test_an_entry_knows_what_it_came_from(tools: ToolRig) -> None:
+async def test_an_entry_is_found_and_knows_what_it_came_from(tools: ToolRig) -> None:
     inserted = await tools.call(recall, op="insert", content="Ruth likes tea.", tags=["ruth"])
-    got = await tools.call(recall, op="get", entry_id=inserted["data"]["entry_id"])
-    assert got["data"]["content"] == "Ruth likes tea."
-    assert got["data"]["tags"] == ["ruth"]
-    assert got["data"]["source"] == {"message": f"msg_{tools.batch_id}", "turn": "turn_1", "author": f"agent:{ADA}"}
-    assert told(tools) == [(inserted["data"]["entry_id"], None)]
+    entry_id = inserted["data"]["entry_id"]
+    assert entry_id.startswith("arch_")
+    found = await tools.call(recall, op="search", query="teas of Ruth")
+    assert found["message"].startswith("Found 1 entry")
+    [hit] = found["hits"]
+    assert (hit["kind"], hit["id"], hit["content"]) == ("archival", entry_id, "Ruth likes tea.")
+    got = (await tools.call(recall, op="get", entry_id=entry_id))["data"]
+    assert (got["content"], got["tags"]) == ("Ruth likes tea.", ["ruth"])
+    assert got["source"] == {"message": f"msg_{tools.batch_id}", "turn": "turn_1", "author": f"agent:{ADA}"}
+    assert announced(tools) == [(entry_id, None)]
 
 
 async def test_the_same_again_is_found(tools: ToolRig) -> None:
@@ -60,7 +55,7 @@ async def test_the_same_again_is_found(tools: ToolRig) -> None:
     again = await tools.call(recall, op="insert", content="ruth likes tea")
     assert again["message"] == "Your archive holds this already, word for word"
     assert again["data"] == first["data"]
-    assert len(told(tools)) == await tools.rig.database.read(archival.count_rows, ADA) == 1
+    assert len(announced(tools)) == await tools.rig.database.read(archival.count_rows, ADA) == 1
 
 
 async def test_nearly_the_same_is_stored_only_by_force(tools: ToolRig) -> None:
@@ -73,7 +68,7 @@ async def test_nearly_the_same_is_stored_only_by_force(tools: ToolRig) -> None:
     assert (await tools.call(recall, op="insert", content="User likes green tea no more"))["success"] is True
 
 
-async def test_what_is_true_no_more_is_superseded_and_kept(tools: ToolRig) -> None:
+async def test_an_outdated_entry_is_superseded_and_kept(tools: ToolRig) -> None:
     old = (await tools.call(recall, op="insert", content="Anna is 30"))["data"]["entry_id"]
     new = await tools.call(recall, op="insert", content="Anna is 31", supersedes=old)
     new_id = new["data"]["entry_id"]
@@ -81,7 +76,7 @@ async def test_what_is_true_no_more_is_superseded_and_kept(tools: ToolRig) -> No
     got = (await tools.call(recall, op="get", entry_id=old))["data"]
     assert (got["content"], got["superseded_by"]) == ("Anna is 30", new_id)
     assert got["valid_to"] == (await tools.call(recall, op="get", entry_id=new_id))["data"]["created_at"]
-    assert told(tools) == [(old, None), (new_id, old)]
+    assert announced(tools) == [(old, None), (new_id, old)]
 
 
 async def test_search_leaves_out_what_was_superseded_and_narrows_by_tag(tools: ToolRig) -> None:
@@ -97,18 +92,11 @@ async def test_search_leaves_out_what_was_superseded_and_narrows_by_tag(tools: T
     assert await ids(tags=["pets", "birds"]) == {other["data"]["entry_id"]}
 
 
-async def test_the_part_of_a_long_entry_that_fits_is_found(tools: ToolRig) -> None:
-    text = "".join(f"Line {number} of the report.\n" for number in range(100)) + "The owl sleeps.\n"
+async def test_a_long_entry_is_found_in_part_and_read_in_pieces(tools: ToolRig) -> None:
+    text = "".join(f"Line {number} of the report.\n" for number in range(700)) + "The owl sleeps.\n"
     entry_id = (await tools.call(recall, op="insert", content=text))["data"]["entry_id"]
     [hit] = (await tools.call(recall, op="search", query="owl"))["hits"]
-    assert "owl" in hit["content"]
-    assert len(hit["content"]) < len(text)
-    assert (await tools.call(recall, op="get", entry_id=hit["id"]))["data"]["entry_id"] == entry_id
-
-
-async def test_a_long_entry_is_read_in_pieces(tools: ToolRig) -> None:
-    text = "".join(f"Line {number} of the report.\n" for number in range(700))
-    entry_id = (await tools.call(recall, op="insert", content=text))["data"]["entry_id"]
+    assert hit["id"] == entry_id and "owl" in hit["content"] and len(hit["content"]) < len(text)
     first = await tools.call(recall, op="get", entry_id=entry_id)
     assert f"read on with start={SHOWN_CHARS_MAX}" in first["message"]
     rest = await tools.call(recall, op="get", entry_id=entry_id, start=SHOWN_CHARS_MAX)

@@ -55,6 +55,11 @@ def test_specs_keep_the_registrys_order_and_pass_over_unknown_names() -> None:
     assert registry.specs(["look"])[0] is specs[0]
 
 
+def test_the_reader_of_long_results_is_an_enabled_tool() -> None:
+    registry = ToolRegistry([look, replace(listen, reads_results=True)])
+    assert (registry.reader(["look"]), registry.reader(["look", "listen"])) == (None, "listen")
+
+
 def foreign(name: str) -> Tool:
     return replace(listen, name=name)
 
@@ -73,7 +78,7 @@ def test_foreign_tools_come_after_our_own_and_go_again() -> None:
         registry.get("b__y", ["b__*", "b__y"])
 
 
-def test_names_of_a_server_that_has_told_nothing_yet_are_accepted() -> None:
+def test_names_of_a_server_that_has_not_answered_yet_are_accepted() -> None:
     registry = ToolRegistry([look])
     assert not registry.accepts("b__x")
     registry.expect("b")

@@ -11,14 +11,15 @@ from pattern_core.errors import NotFound as Damaged
 from pattern_core.limits import RESULT_STORED_CHARS_MAX, RESULTS_MAX
 from pattern_core.tools import results as module
 from pattern_core.tools.builtin.result import result
-from pattern_core.tools.results import FOUND_MAX, PIECE_CHARS_MAX, Origin, to_text
+from pattern_core.tools.results import PIECE_CHARS_MAX, to_text
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.connection import Connection
 from pattern_db.errors import NotFound
+from pattern_db.journal.steps import EffectRow
 from tests.pattern_core.memory.rig import ADA, BOB
 from tests.pattern_core.tools.rig import ToolRig
 
-WEB = Origin(agent_id=ADA, tool="web", call_id="call_1", reader="result")
+WEB = EffectRow(1, 1, 0, "call_1", "web", "{}", b"", "idempotent", "key")
 
 
 class Shelf:
@@ -28,9 +29,9 @@ class Shelf:
         self.rig = tools.rig
         self.results = tools.results
 
-    async def shorten(self, text: str, limit: int = 1_000, origin: Origin = WEB) -> str:
+    async def shorten(self, text: str, limit: int = 1_000, reader: str | None = "result") -> str:
         work = UnitOfWork()
-        shown = await self.results.shorten(text, limit=limit, origin=origin, work=work)
+        shown = await self.results.shorten(text, ADA, WEB, limit=limit, reader=reader, work=work)
         await self.rig.commit(work)
         return shown
 
@@ -69,9 +70,9 @@ async def test_a_long_result_shows_both_ends_and_reads_on_where_it_stops(shelf: 
     assert note and text.startswith(head) and text.endswith(tail.split("…]\n")[1])
     assert f"op=read, id={result_id}, offset={len(head)}" in shown
     assert "11000 characters in all" in shown
-    piece = await shelf.results.read(ADA, result_id, offset=len(head))
-    assert head + piece.text == text[: len(head) + len(piece.text)]
-    assert (piece.tool, piece.total) == ("web", len(text))
+    which, _, text_on = (await shelf.results.read(ADA, result_id, offset=len(head), limit=9)).partition(":\n")
+    assert head + text_on == text[: len(head) + 9]
+    assert which.startswith(f"Characters {len(head)} to {len(head) + 9} of 11000 of a result of web, 20")
 
 
 async def test_pieces_joined_are_the_whole(shelf: Shelf) -> None:
@@ -79,29 +80,26 @@ async def test_pieces_joined_are_the_whole(shelf: Shelf) -> None:
     result_id = await shelf.stored(text)
     read, offset = "", 0
     while True:
-        piece = await shelf.results.read(ADA, result_id, offset=offset, limit=1_000_000)
-        assert len(piece.text) <= PIECE_CHARS_MAX
-        read += piece.text
-        if piece.next_offset is None:
+        which, _, piece = (await shelf.results.read(ADA, result_id, offset=offset, limit=1_000_000)).partition(":\n")
+        assert len(piece) <= PIECE_CHARS_MAX
+        read, offset = read + piece, offset + len(piece)
+        if which.endswith("this is the end"):
             break
-        offset = piece.next_offset
+        assert which.endswith(f"read on with offset={offset}")
     assert read == text
 
 
-async def test_nobody_is_sent_to_read_what_it_cannot(shelf: Shelf) -> None:
-    for origin in (
-        Origin(agent_id=ADA, tool="web", call_id="c", reader=None),
-        Origin(agent_id=ADA, tool="result", call_id="c", reader="result"),
-    ):
-        shown = await shelf.shorten(numbered(1_000), origin=origin)
-        assert len(shown) <= 1_000
-        assert "left out" in shown and "op=read" not in shown
+@pytest.mark.parametrize("reader", [None, WEB.tool])
+async def test_a_result_that_cannot_be_read_on_is_cut_and_not_stored(shelf: Shelf, reader: str | None) -> None:
+    shown = await shelf.shorten(numbered(1_000), reader=reader)
+    assert len(shown) <= 1_000
+    assert "left out" in shown and "op=read" not in shown
     assert await shelf.ids() == []
 
 
 async def test_a_call_that_is_given_up_leaves_nothing(shelf: Shelf) -> None:
     work = UnitOfWork()
-    await shelf.results.shorten("x" * 50, limit=10, origin=WEB, work=work)
+    await shelf.results.shorten("x" * 50, ADA, WEB, limit=10, reader="result", work=work)
     work.settle(committed=False)
     assert await shelf.ids() == []
 
@@ -109,22 +107,31 @@ async def test_a_call_that_is_given_up_leaves_nothing(shelf: Shelf) -> None:
 async def test_results_are_the_agents_own(shelf: Shelf) -> None:
     result_id = await shelf.stored("x" * 50)
     with pytest.raises(NotFound):
-        await shelf.results.read(BOB, result_id)
+        await shelf.results.read(BOB, result_id, offset=0, limit=9)
     with pytest.raises(NotFound):
-        await shelf.results.find(BOB, result_id, "x")
+        await shelf.results.find(BOB, result_id, "x", offset=0)
 
 
-async def test_find_tells_places_and_whether_there_are_more(shelf: Shelf) -> None:
-    result_id = await shelf.stored(numbered(300) + "The OWL sleeps (a.b).\n" + "end" * 200)
-    [place], is_more = await shelf.results.find(ADA, result_id, "owl SLEEPS (a.b)")
-    assert not is_more
-    assert "The OWL sleeps (a.b)." in place.around and place.around.startswith("…")
-    assert (await shelf.results.read(ADA, result_id, offset=place.offset, limit=3)).text == "OWL"
-    places, is_more = await shelf.results.find(ADA, result_id, "line")
-    assert len(places) == FOUND_MAX and is_more
-    rest, _ = await shelf.results.find(ADA, result_id, "line", offset=places[-1].offset + 1)
-    assert rest[0].offset == places[-1].offset + 11
-    assert await shelf.results.find(ADA, result_id, "a+b") == ([], False)
+async def test_places_are_found_with_what_is_around_them(tools: ToolRig, shelf: Shelf) -> None:
+    text = numbered(300) + "The OWL sleeps (a.b).\n" + "end" * 200
+    result_id = await shelf.stored(text)
+
+    async def find(pattern: str, offset: int = 0) -> str:
+        return str(await tools.call(result, op="find", id=result_id, pattern=pattern, offset=offset))
+
+    start = text.index("OWL")
+    around = text[start - 120 : start + len("owl SLEEPS (a.b)") + 120]
+    assert await find("owl SLEEPS (a.b)") == (
+        f"1 places, each with up to 120 characters around it:\n[offset {start}] …{around}…"
+    )
+    many = await find("LINE")
+    assert many.startswith("20 places") and many.count("[offset ") == 20
+    assert many.endswith("\nThere are more: find again from offset 210.")
+    assert "\n[offset 0] line 00000\n" in many
+    assert "\n[offset 220] …" in await find("line", offset=210)
+    assert "There are more" not in await find("line", offset=11 * 280)
+    assert (await find("endend", offset=len(text) - 6)).endswith("endend")
+    assert await find("a+b", offset=3) == f"Nothing in {result_id} holds 'a+b' from offset 3 on."
 
 
 async def test_odd_questions_are_refused(shelf: Shelf) -> None:
@@ -134,7 +141,7 @@ async def test_odd_questions_are_refused(shelf: Shelf) -> None:
             await shelf.results.read(ADA, result_id, offset=offset, limit=limit)
     for pattern in ("", "x" * 501):
         with pytest.raises(InvalidInput, match="1 to 500"):
-            await shelf.results.find(ADA, result_id, pattern)
+            await shelf.results.find(ADA, result_id, pattern, offset=0)
 
 
 async def test_what_is_stored_is_bounded(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,10 +156,11 @@ async def test_a_result_beyond_all_bounds_is_stored_in_part_and_says_so(shelf: S
     shown = await shelf.shorten("x" * (RESULT_STORED_CHARS_MAX + 1))
     assert f"only the first {RESULT_STORED_CHARS_MAX} are stored" in shown
     [result_id] = await shelf.ids()
-    assert (await shelf.results.read(ADA, result_id)).total == RESULT_STORED_CHARS_MAX
+    last = await shelf.results.read(ADA, result_id, offset=RESULT_STORED_CHARS_MAX - 1, limit=9)
+    assert last.endswith("this is the end:\nx")
 
 
-async def test_damage_is_told(shelf: Shelf) -> None:
+async def test_damage_is_reported(shelf: Shelf) -> None:
     result_id = await shelf.stored("x" * 50)
 
     def damage(connection: Connection) -> None:
@@ -160,7 +168,7 @@ async def test_damage_is_told(shelf: Shelf) -> None:
 
     await shelf.rig.database.write(damage)
     with pytest.raises(Damaged, match="damaged"):
-        await shelf.results.read(ADA, result_id)
+        await shelf.results.read(ADA, result_id, offset=0, limit=9)
 
 
 def test_results_become_text() -> None:
@@ -170,7 +178,7 @@ def test_results_become_text() -> None:
     assert to_text("half \ud800", 100) == "half ?"
 
 
-def test_what_json_cannot_say_is_told_all_the_same() -> None:
+def test_what_json_cannot_represent_is_still_shown() -> None:
     assert to_text({"at": date(2026, 11, 22)}, 100) == '{"at":"2026-11-22"}'
     assert to_text({1, 2}, 100) == '"{1, 2}"'
     assert to_text({(1, 2): 3}, 100) == "{(1, 2): 3}"
@@ -211,12 +219,3 @@ async def test_reading_on_to_the_end(tools: ToolRig, shelf: Shelf) -> None:
     second = await tools.call(result, op="read", id=result_id, offset=8_000)
     assert "this is the end" in second
     assert text + second.partition(":\n")[2] == TEXT
-
-
-async def test_finding(tools: ToolRig, shelf: Shelf) -> None:
-    result_id = await shelf.stored(TEXT)
-    found = await tools.call(result, op="find", id=result_id, pattern="LINE 00777")
-    assert f"[offset {TEXT.index('line 00777')}]" in found
-    assert "There are more" not in found
-    assert "find again from offset 210" in await tools.call(result, op="find", id=result_id, pattern="line")
-    assert "Nothing in" in await tools.call(result, op="find", id=result_id, pattern="owl")

@@ -49,21 +49,30 @@ async def test_long_output_is_shortened(able: ToolRig) -> None:
 
 async def test_a_task(able: ToolRig) -> None:
     assert (await able.call(shell, op="status"))["message"] == "You have no tasks"
-    begun = await able.call(shell, op="spawn", command="echo hi; sleep 86481.25")
+    begun = await able.call(shell, op="spawn", command="echo hi; while [ ! -e go ]; do sleep 0.02; done; exit 4")
     task_id = begun["data"]["task_id"]
     with trio.fail_after(60):
         while not (shown := await able.call(shell, op="output", task_id=task_id))["data"]["output"]:
             await trio.sleep(0.01)
-    assert (shown["data"]["output"], shown["data"]["since"], shown["data"]["is_running"]) == ("hi\n", 3, True)
-    assert (await able.call(shell, op="output", task_id=task_id, since=3))["data"]["output"] == ""
-    status = await able.call(shell, op="status")
-    assert (status["message"], status["data"]["tasks"][0]["task_id"]) == ("1 of 1 tasks run", task_id)
-    ended = await able.call(shell, op="kill", task_id=task_id)
-    assert ended["data"]["is_running"] is False
-    assert "It is over" in (await able.call(shell, op="output", task_id=task_id))["message"]
+        assert (shown["data"]["output"], shown["data"]["since"], shown["data"]["is_running"]) == ("hi\n", 3, True)
+        assert shown["message"] == "It runs; go on with since=3"
+        assert (await able.call(shell, op="output", task_id=task_id, since=3))["data"]["output"] == ""
+        status = await able.call(shell, op="status")
+        assert (status["message"], status["data"]["tasks"][0]["task_id"]) == ("1 of 1 tasks run", task_id)
+        await able.call(shell, op="execute", command="touch go")
+        while (shown := await able.call(shell, op="output", task_id=task_id))["data"]["is_running"]:
+            await trio.sleep(0.01)
+    assert shown["message"] == "It is over, with exit code 4; go on with since=3"
+    assert able.shell is not None and able.shell.running == 0
 
 
-async def test_an_end_that_nobody_saw_is_told_as_such(able: ToolRig) -> None:
+async def test_a_task_is_ended(able: ToolRig) -> None:
+    begun = await able.call(shell, op="spawn", command="sleep 86481.25")
+    ended = await able.call(shell, op="kill", task_id=begun["data"]["task_id"])
+    assert (ended["message"], ended["data"]["is_running"]) == ("It is over", False)
+
+
+async def test_an_unknown_end_is_reported_as_unknown(able: ToolRig) -> None:
     assert able.shell is not None
     able.shell.settings = replace(able.shell.settings, means=())
     lost = "echo begun; kill -9 $PPID; sleep 20"
@@ -99,7 +108,7 @@ def test_who_is_asked() -> None:
     for arguments in (
         {"op": "execute", "command": "ls | head"},
         {"op": "execute", "command": " "},  # the call itself says what is missing
-        {"op": "execute", "command": "curl a"},  # refused, so nobody need be asked
+        {"op": "execute", "command": "curl a"},  # refused, so no person is asked
         {"op": "kill", "task_id": "task_1"},
         {"op": "status", "command": "rm a"},
         {"op": "execute", "command": 5},

@@ -97,7 +97,7 @@ def test_a_turn_would_end_when_nothing_was_called_or_a_call_ends_it() -> None:
 
 def test_what_is_missing_is_said_twice_and_then_called() -> None:
     judge = judge_of({"tool": "note", "type": "required_before_exit"})
-    assert not judge.exit(1).may_end
+    assert not judge.exit(1).ends
     for step in (1, 2):
         border = judge.border(step)
         assert (border.ends, list(border.forced)) == (False, [])

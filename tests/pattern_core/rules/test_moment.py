@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pattern_core.rules.facts import JudgedCall
-from pattern_core.rules.rule import NOTHING_LEFT, AskedCall, ForcedCall
+from pattern_core.rules.rule import NOTHING_LEFT, AskedCall, Moment
 from tests.pattern_core.rules.moments import (
     TOOLS,
     added,
@@ -82,12 +82,12 @@ def test_the_third_time_a_first_tool_is_passed_over_it_is_called() -> None:
     refused = [call("b", "denied", step=1), call("c", "denied", step=1), call("b", "denied", step=2)]
     assert added(given, after(), ["b"]) == ()
     assert added(given, after(*refused[:2]), ["b"]) == ()
-    assert added(given, after(*refused), ["b"]) == (ForcedCall(tool="a", arguments={"q": 1}),)
+    assert added(given, after(*refused), ["b"]) == (AskedCall(tool="a", arguments={"q": 1}),)
     assert added(given, after(*refused), ["b", "a"]) == ()
     assert added(given, after(*refused), []) == ()
     assert added(given, after(*refused, call("a", "error", step=3, is_forced=True)), ["b"]) == ()
     either = rules({**FIRST, "tool": "gone", "alternatives": ["d"], "args": {"q": 1}})
-    assert added(either, after(*refused), ["b"]) == (ForcedCall(tool="d"),)
+    assert added(either, after(*refused), ["b"]) == (AskedCall(tool="d"),)
 
 
 def test_consent_is_asked_last_and_once() -> None:
@@ -157,7 +157,7 @@ def test_no_rules_refuse_nothing() -> None:
     assert verdict(rules(), after(), "anything") == ("run", "")
     shown = specs(*TOOLS)
     assert offer(rules(), after(ran("a")), shown).tools == tuple(shown)
-    assert at_exit(rules(), after(step=1)).may_end and not in_order(rules(), after(), ["a", "b"])
+    assert at_exit(rules(), after(step=1)).ends and not in_order(rules(), after(), ["a", "b"])
 
 
 LEAVE = {"tool": "a", "type": "exit_loop"}
@@ -165,87 +165,113 @@ STAY = {"tool": "b", "type": "continue_loop"}
 REQUIRED = {"tool": "c", "type": "required_before_exit"}
 
 
-def test_a_tool_that_ends_the_turn() -> None:
-    assert ends_after(rules(LEAVE), after(ran("a")))
-    assert not ends_after(rules(LEAVE), after(call("a", "error")))
-    assert not ends_after(rules(LEAVE), after(ran("b")))
-    assert not ends_after(rules(LEAVE), after(ran("a", is_forced=True)))
-    assert not ends_after(rules(LEAVE), after(ran("a", step=1), ran("b", step=2)))
-    assert ends_after(rules({**LEAVE, "tool": "*"}), after(ran("d")))
+EVERYTHING = {"tool": "*", "type": "exit_loop"}
 
 
-def test_a_tool_that_goes_on() -> None:
-    assert not ends_after(rules(LEAVE, STAY), after(ran("a"), ran("b")))
-    everything = {"tool": "*", "type": "exit_loop"}
-    assert not ends_after(rules(everything, STAY), after(ran("b")))  # what names the tool goes before what means all
-    assert ends_after(rules(everything, STAY), after(ran("c")))
-    assert ends_after(rules({**everything, "priority": 8}, STAY), after(ran("b")))
-    assert not ends_after(rules(LEAVE, {**STAY, "tool": "a"}), after(ran("a")))
+@pytest.mark.parametrize(
+    ("given", "calls", "wanted"),
+    [
+        ([LEAVE], [ran("a")], True),
+        ([LEAVE], [call("a", "error")], False),
+        ([LEAVE], [ran("b")], False),
+        ([LEAVE], [ran("a", is_forced=True)], False),
+        ([LEAVE], [ran("a", step=1), ran("b", step=2)], False),
+        ([EVERYTHING], [ran("d")], True),
+        ([LEAVE, STAY], [ran("a"), ran("b")], False),
+        ([EVERYTHING, STAY], [ran("b")], False),  # what names the tool goes before what means all
+        ([EVERYTHING, STAY], [ran("c")], True),
+        ([{**EVERYTHING, "priority": 8}, STAY], [ran("b")], True),
+        ([LEAVE, {**STAY, "tool": "a"}], [ran("a")], False),
+    ],
+)
+def test_which_calls_end_the_turn(given: list[dict[str, Any]], calls: list[JudgedCall], wanted: bool) -> None:
+    assert ends_after(rules(*given), after(*calls)) is wanted
 
 
-def test_two_reminders_and_then_it_is_done() -> None:
-    given = rules({**REQUIRED, "message": "It is the diary."})
-    first = at_exit(given, after(step=1))
-    assert first.reminder is not None and first.reminder.startswith("This turn is not finished: call `c`")
-    assert first.reminder.endswith("It is the diary.")
-    second = at_exit(given, after(step=2))
-    assert second.reminder is not None and "still cannot end" in second.reminder
-    assert (first.may_end, second.may_end, first.forced_calls) == (False, False, ())
-    third = at_exit(given, after(step=3))
-    assert (third.may_end, third.reminder, third.forced_calls) == (False, None, (ForcedCall(tool="c"),))
+DIARY = {**REQUIRED, "message": "It is the diary."}
+CALL_C = (AskedCall(tool="c"),)
+IF_A = {"tool": "c", "type": "required_before_exit_if", "condition": {"tool_called": "a"}}
+HOURLY = {"tool": "c", "type": "periodic", "seconds": 3600}
+AGO = {"c": 1_000}
+FIRST_C = {"tool": "c", "type": "start_constraint", "args": {"q": 1}}
+SEVERAL = {**CHILD, "children": ["b", "c"]}
+FOUND = {"tool": "a", "type": "conditional", "outputs": {"found": "b"}}
+ENDS = "the turn ends"
+
+# rules, the moment, and what follows: the end, calls that are made, or words of the note
+LEAVING: tuple[tuple[list[dict[str, Any]], Moment, str | tuple[AskedCall, ...]], ...] = (
+    ([DIARY], after(step=1), "This turn is not finished: call `c` before you end it."),
+    ([DIARY], after(step=1), "It is the diary."),
+    ([DIARY], after(step=2), "still cannot end"),
+    ([DIARY], after(step=3), CALL_C),
     # However the forced call ended, the turn ends then.
-    for status in ("done", "error", "denied", "timeout"):
-        assert at_exit(given, after(call("c", status, step=3, is_forced=True))).may_end
-    assert not at_exit(given, after(call("c", "awaiting_approval", step=3, is_forced=True))).may_end
-
-
-def test_only_a_success_counts() -> None:
-    given = rules(REQUIRED)
-    assert at_exit(given, after(ran("c"), step=2)).may_end
-    failed = at_exit(given, after(call("c", "error"), step=2))
-    assert failed.reminder is not None and "did not succeed" in failed.reminder
-
-
-def test_what_cannot_be_called_keeps_nobody() -> None:
-    assert at_exit(rules(REQUIRED), after(tools=("a",), step=1)).may_end
-    spent = {"tool": "c", "type": "max_calls", "count": 0}
-    assert at_exit(rules(REQUIRED, spent), after(step=1)).may_end
-    group = {"tool": "*", "type": "exclusive_groups", "groups": [["c", "d"]]}
-    assert at_exit(rules(REQUIRED, group), after(ran("d"), step=2)).may_end
-
-
-def test_a_condition() -> None:
-    given = rules({"tool": "c", "type": "required_before_exit_if", "condition": {"tool_called": "a"}})
-    assert at_exit(given, after(step=1)).may_end
-    assert at_exit(given, after(call("a", "error"), step=2)).may_end
-    asked = at_exit(given, after(ran("a"), step=2))
-    assert asked.reminder is not None and "`c` is required because `a` ran." in asked.reminder
-    assert at_exit(given, after(ran("a"), ran("c"), step=2)).may_end
-
-
-def test_what_is_due() -> None:
-    given = rules({"tool": "c", "type": "periodic", "seconds": 3600})
-    assert not at_exit(given, after(step=1, now_ms=0)).may_end
-    hour_ago = {"c": 1_000}
-    assert at_exit(given, after(step=1, now_ms=3_600_999, last_ms=hour_ago)).may_end
-    due = at_exit(given, after(step=1, now_ms=3_601_000, last_ms=hour_ago))
-    assert due.reminder is not None and "every 1 hour" in due.reminder
-    assert at_exit(given, after(ran("c"), step=2, now_ms=9_000_000, last_ms=hour_ago)).may_end
-    assert offer(given, after(), specs("c")).notes == ("`c` is due in this turn: it should run every 1 hour.",)
+    *(([DIARY], after(call("c", one, step=3, is_forced=True)), ENDS) for one in ("done", "error", "denied", "timeout")),
+    ([DIARY], after(call("c", "awaiting_approval", step=3, is_forced=True)), CALL_C),
+    # Only a success of the model's own call counts.
+    ([REQUIRED], after(ran("c"), step=2), ENDS),
+    ([REQUIRED], after(call("c", "error"), step=2), "did not succeed"),
+    # What cannot be called does not keep a turn open.
+    ([REQUIRED], after(tools=("a",), step=1), ENDS),
+    ([REQUIRED, {"tool": "c", "type": "max_calls", "count": 0}], after(step=1), ENDS),
+    ([REQUIRED, {"type": "exclusive_groups", "groups": [["c", "d"]]}], after(ran("d"), step=2), ENDS),
+    ([IF_A], after(step=1), ENDS),
+    ([IF_A], after(call("a", "error"), step=2), ENDS),
+    ([IF_A], after(ran("a"), step=2), "`c` is required because `a` ran."),
+    ([IF_A], after(ran("a"), ran("c"), step=2), ENDS),
+    ([HOURLY], after(step=1, now_ms=0), "every 1 hour"),
+    ([HOURLY], after(step=1, now_ms=3_600_999, last_ms=AGO), ENDS),
+    ([HOURLY], after(step=1, now_ms=3_601_000, last_ms=AGO), "every 1 hour"),
+    ([HOURLY], after(ran("c"), step=2, now_ms=9_000_000, last_ms=AGO), ENDS),
     # The clock was a day ahead when the tool was used, and was set right since.
-    assert not at_exit(given, after(step=1, now_ms=1_000, last_ms={"c": 86_401_000})).may_end
+    ([HOURLY], after(step=1, now_ms=1_000, last_ms={"c": 86_401_000}), "every 1 hour"),
+    ([FIRST_C], after(step=1), "`c` comes first in every turn."),
+    ([FIRST_C], after(step=3), (AskedCall(tool="c", arguments={"q": 1}),)),
+    ([FIRST_C], after(ran("c"), step=2), ENDS),
+    (
+        [{**FIRST_C, "priority": 9}, REQUIRED],
+        after(step=3),
+        (AskedCall(tool="c", arguments={"q": 1}),),
+    ),  # once for both
+    # A vendor that cannot force what must follow directly, or a model that answers in words all the same.
+    ([CHILD], after(ran("a"), step=2), "Directly after `a` comes `b`."),
+    ([CHILD], after(ran("a"), step=4), (AskedCall(tool="b", arguments={"n": 1}),)),
+    *(([CHILD], after(ran("a"), call("b", one, step=4, is_forced=True)), ENDS) for one in ("done", "error", "denied")),
+    ([CHILD], after(ran("b"), step=4), ENDS),
+    ([FOUND], after(ran("a", "nothing"), step=2), ENDS),
+    ([FOUND], after(ran("a", "found"), step=2), "What `a` returned leads to `b`."),
+    # Which of several follows is left to the model.
+    (
+        [SEVERAL],
+        after(ran("a"), step=2),
+        "call one of `b`, `c` before you end it. Directly after `a` comes one of `b`, `c`.",
+    ),
+    ([SEVERAL], after(ran("a"), step=3), "This turn should not end yet. Call one of `b`, `c` now. Directly"),
+    ([SEVERAL], after(ran("a"), step=4), ENDS),
+    # What follows directly is forced before what is required.
+    ([{**REQUIRED, "priority": 9}, CHILD], after(ran("a"), step=4), (AskedCall(tool="b", arguments={"n": 1}), *CALL_C)),
+    # What cannot follow does not keep a turn open: the turn ended with it, or nothing can follow both.
+    ([CHILD, LEAVE], after(ran("a")), ENDS),
+    ([CHILD, {"tool": "b", "type": "max_calls", "count": 0}], after(ran("a")), ENDS),
+    ([CHILD, {"type": "exclusive_groups", "groups": [["a", "b"]]}], after(ran("a")), ENDS),
+    ([CHILD, {**CHILD, "children": ["c"], "args": {}}], after(ran("a")), ENDS),
+)
 
 
-def test_a_first_tool_that_was_never_called() -> None:
-    given = rules({"tool": "c", "type": "start_constraint", "args": {"query": "x"}})
-    assert not at_exit(given, after(step=1)).may_end
-    assert at_exit(given, after(step=3)).forced_calls == (ForcedCall(tool="c", arguments={"query": "x"}),)
-    assert at_exit(given, after(ran("c"), step=2)).may_end
+@pytest.mark.parametrize(("given", "moment", "follows"), LEAVING)
+def test_what_follows_a_turn_that_wants_to_end(
+    given: list[dict[str, Any]], moment: Moment, follows: str | tuple[AskedCall, ...]
+) -> None:
+    found = at_exit(rules(*given), moment)
+    assert found.ends is (follows == ENDS)
+    if isinstance(follows, tuple):
+        assert (found.forced, found.notes) == (follows, ())
+    elif not found.ends:
+        assert follows in found.notes[0] and not found.forced
 
 
-def test_a_tool_is_forced_once_for_all_its_rules() -> None:
-    given = rules({"tool": "c", "type": "start_constraint", "args": {"q": 1}, "priority": 9}, REQUIRED)
-    assert at_exit(given, after(step=3)).forced_calls == (ForcedCall(tool="c", arguments={"q": 1}),)
+def test_what_is_due_is_noted_from_the_beginning() -> None:
+    notes = offer(rules(HOURLY), after(), specs("c")).notes
+    assert notes == ("`c` is due in this turn: it should run every 1 hour.",)
 
 
 ONCE, TWICE, DONE = "This turn is not finished", "This turn still cannot end", ""
@@ -265,52 +291,4 @@ ONCE, TWICE, DONE = "This turn is not finished", "This turn still cannot end", "
 )
 def test_how_often_a_turn_wanted_to_end_follows_from_its_calls(calls: list[JudgedCall], step: int, says: str) -> None:
     found = at_exit(rules(LEAVE, {**REQUIRED, "tool": "d"}), after(*calls, step=step))
-    assert (found.reminder or "").startswith(says) and bool(found.forced_calls) is (says == DONE)
-
-
-def test_what_must_follow_directly_keeps_the_turn_open() -> None:
-    """A vendor that cannot force a call, or a model that answers in words all the same."""
-    given = rules(CHILD)
-    first = at_exit(given, after(ran("a"), step=2))
-    assert first.reminder is not None and first.reminder.endswith("Directly after `a` comes `b`.")
-    third = at_exit(given, after(ran("a"), step=4))
-    assert third.forced_calls == (ForcedCall(tool="b", arguments={"n": 1}),)
-    for status in ("done", "error", "denied"):
-        tried = call("b", status, step=4, is_forced=True)
-        assert at_exit(given, after(ran("a"), tried)).may_end
-    assert at_exit(given, after(ran("b"), step=4)).may_end
-
-
-def test_which_of_several_follows_is_left_to_the_model() -> None:
-    given = rules({**CHILD, "children": ["b", "c"]})
-    assert at_exit(given, after(ran("a"), step=2)).reminder == (
-        "This turn is not finished: call one of `b`, `c` before you end it. Directly after `a` comes one of `b`, `c`."
-    )
-    second = at_exit(given, after(ran("a"), step=3))
-    assert second.reminder is not None and "called for you" not in second.reminder
-    assert at_exit(given, after(ran("a"), step=4)).may_end
-
-
-def test_what_a_result_leads_to_must_follow() -> None:
-    given = rules({"tool": "a", "type": "conditional", "outputs": {"found": "b"}})
-    assert at_exit(given, after(ran("a", "nothing"), step=2)).may_end
-    asked = at_exit(given, after(ran("a", "found"), step=2))
-    assert asked.reminder is not None and asked.reminder.endswith("What `a` returned leads to `b`.")
-
-
-def test_what_follows_directly_is_forced_before_what_is_required() -> None:
-    forced = at_exit(rules({**REQUIRED, "priority": 9}, CHILD), after(ran("a"), step=4)).forced_calls
-    assert [one.tool for one in forced] == ["b", "c"]
-
-
-@pytest.mark.parametrize(
-    "others",
-    [
-        [{"tool": "a", "type": "exit_loop"}],  # the turn ended with it
-        [{"tool": "b", "type": "max_calls", "count": 0}],
-        [{"type": "exclusive_groups", "groups": [["a", "b"]]}],
-        [{"tool": "a", "type": "child", "children": ["c"]}],  # nothing can follow both
-    ],
-)
-def test_what_cannot_follow_keeps_nobody(others: list[dict[str, object]]) -> None:
-    assert at_exit(rules(CHILD, *others), after(ran("a"))).may_end
+    assert "".join(found.notes).startswith(says) and bool(found.forced) is (says == DONE)
