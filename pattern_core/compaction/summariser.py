@@ -42,8 +42,6 @@ QUOTE_TOKENS_MAX = 30
 OPEN, CLOSE = "<record>", "</record>"
 _MARKS = re.compile(r"<(?=\s*/?\s*record\b)", re.IGNORECASE)  # as a text could write them
 _WORD = re.compile(r"\w+")
-# The model that needs no key answers by rules and cannot retell.
-_SPEECHLESS = ("embedded",)
 
 INSTRUCTIONS = (
     "You keep the memory of a long conversation between an agent and the people it works for. Retell the record so that"
@@ -147,7 +145,7 @@ class Summariser:
     @property
     def reach(self) -> int:
         """How many tokens of a record can be read in all calls; 0, with the trouble, if the model cannot write."""
-        if self.provider in _SPEECHLESS:
+        if not self.models.facts(self.provider, self.model).is_language_model:
             self.trouble = f"{self.provider} models do not write summaries"
             return 0
         if self._chunk_tokens < CHUNK_TOKENS_MIN:
