@@ -21,6 +21,7 @@ from pattern_core.messages import Image, Message, Part, Reasoning, Text, ToolCal
 from pattern_core.models.client import ModelClient
 from pattern_core.models.errors import ModelError, WindowExceeded
 from pattern_core.models.model import Delta, ModelReply, ModelRequest, Usage
+from pattern_core.models.routing import ModelChain
 from pattern_core.models.tokens import clip, clip_middle, estimate_request, estimate_text
 from pattern_db.connection import Connection
 from pattern_db.journal.budgets import ReservationRow
@@ -232,7 +233,7 @@ class Summariser:
         )
         await self.usage.reserve(self.provider, request)
         try:
-            answer = await self.models.ask(request, self.provider, _ignore, self.deadline)
+            answer = await self.models.ask(request, ModelChain.of(self.provider, self.model), _ignore, self.deadline)
         except ModelError:
             await self.usage.settle(self.provider, request, None)
             raise

@@ -15,6 +15,7 @@ from pattern_core.models.providers.draft import Decoder, Malformed
 from pattern_core.models.providers.encoding import (
     ANTHROPIC,
     LOST_IMAGE,
+    NOTHING,
     REDACTED,
     alternating,
     as_count,
@@ -33,7 +34,6 @@ VERSION = "2026-10-21"  # of the format. Source: the vendor's client, anthropic 
 CALL_ID_CHARS_MAX = 64
 
 _CACHED = {"type": "ephemeral"}
-_NOTHING = "(no words)"  # the vendor accepts no empty text
 # Models with a budget of tokens to think; later ones decide by themselves and get an effort.
 # Some always think and refuse to be asked not to; the newest of them cannot be made to call a tool; and thoughts of the
 # newest are bound to all that stood before them, which the words about each call alone change, so none is sent back.
@@ -152,26 +152,26 @@ def _has_thoughtless_calls(request: ModelRequest) -> bool:
 
 
 def _encode_messages(request: ModelRequest) -> list[_Block]:
-    """Return turns of alternating roles, beginning and ending with the user's; results before words in each of them."""
-
     def blocks_of(message: Message) -> list[_Block]:
         blocks = [block for part in message.parts if (block := _encode_part(part, message.role, request.model))]
         while blocks and blocks[-1]["type"] in ("thinking", "redacted_thinking"):
             blocks.pop()  # the vendor refuses thoughts of which nothing came
         return blocks
 
-    turns = alternating(request.messages, "assistant", blocks_of)
     ending: list[_Block] = [
         {"type": "text", "text": part} for part in (*request.tail, *_urged(request)) if part.strip()
     ]
-    for role, blocks in turns:
-        if role == "user":
-            blocks.sort(key=lambda block: block["type"] != "tool_result")
-            if not blocks and not (ending and blocks is turns[-1][1]):
-                blocks.append({"type": "text", "text": _NOTHING})
-    if turns[-1][1]:
-        turns[-1][1][-1]["cache_control"] = _CACHED
-    turns[-1][1].extend(ending)
+    turns = alternating(
+        request.messages,
+        "assistant",
+        blocks_of,
+        ending,
+        result="tool_use_id",
+        nothing={"type": "text", "text": NOTHING},
+    )
+    last = turns[-1][1]
+    if len(last) > len(ending):
+        last[-len(ending) - 1]["cache_control"] = _CACHED
     return [{"role": role, "content": blocks} for role, blocks in turns]
 
 
@@ -272,19 +272,18 @@ class MessageDecoder(Decoder):
         return [delta for index, block in enumerate(content) for delta in self._begin(index, as_dict(block))]
 
     def _begin(self, index: int | None, block: dict[str, object]) -> list[Delta]:
-        mark = f"{self.request.model} "
         match block.get("type"):
             case "text":
                 self.draft.begin_words(is_reasoning=False)
                 return self.draft.words(as_str(block.get("text")))
             case "thinking":
-                self.draft.begin_words(is_reasoning=True)
+                self.draft.begin_words(is_reasoning=True, mark=f"{ANTHROPIC}{self.request.model} ")
                 deltas = self.draft.words(as_str(block.get("thinking")), is_reasoning=True)
-                self.draft.sign(ANTHROPIC + mark, as_str(block.get("signature")))
+                self.draft.sign(as_str(block.get("signature")))
                 return deltas
             case "redacted_thinking":
-                self.draft.begin_words(is_reasoning=True)
-                self.draft.sign(REDACTED + mark, as_str(block.get("data")))
+                self.draft.begin_words(is_reasoning=True, mark=f"{REDACTED}{self.request.model} ")
+                self.draft.sign(as_str(block.get("data")))
             case "tool_use" if index is not None:
                 call = self.draft.begin_call(as_str(block.get("id")), as_str(block.get("name")))
                 if block.get("input"):  # empty at the start of a stream, whole in a document
@@ -299,7 +298,7 @@ class MessageDecoder(Decoder):
             case "thinking_delta":
                 return self.draft.words(as_str(delta.get("thinking")), is_reasoning=True)
             case "signature_delta":
-                self.draft.sign(f"{ANTHROPIC}{self.request.model} ", as_str(delta.get("signature")))
+                self.draft.sign(as_str(delta.get("signature")))
             case "input_json_delta":
                 self.draft.extend(self.calls.get(index), as_str(delta.get("partial_json")))
         return []

@@ -52,6 +52,7 @@ class _Words:
     is_reasoning: bool
     pieces: list[str] = field(default_factory=list)
     half: str = ""
+    mark: str = ""  # whose signature it is
     signature: str = ""
 
     def add(self, piece: str) -> str:
@@ -96,9 +97,11 @@ class ReplyDraft:
         """True once a tool call has begun."""
         return self._calls > 0
 
-    def begin_words(self, *, is_reasoning: bool) -> None:
-        """Begin a new part; further pieces of its kind belong to it."""
-        self._segments.append(_Words(is_reasoning))
+    def begin_words(self, *, is_reasoning: bool, mark: str = "") -> None:
+        """Begin a new part; further pieces of its kind belong to it until it is signed. Its signature begins with
+        `mark`.
+        """
+        self._segments.append(_Words(is_reasoning, mark=mark))
 
     def words(self, piece: str, *, is_reasoning: bool = False) -> list[Delta]:
         """Add a piece of text or reasoning; returns what can be shown now.
@@ -108,36 +111,27 @@ class ReplyDraft:
         """
         if not piece:
             return []
-        last = self._last_words(is_reasoning)
+        last = self._segments[-1] if self._segments else None
+        if not isinstance(last, _Words) or last.is_reasoning != is_reasoning or last.signature:
+            last = _Words(is_reasoning)
+            self._segments.append(last)
         self.grow(len(piece))
         whole = last.add(piece)
         if not whole:
             return []
         return [ReasoningDelta(text=whole) if is_reasoning else TextDelta(text=whole)]
 
-    def sign(self, mark: str, signature: str) -> None:
-        """Add (a piece of) the vendor's signature to the reasoning that came last; `mark` stands before the first."""
-        for segment in reversed(self._segments):
-            if isinstance(segment, _Words) and segment.is_reasoning and signature:
-                self.grow(len(signature))
-                segment.signature = (segment.signature or mark) + signature
-                return
+    def sign(self, signature: str, *, is_reasoning: bool = True) -> None:
+        """Add (a piece of) the vendor's signature to the words of this kind that came last.
 
-    def sign_words(self, signature: str, *, is_reasoning: bool) -> None:
-        """Give the words that came last the vendor's signature; empty ones begin if they were of the other kind.
-
-        Further words do not join those that are signed.
+        Raises:
+            Malformed: the reply is longer than `REPLY_CHARS_MAX`.
         """
-        self.grow(len(signature))
-        self._last_words(is_reasoning).signature = signature
-
-    def _last_words(self, is_reasoning: bool) -> _Words:
-        """Return the words that came last, or new ones if they are signed already or of the other kind."""
-        last = self._segments[-1] if self._segments else None
-        if not isinstance(last, _Words) or last.is_reasoning != is_reasoning or last.signature:
-            last = _Words(is_reasoning)
-            self._segments.append(last)
-        return last
+        for segment in reversed(self._segments):
+            if isinstance(segment, _Words) and segment.is_reasoning == is_reasoning:
+                self.grow(len(signature))
+                segment.signature += signature
+                return
 
     def sign_thoughts(self, signature: str, last: str | None = None) -> None:
         """Give all reasoning one signature, and what came last of it `last`; an empty one is made where there is none.
@@ -209,7 +203,8 @@ class ReplyDraft:
                 made.append(call)
                 calls += 1
                 continue
-            text, signature = segment.text, valid_unicode(segment.signature) or None
+            text = segment.text
+            signature = valid_unicode(segment.mark + segment.signature) if segment.signature else None
             if text or signature:
                 kind = Reasoning if segment.is_reasoning else Text
                 made.append(kind(text=text, signature=signature))

@@ -226,9 +226,9 @@ class ResponseDecoder(Decoder):
         self._seen.add(place)
         match item.get("type"):
             case "message":
-                self.draft.begin_words(is_reasoning=False)
+                self.draft.begin_words(is_reasoning=False, mark=OPENAI)
             case "reasoning":
-                self.draft.begin_words(is_reasoning=True)
+                self.draft.begin_words(is_reasoning=True, mark=OPENAI)
             case "function_call":
                 self.calls[place] = self.draft.begin_call(as_str(item.get("call_id")), as_str(item.get("name")))
         return []
@@ -261,10 +261,9 @@ class ResponseDecoder(Decoder):
     def _sign(self, item: Mapping[str, object]) -> None:
         match item:
             case {"type": "reasoning", "encrypted_content": str(encrypted)} if encrypted:
-                proof = json.dumps({"id": as_str(item.get("id")), "encrypted_content": encrypted})
-                self.draft.sign(OPENAI, proof)
+                self.draft.sign(json.dumps({"id": as_str(item.get("id")), "encrypted_content": encrypted}))
             case {"type": "message", "phase": str(phase)} if phase:
-                self.draft.sign_words(OPENAI + json.dumps({"phase": phase}), is_reasoning=False)
+                self.draft.sign(json.dumps({"phase": phase}), is_reasoning=False)
 
     def _end(self, response: Mapping[str, object]) -> list[Delta]:
         self.keep_id(response)

@@ -269,7 +269,7 @@ class Links:
     async def run(self, *, max_retries: int = 0, **flags: Any) -> ModelReply:
         links = tuple(Link(provider=name, model=f"{name}-model", reason="test") for name in self.outcomes)
         chain = ModelChain(links=links, settings=RoutingSettings(max_retries=max_retries, **flags))
-        return await self.client.ask(REQUEST, "ignored", ignore, on_move=self.on_move, chain=chain)
+        return await self.client.ask(REQUEST, chain, ignore, on_move=self.on_move)
 
 
 async def ignore(delta: Delta) -> None:

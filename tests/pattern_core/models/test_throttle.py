@@ -29,12 +29,11 @@ from pattern_core.models.throttle import (
     PAUSE_S,
     PAUSE_S_MAX,
     SUCCESSES_PER_STEP,
-    Breaker,
     Bucket,
     ClientLimits,
-    Concurrency,
     FairQueue,
     Gate,
+    Health,
     Outcome,
     RetryPolicy,
 )
@@ -140,86 +139,88 @@ def test_no_more_flows_than_the_limit_and_its_refill_allow(limit: int, steps: li
         assert level <= limit
 
 
-# Breaker
+# Health
 
 
-def tripped(now: float = 0.0) -> Breaker:
-    breaker = Breaker()
+def tripped(now: float = 0.0) -> Health:
+    health = Health(1)
+    health.newest = 60
     for number in range(1, FAILURES_MAX + 1):
-        assert breaker.state(now) == "closed"
-        breaker.failed(number, 60, now)
-    return breaker
+        assert health.state(now) == "closed"
+        health.failed(number, now)
+    return health
 
 
 def test_opens_after_failures_in_a_row_and_then_lets_one_probe() -> None:
-    breaker = tripped(now=10)
-    assert (breaker.state(10), breaker.ready_at(10, 0)) == ("open", 10 + PAUSE_S)
+    health = tripped(now=10)
+    assert (health.state(10), health.ready_at(10, 0)) == ("open", 10 + PAUSE_S)
     after = 10 + PAUSE_S
-    assert (breaker.state(after), breaker.ready_at(after, 60)) == ("half_open", -math.inf)
-    assert breaker.ready_at(after, 61) == math.inf, "one probe at a time"
-    breaker.succeeded()
-    assert (breaker.state(after), breaker.failures, breaker.ready_at(after, 61)) == ("closed", 0, -math.inf)
+    assert (health.state(after), health.ready_at(after, 60)) == ("half_open", -math.inf)
+    assert health.ready_at(after, 61) == math.inf, "one probe at a time"
+    health.answered()
+    assert (health.state(after), health.failures, health.ready_at(after, 61)) == ("closed", 0, -math.inf)
 
 
 def test_an_answer_between_failures_begins_the_count_again() -> None:
-    breaker = Breaker()
+    health = Health(1)
     for number in range(1, 3 * FAILURES_MAX):
-        breaker.failed(number, number, 0)
+        health.failed(number, 0)
         if number % 2:
-            breaker.succeeded()
-    assert breaker.state(0) == "closed"
+            health.succeeded()
+    assert health.state(0) == "closed"
 
 
 def test_each_failed_probe_doubles_the_pause_up_to_a_bound() -> None:
-    breaker = tripped()
+    health = tripped()
     now, pauses = PAUSE_S, []
     for number in range(100, 110):
-        assert breaker.state(now) == "half_open"
-        breaker.failed(number, number, now)
-        pauses.append(breaker.ready_at(now, number) - now)
-        now = breaker.ready_at(now, number)
+        health.newest = number
+        assert health.state(now) == "half_open"
+        health.failed(number, now)
+        pauses.append(health.ready_at(now, number) - now)
+        now = health.ready_at(now, number)
     assert pauses[:3] == [2 * PAUSE_S, 4 * PAUSE_S, 8 * PAUSE_S]
     assert pauses[-1] == PAUSE_S_MAX
-    breaker.succeeded()
+    health.answered()
     for number in range(110, 110 + FAILURES_MAX):
-        breaker.failed(number, number, now)
-    assert breaker.ready_at(now, 0) == now + PAUSE_S, "success forgets the long pauses"
+        health.failed(number, now)
+    assert health.ready_at(now, 0) == now + PAUSE_S, "success forgets the long pauses"
 
 
 def test_stragglers_from_before_do_not_prolong_the_pause() -> None:
-    breaker = tripped()
-    breaker.failed(50, 60, PAUSE_S - 1)
-    assert breaker.ready_at(PAUSE_S - 1, 60) == PAUSE_S
-    breaker.failed(51, 61, PAUSE_S)
-    assert breaker.ready_at(PAUSE_S, 61) == math.inf, "the probe is still out"
-
-
-# Concurrency
+    health = tripped()
+    health.failed(50, PAUSE_S - 1)
+    assert health.ready_at(PAUSE_S - 1, 60) == PAUSE_S
+    health.newest = 61
+    health.failed(51, PAUSE_S)
+    assert health.ready_at(PAUSE_S, 61) == math.inf, "the probe is still out"
 
 
 def test_overload_halves_once_per_burst_and_answers_in_a_row_add_one() -> None:
-    some = Concurrency(16)
+    health = Health(16)
+    health.newest = 5
     for number in (3, 1, 5):
-        some.overloaded(number, newest=5)
-        assert some.allowed == 8
+        health.overloaded(number)
+        assert health.allowed == 8
     for _ in range(SUCCESSES_PER_STEP - 1):
-        some.succeeded()
-    some.overloaded(5, newest=9)  # of the same burst, but it begins the count again
+        health.succeeded()
+    health.newest = 9
+    health.overloaded(5)  # of the same burst, but it begins the count again
     for allowed in (*[8] * (SUCCESSES_PER_STEP - 1), 9):
-        some.succeeded()
-        assert some.allowed == allowed
-    some.overloaded(6, newest=9)
-    assert some.allowed == 4
+        health.succeeded()
+        assert health.allowed == allowed
+    health.overloaded(6)
+    assert health.allowed == 4
 
 
 def test_concurrency_stays_within_its_bounds() -> None:
-    some = Concurrency(2)
+    health = Health(2)
     for _ in range(2 * SUCCESSES_PER_STEP):
-        some.succeeded()
-    assert some.allowed == 2
-    for number in range(3):
-        some.overloaded(number, newest=number)
-    assert some.allowed == 1
+        health.succeeded()
+    assert health.allowed == 2
+    for health.newest in range(1, 4):
+        health.overloaded(health.newest)
+    assert health.allowed == 1
 
 
 # FairQueue

@@ -153,14 +153,15 @@ def test_parts_keep_the_order_in_which_they_began() -> None:
 
 def test_reasoning_is_signed_and_kept_apart() -> None:
     draft = ReplyDraft(REQUEST)
-    draft.sign("x:", "nothing to sign")
+    draft.sign("nothing to sign")
     for number in ("1", "2"):
-        draft.begin_words(is_reasoning=True)
+        draft.begin_words(is_reasoning=True, mark="x:")
         draft.words(f"thought {number}", is_reasoning=True)
-        draft.sign("x:", "sig")
-        draft.sign("x:", number)
-    draft.begin_words(is_reasoning=True)
-    draft.sign("x:", "only")
+        draft.sign("")
+        draft.sign("sig")
+        draft.sign(number)
+    draft.begin_words(is_reasoning=True, mark="x:")
+    draft.sign("only")
     draft.begin_words(is_reasoning=False)
     assert draft.parts() == (
         Reasoning(text="thought 1", signature="x:sig1"),

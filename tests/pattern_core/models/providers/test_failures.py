@@ -32,6 +32,7 @@ from pattern_core.models.providers.failures import (
     vendor_now_ms,
     vendor_words,
 )
+from pattern_core.models.routing import ModelChain
 from pattern_core.models.throttle import RetryPolicy
 from pattern_core.testing import StoppedClock, says
 from pattern_core.testing.wire import document
@@ -290,7 +291,7 @@ async def ask(provider: Provider) -> ModelClient:
     client = ModelClient({"vendor": provider}, RetryPolicy(attempts_max=1), TurnLimits(), seeded_randomness(1))
     request = ModelRequest(model="m", system=("s",), messages=[user("hello")])
     try:
-        await client.ask(request, "vendor", ignore)
+        await client.ask(request, ModelChain.of("vendor", "m"), ignore)
     finally:
         with trio.CancelScope(shield=True):
             await provider.aclose()
@@ -320,7 +321,7 @@ async def test_a_refusals_headers_reach_the_gate_too() -> None:
         client = ModelClient({"v": provider}, RetryPolicy(), TurnLimits(), seeded_randomness(1))
         request = ModelRequest(model="m", system=(), messages=[user("hello")])
         with pytest.raises(ModelOverloaded, match="in 200 s, and the time of the turn"):
-            await client.ask(request, "v", ignore, trio.current_time() + 100)
+            await client.ask(request, ModelChain.of("v", "m"), ignore, trio.current_time() + 100)
         await provider.aclose()
     (gate,) = client.gate_figures().values()
     assert (gate["tokens_limit"], gate["concurrency"], gate["overloads_total"]) == (160_000, 8, 1)
