@@ -143,7 +143,9 @@ class ModelClient:
             if gate.tokens.limit is not None:  # most answers are far shorter than they may be
                 tokens = request_tokens(request) + min(request.max_output_tokens, OUTPUT_HELD_MAX)
             try:
-                deadline = min(asking.deadline, trio.current_time() + asking.patience_s)
+                deadline = asking.deadline
+                if asking.patience_s < math.inf:
+                    deadline = min(deadline, trio.current_time() + asking.patience_s)
                 number = await gate.enter(flow=asking.flow, tokens=tokens, deadline=deadline)
             except ModelError as refusal:
                 refusal.details["attempts"] = attempt - 1

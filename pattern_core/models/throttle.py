@@ -350,7 +350,8 @@ class Gate:
             case ModelReply():
                 if self._is_metered and not outcome.usage.is_estimate:
                     self.tokens.settle(number, held, outcome.usage.input_tokens + outcome.usage.output_tokens, now)
-                self._health.succeeded()
+                if self._health.failures or self._health.allowed < self._health.most:
+                    self._health.succeeded()
             case ModelError():
                 self._failed(number, outcome, now, pause_s)
         if self._queue.flows:
@@ -410,12 +411,9 @@ class Gate:
         """Return when a call of so many tokens may go; infinite if that depends on another call's end."""
         if len(self._running) >= self._health.allowed:
             return math.inf
-        ready_at = self._paused_until
-        if self._health.failures:
-            ready_at = max(ready_at, self._probed_at(now))
-        if self._is_metered:
-            ready_at = max(ready_at, self._room_at(tokens, now))
-        return ready_at
+        if not (self._health.failures or self._is_metered):
+            return self._paused_until
+        return max(self._paused_until, self._probed_at(now), self._room_at(tokens, now))
 
     def _probed_at(self, now: float) -> float:
         return self._health.ready_at(now, next(reversed(self._running), 0))
@@ -434,21 +432,19 @@ class Gate:
 
     def _refuse_the_hopeless(self, tokens: int, now: float, deadline: float) -> None:
         open_until = self._probed_at(now)
-        if math.isfinite(open_until) and open_until > now:
-            wait_s = open_until - now
-            if wait_s > BREAKER_PATIENCE_S or open_until >= deadline:
-                self._refused += 1
-                raise ModelUnreachable(
-                    f"{self.names[0]} failed {self._health.failures} times in a row and is left alone for "
-                    f"{wait_s:.0f} s more. Ask again then, or give the agent a model to fall back to.",
-                    provider=self.names[0],
-                    retry_after_s=wait_s,
-                )
-        known = (
+        wait_s = open_until - now
+        if 0 < wait_s < math.inf and (wait_s > BREAKER_PATIENCE_S or open_until >= deadline):
+            self._refused += 1
+            raise ModelUnreachable(
+                f"{self.names[0]} failed {self._health.failures} times in a row and is left alone for "
+                f"{wait_s:.0f} s more. Ask again then, or give the agent a model to fall back to.",
+                provider=self.names[0],
+                retry_after_s=wait_s,
+            )
+        for until, why in (
             (self._paused_until, "it asked to be left alone"),
             (self._room_at(tokens, now), "its limits of requests and tokens leave no room"),
-        )
-        for until, why in known:
+        ):
             if until > now and until >= deadline:
                 raise self._busy(f"{why} for longer than there is time", until - now)
 

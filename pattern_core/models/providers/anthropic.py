@@ -17,6 +17,7 @@ from pattern_core.models.providers.encoding import (
     LOST_IMAGE,
     NOTHING,
     REDACTED,
+    Block,
     alternating,
     as_count,
     as_dict,
@@ -56,8 +57,6 @@ _FINISH: dict[str, FinishReason] = {
     "refusal": "content_filter",
 }
 
-_Block = dict[str, object]
-
 
 class AnthropicProvider(HttpProvider):
     """A provider of kind "anthropic"."""
@@ -82,7 +81,7 @@ def encode(request: ModelRequest) -> dict[str, object]:
     it while only messages are added. Temperature and the like are sent only if set, not to newer models, which do not
     accept them, and not beside reasoning, where none do; there is no seed.
     """
-    system: list[_Block] = [{"type": "text", "text": part} for part in request.system if part.strip()]
+    system: list[Block] = [{"type": "text", "text": part} for part in request.system if part.strip()]
     for index in {0, len(system) - 1} if system else ():
         system[index]["cache_control"] = _CACHED
     body: dict[str, object] = {
@@ -94,7 +93,7 @@ def encode(request: ModelRequest) -> dict[str, object]:
     if system:
         body["system"] = system
     if request.tools:
-        tools: list[_Block] = [
+        tools: list[Block] = [
             {"name": tool.name, "description": tool.description, "input_schema": dict(tool.parameters)}
             for tool in request.tools
         ]
@@ -151,27 +150,22 @@ def _has_thoughtless_calls(request: ModelRequest) -> bool:
     return not (isinstance(first, Reasoning) and _encode_thought(first, request.model))
 
 
-def _encode_messages(request: ModelRequest) -> list[_Block]:
-    def blocks_of(message: Message) -> list[_Block]:
+def _encode_messages(request: ModelRequest) -> list[Block]:
+    def blocks_of(message: Message) -> list[Block]:
         blocks = [block for part in message.parts if (block := _encode_part(part, message.role, request.model))]
         while blocks and blocks[-1]["type"] in ("thinking", "redacted_thinking"):
             blocks.pop()  # the vendor refuses thoughts of which nothing came
         return blocks
 
-    ending: list[_Block] = [
-        {"type": "text", "text": part} for part in (*request.tail, *_urged(request)) if part.strip()
-    ]
-    turns = alternating(
-        request.messages,
-        "assistant",
-        blocks_of,
-        ending,
-        result="tool_use_id",
-        nothing={"type": "text", "text": NOTHING},
-    )
+    turns = alternating(request.messages, "assistant", "tool_use_id", blocks_of)
+    ending: list[Block] = [{"type": "text", "text": part} for part in (*request.tail, *_urged(request)) if part.strip()]
     last = turns[-1][1]
-    if len(last) > len(ending):
-        last[-len(ending) - 1]["cache_control"] = _CACHED
+    for _, blocks in turns:
+        if not blocks and not (ending and blocks is last):
+            blocks.append({"type": "text", "text": NOTHING})
+    if last:
+        last[-1]["cache_control"] = _CACHED
+    last.extend(ending)
     return [{"role": role, "content": blocks} for role, blocks in turns]
 
 
@@ -183,7 +177,7 @@ def _urged(request: ModelRequest) -> list[str]:
     return [system_words(f"Call {named} now, before you say or do anything else.")]
 
 
-def _encode_part(part: Part, role: str, model: str) -> _Block | None:
+def _encode_part(part: Part, role: str, model: str) -> Block | None:
     match part:
         case Text(text=text):
             if not text.strip():
@@ -203,7 +197,7 @@ def _encode_part(part: Part, role: str, model: str) -> _Block | None:
                 "input": dict(part.arguments),
             }
         case ToolResult():
-            result: _Block = {
+            result: Block = {
                 "type": "tool_result",
                 "tool_use_id": plain_id(part.call_id, CALL_ID_CHARS_MAX),
                 "content": part.content,
@@ -211,7 +205,7 @@ def _encode_part(part: Part, role: str, model: str) -> _Block | None:
             return {**result, "is_error": True} if part.is_error else result
 
 
-def _encode_thought(part: Reasoning, model: str) -> _Block | None:
+def _encode_thought(part: Reasoning, model: str) -> Block | None:
     """Return the thought as it came; None for unsigned ones and those of other models, which are refused."""
     if _BOUND.search(model):
         return None
@@ -221,7 +215,7 @@ def _encode_thought(part: Reasoning, model: str) -> _Block | None:
     return {"type": "thinking", "thinking": part.text, "signature": proof} if proof else None
 
 
-def _encode_image(image: Image) -> _Block:
+def _encode_image(image: Image) -> Block:
     data = image_base64(image)
     if data is not None:
         return {"type": "image", "source": {"type": "base64", "media_type": image.media_type, "data": data}}

@@ -38,8 +38,7 @@ CHAT = "chat:"  # of chat completions, by servers that give calls an `extra_cont
 GOOGLE = "google:"
 REDACTED = "redacted_thinking:"  # Anthropic's reasoning that only the vendor can read
 
-Block = dict[str, object]
-"""A part of a message in a vendor's format."""
+Block = dict[str, object]  # a part of a message in a vendor's format
 
 _STRANGE = re.compile(r"[^a-zA-Z0-9_-]")
 _NINE = re.compile(r"[a-zA-Z0-9]{9}")
@@ -88,18 +87,11 @@ def proof_of(mark: str, signature: str | None) -> str | None:
 
 
 def alternating(
-    messages: Iterable[Message],
-    assistant: str,
-    encode: Callable[[Message], list[Block]],
-    ending: Iterable[Block],
-    *,
-    result: str,
-    nothing: Block,
+    messages: Iterable[Message], assistant: str, result: str, encode: Callable[[Message], list[Block]]
 ) -> list[tuple[str, list[Block]]]:
     """Return turns of alternating roles, beginning and ending with "user"; `assistant` is the vendor's other role.
 
-    In each of them results (blocks with the field `result`) stand before words. The last one ends with `ending`. One
-    without blocks, which no vendor accepts, gets `nothing`.
+    In each of them results, which have the field `result`, stand before words.
     """
     turns: list[tuple[str, list[Block]]] = [("user", [])]
     for message in messages:
@@ -109,15 +101,9 @@ def alternating(
             turns[-1][1].extend(blocks)
         elif blocks:
             turns.append((role, blocks))
-    if turns[-1][0] != "user":
-        turns.append(("user", []))
-    turns[-1][1].extend(ending)
-    for role, blocks in turns:
-        if role == "user":
-            blocks.sort(key=lambda block: result not in block)
-        if not blocks:
-            blocks.append(dict(nothing))
-    return turns
+    for _, blocks in turns:
+        blocks.sort(key=lambda block: result not in block)
+    return turns if turns[-1][0] == "user" else [*turns, ("user", [])]
 
 
 def function_of(tool: ToolSpec) -> dict[str, object]:

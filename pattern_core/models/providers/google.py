@@ -22,6 +22,7 @@ from pattern_core.models.providers.encoding import (
     GOOGLE,
     LOST_IMAGE,
     NOTHING,
+    Block,
     alternating,
     as_count,
     as_dict,
@@ -58,8 +59,6 @@ _FINISH: dict[str, FinishReason] = {
 _BROKEN_CALLS = frozenset({"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "MALFORMED_RESPONSE"})
 
 _HAS_VERSION = re.compile(r"/v\d\w*$")
-
-_Part = dict[str, object]
 
 
 class GoogleProvider(HttpProvider):
@@ -148,15 +147,14 @@ def _encode_messages(request: ModelRequest) -> list[dict[str, object]]:
     turns = alternating(
         request.messages,
         "model",
+        "functionResponse",
         lambda message: _encode_parts(message, is_signing=is_signing),
-        [{"text": system_words(part)} for part in request.tail if part.strip()],
-        result="functionResponse",
-        nothing={"text": NOTHING},
     )
-    return [{"role": role, "parts": parts} for role, parts in turns]
+    turns[-1][1].extend({"text": system_words(part)} for part in request.tail if part.strip())
+    return [{"role": role, "parts": parts or [{"text": NOTHING}]} for role, parts in turns]
 
 
-def _encode_parts(message: Message, *, is_signing: bool) -> list[_Part]:
+def _encode_parts(message: Message, *, is_signing: bool) -> list[Block]:
     parts = [encoded for part in message.parts if (encoded := _encode_part(part, message.role))]
     if is_signing:
         # Of calls made side by side only the first is signed.
@@ -166,7 +164,7 @@ def _encode_parts(message: Message, *, is_signing: bool) -> list[_Part]:
     return parts
 
 
-def _encode_part(part: Part, role: str) -> _Part | None:
+def _encode_part(part: Part, role: str) -> Block | None:
     match part:
         case Text():
             proof = proof_of(GOOGLE, part.signature)
@@ -187,7 +185,7 @@ def _encode_part(part: Part, role: str) -> _Part | None:
             return {"functionResponse": {"id": part.call_id, "name": plain_name(part.tool), "response": said}}
 
 
-def _encode_image(image: Image) -> _Part:
+def _encode_image(image: Image) -> Block:
     data = image_base64(image)
     if data is not None:
         return {"inlineData": {"mimeType": image.media_type, "data": data}}

@@ -235,26 +235,17 @@ class ResponseDecoder(Decoder):
 
     def _complete(self, place: int, item: Mapping[str, object]) -> list[Delta]:
         """Take the finished item: what no piece brought, and its signature."""
-        if place not in self._seen:
-            return self._take_item(place, item)
-        call = self.calls.get(place)
-        if call is not None and not call.arguments:
-            self.draft.extend(self.calls.get(place), as_str(item.get("arguments")))
-        self._sign(item)
-        return []
-
-    def _take_item(self, place: int, item: Mapping[str, object]) -> list[Delta]:
-        """Take an item of which no pieces came."""
-        deltas = self._begin(place, item)
+        is_new = place not in self._seen
+        deltas = self._begin(place, item) if is_new else []
         match item.get("type"):
-            case "message":
+            case "message" if is_new:
                 for part in as_dicts(item.get("content")):
                     deltas += self.draft.words(as_str(part.get("text")) or as_str(part.get("refusal")))
-            case "reasoning":
+            case "reasoning" if is_new:
                 texts = [as_str(part.get("text")) for part in as_dicts(item.get("summary"))]
                 deltas += self.draft.words("\n\n".join(texts), is_reasoning=True)
-            case "function_call":
-                self.draft.extend(self.calls.get(place), as_str(item.get("arguments")))
+            case "function_call" if (call := self.calls.get(place)) is None or not call.arguments:
+                self.draft.extend(call, as_str(item.get("arguments")))
         self._sign(item)
         return deltas
 
@@ -273,7 +264,7 @@ class ResponseDecoder(Decoder):
         deltas: list[Delta] = []
         for place, item in enumerate(as_dicts(response.get("output"))):
             if place not in self._seen:
-                deltas += self._take_item(place, item)
+                deltas += self._complete(place, item)
         self.usage = usage_of(as_dict(response.get("usage")))
         reason = as_str(as_dict(response.get("incomplete_details")).get("reason"))
         self.finish = (reason or "incomplete") if status == "incomplete" or reason else "completed"
