@@ -6,12 +6,7 @@ from dataclasses import replace
 import pytest
 
 from pattern_core.messages import Message, Part, Reasoning, Text, ToolCall, ToolResult, user
-from pattern_core.models.model import (
-    ModelRequest,
-    ReasoningEffort,
-    ToolSpec,
-    Usage,
-)
+from pattern_core.models.model import ModelRequest, ReasoningEffort, ToolSpec, Usage
 from pattern_core.models.providers.anthropic import MessageDecoder, encode
 from tests.pattern_core.models.providers.rig import ANTHROPIC, CONVERSATION
 

@@ -42,14 +42,6 @@ def decoded(vendor: Vendor, events: Iterable[StreamEvent]) -> ModelReply:
 
 
 @every
-def test_any_cut_of_the_bytes_decodes_alike(vendor: Vendor) -> None:
-    body = vendor.replies(vendor.reply).body
-    for at in range(0, len(body) + 1, 7):
-        stream = EventDecoder()
-        assert decoded(vendor, (*stream.feed(body[:at]), *stream.feed(body[at:]), *stream.end())) == vendor.reply
-
-
-@every
 @pytest.mark.parametrize("finish", [reason for reason in get_args(FinishReason) if reason != "tool_calls"])
 def test_reasons_why_an_answer_ended(vendor: Vendor, finish: FinishReason) -> None:
     stream = EventDecoder().feed(vendor.replies(replace(says("so"), finish_reason=finish)).body)

@@ -6,15 +6,7 @@ from dataclasses import replace
 import pytest
 
 from pattern_core.messages import Message, Reasoning, Text, ToolCall, ToolResult, user
-from pattern_core.models.errors import (
-    ModelUnreachable,
-)
-from pattern_core.models.model import (
-    ModelReply,
-    ModelRequest,
-    ReasoningEffort,
-    ToolSpec,
-)
+from pattern_core.models.model import ModelReply, ModelRequest, ReasoningEffort, ToolSpec
 from pattern_core.models.providers.draft import StreamEvent
 from pattern_core.models.providers.openai_responses import ResponseDecoder, encode_response, needs_responses, sampling
 from pattern_core.testing.wire_responses import ending
@@ -61,16 +53,6 @@ def test_summaries_in_parts_and_refusals() -> None:
         {"type": "response.completed", "response": {"status": "completed"}},
     )
     assert reply.parts == (Reasoning(text="a\n\nb"), Text(text="no"))
-
-
-@pytest.mark.parametrize(
-    ("reason", "finish"), [("max_output_tokens", "length"), ("content_filter", "content_filter"), ("new", "other")]
-)
-def test_answers_that_were_cut_off(reason: str, finish: str) -> None:
-    response = {"status": "incomplete", "incomplete_details": {"reason": reason}}
-    assert decoded({"type": "response.incomplete", "response": response}).finish_reason == finish
-    with pytest.raises(ModelUnreachable):
-        decoded({"type": "response.created", "response": {"id": "r"}})
 
 
 def test_the_fields_of_a_request() -> None:
