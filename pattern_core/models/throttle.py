@@ -318,7 +318,7 @@ class Gate:
         self._queue.push(flow, place)
         try:
             with trio.CancelScope(deadline=deadline):
-                while number is None:
+                while True:
                     until = self._ready_at(tokens, now) if self._queue.peek() is place else math.inf
                     if until <= now:
                         self._queue.pop()

@@ -101,16 +101,6 @@ async def test_nothing_is_asked_again_once_words_were_shown() -> None:
     assert (one.shown, one.provider.asked) == (["he"], 1)
 
 
-async def test_no_wait_goes_past_the_deadline(autojump_clock: MockClock) -> None:
-    one = asker(ModelOverloaded("429", provider="s", retry_after_s=50), says("never"), says("never"))
-    with pytest.raises(ModelOverloaded):
-        await one.ask(deadline=20)
-    assert (trio.current_time(), one.retries) == (0, [])
-    with pytest.raises(ModelOverloaded, match="longer than there is time"):
-        await one.ask(deadline=20)
-    assert trio.current_time() == 0
-
-
 async def test_a_429_holds_the_other_agents_back_too(autojump_clock: MockClock) -> None:
     one = asker(ModelOverloaded("429", provider="s", retry_after_s=20), says("a"), says("b"))
     async with trio.open_nursery() as nursery:

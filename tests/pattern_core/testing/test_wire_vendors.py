@@ -246,12 +246,3 @@ async def test_functions_and_refusals_in_a_script(vendor: str) -> None:
     assert (first.status_code, first.headers["retry-after"]) == (429, "7")
     assert path[:7] in second.text
     assert third.status_code == 400 and "script is over" in third.text
-
-
-def test_refusals_as_the_vendors_word_them() -> None:
-    anthropic_error = json.loads(wire_anthropic.refuses(529, "busy", kind="overloaded_error").body)
-    assert anthropic_error == {"type": "error", "error": {"type": "overloaded_error", "message": "busy"}}
-    google_error = json.loads(wire_google.refuses(503, "busy", kind="UNAVAILABLE").body)["error"]
-    assert (google_error["code"], google_error["status"], google_error["message"]) == (503, "UNAVAILABLE", "busy")
-    openai_error = json.loads(wire_openai.refuses(429, "busy", code="slow").body)["error"]
-    assert (openai_error["code"], openai_error["message"]) == ("slow", "busy")

@@ -128,17 +128,16 @@ def test_words_of_error_bodies(body: object, words: tuple[str, str]) -> None:
     assert vendor_words(body) == words
 
 
-any_text = st.text(alphabet=st.characters(codec=None), max_size=2_000)
+ANY_TEXT = st.text(alphabet=st.characters(codec=None), max_size=2_000)
 
 
-@given(any_text, any_text)
+@given(ANY_TEXT, ANY_TEXT)
 def test_any_words_make_an_error_that_can_be_stored(words: str, code: str) -> None:
     assert len(str(failure("x", None, words, code=code[:50])).encode()) < 4 * (WORDS_MAX + 300)
 
 
 NOW_MS = StoppedClock().now_ms()
 NEW_YEAR_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
-ANY_TEXT = st.text(alphabet=st.characters(codec=None), max_size=2_000)
 OPENAI = {
     "x-ratelimit-limit-requests": "5000",
     "x-ratelimit-limit-tokens": "160000",

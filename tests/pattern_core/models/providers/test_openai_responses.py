@@ -110,25 +110,13 @@ def test_the_fields_of_a_request() -> None:
     assert named["text"]["format"]["strict"] is False
 
 
-@pytest.mark.parametrize(
-    ("model", "is_needed"),
-    [
-        ("gpt-5.4", True),
-        ("gpt-5.6-sol", True),
-        ("gpt-6.1-terra", True),
-        ("o3-pro", True),
-        ("gpt-5-pro-2025-10-06", True),
-        ("gpt-5.1-codex-max", True),
-        ("gpt-5.1", False),
-        ("gpt-5-mini", False),
-        ("gpt-5.4-chat-latest", False),
-        ("o3", False),
-        ("gpt-4.1", False),
-        ("qwen3:8b", False),
-    ],
-)
-def test_models_that_chat_completions_do_not_take_with_tools(model: str, is_needed: bool) -> None:
-    assert needs_responses(model) == is_needed
+RESPONSES_ONLY = ["gpt-5.4", "gpt-5.6-sol", "gpt-6.1-terra", "o3-pro", "gpt-5-pro-2025-10-06", "gpt-5.1-codex-max"]
+IN_BOTH_FORMATS = ["gpt-5.1", "gpt-5-mini", "gpt-5.4-chat-latest", "o3", "gpt-4.1", "qwen3:8b"]
+
+
+@pytest.mark.parametrize("model", [*RESPONSES_ONLY, *IN_BOTH_FORMATS])
+def test_models_that_chat_completions_do_not_take_with_tools(model: str) -> None:
+    assert needs_responses(model) == (model in RESPONSES_ONLY)
 
 
 @pytest.mark.parametrize(

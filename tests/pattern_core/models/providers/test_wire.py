@@ -336,16 +336,6 @@ def count_of(text: str, body: object) -> int:
     return json.dumps(body).count(text)
 
 
-async def test_redacted_reasoning_is_kept_and_replayed() -> None:
-    redacted = ModelReply(
-        parts=(Reasoning(text="", signature="redacted_thinking:m xyz"), *ANTHROPIC.reply.parts),
-        finish_reason="tool_calls",
-        usage=ANTHROPIC.reply.usage,
-        request_id="msg_scripted",
-    )
-    assert await answer(ANTHROPIC, redacted) == redacted
-
-
 @pytest.mark.parametrize(
     "request_",
     [
