@@ -20,8 +20,6 @@ from pattern_core.models.routing import ModelChain, Move, OnMove, fitted, next_l
 from pattern_core.models.throttle import ClientLimits, Gate, Outcome, RetryPolicy
 from pattern_core.models.tokens import request_tokens
 
-__all__ = ["Account", "ClientLimits", "ModelClient", "OnRetry", "RetryPolicy"]
-
 FALLBACK_PATIENCE_S = 2.0  # where another model can be asked, no call waits longer than this for a busy one
 OUTPUT_HELD_MAX = 4_096  # tokens of an answer that are held at the gate before it comes
 FACTS_KEPT_MAX = 1_000  # pairs of provider and model

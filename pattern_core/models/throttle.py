@@ -76,12 +76,12 @@ class Bucket:
         self._seen_at = -math.inf
         self._counted_to = -1  # the newest call that the vendor's count includes
 
-    def level(self, now: float) -> float | None:
+    def level(self, now: float) -> int | None:
         """Return the units that may be taken now: below 0 where more was used than was held, None while unknown."""
         if self.limit is None:
             return None
         self._refill(now)
-        return self._level
+        return math.floor(self._level)
 
     def wait_s(self, units: int, now: float) -> float:
         """Return the seconds until `units` may be taken. A call larger than the bucket waits until it is full."""
@@ -394,9 +394,9 @@ class Gate:
             "concurrency": self._health.allowed,
             "concurrency_max": self._health.most,
             "requests_limit": self._requests.limit,
-            "requests_level": _whole(self._requests.level(now)),
+            "requests_level": self._requests.level(now),
             "tokens_limit": self.tokens.limit,
-            "tokens_level": _whole(self.tokens.level(now)),
+            "tokens_level": self.tokens.level(now),
             "calls_total": self._health.newest,
             "failures_total": self._failures,
             "overloads_total": self._overloads,
@@ -462,7 +462,3 @@ class Gate:
         name = self.names[0]
         finite = wait_s if wait_s is not None and math.isfinite(wait_s) else None
         return ModelOverloaded(f"{name} is busy: {why}. Ask again later.", provider=name, retry_after_s=finite)
-
-
-def _whole(level: float | None) -> int | None:
-    return None if level is None else math.floor(level)

@@ -299,12 +299,10 @@ class MessageDecoder(Decoder):
 
     def _count(self, usage: object) -> None:
         """Take what is counted so far; later counts replace earlier ones."""
-        counted = as_dict(usage)
-        found = {
-            name: as_count(value) for name, value in (counted | as_dict(counted.get("output_tokens_details"))).items()
-        }
-        self._counts |= {name: count for name, count in found.items() if count is not None}
-        counts = self._counts
+        counted, counts = as_dict(usage), self._counts
+        for name, value in (counted | as_dict(counted.get("output_tokens_details"))).items():
+            if (count := as_count(value)) is not None:
+                counts[name] = count
         if "input_tokens" in counts and "output_tokens" in counts:
             cached, written = counts.get("cache_read_input_tokens", 0), counts.get("cache_creation_input_tokens", 0)
             self.usage = Usage(

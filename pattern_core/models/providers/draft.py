@@ -252,9 +252,9 @@ class Decoder(ABC):
             ModelError: it is an error message.
         """
 
-    @abstractmethod
     def whole(self, body: dict[str, object]) -> list[Delta]:
         """Take an answer that came as one JSON object, although a stream was asked for; raises as `take`."""
+        return self.take(body, "")
 
     def feed(self, event: StreamEvent) -> list[Delta]:
         """Take the next event; return what can be shown now. Raises as `take`."""
@@ -290,7 +290,7 @@ class Decoder(ABC):
     def failed(self, body: Mapping[str, object]) -> ModelError:
         """Return the error that an error message in the middle of an answer stands for."""
         words, code = vendor_words(body)
-        return failure(self.provider, None, words, code=code)
+        return failure(self.provider, None, words, code="" if code == "error" else code)
 
 
 def loads(text: str) -> dict[str, object]:
@@ -321,7 +321,7 @@ def tool_call(call_id: str, tool: str, arguments: str) -> ToolCall:
             parsed = json.loads(valid_unicode(json.dumps(parsed, ensure_ascii=False)))
         check_depth(parsed)
     except (ValueError, RecursionError):
-        return ToolCall(call_id=call_id, tool=tool, invalid=raw)
+        parsed = None
     if not isinstance(parsed, dict):
         return ToolCall(call_id=call_id, tool=tool, invalid=raw)
     return ToolCall(call_id=call_id, tool=tool, arguments=parsed)

@@ -207,10 +207,6 @@ class GeminiDecoder(Decoder):
 
     FINISHES = _FINISH
 
-    def whole(self, body: dict[str, object]) -> list[Delta]:
-        """Take an answer that was not streamed."""
-        return self.take(body, "")
-
     def take(self, body: dict[str, object], kind: str) -> list[Delta]:
         """Take one chunk."""
         if body.get("error"):

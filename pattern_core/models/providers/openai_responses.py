@@ -14,7 +14,6 @@ import re
 from collections.abc import Iterator, Mapping
 
 from pattern_core.messages import Image, Message, Part, Reasoning, Text, ToolCall, ToolResult
-from pattern_core.models.errors import ModelError
 from pattern_core.models.model import ANY_TOOL, Delta, FinishReason, ModelRequest, Usage
 from pattern_core.models.providers.draft import Decoder, Malformed
 from pattern_core.models.providers.encoding import (
@@ -33,7 +32,6 @@ from pattern_core.models.providers.encoding import (
     result_words,
     short_id,
 )
-from pattern_core.models.providers.failures import failure, vendor_words
 
 CALL_ID_CHARS_MAX = 64
 
@@ -216,11 +214,6 @@ class ResponseDecoder(Decoder):
         if not isinstance(body.get("output"), list) and not body.get("error"):
             raise Malformed(f"a document without output: {sorted(body)[:10]}")
         return self._end(body)
-
-    def failed(self, body: Mapping[str, object]) -> ModelError:
-        """Return the error that an error message in the middle of an answer stands for."""
-        words, code = vendor_words(body)
-        return failure(self.provider, None, words or "the response failed", code="" if code == "error" else code)
 
     def _begin(self, place: int, item: Mapping[str, object]) -> list[Delta]:
         self._seen.add(place)

@@ -11,7 +11,7 @@ from pattern_core.ids import seeded_randomness
 from pattern_core.limits import TurnLimits
 from pattern_core.messages import user
 from pattern_core.models.catalogue import UNKNOWN_WINDOW
-from pattern_core.models.client import Account, ClientLimits, ModelClient
+from pattern_core.models.client import Account, ModelClient
 from pattern_core.models.errors import (
     ModelError,
     ModelNotConfigured,
@@ -22,7 +22,7 @@ from pattern_core.models.errors import (
 )
 from pattern_core.models.model import Allowance, Delta, ModelReply, ModelRequest, OnDelta, RateStatus, TextDelta
 from pattern_core.models.routing import Link, ModelChain, Move, RoutingSettings
-from pattern_core.models.throttle import RetryPolicy
+from pattern_core.models.throttle import ClientLimits, RetryPolicy
 from pattern_core.testing import Paced, ScriptedProvider, says
 from pattern_core.testing.model import Answer
 
