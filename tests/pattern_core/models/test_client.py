@@ -21,7 +21,7 @@ from pattern_core.models.errors import (
     was_shown,
 )
 from pattern_core.models.model import Allowance, Delta, ModelReply, ModelRequest, OnDelta, RateStatus, TextDelta
-from pattern_core.models.routing import Link, ModelChain, Move, RoutingSettings
+from pattern_core.models.routing import Link, ModelChain, Move
 from pattern_core.models.throttle import ClientLimits, RetryPolicy
 from pattern_core.testing import Paced, ScriptedProvider, says
 from pattern_core.testing.model import Answer
@@ -273,12 +273,6 @@ async def test_a_busy_model_is_left_for_the_next_one_without_waiting(autojump_cl
     # The first one's pause is known now: it is not even asked.
     assert await client.ask(REQUEST, CHAIN, ignore, on_move=on_move) == says("b")
     assert (first.asked, moves[1].error.details["attempts"], trio.current_time()) == (1, 0, 0)
-
-
-async def test_an_outage_is_retried_as_often_as_the_chain_says_before_the_next_model(autojump_clock: MockClock) -> None:
-    client, (first, second) = two(SERVER_ERROR, says("b"))
-    assert await client.ask(REQUEST, replace(CHAIN, settings=RoutingSettings(max_retries=1)), ignore) == says("b")
-    assert (first.asked, second.asked, trio.current_time()) == (2, 1, 1)
 
 
 async def test_a_silent_model_is_waited_for_once_where_another_can_be_asked(autojump_clock: MockClock) -> None:

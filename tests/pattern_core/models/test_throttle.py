@@ -56,26 +56,27 @@ def test_no_call_is_held_back_before_a_limit_is_known() -> None:
     assert bucket.wait_s(10**9, 1) == 0
 
 
-def test_what_is_missing_is_waited_for_at_the_speed_that_the_reset_states() -> None:
-    bucket = learned(limit=600, remaining=100, reset_s=50)  # 500 in 50 s
-    assert bucket.wait_s(100, 0) == 0
-    assert bucket.wait_s(300, 0) == pytest.approx(20)
-    assert bucket.level(10) == pytest.approx(200)
-    assert bucket.level(1_000) == 600, "it never holds more than the limit"
+@pytest.mark.parametrize(
+    ("limit", "remaining", "reset_s", "units", "wait_s"),
+    [
+        (600, 100, 50, 100, 0),
+        (600, 100, 50, 300, 20),  # 500 in 50 s
+        (600, 0, None, 100, 10),  # without a reset the limit is one per minute
+        (1_440, 0, 3_600, 1, 2.5),
+        (1_440, 1_439, 3_600, 1_440, 60),  # slowed down to a daily limit at most
+        (600, 590, None, 10_000, 1),  # a call larger than the bucket waits until it is full
+    ],
+)
+def test_what_is_missing_is_waited_for(
+    limit: int, remaining: int, reset_s: float | None, units: int, wait_s: float
+) -> None:
+    bucket = learned(limit, remaining, reset_s)
+    assert bucket.wait_s(units, 0) == pytest.approx(wait_s)
+    assert bucket.level(10_000) == limit, "it never holds more"
 
 
-def test_without_a_reset_the_limit_is_one_per_minute() -> None:
-    assert learned(limit=600, remaining=0).wait_s(100, 0) == pytest.approx(10)
-
-
-def test_a_reset_far_away_slows_the_bucket_down_to_a_daily_limit_at_most() -> None:
-    assert learned(limit=1_440, remaining=0, reset_s=3_600).wait_s(1, 0) == pytest.approx(2.5)
-    assert learned(limit=1_440, remaining=1_439, reset_s=3_600).wait_s(1_440, 0) == pytest.approx(60)
-
-
-def test_a_call_larger_than_the_bucket_waits_until_it_is_full() -> None:
+def test_a_call_larger_than_the_bucket_leaves_a_debt() -> None:
     bucket = learned(limit=600, remaining=590)
-    assert bucket.wait_s(10_000, 0) == pytest.approx(1)
     bucket.take(10_000, 1)
     assert bucket.wait_s(1, 1) == pytest.approx((10_000 - 600 + 1) / 10)
 
