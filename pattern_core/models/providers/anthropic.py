@@ -17,7 +17,7 @@ from pattern_core.models.providers.encoding import (
     LOST_IMAGE,
     NOTHING,
     REDACTED,
-    Block,
+    Encoded,
     alternating,
     as_count,
     as_dict,
@@ -81,7 +81,7 @@ def encode(request: ModelRequest) -> dict[str, object]:
     it while only messages are added. Temperature and the like are sent only if set, not to newer models, which do not
     accept them, and not beside reasoning, where none do; there is no seed.
     """
-    system: list[Block] = [{"type": "text", "text": part} for part in request.system if part.strip()]
+    system: list[Encoded] = [{"type": "text", "text": part} for part in request.system if part.strip()]
     for index in {0, len(system) - 1} if system else ():
         system[index]["cache_control"] = _CACHED
     body: dict[str, object] = {
@@ -93,7 +93,7 @@ def encode(request: ModelRequest) -> dict[str, object]:
     if system:
         body["system"] = system
     if request.tools:
-        tools: list[Block] = [
+        tools: list[Encoded] = [
             {"name": tool.name, "description": tool.description, "input_schema": dict(tool.parameters)}
             for tool in request.tools
         ]
@@ -150,15 +150,17 @@ def _has_thoughtless_calls(request: ModelRequest) -> bool:
     return not (isinstance(first, Reasoning) and _encode_thought(first, request.model))
 
 
-def _encode_messages(request: ModelRequest) -> list[Block]:
-    def blocks_of(message: Message) -> list[Block]:
+def _encode_messages(request: ModelRequest) -> list[Encoded]:
+    def blocks_of(message: Message) -> list[Encoded]:
         blocks = [block for part in message.parts if (block := _encode_part(part, message.role, request.model))]
         while blocks and blocks[-1]["type"] in ("thinking", "redacted_thinking"):
             blocks.pop()  # the vendor refuses thoughts of which nothing came
         return blocks
 
     turns = alternating(request.messages, "assistant", "tool_use_id", blocks_of)
-    ending: list[Block] = [{"type": "text", "text": part} for part in (*request.tail, *_urged(request)) if part.strip()]
+    ending: list[Encoded] = [
+        {"type": "text", "text": part} for part in (*request.tail, *_urged(request)) if part.strip()
+    ]
     last = turns[-1][1]
     for _, blocks in turns:
         if not blocks and not (ending and blocks is last):
@@ -177,7 +179,7 @@ def _urged(request: ModelRequest) -> list[str]:
     return [system_words(f"Call {named} now, before you say or do anything else.")]
 
 
-def _encode_part(part: Part, role: str, model: str) -> Block | None:
+def _encode_part(part: Part, role: str, model: str) -> Encoded | None:
     match part:
         case Text(text=text):
             if not text.strip():
@@ -197,7 +199,7 @@ def _encode_part(part: Part, role: str, model: str) -> Block | None:
                 "input": dict(part.arguments),
             }
         case ToolResult():
-            result: Block = {
+            result: Encoded = {
                 "type": "tool_result",
                 "tool_use_id": plain_id(part.call_id, CALL_ID_CHARS_MAX),
                 "content": part.content,
@@ -205,7 +207,7 @@ def _encode_part(part: Part, role: str, model: str) -> Block | None:
             return {**result, "is_error": True} if part.is_error else result
 
 
-def _encode_thought(part: Reasoning, model: str) -> Block | None:
+def _encode_thought(part: Reasoning, model: str) -> Encoded | None:
     """Return the thought as it came; None for unsigned ones and those of other models, which are refused."""
     if _BOUND.search(model):
         return None
@@ -215,7 +217,7 @@ def _encode_thought(part: Reasoning, model: str) -> Block | None:
     return {"type": "thinking", "thinking": part.text, "signature": proof} if proof else None
 
 
-def _encode_image(image: Image) -> Block:
+def _encode_image(image: Image) -> Encoded:
     data = image_base64(image)
     if data is not None:
         return {"type": "image", "source": {"type": "base64", "media_type": image.media_type, "data": data}}

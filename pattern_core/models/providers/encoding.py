@@ -38,7 +38,7 @@ CHAT = "chat:"  # of chat completions, by servers that give calls an `extra_cont
 GOOGLE = "google:"
 REDACTED = "redacted_thinking:"  # Anthropic's reasoning that only the vendor can read
 
-Block = dict[str, object]  # a part of a message in a vendor's format
+Encoded = dict[str, object]  # a message, or a part of one, in a vendor's format
 
 _STRANGE = re.compile(r"[^a-zA-Z0-9_-]")
 _NINE = re.compile(r"[a-zA-Z0-9]{9}")
@@ -87,13 +87,13 @@ def proof_of(mark: str, signature: str | None) -> str | None:
 
 
 def alternating(
-    messages: Iterable[Message], assistant: str, result: str, encode: Callable[[Message], list[Block]]
-) -> list[tuple[str, list[Block]]]:
+    messages: Iterable[Message], assistant: str, result: str, encode: Callable[[Message], list[Encoded]]
+) -> list[tuple[str, list[Encoded]]]:
     """Return turns of alternating roles, beginning and ending with "user"; `assistant` is the vendor's other role.
 
     In each of them results, which have the field `result`, stand before words.
     """
-    turns: list[tuple[str, list[Block]]] = [("user", [])]
+    turns: list[tuple[str, list[Encoded]]] = [("user", [])]
     for message in messages:
         role = assistant if message.role == "assistant" else "user"
         blocks = encode(message)

@@ -22,7 +22,7 @@ from pattern_core.models.providers.encoding import (
     GOOGLE,
     LOST_IMAGE,
     NOTHING,
-    Block,
+    Encoded,
     alternating,
     as_count,
     as_dict,
@@ -154,7 +154,7 @@ def _encode_messages(request: ModelRequest) -> list[dict[str, object]]:
     return [{"role": role, "parts": parts or [{"text": NOTHING}]} for role, parts in turns]
 
 
-def _encode_parts(message: Message, *, is_signing: bool) -> list[Block]:
+def _encode_parts(message: Message, *, is_signing: bool) -> list[Encoded]:
     parts = [encoded for part in message.parts if (encoded := _encode_part(part, message.role))]
     if is_signing:
         # Of calls made side by side only the first is signed.
@@ -164,7 +164,7 @@ def _encode_parts(message: Message, *, is_signing: bool) -> list[Block]:
     return parts
 
 
-def _encode_part(part: Part, role: str) -> Block | None:
+def _encode_part(part: Part, role: str) -> Encoded | None:
     match part:
         case Text():
             proof = proof_of(GOOGLE, part.signature)
@@ -185,7 +185,7 @@ def _encode_part(part: Part, role: str) -> Block | None:
             return {"functionResponse": {"id": part.call_id, "name": plain_name(part.tool), "response": said}}
 
 
-def _encode_image(image: Image) -> Block:
+def _encode_image(image: Image) -> Encoded:
     data = image_base64(image)
     if data is not None:
         return {"inlineData": {"mimeType": image.media_type, "data": data}}

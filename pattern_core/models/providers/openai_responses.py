@@ -19,6 +19,7 @@ from pattern_core.models.providers.draft import Decoder, Malformed
 from pattern_core.models.providers.encoding import (
     LOST_IMAGE,
     OPENAI,
+    Encoded,
     as_count,
     as_dict,
     as_dicts,
@@ -52,8 +53,6 @@ _FINISH: dict[str, FinishReason] = {
     "max_output_tokens": "length",
     "content_filter": "content_filter",
 }
-
-_Item = dict[str, object]
 
 
 def encode_response(request: ModelRequest) -> dict[str, object]:
@@ -118,7 +117,7 @@ def sampling(request: ModelRequest) -> dict[str, object]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _encode_message(message: Message) -> Iterator[_Item]:
+def _encode_message(message: Message) -> Iterator[Encoded]:
     match message.role:
         case "tool":
             for result in message.parts:
@@ -136,9 +135,9 @@ def _encode_message(message: Message) -> Iterator[_Item]:
                 yield {"type": "message", "role": role, "content": content}
 
 
-def _encode_answer(parts: tuple[Part, ...]) -> Iterator[_Item]:
+def _encode_answer(parts: tuple[Part, ...]) -> Iterator[Encoded]:
     """Items in the model's order. Reasoning goes before what came of it: alone, at the end, it is refused."""
-    waiting: list[_Item] = []
+    waiting: list[Encoded] = []
     for part in parts:
         match part:
             case Reasoning() if proof := json_object(proof_of(OPENAI, part.signature)):
@@ -165,7 +164,7 @@ def _encode_answer(parts: tuple[Part, ...]) -> Iterator[_Item]:
                 }
 
 
-def _encode_input(part: Part) -> _Item | None:
+def _encode_input(part: Part) -> Encoded | None:
     match part:
         case Text():
             return {"type": "input_text", "text": part.text}
