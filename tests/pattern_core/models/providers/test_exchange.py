@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pattern_core.messages import user
 from pattern_core.models.errors import ModelError, ModelGarbage, ModelNotConfigured, ModelTimeout, ModelUnreachable
 from pattern_core.models.model import Delta, ModelReply, ModelRequest, TextDelta
-from pattern_core.models.providers import PROVIDERS, make_provider
+from pattern_core.models.providers import PROVIDERS, make_provider, not_configured
 from pattern_core.models.providers.draft import Malformed, StreamEvent
 from pattern_core.models.providers.exchange import EVENT_BYTES_MAX, EventDecoder
 from pattern_core.models.providers.openai import OpenAIProvider
@@ -209,6 +209,11 @@ def test_what_is_missing_is_named(name: str, settings: ProviderSettings, words: 
     with pytest.raises(ModelNotConfigured, match=words) as caught:
         make_provider(name, settings)
     assert "schlüssel" not in str(caught.value)
+
+
+def test_a_kind_that_needs_no_key_is_not_advised_to_set_one() -> None:
+    advice = not_configured("embedded").message
+    assert 'kind = "embedded" under [providers.embedded]' in advice and "key" not in advice.lower()
 
 
 def test_another_server_may_need_no_key() -> None:

@@ -336,6 +336,12 @@ def count_of(text: str, body: object) -> int:
     return json.dumps(body).count(text)
 
 
+async def test_redacted_reasoning_is_kept() -> None:
+    redacted = Reasoning(text="", signature="redacted_thinking:m xyz")
+    reply = replace(ANTHROPIC.reply, parts=(redacted, *ANTHROPIC.reply.parts))
+    assert await answer(ANTHROPIC, reply) == reply
+
+
 @pytest.mark.parametrize(
     "request_",
     [
