@@ -163,24 +163,20 @@ def _anchored(config: Config, path: Path) -> Config:
 
 
 def _with_vendors(configured: object) -> object:
-    """Return the providers of the file, completed by the vendors' own environment variables and the embedded one."""
+    """Return the providers of the file, completed by the vendors' own environment variables and those without a key."""
     if not isinstance(configured, dict):
         return configured  # the field's own type says what is wrong
     providers = {name: dict(value) if isinstance(value, dict) else value for name, value in configured.items()}
-    for name, kind in PROVIDERS.items():
-        if kind.variables is None:
-            continue
+    for name, kind in sorted(PROVIDERS.items(), key=lambda item: item[1].variables is None):  # keyless ones last
         found = {
-            "api_key": os.environ.get(f"{kind.variables}_API_KEY"),
-            "base_url": os.environ.get(f"{kind.variables}_BASE_URL"),
+            field: value
+            for field in ("api_key", "base_url")
+            if kind.variables is not None and (value := os.environ.get(f"{kind.variables}_{field.upper()}"))
         }
-        if found["api_key"] or (name in providers and found["base_url"]):
-            entry = providers.setdefault(name, {})
-            if isinstance(entry, dict):
-                entry.update({key: value for key, value in found.items() if value})
-        if isinstance(providers.get(name), dict):
-            providers[name].setdefault("kind", name)
-    providers.setdefault("embedded", {"kind": "embedded"})
+        if "api_key" in found or kind.variables is None:
+            providers.setdefault(name, {})
+        if isinstance(entry := providers.get(name), dict):
+            providers[name] = {"kind": name, **entry, **found}
     return {name: _with_key(entry) for name, entry in providers.items()}
 
 
@@ -200,13 +196,19 @@ def _with_defaults(data: dict[str, Any]) -> dict[str, Any]:
     providers = data["providers"]
     if not isinstance(providers, dict):
         return data
-    provider = data.get("default_provider") or next((name for name in providers if name != "embedded"), "embedded")
+    provider = data.get("default_provider") or min(providers, key=lambda name: _is_rules(providers[name]))
     if provider not in providers:
         raise ValueError(
             f"default_provider is {provider!r}, which is not configured; known are {', '.join(sorted(providers))}"
         )
     model = data.get("default_model") or (PROVIDERS[provider].default_model if provider in PROVIDERS else "")
     return {**data, "default_provider": provider, "default_model": model}
+
+
+def _is_rules(entry: object) -> bool:
+    """Return whether a section's provider is no language model, and so no agent's if there is another one."""
+    kind = PROVIDERS.get(str(entry.get("kind"))) if isinstance(entry, dict) else None
+    return kind is not None and not kind.is_language_model
 
 
 _SECTION = "is a section, with settings of its own within"

@@ -25,6 +25,8 @@ def _check_whole(paths: tuple[Path, ...]) -> tuple[Path, ...]:
 
 
 def _check_kind(kind: str) -> str:
+    if not kind:
+        raise ValueError(f'is missing; write one of {", ".join(sorted(PROVIDERS))}, such as kind = "openai"')
     if kind not in PROVIDERS:
         raise ValueError(f"there is no kind {kind!r}; kinds are {', '.join(sorted(PROVIDERS))}")
     return kind
@@ -68,7 +70,9 @@ class ModelConfig(_Section):
 class ProviderConfig(_Section):
     """One vendor or compatible server, `[providers.<name>]` in the file."""
 
-    kind: Annotated[str, AfterValidator(_check_kind)] = Field(description="anthropic openai google embedded")
+    kind: Annotated[str, AfterValidator(_check_kind)] = Field(
+        default="", validate_default=True, description="whose format; that of the section's name if it is one"
+    )
     base_url: str | None = Field(default=None, description="address of the API; the vendor's own if left out")
     api_key: Secret | None = Field(default=None, description="the key itself; never stored, never exported")
     omit: tuple[str, ...] = Field(default=(), description="fields that a compatible server does not accept")

@@ -66,15 +66,23 @@ from pattern_core.models.providers.embedded import EmbeddedProvider as DummyProv
     replacements={
         "    {\n": "    {\n"
         '        "dummy": ProviderKind(maker="pattern_core.models.providers.dummy:DummyProvider",'
-        ' variables="DUMMY", default_model="dummy-1"),\n',
+        ' variables="DUMMY", default_model="dummy-1"),\n'
+        '        "keyless": ProviderKind(maker="pattern_core.models.providers.dummy:DummyProvider",'
+        ' default_model="keyless-1"),\n',
     },
     proof="""
 import os
 from pathlib import Path
 from pattern_core.models.errors import ModelNotConfigured
-from pattern_core.models.providers import make_provider
+from pattern_core.models.providers import make_provider, not_configured
 from pattern_core.models.providers.settings import ProviderSettings, Secret
+from pattern_server.cli.doctor import examine
 from pattern_server.config import load
+config = load(data_dir=Path("data"))
+assert (config.providers["keyless"].kind, config.default_provider) == ("keyless", "keyless")
+assert "keyless; new agents use keyless/keyless-1" in [one.message for one in examine(config)]
+assert make_provider("keyless", ProviderSettings(kind="keyless")).name == "keyless"
+assert "api_key" not in not_configured("keyless").message
 os.environ["DUMMY_API_KEY"] = "key"
 config = load(data_dir=Path("data"))
 assert (config.default_provider, config.default_model) == ("dummy", "dummy-1")

@@ -21,6 +21,7 @@ from pattern_core.messages import Image, Message, Part, Reasoning, Text, ToolCal
 from pattern_core.models.client import ModelClient
 from pattern_core.models.errors import ModelError, WindowExceeded
 from pattern_core.models.model import Delta, ModelReply, ModelRequest, Usage
+from pattern_core.models.routing import ModelChain
 from pattern_core.models.tokens import clip, clip_middle, estimate_request, estimate_text
 from pattern_db.connection import Connection
 from pattern_db.journal.budgets import ReservationRow
@@ -42,8 +43,6 @@ QUOTE_TOKENS_MAX = 30
 OPEN, CLOSE = "<record>", "</record>"
 _MARKS = re.compile(r"<(?=\s*/?\s*record\b)", re.IGNORECASE)  # as a text could write them
 _WORD = re.compile(r"\w+")
-# The model that needs no key answers by rules and cannot retell.
-_SPEECHLESS = ("embedded",)
 
 INSTRUCTIONS = (
     "You keep the memory of a long conversation between an agent and the people it works for. Retell the record so that"
@@ -144,7 +143,7 @@ class Summariser:
     @property
     def reach(self) -> int:
         """How many tokens of a record can be read in all calls; 0, with the trouble, if the model cannot write."""
-        if self.provider in _SPEECHLESS:
+        if not self.models.facts(self.provider, self.model).is_language_model:
             self.trouble = f"{self.provider} models do not write summaries"
             return 0
         if self._chunk_tokens < CHUNK_TOKENS_MIN:
@@ -227,7 +226,7 @@ class Summariser:
         )
         await self.usage.reserve(self.provider, request)
         try:
-            answer = await self.models.ask(request, self.provider, _ignore, self.deadline)
+            answer = await self.models.ask(request, ModelChain.of(self.provider, self.model), _ignore, self.deadline)
         except ModelError:
             await self.usage.settle(self.provider, request, None)
             raise

@@ -23,6 +23,7 @@ from pydantic import TypeAdapter
 
 from pattern_core.errors import InvalidInput
 from pattern_core.models.model import ModelFacts
+from pattern_core.models.providers import PROVIDERS
 from pattern_core.validation import read
 
 UNKNOWN_WINDOW = 8_192  # tokens: models in use have at least this much
@@ -38,6 +39,9 @@ _ROUTER_HOST = "openrouter.ai"  # passes the vendors' prices on; its names are "
 _OPEN = "open"
 _PRICES = frozenset({"input_price", "output_price", "cache_read_price", "cache_write_price"})
 _FACTS = TypeAdapter(ModelFacts)
+_UNKNOWN = ModelFacts(
+    provider="", model="", window=UNKNOWN_WINDOW, output_max=UNKNOWN_WINDOW // UNKNOWN_OUTPUT_SHARE, is_known=False
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,8 +114,13 @@ class Catalogue:
         Never fails: an unknown model gets `UNKNOWN_WINDOW`, no prices and `is_known` False.
         """
         place = self._providers.get(provider) or ProviderModels(kind=provider)
-        found = self._found(place.table, model)
-        facts = replace(found, provider=provider, model=model) if found else _unknown(provider, model)
+        kind = PROVIDERS.get(place.kind)
+        facts = replace(
+            self._found(place.table, model) or _UNKNOWN,
+            provider=provider,
+            model=model,
+            is_language_model=kind is None or kind.is_language_model,
+        )
         name = _best(model, place.overrides, place.table)
         return facts if name is None else _overridden(facts, place.overrides[name])
 
@@ -150,16 +159,6 @@ def _best(model: str, names: Mapping[str, object], table: str) -> str | None:
     version = _TAG if table == _OPEN else _VERSION
     fitting = [name for name in names if model.startswith(name) and version.fullmatch(model, len(name))]
     return max(fitting, key=len, default=None)
-
-
-def _unknown(provider: str, model: str) -> ModelFacts:
-    return ModelFacts(
-        provider=provider,
-        model=model,
-        window=UNKNOWN_WINDOW,
-        output_max=UNKNOWN_WINDOW // UNKNOWN_OUTPUT_SHARE,
-        is_known=False,
-    )
 
 
 def _overridden(facts: ModelFacts, said: Mapping[str, Any]) -> ModelFacts:

@@ -20,8 +20,6 @@ from pattern_core.models.routing import ModelChain, Move, OnMove, fitted, next_l
 from pattern_core.models.throttle import ClientLimits, Gate, Outcome, RetryPolicy
 from pattern_core.models.tokens import request_tokens
 
-__all__ = ["Account", "ClientLimits", "ModelClient", "OnRetry", "RetryPolicy"]
-
 FALLBACK_PATIENCE_S = 2.0  # where another model can be asked, no call waits longer than this for a busy one
 OUTPUT_HELD_MAX = 4_096  # tokens of an answer that are held at the gate before it comes
 FACTS_KEPT_MAX = 1_000  # pairs of provider and model
@@ -78,24 +76,22 @@ class ModelClient:
     async def ask(
         self,
         request: ModelRequest,
-        provider_name: str,
+        chain: ModelChain,
         on_delta: OnDelta,
         deadline: float = math.inf,
         on_retry: OnRetry | None = None,
         on_move: OnMove | None = None,
         *,
         flow: str = "",
-        chain: ModelChain | None = None,
     ) -> ModelReply:
         """Ask until there is an answer, an error that repetition does not help, or no time.
 
-        `deadline` is on trio's clock; no wait goes past it. Once a delta was passed on, nothing is asked again: the
-        error says so (`was_shown`), and the caller decides whether another attempt supersedes what people saw.
-        Empty deltas are signs of life from the provider and are not passed on.
-
-        Where calls must wait, flows take turns: `flow` is the constellation's id. With a `chain`, its links are asked
-        in turn until one answers, and `provider_name` and the request's model are ignored; `on_move` is called before
-        the next one is asked. `routing.next_link` says which errors lead to it.
+        The links of the chain are asked in turn until one answers; the request's own model is ignored. `on_move` is
+        called before the next one is asked; `routing.next_link` says which errors lead to it. `deadline` is on trio's
+        clock; no wait goes past it. Once a delta was passed on, nothing is asked again: the error says so
+        (`was_shown`), and the caller decides whether another attempt supersedes what people saw. Empty deltas are signs
+        of life from the provider and are not passed on. Where calls must wait, flows take turns: `flow` is the
+        constellation's id.
 
         Raises:
             ModelNotConfigured: there is no provider of that name.
@@ -105,17 +101,21 @@ class ModelClient:
             ModelUnreachable: there was no connection, or the provider is left alone after failures.
             ModelError: what the provider raised last.
         """
-        asking = _Asking(on_delta=on_delta, deadline=deadline, on_retry=on_retry, flow=flow, limits=self._limits)
-        if chain is None:
-            return await self._ask(request, provider_name, asking)
+        settings = chain.settings
+        asking = _Asking(
+            on_delta=on_delta,
+            deadline=deadline,
+            on_retry=on_retry,
+            flow=flow,
+            limits=self._limits,
+            attempts_max=settings.max_retries + 1,
+        )
         index = 0
         while True:
             link = chain.links[index]
             asking.is_last = index + 1 == len(chain.links)
-            asking.attempts_max = chain.settings.max_retries + 1
-            asking.patience_s = (
-                FALLBACK_PATIENCE_S if chain.settings.fallback_on_rate_limit and not asking.is_last else math.inf
-            )
+            is_patient = asking.is_last or not settings.fallback_on_rate_limit
+            asking.patience_s = math.inf if is_patient else FALLBACK_PATIENCE_S
             try:
                 facts = self.facts(link.provider, link.model)
                 return await self._ask(fitted(request, chain, index, facts), link.provider, asking)
@@ -221,7 +221,7 @@ class _Asking:
     on_retry: OnRetry | None
     flow: str
     limits: TurnLimits
-    attempts_max: float = math.inf  # beside the policy's own bound
+    attempts_max: int  # beside the policy's own bound
     patience_s: float = math.inf
     is_last: bool = True
     was_shown: bool = False  # a piece of the answer; nothing is asked again then

@@ -128,7 +128,8 @@ class ModelFacts:
     Prices are micro-dollars per million tokens, None where they are not known; a cache price of None beside a known
     input price means that cached input costs the same. `trained_window` is what an open model was made for, where the
     server that runs it decides how much of that there is. `source` is the page that the figures are from, `as_of` the
-    day (ISO 8601) on which they stood there; both say so where the figures are the operator's or unknown.
+    day (ISO 8601) on which they stood there; both say so where the figures are the operator's or unknown. What is no
+    language model answers by rules, and writes no summaries.
     """
 
     provider: str
@@ -144,6 +145,7 @@ class ModelFacts:
     images: bool = False
     tools: bool = True
     reasoning: bool = False
+    is_language_model: bool = True
     source: str = "not in the catalogue"
     as_of: str = ""
     is_known: bool = True

@@ -227,6 +227,12 @@ class ModelChain:
     links: tuple[Link, ...]
     settings: RoutingSettings = RoutingSettings()
 
+    @classmethod
+    def of(cls, provider: str, model: str) -> ModelChain:
+        """Return a chain of one model, which is asked again as often as the client allows."""
+        only = Link(provider=provider, model=model, reason="the only one")
+        return cls(links=(only,), settings=RoutingSettings(max_retries=RETRIES_MAX))
+
 
 def choose(settings: RoutingSettings, facts: StepFacts) -> ModelChain:
     """Return the models for this step, each with the reason why it is there; at least one, none twice."""

@@ -1,9 +1,9 @@
 """What limits the calls of a vendor's key: how many at once, how fast, in what order, and when none at all.
 
-All calls of a key pass one `Gate`. A call waits its flow's turn (`FairQueue`), until a slot is free (`Concurrency`),
-the vendor's limits leave room (`Bucket`), the vendor is not left alone after failures (`Breaker`), and the pause that
-it asked for is over. There is no task behind a gate: a call that leaves lets the next ones in, and the first in the
-row watches the clock for all. Where nothing limits calls, they pass at once and only their numbers are kept.
+All calls of a key pass one `Gate`. A call waits its flow's turn (`FairQueue`), until the vendor's answers so far let
+another call go (`Health`), its limits leave room (`Bucket`), and the pause that it asked for is over. There is no task
+behind a gate: a call that leaves wakes the first in the row, which watches the clock for all and wakes the next. Where
+nothing limits calls, they pass at once and only their numbers are kept.
 
 All but the gate is pure. Times are seconds on any clock that does not go back; the gate's is trio's.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import trio
@@ -76,12 +76,12 @@ class Bucket:
         self._seen_at = -math.inf
         self._counted_to = -1  # the newest call that the vendor's count includes
 
-    def level(self, now: float) -> float | None:
+    def level(self, now: float) -> int | None:
         """Return the units that may be taken now: below 0 where more was used than was held, None while unknown."""
         if self.limit is None:
             return None
         self._refill(now)
-        return self._level
+        return math.floor(self._level)
 
     def wait_s(self, units: int, now: float) -> float:
         """Return the seconds until `units` may be taken. A call larger than the bucket waits until it is full."""
@@ -135,27 +135,36 @@ class Bucket:
             self._seen_at = now
 
 
-class Breaker:
-    """A circuit breaker: open after `FAILURES_MAX` failures in a row, half-open while one call probes, else closed.
+class Health:
+    """How many calls may go at once, by how the vendor answered.
 
-    Only outages count as failures: no connection, no answer in time, a fault on the vendor's side. Refusals do not,
-    since a vendor that refuses is there.
+    After an overload half as many as before, after eight answers in a row one more, from 1 to `most`. After
+    `FAILURES_MAX` outages in a row none for a while, and then one to probe: a circuit breaker that is open, half-open
+    until the probe's outcome, else closed. Outages are no connection, no answer in time, a fault on the vendor's side;
+    a vendor that refuses is there.
+
+    Calls are numbered in the order in which they are sent. Those that were sent before the last reaction change nothing
+    more: a burst refused at once is one refusal, and only a probe prolongs the pause.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
+        self.most = self.allowed = most
+        self.newest = 0  # number of the call that was sent last
         self.failures = 0  # in a row
+        self._successes = 0  # in a row, since `allowed` changed
+        self._halved_after = 0  # the newest call then
+        self._opened_after = 0  # the newest call then; any later one is a probe
         self._open_until = -math.inf
         self._pause_s = PAUSE_S
-        self._opened_after = 0  # the newest call then; any later one is a probe
 
     def state(self, now: float) -> BreakerState:
-        """Return the state; half-open from the end of the pause until the probe's outcome."""
+        """Return the breaker's state."""
         if self.failures < FAILURES_MAX:
             return "closed"
         return "open" if now < self._open_until else "half_open"
 
     def ready_at(self, now: float, running: int) -> float:
-        """Return when a call may go: minus infinity if now, infinity while another call probes.
+        """Return when the breaker lets a call go: minus infinity if now, infinity while another call probes.
 
         `running` is the newest call under way, 0 if there is none.
         """
@@ -164,46 +173,36 @@ class Breaker:
             return self._open_until
         return math.inf if state == "half_open" and running > self._opened_after else -math.inf
 
-    def succeeded(self) -> None:
-        """Note an answer, be it a refusal: the vendor is there."""
+    def answered(self) -> None:
+        """Note that the vendor is there, although it may have refused."""
         self.failures = 0
         self._pause_s = PAUSE_S
 
-    def failed(self, number: int, newest: int, now: float) -> None:
-        """Note that call `number` met an outage; call `newest` was sent last."""
+    def succeeded(self) -> None:
+        """Note a whole answer."""
+        self.answered()
+        if self.allowed < self.most:
+            self._successes += 1
+            if self._successes >= SUCCESSES_PER_STEP:
+                self._successes = 0
+                self.allowed += 1
+
+    def overloaded(self, number: int) -> None:
+        """Note that call `number` was refused for overload."""
+        self._successes = 0
+        if number > self._halved_after:
+            self._halved_after = self.newest
+            self.allowed = max(self.allowed // 2, 1)
+
+    def failed(self, number: int, now: float) -> None:
+        """Note that call `number` met an outage."""
         is_probe = self.state(now) != "closed" and number > self._opened_after
         self.failures += 1
         if is_probe:
             self._pause_s = min(self._pause_s * 2, PAUSE_S_MAX)
         if is_probe or self.failures == FAILURES_MAX:
             self._open_until = now + self._pause_s
-            self._opened_after = newest
-
-
-class Concurrency:
-    """How many calls may run at once: additive increase, multiplicative decrease, from 1 to `most`.
-
-    Calls that were sent before the last halving do not halve again: a burst refused at once is one refusal.
-    """
-
-    def __init__(self, most: int) -> None:
-        self.most = self.allowed = max(1, most)
-        self._successes = 0
-        self._halved_after = -1
-
-    def succeeded(self) -> None:
-        """Note that a call was answered."""
-        self._successes += 1
-        if self._successes >= SUCCESSES_PER_STEP:
-            self._successes = 0
-            self.allowed = min(self.allowed + 1, self.most)
-
-    def overloaded(self, number: int, newest: int) -> None:
-        """Note that call `number` was refused for overload; call `newest` was sent last."""
-        self._successes = 0
-        if number > self._halved_after:
-            self._halved_after = newest
-            self.allowed = max(self.allowed // 2, 1)
+            self._opened_after = self.newest
 
 
 class FairQueue(Generic[T]):
@@ -283,13 +282,6 @@ class RetryPolicy:
         return wait_s * (1 + self.jitter * draw)
 
 
-@dataclass(slots=True, eq=False)
-class _Waiter:
-    tokens: int
-    event: trio.Event = field(default_factory=trio.Event)  # let in, or first in the row
-    number: int | None = None  # of its call, once it is let in
-
-
 class Gate:
     """See the module. `names` are the providers that share it; `tokens` is the bucket of their tokens."""
 
@@ -300,12 +292,11 @@ class Gate:
         self._is_metered = self.tokens.limit is not None or self._requests.limit is not None
         self.names = names
         self._waiting_max = limits.waiting_max
-        self._concurrency = Concurrency(limits.calls_max)
-        self._breaker = Breaker()
-        self._queue: FairQueue[_Waiter] = FairQueue()
+        self._health = Health(limits.calls_max)
+        self._queue: FairQueue[trio.lowlevel.ParkingLot] = FairQueue()
         self._running: dict[int, int] = {}  # the tokens held for each call under way, by its number
         self._paused_until = -math.inf
-        self._calls = self._failures = self._overloads = self._refused = 0
+        self._failures = self._overloads = self._refused = 0
 
     async def enter(self, *, flow: str, tokens: int, deadline: float) -> int:
         """Wait for leave to send a call of `tokens` (input and output), until `deadline` (trio's clock).
@@ -323,21 +314,28 @@ class Gate:
         self._refuse_the_hopeless(tokens, now, deadline)
         if len(self._queue) >= self._waiting_max:
             raise self._busy(f"{len(self._queue)} calls are waiting for it already")
-        waiter = _Waiter(tokens)
-        self._queue.push(flow, waiter)
-        has_waited = False
+        place, number = trio.lowlevel.ParkingLot(), None
+        self._queue.push(flow, place)
         try:
-            await self._wait(waiter, deadline)
-            has_waited = True
+            with trio.CancelScope(deadline=deadline):
+                while True:
+                    until = self._ready_at(tokens, now) if self._queue.peek() is place else math.inf
+                    if until <= now:
+                        self._queue.pop()
+                        number = self._admit(tokens, now)
+                        break
+                    with trio.move_on_at(until):
+                        await place.park()
+                    now = trio.current_time()
+                    # What became known while it waited may be later than it can wait.
+                    self._refuse_the_hopeless(tokens, now, deadline)
         finally:
-            if waiter.number is None:
-                self._queue.remove(flow, waiter)
-            elif not has_waited:  # it was let in at the moment at which its task was cancelled
-                self.leave(waiter.number, None)
-            self._let_in()
-        if waiter.number is None:
-            raise self._busy(f"no turn came within the time allowed; {self._concurrency.allowed} calls run at once")
-        return waiter.number
+            if number is None:
+                self._queue.remove(flow, place)
+            self._wake_first()
+        if number is None:
+            raise self._busy(f"no turn came within the time allowed; {self._health.allowed} calls run at once")
+        return number
 
     def leave(self, number: int, outcome: Outcome, *, pause_s: float = 0.0) -> None:
         """End a call: learn from how it ended, and let the next ones in.
@@ -352,30 +350,28 @@ class Gate:
             case ModelReply():
                 if self._is_metered and not outcome.usage.is_estimate:
                     self.tokens.settle(number, held, outcome.usage.input_tokens + outcome.usage.output_tokens, now)
-                if self._breaker.failures:
-                    self._breaker.succeeded()
-                if self._concurrency.allowed < self._concurrency.most:
-                    self._concurrency.succeeded()
+                if self._health.failures or self._health.allowed < self._health.most:
+                    self._health.succeeded()
             case ModelError():
                 self._failed(number, outcome, now, pause_s)
         if self._queue.flows:
-            self._let_in()
+            self._wake_first()
 
     def _failed(self, number: int, error: ModelError, now: float, pause_s: float) -> None:
         if isinstance(error, ModelOverloaded):
             self._overloads += 1
-            self._concurrency.overloaded(number, self._calls)
+            self._health.overloaded(number)
             self._paused_until = max(self._paused_until, now + pause_s)
         is_outage = isinstance(error, ModelUnreachable | ModelTimeout | ModelServerError) or (
             isinstance(error, ModelOverloaded) and error.status == 503  # what proxies say for a server that is down
         )
         if not is_outage:
-            self._breaker.succeeded()
+            self._health.answered()
         elif error.details.get("deadline") is not True:  # the turn's own deadline says nothing of the vendor
             self._failures += 1
-            self._breaker.failed(number, self._calls, now)
-        for waiter in self._queue:
-            waiter.event.set()  # to look whether it can still wait
+            self._health.failed(number, now)
+        for place in self._queue:
+            place.unpark()  # to look whether it can still wait
 
     def figures(self) -> dict[str, Any]:
         """Return what the gate is doing, for people and meters, by name.
@@ -386,96 +382,69 @@ class Gate:
         """
         now = trio.current_time()
         closed_until = max(self._paused_until, self._probed_at(now))
-        state = self._breaker.state(now)
+        state = self._health.state(now)
         return {
             "state": state,
             "is_closed": state != "closed",
-            "failures": self._breaker.failures,
+            "failures": self._health.failures,
             "closed_for_s": max(0.0, closed_until - now) if math.isfinite(closed_until) else 0.0,
             "running": len(self._running),
             "waiting": len(self._queue),
             "flows_waiting": len(self._queue.flows),
-            "concurrency": self._concurrency.allowed,
-            "concurrency_max": self._concurrency.most,
+            "concurrency": self._health.allowed,
+            "concurrency_max": self._health.most,
             "requests_limit": self._requests.limit,
-            "requests_level": _whole(self._requests.level(now)),
+            "requests_level": self._requests.level(now),
             "tokens_limit": self.tokens.limit,
-            "tokens_level": _whole(self.tokens.level(now)),
-            "calls_total": self._calls,
+            "tokens_level": self.tokens.level(now),
+            "calls_total": self._health.newest,
             "failures_total": self._failures,
             "overloads_total": self._overloads,
             "refused_total": self._refused,
         }
 
-    async def _wait(self, waiter: _Waiter, deadline: float) -> None:
-        """Return when the waiter's call may go, or the deadline is reached."""
-        with trio.CancelScope(deadline=deadline):
-            while waiter.number is None:
-                now = trio.current_time()
-                # What became known while it waited may be later than it can wait.
-                self._refuse_the_hopeless(waiter.tokens, now, deadline)
-                until = self._ready_at(waiter.tokens, now) if self._queue.peek() is waiter else math.inf
-                with trio.move_on_at(until):
-                    await waiter.event.wait()
-                if waiter.number is None:
-                    waiter.event = trio.Event()
-                    self._let_in(by=waiter)
-
-    def _let_in(self, by: _Waiter | None = None) -> None:
-        """Let all go that may go now, and wake the first of the others (unless it asks) to watch the clock."""
-        now = trio.current_time()
-        while (first := self._queue.peek()) is not None:
-            if not self._ready_at(first.tokens, now) <= now:
-                break
-            self._queue.pop()
-            first.number = self._admit(first.tokens, now)
-            first.event.set()
-        if first is not None and first is not by:
-            first.event.set()
+    def _wake_first(self) -> None:
+        if (first := self._queue.peek()) is not None:
+            first.unpark()
 
     def _ready_at(self, tokens: int, now: float) -> float:
         """Return when a call of so many tokens may go; infinite if that depends on another call's end."""
-        if len(self._running) >= self._concurrency.allowed:
+        if len(self._running) >= self._health.allowed:
             return math.inf
-        ready_at = self._paused_until
-        if self._breaker.failures:
-            ready_at = max(ready_at, self._probed_at(now))
-        if self._is_metered:
-            ready_at = max(ready_at, self._room_at(tokens, now))
-        return ready_at
+        if not (self._health.failures or self._is_metered):
+            return self._paused_until
+        return max(self._paused_until, self._probed_at(now), self._room_at(tokens, now))
 
     def _probed_at(self, now: float) -> float:
-        return self._breaker.ready_at(now, next(reversed(self._running), 0))
+        return self._health.ready_at(now, next(reversed(self._running), 0))
 
     def _room_at(self, tokens: int, now: float) -> float:
         return now + max(self._requests.wait_s(1, now), self.tokens.wait_s(tokens, now))
 
     def _admit(self, tokens: int, now: float) -> int:
         """Give a number to a call that `_ready_at` allowed, and hold what it may take."""
-        self._calls += 1
-        self._running[self._calls] = tokens
+        self._health.newest += 1
+        self._running[self._health.newest] = tokens
         if self._is_metered:
             self._requests.take(1, now)
             self.tokens.take(tokens, now)
-        return self._calls
+        return self._health.newest
 
     def _refuse_the_hopeless(self, tokens: int, now: float, deadline: float) -> None:
         open_until = self._probed_at(now)
-        if math.isfinite(open_until) and open_until > now:
-            wait_s = open_until - now
-            if wait_s > BREAKER_PATIENCE_S or open_until >= deadline:
-                self._refused += 1
-                raise ModelUnreachable(
-                    f"{self.names[0]} failed {self._breaker.failures} times in a row and is left alone for "
-                    f"{wait_s:.0f} s more. Ask again then, or give the agent a model to fall back to.",
-                    provider=self.names[0],
-                    retry_after_s=wait_s,
-                )
-        known = (
+        wait_s = open_until - now
+        if 0 < wait_s < math.inf and (wait_s > BREAKER_PATIENCE_S or open_until >= deadline):
+            self._refused += 1
+            raise ModelUnreachable(
+                f"{self.names[0]} failed {self._health.failures} times in a row and is left alone for "
+                f"{wait_s:.0f} s more. Ask again then, or give the agent a model to fall back to.",
+                provider=self.names[0],
+                retry_after_s=wait_s,
+            )
+        for until, why in (
             (self._paused_until, "it asked to be left alone"),
             (self._room_at(tokens, now), "its limits of requests and tokens leave no room"),
-        )
-        for until, why in known:
+        ):
             if until > now and until >= deadline:
                 raise self._busy(f"{why} for longer than there is time", until - now)
 
@@ -493,7 +462,3 @@ class Gate:
         name = self.names[0]
         finite = wait_s if wait_s is not None and math.isfinite(wait_s) else None
         return ModelOverloaded(f"{name} is busy: {why}. Ask again later.", provider=name, retry_after_s=finite)
-
-
-def _whole(level: float | None) -> int | None:
-    return None if level is None else math.floor(level)

@@ -114,7 +114,8 @@ class ScriptedProvider:
         self._requests.append(request)
         answer = next(self._script, self._otherwise)
         if answer is None:
-            raise AssertionError(f"the script has no answer to question {self.asked} (last words: {_last(request)!r})")
+            last = request.messages[-1].text[:200] if request.messages else ""
+            raise AssertionError(f"the script has no answer to question {self.asked} (last words: {last!r})")
         self.running += 1
         try:
             await trio.lowlevel.checkpoint()
@@ -162,8 +163,6 @@ class ScriptedProvider:
 
 
 def _with_call_ids(reply: ModelReply, request: ModelRequest) -> ModelReply:
-    if all(part.call_id for part in reply.parts if isinstance(part, ToolCall)):
-        return reply
     parts = [
         replace(part, call_id=made_up_call_id(request, index))
         if isinstance(part, ToolCall) and not part.call_id
@@ -171,7 +170,3 @@ def _with_call_ids(reply: ModelReply, request: ModelRequest) -> ModelReply:
         for index, part in enumerate(reply.parts)
     ]
     return replace(reply, parts=tuple(parts))
-
-
-def _last(request: ModelRequest) -> str:
-    return request.messages[-1].text[:200] if request.messages else ""

@@ -1,4 +1,4 @@
-"""A real HTTP/1.1 server on loopback that plays a script and tells what the client did: the vendors' outside world.
+"""A real HTTP/1.1 server on loopback that plays a script and reports what the client did, and what vendors share on it.
 
 It stands in for a vendor, not for a web server: one process, plain HTTP, bodies with a content-length.
 """
@@ -6,13 +6,17 @@ It stands in for a vendor, not for a web server: one process, plain HTTP, bodies
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 
 import trio
+
+from pattern_core.messages import ToolCall
+from pattern_core.models.model import ModelReply
 
 HEAD_BYTES_MAX = 64 * 1024
 BODY_BYTES_MAX = 64 * 1024 * 1024
@@ -41,18 +45,15 @@ class WireRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Play:
-    """One answer. `chunks` are sent one by one with `pause_s` between them.
+    """One answer, whose `chunks` are sent one by one.
 
-    `slice_bytes` cuts the whole body into pieces of that size instead. `stops_after` closes the connection after that
-    many bytes of the body, without the end that HTTP asks for. `never_answers` sends nothing at all, `never_ends`
-    leaves the body open; both wait until the client goes away.
+    `stops_after` closes the connection after that many bytes of the body, without the end that HTTP asks for.
+    `never_answers` sends nothing at all, `never_ends` leaves the body open; both wait until the client goes away.
     """
 
     chunks: tuple[bytes, ...] = ()
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
-    slice_bytes: int | None = None
-    pause_s: float = 0.0
     stops_after: int | None = None
     never_answers: bool = False
     never_ends: bool = False
@@ -69,7 +70,7 @@ class Play:
         return replace(self, chunks=tuple(body[a:b] for a, b in pairwise(places)))
 
 
-def events(*datas: object, names: bool = False, status: int = 200) -> Play:
+def events(*datas: object, names: bool = False) -> Play:
     """Return a stream of server-sent events, a chunk each: objects as JSON, strings as they are.
 
     With `names`, each object's `type` is the event's name.
@@ -79,13 +80,16 @@ def events(*datas: object, names: bool = False, status: int = 200) -> Play:
         name = f"event: {data['type']}\n" if names and isinstance(data, dict) and "type" in data else ""
         text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
         chunks.append(f"{name}data: {text}\n\n".encode())
-    return Play(chunks=tuple(chunks), status=status, headers={"content-type": "text/event-stream"})
+    return Play(chunks=tuple(chunks), headers={"content-type": "text/event-stream"})
 
 
 def document(body: object, *, status: int = 200, headers: dict[str, str] | None = None) -> Play:
     """Return a JSON document."""
     sent = {"content-type": "application/json", **(headers or {})}
     return Play(chunks=(json.dumps(body).encode(),), status=status, headers=sent)
+
+
+NO_SCRIPT = document({"error": {"message": "the script is over", "type": "invalid_request_error"}}, status=400)
 
 
 @dataclass(slots=True, eq=False)
@@ -98,13 +102,16 @@ class Exchange:
 
 
 Entry = Play | Callable[[WireRequest], Play]
-Script = Iterable[Entry]
 
 
 class WireServer:
-    """Plays the n-th entry of its script for the n-th request, whatever the connection; then `otherwise`."""
+    """Plays the n-th entry of its script for the n-th request, whatever the connection; then `otherwise`.
 
-    def __init__(self, script: Script, otherwise: Entry) -> None:
+    As a context, it serves a free port of loopback. What the body of the context raises comes out as it is; a generator
+    around a nursery would wrap it in a group.
+    """
+
+    def __init__(self, script: Iterable[Entry] = (), otherwise: Entry = NO_SCRIPT) -> None:
         self.port = 0
         self.exchanges: list[Exchange] = []
         self.connections = 0
@@ -112,6 +119,20 @@ class WireServer:
         self._script = iter(script)
         self._otherwise = otherwise
         self._arrived = trio.Condition()
+        self._nursery = trio.open_nursery()
+        self._scope = trio.CancelScope()
+
+    async def __aenter__(self) -> WireServer:
+        listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        self.port = listeners[0].socket.getsockname()[1]
+        nursery = await self._nursery.__aenter__()
+        self._scope = nursery.cancel_scope
+        nursery.start_soon(partial(trio.serve_listeners, self.serve_connection, listeners))
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self._scope.cancel()
+        await self._nursery.__aexit__(None, None, None)
 
     @property
     def url(self) -> str:
@@ -149,31 +170,67 @@ class WireServer:
             self.open_connections -= 1
 
 
-NO_SCRIPT = document({"error": {"message": "the script is over", "type": "invalid_request_error"}}, status=400)
+Scripted = Entry | ModelReply
 
 
-class serve_wire:  # noqa: N801 - used as the function that it would be, were it not for what it raises
-    """A server on a free port of loopback, for as long as the context lasts.
+def vendor(
+    replies: Callable[[ModelReply], Play],
+    refuses: Callable[[int, str], Play],
+    problem: Callable[[WireRequest], str | None],
+    *,
+    path: str,
+    keys: Sequence[str],
+) -> Callable[..., WireServer]:
+    """Return what serves a vendor's format: as `WireServer`, with a script that may hold a `ModelReply` for the stream
+    that makes it.
 
-    What the body of the context raises comes out as it is; a generator around a nursery would wrap it in a group.
+    What the vendor would refuse is refused, so that a test does not pass by an answer to nonsense: another path than
+    the pattern `path`, a request without one of the headers `keys`, and one with a `problem`.
     """
 
-    def __init__(self, script: Script = (), otherwise: Entry = NO_SCRIPT) -> None:
-        self._server = WireServer(script, otherwise)
-        self._manager = trio.open_nursery()
-        self._scope = trio.CancelScope()
+    def refusal(request: WireRequest) -> Play | None:
+        if request.method != "POST" or not re.fullmatch(path, request.path):
+            return refuses(404, f"there is no {request.method} {request.path}")
+        if not any(key in request.headers for key in keys):
+            return refuses(401, "no key was given")
+        found = problem(request)
+        return None if found is None else refuses(400, found)
 
-    async def __aenter__(self) -> WireServer:
-        listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
-        self._server.port = listeners[0].socket.getsockname()[1]
-        nursery = await self._manager.__aenter__()
-        self._scope = nursery.cancel_scope
-        nursery.start_soon(partial(trio.serve_listeners, self._server.serve_connection, listeners))
-        return self._server
+    def play(entry: Scripted, request: WireRequest) -> Play:
+        if (refused := refusal(request)) is not None:
+            return refused
+        if isinstance(entry, ModelReply):
+            return replies(entry)
+        return entry(request) if callable(entry) else entry
 
-    async def __aexit__(self, *error: object) -> None:
-        self._scope.cancel()
-        await self._manager.__aexit__(None, None, None)
+    def serve(script: Iterable[Scripted] = (), otherwise: Scripted = NO_SCRIPT) -> WireServer:
+        return WireServer((partial(play, entry) for entry in script), partial(play, otherwise))
+
+    return serve
+
+
+def pieces(text: str, size: int) -> list[str]:
+    """Return the text in pieces of `size` characters."""
+    return [text[at : at + size] for at in range(0, len(text), size)]
+
+
+def raw_arguments(call: ToolCall) -> str:
+    """Return a call's arguments as the model wrote them."""
+    return json.dumps(dict(call.arguments), ensure_ascii=False) if call.invalid is None else call.invalid
+
+
+def disorder(turns: Iterable[tuple[str, Sequence[str], Sequence[str]]], assistant: str) -> str | None:
+    """Return what is wrong with turns of alternating roles, each its role, the ids that it answers and those that it
+    calls: the user's comes first, and each call is answered in the next turn.
+    """
+    open_ids: Sequence[str] = ()
+    for index, (role, answers, calls) in enumerate(turns):
+        if role != (assistant if index % 2 else "user"):
+            return f"turn {index}: roles must alternate and begin with the user's"
+        if sorted(answers) != sorted(open_ids):
+            return f"turn {index}: each call is answered in the next turn, and nothing else is"
+        open_ids = calls
+    return f"calls without results: {open_ids}" if open_ids else None
 
 
 class _Connection:
@@ -220,17 +277,12 @@ class _Connection:
         lines = [f"HTTP/1.1 {play.status} Scripted", "transfer-encoding: chunked"]
         lines += [f"{name}: {value}" for name, value in play.headers.items()]
         await self._stream.send_all("\r\n".join([*lines, "", ""]).encode("latin-1"))
-        body = play.body
-        size = play.slice_bytes
-        pieces = play.chunks if size is None else [body[at : at + size] for at in range(0, len(body), size)]
-        left = len(body) if play.stops_after is None else play.stops_after
-        for piece in pieces:
-            sent = piece[:left]
+        left = len(play.body) if play.stops_after is None else play.stops_after
+        for chunk in play.chunks:
+            sent = chunk[:left]
             left -= len(sent)
             if sent:
                 await self._stream.send_all(b"%x\r\n%b\r\n" % (len(sent), sent))
-            if play.pause_s:
-                await trio.sleep(play.pause_s)
         if play.stops_after is not None:
             return False
         if play.never_ends:

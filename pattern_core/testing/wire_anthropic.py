@@ -5,14 +5,10 @@ Source: Anthropic API reference, "Create a Message", "Streaming Messages" and "E
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
-from functools import partial
-
 from pattern_core.messages import Part, Reasoning, Text, ToolCall
 from pattern_core.models.model import ModelReply
 from pattern_core.models.providers.encoding import ANTHROPIC, REDACTED, proof_of
-from pattern_core.testing.wire import Entry, Play, WireRequest, document, events, serve_wire
+from pattern_core.testing import wire
 
 _STOP = {
     "stop": "end_turn",
@@ -22,12 +18,9 @@ _STOP = {
     "other": "pause_turn",
 }
 PING: dict[str, object] = {"type": "ping"}
-NO_SCRIPT = document(
-    {"type": "error", "error": {"type": "invalid_request_error", "message": "the script is over"}}, status=400
-)
 
 
-def replies(reply: ModelReply, *, slice_chars: int = 8, usage: bool = True) -> Play:
+def replies(reply: ModelReply, *, slice_chars: int = 8, usage: bool = True) -> wire.Play:
     """Return the stream that makes a client see `reply`, its texts and arguments in pieces of `slice_chars`
     characters.
     """
@@ -52,78 +45,51 @@ def replies(reply: ModelReply, *, slice_chars: int = 8, usage: bool = True) -> P
     if usage:
         details = {"thinking_tokens": counted.reasoning_tokens}
         ending["usage"] = {"output_tokens": counted.output_tokens, "output_tokens_details": details}
-    return events(*datas, ending, {"type": "message_stop"}, names=True)
+    return wire.events(*datas, ending, {"type": "message_stop"}, names=True)
 
 
-def refuses(status: int, message: str, *, kind: str = "api_error", headers: dict[str, str] | None = None) -> Play:
+def refuses(status: int, message: str, *, kind: str = "api_error", headers: dict[str, str] | None = None) -> wire.Play:
     """Return an error body with its status; `headers` may hold `retry-after`."""
-    return document({"type": "error", "error": {"type": kind, "message": message}}, status=status, headers=headers)
+    return wire.document({"type": "error", "error": {"type": kind, "message": message}}, status=status, headers=headers)
 
 
-def serve_anthropic(script: Iterable[Entry | ModelReply] = (), otherwise: Entry | ModelReply = NO_SCRIPT) -> serve_wire:
-    """Return a server that plays `script`, in which a `ModelReply` stands for the stream that makes it.
-
-    Clients use `base_url` `server.url`.
-    """
-    return serve_wire((partial(_checked, entry) for entry in script), partial(_checked, otherwise))
-
-
-def _checked(entry: Entry | ModelReply, request: WireRequest) -> Play:
-    """Return the vendor's own refusals of what is malformed, so that a test does not pass by an answer to nonsense."""
-    if (request.method, request.path.partition("?")[0]) != ("POST", "/v1/messages"):
-        return refuses(404, f"there is no {request.method} {request.path}", kind="not_found_error")
-    if "authorization" not in request.headers and "x-api-key" not in request.headers:
-        return refuses(401, "no key was given", kind="authentication_error")
-    if "anthropic-version" not in request.headers:
-        return refuses(400, "anthropic-version: header is required", kind="invalid_request_error")
+def _problem(request: wire.WireRequest) -> str | None:
+    """Return the vendor's rules: those of turns, no text is empty, results stand first."""
     body = request.json()
-    problem = _problem(body.get("messages"))
-    if not isinstance(body.get("max_tokens"), int):
-        problem = "max_tokens: a number is required"
-    if problem:
-        return refuses(400, problem, kind="invalid_request_error")
-    if isinstance(entry, ModelReply):
-        return replies(entry)
-    return entry(request) if callable(entry) else entry
-
-
-def _problem(messages: object) -> str | None:
-    """Return the vendor's rules: roles alternate from the user's, no text is empty, each call is answered in the next
-    turn.
-    """
+    messages = body.get("messages")
+    if "anthropic-version" not in request.headers or not isinstance(body.get("max_tokens"), int):
+        return "anthropic-version: header is required; max_tokens: a number is required"
     if not isinstance(messages, list) or not messages:
         return "messages: a list is required"
-    open_ids: set[object] = set()
+    turns = []
     for index, message in enumerate(messages):
         content = message["content"]
-        if message["role"] != ("assistant" if index % 2 else "user"):
-            return f"messages.{index}: roles must alternate and begin with the user's"
         if not content or any(block["type"] == "text" and not block["text"].strip() for block in content):
             return f"messages.{index}: text must not be empty"
-        answered = {block["tool_use_id"] for block in content if block["type"] == "tool_result"}
-        if answered != open_ids or any(block["type"] != "tool_result" for block in content[: len(answered)]):
-            return f"messages.{index}: each tool_use is answered first in the next message, and nothing else is"
-        open_ids = {block["id"] for block in content if block["type"] == "tool_use"}
-    return "the last tool_use has no tool_result" if open_ids else None
+        results = [block["tool_use_id"] for block in content if block["type"] == "tool_result"]
+        if any(block["type"] != "tool_result" for block in content[: len(results)]):
+            return f"messages.{index}: each tool_use is wire.answered first in the next message"
+        turns.append((message["role"], results, [block["id"] for block in content if block["type"] == "tool_use"]))
+    return wire.disorder(turns, "assistant")
 
 
 def _block(part: Part, index: int, size: int) -> list[dict[str, object]]:
     match part:
         case Text():
             start: dict[str, object] = {"type": "text", "text": ""}
-            deltas = [{"type": "text_delta", "text": piece} for piece in _pieces(part.text, size)]
+            deltas = [{"type": "text_delta", "text": piece} for piece in wire.pieces(part.text, size)]
         case Reasoning() if data := proof_of(REDACTED, part.signature):
             start = {"type": "redacted_thinking", "data": data.rpartition(" ")[2]}
             deltas = []
         case Reasoning():
             start = {"type": "thinking", "thinking": "", "signature": ""}
-            deltas = [{"type": "thinking_delta", "thinking": piece} for piece in _pieces(part.text, size)]
+            deltas = [{"type": "thinking_delta", "thinking": piece} for piece in wire.pieces(part.text, size)]
             if proof := proof_of(ANTHROPIC, part.signature):
                 deltas.append({"type": "signature_delta", "signature": proof.rpartition(" ")[2]})
         case ToolCall():
             start = {"type": "tool_use", "id": part.call_id, "name": part.tool, "input": {}}
-            raw = part.invalid if part.invalid is not None else json.dumps(dict(part.arguments), ensure_ascii=False)
-            deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in ["", *_pieces(raw, size)]]
+            raw = ["", *wire.pieces(wire.raw_arguments(part), size)]
+            deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in raw]
         case _:
             raise ValueError(f"a model does not answer with {part}")
     return [
@@ -133,5 +99,5 @@ def _block(part: Part, index: int, size: int) -> list[dict[str, object]]:
     ]
 
 
-def _pieces(text: str, size: int) -> list[str]:
-    return [text[at : at + size] for at in range(0, len(text), size)]
+# Clients use `base_url` `server.url`.
+serve_anthropic = wire.vendor(replies, refuses, _problem, path=r"/v1/messages", keys=("authorization", "x-api-key"))

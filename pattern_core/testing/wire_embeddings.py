@@ -1,7 +1,7 @@
 """Services that make embeddings, spoken by a server on loopback: the right formats, vectors of hashed words.
 
 Sources: OpenAI API reference, "Create embeddings"; Ollama API reference, "Generate embeddings" and "List local models";
-Gemini API reference, "models.batchEmbedContents". Errors are scripted before them, see `wire.serve_wire`.
+Gemini API reference, "models.batchEmbedContents". Errors are scripted before them, see `wire.WireServer`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from pattern_core.embeddings.providers.deterministic import hashed_words
 from pattern_core.testing.wire import Play, WireRequest, document
+from pattern_core.testing.wire_openai import refuses
 
 DIMENSION = 8
 DIGEST = "sha256:0a109f422b47e3a30ba2b10eca18548e944e8a23073ee3f3e947efcf3c45e59f"
@@ -30,9 +31,9 @@ def openai_vectors(*, chars_max: int = 1_000_000, backwards: bool = False) -> Ca
         texts = body["input"]
         assert isinstance(texts, list)
         if any(not text for text in texts):
-            return refusal(400, "input cannot be an empty string")
+            return refuses(400, "input cannot be an empty string")
         if any(len(text) > chars_max for text in texts):
-            return refusal(400, "This model's maximum context length is 8192 tokens, however you requested 9999 tokens")
+            return refuses(400, "This model's maximum context length is 8192 tokens, however you requested 9999 tokens")
         dimension = int(str(body.get("dimensions", DIMENSION)))
         data = [
             {"object": "embedding", "index": index, "embedding": numbers(text, dimension)}
@@ -64,8 +65,3 @@ def google(request: WireRequest) -> Play:
     texts = [one["content"]["parts"][0]["text"] for one in requests]
     dimension = int(requests[0].get("outputDimensionality", DIMENSION))
     return document({"embeddings": [{"values": numbers(text, dimension)} for text in texts]})
-
-
-def refusal(status: int, message: str, *, headers: dict[str, str] | None = None) -> Play:
-    """Return an error as OpenAI's format has it; `headers` may hold `retry-after`."""
-    return document({"error": {"message": message, "type": "scripted"}}, status=status, headers=headers)

@@ -314,13 +314,12 @@ class Turn:
             request = await images.shown_to(services.journal.database, request, takes_images=takes)
         return await services.models.ask(
             request,
-            first.provider,
+            asking.chain,
             writer.on_delta,
             record.deadline,
             on_retry,
             on_move,
             flow=services.constellation_id,
-            chain=asking.chain,
         )
 
     async def _after_failure(self, asking: Asking, error: ModelError) -> DeadAttempt:

@@ -22,7 +22,7 @@ from pattern_core.embeddings.embedder import EmbedderInfo, EmbedderUnavailable
 from pattern_core.embeddings.providers import make_embedder
 from pattern_core.mcp_servers.settings import Stdio
 from pattern_core.models.errors import ModelNotConfigured
-from pattern_core.models.providers import make_provider
+from pattern_core.models.providers import PROVIDERS, make_provider
 from pattern_core.shell.child import confinement
 from pattern_core.views import Condition, condition
 from pattern_db.connection import open_connection, open_in_memory
@@ -203,7 +203,7 @@ def _databases(config: Config) -> Looked:
 
 
 def _models(config: Config) -> Looked:
-    names = sorted(name for name in config.providers if name != "embedded")
+    names = sorted(name for name, entry in config.providers.items() if PROVIDERS[entry.kind].is_language_model)
     if names:
         yield "ok", f"{', '.join(names)}; new agents use {config.default_provider}/{config.default_model}"
         facts = catalogue_of(config).facts(config.default_provider, config.default_model)

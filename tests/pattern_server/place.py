@@ -21,7 +21,8 @@ from pattern_server.serve import Assembled, assembled, configure_logs
 
 API = "/api/v1"
 DETERMINISTIC = {"provider": "deterministic"}  # no model is loaded for a test
-SCRIPTED = {"scripted": {"kind": "embedded"}}  # a name for a test's own provider
+# A name for a test's own provider.
+SCRIPTED = {"scripted": {"kind": "openai", "base_url": "http://127.0.0.1:9/v1"}}
 
 
 @dataclass

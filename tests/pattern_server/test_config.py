@@ -100,6 +100,7 @@ def test_nested_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         ("[budgets]\nagent.week = {tokens = 1}", "budgets"),
         ("[budgets]\nturn = {euros = 1}", "budgets"),
         ("[budgets]\nagent = 5", "budgets.agent: is a section, with settings of its own"),
+        ("[providers.mine]", "providers.mine.kind: is missing; write one of anthropic, embedded, google, openai"),
         ("[web]\nprots = [80]", "web.prots"),
         ("[web]\nports = [0]", "web.ports"),
         ('[web.search]\nkind = "searxng"', "needs base_url"),
@@ -152,6 +153,17 @@ def test_vendor_variables_beat_the_file_and_complete_it(monkeypatch: pytest.Monk
     assert key is not None
     assert key.get_secret_value() == "from-env"
     assert set(config.providers) == {"anthropic", "local", "embedded"}
+
+
+def test_a_section_with_the_name_of_a_kind_means_that_kind() -> None:
+    write('[providers.embedded]\n[providers.anthropic]\nbase_url = "http://x"\n[providers.mine]\nkind = "google"')
+    config = load()
+    assert {name: entry.kind for name, entry in config.providers.items()} == {
+        "embedded": "embedded",
+        "anthropic": "anthropic",
+        "mine": "google",
+    }
+    assert config.default_provider == "anthropic", "rules are nobody's model where there is a language model"
 
 
 def test_a_base_url_alone_configures_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,8 @@ from pattern_core.embeddings.questions import FormerModelGone
 from pattern_core.embeddings.settings import EmbedderSettings
 from pattern_core.mcp_servers.settings import McpSettings, Stdio, Streamable
 from pattern_core.models.catalogue import UNKNOWN_WINDOW
-from pattern_core.models.client import ClientLimits
 from pattern_core.models.providers.settings import Secret
+from pattern_core.models.throttle import ClientLimits
 from pattern_core.web.engines import EngineSettings
 from pattern_core.web.policy import WebPolicy, WebSettings
 from pattern_db.enums import EffectClass

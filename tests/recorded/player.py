@@ -55,7 +55,8 @@ MACHINE = {
 }
 # The last digits of a score depend on the processor: distances are summed by its vector instructions.
 LONG_NUMBER = re.compile(r"\b\d+\.\d{7,}\b")
-PROVIDER = {"kind": "embedded", "models": {"m": {"window": 8_000, "input_price": 1_000_000, "output_price": 5_000_000}}}
+MODEL = {"window": 8_000, "input_price": 1_000_000, "output_price": 5_000_000}
+PROVIDER = {"kind": "openai", "base_url": "http://127.0.0.1:9/v1", "models": {"m": MODEL}}
 SETTINGS: dict[str, Any] = {
     "providers": {"scripted": PROVIDER},
     # Pieces of an answer are stored by their length, not by the time that the machine takes.

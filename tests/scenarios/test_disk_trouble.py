@@ -13,7 +13,7 @@ import trio
 from pattern_core.models.model import ModelReply, ModelRequest
 from pattern_core.testing import wire_anthropic, wire_google, wire_responses
 from pattern_core.testing.model import ScriptedProvider, calls, says, together
-from pattern_core.testing.wire import Entry, Play, document, events, serve_wire
+from pattern_core.testing.wire import Entry, Play, WireServer, document, events
 from pattern_core.testing.wire_openai import chunk, refuses, replies, serve_openai
 from pattern_db.connection import open_connection
 from pattern_db.maintenance import check
@@ -179,7 +179,7 @@ async def test_a_bad_provider_fails_its_turn_and_nothing_else(tmp_path: Path, ba
 class Format:
     """A vendor's format: its server, the stream of an answer, and how the provider is configured."""
 
-    serve: Callable[..., serve_wire]
+    serve: Callable[..., WireServer]
     replies: Callable[..., Play]
     provider: Mapping[str, object]
     path: str = ""

@@ -31,6 +31,7 @@ PROVIDERS: Mapping[str, ProviderKind] = MappingProxyType(
         "embedded": ProviderKind(
             maker="pattern_core.models.providers.embedded:EmbeddedProvider",
             default_model="rules-1",
+            is_language_model=False,
         ),
     }
 )
@@ -64,11 +65,12 @@ def make_provider(name: str, settings: ProviderSettings) -> Provider:
 
 def not_configured(name: str, known: Sequence[str] = ()) -> ModelNotConfigured:
     """Return the error for a provider that is missing: how to configure it, and which ones are configured."""
-    kind = PROVIDERS.get(name)
-    if kind is not None and kind.variables is not None:
-        variable = f"{kind.variables}_API_KEY"
-        advice = f"Set {variable}, or api_key under [providers.{name}] in pattern.toml, and start the server again."
+    kind, section = PROVIDERS.get(name), f"[providers.{name}] in pattern.toml"
+    if kind is None:
+        advice = f"Describe it under {section}, with its kind, and the base_url and api_key that it needs."
+    elif kind.variables is None:
+        advice = f'Write kind = "{name}" under {section}, and start the server again.'
     else:
-        advice = f"Describe it under [providers.{name}] in pattern.toml, with its kind, base_url and api_key."
+        advice = f"Set {kind.variables}_API_KEY, or api_key under {section}, and start the server again."
     names = f" Configured: {', '.join(known)}." if known else ""
     return ModelNotConfigured(f"The model provider {name!r} is not configured. {advice}{names}", provider=name)

@@ -15,7 +15,9 @@ from pattern_core.models.providers.draft import Decoder, Malformed
 from pattern_core.models.providers.encoding import (
     ANTHROPIC,
     LOST_IMAGE,
+    NOTHING,
     REDACTED,
+    Encoded,
     alternating,
     as_count,
     as_dict,
@@ -33,7 +35,6 @@ VERSION = "2026-10-21"  # of the format. Source: the vendor's client, anthropic 
 CALL_ID_CHARS_MAX = 64
 
 _CACHED = {"type": "ephemeral"}
-_NOTHING = "(no words)"  # the vendor accepts no empty text
 # Models with a budget of tokens to think; later ones decide by themselves and get an effort.
 # Some always think and refuse to be asked not to; the newest of them cannot be made to call a tool; and thoughts of the
 # newest are bound to all that stood before them, which the words about each call alone change, so none is sent back.
@@ -55,8 +56,6 @@ _FINISH: dict[str, FinishReason] = {
     "model_context_window_exceeded": "length",
     "refusal": "content_filter",
 }
-
-_Block = dict[str, object]
 
 
 class AnthropicProvider(HttpProvider):
@@ -82,7 +81,7 @@ def encode(request: ModelRequest) -> dict[str, object]:
     it while only messages are added. Temperature and the like are sent only if set, not to newer models, which do not
     accept them, and not beside reasoning, where none do; there is no seed.
     """
-    system: list[_Block] = [{"type": "text", "text": part} for part in request.system if part.strip()]
+    system: list[Encoded] = [{"type": "text", "text": part} for part in request.system if part.strip()]
     for index in {0, len(system) - 1} if system else ():
         system[index]["cache_control"] = _CACHED
     body: dict[str, object] = {
@@ -94,7 +93,7 @@ def encode(request: ModelRequest) -> dict[str, object]:
     if system:
         body["system"] = system
     if request.tools:
-        tools: list[_Block] = [
+        tools: list[Encoded] = [
             {"name": tool.name, "description": tool.description, "input_schema": dict(tool.parameters)}
             for tool in request.tools
         ]
@@ -151,27 +150,24 @@ def _has_thoughtless_calls(request: ModelRequest) -> bool:
     return not (isinstance(first, Reasoning) and _encode_thought(first, request.model))
 
 
-def _encode_messages(request: ModelRequest) -> list[_Block]:
-    """Return turns of alternating roles, beginning and ending with the user's; results before words in each of them."""
-
-    def blocks_of(message: Message) -> list[_Block]:
+def _encode_messages(request: ModelRequest) -> list[Encoded]:
+    def blocks_of(message: Message) -> list[Encoded]:
         blocks = [block for part in message.parts if (block := _encode_part(part, message.role, request.model))]
         while blocks and blocks[-1]["type"] in ("thinking", "redacted_thinking"):
             blocks.pop()  # the vendor refuses thoughts of which nothing came
         return blocks
 
-    turns = alternating(request.messages, "assistant", blocks_of)
-    ending: list[_Block] = [
+    turns = alternating(request.messages, "assistant", "tool_use_id", blocks_of)
+    ending: list[Encoded] = [
         {"type": "text", "text": part} for part in (*request.tail, *_urged(request)) if part.strip()
     ]
-    for role, blocks in turns:
-        if role == "user":
-            blocks.sort(key=lambda block: block["type"] != "tool_result")
-            if not blocks and not (ending and blocks is turns[-1][1]):
-                blocks.append({"type": "text", "text": _NOTHING})
-    if turns[-1][1]:
-        turns[-1][1][-1]["cache_control"] = _CACHED
-    turns[-1][1].extend(ending)
+    last = turns[-1][1]
+    for _, blocks in turns:
+        if not blocks and not (ending and blocks is last):
+            blocks.append({"type": "text", "text": NOTHING})
+    if last:
+        last[-1]["cache_control"] = _CACHED
+    last.extend(ending)
     return [{"role": role, "content": blocks} for role, blocks in turns]
 
 
@@ -183,7 +179,7 @@ def _urged(request: ModelRequest) -> list[str]:
     return [system_words(f"Call {named} now, before you say or do anything else.")]
 
 
-def _encode_part(part: Part, role: str, model: str) -> _Block | None:
+def _encode_part(part: Part, role: str, model: str) -> Encoded | None:
     match part:
         case Text(text=text):
             if not text.strip():
@@ -203,7 +199,7 @@ def _encode_part(part: Part, role: str, model: str) -> _Block | None:
                 "input": dict(part.arguments),
             }
         case ToolResult():
-            result: _Block = {
+            result: Encoded = {
                 "type": "tool_result",
                 "tool_use_id": plain_id(part.call_id, CALL_ID_CHARS_MAX),
                 "content": part.content,
@@ -211,7 +207,7 @@ def _encode_part(part: Part, role: str, model: str) -> _Block | None:
             return {**result, "is_error": True} if part.is_error else result
 
 
-def _encode_thought(part: Reasoning, model: str) -> _Block | None:
+def _encode_thought(part: Reasoning, model: str) -> Encoded | None:
     """Return the thought as it came; None for unsigned ones and those of other models, which are refused."""
     if _BOUND.search(model):
         return None
@@ -221,7 +217,7 @@ def _encode_thought(part: Reasoning, model: str) -> _Block | None:
     return {"type": "thinking", "thinking": part.text, "signature": proof} if proof else None
 
 
-def _encode_image(image: Image) -> _Block:
+def _encode_image(image: Image) -> Encoded:
     data = image_base64(image)
     if data is not None:
         return {"type": "image", "source": {"type": "base64", "media_type": image.media_type, "data": data}}
@@ -272,19 +268,18 @@ class MessageDecoder(Decoder):
         return [delta for index, block in enumerate(content) for delta in self._begin(index, as_dict(block))]
 
     def _begin(self, index: int | None, block: dict[str, object]) -> list[Delta]:
-        mark = f"{self.request.model} "
         match block.get("type"):
             case "text":
                 self.draft.begin_words(is_reasoning=False)
                 return self.draft.words(as_str(block.get("text")))
             case "thinking":
-                self.draft.begin_words(is_reasoning=True)
+                self.draft.begin_words(is_reasoning=True, mark=f"{ANTHROPIC}{self.request.model} ")
                 deltas = self.draft.words(as_str(block.get("thinking")), is_reasoning=True)
-                self.draft.sign(ANTHROPIC + mark, as_str(block.get("signature")))
+                self.draft.sign(as_str(block.get("signature")))
                 return deltas
             case "redacted_thinking":
-                self.draft.begin_words(is_reasoning=True)
-                self.draft.sign(REDACTED + mark, as_str(block.get("data")))
+                self.draft.begin_words(is_reasoning=True, mark=f"{REDACTED}{self.request.model} ")
+                self.draft.sign(as_str(block.get("data")))
             case "tool_use" if index is not None:
                 call = self.draft.begin_call(as_str(block.get("id")), as_str(block.get("name")))
                 if block.get("input"):  # empty at the start of a stream, whole in a document
@@ -299,19 +294,17 @@ class MessageDecoder(Decoder):
             case "thinking_delta":
                 return self.draft.words(as_str(delta.get("thinking")), is_reasoning=True)
             case "signature_delta":
-                self.draft.sign(f"{ANTHROPIC}{self.request.model} ", as_str(delta.get("signature")))
+                self.draft.sign(as_str(delta.get("signature")))
             case "input_json_delta":
                 self.draft.extend(self.calls.get(index), as_str(delta.get("partial_json")))
         return []
 
     def _count(self, usage: object) -> None:
         """Take what is counted so far; later counts replace earlier ones."""
-        counted = as_dict(usage)
-        found = {
-            name: as_count(value) for name, value in (counted | as_dict(counted.get("output_tokens_details"))).items()
-        }
-        self._counts |= {name: count for name, count in found.items() if count is not None}
-        counts = self._counts
+        counted, counts = as_dict(usage), self._counts
+        for name, value in (counted | as_dict(counted.get("output_tokens_details"))).items():
+            if (count := as_count(value)) is not None:
+                counts[name] = count
         if "input_tokens" in counts and "output_tokens" in counts:
             cached, written = counts.get("cache_read_input_tokens", 0), counts.get("cache_creation_input_tokens", 0)
             self.usage = Usage(

@@ -52,6 +52,7 @@ class _Words:
     is_reasoning: bool
     pieces: list[str] = field(default_factory=list)
     half: str = ""
+    mark: str = ""  # whose signature it is
     signature: str = ""
 
     def add(self, piece: str) -> str:
@@ -96,9 +97,11 @@ class ReplyDraft:
         """True once a tool call has begun."""
         return self._calls > 0
 
-    def begin_words(self, *, is_reasoning: bool) -> None:
-        """Begin a new part; further pieces of its kind belong to it."""
-        self._segments.append(_Words(is_reasoning))
+    def begin_words(self, *, is_reasoning: bool, mark: str = "") -> None:
+        """Begin a new part; further pieces of its kind belong to it until it is signed. Its signature begins with
+        `mark`.
+        """
+        self._segments.append(_Words(is_reasoning, mark=mark))
 
     def words(self, piece: str, *, is_reasoning: bool = False) -> list[Delta]:
         """Add a piece of text or reasoning; returns what can be shown now.
@@ -108,36 +111,27 @@ class ReplyDraft:
         """
         if not piece:
             return []
-        last = self._last_words(is_reasoning)
+        last = self._segments[-1] if self._segments else None
+        if not isinstance(last, _Words) or last.is_reasoning != is_reasoning or last.signature:
+            last = _Words(is_reasoning)
+            self._segments.append(last)
         self.grow(len(piece))
         whole = last.add(piece)
         if not whole:
             return []
         return [ReasoningDelta(text=whole) if is_reasoning else TextDelta(text=whole)]
 
-    def sign(self, mark: str, signature: str) -> None:
-        """Add (a piece of) the vendor's signature to the reasoning that came last; `mark` stands before the first."""
-        for segment in reversed(self._segments):
-            if isinstance(segment, _Words) and segment.is_reasoning and signature:
-                self.grow(len(signature))
-                segment.signature = (segment.signature or mark) + signature
-                return
+    def sign(self, signature: str, *, is_reasoning: bool = True) -> None:
+        """Add (a piece of) the vendor's signature to the words of this kind that came last.
 
-    def sign_words(self, signature: str, *, is_reasoning: bool) -> None:
-        """Give the words that came last the vendor's signature; empty ones begin if they were of the other kind.
-
-        Further words do not join those that are signed.
+        Raises:
+            Malformed: the reply is longer than `REPLY_CHARS_MAX`.
         """
-        self.grow(len(signature))
-        self._last_words(is_reasoning).signature = signature
-
-    def _last_words(self, is_reasoning: bool) -> _Words:
-        """Return the words that came last, or new ones if they are signed already or of the other kind."""
-        last = self._segments[-1] if self._segments else None
-        if not isinstance(last, _Words) or last.is_reasoning != is_reasoning or last.signature:
-            last = _Words(is_reasoning)
-            self._segments.append(last)
-        return last
+        for segment in reversed(self._segments):
+            if isinstance(segment, _Words) and segment.is_reasoning == is_reasoning:
+                self.grow(len(signature))
+                segment.signature += signature
+                return
 
     def sign_thoughts(self, signature: str, last: str | None = None) -> None:
         """Give all reasoning one signature, and what came last of it `last`; an empty one is made where there is none.
@@ -209,7 +203,8 @@ class ReplyDraft:
                 made.append(call)
                 calls += 1
                 continue
-            text, signature = segment.text, valid_unicode(segment.signature) or None
+            text = segment.text
+            signature = valid_unicode(segment.mark + segment.signature) if segment.signature else None
             if text or signature:
                 kind = Reasoning if segment.is_reasoning else Text
                 made.append(kind(text=text, signature=signature))
@@ -257,9 +252,9 @@ class Decoder(ABC):
             ModelError: it is an error message.
         """
 
-    @abstractmethod
     def whole(self, body: dict[str, object]) -> list[Delta]:
         """Take an answer that came as one JSON object, although a stream was asked for; raises as `take`."""
+        return self.take(body, "")
 
     def feed(self, event: StreamEvent) -> list[Delta]:
         """Take the next event; return what can be shown now. Raises as `take`."""
@@ -295,7 +290,7 @@ class Decoder(ABC):
     def failed(self, body: Mapping[str, object]) -> ModelError:
         """Return the error that an error message in the middle of an answer stands for."""
         words, code = vendor_words(body)
-        return failure(self.provider, None, words, code=code)
+        return failure(self.provider, None, words, code="" if code == "error" else code)
 
 
 def loads(text: str) -> dict[str, object]:
@@ -326,7 +321,7 @@ def tool_call(call_id: str, tool: str, arguments: str) -> ToolCall:
             parsed = json.loads(valid_unicode(json.dumps(parsed, ensure_ascii=False)))
         check_depth(parsed)
     except (ValueError, RecursionError):
-        return ToolCall(call_id=call_id, tool=tool, invalid=raw)
+        parsed = None
     if not isinstance(parsed, dict):
         return ToolCall(call_id=call_id, tool=tool, invalid=raw)
     return ToolCall(call_id=call_id, tool=tool, arguments=parsed)

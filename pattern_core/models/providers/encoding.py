@@ -26,6 +26,7 @@ from pattern_core.models.model import ToolSpec
 
 TOOL_NAME_CHARS_MAX = 64
 TOOL_NAMES_MAX = 1_024  # names kept at hand: a conversation repeats the same few
+NOTHING = "(no words)"  # for vendors that accept no turn without any
 LOST_IMAGE = "(There was an image here; it is not at hand any more.)"
 
 # Whose signature it is: proofs of reasoning are replayed to the vendor that made them and to no other, so that an agent
@@ -36,6 +37,8 @@ OPENAI = "openai:"  # of the responses format
 CHAT = "chat:"  # of chat completions, by servers that give calls an `extra_content`
 GOOGLE = "google:"
 REDACTED = "redacted_thinking:"  # Anthropic's reasoning that only the vendor can read
+
+Encoded = dict[str, object]  # a message, or a part of one, in a vendor's format
 
 _STRANGE = re.compile(r"[^a-zA-Z0-9_-]")
 _NINE = re.compile(r"[a-zA-Z0-9]{9}")
@@ -84,10 +87,13 @@ def proof_of(mark: str, signature: str | None) -> str | None:
 
 
 def alternating(
-    messages: Iterable[Message], assistant: str, encode: Callable[[Message], list[dict[str, object]]]
-) -> list[tuple[str, list[dict[str, object]]]]:
-    """Return turns of alternating roles, beginning and ending with "user"; `assistant` is the vendor's other role."""
-    turns: list[tuple[str, list[dict[str, object]]]] = [("user", [])]
+    messages: Iterable[Message], assistant: str, result: str, encode: Callable[[Message], list[Encoded]]
+) -> list[tuple[str, list[Encoded]]]:
+    """Return turns of alternating roles, beginning and ending with "user"; `assistant` is the vendor's other role.
+
+    In each of them results, which have the field `result`, stand before words.
+    """
+    turns: list[tuple[str, list[Encoded]]] = [("user", [])]
     for message in messages:
         role = assistant if message.role == "assistant" else "user"
         blocks = encode(message)
@@ -95,6 +101,8 @@ def alternating(
             turns[-1][1].extend(blocks)
         elif blocks:
             turns.append((role, blocks))
+    for _, blocks in turns:
+        blocks.sort(key=lambda block: result not in block)
     return turns if turns[-1][0] == "user" else [*turns, ("user", [])]
 
 

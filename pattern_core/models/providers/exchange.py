@@ -114,7 +114,7 @@ class HttpClient(ABC):
                 f"No connection to {self.name} ({host}) within {CONNECT_TIMEOUT_S:g} s.", provider=self.name
             )
         cause = error.__cause__ or error
-        why = shortened(self._redacted(str(cause) or type(cause).__name__))
+        why = shortened(self._redacted(str(cause) or type(cause).__name__)).rstrip(".")
         if isinstance(error, httpx2.DecodingError | ValueError):  # bad compression, or text that is not Unicode
             return self._garbage(why)
         return ModelUnreachable(

@@ -21,6 +21,8 @@ from pattern_core.models.providers.draft import Decoder, Malformed
 from pattern_core.models.providers.encoding import (
     GOOGLE,
     LOST_IMAGE,
+    NOTHING,
+    Encoded,
     alternating,
     as_count,
     as_dict,
@@ -37,7 +39,6 @@ from pattern_core.models.providers.failures import failure
 STOP_MAX = 5  # sequences that the vendor accepts
 
 _SEED_BITS = 31
-_NOTHING = "(no words)"  # the vendor accepts no turn without parts
 # The vendor's own word for calls that another model made or whose signature is lost.
 _UNSIGNED = "skip_thought_signature_validator"
 _VERSION = re.compile(r"gemini-(\d+)(?:\.(\d+))?")
@@ -58,8 +59,6 @@ _FINISH: dict[str, FinishReason] = {
 _BROKEN_CALLS = frozenset({"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "MALFORMED_RESPONSE"})
 
 _HAS_VERSION = re.compile(r"/v\d\w*$")
-
-_Part = dict[str, object]
 
 
 class GoogleProvider(HttpProvider):
@@ -144,19 +143,18 @@ def _version(model: str) -> tuple[int, int]:
 
 
 def _encode_messages(request: ModelRequest) -> list[dict[str, object]]:
-    """Return turns of alternating roles, beginning and ending with the user's; results before words in each of them."""
     is_signing = _version(request.model) >= (3, 0)
-    turns = alternating(request.messages, "model", lambda message: _encode_parts(message, is_signing=is_signing))
+    turns = alternating(
+        request.messages,
+        "model",
+        "functionResponse",
+        lambda message: _encode_parts(message, is_signing=is_signing),
+    )
     turns[-1][1].extend({"text": system_words(part)} for part in request.tail if part.strip())
-    for role, parts in turns:
-        if role == "user":
-            parts.sort(key=lambda part: "functionResponse" not in part)
-        if not parts:
-            parts.append({"text": _NOTHING})
-    return [{"role": role, "parts": parts} for role, parts in turns]
+    return [{"role": role, "parts": parts or [{"text": NOTHING}]} for role, parts in turns]
 
 
-def _encode_parts(message: Message, *, is_signing: bool) -> list[_Part]:
+def _encode_parts(message: Message, *, is_signing: bool) -> list[Encoded]:
     parts = [encoded for part in message.parts if (encoded := _encode_part(part, message.role))]
     if is_signing:
         # Of calls made side by side only the first is signed.
@@ -166,7 +164,7 @@ def _encode_parts(message: Message, *, is_signing: bool) -> list[_Part]:
     return parts
 
 
-def _encode_part(part: Part, role: str) -> _Part | None:
+def _encode_part(part: Part, role: str) -> Encoded | None:
     match part:
         case Text():
             proof = proof_of(GOOGLE, part.signature)
@@ -187,7 +185,7 @@ def _encode_part(part: Part, role: str) -> _Part | None:
             return {"functionResponse": {"id": part.call_id, "name": plain_name(part.tool), "response": said}}
 
 
-def _encode_image(image: Image) -> _Part:
+def _encode_image(image: Image) -> Encoded:
     data = image_base64(image)
     if data is not None:
         return {"inlineData": {"mimeType": image.media_type, "data": data}}
@@ -208,10 +206,6 @@ class GeminiDecoder(Decoder):
     """
 
     FINISHES = _FINISH
-
-    def whole(self, body: dict[str, object]) -> list[Delta]:
-        """Take an answer that was not streamed."""
-        return self.take(body, "")
 
     def take(self, body: dict[str, object], kind: str) -> list[Delta]:
         """Take one chunk."""
@@ -243,21 +237,20 @@ class GeminiDecoder(Decoder):
 
     def _take_part(self, part: Mapping[str, object]) -> list[Delta]:
         proof = as_str(part.get("thoughtSignature"))
-        signature = GOOGLE + proof if proof else None
         called = part.get("functionCall")
         if isinstance(called, dict):
             call = self.draft.begin_call(as_str(called.get("id")), as_str(called.get("name")))
             self.draft.extend(call, json.dumps(called.get("args") or {}, ensure_ascii=False))
             self.draft.grow(len(proof))
-            call.signature = signature
+            call.signature = GOOGLE + proof if proof else None
             return []
         is_thought = part.get("thought") is True
-        if signature is not None:
+        if proof:
             # What is signed is a part of its own: words before it were not, and are replayed without.
-            self.draft.begin_words(is_reasoning=is_thought)
+            self.draft.begin_words(is_reasoning=is_thought, mark=GOOGLE)
         deltas = self.draft.words(as_str(part.get("text")), is_reasoning=is_thought)
-        if signature is not None:
-            self.draft.sign_words(signature, is_reasoning=is_thought)
+        if proof:
+            self.draft.sign(proof, is_reasoning=is_thought)
         return deltas
 
 

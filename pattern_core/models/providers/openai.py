@@ -23,6 +23,7 @@ from pattern_core.models.providers.draft import CallDraft, Decoder, Malformed
 from pattern_core.models.providers.encoding import (
     CHAT,
     LOST_IMAGE,
+    Encoded,
     as_count,
     as_dict,
     as_dicts,
@@ -65,8 +66,6 @@ _MISTRAL = re.compile(r"mi[sx]tral|magistral|codestral|devstral|voxtral", re.IGN
 _DETAILS = "reasoning_details"  # OpenRouter's: words and proofs of the vendor behind it
 _GROWING = ("text", "summary", "data", "signature")  # fields of a detail that come in pieces
 _THOUGHTS = ("reasoning_content", "reasoning")
-
-_Encoded = dict[str, object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,9 +114,9 @@ class OpenAIProvider(HttpProvider):
         return "/chat/completions", encode(request, self._server), ChatDecoder(request, self.name)
 
 
-def encode(request: ModelRequest, server: Server) -> _Encoded:
+def encode(request: ModelRequest, server: Server) -> Encoded:
     """Return the body of the request."""
-    messages: list[_Encoded] = []
+    messages: list[Encoded] = []
     if request.system:
         messages.append({"role": "system", "content": "\n\n".join(request.system)})
     for message in request.messages:
@@ -128,7 +127,7 @@ def encode(request: ModelRequest, server: Server) -> _Encoded:
     else:
         messages = _folded(messages)
         _add_tail(messages, tail, is_mistral=_MISTRAL.search(request.model) is not None)
-    body: _Encoded = {
+    body: Encoded = {
         "model": request.model,
         "messages": messages,
         "stream": True,
@@ -157,13 +156,13 @@ def _is_of(host: str, domains: Sequence[str]) -> bool:
     return any(host == domain or host.endswith(f".{domain}") for domain in domains)
 
 
-def _folded(messages: Sequence[_Encoded]) -> list[_Encoded]:
+def _folded(messages: Sequence[Encoded]) -> list[Encoded]:
     """Return the conversation as the templates of open models know it.
 
     They raise at a system message that is not the first one, and many at two of one role in a row. Calls and their
     results stand between as they are.
     """
-    made: list[_Encoded] = []
+    made: list[Encoded] = []
     for index, message in enumerate(messages):
         said = message
         if index and message["role"] == "system":
@@ -188,7 +187,7 @@ def _listed(content: object) -> list[object]:
     return [{"type": "text", "text": content}] if content else []
 
 
-def _add_tail(messages: list[_Encoded], tail: str, *, is_mistral: bool) -> None:
+def _add_tail(messages: list[Encoded], tail: str, *, is_mistral: bool) -> None:
     """Put what is said about this call alone at the end, in the user's words, as there may be no system message.
 
     Mistral's models know no user's message behind a result.
@@ -202,7 +201,7 @@ def _add_tail(messages: list[_Encoded], tail: str, *, is_mistral: bool) -> None:
         messages.append({"role": "user", "content": tail})
 
 
-def _encode_message(message: Message, model: str, server: Server) -> Sequence[_Encoded]:
+def _encode_message(message: Message, model: str, server: Server) -> Sequence[Encoded]:
     if message.role == "tool":
         results = [part for part in message.parts if isinstance(part, ToolResult)]
         return [
@@ -215,7 +214,7 @@ def _encode_message(message: Message, model: str, server: Server) -> Sequence[_E
         ]
     if message.role != "assistant":
         return [{"role": message.role, "content": _encode_content(message)}]
-    encoded: _Encoded = {"role": "assistant", "content": message.text or None}
+    encoded: Encoded = {"role": "assistant", "content": message.text or None}
     if message.tool_calls:
         encoded["tool_calls"] = [_encode_call(call, model, server) for call in message.tool_calls]
         encoded |= _encode_thoughts(message, server)
@@ -224,11 +223,11 @@ def _encode_message(message: Message, model: str, server: Server) -> Sequence[_E
     return [encoded]
 
 
-def _encode_content(message: Message) -> str | list[_Encoded]:
+def _encode_content(message: Message) -> str | list[Encoded]:
     """Return words as a string, which every server accepts; a list of parts only where there are images."""
     if not message.images:
         return message.text
-    content: list[_Encoded] = []
+    content: list[Encoded] = []
     for part in message.parts:
         match part:
             case Text():
@@ -240,18 +239,18 @@ def _encode_content(message: Message) -> str | list[_Encoded]:
     return content
 
 
-def _encode_call(call: ToolCall, model: str, server: Server) -> _Encoded:
+def _encode_call(call: ToolCall, model: str, server: Server) -> Encoded:
     # Invalid arguments are not replayed: servers parse them again and fail; the tool's result says what was wrong.
     arguments = json.dumps(dict(call.arguments), ensure_ascii=False)
     function = {"name": plain_name(call.tool), "arguments": arguments}
-    encoded: _Encoded = {"id": _id(call.call_id, model, server), "type": "function", "function": function}
+    encoded: Encoded = {"id": _id(call.call_id, model, server), "type": "function", "function": function}
     proof = proof_of(CHAT, call.signature)
     return encoded if proof is None else {**encoded, "extra_content": json_object(proof)}
 
 
-def _encode_thoughts(message: Message, server: Server) -> _Encoded:
+def _encode_thoughts(message: Message, server: Server) -> Encoded:
     """Return the thoughts behind calls, in the fields in which this server sent them; no other server gets them."""
-    fields: _Encoded = {_THOUGHTS[0]: ""} if server.wants_thoughts else {}
+    fields: Encoded = {_THOUGHTS[0]: ""} if server.wants_thoughts else {}
     for part in message.parts:
         if not isinstance(part, Reasoning) or (signature := proof_of(CHAT, part.signature)) is None:
             continue

@@ -14,12 +14,12 @@ import re
 from collections.abc import Iterator, Mapping
 
 from pattern_core.messages import Image, Message, Part, Reasoning, Text, ToolCall, ToolResult
-from pattern_core.models.errors import ModelError
 from pattern_core.models.model import ANY_TOOL, Delta, FinishReason, ModelRequest, Usage
 from pattern_core.models.providers.draft import Decoder, Malformed
 from pattern_core.models.providers.encoding import (
     LOST_IMAGE,
     OPENAI,
+    Encoded,
     as_count,
     as_dict,
     as_dicts,
@@ -33,7 +33,6 @@ from pattern_core.models.providers.encoding import (
     result_words,
     short_id,
 )
-from pattern_core.models.providers.failures import failure, vendor_words
 
 CALL_ID_CHARS_MAX = 64
 
@@ -54,8 +53,6 @@ _FINISH: dict[str, FinishReason] = {
     "max_output_tokens": "length",
     "content_filter": "content_filter",
 }
-
-_Item = dict[str, object]
 
 
 def encode_response(request: ModelRequest) -> dict[str, object]:
@@ -120,7 +117,7 @@ def sampling(request: ModelRequest) -> dict[str, object]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _encode_message(message: Message) -> Iterator[_Item]:
+def _encode_message(message: Message) -> Iterator[Encoded]:
     match message.role:
         case "tool":
             for result in message.parts:
@@ -138,9 +135,9 @@ def _encode_message(message: Message) -> Iterator[_Item]:
                 yield {"type": "message", "role": role, "content": content}
 
 
-def _encode_answer(parts: tuple[Part, ...]) -> Iterator[_Item]:
+def _encode_answer(parts: tuple[Part, ...]) -> Iterator[Encoded]:
     """Items in the model's order. Reasoning goes before what came of it: alone, at the end, it is refused."""
-    waiting: list[_Item] = []
+    waiting: list[Encoded] = []
     for part in parts:
         match part:
             case Reasoning() if proof := json_object(proof_of(OPENAI, part.signature)):
@@ -167,7 +164,7 @@ def _encode_answer(parts: tuple[Part, ...]) -> Iterator[_Item]:
                 }
 
 
-def _encode_input(part: Part) -> _Item | None:
+def _encode_input(part: Part) -> Encoded | None:
     match part:
         case Text():
             return {"type": "input_text", "text": part.text}
@@ -217,54 +214,39 @@ class ResponseDecoder(Decoder):
             raise Malformed(f"a document without output: {sorted(body)[:10]}")
         return self._end(body)
 
-    def failed(self, body: Mapping[str, object]) -> ModelError:
-        """Return the error that an error message in the middle of an answer stands for."""
-        words, code = vendor_words(body)
-        return failure(self.provider, None, words or "the response failed", code="" if code == "error" else code)
-
     def _begin(self, place: int, item: Mapping[str, object]) -> list[Delta]:
         self._seen.add(place)
         match item.get("type"):
             case "message":
-                self.draft.begin_words(is_reasoning=False)
+                self.draft.begin_words(is_reasoning=False, mark=OPENAI)
             case "reasoning":
-                self.draft.begin_words(is_reasoning=True)
+                self.draft.begin_words(is_reasoning=True, mark=OPENAI)
             case "function_call":
                 self.calls[place] = self.draft.begin_call(as_str(item.get("call_id")), as_str(item.get("name")))
         return []
 
     def _complete(self, place: int, item: Mapping[str, object]) -> list[Delta]:
         """Take the finished item: what no piece brought, and its signature."""
-        if place not in self._seen:
-            return self._take_item(place, item)
-        call = self.calls.get(place)
-        if call is not None and not call.arguments:
-            self.draft.extend(self.calls.get(place), as_str(item.get("arguments")))
-        self._sign(item)
-        return []
-
-    def _take_item(self, place: int, item: Mapping[str, object]) -> list[Delta]:
-        """Take an item of which no pieces came."""
-        deltas = self._begin(place, item)
+        is_new = place not in self._seen
+        deltas = self._begin(place, item) if is_new else []
         match item.get("type"):
-            case "message":
+            case "message" if is_new:
                 for part in as_dicts(item.get("content")):
                     deltas += self.draft.words(as_str(part.get("text")) or as_str(part.get("refusal")))
-            case "reasoning":
+            case "reasoning" if is_new:
                 texts = [as_str(part.get("text")) for part in as_dicts(item.get("summary"))]
                 deltas += self.draft.words("\n\n".join(texts), is_reasoning=True)
-            case "function_call":
-                self.draft.extend(self.calls.get(place), as_str(item.get("arguments")))
+            case "function_call" if (call := self.calls.get(place)) is None or not call.arguments:
+                self.draft.extend(call, as_str(item.get("arguments")))
         self._sign(item)
         return deltas
 
     def _sign(self, item: Mapping[str, object]) -> None:
         match item:
             case {"type": "reasoning", "encrypted_content": str(encrypted)} if encrypted:
-                proof = json.dumps({"id": as_str(item.get("id")), "encrypted_content": encrypted})
-                self.draft.sign(OPENAI, proof)
+                self.draft.sign(json.dumps({"id": as_str(item.get("id")), "encrypted_content": encrypted}))
             case {"type": "message", "phase": str(phase)} if phase:
-                self.draft.sign_words(OPENAI + json.dumps({"phase": phase}), is_reasoning=False)
+                self.draft.sign(json.dumps({"phase": phase}), is_reasoning=False)
 
     def _end(self, response: Mapping[str, object]) -> list[Delta]:
         self.keep_id(response)
@@ -274,7 +256,7 @@ class ResponseDecoder(Decoder):
         deltas: list[Delta] = []
         for place, item in enumerate(as_dicts(response.get("output"))):
             if place not in self._seen:
-                deltas += self._take_item(place, item)
+                deltas += self._complete(place, item)
         self.usage = usage_of(as_dict(response.get("usage")))
         reason = as_str(as_dict(response.get("incomplete_details")).get("reason"))
         self.finish = (reason or "incomplete") if status == "incomplete" or reason else "completed"

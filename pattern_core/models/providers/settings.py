@@ -36,9 +36,12 @@ class ProviderKind:
 
     `maker` names the provider's class (`module:name`), which is imported on first use and made of a provider's name and
     settings. `variables` begins the names of the vendor's environment variables (`OPENAI`: `OPENAI_API_KEY`,
-    `OPENAI_BASE_URL`); None: it needs neither key nor address. `default_model` is used by agents that name none.
+    `OPENAI_BASE_URL`); None: it needs neither key nor address, and every server has it. `default_model` is used by
+    agents that name none. What is no language model is asked for no summaries, and new agents get it only where nothing
+    else is configured.
     """
 
     maker: str
     default_model: str
     variables: str | None = None
+    is_language_model: bool = True

@@ -17,7 +17,7 @@ from pattern_core.errors import InvalidInput
 from pattern_core.mcp_servers.connection import ANSWER_BYTES_MAX
 from pattern_core.mcp_servers.settings import McpSettings, Protocol, Stdio, Streamable
 from pattern_core.models.providers.settings import Secret
-from pattern_core.testing.wire import Play, serve_wire
+from pattern_core.testing.wire import Play, WireServer
 from tests.pattern_core.mcp_servers.library_server import Library, served
 from tests.pattern_core.mcp_servers.rig import Owned, owned
 
@@ -69,7 +69,7 @@ async def test_over_stdio() -> None:
 async def test_an_address_without_a_server_or_without_an_answer() -> None:
     async with served(Library()) as url:
         pass
-    async with serve_wire(otherwise=Play(never_answers=True)) as silent:
+    async with WireServer(otherwise=Play(never_answers=True)) as silent:
         hanging = McpSettings(reach=Streamable(url=silent.url), start_timeout_s=0.3)
         async with owned({"lib": over_http(url, "auto"), "silent": hanging}) as it:
             server = await it.servers.tried("lib")
@@ -95,7 +95,7 @@ def at(url: str) -> McpSettings:
     ],
 )
 async def test_an_address_that_is_no_mcp_server(play: Play, words: str) -> None:
-    async with serve_wire(otherwise=play) as server, owned({"x": at(server.url)}) as it:
+    async with WireServer(otherwise=play) as server, owned({"x": at(server.url)}) as it:
         server_x = await it.servers.tried("x")
         assert server_x.state == "failed"
         assert {request.headers["x-key"] for request in server.requests} == {"sesame"}

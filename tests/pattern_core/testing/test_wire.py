@@ -6,7 +6,7 @@ import httpx2
 import pytest
 import trio
 
-from pattern_core.testing.wire import Entry, Play, document, events, serve_wire
+from pattern_core.testing.wire import Entry, Play, WireServer, document, events
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.filterwarnings("error")
 async def test_plays_its_script_over_one_connection_then_the_rest() -> None:
     script: list[Entry] = [events({"a": 1}, "[DONE]"), lambda request: document({"path": request.path}, status=503)]
     async with (
-        serve_wire(script, otherwise=Play(chunks=(b"more",))) as server,
+        WireServer(script, otherwise=Play(chunks=(b"more",))) as server,
         httpx2.AsyncClient(timeout=60) as client,
     ):
         first = await client.post(f"{server.url}/one", json={"q": "ż"})
@@ -37,7 +37,7 @@ async def test_plays_its_script_over_one_connection_then_the_rest() -> None:
 
 async def test_stops_in_the_middle_of_the_body() -> None:
     async with (
-        serve_wire([Play(chunks=(b"abc", b"def"), stops_after=4)]) as server,
+        WireServer([Play(chunks=(b"abc", b"def"), stops_after=4)]) as server,
         httpx2.AsyncClient(timeout=60) as client,
     ):
         received = b""
@@ -50,7 +50,7 @@ async def test_stops_in_the_middle_of_the_body() -> None:
 
 @pytest.mark.parametrize("play", [Play(never_answers=True), Play(chunks=(b"abc",), never_ends=True)])
 async def test_tells_when_the_client_goes(play: Play) -> None:
-    async with serve_wire([play]) as server, httpx2.AsyncClient(timeout=60) as client:
+    async with WireServer([play]) as server, httpx2.AsyncClient(timeout=60) as client:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(client.get, server.url)
             exchange = await server.arrived()
@@ -62,7 +62,7 @@ async def test_tells_when_the_client_goes(play: Play) -> None:
 
 
 async def test_closes_its_connections_at_the_end() -> None:
-    async with serve_wire([Play(never_answers=True)]) as server:
+    async with WireServer([Play(never_answers=True)]) as server:
         stream = await trio.open_tcp_stream("127.0.0.1", server.port)
         await stream.send_all(b"GET / HTTP/1.1\r\n\r\n")
         await server.arrived()
@@ -75,9 +75,9 @@ async def test_closes_its_connections_at_the_end() -> None:
 
 async def test_errors_of_the_context_come_out_bare() -> None:
     with pytest.raises(KeyError):
-        async with serve_wire():
+        async with WireServer():
             raise KeyError
     with trio.move_on_after(0.01) as scope:
-        async with serve_wire():
+        async with WireServer():
             await trio.sleep_forever()
     assert scope.cancelled_caught

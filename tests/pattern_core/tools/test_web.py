@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from pattern_core.errors import InvalidInput, NotFound, Unavailable
-from pattern_core.testing.wire import WireServer, document, serve_wire
+from pattern_core.testing.wire import WireServer, document
 from pattern_core.tools.builtin.web import PAGE_CHARS, web
 from pattern_core.web.engines import EngineSettings
 from pattern_core.web.policy import WebSettings
@@ -19,7 +19,7 @@ TEXT = "".join(f"{number:09d}\n" for number in range(2_500)).strip()
 
 @pytest.fixture
 async def server() -> AsyncIterator[WireServer]:
-    async with serve_wire(otherwise=page(TEXT, "text/plain")) as server:
+    async with WireServer(otherwise=page(TEXT, "text/plain")) as server:
         yield server
 
 

@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from pattern_core.errors import InvalidInput, NotFound, PatternError, PermissionDenied, Unavailable
-from pattern_core.testing.wire import Play, WireRequest, serve_wire
+from pattern_core.testing.wire import Play, WireRequest, WireServer
 from pattern_core.web import download as module
 from pattern_core.web.download import REDIRECTS_MAX, Download, Downloader, check_status
 from pattern_core.web.policy import WebPolicy
@@ -21,7 +21,7 @@ from tests.pattern_core.web.rig import Names, at_home, downloader, page, redirec
 
 async def test_a_page_with_its_headers() -> None:
     script = [page("Grüße", 'text/HTML; charset="utf-8"', headers={"set-cookie": "id=7"}), page("two")]
-    async with serve_wire(script) as server:
+    async with WireServer(script) as server:
         getter, url = downloader(server), f"http://example.org:{server.port}/a?b=c"
         got = await getter.get(f"{url}#d")
         assert (got.url, got.status, got.body.decode()) == (url, 200, "Grüße")
@@ -36,7 +36,7 @@ async def test_a_page_with_its_headers() -> None:
 async def test_the_address_that_was_checked_is_the_one_that_is_used() -> None:
     """A second look-up would lead elsewhere: it must never be made."""
     names = Names({"rebind.example": [["127.0.0.1"], ["192.0.2.1"]]})
-    async with serve_wire([page("ok")]) as server:
+    async with WireServer([page("ok")]) as server:
         assert (await downloader(server, names).get(f"http://rebind.example:{server.port}/")).body == b"ok"
         assert names.asked == ["rebind.example"]
 
@@ -45,7 +45,7 @@ async def test_the_address_that_was_checked_is_the_one_that_is_used() -> None:
     "address", ["127.0.0.1", "169.254.169.254", "10.0.0.1", "::1", "::ffff:127.0.0.1", "100.64.0.1"]
 )
 async def test_nothing_connects_to_what_is_not_public(address: str) -> None:
-    async with serve_wire([page("secret")]) as server:
+    async with WireServer([page("secret")]) as server:
         for addresses in ([address], ["8.8.8.8", address]):
             names = Names({"trap.example": [addresses]})
             getter = Downloader(WebPolicy(ports=(server.port,)), resolve=names)
@@ -56,7 +56,7 @@ async def test_nothing_connects_to_what_is_not_public(address: str) -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1", "2130706433", "0x7f.1", "017700000001", "[::1]", "localhost"])
 async def test_however_this_machine_is_written_it_is_not_reached(host: str) -> None:
-    async with serve_wire([page("secret")]) as server:
+    async with WireServer([page("secret")]) as server:
         with pytest.raises((PermissionDenied, NotFound)):
             await Downloader(WebPolicy(ports=(server.port,))).get(f"http://{host}:{server.port}/")
         assert server.connections == 0
@@ -65,7 +65,7 @@ async def test_however_this_machine_is_written_it_is_not_reached(host: str) -> N
 @pytest.mark.parametrize("host", ["127.0.0.1", "2130706433", "another-name.example", "169.254.169.254"])
 async def test_not_all_is_reached_at_home(host: str) -> None:
     names = Names({"169.254.169.254": [["169.254.169.254"]]})  # where clouds keep their metadata
-    async with serve_wire([page("secret")]) as server:
+    async with WireServer([page("secret")]) as server:
         getter = Downloader(at_home(server, deny_hosts=("127.0.0.1",)), resolve=names)
         with pytest.raises(PermissionDenied, match="may not be visited"):
             await getter.get(f"http://{host}:{server.port}/")
@@ -78,7 +78,7 @@ async def test_redirections_are_followed_and_checked() -> None:
     def elsewhere(_request: WireRequest) -> Play:
         return redirect(f"//other.example:{server.port}/c")
 
-    async with serve_wire([redirect("/b", 301), elsewhere, page("end")]) as server:
+    async with WireServer([redirect("/b", 301), elsewhere, page("end")]) as server:
         got = await downloader(server, names).get(f"http://example.org:{server.port}/a")
         assert (got.body, got.url) == (b"end", f"http://other.example:{server.port}/c")
         assert [request.path for request in server.requests] == ["/a", "/b", "/c"]
@@ -100,7 +100,7 @@ async def test_redirections_lead_nowhere_else(location: str, error: type[Pattern
     def away(_request: WireRequest) -> Play:
         return redirect(location.format(port=server.port))
 
-    async with serve_wire([away]) as server:
+    async with WireServer([away]) as server:
         with pytest.raises(error):
             await downloader(server, names).get(f"http://example.org:{server.port}/")
         assert len(server.requests) == 1
@@ -108,7 +108,7 @@ async def test_redirections_lead_nowhere_else(location: str, error: type[Pattern
 
 @pytest.mark.parametrize("most", [0, REDIRECTS_MAX])
 async def test_redirections_end(most: int) -> None:
-    async with serve_wire(otherwise=redirect("/again")) as server:
+    async with WireServer(otherwise=redirect("/again")) as server:
         headers = {"x-key": "k", "accept": "text/plain"}
         with pytest.raises(Unavailable, match=f"redirected more than {most} times"):
             await downloader(server).get(f"http://example.org:{server.port}/", headers=headers, redirects_max=most)
@@ -120,7 +120,7 @@ async def test_redirections_end(most: int) -> None:
 async def test_what_is_long_is_cut_and_the_connection_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BYTES_MAX", 10_000)
     endless = Play(chunks=(b"x" * 8_000,) * 3, headers={"content-type": "text/plain"}, never_ends=True)
-    async with serve_wire([endless]) as server:
+    async with WireServer([endless]) as server:
         got = await downloader(server).get(f"http://example.org:{server.port}/")
         assert (len(got.body), got.is_cut) == (10_000, True)
         await server.exchanges[0].client_gone.wait()
@@ -129,7 +129,7 @@ async def test_what_is_long_is_cut_and_the_connection_given_up(monkeypatch: pyte
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "gzip, gzip", "zstd"])
 async def test_pages_come_as_they_are_or_not_at_all(encoding: str) -> None:
     bomb = page(gzip.compress(bytes(5_000_000)), "text/plain", headers={"content-encoding": encoding})
-    async with serve_wire([page("tea", headers={"content-encoding": "Identity"}), bomb]) as server:
+    async with WireServer([page("tea", headers={"content-encoding": "Identity"}), bomb]) as server:
         url = f"http://example.org:{server.port}/"
         assert (await downloader(server).get(url)).body == b"tea"
         assert server.requests[0].headers["accept-encoding"] == "identity"
@@ -138,7 +138,7 @@ async def test_pages_come_as_they_are_or_not_at_all(encoding: str) -> None:
 
 
 async def test_silence_and_broken_answers_are_errors() -> None:
-    async with serve_wire([Play(never_answers=True), page("12345", stops_after=2)]) as server:
+    async with WireServer([Play(never_answers=True), page("12345", stops_after=2)]) as server:
         with pytest.raises(Unavailable, match=r"not there within 0\.3 s"):
             await downloader(server, timeout_s=0.3).get(f"http://example.org:{server.port}/")
         for exchange in server.exchanges:  # none where connecting took that long
@@ -152,7 +152,7 @@ async def test_the_next_address_is_tried() -> None:
     port = listeners[0].socket.getsockname()[1]
     await listeners[0].aclose()  # so nothing listens there
     names = Names({"two.example": [["127.0.0.2", "127.0.0.1"]], "none.example": [["127.0.0.2"]], "no.example": [[]]})
-    async with serve_wire([page("ok")]) as server:
+    async with WireServer([page("ok")]) as server:
         getter = Downloader(WebPolicy(ports=(server.port, port), allow_private=True), resolve=names)
         assert (await getter.get(f"http://two.example:{server.port}/")).body == b"ok"
         with pytest.raises(Unavailable, match="takes no connection"):

@@ -9,7 +9,7 @@ from pattern_core.errors import InvalidInput, NotFound, Overloaded, PatternError
 from pattern_core.files import reading
 from pattern_core.models.providers.settings import Secret
 from pattern_core.testing.clock import StoppedClock
-from pattern_core.testing.wire import Play, WireServer, document, serve_wire
+from pattern_core.testing.wire import Play, WireServer, document
 from pattern_core.web import download as downloading
 from pattern_core.web import web as module
 from pattern_core.web.download import Download
@@ -35,7 +35,7 @@ def web(server: WireServer, clock: StoppedClock | None = None, *, timeout_s: flo
 async def test_a_page_is_fetched_once_in_five_minutes_and_form() -> None:
     clock = StoppedClock()
     words = page("plain words", "text/plain")
-    async with serve_wire([page("oh", status=404), words, words, words]) as server:
+    async with WireServer([page("oh", status=404), words, words, words]) as server:
         service, url = web(server, clock), f"http://example.org:{server.port}/"
         with pytest.raises(NotFound, match="HTTP status 404"):
             await service.fetch(url)
@@ -52,7 +52,7 @@ async def test_a_page_is_fetched_once_in_five_minutes_and_form() -> None:
 
 async def test_searching() -> None:
     found = {"results": [{"title": "Tea", "url": "https://t.org", "content": "About tea"}]}
-    async with serve_wire([document(found)]) as server:
+    async with WireServer([document(found)]) as server:
         assert await web(server).search(" green tea ", 5) == [
             WebHit(title="Tea", url="https://t.org", snippet="About tea")
         ]
@@ -76,13 +76,13 @@ async def test_an_engine_in_trouble(
 ) -> None:
     monkeypatch.setattr(downloading, "BYTES_MAX", 2_000)
     timeout_s = 0.3 if play.never_answers else 30.0  # the others answer, however slow the machine
-    async with serve_wire([play]) as server:
+    async with WireServer([play]) as server:
         with pytest.raises(error, match=words):
             await web(server, timeout_s=timeout_s).search("tea", 5)
 
 
 async def test_odd_queries_are_refused() -> None:
-    async with serve_wire() as server:
+    async with WireServer() as server:
         for query in (" ", "x" * (QUERY_CHARS_MAX + 1)):
             with pytest.raises(InvalidInput, match="1 to 400"):
                 await web(server).search(query, 5)
@@ -102,7 +102,7 @@ async def test_the_oldest_pages_make_room(
 ) -> None:
     monkeypatch.setattr(module, "PAGE_CHARS", 1)  # so that pages without a word have an end, too
     monkeypatch.setattr(module, "CACHE_CHARS_MAX", 2 * (1 + len(words[:4])))
-    async with serve_wire(otherwise=page(words, "text/plain")) as server:
+    async with WireServer(otherwise=page(words, "text/plain")) as server:
         service = web(server)
         for path in fetched:
             await service.fetch(f"http://example.org:{server.port}/{path}")

@@ -21,8 +21,9 @@ from pattern_core.models.providers.draft import Malformed
 from pattern_core.models.providers.settings import Secret
 from pattern_core.models.throttle import RetryPolicy
 from pattern_core.testing import StoppedClock
-from pattern_core.testing.wire import Entry, Play, WireServer, document, serve_wire
-from pattern_core.testing.wire_embeddings import DIGEST, DIMENSION, google, numbers, ollama, openai_vectors, refusal
+from pattern_core.testing.wire import Entry, Play, WireServer, document
+from pattern_core.testing.wire_embeddings import DIGEST, DIMENSION, google, numbers, ollama, openai_vectors
+from pattern_core.testing.wire_openai import refuses
 
 QUICK = RetryPolicy(base_s=0.01, cap_s=0.02)
 
@@ -36,7 +37,7 @@ async def served(
     retry: RetryPolicy = QUICK,
 ) -> AsyncIterator[tuple[RemoteEmbedder, WireServer]]:
     """An embedder that asks a scripted server over a plain socket."""
-    async with serve_wire(script, otherwise or openai_vectors()) as server:
+    async with WireServer(script, otherwise or openai_vectors()) as server:
         embedder = asking(server.url, dimensions=dimensions, timeout_s=timeout_s, retry=retry)
         try:
             yield embedder, server
@@ -89,9 +90,9 @@ async def test_the_fingerprint_is_of_address_model_and_length() -> None:
 @pytest.mark.parametrize(
     "first",
     [
-        refusal(429, "slow down", headers={"retry-after-ms": "10"}),
-        refusal(503, "loading"),
-        refusal(500, "oops"),
+        refuses(429, "slow down", headers={"retry-after-ms": "10"}),
+        refuses(503, "loading"),
+        refuses(500, "oops"),
         Play(chunks=(b'{"data": [',), stops_after=5),
         Play(chunks=(b"<html>",)),
         answer(numbers("a")),
@@ -110,14 +111,14 @@ async def test_what_may_pass_is_tried_again(first: Play) -> None:
 
 
 async def test_passages_are_left_to_their_queue() -> None:
-    async with served(refusal(500, "oops")) as (embedder, server):
+    async with served(refuses(500, "oops")) as (embedder, server):
         with pytest.raises(TextsRefused):
             await embedder.embed(["a"], purpose="passage")
         assert len(server.requests) == 1
 
 
 async def test_what_does_not_pass_has_a_time_to_come_back() -> None:
-    error = await refused(otherwise=refusal(500, "oops"))
+    error = await refused(otherwise=refuses(500, "oops"))
     assert "oops" in error.message and "tried again later" in error.message
     assert error.details["retry_after_s"] == 1.0
     assert "1 vectors for 2 texts" in (await refused(otherwise=answer(numbers("a")))).message
@@ -127,7 +128,7 @@ async def test_what_does_not_pass_has_a_time_to_come_back() -> None:
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404])
 async def test_a_refusal_says_what_to_check_and_is_not_repeated(status: int) -> None:
-    async with served(otherwise=refusal(status, "no such thing")) as (embedder, server):
+    async with served(otherwise=refuses(status, "no such thing")) as (embedder, server):
         with pytest.raises(EmbedderUnavailable, match=r"no such thing.*\[embeddings\]") as caught:
             await embedder.embed(["a"], purpose="query")
         assert caught.value.details == {"retry_after_s": None}
@@ -137,15 +138,15 @@ async def test_a_refusal_says_what_to_check_and_is_not_repeated(status: int) -> 
 @pytest.mark.parametrize(
     ("entry", "is_of_a_text"),
     [
-        (refusal(400, "cannot embed this"), True),
-        (refusal(413, "too large"), True),
-        (refusal(500, "unsupported value: NaN"), True),
+        (refuses(400, "cannot embed this"), True),
+        (refuses(413, "too large"), True),
+        (refuses(500, "unsupported value: NaN"), True),
         (answer([math.nan] * 8, [1.0] * 8), True),
-        (refusal(401, "no such key"), False),
-        (refusal(404, "no such model"), False),
-        (refusal(429, "slow down"), False),
-        (refusal(502, "bad gateway"), False),
-        (refusal(503, "loading"), False),
+        (refuses(401, "no such key"), False),
+        (refuses(404, "no such model"), False),
+        (refuses(429, "slow down"), False),
+        (refuses(502, "bad gateway"), False),
+        (refuses(503, "loading"), False),
     ],
 )
 async def test_what_may_come_from_a_text_is_an_error_of_its_own(entry: Play, is_of_a_text: bool) -> None:
@@ -153,7 +154,7 @@ async def test_what_may_come_from_a_text_is_an_error_of_its_own(entry: Play, is_
 
 
 async def test_while_it_rests_no_text_is_refused_as_such() -> None:
-    async with served(otherwise=refusal(500, "oops")) as (embedder, _):
+    async with served(otherwise=refuses(500, "oops")) as (embedder, _):
         for is_of_a_text in (True, False):  # the second time it rests
             with pytest.raises(EmbedderUnavailable) as caught:
                 await embedder.embed(["a"], purpose="passage")
@@ -172,7 +173,7 @@ async def test_silence_is_given_up_and_no_other_question_waits_for_it() -> None:
 
 
 async def test_a_query_does_not_wait_for_a_long_wish_of_the_service() -> None:
-    async with served(refusal(429, "slow down", headers={"retry-after": "60"})) as (embedder, server):
+    async with served(refuses(429, "slow down", headers={"retry-after": "60"})) as (embedder, server):
         with trio.fail_after(30), pytest.raises(EmbedderUnavailable) as caught:
             await embedder.embed(["a"], purpose="query")
         assert 20 < float(str(caught.value.details["retry_after_s"])) <= 60
@@ -270,7 +271,7 @@ KEY = Secret("sk-secret")
 
 
 async def test_openai_is_asked_and_authenticates() -> None:
-    async with serve_wire(otherwise=openai_vectors()) as server:
+    async with WireServer(otherwise=openai_vectors()) as server:
         settings = EmbedderSettings(
             provider="compatible", model="m", base_url=f"{server.url}/v1", api_key=KEY, dimensions=4
         )
@@ -286,7 +287,7 @@ async def test_openai_is_asked_and_authenticates() -> None:
 
 
 async def test_a_refusal_is_translated_without_the_key() -> None:
-    async with serve_wire(otherwise=refusal(401, "Incorrect API key provided: sk-secret")) as server:
+    async with WireServer(otherwise=refuses(401, "Incorrect API key provided: sk-secret")) as server:
         embedder = make_openai(EmbedderSettings(provider="mine", model="m", base_url=server.url, api_key=KEY))
         with pytest.raises(EmbedderUnavailable, match=r"mine answered 401 .*: \*\*\*\. Check") as caught:
             await embedder.info()
@@ -317,7 +318,7 @@ async def test_what_is_missing_is_said(settings: EmbedderSettings, words: str) -
 
 
 async def test_another_server_does_not_learn_the_account_at_openai() -> None:
-    async with serve_wire(otherwise=openai_vectors()) as server:
+    async with WireServer(otherwise=openai_vectors()) as server:
         account = {"openai-organization": "org-1"}
         settings = EmbedderSettings(provider="mine", model="m", base_url=server.url, dimensions=4, account=account)
         embedder = make_openai(settings)
@@ -336,7 +337,7 @@ def test_families_get_their_prefixes_unless_configured() -> None:
 
 
 async def test_google_tells_queries_and_passages_apart() -> None:
-    async with serve_wire(otherwise=google) as server:
+    async with WireServer(otherwise=google) as server:
         embedder = make_google(EmbedderSettings(base_url=server.url, api_key=Secret("key"), dimensions=8))
         info = await embedder.info()
         assert (info.provider, info.model, info.dimension) == ("google", "gemini-embedding-001", 8)
@@ -362,7 +363,7 @@ async def test_what_google_misses_or_refuses_is_said() -> None:
     with pytest.raises(EmbedderUnavailable, match="GEMINI_API_KEY"):
         await make_google(EmbedderSettings()).info()
     body = {"error": {"code": 403, "message": "API key not valid.", "status": "PERMISSION_DENIED"}}
-    async with serve_wire(otherwise=document(body, status=403)) as server:
+    async with WireServer(otherwise=document(body, status=403)) as server:
         embedder = make_google(EmbedderSettings(base_url=server.url, api_key=KEY, model="models/other"))
         with pytest.raises(EmbedderUnavailable, match="API key not valid"):
             await embedder.info()
@@ -374,7 +375,7 @@ def of_ollama(url: str, **others: object) -> EmbedderSettings:
 
 
 async def test_the_digest_of_the_weights_is_part_of_the_fingerprint() -> None:
-    async with serve_wire(otherwise=ollama) as server:
+    async with WireServer(otherwise=ollama) as server:
         embedder = make_ollama(of_ollama(f"{server.url}/v1/", api_key=Secret("key")))
         info = await embedder.info()
         assert (info.provider, info.model, info.dimension) == ("ollama", "nomic-embed-text", DIMENSION)
@@ -384,14 +385,14 @@ async def test_the_digest_of_the_weights_is_part_of_the_fingerprint() -> None:
         await embedder.aclose()
 
     tags = document({"models": [{"name": "nomic-embed-text:latest", "digest": "another"}]})
-    async with serve_wire([tags], otherwise=ollama) as server:
+    async with WireServer([tags], otherwise=ollama) as server:
         embedder = make_ollama(of_ollama(server.url))
         assert (await embedder.info()).fingerprint != info.fingerprint
         await embedder.aclose()
 
 
 async def test_ollama_s_texts_carry_the_prefixes_of_the_family() -> None:
-    async with serve_wire(otherwise=ollama) as server:
+    async with WireServer(otherwise=ollama) as server:
         embedder = make_ollama(of_ollama(server.url))
         assert len(await embedder.embed(["a", "b"], purpose="query")) == 2
         assert server.requests[-1].json() == {
@@ -403,7 +404,7 @@ async def test_ollama_s_texts_carry_the_prefixes_of_the_family() -> None:
 
 
 async def test_a_model_that_was_never_fetched() -> None:
-    async with serve_wire(otherwise=ollama) as server:
+    async with WireServer(otherwise=ollama) as server:
         embedder = make_ollama(of_ollama(server.url, model="bge-m3"))
         with pytest.raises(EmbedderUnavailable, match="ollama pull bge-m3") as caught:
             await embedder.info()
@@ -415,7 +416,7 @@ async def test_ollama_may_shorten_vectors_and_not_tell_the_digest() -> None:
     tags = [{"models": [None, {"model": "nomic-embed-text", "digest": DIGEST}]}, {}, {"models": [{"name": "other"}]}]
     fingerprints = []
     for answer_ in tags:
-        async with serve_wire([document(answer_)], otherwise=ollama) as server:
+        async with WireServer([document(answer_)], otherwise=ollama) as server:
             embedder = make_ollama(of_ollama(server.url, dimensions=DIMENSION))
             fingerprints.append((await embedder.info()).fingerprint)
             await embedder.embed(["a"], purpose="passage")
@@ -435,7 +436,7 @@ async def test_ollama_may_shorten_vectors_and_not_tell_the_digest() -> None:
 async def test_an_answer_in_another_format_is_none(
     make: Callable[[EmbedderSettings], Embedder], answer: dict[str, object]
 ) -> None:
-    async with serve_wire(otherwise=document(answer)) as server:
+    async with WireServer(otherwise=document(answer)) as server:
         embedder = make(EmbedderSettings(model="m", base_url=server.url, api_key=KEY, dimensions=1))
         with pytest.raises(EmbedderUnavailable, match="there is no list of embeddings"):
             await embedder.embed(["a"], purpose="query")

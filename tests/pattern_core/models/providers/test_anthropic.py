@@ -6,12 +6,7 @@ from dataclasses import replace
 import pytest
 
 from pattern_core.messages import Message, Part, Reasoning, Text, ToolCall, ToolResult, user
-from pattern_core.models.model import (
-    ModelRequest,
-    ReasoningEffort,
-    ToolSpec,
-    Usage,
-)
+from pattern_core.models.model import ModelRequest, ReasoningEffort, ToolSpec, Usage
 from pattern_core.models.providers.anthropic import MessageDecoder, encode
 from tests.pattern_core.models.providers.rig import ANTHROPIC, CONVERSATION
 
@@ -87,23 +82,14 @@ def test_how_much_to_reason(
     assert ("temperature" in body) == (thinking == {"type": "disabled"} and model != "claude-sonnet-5-5")
 
 
-@pytest.mark.parametrize(
-    ("model", "is_sampled"),
-    [
-        ("claude-opus-4-7", False),
-        ("claude-opus-5", False),
-        ("claude-sonnet-5-20260901", False),
-        ("anthropic/claude-opus-4.7", False),
-        ("claude-opus-4-6", True),
-        ("claude-sonnet-4-6-20260217", True),
-        ("claude-opus-4-20250514", True),
-        ("claude-haiku-4-5@20251001", True),
-        ("claude-3-haiku-20240307", True),
-        ("claude-2.1", True),
-        ("glm-5", True),
-    ],
-)
-def test_models_that_cannot_be_told_how_to_sample_are_not(model: str, is_sampled: bool) -> None:
+SAMPLED = ["claude-opus-4-6", "claude-sonnet-4-6-20260217", "claude-opus-4-20250514", "claude-haiku-4-5@20251001"]
+SAMPLED += ["claude-3-haiku-20240307", "claude-2.1", "glm-5"]
+UNSAMPLED = ["claude-opus-4-7", "claude-opus-5", "claude-sonnet-5-20260901", "anthropic/claude-opus-4.7"]
+
+
+@pytest.mark.parametrize("model", [*SAMPLED, *UNSAMPLED])
+def test_models_that_cannot_be_told_how_to_sample_are_not(model: str) -> None:
+    is_sampled = model in SAMPLED
     request = ModelRequest(model=model, system=(), messages=(), temperature=0.5, top_p=0.9, stop=["END"])
     body = encode(request)
     assert (body.get("temperature"), "top_p" in body) == (0.5 if is_sampled else None, False)
@@ -193,19 +179,13 @@ def test_models_that_always_think_are_never_told_not_to(model: str) -> None:
             assert body.get("output_config") == (None if level is None else {"effort": level})
 
 
-@pytest.mark.parametrize(
-    ("model", "may_be_forced"),
-    [
-        ("claude-opus-5", True),
-        ("claude-fable-5", True),
-        ("claude-opus-4-20250514", True),
-        ("claude-opus-5-20260724", True),
-        ("claude-fable-5-1", False),
-        ("claude-opus-5-5", False),
-        ("claude-haiku-6", False),
-    ],
-)
-def test_models_that_cannot_be_made_to_call_a_tool_are_asked_to(model: str, may_be_forced: bool) -> None:
+FORCED = ["claude-opus-5", "claude-fable-5", "claude-opus-4-20250514", "claude-opus-5-20260724"]
+UNFORCED = ["claude-fable-5-1", "claude-opus-5-5", "claude-haiku-6"]
+
+
+@pytest.mark.parametrize("model", [*FORCED, *UNFORCED])
+def test_models_that_cannot_be_made_to_call_a_tool_are_asked_to(model: str) -> None:
+    may_be_forced = model in FORCED
     request = ModelRequest(model=model, system=(), messages=[user("a")], tools=[TOOL], tail=["now"])
     for forced, words in (("*", "one of your tools"), ("search", "the tool search")):
         body = encode(replace(request, force_tool=forced))

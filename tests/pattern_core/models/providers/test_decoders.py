@@ -42,14 +42,6 @@ def decoded(vendor: Vendor, events: Iterable[StreamEvent]) -> ModelReply:
 
 
 @every
-def test_any_cut_of_the_bytes_decodes_alike(vendor: Vendor) -> None:
-    body = vendor.replies(vendor.reply).body
-    for at in range(0, len(body) + 1, 7):
-        stream = EventDecoder()
-        assert decoded(vendor, (*stream.feed(body[:at]), *stream.feed(body[at:]), *stream.end())) == vendor.reply
-
-
-@every
 @pytest.mark.parametrize("finish", [reason for reason in get_args(FinishReason) if reason != "tool_calls"])
 def test_reasons_why_an_answer_ended(vendor: Vendor, finish: FinishReason) -> None:
     stream = EventDecoder().feed(vendor.replies(replace(says("so"), finish_reason=finish)).body)
@@ -153,14 +145,15 @@ def test_parts_keep_the_order_in_which_they_began() -> None:
 
 def test_reasoning_is_signed_and_kept_apart() -> None:
     draft = ReplyDraft(REQUEST)
-    draft.sign("x:", "nothing to sign")
+    draft.sign("nothing to sign")
     for number in ("1", "2"):
-        draft.begin_words(is_reasoning=True)
+        draft.begin_words(is_reasoning=True, mark="x:")
         draft.words(f"thought {number}", is_reasoning=True)
-        draft.sign("x:", "sig")
-        draft.sign("x:", number)
-    draft.begin_words(is_reasoning=True)
-    draft.sign("x:", "only")
+        draft.sign("")
+        draft.sign("sig")
+        draft.sign(number)
+    draft.begin_words(is_reasoning=True, mark="x:")
+    draft.sign("only")
     draft.begin_words(is_reasoning=False)
     assert draft.parts() == (
         Reasoning(text="thought 1", signature="x:sig1"),

@@ -284,15 +284,11 @@ async def test_it_lives_with_the_real_tools() -> None:
             return "\n".join(message.content or "" for message in turn.messages if message.role == "assistant")
 
         await say("Remember that my sister Ruth lives in Lisbon.")
-        await say("Please remember that Ruth is allergic to walnuts.")
         await say("Note that the boiler was serviced in March by Mr. Okafor.")
         answer = await say("What do you know about Ruth?")
-        assert "Lisbon" in answer
-        assert "walnuts" in answer
-        assert "boiler" not in answer
-        assert "Okafor" in await say("What do you remember about the boiler?")
+        assert "Lisbon" in answer and "boiler" not in answer
         await say("The ferry leaves at seven.")
         assert "leaves at seven" in await say("When does the ferry leave?")
-        assert "removed" in await say("forget that Ruth is allergic to walnuts")
+        assert "removed" in await say("forget that the boiler was serviced")
         human = await life.constellation.memory.view(ada.id, "human")
-        assert human.content == "My sister Ruth lives in Lisbon.\nThe boiler was serviced in March by Mr. Okafor.\n"
+        assert human.content == "My sister Ruth lives in Lisbon.\n"

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pattern_core.messages import user
-from pattern_core.models.errors import ModelGarbage, ModelNotConfigured, ModelTimeout
+from pattern_core.models.errors import ModelError, ModelGarbage, ModelNotConfigured, ModelTimeout, ModelUnreachable
 from pattern_core.models.model import Delta, ModelReply, ModelRequest, TextDelta
-from pattern_core.models.providers import PROVIDERS, make_provider
+from pattern_core.models.providers import PROVIDERS, make_provider, not_configured
 from pattern_core.models.providers.draft import Malformed, StreamEvent
 from pattern_core.models.providers.exchange import EVENT_BYTES_MAX, EventDecoder
 from pattern_core.models.providers.openai import OpenAIProvider
@@ -92,19 +92,29 @@ async def test_what_breaks_the_format_is_given_up_at_once(bad: tuple[bytes, ...]
             await server.exchanges[0].client_gone.wait()
 
 
-class Slow(OpenAIProvider):
-    """A provider whose vendor does not take the connection."""
+class Unconnected(OpenAIProvider):
+    """A provider whose connections fail."""
+
+    failure: Exception
 
     def _load(self) -> httpx2.AsyncClient:
         def connect(request: httpx2.Request) -> httpx2.Response:
-            raise httpx2.ConnectTimeout("too slow")
+            raise self.failure
 
         return httpx2.AsyncClient(transport=httpx2.MockTransport(connect))
 
 
-async def test_the_time_to_connect_is_bounded() -> None:
-    provider = Slow("vendor", ProviderSettings(kind="openai", base_url="http://me:pw@host:1/v1"))
-    with pytest.raises(ModelTimeout, match=r"No connection to vendor \(host:1\) within 10 s"):
+@pytest.mark.parametrize(
+    ("failure", "kind", "words"),
+    [
+        (httpx2.ConnectTimeout("too slow"), ModelTimeout, r"No connection to vendor \(host:1\) within 10 s\."),
+        (httpx2.RemoteProtocolError("It went away."), ModelUnreachable, r"failed: It went away\. Does it run"),
+    ],
+)
+async def test_failures_to_connect(failure: Exception, kind: type[ModelError], words: str) -> None:
+    provider = Unconnected("vendor", ProviderSettings(kind="openai", base_url="http://me:pw@host:1/v1"))
+    provider.failure = failure
+    with pytest.raises(kind, match=words):
         await ask(provider)
     await provider.aclose()
 
@@ -199,6 +209,11 @@ def test_what_is_missing_is_named(name: str, settings: ProviderSettings, words: 
     with pytest.raises(ModelNotConfigured, match=words) as caught:
         make_provider(name, settings)
     assert "schlüssel" not in str(caught.value)
+
+
+def test_a_kind_that_needs_no_key_is_not_advised_to_set_one() -> None:
+    advice = not_configured("embedded").message
+    assert 'kind = "embedded" under [providers.embedded]' in advice and "key" not in advice.lower()
 
 
 def test_another_server_may_need_no_key() -> None:

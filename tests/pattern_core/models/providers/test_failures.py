@@ -32,6 +32,7 @@ from pattern_core.models.providers.failures import (
     vendor_now_ms,
     vendor_words,
 )
+from pattern_core.models.routing import ModelChain
 from pattern_core.models.throttle import RetryPolicy
 from pattern_core.testing import StoppedClock, says
 from pattern_core.testing.wire import document
@@ -127,17 +128,16 @@ def test_words_of_error_bodies(body: object, words: tuple[str, str]) -> None:
     assert vendor_words(body) == words
 
 
-any_text = st.text(alphabet=st.characters(codec=None), max_size=2_000)
+ANY_TEXT = st.text(alphabet=st.characters(codec=None), max_size=2_000)
 
 
-@given(any_text, any_text)
+@given(ANY_TEXT, ANY_TEXT)
 def test_any_words_make_an_error_that_can_be_stored(words: str, code: str) -> None:
     assert len(str(failure("x", None, words, code=code[:50])).encode()) < 4 * (WORDS_MAX + 300)
 
 
 NOW_MS = StoppedClock().now_ms()
 NEW_YEAR_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
-ANY_TEXT = st.text(alphabet=st.characters(codec=None), max_size=2_000)
 OPENAI = {
     "x-ratelimit-limit-requests": "5000",
     "x-ratelimit-limit-tokens": "160000",
@@ -290,7 +290,7 @@ async def ask(provider: Provider) -> ModelClient:
     client = ModelClient({"vendor": provider}, RetryPolicy(attempts_max=1), TurnLimits(), seeded_randomness(1))
     request = ModelRequest(model="m", system=("s",), messages=[user("hello")])
     try:
-        await client.ask(request, "vendor", ignore)
+        await client.ask(request, ModelChain.of("vendor", "m"), ignore)
     finally:
         with trio.CancelScope(shield=True):
             await provider.aclose()
@@ -320,7 +320,7 @@ async def test_a_refusals_headers_reach_the_gate_too() -> None:
         client = ModelClient({"v": provider}, RetryPolicy(), TurnLimits(), seeded_randomness(1))
         request = ModelRequest(model="m", system=(), messages=[user("hello")])
         with pytest.raises(ModelOverloaded, match="in 200 s, and the time of the turn"):
-            await client.ask(request, "v", ignore, trio.current_time() + 100)
+            await client.ask(request, ModelChain.of("v", "m"), ignore, trio.current_time() + 100)
         await provider.aclose()
     (gate,) = client.gate_figures().values()
     assert (gate["tokens_limit"], gate["concurrency"], gate["overloads_total"]) == (160_000, 8, 1)

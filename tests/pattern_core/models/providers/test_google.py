@@ -4,15 +4,14 @@ import json
 
 import pytest
 
-from pattern_core.messages import Image, Message, Reasoning, Text, ToolCall, ToolResult, user
-from pattern_core.models.errors import ModelUnreachable
+from pattern_core.messages import Message, Reasoning, Text, ToolCall, user
 from pattern_core.models.model import ModelReply, ModelRequest, ToolSpec, Usage
 from pattern_core.models.providers.draft import StreamEvent
 from pattern_core.models.providers.exchange import EventDecoder
 from pattern_core.models.providers.google import GeminiDecoder
 from pattern_core.testing import says
 from pattern_core.testing.wire_google import chunk, replies
-from tests.pattern_core.models.providers.rig import GOOGLE
+from tests.pattern_core.models.providers.rig import CONVERSATION, GOOGLE
 
 REQUEST = ModelRequest(model="gemini-2.0-flash", system=(), messages=[user("hello")])
 SIGNED = ModelReply(
@@ -61,11 +60,6 @@ def test_usage_counts_thoughts_as_output_and_tools_as_input() -> None:
     assert reply.usage == Usage(input_tokens=12, output_tokens=8, cached_tokens=4, reasoning_tokens=5)
     assert decoded(chunk({"text": "hi"}, finish="STOP")).usage.is_estimate
     assert decoded({"usageMetadata": {"promptTokenCount": 3}}, chunk(finish="STOP")).usage.input_tokens == 3
-
-
-def test_a_stream_without_a_finish_reason_is_unfinished() -> None:
-    with pytest.raises(ModelUnreachable):
-        decoded(chunk({"text": "half"}))
 
 
 def test_the_fields_of_a_request() -> None:
@@ -139,54 +133,35 @@ def test_older_models_are_told_the_schema_in_words_beside_tools() -> None:
     assert "responseJsonSchema" in json.dumps(alone["generationConfig"])
 
 
-CONVERSATION = [
-    Message(role="assistant", parts=(Text(text="Good morning."),)),
-    Message(role="user", parts=(Text(text="see"), Image(media_type="image/png", data=b"\x89PNG"))),
-    user("and answer"),
-    Message(
-        role="assistant",
-        parts=(
-            Reasoning(text="hm", signature="of-anthropic"),
-            ToolCall(call_id="c1", tool="a", invalid="{"),
-            ToolCall(call_id="c2", tool="b", arguments={"x": 1}),
-        ),
-    ),
-    user("hurry"),
-    Message(role="tool", parts=(ToolResult(call_id="c1", tool="a", content="bad", is_error=True),)),
-    Message(role="tool", parts=(ToolResult(call_id="c2", tool="b", content="ok"),)),
-    Message(role="system", parts=(Text(text="a notice"),)),
-]
-
-
 def test_the_messages_of_a_request() -> None:
+    unsigned = {"thoughtSignature": "skip_thought_signature_validator"}
+    query = {"query": 'tea "with" żółw'}
     assert GOOGLE.body(*CONVERSATION, tail=["now is noon", " "])["contents"] == [
         {"role": "user", "parts": [{"text": "(no words)"}]},
         {"role": "model", "parts": [{"text": "Good morning."}]},
-        {
-            "role": "user",
-            "parts": [
-                {"text": "see"},
-                {"inlineData": {"mimeType": "image/png", "data": "iVBORw=="}},
-                {"text": "and answer"},
-            ],
-        },
+        {"role": "user", "parts": [{"text": "find tea"}]},
         {
             "role": "model",
             "parts": [
-                {
-                    "functionCall": {"id": "c1", "name": "a", "args": {}},
-                    "thoughtSignature": "skip_thought_signature_validator",
-                },
-                {"functionCall": {"id": "c2", "name": "b", "args": {"x": 1}}},
+                {"text": "Zażółć 😀 gęślą."},
+                {"functionCall": {"id": "c1", "name": "search", "args": query}, **unsigned},
+                {"functionCall": {"id": "c2", "name": "recall", "args": {"op": "insert"}}},
             ],
         },
         {
             "role": "user",
             "parts": [
-                {"functionResponse": {"id": "c1", "name": "a", "response": {"error": "bad"}}},
-                {"functionResponse": {"id": "c2", "name": "b", "response": {"output": "ok"}}},
-                {"text": "hurry"},
+                {"functionResponse": {"id": "c1", "name": "search", "response": {"error": "none"}}},
+                {"functionResponse": {"id": "c2", "name": "recall", "response": {"output": "ok"}}},
                 {"text": "<system>\na notice\n</system>"},
+            ],
+        },
+        {"role": "model", "parts": [{"functionCall": {"id": "c:3", "name": "search", "args": {}}, **unsigned}]},
+        {
+            "role": "user",
+            "parts": [
+                {"functionResponse": {"id": "c:3", "name": "search", "response": {"output": "x"}}},
+                {"text": "hurry"},
                 {"text": "<system>\nnow is noon\n</system>"},
             ],
         },
@@ -206,7 +181,7 @@ def test_signatures_are_kept_and_replayed_and_no_other_vendors() -> None:
         {"text": "x"},
         {"text": "y", "thought": True, "thoughtSignature": "z"},
     ]
-    assert "skip_thought" not in json.dumps(GOOGLE.body(*CONVERSATION[3:], model="gemini-2.0-flash"))
+    assert "skip_thought" not in json.dumps(GOOGLE.body(*CONVERSATION, model="gemini-2.0-flash"))
 
 
 def test_a_document_instead_of_a_stream() -> None:
