@@ -147,6 +147,12 @@ def load(file: Path | None = None, **flags: object) -> Config:
     return config if flags.get("data_dir") is not None else _anchored(config, path)
 
 
+def file_of(config: Config) -> Path | None:
+    """Return the file that the configuration was read from; None if there was none."""
+    file = Path(str(config.model_config.get("toml_file")))
+    return file if file.is_file() else None
+
+
 def unknown_variables() -> list[str]:
     """Environment variables that look like settings of ours and are none: probably typing errors. Sorted."""
     known = {f"PATTERN_{name.upper()}" for name in Config.model_fields} | {"PATTERN_CONFIG"}

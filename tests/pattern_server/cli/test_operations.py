@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from pattern_core.errors import NotFound
-from pattern_server.cli import mcp
+from pattern_server.cli import tools
 from pattern_server.cli.embeddings import status
 from pattern_server.cli.output import FAILED, Output
 from pattern_server.cli.usage import usage
@@ -196,20 +196,20 @@ async def call(command: click.Command, **given: Any) -> tuple[object, list[str]]
 
 
 async def test_servers_and_how_they_are(capsys: pytest.CaptureFixture[str]) -> None:
-    await call(mcp.list_all)
+    await call(tools.list_all)
     shown = capsys.readouterr().out
     for words in ("notes", "ready", "not offered, yet enabled", "resting", "its program ended"):
         assert words in shown
 
 
 async def test_tools_start_a_server_only_if_they_are_not_known(capsys: pytest.CaptureFixture[str]) -> None:
-    assert await call(mcp.tools, name="notes") == (None, ["GET mcp"])
+    assert await call(tools.tools, name="notes") == (None, ["GET mcp"])
     shown = capsys.readouterr().out
     assert "Find notes. www" in shown
     assert "describes it itself" not in shown
     assert "--add-tool 'notes__*' -c home" in shown
-    assert await call(mcp.tools, name="fresh") == (None, ["GET mcp", "POST mcp/fresh/test"])
-    assert await call(mcp.tools, name="broken") == (FAILED, ["GET mcp", "POST mcp/broken/test"])
+    assert await call(tools.tools, name="fresh") == (None, ["GET mcp", "POST mcp/fresh/test"])
+    assert await call(tools.tools, name="broken") == (FAILED, ["GET mcp", "POST mcp/broken/test"])
     assert "broken is failed: its program ended" in capsys.readouterr().err
     with pytest.raises(NotFound, match="configured are: notes, fresh, broken"):
-        await call(mcp.tools, name="other")
+        await call(tools.tools, name="other")
