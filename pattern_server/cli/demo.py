@@ -181,10 +181,6 @@ async def _once(is_done: Callable[[Json], bool], home: Home, *place: str, wait_s
 
 
 CODE = "the code of the garden gate is 4711."
-WINDOW = 4_000
-DAYS = 60
-FIRST_DAY = "On the first day we planted a quince behind the greenhouse."
-QUESTION = "What did we plant behind the greenhouse?"
 BUDGET_TOKENS = 500
 WAIT_S = 20.0
 PARTS_SHOWN = 5
@@ -239,37 +235,6 @@ async def keep_limits(tour: Tour) -> None:
     for part in map(part_row, step["parts"][:PARTS_SHOWN]):
         tour.say(f"│ {part['part']:<22} {part['tokens'] or 0:>5} tokens  {part['why']}")
     claim(any(part["name"] == "human" for part in step["parts"]), "a prompt's explanation names the blocks in it")
-
-
-async def outgrow_a_window(tour: Tour) -> None:
-    """Show that a conversation that no longer fits leaves the prompt and stays in the history and in search."""
-    tour.title(f"8. A long conversation in a window of {WINDOW:,} tokens")
-    days = [
-        FIRST_DAY,
-        *(f"On day {day} we watered and wrote down {day + 100} seedlings." for day in range(2, DAYS + 1)),
-    ]
-    said = [
-        {"role": role, "content": words, "created_at": f"2024-03-{1 + day // 24:02d}T{day % 24:02d}:00:0{second}.000Z"}
-        for day, text in enumerate(days)
-        for second, (role, words) in enumerate((("user", f"Diary: {text}"), ("assistant", "Noted. " * 10 + text)))
-    ]
-    config = {"context_window": WINDOW, "max_output_tokens": 500}
-    agent = {"name": "dora", "model_provider": "embedded", "enabled_tools": ["search"], "memory": [], "config": config}
-    async with tour.home() as home:
-        await home.call("POST", "agents", body=agent)
-        await home.call("POST", "agents", "dora", "history", body={"messages": said})
-        tour.say(f"pattern history import -c home -a dora: {len(said)} messages of a diary, more than fits")
-        answer = await exchange(tour, home, QUESTION, agent="dora")
-        claim("quince" in answer, "what left the prompt is still found")
-        kept = (await home.get("agents", "dora", "summaries"))["items"]
-        claim(kept, "what left the prompt is noted in a summary")
-        (turn,) = (await home.get("usage", by="turn", agent="dora"))["items"]
-        largest = max(step["tokens"] for step in (await home.get("turns", turn["key"], "prompt"))["steps"])
-        claim(largest <= WINDOW, f"no prompt is longer than the window (one had {largest} tokens)")
-        history = {message["content"] for message in await home.pages("agents", "dora", "messages")}
-    claim(all(message["content"] in history for message in said), "no message is lost")
-    left = sum(one["message_count"] for one in kept)
-    tour.say(f"{left} messages left her prompt, which had at most {largest:,} tokens; all are in the history and found")
 
 
 async def _usage(home: Home, agent: str) -> Json:
@@ -328,7 +293,7 @@ async def _tour(tour: Tour) -> None:
     tour.output.heading("Pattern: a guided tour. All of this really happens, in " + str(tour.folder))
     stations: tuple[Callable[[Tour], Awaitable[None]], ...] = (
         _meet, _remember, explain, find, ask_for_consent, _survive, consent_at_last,
-        keep_limits, outgrow_a_window, _copy, _stop,
+        keep_limits, _copy, _stop,
     )  # fmt: skip
     for station in stations:
         await station(tour)
@@ -374,7 +339,7 @@ async def _survive(tour: Tour) -> None:
 
 
 async def _copy(tour: Tour) -> None:
-    tour.title("9. A backup while it works, and what it is worth")
+    tour.title("8. A backup while it works, and what it is worth")
     file = tour.folder.resolve() / "home.db"
     async with tour.home() as home:
         async with trio.open_nursery() as nursery:

@@ -170,7 +170,7 @@ async def test_summaries_in_lines(capsys: pytest.CaptureFixture[str]) -> None:
     }
     api = api_of(lambda _: as_json({"items": [row], "next_cursor": None}))
     await below(history.summaries)(api, Output(), constellation="home", agent="ada", limit=20)
-    assert capsys.readouterr().out.splitlines()[-1].split() == ["2023-05-08", "00:00", "9", "1", "Tea."]
+    assert capsys.readouterr().out.splitlines()[-1].split() == ["2023-05-08", "00:00", "-", "9", "1", "Tea."]
 
 
 def test_messages_in_lines() -> None:
