@@ -66,29 +66,6 @@ async def test_unknown_prices_are_said(capsys: pytest.CaptureFixture[str]) -> No
     assert "The tokens of 1 calls are estimated" in err
 
 
-def test_budgets_are_set_and_listed(home: Pattern) -> None:
-    assert home("usage", "-c", "home").out == "No model was asked.\n"
-    made = home("budget", "set", "-c", "home", "--dollars", "2.50", "--each-agent", "--per", "day")
-    assert made.out == "Set agent.day.microdollars to $2.50.\n"
-    made = home("budget", "set", "-c", "home", "--tokens", "10", "--turn")
-    assert made.out == "Set turn.total.tokens to 10 tokens.\n"
-    listed = home("budget", "list", "-c", "home").out
-    assert "each agent" in listed and "each turn" in listed
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code"),
-    [
-        ((), 2),
-        (("--dollars", "1", "--tokens", "1"), 2),
-        (("--tokens", "1", "--turn", "--agent", "ada"), 2),
-        (("--dollars", "much"), 1),
-    ],
-)
-def test_what_makes_no_sense_is_refused(pattern: Pattern, arguments: tuple[str, ...], code: int) -> None:
-    assert pattern("budget", "set", "-c", "home", *arguments).code == code
-
-
 def test_how_far_it_is(home: Pattern) -> None:
     before = home("embeddings", "status", "-c", "home")
     assert before.code == 0, before.err
