@@ -97,7 +97,7 @@ class Constellation:
         self.name = name
         self.database = database
         self._models = models
-        self._tools = tools
+        self.tools = tools
         self._runtime = runtime
         self._limits = runtime.limits
         self.mcp = McpServers(runtime.mcp, tools)
@@ -153,7 +153,7 @@ class Constellation:
         self.budgets = Budgets(database=database, clock=clock, known=known)
         storage = Storage(database=database, commit=self._journal.commit_work, clock=clock, ids=ids)
         self._wire_memory(storage)
-        self.roster = Roster(storage, self.memory, self._tools, limits, on_rename=self._renamed)
+        self.roster = Roster(storage, self.memory, self.tools, limits, on_rename=self._renamed)
         self.imports = HistoryImports(
             journal=self._journal, find_agent=self.roster.get, forget=self._forget, limits=limits
         )
@@ -161,7 +161,7 @@ class Constellation:
             journal=self._journal,
             models=self._models,
             limits=limits,
-            is_untrusted=self._tools.is_untrusted,
+            is_untrusted=self.tools.is_untrusted,
             forget=self._forget,
         )
         self._toolbox = self._make_toolbox(storage, opened.halt)
@@ -187,12 +187,12 @@ class Constellation:
             constellation_id=self.id,
             journal=self._journal,
             models=self._models,
-            tools=self._tools,
+            tools=self.tools,
             prompts=prompts,
             compaction=self.compaction,
             toolbox=self._toolbox,
             mcp=self.mcp,
-            consent=ToolConsent(self.approvals, self._tools, self.roster, lambda agent_id: self._actors.wake(agent_id)),
+            consent=ToolConsent(self.approvals, self.tools, self.roster, lambda agent_id: self._actors.wake(agent_id)),
             limits=self._limits,
             deliver=self._deliver,
             flush_late=lambda record: self._actors.flush_late(record),

@@ -22,6 +22,7 @@ from pattern_core.errors import PatternError
 from pattern_core.limits import Limits
 from pattern_core.models.providers import PROVIDERS
 from pattern_core.models.providers.settings import Secret
+from pattern_core.shell.policy import ShellSection
 from pattern_server.sections import (
     BudgetsConfig,
     EmbeddingsConfig,
@@ -84,7 +85,7 @@ class Config(BaseSettings):
     embeddings: EmbeddingsConfig = Field(default_factory=EmbeddingsConfig)
     supervisor: SupervisorConfig = Field(default_factory=SupervisorConfig)
     budgets: BudgetsConfig = Field(default_factory=BudgetsConfig)
-    shell: ShellConfig = Field(default_factory=ShellConfig)
+    shell: ShellConfig = Field(default_factory=ShellSection)
     web: WebConfig | None = None
     mcp: McpServersConfig = Field(default_factory=dict)
     limits: Annotated[Limits, AfterValidator(_check_limits)] = Field(default_factory=Limits)
@@ -145,6 +146,12 @@ def load(file: Path | None = None, **flags: object) -> Config:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}", file=str(path)) from None
     return config if flags.get("data_dir") is not None else _anchored(config, path)
+
+
+def file_of(config: Config) -> Path | None:
+    """Return the file that the configuration was read from; None if there was none."""
+    file = Path(str(config.model_config.get("toml_file")))
+    return file if file.is_file() else None
 
 
 def unknown_variables() -> list[str]:

@@ -59,18 +59,6 @@ class Constellations:
         # that a lookup which began before writes into one that nothing reads.
         self._reached: dict[tuple[Principal, str], str] = {}
 
-    async def find(self, principal: Principal, id_or_name: str) -> Registered:
-        """Return the caller's constellation.
-
-        Raises:
-            NotFound: there is none, or it belongs to another user.
-        """
-        return await self._accounts.constellation_for(principal, id_or_name)
-
-    async def all(self, principal: Principal) -> list[Registered]:
-        """Return all that the caller reaches, by name, then id."""
-        return await self._accounts.constellations_of(principal)
-
     @asynccontextmanager
     async def use(self, principal: Principal, id_or_name: str) -> AsyncIterator[Constellation]:
         """Yield the caller's constellation, awake within the block.
@@ -82,7 +70,7 @@ class Constellations:
         reached = self._reached
         constellation_id = reached.get((principal, id_or_name))
         if constellation_id is None:
-            constellation_id = (await self.find(principal, id_or_name)).id
+            constellation_id = (await self._accounts.constellation_for(principal, id_or_name)).id
             if len(reached) >= REACHED_MAX:
                 reached.clear()
             reached[principal, id_or_name] = constellation_id
@@ -123,7 +111,10 @@ class Constellations:
     async def _check_free(self, principal: Principal, name: str) -> None:
         """Refuse a name in use before files are made; the registry checks it again at the end."""
         check_name(name, "a constellation")
-        if any(row.name == name and row.owner_id == principal.user_id for row in await self.all(principal)):
+        if any(
+            row.name == name and row.owner_id == principal.user_id
+            for row in await self._accounts.constellations_of(principal)
+        ):
             raise Conflict(f"you have a constellation named {name!r} already; choose another name")
 
     async def _register(self, principal: Principal, constellation_id: str, name: str) -> Registered:
@@ -145,7 +136,7 @@ class Constellations:
             InvalidInput: the name does not fit.
             Conflict: its owner has another one of that name.
         """
-        found = await self.find(principal, id_or_name)
+        found = await self._accounts.constellation_for(principal, id_or_name)
         try:
             return await self._accounts.rename(found, name)
         finally:
@@ -158,7 +149,7 @@ class Constellations:
             NotFound: there is none, or it belongs to another user.
             StorageFailed: the disk failed.
         """
-        found = await self.find(principal, id_or_name)
+        found = await self._accounts.constellation_for(principal, id_or_name)
         async with self._supervisor.aside(found.id):
             # Registry first: a crash in between leaves files that no name reaches, not a name without files.
             try:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import resource
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from pattern_core.embeddings.settings import EmbedderSection
 from pattern_core.mcp_servers.settings import SERVERS_MAX, Protocol, is_server_name
 from pattern_core.models.providers import PROVIDERS
 from pattern_core.models.providers.settings import OpenAIFormat, Secret
 from pattern_core.models.throttle import ClientLimits
-from pattern_core.web.engines import EngineSettings
+from pattern_core.shell.policy import ShellSection
+from pattern_core.web.policy import WebSettings
 
 DESCRIPTORS_WANTED = 65_536
 
@@ -32,16 +35,22 @@ def _check_kind(kind: str) -> str:
     return kind
 
 
-def _check_engine(engine: EngineSettings) -> EngineSettings:
-    if engine.kind == "searxng" and not (engine.base_url or "").startswith(("http://", "https://")):
-        raise ValueError("kind searxng needs base_url, such as http://127.0.0.1:8888")
-    if engine.kind == "brave" and not engine.api_key:
-        raise ValueError("kind brave needs api_key, or api_key_env that names a variable which is set")
-    return engine
+def _check_engine(web: WebSettings) -> WebSettings:
+    if web.search.kind == "searxng" and not (web.search.base_url or "").startswith(("http://", "https://")):
+        raise ValueError("search of kind searxng needs base_url, such as http://127.0.0.1:8888")
+    if web.search.kind == "brave" and not web.search.api_key:
+        raise ValueError("search of kind brave needs api_key, or api_key_env that names a variable which is set")
+    return web
+
+
+def _check_shell(shell: ShellSection) -> ShellSection:
+    _check_whole((*shell.roots, *shell.readable))
+    return shell
 
 
 WholePaths = Annotated[tuple[Path, ...], AfterValidator(_check_whole)]
-Port = Annotated[int, Field(ge=1, le=65535)]
+ShellConfig = Annotated[ShellSection, AfterValidator(_check_shell)]
+WebConfig = Annotated[WebSettings, AfterValidator(_check_engine)]
 Seconds = Annotated[float, Field(gt=0, le=3600)]
 Effect = Literal["idempotent", "unsafe"]
 
@@ -81,35 +90,15 @@ class ProviderConfig(_Section):
     models: dict[str, ModelConfig] = Field(default_factory=dict, description="figures of its models, by their names")
 
 
-class EmbedderConfig(_Section):
-    """One model that makes vectors.
-
-    `provider` is one of `pattern_core.embeddings.providers`, or the name of a section `[providers.<name>]` of kind
-    openai or google, whose address and key are then used. What is left out is the provider's own.
-    """
-
-    provider: str = Field(default="local", description="local openai compatible google ollama none deterministic")
-    model: str = Field(default="", description="the model's name, for local also a folder")
-    dimensions: Annotated[int, Field(ge=1, le=8192)] | None = Field(default=None, description="length of the vectors")
-    base_url: str | None = Field(default=None, description="address of the service")
-    api_key: Secret | None = Field(default=None, description="the key itself; never stored, never exported")
-    timeout_s: Annotated[float, Field(gt=0)] = 30.0
-    runtime: Literal["auto", "sentence-transformers", "onnx"] = Field(default="auto", description="what runs `local`")
-    allow_download: bool = Field(default=False, description="fetch a local model that is missing, once")
-    idle_unload_s: Annotated[float, Field(gt=0)] = Field(default=600.0, description="then its memory is given back")
-    threads: Annotated[int, Field(ge=1, le=64)] = Field(default=1, description="for `local`; more only help if idle")
-    query_prefix: str | None = Field(default=None, description="before a question, instead of the model's own")
-    passage_prefix: str | None = Field(default=None, description="before a passage, instead of the model's own")
-
-
-class EmbeddingsConfig(EmbedderConfig):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddingsConfig(EmbedderSection):
     """How texts become vectors, `[embeddings]`, and how they did before, `[embeddings.former]`.
 
     The former model answers questions until the configured one has taken over. It is needed only where the server
     cannot tell by itself how to ask it: a model's folder, a service at another address.
     """
 
-    former: EmbedderConfig | None = Field(default=None, description="the model before, until a switch is complete")
+    former: EmbedderSection | None = None
 
 
 def descriptors_max() -> int:
@@ -154,37 +143,6 @@ class BudgetsConfig(_Section):
     turn: AmountConfig = Field(default_factory=AmountConfig)
     agent: PeriodsConfig = Field(default_factory=PeriodsConfig)
     constellation: PeriodsConfig = Field(default_factory=PeriodsConfig)
-
-
-class ShellConfig(_Section):
-    """What the tool `shell` may do, `[shell]`; without `roots` it runs nothing."""
-
-    roots: WholePaths = Field(default=(), description="directories in which commands run and may write")
-    readable: WholePaths = Field(default=(), description="what they may read beside the system's programs")
-    allow: tuple[str, ...] = Field(default=(), description="beginnings of commands that run without a question")
-    deny: tuple[str, ...] = Field(default=(), description="beginnings of commands that never run")
-    network: bool = Field(default=False, description="whether commands reach other machines")
-    require_sandbox: bool = Field(default=True, description="run nothing where the system cannot confine it")
-    path: str = Field(default="/usr/local/bin:/usr/bin:/bin", description="where programs are looked for")
-    children_max: Annotated[int, Field(ge=1, le=64)] = Field(
-        default=8, description="commands at once, a constellation's"
-    )
-    processes_max: Annotated[int, Field(ge=4)] = Field(default=128, description="processes of one command")
-    cpu_s: Annotated[int, Field(ge=1)] = Field(default=600, description="processor time of one process")
-    memory_mb: Annotated[int, Field(ge=64)] = Field(default=4096, description="address space of one process")
-    file_mb: Annotated[int, Field(ge=1)] = Field(default=1024, description="longest file that is written")
-    idle_s: Annotated[float, Field(gt=0)] = Field(default=3600.0, description="then an unwatched task is ended")
-
-
-class WebConfig(_Section):
-    """What agents may reach, `[web]`; where the section is missing, there is no tool `web`."""
-
-    ports: tuple[Port, ...] = Field(default=(80, 443), description="ports that may be used")
-    allow_hosts: tuple[str, ...] = Field(default=(), description="if any: only these and what is below them")
-    deny_hosts: tuple[str, ...] = Field(default=(), description="never these and what is below them")
-    allow_private: bool = Field(default=False, description="private networks and this machine may be reached")
-    timeout_s: Annotated[float, Field(gt=0, le=300)] = Field(default=30.0, description="for one page, or one search")
-    search: Annotated[EngineSettings, AfterValidator(_check_engine)] = Field(default_factory=EngineSettings)
 
 
 class McpConfig(_Section):

@@ -59,7 +59,6 @@ from pattern_server.settings import (
     embedder_shelf,
     provider_settings,
     shell_settings,
-    web_settings,
 )
 from pattern_server.supervisor import Supervisor
 
@@ -176,7 +175,7 @@ async def assembled(config: Config, providers: Mapping[str, Provider]) -> AsyncI
         meters=metrics,
         tools=ToolSettings(
             shell=shell_settings(config),
-            web=web_settings(config.web),
+            web=config.web,
             halts_log=config.data_dir / HALTS_LOG,
         ),
         mcp=configured_mcp(config),

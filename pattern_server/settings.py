@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import asdict, fields, replace
 from hashlib import blake2b
 from pathlib import PurePath
 from urllib.parse import urlsplit
@@ -19,20 +19,18 @@ from pattern_core.budgets.budget import MICRO, Budget
 from pattern_core.embeddings.embedder import Embedder, EmbedderInfo
 from pattern_core.embeddings.providers import EMBEDDERS, make_embedder
 from pattern_core.embeddings.questions import EmbedderShelf
-from pattern_core.embeddings.settings import EmbedderSettings
+from pattern_core.embeddings.settings import EmbedderSection, EmbedderSettings
 from pattern_core.mcp_servers.settings import McpSettings, Stdio, Streamable
 from pattern_core.models.catalogue import Catalogue, ProviderModels
 from pattern_core.models.client import Account
 from pattern_core.models.providers import PROVIDERS
 from pattern_core.models.providers.settings import ProviderSettings, Secret
 from pattern_core.shell.policy import ShellSettings
-from pattern_core.web.policy import WebPolicy, WebSettings
 from pattern_db.enums import EffectClass
 from pattern_db.journal.budgets import BudgetScope, Period, Unit
 from pattern_server.config import Config
-from pattern_server.sections import BudgetsConfig, EmbedderConfig, McpConfig, ProviderConfig, WebConfig
+from pattern_server.sections import BudgetsConfig, McpConfig, ProviderConfig
 
-MEGABYTE = 1024 * 1024
 OPENAI_ACCOUNT = {"openai-organization": "OPENAI_ORG_ID", "openai-project": "OPENAI_PROJECT_ID"}
 MODEL_NAME_CHARS_MAX = 200
 # What a program needs of this server's environment to be found and to start; everything else has to be named.
@@ -118,23 +116,7 @@ def shell_settings(config: Config) -> ShellSettings | None:
     section = config.shell
     if not section.roots:
         return None
-    return ShellSettings(
-        **section.model_dump(exclude={"memory_mb", "file_mb"}),
-        kept_out=(config.data_dir.absolute(),),
-        memory_bytes=section.memory_mb * MEGABYTE,
-        file_bytes=section.file_mb * MEGABYTE,
-    )
-
-
-def web_settings(section: WebConfig | None) -> WebSettings | None:
-    """Return what `[web]` says, for `pattern_core.web.web.Web`; None if there is no such section."""
-    if section is None:
-        return None
-    return WebSettings(
-        policy=WebPolicy(**section.model_dump(include={"ports", "allow_hosts", "deny_hosts", "allow_private"})),
-        search=section.search,
-        timeout_s=section.timeout_s,
-    )
+    return ShellSettings(**asdict(section), kept_out=(config.data_dir.absolute(),))
 
 
 def configured_mcp(config: Config, environment: Mapping[str, str] = os.environ) -> dict[str, McpSettings]:
@@ -172,21 +154,19 @@ def _address(section: McpConfig, environment: Mapping[str, str]) -> Streamable:
     return Streamable(url=section.url, headers=headers)
 
 
-def embedder_settings(config: Config, former: EmbedderConfig | None = None) -> EmbedderSettings:
+def embedder_settings(config: Config, former: EmbedderSection | None = None) -> EmbedderSettings:
     """Return what `[embeddings]` says (or `former`), with the address and key of the section of `[providers]` it
     names.
     """
     section = former or config.embeddings
     named = config.providers.get(section.provider)
     is_ours = section.provider in EMBEDDERS
-    return EmbedderSettings(
-        **section.model_dump(exclude={"provider", "base_url", "api_key", "former"}),
+    given = {field.name: getattr(section, field.name) for field in fields(EmbedderSection)}
+    if named is not None:
         # A provider of its own name speaks the format of its kind.
-        provider=section.provider if is_ours or named is None else named.kind,
-        base_url=section.base_url or (None if named is None else named.base_url),
-        api_key=section.api_key or (None if named is None else named.api_key),
-        account=_account(),
-    )
+        given["provider"] = section.provider if is_ours else named.kind
+        given |= {"base_url": section.base_url or named.base_url, "api_key": section.api_key or named.api_key}
+    return EmbedderSettings(**given, account=_account())
 
 
 def embedder_shelf(config: Config) -> EmbedderShelf:

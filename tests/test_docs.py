@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterable
 from dataclasses import fields
 from importlib import import_module
 
@@ -13,10 +14,14 @@ from fastapi.routing import APIRoute
 
 from pattern_core.agent_settings import KEYS, CompactionSettings, ContextSettings
 from pattern_core.budgets.budget import TurnBudget
+from pattern_core.embeddings.providers import EMBEDDERS
 from pattern_core.errors import PatternError
 from pattern_core.events import TERMINAL
 from pattern_core.models.errors import ModelError
+from pattern_core.models.providers import PROVIDERS
 from pattern_core.rules.detectors import DetectorSettings
+from pattern_core.rules.kinds import KINDS
+from pattern_core.tools.builtin import BUILTIN
 from pattern_server.cli import COMMANDS, cli
 from pattern_server.config import Config
 from pattern_server.http.errors import STATUS
@@ -125,6 +130,20 @@ def test_every_key_of_an_agents_config_is_in_the_reference() -> None:
     inner = {field.name for shape in shapes for field in fields(shape)}
     missing = [key for key in (*KEYS, *sorted(inner)) if not re.search(rf'[`"]{key}[`"]', REFERENCE)]
     assert not missing, f"add these keys of an agent's config to REFERENCE.md: {', '.join(missing)}"
+
+
+@pytest.mark.parametrize(
+    ("names", "row"),
+    [
+        ([tool.name for tool in BUILTIN], r"^\| (?:`\w+`²?, )*`%s`²?[ ,]"),
+        (KINDS, r'^\| `.*"type": "%s"'),
+        (PROVIDERS, r"^\| `providers.<name>` .*`%s`"),
+        (EMBEDDERS, r"^\| `provider` \|.*\b%s\b"),
+    ],
+)
+def test_every_extension_is_in_the_reference(names: Iterable[str], row: str) -> None:
+    missing = [name for name in names if not re.search(row.replace("%s", name), REFERENCE, re.MULTILINE)]
+    assert not missing, f"add these to their table in REFERENCE.md: {', '.join(missing)}"
 
 
 def test_every_event_is_in_the_reference() -> None:

@@ -10,7 +10,9 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field
 
 from pattern_core.models.providers.settings import Secret
 
@@ -21,30 +23,39 @@ RuntimeName: TypeAlias = Literal["auto", "sentence-transformers", "onnx"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EmbedderSettings:
-    """One configured embedder; what is left out is the provider's own.
+class EmbedderSection:
+    """One embedder as it is configured; what is left out is the provider's own.
 
-    `dimensions` None takes the model's; `base_url` and `api_key` are for services, the rest of the second group for
-    models on this machine: `idle_unload_s` are seconds without a question after which the model's memory is given
-    back. `query_prefix` and `passage_prefix` None take what the model's family wants. `account` are headers that tell
-    OpenAI, and no other server, which account pays.
+    `provider` is one of `pattern_core.embeddings.providers`, or in the configuration the name of a section
+    `[providers.<name>]` of kind openai or google, whose address and key are then used. `dimensions` None takes the
+    model's; `base_url` and `api_key` are for services, the second group for models on this machine: `idle_unload_s` are
+    seconds without a question after which the model's memory is released. `query_prefix` and `passage_prefix` None take
+    what the model's family wants.
     """
 
     provider: str = "local"
     model: str = ""
-    dimensions: int | None = None
+    dimensions: Annotated[int, Field(ge=1, le=8192)] | None = None
     base_url: str | None = None
     api_key: Secret | None = None
-    account: Mapping[str, str] = field(default_factory=dict)
-    timeout_s: float = 30.0  # of one question to a service
+    timeout_s: Annotated[float, Field(gt=0)] = 30.0  # of one question to a service
 
     runtime: RuntimeName = "auto"
     allow_download: bool = False
-    idle_unload_s: float = 600.0
-    threads: int = 1
+    idle_unload_s: Annotated[float, Field(gt=0)] = 600.0
+    threads: Annotated[int, Field(ge=1, le=64)] = 1
 
     query_prefix: str | None = None
     passage_prefix: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbedderSettings(EmbedderSection):
+    """What an embedder is made from. `account` are headers that tell OpenAI, and no other server, which account
+    pays.
+    """
+
+    account: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """Return what a child process may know of it, for its command line: neither address nor key."""

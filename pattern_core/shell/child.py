@@ -21,6 +21,7 @@ HEAD_BYTES = 8 * 1024
 TAIL_BYTES = 24 * 1024
 PIECE_BYTES = 64 * 1024
 STATUS_BYTES_MAX = 64 * 1024
+MEGABYTE = 1024 * 1024
 DRAIN_S = 0.5  # for the last words of a command that is over
 PATIENCE_S = 1.0  # with a launcher that should have ended everything
 # What programs need of the system. /etc holds other things too, so its files are named one by one.
@@ -177,8 +178,8 @@ def _plan(command: str, directory: Path, settings: ShellSettings, status_fd: int
         "required": required if settings.require_sandbox else [],
         "processes": settings.processes_max,
         "cpu_s": settings.cpu_s,
-        "memory_bytes": settings.memory_bytes,
-        "file_bytes": settings.file_bytes,
+        "memory_bytes": settings.memory_mb * MEGABYTE,
+        "file_bytes": settings.file_mb * MEGABYTE,
         "open_files": settings.open_files,
         "grace_s": settings.grace_s,
     }

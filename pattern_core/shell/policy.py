@@ -20,7 +20,9 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 Means = Literal["namespaces", "landlock"]
 
@@ -104,32 +106,41 @@ NETWORK = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShellSettings:
-    """The section `[shell]`.
+class ShellSection:
+    """The section `[shell]`; without `roots` no command runs.
 
     `allow` and `deny` hold beginnings of commands, such as `git commit` or `pytest`. What is allowed runs without a
-    question, what is denied never. `means` are the system's means of confinement that are tried.
-    `kept_out` are the server's own directories, which no root may hold. Times are seconds, sizes bytes, the bounds
-    `cpu_s`, `memory_bytes`, `file_bytes` and `open_files` hold for each process.
+    question, what is denied never. The bounds `cpu_s` (seconds of processor time), `memory_mb` (of address space) and
+    `file_mb` (of the longest file) hold for each process.
     """
 
     roots: Sequence[Path] = ()
-    kept_out: Sequence[Path] = ()
     readable: Sequence[Path] = ()
     allow: Sequence[str] = ()
     deny: Sequence[str] = ()
     network: bool = False
     require_sandbox: bool = True
-    means: Sequence[Means] = ("namespaces", "landlock")
     path: str = "/usr/local/bin:/usr/bin:/bin"
-    children_max: int = 8
-    processes_max: int = 128
-    cpu_s: int = 600
-    memory_bytes: int = 4 * 1024**3
-    file_bytes: int = 1024**3
+    children_max: Annotated[int, Field(ge=1, le=64)] = 8
+    processes_max: Annotated[int, Field(ge=4)] = 128
+    cpu_s: Annotated[int, Field(ge=1)] = 600
+    memory_mb: Annotated[int, Field(ge=64)] = 4096
+    file_mb: Annotated[int, Field(ge=1)] = 1024
+    idle_s: Annotated[float, Field(gt=0)] = 3600.0  # after which a task that is not asked about is ended
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShellSettings(ShellSection):
+    """What the shell needs to know: the section, and what no operator decides.
+
+    `kept_out` are the server's own directories, which no root may hold; `means` are the system's means of confinement
+    that are tried; `open_files` holds for each process.
+    """
+
+    kept_out: Sequence[Path] = ()
+    means: Sequence[Means] = ("namespaces", "landlock")
     open_files: int = 1024
     grace_s: float = 2.0  # between SIGTERM and SIGKILL
-    idle_s: float = 3600.0  # after which a task that is not asked about is ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

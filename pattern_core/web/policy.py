@@ -10,10 +10,11 @@ forms of IPv6 that hold an IPv4 address, RFC 3056 (6to4), RFC 6052 (NAT64), RFC 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+from pydantic import Field
 
 from pattern_core.errors import InvalidInput, PermissionDenied
 from pattern_core.web.engines import EngineSettings
@@ -26,6 +27,7 @@ _PORTS = {"http": 80, "https": 443}
 _HOST = re.compile(r"[a-z0-9._:-]+")
 _ODD = re.compile(r"[\x00-\x20\x7f\\]")
 
+Port: TypeAlias = Annotated[int, Field(ge=1, le=65535)]
 _Networks: TypeAlias = tuple[IPv4Network | IPv6Network, ...]
 
 
@@ -60,9 +62,9 @@ class WebPolicy:
     machine be reached, for a server at home.
     """
 
-    ports: Sequence[int] = (80, 443)
-    allow_hosts: Sequence[str] = ()
-    deny_hosts: Sequence[str] = ()
+    ports: tuple[Port, ...] = (80, 443)
+    allow_hosts: tuple[str, ...] = ()
+    deny_hosts: tuple[str, ...] = ()
     allow_private: bool = False
 
     def check(self, url: str) -> WebTarget:
@@ -90,12 +92,11 @@ class WebPolicy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WebSettings:
-    """What the operator decided. `timeout_s` bounds one page with all its redirects, and one search."""
+class WebSettings(WebPolicy):
+    """The section `[web]`. `timeout_s` bounds one page with all its redirects, and one search."""
 
-    policy: WebPolicy = field(default_factory=WebPolicy)
     search: EngineSettings = field(default_factory=EngineSettings)
-    timeout_s: float = 30.0
+    timeout_s: Annotated[float, Field(gt=0, le=300)] = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,9 +40,9 @@ class Web:
 
     def __init__(self, settings: WebSettings, *, clock: Clock, resolve: Resolve = look_up) -> None:
         self._settings = settings
-        self._downloader = Downloader(settings.policy, timeout_s=settings.timeout_s, resolve=resolve)
+        self._downloader = Downloader(settings, timeout_s=settings.timeout_s, resolve=resolve)
         # Where the engine is, is the operator's word: it may be in the private network, at any port.
-        policy = WebPolicy(ports=range(1, 2**16), allow_private=True)
+        policy = WebPolicy(ports=tuple(range(1, 2**16)), allow_private=True)
         self._engine = Downloader(policy, timeout_s=settings.timeout_s, resolve=resolve)
         self._clock = clock
         self._pages: dict[tuple[str, Format], tuple[int, WebPage]] = {}  # with the time in ms; the oldest first

@@ -39,7 +39,8 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
         "memory": Entry("pattern_server.cli.memory", "memory", "What an agent keeps in mind: list, show, edit …"),
         "folder": Entry("pattern_server.cli.folders", "folder", "Files that agents may read: create, add, attach …"),
         "approvals": Entry("pattern_server.cli.approvals", "approvals", "What agents ask people's consent for."),
-        "mcp": Entry("pattern_server.cli.mcp", "mcp", "MCP servers, whose tools agents may have: list, test …"),
+        "tool": Entry("pattern_server.cli.tools", "tool", "The tools that agents may have: list."),
+        "mcp": Entry("pattern_server.cli.tools", "mcp", "MCP servers, whose tools agents may have: list, test …"),
         "archive": Entry("pattern_server.cli.archive", "archive", "What an agent keeps for good: add, list …"),
         "history": Entry("pattern_server.cli.history", "history", "What was said, and past messages from elsewhere."),
         "search": Entry("pattern_server.cli.search", "search", "Find words in memory, archive and messages."),
@@ -60,6 +61,7 @@ class LazyGroup(click.Group):
     def __init__(self, *args: Any, table: Mapping[str, Entry], **given: Any) -> None:
         super().__init__(*args, **given)
         self._table = table
+        self.commands = dict.fromkeys(table)  # type: ignore[assignment]  # names to suggest for a mistyped one
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names, in the order of the table."""

@@ -38,6 +38,8 @@ def fields(function: F) -> F:
         click.option(
             "--tool", "tools", multiple=True, metavar="NAME", help="A tool that it may use, and no others; repeatable."
         ),
+        click.option("--drop-tool", "dropped", multiple=True, metavar="NAME", help="One tool less; repeatable."),
+        click.option("--add-tool", "added", multiple=True, metavar="NAME", help="One tool more; repeatable."),
         click.option("--instructions-file", type=click.Path(exists=True, dir_okay=False, path_type=Path)),
         click.option("--instructions", metavar="TEXT", help="Its instructions (the system prompt)."),
         click.option("--model", metavar="NAME", help="The model's name at its provider."),
@@ -67,13 +69,11 @@ def block_of(text: str) -> Json:
 @fields
 @click.option("--memory", multiple=True, metavar="LABEL=TEXT", help="A memory block to begin with; repeatable.")
 @in_constellation
-async def create(
-    home: Home, output: Output, name: str, memory: tuple[str, ...], settings: tuple[str, ...], **given: Any
-) -> None:
+async def create(home: Home, output: Output, name: str, memory: tuple[str, ...], **given: Any) -> None:
     """Make an agent called NAME."""
-    body = {"name": name, **body_of(**given)}
-    if settings:
-        body["config"] = changed_config({}, settings)
+    tools = (await home.get("tools"))["items"] if given["added"] or given["dropped"] else []
+    usual = {"config": {}, "enabled_tools": [tool["name"] for tool in tools if tool["enabled_by_default"]]}
+    body = {"name": name, **body_of(**given), **changes_of(usual, **given)}
     if memory:
         body["memory"] = [block_of(text) for text in memory]
     made = await home.call("POST", "agents", body=body)
@@ -128,34 +128,18 @@ async def show(home: Home, output: Output, name: str) -> None:
 @agent.command("edit")
 @click.argument("name")
 @click.option("--name", "new_name", metavar="NAME", help="A new name.")
-@click.option("--add-tool", "added", multiple=True, metavar="NAME", help="One tool more; repeatable.")
-@click.option("--drop-tool", "dropped", multiple=True, metavar="NAME", help="One tool less; repeatable.")
 @fields
 @in_constellation
-async def edit(
-    home: Home,
-    output: Output,
-    name: str,
-    new_name: str | None,
-    added: tuple[str, ...],
-    dropped: tuple[str, ...],
-    settings: tuple[str, ...],
-    **given: Any,
-) -> None:
+async def edit(home: Home, output: Output, name: str, new_name: str | None, **given: Any) -> None:
     """Change an agent; what is not given stays as it is."""
     body = body_of(**given)
-    if "enabled_tools" in body and (added or dropped):
-        raise click.UsageError("--tool names all tools; --add-tool and --drop-tool change some: give one or the other.")
     if new_name is not None:
         body["name"] = new_name
-    if not (body or settings or added or dropped):
+    if not (body or given["settings"] or given["added"] or given["dropped"]):
         raise click.UsageError("Nothing to change was given; see --help for what can be.")
 
     def changes(found: Json) -> Json:
-        if settings:
-            body["config"] = changed_config(found["config"], settings)
-        if added or dropped:
-            body["enabled_tools"] = changed_tools(found["enabled_tools"], added, dropped)
+        body.update(changes_of(found, **given))
         return body
 
     changed = await home.api.change(home.at("agents", name), changes)
@@ -211,12 +195,15 @@ def body_of(
     instructions_file: Path | None,
     tools: tuple[str, ...],
     rules: str | None,
+    **changes: Any,
 ) -> Json:
-    """Return the fields that were given, under the API's names; all but the config.
+    """Return the fields that were given as a whole, under the API's names; `changes_of` has the others.
 
     Raises:
-        click.UsageError: the instructions were given twice, or the rules cannot be read.
+        click.UsageError: the instructions or the tools were given twice, or the rules cannot be read.
     """
+    if tools and (changes["added"] or changes["dropped"]):
+        raise click.UsageError("--tool names all tools; --add-tool and --drop-tool change some: give one or the other.")
     if instructions is not None and instructions_file is not None:
         raise click.UsageError("Give --instructions or --instructions-file, not both.")
     if instructions_file is not None:
@@ -250,6 +237,22 @@ def rules_of(text: str) -> object:
     except ValueError as error:
         where = "What was given" if is_json else "The file"
         raise click.UsageError(f"--rules: {where} is no JSON: {error}.") from None
+
+
+def changes_of(
+    found: Json, *, settings: tuple[str, ...], added: Sequence[str], dropped: Sequence[str], **_whole: Any
+) -> Json:
+    """Return the fields that --config, --add-tool and --drop-tool change, made of an agent as it was `found`.
+
+    Raises:
+        click.UsageError: as `changed_config` and `changed_tools`.
+    """
+    changed: Json = {}
+    if settings:
+        changed["config"] = changed_config(found["config"], settings)
+    if added or dropped:
+        changed["enabled_tools"] = changed_tools(found["enabled_tools"], added, dropped)
+    return changed
 
 
 def changed_config(config: Mapping[str, Any], settings: tuple[str, ...]) -> Json:

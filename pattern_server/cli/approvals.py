@@ -12,7 +12,7 @@ from pattern_server.cli.client import Json
 from pattern_server.cli.command import Home, in_constellation
 from pattern_server.cli.output import Output, cut, in_line, when
 
-COLUMNS = ("id", "status", "audience", "what", "asked", "expires")
+COLUMNS = ("id", "status", "audience", "what", "asked=created_at", "expires=expires_at")
 GRANT_COLUMNS = ("id", "agent", "subject", "arguments", "until", "granted_by")
 PROGRAMS_WORDS = frozenset({"agent_id", "call_id", "subject", "digest"})  # in a request, beside the agent's name …
 REQUEST_CHARS_MAX = 200  # shown of a request that has no words of its own
@@ -33,14 +33,9 @@ async def list_all(home: Home, output: Output, is_all: bool) -> None:
     """List what waits for an answer, newest first."""
     found = await home.pages("approvals", status="all" if is_all else "pending")
     empty = "Nothing waits for an answer." if not is_all else "Nothing was ever asked."
-    output.table(COLUMNS, found, empty=empty, shown=_row)
+    output.table(COLUMNS, found, empty=empty, shown=lambda one: {**one, "what": what_is_asked(one["request"])})
     if any(one["status"] == "pending" for one in found):
         output.say(f"Answer with: pattern approvals approve ID -c {home.name}, or deny.")
-
-
-def _row(one: Json) -> Json:
-    asked, expires = when(one["created_at"]), when(one.get("expires_at")) or None
-    return {**one, "what": what_is_asked(one["request"]), "asked": asked, "expires": expires}
 
 
 def what_is_asked(request: Json) -> str:

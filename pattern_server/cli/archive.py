@@ -12,7 +12,7 @@ from pattern_server.cli.client import Json
 from pattern_server.cli.command import Home, in_constellation, yes_option
 from pattern_server.cli.output import Output, cut, in_line, when
 
-COLUMNS = ("id", "stored", "tags", "text")
+COLUMNS = ("id", "stored=created_at", "tags", "text")
 TEXT_CHARS_MAX = 100  # of an entry in a list
 LIMIT_MAX = 500
 
@@ -71,11 +71,8 @@ async def search(home: Home, output: Output, query: tuple[str, ...], agent: str,
     """Find entries by QUERY, best first. For other memory too, see `pattern search`."""
     body: Json = {"query": " ".join(query), "kinds": ["archival"], "agents": [agent], "limit": limit}
     answer = await home.call("POST", "search", body=body)
-    output.table(("id", "stored", "text"), answer["hits"], empty="Nothing was found.", shown=_hit_row, data=answer)
-
-
-def _hit_row(hit: Json) -> Json:
-    return {"id": hit["id"], "stored": when(hit["created_at"]), "text": in_line(hit["snippet"])}
+    hits = [{**hit, "text": in_line(hit["snippet"])} for hit in answer["hits"]]
+    output.table(("id", "stored=created_at", "text"), hits, empty="Nothing was found.", data=answer)
 
 
 @archive.command("history")
@@ -85,7 +82,7 @@ def _hit_row(hit: Json) -> Json:
 async def history(home: Home, output: Output, entry_id: str, agent: str) -> None:
     """Show what the entry ID superseded, and what superseded it; oldest first."""
     entries = (await home.get("agents", agent, "archival", entry_id, "history"))["items"]
-    output.table(("id", "stored", "until", "text"), entries, empty="Nothing was found.", shown=_row)
+    output.table(("id", "stored=created_at", "until", "text"), entries, empty="Nothing was found.", shown=_row)
 
 
 @archive.command("supersede")
@@ -143,7 +140,7 @@ async def _store(home: Home, agent: str, *below: str, content: str | None, tags:
 
 def _row(entry: Json) -> Json:
     until = "now" if entry["valid_to"] is None else when(entry["valid_to"])
-    return {**entry, "stored": when(entry["created_at"]), "until": until, "text": _text(entry)}
+    return {**entry, "until": until, "text": _text(entry)}
 
 
 def _text(entry: Json) -> str:

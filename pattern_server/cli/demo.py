@@ -86,7 +86,6 @@ HITS = 2
 
 YOURS = "The spare key is under the third flower pot."
 HERS = "Remember that the cat is called Fig."
-RULE = "Remember that the children may stay up until nine."
 KEPT = "Winter 2024: a frozen pipe burst in the cellar; the plumber Ines Duarte mended it within an hour."
 FILE = "boiler.md"
 MANUAL = """# The boiler
@@ -126,31 +125,9 @@ async def explain(tour: Tour) -> None:
     tour.say(f"the line about Fig is ada's, version {line['version']}, from the turn {line['cause']['turn']}")
 
 
-async def consent(tour: Tour) -> None:
-    """Show an agent that may change a block only if a person agrees."""
-    tour.title("4. What an agent may not do alone, it asks for")
-    async with tour.home() as home:
-        block = {"label": "rules", "content": "", "permission": "human", "description": "The rules of this house."}
-        body = {"name": "bob", "model_provider": "embedded", "memory": [block]}
-        await home.call("POST", "agents", body=body)
-        rules = ("agents", "bob", "memory", "rules")
-        await exchange(tour, home, RULE, agent="bob")
-        claim((await home.get(*rules))["content"] == "", "nothing changes before a person agreed")
-        (asked,) = (await home.get("approvals", status="pending"))["items"]
-        wants = f"bob wants to {asked['request']['operation']} in the block {asked['request']['label']}"
-        tour.say(f"pattern approvals list -c home: {wants}")
-        await home.call("POST", "approvals", asked["id"], body={"decision": "approve"})
-        changed = await home.get(*rules)
-        claim(changed["content"].count("until nine") == 1, "what was agreed to is done, once")
-        waiting = (await home.get("approvals", status="pending"))["items"]
-        claim(not waiting, "an answered question is not asked again")
-    tour.say("pattern approvals approve …: done, exactly once, with your name in the block's history")
-    tour.say(f"│ {changed['content'].strip()}")
-
-
 async def find(tour: Tour) -> None:
     """Archive, a file, and one search over everything, by meaning where there is a model for it."""
-    tour.title("5. It finds what was said, kept and filed")
+    tour.title("4. It finds what was said, kept and filed")
     async with tour.home() as home:
         await home.call("POST", "agents", "ada", "archival", body={"content": KEPT, "tags": ["house"]})
         await home.call("POST", "folders", body={"name": "manuals", "description": "How things in the house work."})
@@ -167,7 +144,7 @@ async def find(tour: Tour) -> None:
 
 
 async def _find_by_meaning(tour: Tour, home: Home) -> None:
-    state = await _embedded(home)
+    state = await _once(_is_settled, home, "embeddings", wait_s=VECTORS_WAIT_S)
     if state["state"] == "unavailable":
         tour.say(f"by words alone, since there is no model for meaning here: {state['reason']}")
         return
@@ -188,13 +165,9 @@ async def _search(tour: Tour, home: Home, query: str) -> Json:
     return answer
 
 
-async def _embedded(home: Home) -> Json:
-    """Return how far texts have become vectors, once all have or it is known that they will not soon."""
-
-    def is_settled(state: Json) -> bool:
-        return bool(state["state"] == "unavailable" or state["done"] >= state["total"])
-
-    return await _once(is_settled, home, "embeddings", wait_s=VECTORS_WAIT_S)
+def _is_settled(embeddings: Json) -> bool:
+    """Return whether all texts have become vectors, or it is known that they will not soon."""
+    return bool(embeddings["state"] == "unavailable" or embeddings["done"] >= embeddings["total"])
 
 
 async def _once(is_done: Callable[[Json], bool], home: Home, *place: str, wait_s: float) -> Json:
@@ -208,10 +181,6 @@ async def _once(is_done: Callable[[Json], bool], home: Home, *place: str, wait_s
 
 
 CODE = "the code of the garden gate is 4711."
-WINDOW = 4_000
-DAYS = 60
-FIRST_DAY = "On the first day we planted a quince behind the greenhouse."
-QUESTION = "What did we plant behind the greenhouse?"
 BUDGET_TOKENS = 500
 WAIT_S = 20.0
 PARTS_SHOWN = 5
@@ -219,7 +188,7 @@ PARTS_SHOWN = 5
 
 async def ask_for_consent(tour: Tour) -> None:
     """Show a call that waits for a person; it is not answered yet."""
-    tour.title("6. A call that waits for your consent")
+    tour.title("5. A call that waits for your consent")
     rule = {"tool": "block_edit", "type": "requires_consent"}
     agent = {"name": "cleo", "model_provider": "embedded", "memory": [{"label": "human", "content": ""}]}
     async with tour.home() as home:
@@ -247,7 +216,7 @@ async def consent_at_last(tour: Tour) -> None:
 
 async def keep_limits(tour: Tour) -> None:
     """Show that a budget is kept before anything is spent, and every prompt can be explained."""
-    tour.title("8. A budget that is kept beforehand, and a prompt that explains itself")
+    tour.title("7. A budget that is kept beforehand, and a prompt that explains itself")
     async with tour.home() as home:
         budget = {"scope": "agent", "agent": "cleo", "period": "day", "unit": "tokens"}
         spent = (await _usage(home, "cleo"))["input_tokens"]
@@ -266,49 +235,6 @@ async def keep_limits(tour: Tour) -> None:
     for part in map(part_row, step["parts"][:PARTS_SHOWN]):
         tour.say(f"│ {part['part']:<22} {part['tokens'] or 0:>5} tokens  {part['why']}")
     claim(any(part["name"] == "human" for part in step["parts"]), "a prompt's explanation names the blocks in it")
-
-
-async def outgrow_a_window(tour: Tour) -> None:
-    """Show that a conversation that no longer fits leaves the prompt and stays in the history and in search."""
-    tour.title(f"9. A long conversation in a window of {WINDOW:,} tokens")
-    agent = {
-        "name": "dora",
-        "model_provider": "embedded",
-        "enabled_tools": ["search"],
-        "memory": [],
-        "config": {"context_window": WINDOW, "max_output_tokens": 500},
-    }
-    days = [
-        FIRST_DAY,
-        *(f"On day {day} we weeded, watered and wrote down {day + 100} seedlings." for day in range(2, DAYS + 1)),
-    ]
-    said = [
-        {"role": role, "content": words, "created_at": f"2024-03-{1 + day // 24:02d}T{day % 24:02d}:00:0{second}.000Z"}
-        for day, text in enumerate(days)
-        for second, (role, words) in enumerate((("user", f"Diary: {text}"), ("assistant", "Noted. " * 10 + text)))
-    ]
-    async with tour.home() as home:
-        await home.call("POST", "agents", body=agent)
-        await home.call("POST", "agents", "dora", "history", body={"messages": said})
-        tour.say(f"pattern history import -c home -a dora: {len(said)} messages of a diary, more than fits")
-        answer = await exchange(tour, home, QUESTION, agent="dora")
-        claim("quince" in answer, "what left the prompt is still found")
-        kept = (await home.get("agents", "dora", "summaries"))["items"]
-        claim(kept, "what left the prompt is noted in a summary")
-        (turn,) = (await home.get("usage", by="turn", agent="dora"))["items"]
-        steps = (await home.get("turns", turn["key"], "prompt"))["steps"]
-        largest = max(step["tokens"] for step in steps)
-        claim(largest <= WINDOW, f"no prompt is longer than the window (one had {largest} tokens)")
-        history = await home.pages("agents", "dora", "messages")
-        asked = {"query": "quince greenhouse", "kinds": ["message"], "agents": ["dora"]}
-        hits = (await home.call("POST", "search", body=asked))["hits"]
-    here = {message["content"] for message in history}
-    claim(any(hit["content"] == said[0]["content"] for hit in hits), "what was archived is found by search")
-    claim(all(message["content"] in here for message in said), "no message is lost")
-    archived = sum(one["message_count"] for one in kept)
-    tour.say(
-        f"{archived} messages left her prompt, which had at most {largest:,} tokens; all are in the history and found"
-    )
 
 
 async def _usage(home: Home, agent: str) -> Json:
@@ -366,8 +292,8 @@ async def _demo(data_dir: Path | None, output: Output) -> ExitCode:
 async def _tour(tour: Tour) -> None:
     tour.output.heading("Pattern: a guided tour. All of this really happens, in " + str(tour.folder))
     stations: tuple[Callable[[Tour], Awaitable[None]], ...] = (
-        _meet, _remember, explain, consent, find, ask_for_consent, _survive, consent_at_last,
-        keep_limits, outgrow_a_window, _copy, _stop,
+        _meet, _remember, explain, find, ask_for_consent, _survive, consent_at_last,
+        keep_limits, _copy, _stop,
     )  # fmt: skip
     for station in stations:
         await station(tour)
@@ -408,12 +334,12 @@ async def _remember(tour: Tour) -> None:
 
 
 async def _survive(tour: Tour) -> None:
-    tour.title("7. kill -9, in the middle of work")
+    tour.title("6. kill -9, in the middle of work")
     await kill_in_mid_work(tour.child, tour.output)
 
 
 async def _copy(tour: Tour) -> None:
-    tour.title("10. A backup while it works, and what it is worth")
+    tour.title("8. A backup while it works, and what it is worth")
     file = tour.folder.resolve() / "home.db"
     async with tour.home() as home:
         async with trio.open_nursery() as nursery:

@@ -34,15 +34,9 @@ from pattern_server.cli.client import RunningServer, ServerUnreachable, connecti
 from pattern_server.cli.command import ExitCode, local
 from pattern_server.cli.db import targets
 from pattern_server.cli.output import DONE, FAILED, Output
-from pattern_server.config import Config, unknown_variables
+from pattern_server.config import Config, file_of, unknown_variables
 from pattern_server.sections import EmbeddingsConfig
-from pattern_server.settings import (
-    catalogue_of,
-    configured_mcp,
-    embedder_settings,
-    provider_settings,
-    shell_settings,
-)
+from pattern_server.settings import catalogue_of, configured_mcp, embedder_settings, provider_settings, shell_settings
 
 DISK_BYTES_MIN = 100 * 1024 * 1024
 DISK_BYTES_EASY = 1024 * 1024 * 1024
@@ -72,25 +66,16 @@ def doctor(config: Config, output: Output) -> ExitCode:
     output.table(("check", "state", "message"), rows, empty="")
     problems = sum(finding.state == "problem" for finding in findings)
     output.say()
-    output.say(f"{problems} to mend." if problems else "Nothing is wrong here.")
+    output.say(f"{problems} to fix." if problems else "Nothing is wrong here.")
     return FAILED if problems else DONE
 
 
 def examine(config: Config) -> Iterator[DoctorFinding]:
-    """Look at everything in the order of `CHECKS`, then at the embedder, and at what the constellations say of their
-    folders and vectors.
-    """
+    """Look at everything, in the order of `CHECKS`."""
     is_usable = _is_usable(config.data_dir)
     for check, look in CHECKS:
         if is_usable or look not in (_server, _databases):
             yield from (DoctorFinding(check, state, message) for state, message in look(config))
-    answer = trio.run(_embedder_info, config)
-    yield _embedder(config, answer)
-    if is_usable:
-        for name, found in _conditions(config.data_dir):
-            yield from _folders(name, found)
-            if isinstance(answer, EmbedderInfo):
-                yield from _vectors(name, found, answer)
 
 
 def _python(_config: Config) -> Looked:
@@ -205,10 +190,7 @@ def _databases(config: Config) -> Looked:
 def _models(config: Config) -> Looked:
     names = sorted(name for name, entry in config.providers.items() if PROVIDERS[entry.kind].is_language_model)
     if names:
-        yield "ok", f"{', '.join(names)}; new agents use {config.default_provider}/{config.default_model}"
-        facts = catalogue_of(config).facts(config.default_provider, config.default_model)
-        for sentence in trouble({**asdict(facts), "is_configured": config.default_provider in config.providers}):
-            yield "note", sentence
+        yield from _default_model(config, ", ".join(names))
     else:
         advice = "for a language model set ANTHROPIC_API_KEY or OPENAI_API_KEY, or see README"
         yield "note", f"only the embedded rules; {advice}"
@@ -220,7 +202,22 @@ def _models(config: Config) -> Looked:
     yield from trio.run(_unreachable, config)
 
 
-def _settings(_config: Config) -> Looked:
+def _default_model(config: Config, configured: str) -> Looked:
+    provider, model = config.default_provider, config.default_model
+    if not model:
+        advice = "set default_model in pattern.toml, or name each agent's with --model"
+        yield "note", f"{configured}; new agents use {provider}, which has no default model: {advice}"
+        return
+    yield "ok", f"{configured}; new agents use {provider}/{model}"
+    facts = catalogue_of(config).facts(provider, model)
+    for sentence in trouble({**asdict(facts), "is_configured": provider in config.providers}):
+        yield "note", sentence
+
+
+def _settings(config: Config) -> Looked:
+    file = file_of(config)
+    source = f"there is no pattern.toml in {Path.cwd()}" if file is None else f"read from {file.absolute()}"
+    yield "ok", f"{source}; a server that runs has those that it read when it started"
     for name in unknown_variables():
         yield "note", f"the environment variable {name} is no setting of Pattern's: a typing error?"
 
@@ -241,7 +238,7 @@ async def _unreachable(config: Config) -> list[tuple[State, str]]:
                 await stream.aclose()
                 return
         state: State = "problem" if name == config.default_provider else "note"
-        advice = f"start it, or mend base_url below [providers.{name}]"
+        advice = f"start it, or correct base_url below [providers.{name}]"
         findings.append((state, f"{name} takes no connection at {url}: {advice}"))
 
     async with trio.open_nursery() as nursery:
@@ -300,18 +297,11 @@ def _mcp(config: Config) -> Looked:
         if isinstance(server.reach, Stdio):
             wrong += _unstartable(server.reach)
         if wrong:
-            yield "problem", f"{name}: {'; '.join(wrong)}. Mend that, or [mcp.{name}] in pattern.toml"
+            yield "problem", f"{name}: {'; '.join(wrong)}. Correct that, or [mcp.{name}] in pattern.toml"
         else:
             sound.append(name)
     if sound:
         yield "ok", f"{', '.join(sound)} can be started; pattern mcp test NAME -c CONSTELLATION does"
-
-
-CHECKS: tuple[tuple[str, Callable[[Config], Looked]], ...] = (
-    ("python", _python), ("sqlite", _sqlite), ("migrations", _migrations), ("disk", _disk), ("open files", _open_files),
-    ("data", _data), ("server", _server), ("databases", _databases), ("models", _models), ("settings", _settings),
-    ("web", _web), ("shell", _shell), ("mcp", _mcp),
-)  # fmt: skip
 
 
 async def _embedder_info(config: Config) -> EmbedderInfo | EmbedderUnavailable:
@@ -328,21 +318,40 @@ async def _embedder_info(config: Config) -> EmbedderInfo | EmbedderUnavailable:
             await embedder.aclose()
 
 
-def _embedder(config: Config, answer: EmbedderInfo | EmbedderUnavailable) -> DoctorFinding:
-    """Return how the configured embedder is. One that is missing is a problem only where it was asked for."""
-    if isinstance(answer, EmbedderInfo):
-        message = f"{answer.provider}/{answer.model} can work, {answer.dimension} numbers a vector"
-        return DoctorFinding("embeddings", "ok", message)
-    is_intended = config.embeddings.provider == "none" or config.embeddings == EmbeddingsConfig()
-    return DoctorFinding(
-        "embeddings", "note" if is_intended else "problem", f"search goes by words alone: {answer.message}"
-    )
+def _embeddings(config: Config) -> Looked:
+    """Yield how the configured embedder is, and which constellations have vectors of another, or not all.
+
+    An embedder that is missing is a problem only where it was asked for.
+    """
+    answer = trio.run(_embedder_info, config)
+    if isinstance(answer, EmbedderUnavailable):
+        is_intended = config.embeddings.provider == "none" or config.embeddings == EmbeddingsConfig()
+        yield "note" if is_intended else "problem", f"search goes by words alone: {answer.message}"
+        return
+    yield "ok", f"{answer.provider}/{answer.model} can work, {answer.dimension} numbers a vector"
+    for name, found in _conditions(config.data_dir):
+        if found.index is not None and not found.index.matches(answer):
+            yield (
+                "note",
+                f"{name} has vectors of {found.index.provider}/{found.index.model}, and another model or form of it is "
+                f"configured now; to go over to it: pattern embeddings switch -c {name}",
+            )
+        elif found.done < found.total:
+            words = f"{name} has {found.done} of {found.total} texts embedded"
+            yield "note", f"{words}; the others follow when it is next in use"
+
+
+def _folders(config: Config) -> Looked:
+    for name, found in _conditions(config.data_dir):
+        for folder in found.unavailable:
+            advice = f"bring it back, then: pattern folder index {folder.name} -c {name}"
+            yield "problem", f"{folder.name} of {name} could not be read: {folder.status_reason}; {advice}"
 
 
 def _conditions(data_dir: Path) -> Iterator[tuple[str, Condition]]:
     """Yield the constellations whose files can be opened, by name; `_databases` reports the others."""
     with suppress(DatabaseError):
-        for target in targets(data_dir):
+        for target in targets(data_dir) if _is_usable(data_dir) else ():
             if target.kind == "constellation":
                 with (
                     suppress(DatabaseError),
@@ -353,20 +362,8 @@ def _conditions(data_dir: Path) -> Iterator[tuple[str, Condition]]:
                     yield target.name, condition(opened)
 
 
-def _folders(name: str, found: Condition) -> Iterator[DoctorFinding]:
-    for folder in found.unavailable:
-        advice = f"bring it back, then: pattern folder index {folder.name} -c {name}"
-        message = f"{folder.name} of {name} could not be read: {folder.status_reason}; {advice}"
-        yield DoctorFinding("folders", "problem", message)
-
-
-def _vectors(name: str, found: Condition, configured: EmbedderInfo) -> Iterator[DoctorFinding]:
-    if found.index is not None and not found.index.matches(configured):
-        message = (
-            f"{name} has vectors of {found.index.provider}/{found.index.model}, and another model or form of it is "
-            f"configured now; to go over to it: pattern embeddings switch -c {name}"
-        )
-        yield DoctorFinding("embeddings", "note", message)
-    elif found.done < found.total:
-        message = f"{name} has {found.done} of {found.total} texts embedded; the others follow when it is next in use"
-        yield DoctorFinding("embeddings", "note", message)
+CHECKS: tuple[tuple[str, Callable[[Config], Looked]], ...] = (
+    ("python", _python), ("sqlite", _sqlite), ("migrations", _migrations), ("disk", _disk), ("open files", _open_files),
+    ("data", _data), ("server", _server), ("databases", _databases), ("models", _models), ("settings", _settings),
+    ("web", _web), ("shell", _shell), ("mcp", _mcp), ("embeddings", _embeddings), ("folders", _folders),
+)  # fmt: skip

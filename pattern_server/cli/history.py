@@ -21,7 +21,7 @@ BATCH_MESSAGES = 1_000  # sent at once …
 BATCH_CHARS = 4_000_000  # … unless they are longer than this
 UNREADABLE_SHOWN_MAX = 10
 TOOL_CHARS_MAX = 300  # shown of a call's arguments or result; --json has all
-SUMMARY_COLUMNS = ("from", "to", "messages", "depth", "summary")
+SUMMARY_COLUMNS = ("from=started_at", "to=ended_at", "messages=message_count", "depth", "summary")
 ROLES = ("user", "assistant", "system", "tool")
 
 
@@ -92,11 +92,7 @@ async def summaries(home: Home, output: Output, agent: str, limit: int) -> None:
     """What is kept of the messages that left an agent's prompt, newest first. The messages are in search."""
     rows = await home.pages("agents", agent, "summaries", most=limit)
     empty = f"Nothing of the conversation of {agent} was archived yet."
-    output.table(SUMMARY_COLUMNS, rows, empty=empty, shown=_summary_row)
-
-
-def _summary_row(row: Json) -> Json:
-    return {**row, "from": when(row["started_at"]), "to": when(row["ended_at"]), "messages": row["message_count"]}
+    output.table(SUMMARY_COLUMNS, rows, empty=empty)
 
 
 async def send(home: Home, output: Output, agent: str, messages: list[Json]) -> list[str]:

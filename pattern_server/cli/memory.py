@@ -28,13 +28,13 @@ from pattern_server.cli.memory_edits import (
     with_more,
     written,
 )
-from pattern_server.cli.output import Output, when
+from pattern_server.cli.output import Output
 from pattern_server.config import Config
 
 COLUMNS = ("label", "kind", "block_type", "permission", "chars", "version", "pinned", "description")
-HISTORY_COLUMNS = ("version", "when", "author", "kind", "summary", "cause")
-BLAME_COLUMNS = ("version", "when", "author", "text")
-SHARE_COLUMNS = ("agent", "permission", "since")
+HISTORY_COLUMNS = ("version", "when=created_at", "author", "kind", "summary", "cause")
+BLAME_COLUMNS = ("version", "when=created_at", "author", "text")
+SHARE_COLUMNS = ("agent", "permission", "since=attached_at")
 TYPES = click.Choice([kind.value for kind in BlockType])
 PERMISSIONS = click.Choice([permission.value for permission in Permission])
 LENT_PERMISSIONS = click.Choice(["read_only", "append", "read_write"])
@@ -292,7 +292,7 @@ def _edit_row(edit: Json) -> Json:
     # Why it was made, in a few words: `tool block_edit, turn turn_01…`.
     cause = ", ".join(f"{name} {value}" for name, value in edit["cause"].items())
     summary = f"{edit['summary']}{undone}".strip()
-    return {**edit, "when": when(edit["created_at"]), "summary": summary, "cause": cause}
+    return {**edit, "summary": summary, "cause": cause}
 
 
 @memory.command("diff")
@@ -313,11 +313,7 @@ async def diff(kept: MemoryOf, output: Output, label: str, older: int | None, ne
 async def blame(kept: MemoryOf, output: Output, label: str) -> None:
     """Show for each line of the block LABEL who wrote it, and when."""
     found = await kept.get(label, "blame")
-    output.table(BLAME_COLUMNS, found["lines"], empty=f"{label} is empty.", shown=_blame_row, data=found)
-
-
-def _blame_row(line: Json) -> Json:
-    return {**line, "when": when(line["created_at"])}
+    output.table(BLAME_COLUMNS, found["lines"], empty=f"{label} is empty.", data=found)
 
 
 _author_option = click.option(
@@ -382,14 +378,10 @@ async def share(kept: MemoryOf, output: Output, label: str, with_agent: str | No
     """Let AGENT see the block LABEL as its own; without AGENT, show who sees it."""
     if with_agent is None:
         shares = (await kept.get(label, "share"))["items"]
-        output.table(SHARE_COLUMNS, shares, empty=f"{label} is shared with nobody.", shown=_share_row)
+        output.table(SHARE_COLUMNS, shares, empty=f"{label} is shared with nobody.")
         return
     shared = await kept.call("POST", label, "share", body={"agent": with_agent, "permission": permission})
     output.result(shared, f"{with_agent} sees {label} now ({permission}).")
-
-
-def _share_row(share: Json) -> Json:
-    return {**share, "since": when(share["attached_at"])}
 
 
 @memory.command("unshare")

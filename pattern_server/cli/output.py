@@ -92,7 +92,8 @@ class Output:
     ) -> None:
         """Print rows as a table of these columns, or the sentence `empty`; in JSON mode `data`, or all of every row.
 
-        `shown` makes what a person is shown of a row.
+        A column is a field's name, or `name=field`; a field with another name that is a time (`…_at`) is shown to the
+        minute. `shown` makes what a person is shown of a row.
         """
         if self.is_json:
             self.data([dict(row) for row in rows] if data is None else data)
@@ -101,9 +102,9 @@ class Output:
         else:
             table = Table(box=None, pad_edge=False, header_style="bold")
             for column in columns:
-                table.add_column(column.replace("_", " "), overflow="fold")
+                table.add_column(column.partition("=")[0].replace("_", " "), overflow="fold")
             for row in map(shown, rows):
-                table.add_row(*(Text(_cell(row.get(column))) for column in columns))
+                table.add_row(*(Text(_cell(_field(row, column))) for column in columns))
             _console(sys.stdout).print(table)
 
     def record(self, record: Mapping[str, object], *, data: object = None) -> None:
@@ -169,6 +170,12 @@ class Output:
 def _console(stream: object) -> Console:
     is_terminal = bool(getattr(stream, "isatty", lambda: False)())
     return Console(file=stream, width=None if is_terminal else _PIPE_COLUMNS, highlight=False)  # type: ignore[arg-type]  # any text stream
+
+
+def _field(row: Row, column: str) -> object:
+    name, _, field = column.partition("=")
+    value = row.get(field or name)
+    return when(value) or None if field.endswith("_at") else value
 
 
 def _cell(value: object) -> str:

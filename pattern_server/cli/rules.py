@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any, get_type_hints
 
@@ -9,6 +10,7 @@ import click
 
 from pattern_core.errors import Conflict
 from pattern_core.rules.kinds import KINDS
+from pattern_core.rules.rule import ToolRule
 from pattern_core.rules.ruleset import OTHER_NAMES, RuleSet
 from pattern_db.columns import Json as Value
 from pattern_server.cli.agents import note_warnings
@@ -17,6 +19,26 @@ from pattern_server.cli.command import Home, agent_option, in_constellation
 from pattern_server.cli.output import Output
 
 COLUMNS = ("number", "tool", "type", "rest", "means")
+OF_ALL = ("tool", "priority", "message")  # fields that rules of every kind have
+
+
+def _takes(kind: type[ToolRule]) -> str:
+    """Return what rules of a kind take beside `OF_ALL`: `outputs= [default=]`."""
+    own = [field for field in dataclasses.fields(kind) if field.name not in OF_ALL]
+    is_needed = {field.name: field.default is field.default_factory is dataclasses.MISSING for field in own}
+    return " ".join(f"{name}=" if needed else f"[{name}=]" for name, needed in is_needed.items())
+
+
+KINDS_HELP = "\n".join(f"  {name:<24} {_takes(kind)}".rstrip() for name, kind in KINDS.items())
+ADD_HELP = f"""Add a rule about TOOL, a name or a pattern such as 'web_*'.
+
+Each TYPE takes fields of its own as FIELD=VALUE, those in brackets if you like. Names have commas between
+(tools=recall,search), texts and numbers are plain (count=3), the rest is JSON (condition='{{"tool_called": "web"}}').
+REFERENCE.md says what each one means.
+
+\b
+{KINDS_HELP}
+"""
 
 
 @click.group()
@@ -46,7 +68,7 @@ def _row(number: int, stored: Json) -> Json:
     return {**stored, "number": number, "rest": shown, "means": RuleSet.of([stored]).lines[0]}
 
 
-@rule.command("add")
+@rule.command("add", help=ADD_HELP)
 @click.argument("tool")
 @click.argument("type_", metavar="TYPE")
 @click.argument("fields", metavar="[FIELD=VALUE]...", nargs=-1)
@@ -64,21 +86,7 @@ async def add(
     message: str | None,
     agent: str,
 ) -> None:
-    """Add a rule about TOOL, a name or a pattern such as 'web_*'.
-
-    \b
-    TYPE and what it takes, with examples of FIELD=VALUE (JSON, or just words; names with commas between):
-      exit_loop, continue_loop, needed, required_before_exit
-      start_constraint         args='{"query": "today"}'
-      required_before_exit_if  condition='{"tool_called": "web"}'
-      requires_preceding, requires_following   tools=recall,search
-      child, parent            children=search,recall
-      conditional              outputs='{"found": "send_message"}' default=search strict=true
-      exclusive_groups         groups='[["web", "shell"]]'
-      max_calls count=3, cooldown seconds=60, periodic seconds=86400
-      requires_consent         scope=mail
-      allowed_operations       operations=read,append
-    """
+    """Add a rule; `ADD_HELP` is its help."""
     given: Json = {"tool": tool, "type": type_, **field_values(type_, fields)}
     given.update({name: value for name, value in (("priority", priority), ("message", message)) if value is not None})
 

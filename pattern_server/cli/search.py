@@ -8,7 +8,7 @@ import click
 
 from pattern_server.cli.client import Json
 from pattern_server.cli.command import Home, in_constellation
-from pattern_server.cli.output import Output, in_line, when
+from pattern_server.cli.output import Output, in_line
 
 KINDS = ("message", "block", "archival", "file", "summary")
 LIMIT_MAX = 100
@@ -46,18 +46,11 @@ async def search(
     # Who did not choose a mode need not hear that another one was used.
     if answer.get("notice") and given["mode"] is not None:
         output.note(answer["notice"])
-    session = ("session", "hits") if by_session else ()
-    columns = ("score", "kind", *session, "when", "text", *(("why",) if explain else ()))
+    session = ("session", "hits=count") if by_session else ()
+    columns = ("score", "kind", *session, "when=created_at", "text", *(("why=reason",) if explain else ()))
     output.table(columns, answer["hits"], empty="Nothing was found.", shown=_row, data=answer)
 
 
 def _row(hit: Json) -> Json:
-    return {
-        "score": f"{hit['score']:.2f}",
-        "kind": hit["kind"],
-        "session": hit.get("session_id") or "",
-        "hits": hit.get("count", 1),
-        "when": when(hit.get("created_at")),
-        "text": in_line(hit.get("snippet") or hit["content"]),
-        "why": hit["reason"],
-    }
+    text = in_line(hit.get("snippet") or hit["content"])
+    return {**hit, "score": f"{hit['score']:.2f}", "session": hit.get("session_id") or "", "text": text}

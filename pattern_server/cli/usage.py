@@ -10,10 +10,10 @@ from pattern_core.budgets.budget import dollars, microdollars, shown_amount
 from pattern_db.journal.budgets import Unit
 from pattern_server.cli.client import Json
 from pattern_server.cli.command import Home, in_constellation
-from pattern_server.cli.output import Output, when
+from pattern_server.cli.output import Output
 
 USAGE_COLUMNS = ("calls", "input", "cached", "output", "reasoning", "cost")
-BUDGET_COLUMNS = ("id", "for", "per", "amount", "spent", "held", "left", "anew")
+BUDGET_COLUMNS = ("id", "for", "per", "amount", "spent", "held", "left", "anew=resets_at")
 
 
 @click.command("usage")
@@ -84,11 +84,11 @@ def _budget_row(one: Json, agents: dict[str, str]) -> Json:
         whose = f"{one['scope']} {agents.get(one['ref'], one['ref'])}"
     amounts = {name: _amount(one["unit"], one[name]) for name in ("amount", "spent", "held", "left")}
     return {
+        **one,
         **amounts,
         "id": "(configured)" if one["is_configured"] else one["id"],
         "for": whose,
         "per": None if one["period"] == "total" else one["period"],
-        "anew": when(one["resets_at"]) or None,
     }
 
 

@@ -30,7 +30,7 @@ RESOURCES = (
     "pattern_server.http.routes.turns",
     "pattern_server.http.routes.memory",
     "pattern_server.http.routes.folders",
-    "pattern_server.http.routes.mcp",
+    "pattern_server.http.routes.tools",
     "pattern_server.http.routes.approvals",
     "pattern_server.http.routes.archival",
     "pattern_server.http.routes.search",

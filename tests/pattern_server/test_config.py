@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pattern_core.limits import MemoryLimits
-from pattern_server.config import ConfigError, load, unknown_variables
+from pattern_server.config import ConfigError, file_of, load, unknown_variables
 from pattern_server.sections import SupervisorConfig, descriptors_max, raise_descriptor_limit
 
 pytestmark = pytest.mark.usefixtures("alone")
@@ -35,8 +35,10 @@ def test_nothing_configured_means_embedded() -> None:
 
 
 def test_data_dir_flag_beats_environment_beats_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert file_of(load()) is None
     write('data_dir = "from-file"')
     assert load().data_dir == Path("from-file")
+    assert file_of(load()) == Path("pattern.toml")
     monkeypatch.setenv("PATTERN_DATA_DIR", "from-env")
     assert load().data_dir == Path("from-env")
     assert load(data_dir=Path("from-flag")).data_dir == Path("from-flag")
@@ -47,6 +49,7 @@ def test_relative_data_dir_of_a_named_file_is_beside_it(monkeypatch: pytest.Monk
     path = write('data_dir = "mine"', "etc/other.toml")
     monkeypatch.setenv("PATTERN_CONFIG", str(path))
     assert load().data_dir == Path("etc/mine")
+    assert file_of(load()) == path
 
 
 def test_a_named_file_must_exist() -> None:

@@ -114,7 +114,7 @@ async def test_deleting_stops_those_who_use_it(place: Place) -> None:
         await constellations.delete(owner, "home")
     assert told == ["unavailable"]
     with pytest.raises(NotFound):
-        await constellations.find(owner, "home")
+        await constellations.delete(owner, "home")
 
 
 async def test_a_file_that_was_lost_is_told_and_others_go_on(place: Place) -> None:

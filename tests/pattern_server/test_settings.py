@@ -17,7 +17,7 @@ from pattern_core.models.catalogue import UNKNOWN_WINDOW
 from pattern_core.models.providers.settings import Secret
 from pattern_core.models.throttle import ClientLimits
 from pattern_core.web.engines import EngineSettings
-from pattern_core.web.policy import WebPolicy, WebSettings
+from pattern_core.web.policy import WebSettings
 from pattern_db.enums import EffectClass
 from pattern_db.journal.budgets import BudgetScope, Period, Unit
 from pattern_server.config import Config, ConfigError, load
@@ -33,7 +33,6 @@ from pattern_server.settings import (
     former_settings,
     provider_settings,
     shell_settings,
-    web_settings,
 )
 
 pytestmark = pytest.mark.usefixtures("alone")
@@ -284,8 +283,8 @@ def loaded(tmp_path: Path, text: str) -> Config:
 
 
 def test_without_a_section_there_is_no_web(tmp_path: Path) -> None:
-    assert web_settings(loaded(tmp_path, "").web) is None
-    assert web_settings(loaded(tmp_path, "[web]").web) == WebSettings()
+    assert loaded(tmp_path, "").web is None
+    assert loaded(tmp_path, "[web]").web == WebSettings()
 
 
 def test_everything_that_can_be_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -301,13 +300,11 @@ def test_everything_that_can_be_said(tmp_path: Path, monkeypatch: pytest.MonkeyP
     kind = "brave"
     api_key_env = "SEARCH_KEY"
     """
-    assert web_settings(loaded(tmp_path, text).web) == WebSettings(
-        policy=WebPolicy(
-            ports=(80, 8080),
-            allow_hosts=("example.org",),
-            deny_hosts=("secret.example.org",),
-            allow_private=True,
-        ),
+    assert loaded(tmp_path, text).web == WebSettings(
+        ports=(80, 8080),
+        allow_hosts=("example.org",),
+        deny_hosts=("secret.example.org",),
+        allow_private=True,
         search=EngineSettings(kind="brave", api_key=Secret("k")),
         timeout_s=5.0,
     )
@@ -364,8 +361,8 @@ def test_the_shell_runs_nothing_until_it_has_a_directory(tmp_path: Path) -> None
     config = load(data_dir=tmp_path / "data", shell={"roots": [tmp_path], "allow": ["make"], "memory_mb": 100})
     settings = shell_settings(config)
     assert settings is not None
-    assert (settings.roots, settings.kept_out) == ((tmp_path,), (tmp_path / "data",))
-    assert (settings.allow, settings.memory_bytes) == (("make",), 100 * 1024 * 1024)
+    assert (settings.roots, settings.kept_out) == ([tmp_path], (tmp_path / "data",))
+    assert (settings.allow, settings.memory_mb) == (["make"], 100)
     assert (settings.network, settings.require_sandbox) == (False, True)
     with pytest.raises(ConfigError, match="whole path"):
         load(shell={"roots": ["work"]})

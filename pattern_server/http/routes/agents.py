@@ -154,7 +154,10 @@ def _model_of(config: Config, provider: str | None, model: str | None) -> tuple[
     _check_provider(config, chosen)
     named = model or default_model_of(config, chosen)
     if not named:
-        raise InvalidInput(f"name a model: there is no default for the provider {chosen!r} (field model_name)")
+        raise InvalidInput(
+            f"the provider {chosen!r} has no default model: name one (`model_name`, on the command line --model),"
+            " or set default_model in pattern.toml and start the server again"
+        )
     return chosen, named
 
 

@@ -49,7 +49,7 @@ async def me(caller: MayRead) -> object:
 @router.get("/constellations", response_model=page_of(CONSTELLATION))
 async def list_all(server: Server, caller: MayRead, paging: Paged) -> object:
     """Your constellations by name; for administrators everybody's."""
-    page = paging.of_all(await server.constellations.all(caller), lambda row: (row.name, row.id))
+    page = paging.of_all(await server.accounts.constellations_of(caller), lambda row: (row.name, row.id))
     return {**page, "items": [_answer(server, row) for row in page["items"]]}
 
 
@@ -72,7 +72,7 @@ async def restore(body: RestoreRequest, server: Server, caller: MayAdminister, r
 @router.get("/constellations/{c}", response_model=CONSTELLATION)
 async def show(c: str, server: Server, caller: MayRead) -> object:
     """One constellation, by id or name."""
-    return _answer(server, await server.constellations.find(caller, c))
+    return _answer(server, await server.accounts.constellation_for(caller, c))
 
 
 @router.patch("/constellations/{c}", response_model=CONSTELLATION)

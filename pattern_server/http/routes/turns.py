@@ -86,5 +86,5 @@ async def events(home: ToReadOn, after: After = 0, last_event_id: LastEventId = 
 
 
 async def _stream(home: Access, after: int, turn_id: str | None = None) -> EventStream:
-    found = await home.server.constellations.find(home.caller, home.c)
+    found = await home.server.accounts.constellation_for(home.caller, home.c)
     return EventStream(partial(home.server.constellations.use, home.caller, found.id), after=after, turn_id=turn_id)

@@ -160,11 +160,11 @@ async def test_what_multiplies_has_a_bound_between_two_looks(
 
 @needs_proc
 async def test_memory_and_files_have_bounds(settings: ShellSettings, root: Path) -> None:
-    small = replace(settings, memory_bytes=64 * 1024**2, file_bytes=10_000)
+    small = replace(settings, memory_mb=64, file_mb=1)
     _ended, text = await run(
-        "head -c 100000 /dev/zero > big; x=$(head -c 90000000 /dev/zero | tr '\\0' x); echo", small
+        "head -c 2000000 /dev/zero > big; x=$(head -c 90000000 /dev/zero | tr '\\0' x); echo", small
     )
-    assert (root / "big").stat().st_size == 10_000
+    assert (root / "big").stat().st_size == 1024**2
     assert "cannot allocate" in text
 
 

@@ -8,7 +8,6 @@ from pattern_core.errors import InvalidInput, NotFound, Unavailable
 from pattern_core.testing.wire import WireServer, document
 from pattern_core.tools.builtin.web import PAGE_CHARS, web
 from pattern_core.web.engines import EngineSettings
-from pattern_core.web.policy import WebSettings
 from pattern_core.web.web import Web
 from tests.pattern_core.memory.rig import ADA, BOB
 from tests.pattern_core.tools.rig import ToolRig
@@ -25,7 +24,7 @@ async def server() -> AsyncIterator[WireServer]:
 
 @pytest.fixture
 def online(tools: ToolRig, server: WireServer) -> ToolRig:
-    settings = WebSettings(policy=at_home(server), search=EngineSettings(kind="searxng", base_url=server.url))
+    settings = at_home(server, search=EngineSettings(kind="searxng", base_url=server.url))
     tools.web = Web(settings, clock=tools.rig.clock, resolve=Names())
     return tools
 

@@ -366,7 +366,7 @@ async def test_accepting_does_not_wait_for_servers_that_start(
     async with warm() as (world, _database):
         constellation = world.constellation
         settings = {"x": program(tmp_path / "log")}  # and nobody runs it
-        constellation.mcp.by_name.update(McpServers(settings, constellation._tools).by_name)
+        constellation.mcp.by_name.update(McpServers(settings, constellation.tools).by_name)
         await constellation.roster.update("ada", {"enabled_tools": ["note", "x__*"]})
         began = trio.current_time()
         turn_id = await world.submit("go")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from pattern_core.testing.wire import Play, WireServer
 from pattern_core.web.download import Downloader
-from pattern_core.web.policy import WebPolicy
+from pattern_core.web.policy import WebSettings
 
 
 @dataclass
@@ -29,9 +29,9 @@ class Names:
         return answer
 
 
-def at_home(server: WireServer, **fields: object) -> WebPolicy:
-    """A policy under which the server on loopback may be reached."""
-    return WebPolicy(ports=(server.port,), allow_private=True, **fields)  # type: ignore[arg-type]  # as named
+def at_home(server: WireServer, **fields: object) -> WebSettings:
+    """Settings by which the server on loopback may be reached."""
+    return WebSettings(ports=(server.port,), allow_private=True, **fields)  # type: ignore[arg-type]  # as named
 
 
 TLS = ssl.create_default_context()  # made once: reading the system's certificates takes a while

@@ -21,15 +21,13 @@ from pattern_core.web.engines import (
     question_of,
     read_answer,
 )
-from pattern_core.web.policy import WebSettings
 from pattern_core.web.web import CACHE_AGE_MS_MAX, QUERY_CHARS_MAX, Web, page_of
 from tests.pattern_core.web.rig import Names, at_home, page, redirect
 
 
 def web(server: WireServer, clock: StoppedClock | None = None, *, timeout_s: float = 5.0) -> Web:
     engine = EngineSettings(kind="searxng", base_url=server.url)
-    settings = WebSettings(policy=at_home(server), search=engine, timeout_s=timeout_s)
-    return Web(settings, clock=clock or StoppedClock(), resolve=Names())
+    return Web(at_home(server, search=engine, timeout_s=timeout_s), clock=clock or StoppedClock(), resolve=Names())
 
 
 async def test_a_page_is_fetched_once_in_five_minutes_and_form() -> None:

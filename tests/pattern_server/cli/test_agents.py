@@ -15,52 +15,7 @@ from pattern_core.rules.ruleset import warnings_of
 from pattern_server.cli import agents, rules
 from pattern_server.cli.agents import changed_config, model_lines, rules_of, settings_in, trouble
 from pattern_server.cli.output import Output
-from tests.pattern_server.cli.conftest import Answer, Pattern, api_of, as_json, below
-
-
-def test_settings_and_rules(home: Pattern) -> None:
-    rules = '[{"tool": "calculator", "type": "max_calls", "count": 2}, {"tool": "web", "type": "exit_loop"}]'
-    given = ("--config", "limits.steps=9", "--config", "context_window=4000", "--rules", rules)
-    made = home("agent", "create", "flora", "-c", "home", "--provider", "openai", "--model", "x-1", *given)
-    assert made.code == 0, made.err
-    for words in ("`web`", "The provider openai is not configured", "8,192 tokens are assumed"):
-        assert words in made.err
-    listed = home("rule", "list", "-c", "home", "-a", "flora", "--json").json
-    assert [(rule["tool"], rule["type"]) for rule in listed] == [("calculator", "max_calls"), ("web", "exit_loop")]
-    edit = ("agent", "edit", "flora", "-c", "home")
-    changed = home(*edit, "--config", "limits.steps=", "--rules", "[]", "--name", "rosa", "--instructions", "Water.")
-    assert (changed.code, "`web`" in changed.err) == (0, False)
-    told = home("agent", "show", "rosa", "-c", "home", "--json").json
-    assert (told["config"], told["tool_rules"], told["system_prompt"]) == ({"context_window": 4000}, None, "Water.")
-    assert told["model"]["prompt_window"] == 4_000
-
-
-def test_tools_come_and_go_one_by_one(home: Pattern) -> None:
-    def enabled() -> list[str]:
-        tools: list[str] = home("agent", "show", "ada", "-c", "home", "--json").json["enabled_tools"]
-        return tools
-
-    before = enabled()
-    edit = ("agent", "edit", "ada", "-c", "home")
-    assert home(*edit, "--add-tool", "emergency_halt", "--add-tool", "recall", "--drop-tool", "file").code == 0
-    assert enabled() == [name for name in (*before, "emergency_halt") if name != "file"]
-    wrong = home(*edit, "--drop-tool", "file")
-    assert (wrong.code, "it has no file; it has block" in wrong.err) == (2, True)
-    wrong = home(*edit, "--add-tool", "file", "--tool", "recall")
-    assert (wrong.code, "one or the other" in wrong.err) == (2, True)
-    assert home(*edit, "--tool", "recall").code == 0
-    assert enabled() == ["recall"]
-
-
-def test_refusals(home: Pattern) -> None:
-    both = ("--instructions", "a", "--instructions-file", __file__)
-    for arguments in (
-        ("edit", "ada"),
-        ("create", "x", "--memory", "no sign"),
-        ("create", "x", *both),
-        ("delete", "ada"),
-    ):
-        assert home("agent", *arguments, "-c", "home").code == 2, arguments
+from tests.pattern_server.cli.conftest import Answer, api_of, as_json, below
 
 
 async def test_a_compaction_without_a_summary_is_told(capsys: pytest.CaptureFixture[str]) -> None:

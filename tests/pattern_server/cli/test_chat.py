@@ -44,18 +44,6 @@ def test_a_conversation(
     assert keyboard.readline() == "never read\n"
 
 
-def test_which_agent(home: Pattern) -> None:
-    assert home("agent", "create", "flora", "-c", "home").code == 0
-    several = home("chat", "-c", "home", "Hello!")
-    assert several.code == 1
-    assert "ada, flora" in several.err
-    home("agent", "archive", "flora", "-c", "home")
-    assert home("chat", "-c", "home", "Hello!").code == 0
-    home("agent", "archive", "ada", "-c", "home")
-    assert "pattern agent create" in home("chat", "-c", "home", "Hello!").err
-    assert home("chat", "-c", "home", "--agent", "ada", "  ").code == 1
-
-
 def shown(capsys: pytest.CaptureFixture[str], *events: tuple[str, Json]) -> tuple[str, str]:
     screen = Screen(Output())
     for seq, (name, data) in enumerate(events, 1):
@@ -194,13 +182,6 @@ def test_at_a_terminal_one_is_asked(
     assert ("Fig is a cat" in content) is not is_asked_again
 
 
-def test_the_policy_of_a_message(home: Pattern) -> None:
-    assert home("chat", "-c", "home", "--policy", "steer", "Hello!").code == 0
-    wrong = home("chat", "-c", "home", "--policy", "push", "Hello!")
-    assert wrong.code == 2
-    assert "rollback" in wrong.err
-
-
 EDIT = {"op": "append", "label": "human", "content": "Tea."}
 
 
@@ -300,38 +281,6 @@ async def test_a_call_is_shown_with_all_its_arguments(capsys: pytest.CaptureFixt
     shown = capsys.readouterr().out
     assert f"    arguments:\n      command: {command}\n      timeout: 5\n    reason: it writes" in shown
     assert "call_1" not in shown and "ab\n" not in shown
-
-
-async def test_an_answer_is_not_told_twice(capsys: pytest.CaptureFixture[str]) -> None:
-    told = {**ONE, "decision": {"note": "Denied; nothing was done"}}
-    await _called(approvals.deny, lambda _: as_json(told), [], is_json=False, id_="apr_1", reason=None)
-    assert capsys.readouterr().out == "Denied; nothing was done\n"
-
-
-async def test_consents_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    def answer(request: httpx2.Request) -> Answer:
-        if request.url.path.endswith("agents"):
-            return as_json({"items": [{"id": "agent_1", "name": "ada"}], "next_cursor": None})
-        grant = {"id": "cgr_1", "agent_id": "agent_1", "subject": "tool:pay", "granted_by": "user:usr_1"}
-        until = {**grant, "same_arguments": True, "expires_at": "2026-02-01T00:00:00.000Z"}
-        return as_json({"items": [until, {**grant, "same_arguments": False, "expires_at": None}], "next_cursor": None})
-
-    await _called(approvals.grants, answer, [], is_json=False)
-    first, second = (line.split() for line in capsys.readouterr().out.splitlines()[-2:])
-    assert first == ["cgr_1", "ada", "tool:pay", "the", "same", "2026-02-01", "00:00", "user:usr_1"]
-    assert second == ["cgr_1", "ada", "tool:pay", "any", "revoked", "user:usr_1"]
-
-
-async def test_a_consent_is_revoked(capsys: pytest.CaptureFixture[str]) -> None:
-    asked: list[str] = []
-
-    def answer(request: httpx2.Request) -> Answer:
-        asked.append(f"{request.method} {request.url.path}")
-        return 204, {}, b""
-
-    await _called(approvals.revoke, answer, [], is_json=False, id_="cgr_1")
-    assert asked == ["DELETE /api/v1/constellations/home/grants/cgr_1"]
-    assert capsys.readouterr().out == "Revoked; the agent asks again.\n"
 
 
 WHERE = "POST /api/v1/constellations/home/approvals/apr_1"

@@ -59,7 +59,7 @@ def test_a_damaged_database(home: Pattern, data_dir: Path) -> None:
     file.write_bytes(b"no database at all" * 1000)
     ran = home("doctor")
     assert ran.code == 1
-    assert "1 to mend" in ran.out
+    assert "1 to fix" in ran.out
 
 
 def test_an_orphan_is_told(home: Pattern, data_dir: Path) -> None:
@@ -140,6 +140,19 @@ def test_models_and_typing_errors(home: Pattern, monkeypatch: pytest.MonkeyPatch
     assert "secret-key" not in str(found)
 
 
+def test_the_file_is_named_and_a_default_provider_without_a_model(home: Pattern, tmp_path: Path) -> None:
+    assert f"there is no pattern.toml in {tmp_path}" in findings(home)["settings"][1]
+    file = tmp_path / "pattern.toml"
+    file.write_text('[providers.fake]\nkind = "openai"\napi_key = "k"')
+    found = findings(home)
+    assert f"read from {file}" in found["settings"][1]
+    assert found["models"][0] == "note"
+    assert "default_model" in found["models"][1]
+    assert not any("Nothing is known" in row["message"] for row in _rows(home))
+    refused = home("agent", "create", "bob", "-c", "home")
+    assert (refused.code, "--model" in refused.err, "default_model" in refused.err) == (1, True, True)
+
+
 def test_a_key_that_cannot_be_one(home: Pattern, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk and more")
     problems = [row["message"] for row in _rows(home) if row["state"] == "problem"]
@@ -173,7 +186,7 @@ def test_a_model_that_nobody_knows_and_a_server_that_is_away(data_dir: Path, tmp
     models = [(state, message) for check, state, message in found if check == "models"]
     assert any(state == "note" and "8,192 tokens are assumed" in message for state, message in models)
     assert [message for state, message in models if state == "problem"] == [
-        f"mine takes no connection at http://127.0.0.1:{away}/v1: start it, or mend base_url below [providers.mine]"
+        f"mine takes no connection at http://127.0.0.1:{away}/v1: start it, or correct base_url below [providers.mine]"
     ]
     assert ("web", "ok", "agents may reach only example.org; no search engine is configured") in found
 
@@ -190,7 +203,7 @@ def test_what_keeps_mcp_servers_from_being_started(data_dir: Path, tmp_path: Pat
     for server, words in (
         (
             {"command": "no-such-program-anywhere"},
-            "there is no program no-such-program-anywhere. Mend that, or [mcp.bad]",
+            "there is no program no-such-program-anywhere. Correct that, or [mcp.bad]",
         ),
         ({"command": "./run", "cwd": tmp_path}, "there is no program ./run"),
         ({**sound, "cwd": tmp_path / "gone"}, "is no directory"),

@@ -41,14 +41,3 @@ def test_a_folder_that_is_filled(home: Pattern, notes: Path) -> None:
     with (notes / "huge.txt").open("wb") as file:
         file.truncate(2**30)
     assert "1073741824" in home("folder", "add", "papers", str(notes / "huge.txt"), *AT).err
-
-
-def test_a_folder_of_a_directory(home: Pattern, notes: Path) -> None:
-    assert "no folder yet" in home("folder", "list", *AT).out
-    made = home("folder", "create", "notes", *AT, "--path", str(notes))
-    assert "read 1, unchanged 0" in made.out and "b.txt" in made.err
-    (notes / "sub" / "a.md").write_text("Roses.")
-    indexed = home("folder", "index", "notes", *AT, "--json")
-    assert (indexed.code, indexed.json["indexed"]) == (3, 1)
-    assert home("folder", "delete", "notes", *AT, "--yes").code == 0
-    assert (notes / "sub" / "a.md").read_text() == "Roses."

@@ -65,25 +65,7 @@ def test_the_help_tells_of_each_command_what_it_does(capsys: pytest.CaptureFixtu
     assert "edit Write the block LABEL anew; it is made if there is none. Structured blocks are shown as JSON." in told
 
 
-def test_exactly_one_owner_is_named(home: Pattern) -> None:
-    assert home("memory", "list", "-c", "home").code == 2
-    both = home("memory", "list", "-c", "home", "-a", "ada", "--everyone")
-    assert both.code == 2
-    assert "-a AGENT, or --everyone" in both.err
-
-
 AT = ("-c", "home", "-a", "ada")
-
-
-def test_a_block_of_another_shape_and_its_older_version(home: Pattern) -> None:
-    made = home("memory", "create", "beds", *AT, "--schema", '{"List": {}}', "--limit", "50", "--description", "Beds")
-    assert made.out == "Created beds, a list block of ada.\n", made.err
-    assert home("memory", "append", "beds", "roses", *AT).code == 0
-    assert "roses" not in home("memory", "show", "beds", *AT, "--version", "0").out
-    assert "/50" in home("memory", "list", *AT).out
-    assert home("memory", "settings", "beds", *AT).code == 2
-    assert home("memory", "delete", "beds", *AT).code == 2, "there is no terminal to ask at"
-    assert home("memory", "delete", "nothing", *AT, "--yes").code == 1
 
 
 def test_what_the_past_tells(home: Pattern) -> None:
@@ -93,11 +75,6 @@ def test_what_the_past_tells(home: Pattern) -> None:
     assert home("chat", "-c", "home", "Remember that Ruth lives in Lisbon.").code == 0
     shown = home("memory", "history", "human", *AT).out
     assert "(undone)" in shown and ", turn turn_" in shown
-    same = home("memory", "diff", "human", "--from", "1", "--to", "1", *AT)
-    assert same.out == "Versions 1 and 1 say the same.\n"
-    other = home("memory", "undo", "human", "--author", "user:none", *AT)
-    assert (other.code, "nothing to undo" in other.err) == (1, True)
-    assert home("memory", "share", "human", *AT).out == "human is shared with nobody.\n"
 
 
 def test_schemas_from_words_json_and_files(tmp_path: Path) -> None:
@@ -112,16 +89,6 @@ def test_schemas_from_words_json_and_files(tmp_path: Path) -> None:
 
 MOOD = {"Map": {"fields": [{"name": "now", "field_type": "Text"}, {"name": "count", "field_type": "Number"}]}}
 WHERE = f"{PREFIX}/human"
-
-
-def test_editing_for_real(home: Pattern) -> None:
-    assert home("memory", "edit", "garden", *AT, stdin="Five beds.").code == 0
-    before = home("memory", "show", "garden", *AT, "--json").json
-    assert "Nothing was changed" in home("memory", "edit", "garden", *AT, "--content", "Five beds.").out
-    assert home("memory", "show", "garden", *AT, "--json").json == before
-    long = home("memory", "edit", "human", *AT, "--content", "x" * 2_000_000)
-    assert (long.code, long.err.startswith("Error: ")) == (1, True)
-    assert home("memory", "append", "nothing", "x", *AT).code == 1
 
 
 async def test_an_edit_says_which_version_it_began_with(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from pattern_core.errors import NotFound
-from pattern_server.cli import mcp
+from pattern_server.cli import tools
 from pattern_server.cli.embeddings import status
 from pattern_server.cli.output import FAILED, Output
 from pattern_server.cli.usage import usage
@@ -64,29 +64,6 @@ async def test_unknown_prices_are_said(capsys: pytest.CaptureFixture[str]) -> No
     assert "$1.500042 + unknown" in second
     assert "price of 3 calls is not known" in err
     assert "The tokens of 1 calls are estimated" in err
-
-
-def test_budgets_are_set_and_listed(home: Pattern) -> None:
-    assert home("usage", "-c", "home").out == "No model was asked.\n"
-    made = home("budget", "set", "-c", "home", "--dollars", "2.50", "--each-agent", "--per", "day")
-    assert made.out == "Set agent.day.microdollars to $2.50.\n"
-    made = home("budget", "set", "-c", "home", "--tokens", "10", "--turn")
-    assert made.out == "Set turn.total.tokens to 10 tokens.\n"
-    listed = home("budget", "list", "-c", "home").out
-    assert "each agent" in listed and "each turn" in listed
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code"),
-    [
-        ((), 2),
-        (("--dollars", "1", "--tokens", "1"), 2),
-        (("--tokens", "1", "--turn", "--agent", "ada"), 2),
-        (("--dollars", "much"), 1),
-    ],
-)
-def test_what_makes_no_sense_is_refused(pattern: Pattern, arguments: tuple[str, ...], code: int) -> None:
-    assert pattern("budget", "set", "-c", "home", *arguments).code == code
 
 
 def test_how_far_it_is(home: Pattern) -> None:
@@ -196,20 +173,20 @@ async def call(command: click.Command, **given: Any) -> tuple[object, list[str]]
 
 
 async def test_servers_and_how_they_are(capsys: pytest.CaptureFixture[str]) -> None:
-    await call(mcp.list_all)
+    await call(tools.list_all)
     shown = capsys.readouterr().out
     for words in ("notes", "ready", "not offered, yet enabled", "resting", "its program ended"):
         assert words in shown
 
 
 async def test_tools_start_a_server_only_if_they_are_not_known(capsys: pytest.CaptureFixture[str]) -> None:
-    assert await call(mcp.tools, name="notes") == (None, ["GET mcp"])
+    assert await call(tools.tools, name="notes") == (None, ["GET mcp"])
     shown = capsys.readouterr().out
     assert "Find notes. www" in shown
     assert "describes it itself" not in shown
     assert "--add-tool 'notes__*' -c home" in shown
-    assert await call(mcp.tools, name="fresh") == (None, ["GET mcp", "POST mcp/fresh/test"])
-    assert await call(mcp.tools, name="broken") == (FAILED, ["GET mcp", "POST mcp/broken/test"])
+    assert await call(tools.tools, name="fresh") == (None, ["GET mcp", "POST mcp/fresh/test"])
+    assert await call(tools.tools, name="broken") == (FAILED, ["GET mcp", "POST mcp/broken/test"])
     assert "broken is failed: its program ended" in capsys.readouterr().err
     with pytest.raises(NotFound, match="configured are: notes, fresh, broken"):
-        await call(mcp.tools, name="other")
+        await call(tools.tools, name="other")

@@ -55,14 +55,6 @@ async def test_what_is_no_json_is_refused_and_changes_nothing(place: Place) -> N
     assert (await place.admin.get(AGENTS)).json()["items"] == []
 
 
-async def test_a_body_of_another_type_is_refused(place: Place) -> None:
-    await place.constellation(agent=None)
-    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
-        answer = await place.admin.post(AGENTS, content=b'{"name": "x"}', headers={"content-type": kind})
-        assert is_problem(answer, 422, "invalid_input")
-    assert (await place.admin.get(AGENTS)).json()["items"] == []
-
-
 @pytest.mark.parametrize("is_declared", [True, False])
 @pytest.mark.parametrize("has_token", [True, False])
 async def test_a_huge_body_is_refused_while_it_arrives(place: Place, is_declared: bool, has_token: bool) -> None:
@@ -93,20 +85,6 @@ async def test_whoever_sends_without_end_loses_the_connection(place: Place) -> N
             while True:
                 await stream.send_all(piece)
     assert (await place.admin.get("/constellations")).status_code == 200
-
-
-async def test_unknown_ids_are_named(home: Place) -> None:
-    for path, named in (
-        ("/constellations/nothing/agents", "nothing"),
-        (f"{AGENTS}/nobody", "nobody"),
-        (f"{AGENTS}/ada/memory/nowhere", "nowhere"),
-        ("/constellations/home/turns/turn_none", "turn_none"),
-        ("/constellations/home/turns/%00", "turn"),
-        (f"{AGENTS}/%F0%9F%98%80", "😀"),
-    ):
-        answer = await home.admin.get(path)
-        assert is_problem(answer, 404, "not_found"), path
-        assert named in answer.json()["detail"]
 
 
 async def test_requests_have_an_id(place: Place) -> None:

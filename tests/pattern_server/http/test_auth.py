@@ -11,87 +11,31 @@ from pattern_db.tables import users
 from pattern_server.http.app import api_routes
 from tests.pattern_server.place import API, Place
 
-# What a proper request of each route needs: a body, or None. A route without a row here fails the test.
+# The body of a proper request. A route that takes one and has no row here fails the test.
 BODIES: dict[str, Any] = {
-    "GET /me": None,
-    "GET /constellations": None,
     "POST /constellations": {"name": "another"},
     "POST /constellations/restore": {"file": "/nowhere.db", "name": "restored"},
-    "GET /constellations/{c}": None,
     "PATCH /constellations/{c}": {"name": "renamed"},
-    "DELETE /constellations/{c}": None,
-    "GET /constellations/{c}/halt": None,
-    "POST /constellations/{c}/resume": None,
-    "GET /constellations/{c}/agents": None,
     "POST /constellations/{c}/agents": {"name": "bea"},
-    "GET /constellations/{c}/agents/{a}": None,
     "PATCH /constellations/{c}/agents/{a}": {"description": "other"},
-    "DELETE /constellations/{c}/agents/{a}": None,
-    "GET /constellations/{c}/agents/{a}/model": None,
     "POST /constellations/{c}/agents/{a}/messages": {"content": "Hello"},
-    "GET /constellations/{c}/agents/{a}/messages": None,
-    "GET /constellations/{c}/images/{digest}": None,
-    "GET /constellations/{c}/turns/{t}": None,
-    "POST /constellations/{c}/turns/{t}/cancel": None,
-    "GET /constellations/{c}/turns/{t}/events": None,
-    "GET /constellations/{c}/turns/{t}/prompt": None,
-    "GET /constellations/{c}/events": None,
-    "GET /constellations/{c}/agents/{a}/memory": None,
-    "GET /constellations/{c}/agents/{a}/memory/{label}": None,
     "PUT /constellations/{c}/agents/{a}/memory/{label}": {"content": "new"},
     "PATCH /constellations/{c}/agents/{a}/memory/{label}": {"pinned": True},
-    "DELETE /constellations/{c}/agents/{a}/memory/{label}": None,
-    "GET /constellations/{c}/agents/{a}/memory/{label}/history": None,
-    "GET /constellations/{c}/agents/{a}/memory/{label}/diff": None,
-    "GET /constellations/{c}/agents/{a}/memory/{label}/blame": None,
     "POST /constellations/{c}/agents/{a}/memory/{label}/undo": {},
     "POST /constellations/{c}/agents/{a}/memory/{label}/redo": {},
     "POST /constellations/{c}/agents/{a}/memory/{label}/rollback": {"version": 0},
-    "POST /constellations/{c}/agents/{a}/memory/{label}/repair": None,
-    "GET /constellations/{c}/agents/{a}/memory/{label}/share": None,
     "POST /constellations/{c}/agents/{a}/memory/{label}/share": {"agent": "bea"},
-    "DELETE /constellations/{c}/agents/{a}/memory/{label}/share/{borrower}": None,
-    "GET /constellations/{c}/mcp": None,
-    "POST /constellations/{c}/mcp/{name}/test": None,
-    "GET /constellations/{c}/approvals": None,
-    "GET /constellations/{c}/approvals/{id}": None,
     "POST /constellations/{c}/approvals/{id}": {"decision": "deny"},
-    "GET /constellations/{c}/grants": None,
-    "DELETE /constellations/{c}/grants/{id}": None,
-    "GET /constellations/{c}/folders": None,
     "POST /constellations/{c}/folders": {"name": "papers"},
-    "GET /constellations/{c}/folders/{f}": None,
     "PATCH /constellations/{c}/folders/{f}": {"description": "other"},
-    "DELETE /constellations/{c}/folders/{f}": None,
-    "POST /constellations/{c}/folders/{f}/index": None,
-    "GET /constellations/{c}/folders/{f}/files": None,
     "PUT /constellations/{c}/folders/{f}/files/{name:path}": "words",
-    "GET /constellations/{c}/folders/{f}/files/{name:path}": None,
-    "DELETE /constellations/{c}/folders/{f}/files/{name:path}": None,
-    "GET /constellations/{c}/folders/{f}/attachments": None,
     "POST /constellations/{c}/folders/{f}/attachments": {"agent": "ada"},
-    "DELETE /constellations/{c}/folders/{f}/attachments/{a}": None,
-    "GET /constellations/{c}/agents/{a}/summaries": None,
-    "POST /constellations/{c}/agents/{a}/compact": None,
     "POST /constellations/{c}/agents/{a}/history": {"messages": [{"role": "user", "content": "Hello"}]},
-    "GET /constellations/{c}/agents/{a}/archival": None,
     "POST /constellations/{c}/agents/{a}/archival": {"content": "Likes tea."},
-    "GET /constellations/{c}/agents/{a}/archival/{id}": None,
     "PATCH /constellations/{c}/agents/{a}/archival/{id}": {"tags": ["tea"]},
-    "DELETE /constellations/{c}/agents/{a}/archival/{id}": None,
     "POST /constellations/{c}/agents/{a}/archival/{id}/supersede": {"content": "Likes coffee."},
-    "GET /constellations/{c}/agents/{a}/archival/{id}/history": None,
     "POST /constellations/{c}/search": {"query": "hello"},
-    "GET /constellations/{c}/embeddings": None,
-    "POST /constellations/{c}/embeddings/switch": None,
-    "DELETE /constellations/{c}/embeddings/switch": None,
-    "POST /constellations/{c}/embeddings/rebuild": None,
-    "GET /constellations/{c}/usage": None,
-    "GET /constellations/{c}/budgets": None,
     "PUT /constellations/{c}/budgets": {"scope": "constellation", "period": "day", "unit": "tokens", "amount": 100},
-    "DELETE /constellations/{c}/budgets/{budget}": None,
-    "POST /constellations/{c}/backup": None,
-    "POST /backup": None,
 }
 # What each row's own constellation holds; any other name in a path stands for something that is not there.
 MADE = {"c", "a", "t", "label"}
@@ -104,15 +48,15 @@ ROUTES = {
 }
 
 
-def test_every_route_has_a_row_and_every_row_a_route() -> None:
-    assert set(BODIES) == set(ROUTES)
+def test_every_route_with_a_body_has_a_row_and_every_row_a_route() -> None:
+    assert {row for row, route in ROUTES.items() if route.body_field is not None} <= set(BODIES) <= set(ROUTES)
 
 
 async def _ask(client: httpx2.AsyncClient, row: str, names: dict[str, str]) -> int:
     """The status of a proper request of a route; of an endless stream only the head is read."""
     method, path = row.replace(":path}", "}").split(" ", 1)
     where = path.format(**names, **dict.fromkeys(_absent(row), "nowhere"))
-    async with client.stream(method, where, json=BODIES[row]) as answer:
+    async with client.stream(method, where, json=BODIES.get(row)) as answer:
         if "text/event-stream" not in answer.headers.get("content-type", ""):
             await answer.aread()
         return answer.status_code

@@ -23,18 +23,9 @@ from pattern_server.http.errors import STATUS, of_error, of_framework, of_valida
 
 # Errors that no request meets: they stop a start, a migration, a turn or a command line.
 NOT_OF_REQUESTS = {
-    "internal",
-    "stopped",
-    "database",
-    "invalid_config",
-    "listen_failed",
-    "migration_failed",
-    "unreachable",
-    "claim_failed",
-    "copy_damaged",
-    "document_damaged",
-    "in_doubt",
-}
+    "internal", "stopped", "database", "invalid_config", "listen_failed", "migration_failed", "unreachable",
+    "claim_failed", "copy_damaged", "document_damaged", "in_doubt",
+}  # fmt: skip
 
 
 def codes() -> Iterator[str]:

@@ -34,16 +34,8 @@ def disk(tmp_path: Path) -> Disk:
 
 
 def test_only_what_could_be_a_block_is_seen(disk: Disk) -> None:
-    for name in (
-        "human.md",
-        "mood.json",
-        "diary.jsonl",
-        ".hidden.md",
-        "#x.md",
-        "notes.txt",
-        "human.md~",
-        "human.md.yours.txt",
-    ):
+    beside = (".hidden.md", "#x.md", "notes.txt", "human.md~", "human.md.yours.txt")
+    for name in ("human.md", "mood.json", "diary.jsonl", *beside):
         (disk.root / "ada" / name).write_text("x")
     (disk.root / "ada/linked.md").symlink_to("/etc/hostname")
     (disk.root / "ada/folder.md").mkdir()

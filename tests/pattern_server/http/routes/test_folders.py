@@ -28,23 +28,6 @@ async def put(client: httpx2.AsyncClient, name: str, data: bytes, where: str = H
     return await client.put(f"{where}/papers/files/{name}", content=data)
 
 
-@pytest.mark.parametrize(
-    ("name", "data"),
-    [
-        ("%2e%2e/a.md", b"x"),
-        (".env", b"x"),
-        ("a.txt", b"\x7fELF\0"),
-        ("a.md", b""),
-        ("a.pdf", b"no"),
-        ("a%00.md", b"x"),
-    ],
-)
-async def test_files_that_do_not_fit_are_refused(home: Place, name: str, data: bytes) -> None:
-    answer = await put(home.admin, name, data)
-    assert answer.status_code in (404, 422), answer.text
-    assert (await home.admin.get(f"{HERE}/papers/files")).json()["items"] == []
-
-
 async def test_a_file_may_be_longer_than_other_bodies(home: Place) -> None:
     bound = home.parts.state.config.body_bytes_max
     line = b"A line of an ordinary length, as books have them.\n"

@@ -1,4 +1,4 @@
-"""`pattern mcp …`: servers whose tools agents may have."""
+"""`pattern tool …` and `pattern mcp …`: the tools that agents may have, and the servers that offer some of them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,25 @@ from pattern_server.cli.command import ExitCode, Home, in_constellation
 from pattern_server.cli.output import FAILED, Output, cut, in_line
 
 SERVER_COLUMNS = ("name", "state", "tools", "place", "trouble")
-TOOL_COLUMNS = ("name", "effect", "description")
+SERVER_TOOL_COLUMNS = ("name", "effect", "description")
+TOOL_COLUMNS = ("name", "effect", "default", "description")
 DESCRIPTION_CHARS_MAX = 80  # shown of a description
+
+
+@click.group()
+def tool() -> None:
+    """Tools: what agents may call."""
+
+
+@tool.command("list")
+@in_constellation
+async def list_tools(home: Home, output: Output) -> None:
+    """List the tools that an agent may have; new agents have those of the column default."""
+    found = await home.get("tools")
+    output.table(TOOL_COLUMNS, found["items"], empty="There is no tool.", shown=_tool_row, data=found)
+    for reason in found["off"].values():
+        output.note(f"Not offered: {reason}")
+    output.say(f"Let an agent have one: pattern agent edit AGENT --add-tool NAME -c {home.name}")
 
 
 @click.group()
@@ -41,7 +58,7 @@ async def tools(home: Home, output: Output, name: str) -> ExitCode:
         server = await home.call("POST", "mcp", name, "test")
     if server["tools"] is None:
         return _failed(output, server)
-    output.table(TOOL_COLUMNS, server["tools"], empty=f"{name} offers nothing.", shown=_tool_row)
+    output.table(SERVER_TOOL_COLUMNS, server["tools"], empty=f"{name} offers nothing.", shown=_tool_row)
     if server["tools"]:
         output.say(f"Let an agent have them: pattern agent edit AGENT --add-tool '{name}__*' -c {home.name}")
     return None
@@ -79,4 +96,4 @@ def _server_row(server: Json) -> Json:
 def _tool_row(tool: Json) -> Json:
     words = in_line(tool["description"])
     words = words.partition(", which describes it itself: ")[2] or words
-    return {**tool, "description": cut(words, DESCRIPTION_CHARS_MAX)}
+    return {**tool, "default": tool.get("enabled_by_default"), "description": cut(words, DESCRIPTION_CHARS_MAX)}

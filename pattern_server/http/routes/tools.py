@@ -1,4 +1,4 @@
-"""MCP servers: what they offer to the agents of a constellation, and how they are."""
+"""The tools that agents of a constellation may have, and the MCP servers that offer some of them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,17 @@ from pattern_core.tools.tool import Tool
 from pattern_server.http.bodies import answer_of, fields_with, items_of
 from pattern_server.http.routing import Router, ToRead, ToWrite
 
-router = Router(prefix="/constellations/{c}/mcp", tags=["mcp"])
+router = Router(prefix="/constellations/{c}", tags=["tools"])
+
+TOOL = answer_of(Tool, "name description effect enabled_by_default")
+MCP_TOOL = answer_of(Tool, "name description effect", "McpTool", parameters=dict[str, Any])
 
 
-TOOL = answer_of(Tool, "name description effect", "McpTool", parameters=dict[str, Any])
+class ToolsResponse(BaseModel):
+    """All tools; `off` has those that the server's configuration switches off, with the reason."""
+
+    items: list[TOOL]  # type: ignore[valid-type]  # made above
+    off: dict[str, str]
 
 
 class ServerResponse(BaseModel):
@@ -25,17 +32,27 @@ class ServerResponse(BaseModel):
     place: str
     state: State
     last_error: str | None
-    tools: list[TOOL] | None  # type: ignore[valid-type]  # made above
+    tools: list[MCP_TOOL] | None  # type: ignore[valid-type]  # made above
     missing: list[str]
 
 
-@router.get("", response_model=items_of(ServerResponse))
+@router.get("/tools", response_model=ToolsResponse)
 async def list_all(home: ToRead) -> object:
+    """The tools that an agent may have enabled; a new agent that names none has those `enabled_by_default`.
+
+    Tools of MCP servers are among them once their server has listed them.
+    """
+    tools = home.constellation.tools
+    return {"items": [tools.get(name, tools.names) for name in tools.names], "off": tools.off}
+
+
+@router.get("/mcp", response_model=items_of(ServerResponse))
+async def list_servers(home: ToRead) -> object:
     """The servers as they are now; asking starts none of them."""
     return {"items": [await _shown(home.constellation, server) for server in home.constellation.mcp.by_name.values()]}
 
 
-@router.post("/{name}/test", response_model=ServerResponse)
+@router.post("/mcp/{name}/test", response_model=ServerResponse)
 async def test(name: str, home: ToWrite) -> object:
     """Start a server, unless it runs, and tell how that went."""
     return await _shown(home.constellation, await home.constellation.mcp.tried(name))
