@@ -19,7 +19,7 @@ from typing import Protocol
 from pattern_core.search import messages
 from pattern_core.search.hits import hits_of, holds, stems_of
 from pattern_core.search.messages import by_session, name_words, speaker
-from pattern_core.search.plan import Meanings, Plan, Ranked, Selection, breadth, compare, fitting, plan, selection
+from pattern_core.search.plan import Meanings, Plan, Ranked, Selection, breadth, candidates, compare, plan, selection
 from pattern_core.search.postings import bits
 from pattern_core.search.request import GroupBy, Hit, Mode, QueryVector, SearchRequest, SearchResult, check
 from pattern_db import search as storage
@@ -65,15 +65,15 @@ async def search(database: Database, request: SearchRequest, queries: QueryVecto
     if request.mode is not Mode.WORDS and queries is None:
         notice = f"searched by words only, not by {request.mode.value}: no embedder is configured"
     elif request.mode is not Mode.WORDS and queries is not None:
-        unindexed = await database.read(_find_unindexed, request) if is_quick else None
-        if unindexed is not None:
-            return SearchResult(hits=unindexed, notice="searched by words alone: no text is embedded yet")
+        hits = await database.read(_find_by, request, None) if is_quick else None
+        if hits is not None:
+            return SearchResult(hits=hits, notice="searched by words alone: no text is embedded yet")
         for _attempt in range(SWITCHES_MAX):
             answer = await query_vector(database, request, queries)
             notice = answer.notice
             if answer.vector is None:
                 break
-            hits = await database.read_aside(_find_current, request, answer.vector, answer.fingerprint)
+            hits = await database.read_aside(_find_by, request, answer)
             if hits is not None:
                 return SearchResult(hits=hits, notice=notice)
         else:
@@ -125,20 +125,12 @@ def _floats(vector: bytes) -> tuple[float, ...]:
     return struct.unpack(f"<{len(vector) // 4}f", vector)
 
 
-def _find_unindexed(connection: Connection, request: SearchRequest) -> list[Hit] | None:
-    """Return the best hits by words in a constellation without vectors, in one visit; None in any other."""
-    return None if embedding_indexes.active(connection) is not None else find(connection, request, None)
-
-
-def _find_current(
-    connection: Connection, request: SearchRequest, vector: bytes, fingerprint: str | None
-) -> list[Hit] | None:
-    """Return the best hits; None if another model's index took over since the query became a vector."""
-    if fingerprint is not None:
-        index = embedding_indexes.active(connection)
-        if index is None or (index.fingerprint, 4 * index.dimension) != (fingerprint, len(vector)):
-            return None
-    return find(connection, request, vector)
+def _find_by(connection: Connection, request: SearchRequest, answer: QueryVector | None) -> list[Hit] | None:
+    """Return the best hits if `answer` is of the active index's model, or None and there is no index; None else."""
+    index = embedding_indexes.active(connection)
+    if (None if index is None else index.fingerprint) != (None if answer is None else answer.fingerprint):
+        return None
+    return find(connection, request, None if answer is None else answer.vector)
 
 
 def find(connection: Connection, request: SearchRequest, vector: bytes | None) -> list[Hit]:
@@ -193,7 +185,7 @@ def rank_documents(connection: Connection, searched: Plan, kind: SearchKind) -> 
     rows: dict[int, Row] = {}
     words: dict[int, float] = {}
     if searched.compares_words and searched.breadth.is_bounded:
-        rows, words = _bounded(connection, searched, kind)
+        rows, words = _bounded(connection, searched, kind, chosen)
     elif searched.compares_words:
         words = _words(connection, searched, kind, chosen)
         rows = storage.rows(connection, kind, list(words), searched.request)
@@ -217,13 +209,16 @@ def rank_documents(connection: Connection, searched: Plan, kind: SearchKind) -> 
     return sorted(best.values(), key=lambda found: -found.value), meanings
 
 
-def _bounded(connection: Connection, searched: Plan, kind: SearchKind) -> tuple[dict[int, Row], dict[int, float]]:
+def _bounded(
+    connection: Connection, searched: Plan, kind: SearchKind, chosen: Selection
+) -> tuple[dict[int, Row], dict[int, float]]:
     """Return some rows that hold the most telling terms, and how well the words of each fit, 1.0 the best.
 
     By bm25 as if each row held a term once and were to be compared with these rows alone: FTS5's own reads all rows of
     all terms.
     """
-    postings, rows = fitting(connection, searched, kind, max(searched.breadth.documents, searched.request.limit))
+    count = max(searched.breadth.documents, searched.request.limit)
+    postings, rows = candidates(connection, searched, kind, count, chosen)
     masks = postings.masks(rows)
     usual = sum(len(row.content) for row in rows.values()) / max(len(rows), 1) or 1.0
     values: dict[int, float] = {}

@@ -16,15 +16,12 @@ from datetime import date
 from functools import lru_cache
 from heapq import nlargest
 
-from pattern_core.search.plan import Meanings, Plan, Ranked, compare, fitting, posted, selection
+from pattern_core.search.plan import Meanings, Plan, Ranked, candidates, compare, selection
 from pattern_core.search.postings import bits, gather
 from pattern_db import search as storage
 from pattern_db.connection import Connection
 from pattern_db.enums import Role, SearchKind
-from pattern_db.search import Filters, Row, Surroundings
-
-BATCHES_MAX = 10  # of candidates that the filters may leave out
-FITTING_MIN = 0.1  # of a batch; with fewer the rest is not looked at: it is faster to filter all
+from pattern_db.search import Row, Surroundings
 
 # How much a word counts that stands so many messages before or after, and how fast further ones count less.
 BEFORE = (0.7, 0.49, 0.34)
@@ -114,17 +111,11 @@ class _Pool:
 
     def take_by_words(self) -> None:
         """Take the messages whose own words fit best."""
-        plan = self._plan
-        if not plan.compares_words:
-            return
-        if plan.breadth.is_bounded:
-            self._postings, self._rows = fitting(self._connection, plan, SearchKind.MESSAGE, self._count)
-            return
-        is_narrow = storage.is_narrow(plan.request)
-        # Most filters leave a good part: taking the best that fit is then much faster than to filter all there are.
-        is_filled = is_narrow and plan.posted[SearchKind.MESSAGE] and self._fill(None, FITTING_MIN)
-        if not is_filled:
-            self._fill(plan.request if is_narrow else None)
+        if self._plan.compares_words:
+            self._postings, rows = candidates(
+                self._connection, self._plan, SearchKind.MESSAGE, self._count, self._chosen
+            )
+            self._rows = dict(sorted(rows.items()))  # of equal leaders the first counts
 
     def take_near(self, meanings: Meanings) -> None:
         """Take the messages that are near in meaning, and look around in all of the pool."""
@@ -164,23 +155,6 @@ class _Pool:
                 found.append(Ranked(row=row, parts=parts, factor=factor, held=bits(self._masks.get(number, 0))))
         found.sort(key=lambda one: (-one.value, -one.row.row))
         return found
-
-    def _fill(self, filters: Filters | None, fitting_min: float = 0.0) -> bool:
-        """Take the best that fit, instead of what is in the pool. False if others may fit that are not among them, and
-        as soon as a smaller share than `fitting_min` fits.
-        """
-        found, is_complete = posted(self._connection, self._plan, SearchKind.MESSAGE, self._chosen, filters)
-        self._postings, self._rows = gather(found), {}
-        ordered = self._postings.best(self._plan.weights, self._count * BATCHES_MAX)
-        are_all = is_complete and len(ordered) < self._count * BATCHES_MAX
-        for at in range(0, len(ordered), self._count):
-            before, batch = len(self._rows), ordered[at : at + self._count]
-            self._keep(storage.rows(self._connection, SearchKind.MESSAGE, batch, self._plan.request).values())
-            if len(self._rows) >= self._count:
-                return True
-            if not are_all and len(self._rows) - before < self._count * fitting_min:
-                return False
-        return are_all
 
     def _keep(self, rows: Iterable[Row]) -> None:
         self._rows |= {row.row: row for row in rows if self._chosen.holds(row.row)}

@@ -199,22 +199,34 @@ def posted(
     return found, is_complete
 
 
-def fitting(connection: Connection, plan: Plan, kind: SearchKind, count: int) -> tuple[Postings, dict[int, Row]]:
-    """Return what a bounded search looks at: the `count` rows whose terms weigh most among those that fit the filters.
+def candidates(
+    connection: Connection,
+    plan: Plan,
+    kind: SearchKind,
+    count: int,
+    chosen: Selection,
+    filters: storage.Filters | None = None,
+) -> tuple[Postings, dict[int, Row]]:
+    """Return which rows hold which terms, and of those that fit the filters the `count` whose terms weigh most.
 
-    The filters are asked in the order of the weights, until there are enough or `FITTED_MAX` were looked at. Which rows
-    a term leaves or takes away altogether does not count here: a bounded search has no such terms.
+    Most filters leave a good part: they are asked in the order of the weights, until there are enough or `FITTED_MAX`
+    were looked at. If that leaves too few, a search that is not bounded reads again: only rows that fit (`filters`).
     """
-    found, _is_complete = posted(connection, plan, kind, Selection(None, frozenset()))
+    found, is_complete = posted(connection, plan, kind, chosen, filters)
     postings = gather(found)
     rows: dict[int, Row] = {}
     asked = 0
     for most in (FIRST_SHARE * count, FITTED_MAX):
-        ordered = postings.best(plan.weights, most)[asked:] if len(rows) < count else ()
-        if ordered:
-            rows |= storage.first_rows(connection, kind, ordered, plan.request, count - len(rows))
-            asked += len(ordered)
-    return postings, rows
+        ordered = postings.best(plan.weights, most)
+        if len(ordered) > asked:
+            rows |= storage.first_rows(connection, kind, ordered[asked:], plan.request, count - len(rows))
+        asked = len(ordered)
+        if len(rows) >= count or asked < most:
+            break
+    is_enough = plan.breadth.is_bounded or len(rows) >= count or (is_complete and asked < FITTED_MAX)
+    if is_enough or filters is not None or not storage.is_narrow(plan.request):
+        return postings, rows
+    return candidates(connection, plan, kind, count, chosen, plan.request)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import pytest
 import trio
@@ -8,6 +8,7 @@ from trio.testing import MockClock
 
 from pattern_core.embeddings.embedder import TEXTS_MAX, EmbedderUnavailable, TextsRefused
 from pattern_core.embeddings.embedding_queue import RECHECK_S, Portions
+from pattern_core.embeddings.settings import Purpose
 from pattern_core.errors import Conflict
 from pattern_db.connection import fetch_all
 from pattern_db.database import Database
@@ -386,78 +387,62 @@ async def test_a_service_that_is_down_loses_no_text(world: World, autojump_clock
 
 
 TEXTS = {f"h{number}": f"text {number}" for number in range(3 * TEXTS_MAX)}
-BAD = {**TEXTS, "h20": "poison", "h21": "more poison"}
 
 
-async def attempts(
-    embedder: ScriptedEmbedder, texts: dict[str, str]
-) -> tuple[Mapping[str, bytes], Mapping[str, str], int]:
-    """Ask until it works; return vectors, what was refused, and how often it failed."""
-    portions, info = Portions(embedder), await embedder.info()
-    for number in range(50):
-        try:
-            return *(await portions.embed(texts, info)), number
-        except TextsRefused:
-            continue
-    raise AssertionError("it never ends")
-
-
-async def test_without_trouble_every_text_is_asked_for_once() -> None:
-    embedder = ScriptedEmbedder()
-    vectors, refused, failed = await attempts(embedder, TEXTS)
-    assert (set(vectors), refused, failed) == (set(TEXTS), {}, 0)
-    assert [len(texts) for _purpose, texts in embedder.asked] == [TEXTS_MAX] * 3
-
-
-async def test_the_texts_that_fail_alone_are_found_and_the_others_kept() -> None:
+async def test_the_texts_that_fail_alone_are_found_and_the_others_kept(autojump_clock: MockClock) -> None:
     embedder = PickyEmbedder("poison")
-    vectors, refused, failed = await attempts(embedder, BAD)
+    vectors, refused = await Portions(embedder).embed(
+        {**TEXTS, "h20": "poison", "h21": "more poison"}, await embedder.info()
+    )
     assert refused == dict.fromkeys(("h20", "h21"), "it cannot stand poison")
-    assert set(vectors) == set(BAD) - {"h20", "h21"}
-    assert failed <= 8  # 16, 16, 8, 4, 2, 1, 1
-    asked = [text for _purpose, texts in embedder.asked for text in texts]
-    assert asked.count("text 0") == 1  # what was made is not asked for again
+    assert set(vectors) == set(TEXTS) - {"h20", "h21"}
+    sizes = [len(texts) for _purpose, texts in embedder.asked]
+    # After each failure a harmless text; the second portion as a whole again, then its halves.
+    assert sizes == [16, *(16, 1), *(16, 1), *(8, 1), *(4,), *(4, 1), *(2, 1), *(1, 1), *(1, 1), *(2,), *(8,), 16]
 
 
-async def test_a_failure_by_chance_sets_nothing_aside() -> None:
-    embedder = PickyEmbedder("poison")
-    portions, info = Portions(embedder), await embedder.info()
-    with pytest.raises(TextsRefused):
-        await portions.embed(BAD, info)
-    embedder.word = "something else"
-    vectors, refused = await portions.embed(BAD, info)
-    assert (set(vectors), refused) == (set(BAD), {})
+async def test_a_failure_by_chance_sets_nothing_aside(autojump_clock: MockClock, nursery: trio.Nursery) -> None:
+    embedder = PickyEmbedder("text")
+
+    async def recover() -> None:
+        await trio.sleep(0.5)
+        embedder.word = "poison"
+
+    nursery.start_soon(recover)
+    vectors, refused = await Portions(embedder).embed({"h1": "text"}, await embedder.info())
+    assert (set(vectors), refused) == ({"h1"}, {})
 
 
-async def test_what_fails_for_a_harmless_text_too_is_no_text_s_fault() -> None:
+async def test_what_fails_for_a_harmless_text_too_is_no_text_s_fault(autojump_clock: MockClock) -> None:
     embedder = PickyEmbedder("", retry_after_s=3.0)
     portions, info = Portions(embedder), await embedder.info()
-    for _attempt in range(2):
-        with pytest.raises(TextsRefused):
-            await portions.embed({"h1": "text"}, info)
-    for _attempt in range(5):
-        with pytest.raises(EmbedderUnavailable) as refused:
+    for _attempt in range(3):
+        with pytest.raises(EmbedderUnavailable, match="cannot stand") as refused:
             await portions.embed({"h1": "text"}, info)
         assert not isinstance(refused.value, TextsRefused)
-        assert refused.value.details["retry_after_s"] == 3.0
-    embedder.failure = EmbedderUnavailable("asleep")
-    with pytest.raises(EmbedderUnavailable, match="asleep"):
-        await portions.embed({"h1": "text"}, info)
-    embedder.failure, embedder.word = None, "poison"
+        assert refused.value.retry_after_s == 3.0
+    embedder.word = "poison"
     assert (await portions.embed({"h1": "text"}, info))[1] == {}
 
 
-async def test_new_texts_in_between_do_not_make_it_forget() -> None:
-    embedder = PickyEmbedder("poison")
+class TiredEmbedder(PickyEmbedder):
+    """Is busy at its 18th call."""
+
+    async def embed(self, texts: Sequence[str], *, purpose: Purpose) -> list[bytes]:
+        made = await super().embed(texts, purpose=purpose)
+        if len(self.asked) == 18:
+            raise EmbedderUnavailable("busy", retry_after_s=1.0)
+        return made
+
+
+async def test_what_is_known_of_a_batch_is_not_asked_for_again(autojump_clock: MockClock) -> None:
+    embedder = TiredEmbedder("poison")
     portions, info = Portions(embedder), await embedder.info()
-    bad = {"h1": "poison"}
-    for _attempt in range(2):
-        with pytest.raises(TextsRefused):
-            await portions.embed(bad, info)
-        assert set((await portions.embed({"h2": "new"}, info))[0]) == {"h2"}
-    assert (await portions.embed(bad, info))[1] == {"h1": "it cannot stand poison"}
-    with pytest.raises(TextsRefused):  # from here on it counts from the beginning
-        await portions.embed(bad, info)
-    portions.forget()
-    with pytest.raises(TextsRefused):
-        await portions.embed(bad, info)
+    texts = {"bad": "poison", **TEXTS}
+    with pytest.raises(EmbedderUnavailable, match="busy"):
+        await portions.embed(texts, info)
+    vectors, refused = await portions.embed(texts, info)
+    assert (set(vectors), refused) == (set(TEXTS), {"bad": "it cannot stand poison"})
+    assert [len(asked) for _purpose, asked in embedder.asked[18:]] == [16, 1]
+    embedder.word = "nothing"
+    assert (await portions.embed(texts, info))[1] == {}, "a later batch tries it again"

@@ -40,10 +40,10 @@ class Vectors:
     """Queries as vectors of hashed words, or a notice that there are none."""
 
     notice: str | None = None
-    fingerprints: list[str] = field(default_factory=list)  # of the answers to come; without any it is unknown
+    fingerprints: list[str] = field(default_factory=list)  # of the answers to come, then the one of `Texts.embed`
 
     async def query_vector(self, text: str) -> QueryVector:
-        fingerprint = self.fingerprints.pop(0) if self.fingerprints else None
+        fingerprint = self.fingerprints.pop(0) if self.fingerprints else "f"
         vector = None if self.notice else hashed_words(text, DIMENSION)
         return QueryVector(vector=vector, notice=self.notice, fingerprint=fingerprint)
 

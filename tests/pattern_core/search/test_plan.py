@@ -19,8 +19,8 @@ from pattern_core.search.plan import (
     Meanings,
     Ranked,
     breadth,
+    candidates,
     compare,
-    fitting,
     selection,
 )
 from pattern_core.search.postings import FEW, Few, Many, bits, gather, is_numpy_there
@@ -78,7 +78,8 @@ def test_the_request_tells_how_much_is_looked_at(query: str, fields: dict[str, A
 
 
 def chosen(rig: Past, query: str, count: int, **fields: Any) -> list[str]:
-    _postings, rows = fitting(rig.db, rig.plan(query, is_quick=True, **fields), KIND, count)
+    planned = rig.plan(query, is_quick=True, **fields)
+    _postings, rows = candidates(rig.db, planned, KIND, count, selection(rig.db, planned, KIND))
     return [row.id for row in rows.values()]
 
 
@@ -239,7 +240,7 @@ TERMS = st.lists(st.lists(st.integers(1, 30), unique=True), min_size=1, max_size
 @settings(max_examples=60, deadline=None)
 def test_both_ways_find_the_same(terms: list[list[int]], weights: list[float], most: int, apart: int) -> None:
     terms = [[apart * row for row in rows] for rows in terms]
-    few = Few(list(enumerate(terms)))
+    few = Few([(number, json.dumps(rows)) for number, rows in enumerate(terms)])
     many = Many([(number, json.dumps(rows)) for number, rows in enumerate(terms)])
     values = {row: sum([weights[n] for n, rows in enumerate(terms) if row in rows]) for rows in terms for row in rows}
     expected = sorted(values, key=lambda row: (-values[row], -row))[:most]
@@ -251,7 +252,7 @@ def test_both_ways_find_the_same(terms: list[list[int]], weights: list[float], m
 
 def test_sixty_four_terms_are_distinct() -> None:
     posted = [(number, json.dumps([number + 1])) for number in range(64)]
-    for one in (Many(posted), Few([(number, json.loads(text)) for number, text in posted])):
+    for one in (Many(posted), Few(posted)):
         assert one.masks([1, 64, 65]) == {1: 1, 64: 1 << 63}
     assert bits(1 << 63 | 1) == (0, 63)
 
