@@ -114,7 +114,7 @@ def _may_be_many(connection: Connection, index: IndexRow, kind: SearchKind) -> b
 
 @cache
 def is_numpy_usable() -> bool:
-    """Return whether numpy is installed (every local model brings it) and reads the codes as they are stored."""
+    """Return whether numpy is installed (every local model brings it) and reads numbers as they are stored."""
     return sys.byteorder == "little" and find_spec("numpy") is not None
 
 

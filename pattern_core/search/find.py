@@ -188,7 +188,7 @@ def rank_documents(connection: Connection, searched: Plan, kind: SearchKind) -> 
         rows, words = _bounded(connection, searched, kind, chosen)
     elif searched.compares_words:
         words = _words(connection, searched, kind, chosen)
-        rows = storage.rows(connection, kind, list(words), searched.request)
+        rows = storage.rows(connection, kind, sorted(words), searched.request)
     meanings = compare(connection, searched, kind, searched.breadth.compared)
     rows |= storage.rows_of_refs(connection, kind, list(meanings.nearness), searched.request)
     share = MEANING_SHARE if searched.compares_words else 1.0
@@ -233,11 +233,8 @@ def _words(connection: Connection, searched: Plan, kind: SearchKind, chosen: Sel
     """Return how well each row's words fit, 1.0 the best."""
     terms = searched.wanted.terms
     plain = [term for term in terms if term.match and term.literal is None]
-    goodness = dict(
-        storage.best(
-            connection, kind, plain, max(searched.breadth.documents, 2 * searched.request.limit), searched.request
-        )
-    )
+    count = max(searched.breadth.documents, 2 * searched.request.limit)
+    goodness = dict(storage.best(connection, kind, plain, count, searched.request))
     greatest = max(goodness.values(), default=0.0)
     # A word that most texts hold weighs nothing; then all that hold it are equally good.
     values = {row: value / greatest if greatest > 1e-6 else 1.0 for row, value in goodness.items()}

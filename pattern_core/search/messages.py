@@ -319,26 +319,16 @@ def nearness(dates: Sequence[NamedDate], created_at: str) -> float:
     if not dates:
         return 0.0
     moment = date.fromisoformat(created_at[:10])
-    return max(_near(named, moment) for named in dates)
+    either = (moment.year - 1, moment.year)  # for what names no year
+    return max(_near(named, year, moment) for named in dates for year in ((named.year,) if named.year else either))
 
 
-def _near(named: NamedDate, moment: date) -> float:
-    if named.day is not None:
-        return max(_near_day(named, year, moment) for year in _years(named, moment))
-    if named.year is None or named.year == moment.year:
-        if moment.month == named.month:
-            return _SAME_DAY
-        return _NEXT_MONTH if moment.month == named.month + 1 else 0.0
-    return _NEXT_MONTH if (moment.year, moment.month, named.month) == (named.year + 1, 1, 12) else 0.0
-
-
-def _years(named: NamedDate, moment: date) -> Sequence[int]:
-    return (named.year,) if named.year is not None else (moment.year - 1, moment.year)
-
-
-def _near_day(named: NamedDate, year: int, moment: date) -> float:
+def _near(named: NamedDate, year: int, moment: date) -> float:
+    if named.day is None:
+        months = 12 * (moment.year - year) + moment.month - named.month
+        return {0: _SAME_DAY, 1: _NEXT_MONTH}.get(months, 0.0)
     try:
-        days = (moment - date(year, named.month, named.day or 1)).days
+        days = (moment - date(year, named.month, named.day)).days
     except ValueError:
         return 0.0  # the 30th of February
     return next((value for low, high, value in _DAYS if low <= days <= high), 0.0)

@@ -121,13 +121,7 @@ def plan(connection: Connection, request: SearchRequest, vector: bytes | None) -
     total = sum(sizes.values())
     weights = [_weight(sum(spreads[kind][number] for kind in kinds), total) for number in range(len(wanted.terms))]
     return Plan(
-        request=request,
-        breadth=wide,
-        wanted=wanted,
-        weights=weights,
-        spreads=spreads,
-        posted=posted,
-        vector=vector,
+        request=request, breadth=wide, wanted=wanted, weights=weights, spreads=spreads, posted=posted, vector=vector
     )
 
 
@@ -219,7 +213,7 @@ def candidates(
     for most in (FIRST_SHARE * count, FITTED_MAX):
         ordered = postings.best(plan.weights, most)
         if len(ordered) > asked:
-            rows |= storage.first_rows(connection, kind, ordered[asked:], plan.request, count - len(rows))
+            rows |= storage.rows(connection, kind, ordered[asked:], plan.request, count - len(rows))
         asked = len(ordered)
         if len(rows) >= count or asked < most:
             break

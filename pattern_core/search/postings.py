@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from functools import cache, lru_cache
-from importlib.util import find_spec
+from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
+
+from pattern_db.vectors import is_numpy_usable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -81,13 +82,7 @@ Postings: TypeAlias = Few | Many
 def gather(posted: Sequence[tuple[int, str]]) -> Postings:
     """Put together what was found: number of a term (below 64) and its rows, each once, as a JSON array."""
     is_much = sum(text.count(",") for _number, text in posted) > FEW
-    return Many(posted) if is_much and is_numpy_there() else Few(posted)
-
-
-@cache
-def is_numpy_there() -> bool:
-    """Return whether numpy is installed; every local model brings it."""
-    return find_spec("numpy") is not None
+    return Many(posted) if is_much and is_numpy_usable() else Few(posted)
 
 
 @lru_cache(maxsize=4096)

