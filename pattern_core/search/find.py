@@ -116,13 +116,10 @@ def without(query: str, names: AbstractSet[str]) -> str | None:
 
 def blended(one: bytes, other: bytes) -> bytes:
     """Return the unit vector between two (float32, little endian, of the same length)."""
-    total = [a + b for a, b in zip(_floats(one), _floats(other), strict=True)]
+    numbers = f"<{len(one) // 4}f"
+    total = [a + b for a, b in zip(struct.unpack(numbers, one), struct.unpack(numbers, other), strict=True)]
     length = math.sqrt(math.fsum(value * value for value in total)) or 1.0
     return vectors.packed([value / length for value in total])
-
-
-def _floats(vector: bytes) -> tuple[float, ...]:
-    return struct.unpack(f"<{len(vector) // 4}f", vector)
 
 
 def _find_by(connection: Connection, request: SearchRequest, answer: QueryVector | None) -> list[Hit] | None:
@@ -165,12 +162,10 @@ def _together(searched: Plan, lists: Sequence[tuple[list[Ranked], Meanings]]) ->
 def _strength(searched: Plan, best: Ranked, meanings: Meanings) -> float:
     total = sum(searched.weights)
     text = f"{best.row.label or ''} {best.row.content}"
-    held = 0.0
-    for term, weight in zip(searched.wanted.terms, searched.weights, strict=True):
-        held += weight if holds(text, stems_of(term.words)) else 0.0
-    coverage = held / total if total > 0 else 0.0
+    terms = zip(searched.wanted.terms, searched.weights, strict=True)
+    held = sum(weight for term, weight in terms if holds(text, stems_of(term.words)))
     # What was found by its surroundings alone holds none of the words, and still is a find.
-    coverage = max(coverage, 0.1)
+    coverage = max(held / total if total > 0 else 0.0, 0.1)
     return coverage if searched.vector is None else (coverage + meanings.best) / 2
 
 

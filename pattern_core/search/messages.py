@@ -61,9 +61,7 @@ _MONTHS = (
     *("january", "february", "march", "april", "may", "june"),
     *("july", "august", "september", "october", "november", "december"),
 )
-_NUMBERS = {name: number for number, name in enumerate(_MONTHS, start=1)} | {
-    name[:3]: number for number, name in enumerate(_MONTHS, start=1)
-}
+_NUMBERS = {key: number for number, name in enumerate(_MONTHS, start=1) for key in (name, name[:3])}
 _NAMED = re.compile(
     r"(?:\b(?P<day>\d{1,2})(?:st|nd|rd|th)?\s+(?:of\s+)?)?"
     rf"\b(?P<month>{'|'.join(_MONTHS)}|jan|feb|mar|apr|jun|jul|aug|sep|oct|nov|dec)\b\.?"
@@ -72,7 +70,7 @@ _NAMED = re.compile(
     re.IGNORECASE,
 )
 _ISO = re.compile(r"\b(?P<year>(?:19|20)\d\d)-(?P<month>\d\d)(?:-(?P<day>\d\d))?\b")
-# These are also words or names: they count only beside a day or a year.
+# These are also words or names: they count only beside a day or a year, or with a capital; "May" begins questions.
 _AMBIGUOUS = frozenset({"may", "march", "april", "june", "august", "mar", "jan", "dec", "sep"})
 
 # People speak of a thing on the day and in the days after it.
@@ -306,9 +304,8 @@ def named_dates(query: str) -> list[NamedDate]:
     for found in _NAMED.finditer(query):
         day, year = found["day"] or found["late_day"], found["year"]
         name = found["month"].lower()
-        if name in _AMBIGUOUS and day is None and year is None and not found["month"][0].isupper():
-            continue
-        if name == "may" and day is None and year is None:
+        is_clear = name not in _AMBIGUOUS or (name != "may" and found["month"][0].isupper())
+        if day is None and year is None and not is_clear:
             continue
         dates.append(NamedDate(int(year) if year else None, _NUMBERS[name], int(day) if day else None))
     return [named for named in dates if 1 <= named.month <= 12]

@@ -127,12 +127,13 @@ def plan(connection: Connection, request: SearchRequest, vector: bytes | None) -
 
 def selection(connection: Connection, plan: Plan, kind: SearchKind) -> Selection:
     """Look up which rows of `kind` the required and the excluded terms leave."""
-    required: frozenset[int] | None = None
-    for term in plan.wanted.required:
-        rows = _rows(connection, kind, term)
-        required = rows if required is None else required & rows
-    excluded = [_rows(connection, kind, term) for term in plan.wanted.excluded]
-    return Selection(required, frozenset().union(*excluded))
+    required = [_holding(connection, kind, term) for term in plan.wanted.required]
+    excluded = [_holding(connection, kind, term) for term in plan.wanted.excluded]
+    return Selection(frozenset.intersection(*required) if required else None, frozenset().union(*excluded))
+
+
+def _holding(connection: Connection, kind: SearchKind, term: Term) -> frozenset[int]:
+    return frozenset(storage.rows_of(connection, kind, term, SELECTED_MAX))
 
 
 def _posted(
@@ -156,10 +157,6 @@ def _spread(posted: str, limit: int, size: int) -> int:
         return count
     oldest = int(posted[posted.rfind(",") + 1 : -1].strip("[]"))
     return max(count, count * size // max(size - oldest + 1, 1))
-
-
-def _rows(connection: Connection, kind: SearchKind, term: Term) -> frozenset[int]:
-    return frozenset(storage.rows_of(connection, kind, term, SELECTED_MAX))
 
 
 def _weight(spread: int, total: int) -> float:

@@ -255,14 +255,13 @@ class Worker:
     async def stop(self) -> None:
         """Kill the child, if there is one, and wait until it is gone. Not interrupted by cancellation."""
         process, self._process = self._process, None
-        if process is None:
-            return
         with trio.CancelScope(shield=True, deadline=trio.current_time() + REAP_TIMEOUT_S):
-            process.kill()
-            await process.wait()
-            for stream in (process.stdin, process.stdout):
-                if stream is not None:
-                    await stream.aclose()
+            if process is not None:
+                process.kill()
+                await process.wait()
+                for stream in (process.stdin, process.stdout):
+                    if stream is not None:
+                        await stream.aclose()
         if self._errors is not None:
             self._errors.close()
             self._errors = None
@@ -282,8 +281,7 @@ class Worker:
                     start_new_session=True,  # Ctrl-C in the terminal is for the server, which then ends this
                 )
             except OSError as error:
-                self._errors.close()
-                self._errors = None
+                await self.stop()
                 raise WorkerFailed(f"it could not be started: {error}") from error
         self._process = process
         if self.is_closed:  # meanwhile

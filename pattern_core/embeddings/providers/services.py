@@ -16,17 +16,17 @@ from pattern_core.embeddings.settings import EmbedderSettings, Purpose, prefixes
 
 OPENAI_URL = "https://api.openai.com/v1"
 OPENAI_MODEL = "text-embedding-3-small"
-_OPENAI_DIMENSIONS = {
-    "text-embedding-3-small": 1536,
-    "text-embedding-3-large": 3072,
-    "text-embedding-ada-002": 1536,
-}
 GOOGLE_URL = "https://generativelanguage.googleapis.com"
 GOOGLE_MODEL = "gemini-embedding-001"
-_GOOGLE_DIMENSIONS = {"gemini-embedding-001": 3072}
 _GOOGLE_TASKS: Mapping[Purpose, str] = {"query": "RETRIEVAL_QUERY", "passage": "RETRIEVAL_DOCUMENT"}
 OLLAMA_URL = "http://127.0.0.1:11434"
 OLLAMA_MODEL = "nomic-embed-text"
+_DIMENSIONS = {
+    "text-embedding-3-small": 1536,
+    "text-embedding-3-large": 3072,
+    "text-embedding-ada-002": 1536,
+    "gemini-embedding-001": 3072,
+}
 
 
 def make_openai(settings: EmbedderSettings) -> Embedder:
@@ -62,7 +62,7 @@ def openai(settings: EmbedderSettings) -> Service:
         vectors=("data", "embedding"),
         advice="Check model, base_url and the key under [embeddings] in pattern.toml.",
         identity={"format": "openai", "address": address, "prefixes": _prefixes(settings, model)},
-        known_dimension=_OPENAI_DIMENSIONS.get(model) if is_own else None,
+        known_dimension=_DIMENSIONS.get(model) if is_own else None,
     )
 
 
@@ -94,7 +94,7 @@ def make_google(settings: EmbedderSettings) -> Embedder:
         vectors=("embeddings", "values"),
         advice="Check model and the key under [embeddings] in pattern.toml.",
         identity={"format": "google", "address": address},
-        known_dimension=_GOOGLE_DIMENSIONS.get(model),
+        known_dimension=_DIMENSIONS.get(model),
     )
     return RemoteEmbedder(service, settings)
 
