@@ -136,21 +136,6 @@ async def test_vectors_of_a_wrong_length_are_never_stored(world: World, autojump
         assert "2 numbers instead of 64" in str(answer.notice)
 
 
-async def test_a_question_does_not_wait_for_a_slow_model(world: World, autojump_clock: MockClock) -> None:
-    world.say(1, "words")
-    slow = ScriptedEmbedder(delay_s=6)
-    async with world.running(slow) as queue:
-        await trio.sleep(10)
-        began = trio.current_time()
-        answer = await queue.query_vector("words")
-        assert trio.current_time() - began < 3
-        assert answer.vector is None
-        assert answer.notice == "searched by words alone: the embedding model is still loading, or busy"
-        await trio.sleep(6)
-        assert await world.near(queue, "words") == ["msg_1"]  # it was embedded meanwhile, and remembered
-        assert texts_of(slow, "query") == ["words"]
-
-
 async def test_partly_embedded_it_says_so(world: World, autojump_clock: MockClock) -> None:
     world.say_many(100)
     async with world.running(ScriptedEmbedder(delay_s=1)) as queue:
@@ -160,24 +145,6 @@ async def test_partly_embedded_it_says_so(world: World, autojump_clock: MockCloc
         assert "of 100 texts so far" in str(answer.notice)
         await trio.sleep(60)
         assert (await queue.query_vector("message 99")).notice is None
-
-
-async def test_another_model_is_not_taken_over_by_itself(world: World, autojump_clock: MockClock) -> None:
-    world.say(1, "words")
-    old, new = ScriptedEmbedder(), ScriptedEmbedder(dimension=128, fingerprint=OTHER)
-    await world.embed_all(old)
-    async with world.running(new) as queue:
-        await settle(queue)
-        assert (await queue.progress()).switch_needed
-        world.say(2, "more words")
-        await settle(queue)
-        progress = await queue.progress()
-        assert progress.state == "unavailable"
-        assert "pattern embeddings switch" in str(progress.reason)
-        answer = await queue.query_vector("words")
-        assert answer.vector is None
-        assert "pattern embeddings switch" in str(answer.notice)
-        assert texts_of(new) == []
 
 
 async def test_a_switch_answers_from_the_old_vectors_until_it_is_complete(
@@ -266,7 +233,7 @@ async def test_back_to_the_old_model_after_half_a_switch(world: World, autojump_
         assert fetch_all(world.db, "SELECT count(DISTINCT index_id) FROM embeddings") == [(1,)]
 
 
-async def test_the_old_model_that_is_gone_leaves_words_and_a_notice(world: World, autojump_clock: MockClock) -> None:
+async def test_another_model_is_not_taken_over_by_itself(world: World, autojump_clock: MockClock) -> None:
     world.say_many(60)
     new = ScriptedEmbedder(delay_s=1, dimension=128, fingerprint=OTHER)
     await world.embed_all(ScriptedEmbedder())
@@ -275,6 +242,12 @@ async def test_the_old_model_that_is_gone_leaves_words_and_a_notice(world: World
         assert before.vector is None
         assert "hashed-words (deterministic, 64 numbers), which cannot be asked any more" in str(before.notice)
         assert "`pattern embeddings switch` goes over" in str(before.notice)
+        world.say(60, "more words")
+        await settle(queue)
+        progress = await queue.progress()
+        assert (progress.switch_needed, progress.state) == (True, "unavailable")
+        assert "pattern embeddings switch" in str(progress.reason)
+        assert texts_of(new) == []
         await queue.start_switch()
         during = await queue.query_vector("words")
         assert during.vector is None

@@ -3,7 +3,6 @@ from __future__ import annotations
 import struct
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,19 +12,16 @@ from hypothesis import strategies as st
 from pattern_core.embeddings.providers.deterministic import hashed_words
 from pattern_core.errors import InvalidInput
 from pattern_core.search import GroupBy, Mode, SearchRequest, SearchResult, search
-from pattern_core.search.find import SAMPLED, blended, find, nameless, query_vector, rank_documents, without
+from pattern_core.search.find import blended, find, nameless, query_vector, rank_documents, without
 from pattern_core.search.hits import CHARS_MAX, holds, reason, snippet, stems_of
 from pattern_core.search.plan import Ranked
 from pattern_core.search.request import QueryVector, check
-from pattern_db import template
-from pattern_db.database import Database, DatabaseThreads
+from pattern_db.database import Database
 from pattern_db.enums import Role, SearchKind
-from pattern_db.migrate import migrations_of
 from pattern_db.search import Row
-from tests.pattern_core.memory.rig import ADA, BOB, NOW, Rig, add_agents
+from tests.pattern_core.memory.rig import ADA, BOB
 from tests.pattern_core.search.rig import Past
 from tests.pattern_core.texts import DIMENSION
-from tests.pattern_core.tools.rig import ToolRig
 
 
 @pytest.fixture
@@ -239,19 +235,6 @@ async def test_a_quick_search_asks_for_a_vector_only_where_texts_have_some(past:
     assert "meaning" in result.hits[0].parts
 
 
-async def test_on_a_file_what_was_acknowledged_is_found(tmp_path: Path) -> None:
-    path = tmp_path / "pattern.db"
-    template.create(path, migrations_of("constellation"), now=NOW)
-    with DatabaseThreads() as threads:
-        async with await Database.open(path, threads) as database:
-            await database.write(add_agents)
-            past = ToolRig(Rig(database))
-            await past.said("tea")
-            assert len((await search(database, SearchRequest(query="tea"))).hits) == 1
-            await past.said("more tea")
-            assert len((await search(database, SearchRequest(query="tea"))).hits) == 2
-
-
 async def test_who_is_asked_about_does_not_outweigh_what_is_asked(past: Past) -> None:
     about = past.say("hello", name="Ruth")
     meant = past.say("harbour", name="Ruth")
@@ -292,13 +275,6 @@ def test_names_are_those_of_who_speaks() -> None:
     assert nameless(said.db, "Does Tim like what Ruth Miller cooks?") == "Does like what cooks?"
     assert nameless(said.db, "who is Ruth?") is None, "nothing is left that would tell anything"
     assert nameless(said.db, "What does Zoe cook?") is None
-
-
-def test_who_speaks_is_known_among_many_messages() -> None:
-    said = Past()
-    for number in range(2 * SAMPLED + 7):
-        said.say("hello", name="Ruth" if number % 2 else "Tim")
-    assert nameless(said.db, "Ruth and Tim in Rome") == "and in Rome"
 
 
 def test_a_blend_stands_between_two_vectors() -> None:

@@ -45,14 +45,6 @@ def test_a_rare_term_weighs_more_than_a_common_one() -> None:
     assert found.weights[1] > 10 * found.weights[0] > 0
 
 
-def test_required_and_excluded_terms_leave_rows() -> None:
-    rig = Past()
-    for text in ("green tea", "tea green", "green tea with milk"):
-        rig.say(text)
-    chosen = selection(rig.db, rig.plan('"green tea" -milk'), KIND)
-    assert [row for row in (1, 2, 3) if chosen.holds(row)] == [1]
-
-
 @pytest.mark.parametrize(
     ("query", "mode", "takes"),
     [("green tea", Mode.HYBRID, True), ("tea", Mode.HYBRID, False), ("a b", Mode.WORDS, False)],

@@ -322,9 +322,6 @@ async def test_who_is_cancelled_while_waiting_does_not_keep_the_turn() -> None:
             async with turns.taken("query"):
                 raise AssertionError
         assert scope.cancelled_caught
-    with trio.fail_after(60), pytest.raises(ValueError, match="mine"):
-        async with turns.taken("passage"):
-            raise ValueError("mine")
     with trio.fail_after(60):
         async with turns.taken("query"):
             pass
