@@ -119,7 +119,6 @@ def test_coverage_counts_rows(world: World) -> None:
     batch = gathered(world, index)
     work.store(world.db, batch, made(batch), NOW)
     assert counted(world.db, index) == (32, 40, 0)
-    assert indexes.coverage(world.db, index).left
     finish(world.db, index)
     assert counted(world.db, index) == (40, 40, 0)
     assert not indexes.coverage(world.db, index).left
@@ -307,6 +306,7 @@ def texts_of(source: EmbeddingSource) -> list[str]:
 
 def test_a_message_is_embedded_with_what_was_said_before() -> None:
     assert texts_of(message("Yes, in May.")) == ["Yes, in May."]
+    assert texts_of(message(" \n\t")) == []
     before = Said(text="Will you go to Lisbon?", speaker="Ruth")
     assert texts_of(message("Yes, in May.", "Bea", before)) == ["Ruth: Will you go to Lisbon?\nBea: Yes, in May."]
     assert texts_of(message("Yes.", None, Said(text=" ", speaker=None))) == ["Yes."]
@@ -323,10 +323,6 @@ def test_the_title_stands_with_every_piece() -> None:
     pieces = texts_of(block)
     assert len(pieces) > 2
     assert all(piece.startswith("notes\nwords.") for piece in pieces)
-
-
-def test_blank_texts_have_nothing_to_embed() -> None:
-    assert pieces_of(message(" \n\t")) == []
 
 
 def test_a_piece_ends_where_a_reader_would_end_it() -> None:
