@@ -69,12 +69,11 @@ class Row(NamedTuple):
     metadata: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class Surroundings(NamedTuple):
     """The messages of the same session next to one: rows, the nearest first."""
 
-    before: tuple[int, ...]
-    after: tuple[int, ...]
+    before: Sequence[int]
+    after: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,30 +305,18 @@ def best(
     )
 
 
-def rows(connection: Connection, kind: SearchKind, numbers: Sequence[int], filters: Filters) -> dict[int, Row]:
-    """Return those of the rows that fit the filters, by number. Tombstones and inactive blocks never do."""
-    return _rows(connection, kind, f"{_PLACES[kind].row} IN (SELECT value FROM json_each(:among))", numbers, filters)
-
-
-def first_rows(
-    connection: Connection, kind: SearchKind, numbers: Sequence[int], filters: Filters, limit: int
+def rows(
+    connection: Connection, kind: SearchKind, numbers: Sequence[int], filters: Filters, limit: int = -1
 ) -> dict[int, Row]:
-    """Return the first `limit` of the rows that fit the filters; those after them are not looked at."""
-    # A cross join goes through the numbers in their order. To ask for that order would have all of them sorted first.
-    place = _PLACES[kind]
-    allowed, values = _allowed(kind, filters)
-    found = _query(
-        connection,
-        f"SELECT {place.row}, {place.details} FROM json_each(:among) CROSS JOIN {place.tables} ON {place.row} = value"
-        f" WHERE {allowed} LIMIT :limit",
-        {**values, "among": to_json(list(numbers)), "limit": limit},
-    )
-    return {values[0]: _row(kind, values) for values in found}
+    """Return by number the first `limit` of the rows that fit the filters (-1: all); those after them are not looked
+    at. Tombstones and inactive blocks never fit.
+    """
+    return _rows(connection, kind, _PLACES[kind].row, numbers, filters, limit)
 
 
 def rows_of_refs(connection: Connection, kind: SearchKind, refs: Sequence[str], filters: Filters) -> dict[int, Row]:
     """Return those of the rows with these refs that fit the filters, by number."""
-    return _rows(connection, kind, f"{_PLACES[kind].ref} IN (SELECT value FROM json_each(:among))", refs, filters)
+    return _rows(connection, kind, _PLACES[kind].ref, refs, filters)
 
 
 def sample(connection: Connection, count: int) -> list[Row]:
@@ -353,9 +340,7 @@ def surroundings(connection: Connection, numbers: Sequence[int], reach: int) -> 
         " FROM json_each(:among) CROSS JOIN messages AS m ON m.row = value",
         {"among": to_json(list(numbers)), "reach": reach},
     )
-    return {
-        row: Surroundings(before=tuple(before), after=tuple(after)) for row, before, after in json.loads(found[0][0])
-    }
+    return {row: Surroundings(before, after) for row, before, after in json.loads(found[0][0])}
 
 
 def condition(kind: SearchKind, filters: Filters) -> SqlCondition:
@@ -440,16 +425,23 @@ def _array(values: Sequence[str] | None) -> str | None:
 
 
 def _rows(
-    connection: Connection, kind: SearchKind, chosen: str, among: Sequence[int] | Sequence[str], filters: Filters
+    connection: Connection,
+    kind: SearchKind,
+    column: str,
+    among: Sequence[int] | Sequence[str],
+    filters: Filters,
+    limit: int = -1,
 ) -> dict[int, Row]:
     if not among:
         return {}
+    # A cross join goes through the values in their order. To ask for that order would have all of them sorted first.
     place = _PLACES[kind]
     allowed, values = _allowed(kind, filters)
     found = _query(
         connection,
-        f"SELECT {place.row}, {place.details} FROM {place.tables} WHERE {chosen} AND {allowed}",
-        {**values, "among": to_json(list(among))},
+        f"SELECT {place.row}, {place.details} FROM json_each(:among) CROSS JOIN {place.tables} ON {column} = value"
+        f" WHERE {allowed} LIMIT :limit",
+        {**values, "among": to_json(list(among)), "limit": limit},
     )
     return {values[0]: _row(kind, values) for values in found}
 

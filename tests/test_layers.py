@@ -70,7 +70,7 @@ RULES = (
     ),
     Rule(
         ("numpy",),
-        ("pattern_db/vector_codes.py", "pattern_core/search/postings.py", "pattern_core/embeddings/local/"),
+        ("pattern_db/vectors.py", "pattern_core/search/postings.py", "pattern_core/embeddings/local/"),
         "many numbers at once are the business of the scan, of common words and of the models",
     ),
     Rule(

@@ -47,7 +47,6 @@ INFO_DEADLINE_S = 2.0
 HOPELESS_S = 900.0  # between two attempts when nothing but a new configuration would help
 PURGED_AT_ONCE = 500  # vectors of a retired index, some 10 ms
 REFUSALS_SHOWN = 20
-FAILURES_BEFORE_HALVES = 2  # the first may have been chance
 _HARMLESS = "a few words"
 
 State: TypeAlias = Literal["idle", "working", "waiting", "unavailable"]
@@ -137,13 +136,13 @@ class EmbeddingQueue:
         live = await self._database.read(indexes.live)
         active = next((index for index in live if index.state is IndexState.ACTIVE), None)
         if active is None:
-            return QueryVector(vector=None, notice=_WORDS_ALONE + (self._reason or "no text is embedded yet"))
+            return QueryVector(notice=_WORDS_ALONE + (self._reason or "no text is embedded yet"))
         try:
             vector = await self._questions.get(text, active)
         except FormerModelGone as error:
-            return QueryVector(vector=None, notice=f"{_WORDS_ALONE}{error.message}; {self._way_out(live)}")
+            return QueryVector(notice=f"{_WORDS_ALONE}{error.message}; {self._way_out(live)}")
         except EmbedderUnavailable as error:
-            return QueryVector(vector=None, notice=_WORDS_ALONE + error.message)
+            return QueryVector(notice=_WORDS_ALONE + error.message)
         return QueryVector(vector=vector, notice=await self._notice(active), fingerprint=active.fingerprint)
 
     async def progress(self) -> Progress:
@@ -210,7 +209,6 @@ class EmbeddingQueue:
 
     def _start_over(self) -> None:
         self._failures = 0
-        self._portions.forget()
         self._woken.set()
         self._decided.set()
 
@@ -237,7 +235,6 @@ class EmbeddingQueue:
             self._rests("idle", self._left_behind(live))
             return False
         if batch is None:
-            self._portions.forget()
             is_complete = await self._database.write(work.complete, target, now_text(self._clock))
             self._rests("idle")  # not before: who waits for it wants the swap, too
             return is_complete
@@ -250,23 +247,17 @@ class EmbeddingQueue:
         return True
 
     async def _back_off(self, error: EmbedderUnavailable) -> None:
-        asked_s = error.retry_after_s
         self._failures += 1
-        if isinstance(error, TextsRefused):  # asked again at once, it will show which one it is
-            wait_s = max(asked_s or 0.0, BACKOFF_FIRST_S)
-            self._rests("waiting", error.message)
-        elif asked_s is not None:
-            wait_s = min(max(asked_s, BACKOFF_FIRST_S * 2 ** min(self._failures - 1, 16)), BACKOFF_MAX_S)
-            self._rests("waiting", error.message)
-        else:
-            wait_s = HOPELESS_S
+        level, wait_s = logging.INFO, HOPELESS_S
+        if error.retry_after_s is None:
             self._rests("unavailable", error.message)
+        else:
+            self._rests("waiting", error.message)
+            level = logging.WARNING
+            wait_s = BACKOFF_FIRST_S * 2 ** min(self._failures - 1, 16)
+            wait_s = min(max(error.retry_after_s, wait_s), BACKOFF_MAX_S)
         if self._failures == 1:  # who has no model knows it; that one does not answer is news
-            _log.log(
-                logging.INFO if self._state == "unavailable" else logging.WARNING,
-                "texts cannot be embedded now: %s",
-                error.message,
-            )
+            _log.log(level, "texts cannot be embedded now: %s", error.message)
         with trio.move_on_after(wait_s):
             await self._decided.wait()
 
@@ -311,27 +302,18 @@ class EmbeddingQueue:
 
 
 class Portions:
-    """Asks for the vectors of a batch, a portion at a time, and finds out the text that an embedder cannot take.
+    """Asks for the vectors of a batch, a portion at a time, and finds the texts that an embedder cannot take.
 
     A service that is down fails for every text, and waiting is all that helps. A text that kills the model's process,
-    or that a service refuses, fails every time and would hold up all that come after it. So when texts fail again, a
-    harmless one is tried: if that fails too, nothing is wrong with ours. Otherwise the portions become smaller, down to
-    a single text; one that fails alone is set aside.
+    or that a service refuses, fails every time and would hold up all that come after it. So after a failure a
+    harmless text is tried: if that fails too, nothing is wrong with ours. A portion that fails twice is halved, down to
+    a single text, which is set aside.
 
-    What was made and what failed is remembered between two attempts at the same texts; it is bounded by one batch.
+    What is known of a batch is remembered for the next attempt at it.
     """
 
     def __init__(self, embedder: Embedder) -> None:
         self._embedder = embedder
-        self.forget()
-
-    def forget(self) -> None:
-        """Begin again with whole portions, and give every text another chance."""
-        self._size = TEXTS_MAX
-        self._failures = 0  # since the last halving
-        self._is_down = False  # the harmless text failed, too
-        self._suspects: list[str] = []  # hashes of the portion that failed last
-        self._reason = ""
         self._vectors: dict[str, bytes] = {}
         self._refused: dict[str, str] = {}
 
@@ -341,45 +323,43 @@ class Portions:
         """Return vectors of `texts` by hash, and for what the embedder refuses the reasons. Call again after a failure.
 
         Raises:
-            TextsRefused: it fails over some of them; the next attempt finds out more.
             EmbedderUnavailable: it does not work for any text now.
         """
         self._vectors = {key: vector for key, vector in self._vectors.items() if key in texts}
         self._refused = {key: reason for key, reason in self._refused.items() if key in texts}
-        if self._failures and any(key in texts for key in self._suspects):
-            await self._narrow_down(info)
         left = [key for key in texts if key not in self._vectors and key not in self._refused]
-        for begin in range(0, len(left), self._size):
-            keys = left[begin : begin + self._size]
-            try:
-                made = await checked_vectors(self._embedder, [texts[key] for key in keys], info, purpose="passage")
-            except TextsRefused as error:
-                self._failures += 1
-                self._suspects, self._reason = keys, error.message
-                raise
-            self._vectors.update(zip(keys, made, strict=True))
+        for begin in range(0, len(left), TEXTS_MAX):
+            await self._embed(texts, left[begin : begin + TEXTS_MAX], info)
         vectors, refused = self._vectors, self._refused
-        if not self._suspects or any(key in texts for key in self._suspects):
-            self.forget()
+        self._vectors, self._refused = {}, {}
         return vectors, refused
 
-    async def _narrow_down(self, info: EmbedderInfo) -> None:
-        is_whole = self._size == TEXTS_MAX
-        if is_whole and self._failures < FAILURES_BEFORE_HALVES and not self._is_down:
+    async def _embed(
+        self, texts: Mapping[str, str], keys: Sequence[str], info: EmbedderInfo, *, is_again: bool = False
+    ) -> None:
+        try:
+            made = await checked_vectors(self._embedder, [texts[key] for key in keys], info, purpose="passage")
+        except TextsRefused as error:
+            failure = error
+        else:
+            self._vectors.update(zip(keys, made, strict=True))
             return
-        was_down, self._is_down = self._is_down, True
+        await trio.sleep(max(failure.retry_after_s or 0.0, BACKOFF_FIRST_S))
+        await self._check_that_it_works(info)
+        if not is_again:  # the first failure may have been chance
+            await self._embed(texts, keys, info, is_again=True)
+        elif len(keys) == 1:
+            self._refused[keys[0]] = failure.message
+        else:
+            half = len(keys) // 2
+            await self._embed(texts, keys[:half], info, is_again=True)
+            await self._embed(texts, keys[half:], info, is_again=True)
+
+    async def _check_that_it_works(self, info: EmbedderInfo) -> None:
         try:
             await checked_vectors(self._embedder, [_HARMLESS], info, purpose="passage")
         except TextsRefused as error:
             raise EmbedderUnavailable(error.message, retry_after_s=error.retry_after_s) from error
-        self._is_down = False
-        self._failures = 0
-        if was_down:
-            return  # what failed before proves nothing
-        if len(self._suspects) == 1:
-            self._refused[self._suspects[0]] = self._reason
-        else:
-            self._size = max(1, len(self._suspects) // 2)
 
 
 def _name(before: EmbedderInfo, now: EmbedderInfo) -> str:

@@ -17,12 +17,7 @@ from typing import TypeAlias
 
 import trio
 
-from pattern_core.embeddings.embedder import (
-    Embedder,
-    EmbedderInfo,
-    EmbedderUnavailable,
-    checked_vectors,
-)
+from pattern_core.embeddings.embedder import Embedder, EmbedderInfo, EmbedderUnavailable, checked_vectors
 
 FORMER_MAX = 4  # models beside the configured one; each may be a process of 450 MB while it is asked
 LOOK_AGAIN_S = 60.0  # after none was found
@@ -50,7 +45,6 @@ class EmbedderShelf:
         self._former: OrderedDict[tuple[str, int], Embedder] = OrderedDict()
         self._missing: dict[tuple[str, int], tuple[float, EmbedderUnavailable]] = {}  # until when, on trio's clock
         self._making = trio.Lock()
-        self._is_closed = False
 
     async def of(self, wanted: EmbedderInfo) -> Embedder:
         """Return the embedder whose vectors can be compared with those of `wanted`: same fingerprint, same length.
@@ -70,15 +64,14 @@ class EmbedderShelf:
             if key not in self._former:
                 self._former[key] = await self._made(wanted, failure)
             self._former.move_to_end(key)
-            found = self._former[key]
-            while len(self._former) > FORMER_MAX:
+            if len(self._former) > FORMER_MAX:
                 _, oldest = self._former.popitem(last=False)
                 await oldest.aclose()
-        return found
+            return self._former[key]
 
     async def aclose(self) -> None:
         """Give back processes and connections of all of them."""
-        self._is_closed = True
+        self._remake = lambda _wanted: ()
         former, self._former = list(self._former.values()), OrderedDict()
         for embedder in (self.configured, *former):
             await embedder.aclose()
@@ -89,7 +82,7 @@ class EmbedderShelf:
         if known is not None and trio.current_time() < until:
             raise known
         why = ""
-        for candidate in () if self._is_closed else self._remake(wanted):
+        for candidate in self._remake(wanted):
             is_wanted = False
             try:
                 is_wanted = (await candidate.info()).matches(wanted)
@@ -111,7 +104,7 @@ class EmbedderShelf:
         # Not every question starts a process in vain.
         wait_s = LOOK_AGAIN_S if failure.retry_after_s is None else min(failure.retry_after_s, LOOK_AGAIN_S)
         self._missing[key] = trio.current_time() + wait_s, failure
-        while len(self._missing) > 8 * FORMER_MAX:
+        if len(self._missing) > 8 * FORMER_MAX:
             del self._missing[next(iter(self._missing))]
         raise failure
 

@@ -19,7 +19,7 @@ from typing import Protocol
 from pattern_core.search import messages
 from pattern_core.search.hits import hits_of, holds, stems_of
 from pattern_core.search.messages import by_session, name_words, speaker
-from pattern_core.search.plan import Meanings, Plan, Ranked, Selection, breadth, compare, fitting, plan, selection
+from pattern_core.search.plan import Meanings, Plan, Ranked, Selection, breadth, candidates, compare, plan, selection
 from pattern_core.search.postings import bits
 from pattern_core.search.request import GroupBy, Hit, Mode, QueryVector, SearchRequest, SearchResult, check
 from pattern_db import search as storage
@@ -65,15 +65,15 @@ async def search(database: Database, request: SearchRequest, queries: QueryVecto
     if request.mode is not Mode.WORDS and queries is None:
         notice = f"searched by words only, not by {request.mode.value}: no embedder is configured"
     elif request.mode is not Mode.WORDS and queries is not None:
-        unindexed = await database.read(_find_unindexed, request) if is_quick else None
-        if unindexed is not None:
-            return SearchResult(hits=unindexed, notice="searched by words alone: no text is embedded yet")
+        hits = await database.read(_find_by, request, None) if is_quick else None
+        if hits is not None:
+            return SearchResult(hits=hits, notice="searched by words alone: no text is embedded yet")
         for _attempt in range(SWITCHES_MAX):
             answer = await query_vector(database, request, queries)
             notice = answer.notice
             if answer.vector is None:
                 break
-            hits = await database.read_aside(_find_current, request, answer.vector, answer.fingerprint)
+            hits = await database.read_aside(_find_by, request, answer)
             if hits is not None:
                 return SearchResult(hits=hits, notice=notice)
         else:
@@ -116,29 +116,18 @@ def without(query: str, names: AbstractSet[str]) -> str | None:
 
 def blended(one: bytes, other: bytes) -> bytes:
     """Return the unit vector between two (float32, little endian, of the same length)."""
-    total = [a + b for a, b in zip(_floats(one), _floats(other), strict=True)]
+    numbers = f"<{len(one) // 4}f"
+    total = [a + b for a, b in zip(struct.unpack(numbers, one), struct.unpack(numbers, other), strict=True)]
     length = math.sqrt(math.fsum(value * value for value in total)) or 1.0
     return vectors.packed([value / length for value in total])
 
 
-def _floats(vector: bytes) -> tuple[float, ...]:
-    return struct.unpack(f"<{len(vector) // 4}f", vector)
-
-
-def _find_unindexed(connection: Connection, request: SearchRequest) -> list[Hit] | None:
-    """Return the best hits by words in a constellation without vectors, in one visit; None in any other."""
-    return None if embedding_indexes.active(connection) is not None else find(connection, request, None)
-
-
-def _find_current(
-    connection: Connection, request: SearchRequest, vector: bytes, fingerprint: str | None
-) -> list[Hit] | None:
-    """Return the best hits; None if another model's index took over since the query became a vector."""
-    if fingerprint is not None:
-        index = embedding_indexes.active(connection)
-        if index is None or (index.fingerprint, 4 * index.dimension) != (fingerprint, len(vector)):
-            return None
-    return find(connection, request, vector)
+def _find_by(connection: Connection, request: SearchRequest, answer: QueryVector | None) -> list[Hit] | None:
+    """Return the best hits if `answer` is of the active index's model, or None and there is no index; None else."""
+    index = embedding_indexes.active(connection)
+    if (None if index is None else index.fingerprint) != (None if answer is None else answer.fingerprint):
+        return None
+    return find(connection, request, None if answer is None else answer.vector)
 
 
 def find(connection: Connection, request: SearchRequest, vector: bytes | None) -> list[Hit]:
@@ -173,12 +162,10 @@ def _together(searched: Plan, lists: Sequence[tuple[list[Ranked], Meanings]]) ->
 def _strength(searched: Plan, best: Ranked, meanings: Meanings) -> float:
     total = sum(searched.weights)
     text = f"{best.row.label or ''} {best.row.content}"
-    held = 0.0
-    for term, weight in zip(searched.wanted.terms, searched.weights, strict=True):
-        held += weight if holds(text, stems_of(term.words)) else 0.0
-    coverage = held / total if total > 0 else 0.0
+    terms = zip(searched.wanted.terms, searched.weights, strict=True)
+    held = sum(weight for term, weight in terms if holds(text, stems_of(term.words)))
     # What was found by its surroundings alone holds none of the words, and still is a find.
-    coverage = max(coverage, 0.1)
+    coverage = max(held / total if total > 0 else 0.0, 0.1)
     return coverage if searched.vector is None else (coverage + meanings.best) / 2
 
 
@@ -193,10 +180,10 @@ def rank_documents(connection: Connection, searched: Plan, kind: SearchKind) -> 
     rows: dict[int, Row] = {}
     words: dict[int, float] = {}
     if searched.compares_words and searched.breadth.is_bounded:
-        rows, words = _bounded(connection, searched, kind)
+        rows, words = _bounded(connection, searched, kind, chosen)
     elif searched.compares_words:
         words = _words(connection, searched, kind, chosen)
-        rows = storage.rows(connection, kind, list(words), searched.request)
+        rows = storage.rows(connection, kind, sorted(words), searched.request)
     meanings = compare(connection, searched, kind, searched.breadth.compared)
     rows |= storage.rows_of_refs(connection, kind, list(meanings.nearness), searched.request)
     share = MEANING_SHARE if searched.compares_words else 1.0
@@ -217,13 +204,16 @@ def rank_documents(connection: Connection, searched: Plan, kind: SearchKind) -> 
     return sorted(best.values(), key=lambda found: -found.value), meanings
 
 
-def _bounded(connection: Connection, searched: Plan, kind: SearchKind) -> tuple[dict[int, Row], dict[int, float]]:
+def _bounded(
+    connection: Connection, searched: Plan, kind: SearchKind, chosen: Selection
+) -> tuple[dict[int, Row], dict[int, float]]:
     """Return some rows that hold the most telling terms, and how well the words of each fit, 1.0 the best.
 
     By bm25 as if each row held a term once and were to be compared with these rows alone: FTS5's own reads all rows of
     all terms.
     """
-    postings, rows = fitting(connection, searched, kind, max(searched.breadth.documents, searched.request.limit))
+    count = max(searched.breadth.documents, searched.request.limit)
+    postings, rows = candidates(connection, searched, kind, count, chosen)
     masks = postings.masks(rows)
     usual = sum(len(row.content) for row in rows.values()) / max(len(rows), 1) or 1.0
     values: dict[int, float] = {}
@@ -238,11 +228,8 @@ def _words(connection: Connection, searched: Plan, kind: SearchKind, chosen: Sel
     """Return how well each row's words fit, 1.0 the best."""
     terms = searched.wanted.terms
     plain = [term for term in terms if term.match and term.literal is None]
-    goodness = dict(
-        storage.best(
-            connection, kind, plain, max(searched.breadth.documents, 2 * searched.request.limit), searched.request
-        )
-    )
+    count = max(searched.breadth.documents, 2 * searched.request.limit)
+    goodness = dict(storage.best(connection, kind, plain, count, searched.request))
     greatest = max(goodness.values(), default=0.0)
     # A word that most texts hold weighs nothing; then all that hold it are equally good.
     values = {row: value / greatest if greatest > 1e-6 else 1.0 for row, value in goodness.items()}

@@ -81,9 +81,11 @@ def snippet(text: str, stems: Sequence[str]) -> str:
     places = _places(text, stems)
     middle = _densest(places) if places else 0
     start = min(max(middle - CHARS_MAX // 2, 0), len(text) - CHARS_MAX)
-    start = _word_begin(text, start) if start > 0 else 0
+    if start > 0:  # at the beginning of a word, if one is near
+        start = text.find(" ", start, start + 20) + 1 or start
     end = min(start + CHARS_MAX, len(text))
-    end = _word_end(text, end) if end < len(text) else end
+    blank = text.rfind(" ", end - 20, end) if end < len(text) else -1
+    end = blank if blank >= 0 else end
     before = _ELLIPSIS if start > 0 else ""
     after = _ELLIPSIS if end < len(text) else ""
     return before + " ".join(text[start:end].split()) + after
@@ -121,13 +123,3 @@ def _densest(places: Sequence[tuple[int, str]]) -> int:
         if count > best_count:
             best_count, best_middle = count, (start + within[-1][0]) // 2
     return best_middle
-
-
-def _word_begin(text: str, at: int) -> int:
-    blank = text.find(" ", at, at + 20)
-    return blank + 1 if blank >= 0 else at
-
-
-def _word_end(text: str, at: int) -> int:
-    blank = text.rfind(" ", at - 20, at)
-    return blank if blank >= 0 else at

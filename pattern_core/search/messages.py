@@ -16,15 +16,12 @@ from datetime import date
 from functools import lru_cache
 from heapq import nlargest
 
-from pattern_core.search.plan import Meanings, Plan, Ranked, compare, fitting, posted, selection
+from pattern_core.search.plan import Meanings, Plan, Ranked, candidates, compare, selection
 from pattern_core.search.postings import bits, gather
 from pattern_db import search as storage
 from pattern_db.connection import Connection
 from pattern_db.enums import Role, SearchKind
-from pattern_db.search import Filters, Row, Surroundings
-
-BATCHES_MAX = 10  # of candidates that the filters may leave out
-FITTING_MIN = 0.1  # of a batch; with fewer the rest is not looked at: it is faster to filter all
+from pattern_db.search import Row, Surroundings
 
 # How much a word counts that stands so many messages before or after, and how fast further ones count less.
 BEFORE = (0.7, 0.49, 0.34)
@@ -64,9 +61,7 @@ _MONTHS = (
     *("january", "february", "march", "april", "may", "june"),
     *("july", "august", "september", "october", "november", "december"),
 )
-_NUMBERS = {name: number for number, name in enumerate(_MONTHS, start=1)} | {
-    name[:3]: number for number, name in enumerate(_MONTHS, start=1)
-}
+_NUMBERS = {key: number for number, name in enumerate(_MONTHS, start=1) for key in (name, name[:3])}
 _NAMED = re.compile(
     r"(?:\b(?P<day>\d{1,2})(?:st|nd|rd|th)?\s+(?:of\s+)?)?"
     rf"\b(?P<month>{'|'.join(_MONTHS)}|jan|feb|mar|apr|jun|jul|aug|sep|oct|nov|dec)\b\.?"
@@ -75,7 +70,7 @@ _NAMED = re.compile(
     re.IGNORECASE,
 )
 _ISO = re.compile(r"\b(?P<year>(?:19|20)\d\d)-(?P<month>\d\d)(?:-(?P<day>\d\d))?\b")
-# These are also words or names: they count only beside a day or a year.
+# These are also words or names: they count only beside a day or a year, or with a capital; "May" begins questions.
 _AMBIGUOUS = frozenset({"may", "march", "april", "june", "august", "mar", "jan", "dec", "sep"})
 
 # People speak of a thing on the day and in the days after it.
@@ -114,17 +109,11 @@ class _Pool:
 
     def take_by_words(self) -> None:
         """Take the messages whose own words fit best."""
-        plan = self._plan
-        if not plan.compares_words:
-            return
-        if plan.breadth.is_bounded:
-            self._postings, self._rows = fitting(self._connection, plan, SearchKind.MESSAGE, self._count)
-            return
-        is_narrow = storage.is_narrow(plan.request)
-        # Most filters leave a good part: taking the best that fit is then much faster than to filter all there are.
-        is_filled = is_narrow and plan.posted[SearchKind.MESSAGE] and self._fill(None, FITTING_MIN)
-        if not is_filled:
-            self._fill(plan.request if is_narrow else None)
+        if self._plan.compares_words:
+            self._postings, rows = candidates(
+                self._connection, self._plan, SearchKind.MESSAGE, self._count, self._chosen
+            )
+            self._rows = dict(sorted(rows.items()))  # of equal leaders the first counts
 
     def take_near(self, meanings: Meanings) -> None:
         """Take the messages that are near in meaning, and look around in all of the pool."""
@@ -164,23 +153,6 @@ class _Pool:
                 found.append(Ranked(row=row, parts=parts, factor=factor, held=bits(self._masks.get(number, 0))))
         found.sort(key=lambda one: (-one.value, -one.row.row))
         return found
-
-    def _fill(self, filters: Filters | None, fitting_min: float = 0.0) -> bool:
-        """Take the best that fit, instead of what is in the pool. False if others may fit that are not among them, and
-        as soon as a smaller share than `fitting_min` fits.
-        """
-        found, is_complete = posted(self._connection, self._plan, SearchKind.MESSAGE, self._chosen, filters)
-        self._postings, self._rows = gather(found), {}
-        ordered = self._postings.best(self._plan.weights, self._count * BATCHES_MAX)
-        are_all = is_complete and len(ordered) < self._count * BATCHES_MAX
-        for at in range(0, len(ordered), self._count):
-            before, batch = len(self._rows), ordered[at : at + self._count]
-            self._keep(storage.rows(self._connection, SearchKind.MESSAGE, batch, self._plan.request).values())
-            if len(self._rows) >= self._count:
-                return True
-            if not are_all and len(self._rows) - before < self._count * fitting_min:
-                return False
-        return are_all
 
     def _keep(self, rows: Iterable[Row]) -> None:
         self._rows |= {row.row: row for row in rows if self._chosen.holds(row.row)}
@@ -332,9 +304,8 @@ def named_dates(query: str) -> list[NamedDate]:
     for found in _NAMED.finditer(query):
         day, year = found["day"] or found["late_day"], found["year"]
         name = found["month"].lower()
-        if name in _AMBIGUOUS and day is None and year is None and not found["month"][0].isupper():
-            continue
-        if name == "may" and day is None and year is None:
+        is_clear = name not in _AMBIGUOUS or (name != "may" and found["month"][0].isupper())
+        if day is None and year is None and not is_clear:
             continue
         dates.append(NamedDate(int(year) if year else None, _NUMBERS[name], int(day) if day else None))
     return [named for named in dates if 1 <= named.month <= 12]
@@ -345,26 +316,16 @@ def nearness(dates: Sequence[NamedDate], created_at: str) -> float:
     if not dates:
         return 0.0
     moment = date.fromisoformat(created_at[:10])
-    return max(_near(named, moment) for named in dates)
+    either = (moment.year - 1, moment.year)  # for what names no year
+    return max(_near(named, year, moment) for named in dates for year in ((named.year,) if named.year else either))
 
 
-def _near(named: NamedDate, moment: date) -> float:
-    if named.day is not None:
-        return max(_near_day(named, year, moment) for year in _years(named, moment))
-    if named.year is None or named.year == moment.year:
-        if moment.month == named.month:
-            return _SAME_DAY
-        return _NEXT_MONTH if moment.month == named.month + 1 else 0.0
-    return _NEXT_MONTH if (moment.year, moment.month, named.month) == (named.year + 1, 1, 12) else 0.0
-
-
-def _years(named: NamedDate, moment: date) -> Sequence[int]:
-    return (named.year,) if named.year is not None else (moment.year - 1, moment.year)
-
-
-def _near_day(named: NamedDate, year: int, moment: date) -> float:
+def _near(named: NamedDate, year: int, moment: date) -> float:
+    if named.day is None:
+        months = 12 * (moment.year - year) + moment.month - named.month
+        return {0: _SAME_DAY, 1: _NEXT_MONTH}.get(months, 0.0)
     try:
-        days = (moment - date(year, named.month, named.day or 1)).days
+        days = (moment - date(year, named.month, named.day)).days
     except ValueError:
         return 0.0  # the 30th of February
     return next((value for low, high, value in _DAYS if low <= days <= high), 0.0)

@@ -121,24 +121,19 @@ def plan(connection: Connection, request: SearchRequest, vector: bytes | None) -
     total = sum(sizes.values())
     weights = [_weight(sum(spreads[kind][number] for kind in kinds), total) for number in range(len(wanted.terms))]
     return Plan(
-        request=request,
-        breadth=wide,
-        wanted=wanted,
-        weights=weights,
-        spreads=spreads,
-        posted=posted,
-        vector=vector,
+        request=request, breadth=wide, wanted=wanted, weights=weights, spreads=spreads, posted=posted, vector=vector
     )
 
 
 def selection(connection: Connection, plan: Plan, kind: SearchKind) -> Selection:
     """Look up which rows of `kind` the required and the excluded terms leave."""
-    required: frozenset[int] | None = None
-    for term in plan.wanted.required:
-        rows = _rows(connection, kind, term)
-        required = rows if required is None else required & rows
-    excluded = [_rows(connection, kind, term) for term in plan.wanted.excluded]
-    return Selection(required, frozenset().union(*excluded))
+    required = [_holding(connection, kind, term) for term in plan.wanted.required]
+    excluded = [_holding(connection, kind, term) for term in plan.wanted.excluded]
+    return Selection(frozenset.intersection(*required) if required else None, frozenset().union(*excluded))
+
+
+def _holding(connection: Connection, kind: SearchKind, term: Term) -> frozenset[int]:
+    return frozenset(storage.rows_of(connection, kind, term, SELECTED_MAX))
 
 
 def _posted(
@@ -162,10 +157,6 @@ def _spread(posted: str, limit: int, size: int) -> int:
         return count
     oldest = int(posted[posted.rfind(",") + 1 : -1].strip("[]"))
     return max(count, count * size // max(size - oldest + 1, 1))
-
-
-def _rows(connection: Connection, kind: SearchKind, term: Term) -> frozenset[int]:
-    return frozenset(storage.rows_of(connection, kind, term, SELECTED_MAX))
 
 
 def _weight(spread: int, total: int) -> float:
@@ -199,22 +190,34 @@ def posted(
     return found, is_complete
 
 
-def fitting(connection: Connection, plan: Plan, kind: SearchKind, count: int) -> tuple[Postings, dict[int, Row]]:
-    """Return what a bounded search looks at: the `count` rows whose terms weigh most among those that fit the filters.
+def candidates(
+    connection: Connection,
+    plan: Plan,
+    kind: SearchKind,
+    count: int,
+    chosen: Selection,
+    filters: storage.Filters | None = None,
+) -> tuple[Postings, dict[int, Row]]:
+    """Return which rows hold which terms, and of those that fit the filters the `count` whose terms weigh most.
 
-    The filters are asked in the order of the weights, until there are enough or `FITTED_MAX` were looked at. Which rows
-    a term leaves or takes away altogether does not count here: a bounded search has no such terms.
+    Most filters leave a good part: they are asked in the order of the weights, until there are enough or `FITTED_MAX`
+    were looked at. If that leaves too few, a search that is not bounded reads again: only rows that fit (`filters`).
     """
-    found, _is_complete = posted(connection, plan, kind, Selection(None, frozenset()))
+    found, is_complete = posted(connection, plan, kind, chosen, filters)
     postings = gather(found)
     rows: dict[int, Row] = {}
     asked = 0
     for most in (FIRST_SHARE * count, FITTED_MAX):
-        ordered = postings.best(plan.weights, most)[asked:] if len(rows) < count else ()
-        if ordered:
-            rows |= storage.first_rows(connection, kind, ordered, plan.request, count - len(rows))
-            asked += len(ordered)
-    return postings, rows
+        ordered = postings.best(plan.weights, most)
+        if len(ordered) > asked:
+            rows |= storage.rows(connection, kind, ordered[asked:], plan.request, count - len(rows))
+        asked = len(ordered)
+        if len(rows) >= count or asked < most:
+            break
+    is_enough = plan.breadth.is_bounded or len(rows) >= count or (is_complete and asked < FITTED_MAX)
+    if is_enough or filters is not None or not storage.is_narrow(plan.request):
+        return postings, rows
+    return candidates(connection, plan, kind, count, chosen, plan.request)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -87,16 +87,13 @@ class SearchResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryVector:
-    """A question's vector (float32, little endian), of the active index's model; or None and a notice that says why
-    there is none.
-
-    `fingerprint` is that model's: another model's index may be the active one by the time of the comparison. None
-    stands for the model of whichever index is active.
+    """A question's vector (float32, little endian), the fingerprint of its model, which is that of the index that was
+    active then, and perhaps a notice; or only a notice that says why there is no vector.
     """
 
-    vector: bytes | None
-    notice: str | None = None
+    vector: bytes | None = None
     fingerprint: str | None = None
+    notice: str | None = None
 
 
 def check(request: SearchRequest) -> SearchRequest:

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pattern_core.embeddings.local.child import end_soon, prepare, serve
-from pattern_core.embeddings.local.models import FoundModel, ModelUnusable
+from pattern_core.embeddings.local.models import Embed, FoundModel, ModelUnusable
 from pattern_core.embeddings.providers.deterministic import hashed_words
 from pattern_core.embeddings.settings import EmbedderSettings, Prefixes, Purpose
 
@@ -38,15 +38,15 @@ class PlayedModel(FoundModel):
 
     answers: int
 
-    def load(self) -> PlayedModel:
-        """Return itself.
+    def load(self) -> Embed:
+        """Return what embeds.
 
         Raises:
             ModelUnusable: the settings say that it is broken.
         """
         if self.model == "broken":
             raise ModelUnusable("The model broken does not load.")
-        return self
+        return self.embed
 
     def embed(self, texts: Sequence[str], purpose: Purpose) -> list[bytes]:
         """Vectors of hashed words, or what the texts ask for."""

@@ -2,7 +2,7 @@
 
 The vec0 tables hold one bit per number of a vector, in chunks, derived from the plain table `embeddings`. A bit is set
 where the number is positive. That is enough to choose a few hundred candidates out of a hundred thousand rows (see
-`vector_codes`), at a thirtieth of the bytes. A vec0 row has the id of its embedding; its owner is the partition.
+`vectors`), at a thirtieth of the bytes. A vec0 row has the id of its embedding; its owner is the partition.
 
 Source of the SQL dialect: sqlite-vec 0.1 (partition keys, auxiliary columns, `chunk_size`, `vec_quantize_binary`).
 vec0 cannot be renamed, so an index that is built beside another one has a suffix to its tables' names for good.

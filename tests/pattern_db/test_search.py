@@ -138,9 +138,9 @@ def test_what_stands_around_a_message_of_its_session(db: Connection, say: Say) -
         say(number, f"text {number}", session_id="one" if number < 5 else "two")
     say(10, "text of bob", agent="bob", session_id="one")
     found = search.surroundings(db, [1, 3, 5], 2)
-    assert (found[1].before, found[1].after) == ((), (2, 3))
-    assert (found[3].before, found[3].after) == ((2, 1), (4,))
-    assert (found[5].before, found[5].after) == ((), (6,))
+    assert found[1] == ([], [2, 3])
+    assert found[3] == ([2, 1], [4])
+    assert found[5] == ([], [6])
 
 
 def test_every_kind_says_what_it_found(db: Connection, say: Say, make_block: MakeBlock) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from pattern_db import vector_codes, vectors
+from pattern_db import vectors
 from pattern_db.connection import Connection, fetch_all, transaction
 from pattern_db.enums import IndexState, SearchKind
 from pattern_db.tables import embedding_indexes, embeddings
@@ -140,24 +140,48 @@ def test_a_changed_text_leaves_no_old_vector_in_the_other_index(
 MANY = 3_000
 
 
-@pytest.fixture
-def many(db: Connection, begin_index: Callable[..., IndexRow]) -> list[list[float]]:
+@pytest.fixture(params=[64, 72], ids=["whole words", "bytes"])
+def many(request: pytest.FixtureRequest, db: Connection, begin_index: Callable[..., IndexRow]) -> list[list[float]]:
     """An index with `MANY` messages of three agents; the numbers of their vectors, in order."""
     embedding_indexes.retire(db, 1)
-    index = begin_index(db, dimension=64, fingerprint="wide")
+    index = begin_index(db, dimension=request.param, fingerprint="wide")
     chance = random.Random(4)
     # As with real texts, a few dozen topics in many mixtures, and not noise in all directions alike.
-    topics = [[chance.gauss(0, 1) for _ in range(64)] for _ in range(30)]
+    topics = [[chance.gauss(0, 1) for _ in range(request.param)] for _ in range(30)]
     numbers = []
     for _ in range(MANY):
-        mixed = chance.sample(topics, 4)
-        shares = [chance.random() for _ in mixed]
-        numbers.append([sum(share * topic[n] for share, topic in zip(shares, mixed, strict=True)) for n in range(64)])
+        mixed = [(chance.random(), topic) for topic in chance.sample(topics, 4)]
+        numbers.append([sum(share * topic[n] for share, topic in mixed) for n in range(request.param)])
     with db:
         for place, values in enumerate(numbers):
             row = replace(ROW, ref=f"msg_{place}", scope=f"agt_{place % 3}", vector=vectors.packed(values))
             vector_rows.replace(db, index, row)
     return numbers
+
+
+def codes_of(db: Connection, scopes: list[str] | None = None) -> vectors.Codes:
+    index = embedding_indexes.active(db)
+    assert index is not None
+    codes = vectors.read_codes(db, index, SearchKind.MESSAGE, scopes)
+    assert codes is not None
+    return codes
+
+
+def test_the_codes_are_read_as_vec0_means_them(db: Connection, many: list[list[float]]) -> None:
+    codes, query = codes_of(db), vectors.packed(many[0])
+    sql = "SELECT rowid, distance FROM message_embeddings_2 WHERE embedding MATCH vec_quantize_binary(?) AND k = 200"
+    nearest = dict(fetch_all(db, sql, (query,)))
+    own = codes.words[codes.ids.tolist().index(min(nearest, key=nearest.__getitem__))]
+    differing = dict(zip(codes.ids.tolist(), codes.differing(own).tolist(), strict=True))
+    assert len(differing) == MANY
+    assert {number: differing[number] for number in nearest} == nearest
+
+
+def test_the_codes_of_some_owners_are_read_alone(db: Connection, many: list[list[float]]) -> None:
+    codes, query = codes_of(db, ["agt_1", "agt_none"]), vectors.packed(many[0])
+    assert sorted(codes.nearest(query, MANY)) == list(range(2, MANY + 1, 3))
+    assert len(codes.nearest(query, 7)) == 7
+    assert codes_of(db, []).nearest(query, 7) == []
 
 
 def exact(numbers: list[list[float]], query: list[float], places: Iterable[int]) -> list[str]:
@@ -169,7 +193,7 @@ def exact(numbers: list[list[float]], query: list[float], places: Iterable[int])
 
 
 def test_of_many_the_same_are_found_as_by_comparing_all(db: Connection, many: list[list[float]]) -> None:
-    assert vector_codes.is_possible()
+    assert vectors.is_numpy_usable()
     found = wanted = 0
     for place in range(5):
         query = [value + 0.1 for value in many[place]]
@@ -199,24 +223,6 @@ def test_of_many_the_removed_are_gone_at_once(db: Connection, many: list[list[fl
     assert "msg_7" not in refs(vectors.nearest(db, SearchKind.MESSAGE, query, None, 50))
     vector_rows.insert(db, replace(ROW, ref="msg_new", vector=query))
     assert refs(vectors.nearest(db, SearchKind.MESSAGE, query, None, 1)) == ["msg_new"]
-
-
-def test_where_most_of_what_is_near_has_gone_the_next_search_reads_the_codes_again(
-    db: Connection, many: list[list[float]]
-) -> None:
-    query = vectors.packed(many[7])
-    nearest = refs(vectors.nearest(db, SearchKind.MESSAGE, query, None, 800))
-    with db:
-        for ref in nearest:
-            embeddings.delete(db, SearchKind.MESSAGE, ref)
-    found = refs(vectors.nearest(db, SearchKind.MESSAGE, query, None, 5))
-    assert len(found) == 5
-    assert not set(found) & set(nearest)
-    index = embedding_indexes.active(db)
-    assert index is not None
-    codes = vectors.CACHE.codes(db, index, SearchKind.MESSAGE, None)
-    assert codes is not None
-    assert codes.count(None) == MANY - 800
 
 
 def test_lost_derived_tables_cost_time_and_no_result(db: Connection, many: list[list[float]]) -> None:

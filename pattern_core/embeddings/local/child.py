@@ -21,8 +21,9 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import cache
 
-from pattern_core.embeddings.local.models import FoundModel, LoadedModel, ModelUnusable, find
+from pattern_core.embeddings.local.models import Embed, FoundModel, ModelUnusable, find
 from pattern_core.embeddings.settings import EmbedderSettings, Purpose
 
 QUESTIONS_MAX = 64  # waiting in this process; the parent asks one after the other
@@ -30,31 +31,23 @@ NICENESS = 5  # what people wait for goes first on a small machine
 LINGER_S = 1.0  # for the work under way after the parent went
 
 
-class Answering:
-    """Answers questions; finds the model with the first one and loads it with the first text."""
-
-    def __init__(self, find_model: Callable[[], FoundModel]) -> None:
-        self._find = find_model
-        self._model: FoundModel | None = None
-        self._loaded: LoadedModel | None = None
-
-    def answer(self, question: Mapping[str, object]) -> dict[str, object]:
-        """Return what answers a question."""
-        about = {"id": question.get("id")}
-        try:
-            if self._model is None:
-                self._model = self._find()
-            about["fingerprint"] = self._model.fingerprint
-            if question.get("do") == "info":
-                return {**about, "model": self._model.model, "dimension": self._model.dimension}
-            if self._loaded is None:
-                self._loaded = self._model.load()
-        except ModelUnusable as error:
-            return {**about, "error": str(error)}
-        texts = question.get("texts")
-        purpose: Purpose = "query" if question.get("purpose") == "query" else "passage"
-        vectors = self._loaded.embed([str(text) for text in texts] if isinstance(texts, list) else [], purpose)
-        return {**about, "vectors": base64.b64encode(b"".join(vectors)).decode()}
+def answered(
+    question: Mapping[str, object], find_model: Callable[[], FoundModel], load: Callable[[], Embed]
+) -> dict[str, object]:
+    """Return what answers a question."""
+    about = {"id": question.get("id")}
+    try:
+        model = find_model()
+        about["fingerprint"] = model.fingerprint
+        if question.get("do") == "info":
+            return {**about, "model": model.model, "dimension": model.dimension}
+        embed = load()
+    except ModelUnusable as error:
+        return {**about, "error": str(error)}
+    texts = question.get("texts")
+    purpose: Purpose = "query" if question.get("purpose") == "query" else "passage"
+    vectors = embed([str(text) for text in texts] if isinstance(texts, list) else [], purpose)
+    return {**about, "vectors": base64.b64encode(b"".join(vectors)).decode()}
 
 
 def serve(
@@ -72,10 +65,11 @@ def serve(
     questions: queue.Queue[dict[str, object] | None] = queue.Queue(QUESTIONS_MAX)
     # A thread reads, so that the end of the parent is seen while the model works.
     threading.Thread(target=_read, args=(source, questions, on_orphaned), daemon=True).start()
-    answering = Answering(find_model)
+    find_once = cache(find_model)  # with the first question
+    load_once = cache(lambda: find_once().load())  # with the first text
     with suppress(queue.Empty, BrokenPipeError), open(target, "w", closefd=False) as answers:
         while (question := questions.get(timeout=idle_s)) is not None:
-            answers.write(json.dumps(answering.answer(question)) + "\n")
+            answers.write(json.dumps(answered(question, find_once, load_once)) + "\n")
             answers.flush()
     return 0
 

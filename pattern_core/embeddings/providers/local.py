@@ -60,24 +60,15 @@ class LocalEmbedder:
     ) -> None:
         self._limits = limits or LocalLimits()
         self._first_s = self._limits.download_s if settings.allow_download else self._limits.start_s
-        self._worker = Worker(command or child_command(settings))
+        self.worker = Worker(command or child_command(settings))
         self._turns = Turns()
         self._info: EmbedderInfo | None = None
         self._warm_pid = 0  # of the child that has embedded something, so that its model is loaded
         self._rests_until = -math.inf  # on trio's clock
         self._failure = "", False  # message, whether it lasts until something is installed
 
-    @property
-    def child_pid(self) -> int | None:
-        """The process id of the child, None while none was started."""
-        return self._worker.pid
-
     async def info(self) -> EmbedderInfo:
-        """Return what the model is. Starts the child but does not load the model: its files tell enough.
-
-        Raises:
-            EmbedderUnavailable: nothing is installed that could run it, or the child fails.
-        """
+        """See `Embedder.info`. Starts the child but does not load the model: its files tell enough."""
         if self._info is None:
             async with self._turns.taken("query"):
                 if self._info is None:  # another task may have asked meanwhile
@@ -91,12 +82,8 @@ class LocalEmbedder:
         return self._info
 
     async def embed(self, texts: Sequence[str], *, purpose: Purpose) -> list[bytes]:
-        """Return one unit vector per text, in order. What a model does not read any more (256 tokens for the default
-        one) is not part of its vector.
-
-        Raises:
-            TextsRefused: the child fails over these texts.
-            EmbedderUnavailable: nothing is installed that could run the model, or the child rests after a failure.
+        """See `Embedder.embed`. What a model does not read (beyond 256 tokens for the default one) is not part of its
+        vector.
         """
         info = await self.info()
         cut = [text[:TEXT_CHARS_MAX] for text in texts]
@@ -119,40 +106,36 @@ class LocalEmbedder:
 
     async def aclose(self) -> None:
         """End the child."""
-        await self._worker.aclose()
+        await self.worker.aclose()
 
     async def _ask(self, question: Mapping[str, object]) -> Mapping[str, object]:
         """Return the child's answer; after a failure the child is left alone for a while."""
-        if self._worker.is_closed:
+        if self.worker.is_closed:
             raise EmbedderUnavailable("The server is stopping.")
-        if trio.current_time() < self._rests_until:
-            raise self._refusal()
-        is_warm = self._worker.pid == self._warm_pid
+        rests_s = self._rests_until - trio.current_time()
+        if rests_s > 0:
+            message, is_lasting = self._failure
+            raise EmbedderUnavailable(message, retry_after_s=None if is_lasting else rests_s)
+        is_warm = self.worker.pid == self._warm_pid
         try:
-            answer = await self._worker.ask(question, timeout_s=self._limits.answer_s if is_warm else self._first_s)
+            answer = await self.worker.ask(question, timeout_s=self._limits.answer_s if is_warm else self._first_s)
         except WorkerFailed as error:
-            failure = self._failed(str(error))
-            raise TextsRefused(failure.message, retry_after_s=failure.retry_after_s) from error
+            raise self._failed(str(error)) from error
         if "error" in answer:
-            raise self._resting(str(answer["error"]), self._limits.unusable_s, is_lasting=True)
+            self._rest(str(answer["error"]), self._limits.unusable_s, is_lasting=True)
+            raise EmbedderUnavailable(str(answer["error"]))
         if question["do"] == "embed":
-            self._warm_pid = self._worker.pid or 0
+            self._warm_pid = self.worker.pid or 0
         return answer
 
-    def _failed(self, why: str) -> EmbedderUnavailable:
+    def _failed(self, why: str) -> TextsRefused:
         message = f"The process of the embedding model failed: {why}. It is started again."
-        return self._resting(message, self._limits.rest_s)
+        self._rest(message, self._limits.rest_s)
+        return TextsRefused(message, retry_after_s=self._limits.rest_s)
 
-    def _resting(self, message: str, rest_s: float, *, is_lasting: bool = False) -> EmbedderUnavailable:
+    def _rest(self, message: str, rest_s: float, *, is_lasting: bool = False) -> None:
         self._rests_until = trio.current_time() + rest_s
         self._failure = message, is_lasting
-        return self._refusal()
-
-    def _refusal(self) -> EmbedderUnavailable:
-        message, is_lasting = self._failure
-        return EmbedderUnavailable(
-            message, retry_after_s=None if is_lasting else self._rests_until - trio.current_time()
-        )
 
 
 def portions(texts: Sequence[str]) -> Iterator[list[int]]:
@@ -272,14 +255,13 @@ class Worker:
     async def stop(self) -> None:
         """Kill the child, if there is one, and wait until it is gone. Not interrupted by cancellation."""
         process, self._process = self._process, None
-        if process is None:
-            return
         with trio.CancelScope(shield=True, deadline=trio.current_time() + REAP_TIMEOUT_S):
-            process.kill()
-            await process.wait()
-            for stream in (process.stdin, process.stdout):
-                if stream is not None:
-                    await stream.aclose()
+            if process is not None:
+                process.kill()
+                await process.wait()
+                for stream in (process.stdin, process.stdout):
+                    if stream is not None:
+                        await stream.aclose()
         if self._errors is not None:
             self._errors.close()
             self._errors = None
@@ -299,8 +281,7 @@ class Worker:
                     start_new_session=True,  # Ctrl-C in the terminal is for the server, which then ends this
                 )
             except OSError as error:
-                self._errors.close()
-                self._errors = None
+                await self.stop()
                 raise WorkerFailed(f"it could not be started: {error}") from error
         self._process = process
         if self.is_closed:  # meanwhile

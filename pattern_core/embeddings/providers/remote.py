@@ -54,12 +54,11 @@ class Service:
     """What one service differs in from the others.
 
     `provider` is its name for people. `key` stands in the `headers`, and is not shown where answers repeat it. `body`
-    makes the JSON to POST to `path`; `vectors` names the list in the answer, and
-    in each of its items the vector (None: the item is one). `advice` says what to do about a refusal,
-    `advice_if_absent` about a model that is not there. `identity` is what decides about the vectors, beside the model's
-    name: the address, prefixes. `known_dimension` is how long the vectors are, where that is known without asking.
-    `about` is where to ask about the model before its first use, and how the digest of its weights is read from that;
-    the digest is empty if the service does not give one.
+    makes the JSON to POST to `path`; `vectors` names the list in the answer, and in each of its items the vector (None:
+    the item is one). `advice` says what to do about a refusal, `advice_if_absent` about a model that is not there.
+    `identity` is what decides about the vectors, beside the model's name: the address, prefixes. `known_dimension` is
+    how long the vectors are, where that is known without asking. `about` is where to ask about the model before its
+    first use, and how the digest of its weights is read from that: empty if the service does not give one.
     """
 
     provider: str
@@ -90,8 +89,7 @@ class RemoteEmbedder(HttpClient):
     ) -> None:
         super().__init__(service.provider, service.address, service.key, clock=clock)
         self._service = service
-        self._dimensions = settings.dimensions
-        self._timeout_s = settings.timeout_s
+        self._settings = settings
         self._retry = retry or RetryPolicy()
         self._slots = {purpose: trio.Semaphore(count) for purpose, count in CALLS_MAX.items()}
         self._asking_about = trio.Lock()
@@ -100,25 +98,15 @@ class RemoteEmbedder(HttpClient):
         self._failure: ModelError | None = None
 
     async def info(self) -> EmbedderInfo:
-        """Return what the model is; asks the service where its name does not tell.
-
-        Raises:
-            EmbedderUnavailable: the service does not answer, or refuses.
-        """
-        if self._info is None:
-            async with self._asking_about:
-                if self._info is None:
-                    self._refuse_while_resting()
-                    self._info = await self._find_out()
+        """See `Embedder.info`; asks the service where the model's name does not tell."""
+        async with self._asking_about:
+            if self._info is None:
+                self._refuse_while_resting()
+                self._info = await self._find_out()
         return self._info
 
     async def embed(self, texts: Sequence[str], *, purpose: Purpose) -> list[bytes]:
-        """Return one unit vector per text, in order. A text that is longer than the model reads is cut.
-
-        Raises:
-            TextsRefused: the service is there, and refuses or garbles the answer to these texts.
-            EmbedderUnavailable: the service does not answer or is busy, or does not accept the key or the model.
-        """
+        """See `Embedder.embed`. A text that is longer than the model reads is cut."""
         self._refuse_while_resting()
         return await self._embed([text[:TEXT_CHARS_MAX] for text in texts], purpose)
 
@@ -133,7 +121,7 @@ class RemoteEmbedder(HttpClient):
             if service.about is not None:
                 path, read = service.about
                 digest = await self._ask(path, None, "query", read)
-            dimension = self._dimensions or service.known_dimension
+            dimension = self._settings.dimensions or service.known_dimension
             if dimension is None:
                 dimension = len((await self._vectors([_PROBE], "query"))[0]) // 4
         except ModelError as error:
@@ -186,12 +174,12 @@ class RemoteEmbedder(HttpClient):
             message = f"{self.name} is busy: {WAITING_MAX} callers wait for it. Ask again later."
             raise EmbedderUnavailable(message, retry_after_s=5.0)
         async with slots:
-            with trio.move_on_after(self._timeout_s):
+            with trio.move_on_after(self._settings.timeout_s):
                 async with self.exchange("GET" if body is None else "POST", path, body) as answer:
                     found = read(loads(await answer.rest(ANSWER_BYTES_MAX)))
                 self._failure = None
                 return found
-        raise ModelTimeout(f"{self.name} did not answer within {self._timeout_s:g} s.", provider=self.name)
+        raise ModelTimeout(f"{self.name} did not answer within {self._settings.timeout_s:g} s.", provider=self.name)
 
     def _read(self, answer: Mapping[str, object], count: int) -> list[bytes]:
         """Return the vectors of an answer, if all of them can be used."""

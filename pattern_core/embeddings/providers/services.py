@@ -7,7 +7,8 @@ local models".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 from pattern_core.embeddings.embedder import AbsentEmbedder, Embedder
 from pattern_core.embeddings.providers.remote import RemoteEmbedder, Service
@@ -15,17 +16,17 @@ from pattern_core.embeddings.settings import EmbedderSettings, Purpose, prefixes
 
 OPENAI_URL = "https://api.openai.com/v1"
 OPENAI_MODEL = "text-embedding-3-small"
-_OPENAI_DIMENSIONS = {
-    "text-embedding-3-small": 1536,
-    "text-embedding-3-large": 3072,
-    "text-embedding-ada-002": 1536,
-}
 GOOGLE_URL = "https://generativelanguage.googleapis.com"
 GOOGLE_MODEL = "gemini-embedding-001"
-_GOOGLE_DIMENSIONS = {"gemini-embedding-001": 3072}
 _GOOGLE_TASKS: Mapping[Purpose, str] = {"query": "RETRIEVAL_QUERY", "passage": "RETRIEVAL_DOCUMENT"}
 OLLAMA_URL = "http://127.0.0.1:11434"
 OLLAMA_MODEL = "nomic-embed-text"
+_DIMENSIONS = {
+    "text-embedding-3-small": 1536,
+    "text-embedding-3-large": 3072,
+    "text-embedding-ada-002": 1536,
+    "gemini-embedding-001": 3072,
+}
 
 
 def make_openai(settings: EmbedderSettings) -> Embedder:
@@ -57,11 +58,11 @@ def openai(settings: EmbedderSettings) -> Service:
         key=settings.api_key,
         path="/embeddings",
         # Numbers as text: not every compatible server knows base64.
-        body=_prefixed(settings, model, {"encoding_format": "float"}),
+        body=partial(_body, settings, model, {"encoding_format": "float"}),
         vectors=("data", "embedding"),
         advice="Check model, base_url and the key under [embeddings] in pattern.toml.",
         identity={"format": "openai", "address": address, "prefixes": _prefixes(settings, model)},
-        known_dimension=_OPENAI_DIMENSIONS.get(model) if is_own else None,
+        known_dimension=_DIMENSIONS.get(model) if is_own else None,
     )
 
 
@@ -93,7 +94,7 @@ def make_google(settings: EmbedderSettings) -> Embedder:
         vectors=("embeddings", "values"),
         advice="Check model and the key under [embeddings] in pattern.toml.",
         identity={"format": "google", "address": address},
-        known_dimension=_GOOGLE_DIMENSIONS.get(model),
+        known_dimension=_DIMENSIONS.get(model),
     )
     return RemoteEmbedder(service, settings)
 
@@ -118,7 +119,7 @@ def make_ollama(settings: EmbedderSettings) -> Embedder:
         headers=_bearer(settings),
         key=settings.api_key,
         path="/api/embed",
-        body=_prefixed(settings, model, {"truncate": True}),
+        body=partial(_body, settings, model, {"truncate": True}),
         vectors=("embeddings", None),
         advice="Check model and base_url under [embeddings] in pattern.toml.",
         advice_if_absent=(
@@ -134,15 +135,13 @@ def _bearer(settings: EmbedderSettings) -> dict[str, str]:
     return {"authorization": f"Bearer {settings.api_key.get_secret_value()}"} if settings.api_key else {}
 
 
-def _prefixed(
-    settings: EmbedderSettings, model: str, fixed: Mapping[str, object]
-) -> Callable[[Sequence[str], Purpose], dict[str, object]]:
-    """Return what makes a body of texts with the prefixes that the model wants."""
-    shared = {"model": model, **fixed}
-    if settings.dimensions is not None:
-        shared["dimensions"] = settings.dimensions
-    prefixes = prefixes_of(model).configured(settings)
-    return lambda texts, purpose: {**shared, "input": [prefixes.of(purpose) + text for text in texts]}
+def _body(
+    settings: EmbedderSettings, model: str, fixed: Mapping[str, object], texts: Sequence[str], purpose: Purpose
+) -> dict[str, object]:
+    """Return the body of a question in the format of OpenAI and Ollama."""
+    prefix = prefixes_of(model).configured(settings).of(purpose)
+    length = {} if settings.dimensions is None else {"dimensions": settings.dimensions}
+    return {"model": model, **fixed, **length, "input": [prefix + text for text in texts]}
 
 
 def _prefixes(settings: EmbedderSettings, model: str) -> list[str]:

@@ -103,10 +103,15 @@ class ScriptedEmbedder:
     """
 
     def __init__(
-        self, *, dimension: int = 64, fingerprint: str = "0" * 64, failure: EmbedderUnavailable | None = None
+        self,
+        *,
+        dimension: int = 64,
+        fingerprint: str = "0" * 64,
+        failure: EmbedderUnavailable | None = None,
+        delay_s: float = 0.0,
     ) -> None:
         self.failure = failure
-        self.delay_s = 0.0
+        self.delay_s = delay_s
         self.asked: list[tuple[Purpose, list[str]]] = []
         self._info = EmbedderInfo(
             provider="deterministic", model="hashed-words", dimension=dimension, fingerprint=fingerprint
@@ -126,18 +131,6 @@ class ScriptedEmbedder:
 
     async def aclose(self) -> None:
         pass
-
-
-class SlowEmbedder(ScriptedEmbedder):
-    """Takes `seconds` for every answer."""
-
-    def __init__(self, seconds: float, *, dimension: int = 64, fingerprint: str = "0" * 64) -> None:
-        super().__init__(dimension=dimension, fingerprint=fingerprint)
-        self._seconds = seconds
-
-    async def embed(self, texts: Sequence[str], *, purpose: Purpose) -> list[bytes]:
-        await trio.sleep(self._seconds)
-        return await super().embed(texts, purpose=purpose)
 
 
 class WrongEmbedder(ScriptedEmbedder):

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 import trio
@@ -8,6 +8,7 @@ from trio.testing import MockClock
 
 from pattern_core.embeddings.embedder import TEXTS_MAX, EmbedderUnavailable, TextsRefused
 from pattern_core.embeddings.embedding_queue import RECHECK_S, Portions
+from pattern_core.embeddings.settings import Purpose
 from pattern_core.errors import Conflict
 from pattern_db.connection import fetch_all
 from pattern_db.database import Database
@@ -16,7 +17,6 @@ from pattern_db.tables import archival, embedding_indexes, embeddings, messages
 from tests.pattern_core.embeddings.stage import (
     PickyEmbedder,
     ScriptedEmbedder,
-    SlowEmbedder,
     World,
     WrongEmbedder,
     settle,
@@ -86,7 +86,7 @@ async def test_the_same_text_is_embedded_once(world: World, autojump_clock: Mock
 
 async def test_the_newest_come_first(world: World, autojump_clock: MockClock) -> None:
     world.keep_many(100)
-    embedder = SlowEmbedder(1)
+    embedder = ScriptedEmbedder(delay_s=1)
     async with world.running(embedder) as queue:
         await trio.sleep(2.5)
         world.keep(100, "the newest of all")
@@ -136,24 +136,9 @@ async def test_vectors_of_a_wrong_length_are_never_stored(world: World, autojump
         assert "2 numbers instead of 64" in str(answer.notice)
 
 
-async def test_a_question_does_not_wait_for_a_slow_model(world: World, autojump_clock: MockClock) -> None:
-    world.say(1, "words")
-    slow = SlowEmbedder(6)
-    async with world.running(slow) as queue:
-        await trio.sleep(10)
-        began = trio.current_time()
-        answer = await queue.query_vector("words")
-        assert trio.current_time() - began < 3
-        assert answer.vector is None
-        assert answer.notice == "searched by words alone: the embedding model is still loading, or busy"
-        await trio.sleep(6)
-        assert await world.near(queue, "words") == ["msg_1"]  # it was embedded meanwhile, and remembered
-        assert texts_of(slow, "query") == ["words"]
-
-
 async def test_partly_embedded_it_says_so(world: World, autojump_clock: MockClock) -> None:
     world.say_many(100)
-    async with world.running(SlowEmbedder(1)) as queue:
+    async with world.running(ScriptedEmbedder(delay_s=1)) as queue:
         await trio.sleep(5.5)
         answer = await queue.query_vector("message 99")
         assert answer.vector is not None
@@ -162,29 +147,11 @@ async def test_partly_embedded_it_says_so(world: World, autojump_clock: MockCloc
         assert (await queue.query_vector("message 99")).notice is None
 
 
-async def test_another_model_is_not_taken_over_by_itself(world: World, autojump_clock: MockClock) -> None:
-    world.say(1, "words")
-    old, new = ScriptedEmbedder(), ScriptedEmbedder(dimension=128, fingerprint=OTHER)
-    await world.embed_all(old)
-    async with world.running(new) as queue:
-        await settle(queue)
-        assert (await queue.progress()).switch_needed
-        world.say(2, "more words")
-        await settle(queue)
-        progress = await queue.progress()
-        assert progress.state == "unavailable"
-        assert "pattern embeddings switch" in str(progress.reason)
-        answer = await queue.query_vector("words")
-        assert answer.vector is None
-        assert "pattern embeddings switch" in str(answer.notice)
-        assert texts_of(new) == []
-
-
 async def test_a_switch_answers_from_the_old_vectors_until_it_is_complete(
     world: World, autojump_clock: MockClock
 ) -> None:
     world.say_many(100)
-    old, new = ScriptedEmbedder(), SlowEmbedder(1, dimension=128, fingerprint=OTHER)
+    old, new = ScriptedEmbedder(), ScriptedEmbedder(delay_s=1, dimension=128, fingerprint=OTHER)
     await world.embed_all(old)
     async with world.running(new, old) as queue:
         await queue.start_switch()
@@ -217,7 +184,7 @@ async def test_a_switch_answers_from_the_old_vectors_until_it_is_complete(
 
 async def test_a_switch_can_be_given_up(world: World, autojump_clock: MockClock) -> None:
     world.say_many(100)
-    old, new = ScriptedEmbedder(), SlowEmbedder(1, dimension=128, fingerprint=OTHER)
+    old, new = ScriptedEmbedder(), ScriptedEmbedder(delay_s=1, dimension=128, fingerprint=OTHER)
     async with world.running(old) as queue:
         await settle(queue)
         with pytest.raises(Conflict, match="already"):
@@ -243,7 +210,7 @@ async def test_a_switch_can_be_given_up(world: World, autojump_clock: MockClock)
 
 async def test_back_to_the_old_model_after_half_a_switch(world: World, autojump_clock: MockClock) -> None:
     world.say_many(100)
-    old, new = ScriptedEmbedder(), SlowEmbedder(1, dimension=128, fingerprint=OTHER)
+    old, new = ScriptedEmbedder(), ScriptedEmbedder(delay_s=1, dimension=128, fingerprint=OTHER)
     await world.embed_all(old)
     async with world.running(new, old) as queue:
         await queue.start_switch()
@@ -266,15 +233,21 @@ async def test_back_to_the_old_model_after_half_a_switch(world: World, autojump_
         assert fetch_all(world.db, "SELECT count(DISTINCT index_id) FROM embeddings") == [(1,)]
 
 
-async def test_the_old_model_that_is_gone_leaves_words_and_a_notice(world: World, autojump_clock: MockClock) -> None:
+async def test_another_model_is_not_taken_over_by_itself(world: World, autojump_clock: MockClock) -> None:
     world.say_many(60)
-    new = SlowEmbedder(1, dimension=128, fingerprint=OTHER)
+    new = ScriptedEmbedder(delay_s=1, dimension=128, fingerprint=OTHER)
     await world.embed_all(ScriptedEmbedder())
     async with world.running(new) as queue:
         before = await queue.query_vector("words")
         assert before.vector is None
         assert "hashed-words (deterministic, 64 numbers), which cannot be asked any more" in str(before.notice)
         assert "`pattern embeddings switch` goes over" in str(before.notice)
+        world.say(60, "more words")
+        await settle(queue)
+        progress = await queue.progress()
+        assert (progress.switch_needed, progress.state) == (True, "unavailable")
+        assert "pattern embeddings switch" in str(progress.reason)
+        assert texts_of(new) == []
         await queue.start_switch()
         during = await queue.query_vector("words")
         assert during.vector is None
@@ -309,27 +282,6 @@ async def test_a_rebuild_embeds_only_what_differs(world: World, autojump_clock: 
         await settle(queue)
         assert texts_of(embedder) == ["entry 7"]
         assert world.stored() == world.wanted()
-
-
-FAILURES: list[Callable[[], ScriptedEmbedder]] = [
-    WrongEmbedder,
-    lambda: SlowEmbedder(100),
-    lambda: ScriptedEmbedder(failure=EmbedderUnavailable("down")),
-    lambda: ScriptedEmbedder(dimension=128),
-]
-
-
-@pytest.mark.parametrize("make", FAILURES)
-async def test_a_question_always_gets_an_answer(
-    world: World, autojump_clock: MockClock, make: Callable[[], ScriptedEmbedder]
-) -> None:
-    world.say(1, "words")
-    await world.embed_all(ScriptedEmbedder())
-    async with world.running(make()) as queue:
-        answer = await queue.query_vector("words")
-        assert answer.vector is None
-        assert answer.notice is not None
-        assert answer.notice.startswith("searched by words alone: ")
 
 
 @pytest.mark.parametrize("retry_after_s", [None, 2.0])
@@ -386,78 +338,62 @@ async def test_a_service_that_is_down_loses_no_text(world: World, autojump_clock
 
 
 TEXTS = {f"h{number}": f"text {number}" for number in range(3 * TEXTS_MAX)}
-BAD = {**TEXTS, "h20": "poison", "h21": "more poison"}
 
 
-async def attempts(
-    embedder: ScriptedEmbedder, texts: dict[str, str]
-) -> tuple[Mapping[str, bytes], Mapping[str, str], int]:
-    """Ask until it works; return vectors, what was refused, and how often it failed."""
-    portions, info = Portions(embedder), await embedder.info()
-    for number in range(50):
-        try:
-            return *(await portions.embed(texts, info)), number
-        except TextsRefused:
-            continue
-    raise AssertionError("it never ends")
-
-
-async def test_without_trouble_every_text_is_asked_for_once() -> None:
-    embedder = ScriptedEmbedder()
-    vectors, refused, failed = await attempts(embedder, TEXTS)
-    assert (set(vectors), refused, failed) == (set(TEXTS), {}, 0)
-    assert [len(texts) for _purpose, texts in embedder.asked] == [TEXTS_MAX] * 3
-
-
-async def test_the_texts_that_fail_alone_are_found_and_the_others_kept() -> None:
+async def test_the_texts_that_fail_alone_are_found_and_the_others_kept(autojump_clock: MockClock) -> None:
     embedder = PickyEmbedder("poison")
-    vectors, refused, failed = await attempts(embedder, BAD)
+    vectors, refused = await Portions(embedder).embed(
+        {**TEXTS, "h20": "poison", "h21": "more poison"}, await embedder.info()
+    )
     assert refused == dict.fromkeys(("h20", "h21"), "it cannot stand poison")
-    assert set(vectors) == set(BAD) - {"h20", "h21"}
-    assert failed <= 8  # 16, 16, 8, 4, 2, 1, 1
-    asked = [text for _purpose, texts in embedder.asked for text in texts]
-    assert asked.count("text 0") == 1  # what was made is not asked for again
+    assert set(vectors) == set(TEXTS) - {"h20", "h21"}
+    sizes = [len(texts) for _purpose, texts in embedder.asked]
+    # After each failure a harmless text; the second portion as a whole again, then its halves.
+    assert sizes == [16, *(16, 1), *(16, 1), *(8, 1), *(4,), *(4, 1), *(2, 1), *(1, 1), *(1, 1), *(2,), *(8,), 16]
 
 
-async def test_a_failure_by_chance_sets_nothing_aside() -> None:
-    embedder = PickyEmbedder("poison")
-    portions, info = Portions(embedder), await embedder.info()
-    with pytest.raises(TextsRefused):
-        await portions.embed(BAD, info)
-    embedder.word = "something else"
-    vectors, refused = await portions.embed(BAD, info)
-    assert (set(vectors), refused) == (set(BAD), {})
+async def test_a_failure_by_chance_sets_nothing_aside(autojump_clock: MockClock, nursery: trio.Nursery) -> None:
+    embedder = PickyEmbedder("text")
+
+    async def recover() -> None:
+        await trio.sleep(0.5)
+        embedder.word = "poison"
+
+    nursery.start_soon(recover)
+    vectors, refused = await Portions(embedder).embed({"h1": "text"}, await embedder.info())
+    assert (set(vectors), refused) == ({"h1"}, {})
 
 
-async def test_what_fails_for_a_harmless_text_too_is_no_text_s_fault() -> None:
+async def test_what_fails_for_a_harmless_text_too_is_no_text_s_fault(autojump_clock: MockClock) -> None:
     embedder = PickyEmbedder("", retry_after_s=3.0)
     portions, info = Portions(embedder), await embedder.info()
-    for _attempt in range(2):
-        with pytest.raises(TextsRefused):
-            await portions.embed({"h1": "text"}, info)
-    for _attempt in range(5):
-        with pytest.raises(EmbedderUnavailable) as refused:
+    for _attempt in range(3):
+        with pytest.raises(EmbedderUnavailable, match="cannot stand") as refused:
             await portions.embed({"h1": "text"}, info)
         assert not isinstance(refused.value, TextsRefused)
-        assert refused.value.details["retry_after_s"] == 3.0
-    embedder.failure = EmbedderUnavailable("asleep")
-    with pytest.raises(EmbedderUnavailable, match="asleep"):
-        await portions.embed({"h1": "text"}, info)
-    embedder.failure, embedder.word = None, "poison"
+        assert refused.value.retry_after_s == 3.0
+    embedder.word = "poison"
     assert (await portions.embed({"h1": "text"}, info))[1] == {}
 
 
-async def test_new_texts_in_between_do_not_make_it_forget() -> None:
-    embedder = PickyEmbedder("poison")
+class TiredEmbedder(PickyEmbedder):
+    """Is busy at its 18th call."""
+
+    async def embed(self, texts: Sequence[str], *, purpose: Purpose) -> list[bytes]:
+        made = await super().embed(texts, purpose=purpose)
+        if len(self.asked) == 18:
+            raise EmbedderUnavailable("busy", retry_after_s=1.0)
+        return made
+
+
+async def test_what_is_known_of_a_batch_is_not_asked_for_again(autojump_clock: MockClock) -> None:
+    embedder = TiredEmbedder("poison")
     portions, info = Portions(embedder), await embedder.info()
-    bad = {"h1": "poison"}
-    for _attempt in range(2):
-        with pytest.raises(TextsRefused):
-            await portions.embed(bad, info)
-        assert set((await portions.embed({"h2": "new"}, info))[0]) == {"h2"}
-    assert (await portions.embed(bad, info))[1] == {"h1": "it cannot stand poison"}
-    with pytest.raises(TextsRefused):  # from here on it counts from the beginning
-        await portions.embed(bad, info)
-    portions.forget()
-    with pytest.raises(TextsRefused):
-        await portions.embed(bad, info)
+    texts = {"bad": "poison", **TEXTS}
+    with pytest.raises(EmbedderUnavailable, match="busy"):
+        await portions.embed(texts, info)
+    vectors, refused = await portions.embed(texts, info)
+    assert (set(vectors), refused) == (set(TEXTS), {"bad": "it cannot stand poison"})
+    assert [len(asked) for _purpose, asked in embedder.asked[18:]] == [16, 1]
+    embedder.word = "nothing"
+    assert (await portions.embed(texts, info))[1] == {}, "a later batch tries it again"

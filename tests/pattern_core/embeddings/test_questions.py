@@ -18,7 +18,7 @@ from pattern_core.embeddings.questions import (
     FormerModelGone,
     QuestionEmbedder,
 )
-from tests.pattern_core.embeddings.stage import ScriptedEmbedder, SlowEmbedder, texts_of
+from tests.pattern_core.embeddings.stage import ScriptedEmbedder, WrongEmbedder, texts_of
 
 ONE = EmbedderInfo(provider="deterministic", model="hashed-words", dimension=64, fingerprint="0" * 64)
 
@@ -50,7 +50,8 @@ async def test_the_model_of_the_index_is_asked(nursery: trio.Nursery) -> None:
 async def test_no_question_waits_beyond_the_deadline(
     nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
 ) -> None:
-    questions = QuestionEmbedder(EmbedderShelf(SlowEmbedder(100)))
+    slow = ScriptedEmbedder(delay_s=100)
+    questions = QuestionEmbedder(EmbedderShelf(slow))
     nursery.start_soon(questions.run)
     refusals: list[str] = []
 
@@ -65,6 +66,16 @@ async def test_no_question_waits_beyond_the_deadline(
     assert trio.current_time() <= DEADLINE_S + 0.1
     assert "too many searches" in refusals[0]
     assert "still loading" in refusals[-1]
+    await trio.sleep(5_000)
+    assert await questions.get("question 0", ONE), "it was embedded meanwhile, and is remembered"
+    assert texts_of(slow, "query").count("question 0") == 1
+
+
+async def test_a_vector_that_cannot_be_compared_is_refused(nursery: trio.Nursery) -> None:
+    questions = QuestionEmbedder(EmbedderShelf(WrongEmbedder()))
+    nursery.start_soon(questions.run)
+    with pytest.raises(EmbedderUnavailable, match="2 numbers instead of 64"):
+        await questions.get("words", ONE)
 
 
 OLD = EmbedderInfo(provider="deterministic", model="hashed-words", dimension=32, fingerprint="old")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -118,7 +119,6 @@ def test_coverage_counts_rows(world: World) -> None:
     batch = gathered(world, index)
     work.store(world.db, batch, made(batch), NOW)
     assert counted(world.db, index) == (32, 40, 0)
-    assert indexes.coverage(world.db, index).left
     finish(world.db, index)
     assert counted(world.db, index) == (40, 40, 0)
     assert not indexes.coverage(world.db, index).left
@@ -148,22 +148,7 @@ def test_summaries_are_embedded_and_stubs_are_not(world: World) -> None:
     near = vectors.nearest(world.db, SearchKind.SUMMARY, hashed_words("before a model", 64), ["agt_ada"], 1)
     assert [neighbour.ref for neighbour in near] == ["sum_1"]
     world.db.execute("UPDATE archive_summaries SET summary = 'another' WHERE id = 'sum_1'")
-    world.db.execute("DELETE FROM archive_summaries WHERE id = 'sum_3'")
     assert finish(world.db, index) == 1
-    assert {ref for _kind, ref, *_ in world.stored()} == {"sum_1"}
-    agents.delete(world.db, "agt_ada")
-    assert world.stored() == set()
-    assert maintenance.check(world.db) == []
-
-
-def test_a_rebuild_forgets_no_text_that_is_gone(world: World) -> None:
-    world.summarise(1, "words")
-    index = begun(world)
-    finish(world.db, index)
-    world.db.execute("DELETE FROM archive_summaries")
-    assert work.rebuild(world.db)
-    finish(world.db, index)
-    assert world.stored() == set()
 
 
 def test_what_one_model_refuses_keeps_the_vector_of_the_other(world: World) -> None:
@@ -182,6 +167,37 @@ def test_what_one_model_refuses_keeps_the_vector_of_the_other(world: World) -> N
     assert vectors.nearest(world.db, SearchKind.ARCHIVAL, hashed_words("poison", 64), None, 1) == []
 
 
+ADDED: dict[str, Callable[[World, int, str], object]] = {
+    "message": World.say,
+    "result": lambda world, number, text: world.say(number, text, Role.TOOL),
+    "entry": World.keep,
+    "block": lambda world, number, text: world.note(f"note{number}", text),
+    "summary": World.summarise,
+    "stub": lambda world, number, text: world.summarise(number, text, is_stub=True),
+}
+# Rows of a table, and what happens to one of them.
+CHANGES: dict[str, tuple[str, Callable[[Connection, str], object]]] = {
+    "remove a message": ("messages", lambda db, ref: messages.tombstone(db, [ref])),
+    "change a message": (
+        "messages WHERE is_deleted = 0",
+        lambda db, ref: db.execute("UPDATE messages SET content = 'changed' WHERE id = ?", (ref,)),
+    ),
+    "remove an entry": ("archival_entries", archival.delete),
+    "remove a summary": (
+        "archive_summaries",
+        lambda db, ref: db.execute("DELETE FROM archive_summaries WHERE id = ?", (ref,)),
+    ),
+    "remove a block": (
+        "memory_blocks WHERE is_active = 1",
+        lambda db, ref: memory_blocks.deactivate(db, ref, NOW),
+    ),
+    "change a block": (
+        "memory_blocks WHERE is_active = 1",
+        lambda db, ref: memory_blocks.update_content(db, ref, "other", None, NOW),
+    ),
+}
+
+
 class Lives(RuleBasedStateMachine):
     """Texts come, change and go while batches are gathered, stored or lost, and models are switched."""
 
@@ -193,75 +209,29 @@ class Lives(RuleBasedStateMachine):
         self.batch: work.Batch | None = None
         self.index = indexes.begin(self.db, INFO, IndexState.ACTIVE, NOW)
         for text in ("red", "green", "blue"):
-            self.say(text, Role.USER)
+            self.add(text, "message")
         self.finish()
 
-    @rule(text=st.sampled_from(["red", "green", "blue " * 300, " "]), role=st.sampled_from([Role.USER, Role.TOOL]))
-    def say(self, text: str, role: Role) -> None:
+    @rule(text=st.sampled_from(["red", "green", "blue " * 300, " "]), kind=st.sampled_from(sorted(ADDED)))
+    def add(self, text: str, kind: str) -> None:
         self.number += 1
-        self.world.say(self.number, text, role)
+        ADDED[kind](self.world, self.number, text)
 
-    @rule(text=st.sampled_from(["red", "green"]))
-    def keep(self, text: str) -> None:
-        self.number += 1
-        self.world.keep(self.number, text)
-
-    @rule(text=st.sampled_from(["red", "green", ""]))
-    def note(self, text: str) -> None:
-        self.number += 1
-        self.world.note(f"note{self.number}", text)
-
-    @rule(text=st.sampled_from(["red", "green"]), is_stub=st.booleans())
-    def summarise(self, text: str, is_stub: bool) -> None:
-        self.number += 1
-        self.world.summarise(self.number, text, is_stub=is_stub)
-
-    @rule(chance=st.integers(0, 1_000))
-    def remove_a_summary(self, chance: int) -> None:
-        if found := self._ids("archive_summaries"):
-            self.db.execute("DELETE FROM archive_summaries WHERE id = ?", (found[chance % len(found)],))
-
-    @rule(chance=st.integers(0, 1_000))
-    def remove_a_message(self, chance: int) -> None:
-        if found := self._ids("messages"):
-            messages.tombstone(self.db, [found[chance % len(found)]])
-
-    @rule(chance=st.integers(0, 1_000))
-    def change_a_message(self, chance: int) -> None:
-        if found := self._ids("messages", "is_deleted = 0"):
-            self.db.execute("UPDATE messages SET content = 'changed' WHERE id = ?", (found[chance % len(found)],))
-
-    @rule(chance=st.integers(0, 1_000))
-    def remove_an_entry(self, chance: int) -> None:
-        if found := self._ids("archival_entries"):
-            archival.delete(self.db, found[chance % len(found)])
-
-    @rule(chance=st.integers(0, 1_000), text=st.sampled_from(["red", "other"]))
-    def change_a_block(self, chance: int, text: str) -> None:
-        if found := self._ids("memory_blocks", "is_active = 1"):
-            memory_blocks.update_content(self.db, found[chance % len(found)], text, None, NOW)
-
-    @rule(chance=st.integers(0, 1_000))
-    def remove_a_block(self, chance: int) -> None:
-        if found := self._ids("memory_blocks", "is_active = 1"):
-            memory_blocks.deactivate(self.db, found[chance % len(found)], NOW)
+    @rule(chance=st.integers(0, 1_000), change=st.sampled_from(sorted(CHANGES)))
+    def change(self, chance: int, change: str) -> None:
+        rows, act = CHANGES[change]
+        if found := fetch_all(self.db, f"SELECT id FROM {rows} ORDER BY id"):
+            act(self.db, found[chance % len(found)][0])
 
     @rule()
     def gather(self) -> None:
         self.batch = work.gather(self.db, self.index)
 
-    @rule()
+    @rule(refused_count=st.integers(0, 1))
     @precondition(lambda self: self.batch is not None)
-    def store(self) -> None:
+    def store(self, refused_count: int) -> None:
         assert self.batch is not None
-        work.store(self.db, self.batch, made(self.batch), NOW)
-        self.batch = None
-
-    @rule()
-    @precondition(lambda self: self.batch is not None)
-    def store_but_for_what_is_refused(self) -> None:
-        assert self.batch is not None
-        refused = dict(list(self.batch.missing.items())[:1])
+        refused = dict(list(self.batch.missing.items())[:refused_count])
         vectors_made = {key: vector for key, vector in made(self.batch).items() if key not in refused}
         work.store(self.db, self.batch, vectors_made, NOW, refused)
         self.batch = None
@@ -319,9 +289,6 @@ class Lives(RuleBasedStateMachine):
         assert self.world.stored() == set()
         self.db.close()
 
-    def _ids(self, table: str, condition: str = "1") -> list[str]:
-        return [row[0] for row in fetch_all(self.db, f"SELECT id FROM {table} WHERE {condition} ORDER BY id")]
-
 
 TestLives = Lives.TestCase
 TestLives.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
@@ -339,6 +306,7 @@ def texts_of(source: EmbeddingSource) -> list[str]:
 
 def test_a_message_is_embedded_with_what_was_said_before() -> None:
     assert texts_of(message("Yes, in May.")) == ["Yes, in May."]
+    assert texts_of(message(" \n\t")) == []
     before = Said(text="Will you go to Lisbon?", speaker="Ruth")
     assert texts_of(message("Yes, in May.", "Bea", before)) == ["Ruth: Will you go to Lisbon?\nBea: Yes, in May."]
     assert texts_of(message("Yes.", None, Said(text=" ", speaker=None))) == ["Yes."]
@@ -355,10 +323,6 @@ def test_the_title_stands_with_every_piece() -> None:
     pieces = texts_of(block)
     assert len(pieces) > 2
     assert all(piece.startswith("notes\nwords.") for piece in pieces)
-
-
-def test_blank_texts_have_nothing_to_embed() -> None:
-    assert pieces_of(message(" \n\t")) == []
 
 
 def test_a_piece_ends_where_a_reader_would_end_it() -> None:

@@ -18,6 +18,10 @@ def ranking(rig: Past, query: str, *, mode: Mode = Mode.HYBRID, meant: str | Non
     return [one.row.id for one in found]
 
 
+def row(content: str, *, ref: str = "m", **more: str | None) -> Row:
+    return Row(SearchKind.MESSAGE, 1, ref, ref, "a", content, "", **more)  # type: ignore[arg-type]  # columns as named
+
+
 def chatter(rig: Past, count: int = 12) -> None:
     for number in range(count):
         rig.say(f"something else entirely {number}", session=f"other {number}")
@@ -60,17 +64,6 @@ def test_the_day_that_is_named_comes_first() -> None:
     assert ranking(rig, "the picnic on 23 August 2023")[0] == second
 
 
-def test_meaning_adds_what_words_miss_and_counts_alone_if_asked() -> None:
-    rig = Past()
-    chatter(rig)
-    said = rig.say("we set sail", session="a")
-    word = rig.say("boat and trip", session="b")
-    rig.embed(SearchKind.MESSAGE, said, "boat trip")
-    rig.embed(SearchKind.MESSAGE, word, "engine")
-    assert set(ranking(rig, "boat trip", meant="boat trip")) >= {said, word}
-    assert ranking(rig, "boat trip", mode=Mode.MEANING, meant="boat trip")[0] == said
-
-
 def test_a_long_text_is_not_better_for_holding_every_word() -> None:
     rig = Past()
     chatter(rig)
@@ -109,12 +102,7 @@ def test_what_asks(text: str, expected: bool) -> None:
 
 
 def test_the_speaker_stands_in_the_metadata_or_before_the_text() -> None:
-    def row(content: str, name: str | None = None) -> Row:
-        return Row(
-            kind=SearchKind.MESSAGE, row=1, ref="m", id="m", agent_id="a", content=content, created_at="", speaker=name
-        )
-
-    assert speaker(row("hello", "Ruth")) == "Ruth"
+    assert speaker(row("hello", speaker="Ruth")) == "Ruth"
     assert speaker(row("Tim Miller: hello")) == "Tim Miller"
     assert speaker(row("at 10:30: hello")) == ""
 
@@ -140,11 +128,10 @@ def test_what_is_excluded_does_not_crowd_out_the_rest() -> None:
     assert ranking(rig, "tea -milk", mode=Mode.WORDS) == [wanted]
 
 
-def said(name: str, session: str | None, value: float, *, meaning: float = 0.0, held: tuple[int, ...] = ()) -> Ranked:
-    row = Row(
-        kind=SearchKind.MESSAGE, row=1, ref=name, id=name, agent_id="a", content="", created_at="", session_id=session
+def said(ref: str, session: str | None, value: float, *, meaning: float = 0.0, held: tuple[int, ...] = ()) -> Ranked:
+    return Ranked(
+        row=row("", ref=ref, session_id=session), parts={"words": value - meaning, "meaning": meaning}, held=held
     )
-    return Ranked(row=row, parts={"words": value - meaning, "meaning": meaning}, held=held)
 
 
 def sessions(found: list[Ranked], *weights: float) -> list[str | None]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import struct
 from itertools import pairwise
-from typing import Protocol
 
-from pattern_core.embeddings.settings import Purpose
+from pattern_core.embeddings.local.models import Embed
 
 SENTENCES = ["The weather is lovely today.", "It's so sunny outside!", "He drove to the stadium."]
 # From the model's own README: similarities of sentences 0 and 1, 0 and 2, 1 and 2.
@@ -17,26 +16,18 @@ TEXTS = [" ".join(WORDS[(n * 7 + k) % len(WORDS)] for k in range(1 + n * 5 % 90)
 ODD = ["", " \n ", "żółć", "日本語のテキスト", "😀", "x" * 3_000, "[CLS] [SEP]", "a\x00b", "word " * 400]
 
 
-class Embeds(Protocol):
-    """A loaded model."""
-
-    def embed(self, texts: list[str], purpose: Purpose) -> list[bytes]:
-        """One unit vector per text."""
-        ...
-
-
 def similarities(vectors: list[bytes]) -> list[float]:
     """The three dot products."""
     rows = [struct.unpack("<384f", vector) for vector in vectors]
     return [sum(one * other for one, other in zip(rows[a], rows[b], strict=True)) for a, b in PAIRS]
 
 
-def assert_same_alone_and_together(model: Embeds) -> None:
+def assert_same_alone_and_together(embed: Embed) -> None:
     """The bytes of a text's vector do not depend on its neighbours or their order."""
     texts = TEXTS + ODD
-    together = model.embed(texts, "passage")
-    assert together == [model.embed([text], "passage")[0] for text in texts]
-    assert together == model.embed(texts[::-1], "passage")[::-1]
+    together = embed(texts, "passage")
+    assert together == [embed([text], "passage")[0] for text in texts]
+    assert together == embed(texts[::-1], "passage")[::-1]
     assert all(one != other for one, other in pairwise(together[: len(TEXTS)]))
     for vector in together:
         row = struct.unpack("<384f", vector)

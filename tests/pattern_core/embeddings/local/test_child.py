@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pattern_core.embeddings.local.child import Answering, serve
+from pattern_core.embeddings.local.child import serve
 from pattern_core.embeddings.local.models import FoundModel, ModelUnusable
 from pattern_core.embeddings.providers.deterministic import hashed_words
 from pattern_core.embeddings.settings import EmbedderSettings, Prefixes
@@ -106,9 +106,10 @@ def test_a_model_is_found_and_loaded_once() -> None:
         calls.append(1)
         return played(EmbedderSettings(), answers=2)
 
-    answering = Answering(find)
-    for _ in range(3):
-        answering.answer({"id": 1, "do": "embed", "texts": ["a"], "purpose": "query"})
+    with serving(find) as (questions, answers, _):
+        for _number in range(3):
+            os.write(questions, asking(id=1, do="embed", texts=["a"], purpose="query"))
+            assert "vectors" in read(answers)
     assert len(calls) == 1
 
 

@@ -5,6 +5,7 @@ import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Any
 
 import pytest
 import trio
@@ -16,7 +17,7 @@ from pattern_core.embeddings.embedder import TEXTS_MAX, Embedder, EmbedderUnavai
 from pattern_core.embeddings.providers.deterministic import hashed_words
 from pattern_core.embeddings.providers.remote import RemoteEmbedder, unit_vector
 from pattern_core.embeddings.providers.services import make_google, make_ollama, make_openai, openai
-from pattern_core.embeddings.settings import EmbedderSettings
+from pattern_core.embeddings.settings import EmbedderSettings, Purpose
 from pattern_core.models.providers.draft import Malformed
 from pattern_core.models.providers.settings import Secret
 from pattern_core.models.throttle import RetryPolicy
@@ -26,39 +27,33 @@ from pattern_core.testing.wire_embeddings import DIGEST, DIMENSION, google, numb
 from pattern_core.testing.wire_openai import refuses
 
 QUICK = RetryPolicy(base_s=0.01, cap_s=0.02)
+KEY = Secret("sk-secret")
+Make = Callable[[EmbedderSettings], Embedder]
+
+
+def compatible(settings: EmbedderSettings, retry: RetryPolicy = QUICK) -> RemoteEmbedder:
+    return RemoteEmbedder(openai(settings), settings, retry=retry, clock=StoppedClock())
 
 
 @asynccontextmanager
 async def served(
-    *script: Entry,
-    otherwise: Entry | None = None,
-    dimensions: int | None = DIMENSION,
-    timeout_s: float = 30.0,
-    retry: RetryPolicy = QUICK,
-) -> AsyncIterator[tuple[RemoteEmbedder, WireServer]]:
+    *script: Entry, otherwise: Entry | None = None, make: Make = compatible, at: str = "", **settings: object
+) -> AsyncIterator[tuple[Embedder, WireServer]]:
     """An embedder that asks a scripted server over a plain socket."""
+    usual = {"provider": "compatible", "model": "m", "dimensions": DIMENSION}
     async with WireServer(script, otherwise or openai_vectors()) as server:
-        embedder = asking(server.url, dimensions=dimensions, timeout_s=timeout_s, retry=retry)
+        chosen = EmbedderSettings(base_url=server.url + at, **(usual | settings))  # type: ignore[arg-type]  # as named
+        embedder = make(chosen)
         try:
             yield embedder, server
         finally:
             await embedder.aclose()
 
 
-def asking(
-    url: str, *, dimensions: int | None = DIMENSION, timeout_s: float = 30.0, retry: RetryPolicy = QUICK
-) -> RemoteEmbedder:
-    settings = EmbedderSettings(
-        provider="compatible", model="m", base_url=url, dimensions=dimensions, timeout_s=timeout_s
-    )
-    return RemoteEmbedder(openai(settings), settings, retry=retry, clock=StoppedClock())
-
-
-async def refused(*script: Entry, otherwise: Entry | None = None) -> EmbedderUnavailable:
-    async with served(*script, otherwise=otherwise) as (embedder, _):
-        with pytest.raises(EmbedderUnavailable) as caught:
-            await embedder.embed(["a", "b"], purpose="passage")
-        return caught.value
+async def refused(embedder: Embedder, *texts: str, purpose: Purpose = "passage") -> EmbedderUnavailable:
+    with pytest.raises(EmbedderUnavailable) as caught:
+        await embedder.embed(texts or ["a"], purpose=purpose)
+    return caught.value
 
 
 def answer(*vectors: object) -> Play:
@@ -110,73 +105,61 @@ async def test_what_may_pass_is_tried_again(first: Play) -> None:
         assert len(server.requests) == 2
 
 
-async def test_passages_are_left_to_their_queue() -> None:
-    async with served(refuses(500, "oops")) as (embedder, server):
-        with pytest.raises(TextsRefused):
-            await embedder.embed(["a"], purpose="passage")
-        assert len(server.requests) == 1
-
-
-async def test_what_does_not_pass_has_a_time_to_come_back() -> None:
-    error = await refused(otherwise=refuses(500, "oops"))
-    assert "oops" in error.message and "tried again later" in error.message
-    assert error.details["retry_after_s"] == 1.0
-    assert "1 vectors for 2 texts" in (await refused(otherwise=answer(numbers("a")))).message
-    assert "not finite" in (await refused(otherwise=answer([math.inf] * 8, [1.0] * 8))).message
-    assert "zero" in (await refused(otherwise=answer([0] * 8, [1] * 8))).message
-
-
-@pytest.mark.parametrize("status", [400, 401, 403, 404])
-async def test_a_refusal_says_what_to_check_and_is_not_repeated(status: int) -> None:
-    async with served(otherwise=refuses(status, "no such thing")) as (embedder, server):
-        with pytest.raises(EmbedderUnavailable, match=r"no such thing.*\[embeddings\]") as caught:
-            await embedder.embed(["a"], purpose="query")
-        assert caught.value.details == {"retry_after_s": None}
-        assert len(server.requests) == 1
-
-
 @pytest.mark.parametrize(
-    ("entry", "is_of_a_text"),
+    ("entry", "words", "is_of_a_text", "may_pass"),
     [
-        (refuses(400, "cannot embed this"), True),
-        (refuses(413, "too large"), True),
-        (refuses(500, "unsupported value: NaN"), True),
-        (answer([math.nan] * 8, [1.0] * 8), True),
-        (refuses(401, "no such key"), False),
-        (refuses(404, "no such model"), False),
-        (refuses(429, "slow down"), False),
-        (refuses(502, "bad gateway"), False),
-        (refuses(503, "loading"), False),
+        (refuses(400, "cannot embed this"), "cannot embed this", True, False),
+        (refuses(413, "too large"), "too large", True, False),
+        (refuses(500, "value: NaN"), "value: NaN", True, True),
+        (answer(numbers("a")), "1 vectors for 2 texts", True, True),
+        (answer([math.inf] * 8, [1.0] * 8), "not finite", True, True),
+        (refuses(401, "no such key"), "no such key", False, False),
+        (refuses(403, "not for you"), "not for you", False, False),
+        (refuses(404, "no such model"), "no such model", False, False),
+        (refuses(429, "slow down"), "slow down", False, True),
+        (refuses(502, "bad gateway"), "bad gateway", False, True),
+        (refuses(503, "loading"), "loading", False, True),
     ],
 )
-async def test_what_may_come_from_a_text_is_an_error_of_its_own(entry: Play, is_of_a_text: bool) -> None:
-    assert isinstance(await refused(otherwise=entry), TextsRefused) == is_of_a_text
+async def test_a_failure_says_whether_a_text_may_be_the_reason_and_what_helps(
+    entry: Play, words: str, is_of_a_text: bool, may_pass: bool
+) -> None:
+    async with served(otherwise=entry) as (embedder, _):
+        error = await refused(embedder, "a", "b")
+        assert isinstance(error, TextsRefused) == is_of_a_text
+        assert words in error.message
+        assert ("tried again later" if may_pass else "[embeddings]") in error.message
+        assert error.details == {"retry_after_s": 1.0 if may_pass else None}
+
+
+async def test_refusals_are_not_repeated_and_passages_left_to_their_queue() -> None:
+    cases: list[tuple[int, Purpose]] = [(400, "query"), (500, "passage")]
+    for status, purpose in cases:
+        async with served(otherwise=refuses(status, "no")) as (embedder, server):
+            await refused(embedder, purpose=purpose)
+            assert len(server.requests) == 1
 
 
 async def test_while_it_rests_no_text_is_refused_as_such() -> None:
     async with served(otherwise=refuses(500, "oops")) as (embedder, _):
-        for is_of_a_text in (True, False):  # the second time it rests
-            with pytest.raises(EmbedderUnavailable) as caught:
-                await embedder.embed(["a"], purpose="passage")
-            assert isinstance(caught.value, TextsRefused) == is_of_a_text
+        errors = [await refused(embedder) for _attempt in range(2)]  # the second time it rests
+        assert [isinstance(error, TextsRefused) for error in errors] == [True, False]
 
 
 async def test_silence_is_given_up_and_no_other_question_waits_for_it() -> None:
-    silent = Play(never_answers=True)
-    retry = RetryPolicy(base_s=60, cap_s=60)
-    async with served(otherwise=silent, timeout_s=0.2, retry=retry) as (embedder, server):
+    patient = partial(compatible, retry=RetryPolicy(base_s=60, cap_s=60))
+    async with served(otherwise=Play(never_answers=True), make=patient, timeout_s=0.2) as (embedder, server):
         for _ in range(3):  # the service is left alone for a minute, and every question is refused at once
-            with pytest.raises(EmbedderUnavailable, match=r"did not answer within 0\.2 s") as caught:
-                await embedder.embed(["a"], purpose="query")
-            assert 20 < float(str(caught.value.details["retry_after_s"])) <= 60
+            error = await refused(embedder, purpose="query")
+            assert "did not answer within 0.2 s" in error.message
+            assert 20 < (error.retry_after_s or 0) <= 60
         assert len(server.requests) <= 1  # none where loading the client took that long
 
 
 async def test_a_query_does_not_wait_for_a_long_wish_of_the_service() -> None:
     async with served(refuses(429, "slow down", headers={"retry-after": "60"})) as (embedder, server):
-        with trio.fail_after(30), pytest.raises(EmbedderUnavailable) as caught:
-            await embedder.embed(["a"], purpose="query")
-        assert 20 < float(str(caught.value.details["retry_after_s"])) <= 60
+        with trio.fail_after(30):
+            assert 20 < ((await refused(embedder, purpose="query")).retry_after_s or 0) <= 60
         assert len(server.requests) == 1
 
 
@@ -190,15 +173,9 @@ async def test_a_text_that_is_too_long_is_cut_and_its_neighbours_are_not() -> No
 
 async def test_a_service_that_refuses_every_length_is_not_asked_for_ever() -> None:
     async with served(otherwise=openai_vectors(chars_max=0)) as (embedder, server):
-        with pytest.raises(EmbedderUnavailable, match="maximum context length"):
-            await embedder.embed(["x" * 30_000], purpose="passage")
+        assert "maximum context length" in (await refused(embedder, "x" * 30_000)).message
         sent = ["".join(request.json()["input"]) for request in server.requests]  # type: ignore[arg-type]  # one text
         assert [len(text) for text in sent] == [24_000, 12_000, 6_000, 3_000, 1_500, 750, 375]
-
-
-async def test_blank_texts_do_not_spoil_the_others() -> None:
-    async with served() as (embedder, _):
-        assert len(await embedder.embed(["", " \n", "a"], purpose="passage")) == 3
 
 
 async def test_a_cancelled_question_closes_its_socket() -> None:
@@ -214,10 +191,7 @@ async def test_a_cancelled_question_closes_its_socket() -> None:
 
 async def test_queries_do_not_stand_behind_passages() -> None:
     slow = Play(never_answers=True)
-    async with (
-        served(slow, slow, timeout_s=120) as (embedder, server),
-        trio.open_nursery() as tasks,
-    ):
+    async with served(slow, slow, timeout_s=120) as (embedder, server), trio.open_nursery() as tasks:
         for _ in range(3):  # two are asked at once, the third waits
             tasks.start_soon(partial(embedder.embed, ["passage"], purpose="passage"))
         await server.arrived(2)
@@ -229,9 +203,9 @@ async def test_queries_do_not_stand_behind_passages() -> None:
 
 async def test_one_connection_serves_all_questions_and_closing_twice_is_harmless() -> None:
     async with served() as (embedder, server):
-        await embedder.embed(["ż"], purpose="query")
+        await embedder.embed(["ż", "", " \n"], purpose="query")
         await embedder.embed(["b"], purpose="query")
-        assert server.requests[0].json()["input"] == ["ż"] and server.connections == 1
+        assert server.requests[0].json()["input"] == ["ż", ".", "."] and server.connections == 1
         await embedder.aclose()
         await embedder.aclose()
 
@@ -267,31 +241,67 @@ def test_what_cannot_be_compared_is_refused(values: object, words: str) -> None:
         unit_vector(values)
 
 
-KEY = Secret("sk-secret")
+def of_google(text: str) -> dict[str, object]:
+    shared = {"model": "models/gemini-embedding-001", "taskType": "RETRIEVAL_QUERY", "outputDimensionality": 8}
+    return {**shared, "content": {"parts": [{"text": text}]}}
 
 
-async def test_openai_is_asked_and_authenticates() -> None:
-    async with WireServer(otherwise=openai_vectors()) as server:
-        settings = EmbedderSettings(
-            provider="compatible", model="m", base_url=f"{server.url}/v1", api_key=KEY, dimensions=4
-        )
-        embedder = make_openai(settings)
-        vectors = await embedder.embed(["a b", "c"], purpose="query")
-        await embedder.aclose()
-        (request,) = server.requests
-        assert (request.method, request.path) == ("POST", "/v1/embeddings")
-        assert request.headers["authorization"] == "Bearer sk-secret"
-        assert request.json() == {"model": "m", "input": ["a b", "c"], "encoding_format": "float", "dimensions": 4}
-        expected = [value for text in ("a b", "c") for value in struct.unpack("<4f", hashed_words(text, 4))]
-        assert struct.unpack("<8f", b"".join(vectors)) == pytest.approx(expected, abs=1e-6)
+ASKED = ["a b", "c"]
+OPENAI_BODY = {"model": "m", "input": ASKED, "encoding_format": "float", "dimensions": 8}
+OLLAMA_BODY = {"model": "nomic-embed-text", "input": ["search_query: a b", "search_query: c"], "truncate": True}
 
 
-async def test_a_refusal_is_translated_without_the_key() -> None:
-    async with WireServer(otherwise=refuses(401, "Incorrect API key provided: sk-secret")) as server:
-        embedder = make_openai(EmbedderSettings(provider="mine", model="m", base_url=server.url, api_key=KEY))
-        with pytest.raises(EmbedderUnavailable, match=r"mine answered 401 .*: \*\*\*\. Check") as caught:
+OLLAMA_SETTINGS = {"model": "", "at": "/v1/", "dimensions": None}
+BEARER = ("authorization", "Bearer sk-secret")
+GOOGLE_KEY = ("x-goog-api-key", "sk-secret")
+GOOGLE_PATH = "/v1beta/models/gemini-embedding-001:batchEmbedContents"
+
+
+@pytest.mark.parametrize(
+    ("provider", "make", "settings", "entry", "path", "header", "body"),
+    [
+        ("compatible", make_openai, {"at": "/v1"}, openai_vectors(), "/v1/embeddings", BEARER, OPENAI_BODY),
+        ("google", make_google, {"model": ""}, google, GOOGLE_PATH, GOOGLE_KEY, {"requests": [*map(of_google, ASKED)]}),
+        ("ollama", make_ollama, OLLAMA_SETTINGS, ollama, "/api/embed", BEARER, OLLAMA_BODY),
+    ],
+)
+async def test_each_service_is_asked_in_its_format(
+    provider: str,
+    make: Make,
+    settings: dict[str, Any],
+    entry: Entry,
+    path: str,
+    header: tuple[str, str],
+    body: dict[str, object],
+) -> None:
+    async with served(otherwise=entry, make=make, **{"api_key": KEY, **settings}) as (embedder, server):
+        vectors = await embedder.embed(ASKED, purpose="query")
+        request = server.requests[-1]
+        assert (request.method, request.path, request.json()) == ("POST", path, body)
+        assert request.headers[header[0]] == header[1]
+        assert [len(vector) for vector in vectors] == [4 * DIMENSION] * 2
+        info = await embedder.info()
+        assert (info.provider, info.dimension) == (provider, DIMENSION)
+        assert info.model == body.get("model", "gemini-embedding-001")
+        await embedder.embed(["a"], purpose="passage")
+        assert (b"RETRIEVAL_DOCUMENT" in server.requests[-1].body) == (provider == "google")
+
+
+@pytest.mark.parametrize(
+    ("make", "entry", "words"),
+    [
+        (make_openai, refuses(401, "Incorrect API key provided: sk-secret"), r"mine answered 401 .*: \*\*\*\. Check"),
+        (make_openai, document({"data": "none"}), "there is no list of embeddings"),
+        (make_google, refuses(403, "API key not valid."), r"API key not valid.*\[embeddings\]"),
+        (make_google, document({"embeddings": [[1.0]]}), "there is no list of embeddings"),
+        (make_ollama, ollama, "ollama pull m"),
+        (make_ollama, document({"embedding": [1.0]}), "there is no list of embeddings"),
+    ],
+)
+async def test_what_a_service_refuses_or_garbles_is_said_without_the_key(make: Make, entry: Entry, words: str) -> None:
+    async with served(otherwise=entry, make=make, provider="mine", api_key=KEY, dimensions=None) as (embedder, _):
+        with pytest.raises(EmbedderUnavailable, match=words) as caught:
             await embedder.info()
-        await embedder.aclose()
         assert "sk-secret" not in str(caught.value)
 
 
@@ -299,33 +309,30 @@ async def test_the_vendors_own_models_are_known_without_a_question() -> None:
     embedder = make_openai(EmbedderSettings(provider="openai", api_key=KEY))
     info = await embedder.info()
     assert (info.provider, info.model, info.dimension) == ("openai", "text-embedding-3-small", 1536)
-    shorter = make_openai(EmbedderSettings(provider="openai", api_key=KEY, dimensions=256))
-    assert (await shorter.info()).dimension == 256
-    assert (await shorter.info()).fingerprint != info.fingerprint
+    shorter = await make_openai(EmbedderSettings(provider="openai", api_key=KEY, dimensions=256)).info()
+    assert shorter.dimension == 256
+    assert shorter.fingerprint != info.fingerprint
     assert (await make_google(EmbedderSettings(api_key=KEY)).info()).dimension == 3072
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"),
+    ("make", "settings", "words"),
     [
-        (EmbedderSettings(provider="openai"), "OPENAI_API_KEY"),
-        (EmbedderSettings(provider="openai", base_url="http://127.0.0.1:1"), "Name the model"),
+        (make_openai, EmbedderSettings(provider="openai"), "OPENAI_API_KEY"),
+        (make_openai, EmbedderSettings(provider="compatible"), r"Set base_url under \[embeddings\]"),
+        (make_openai, EmbedderSettings(provider="openai", base_url="http://127.0.0.1:1"), "Name the model"),
+        (make_google, EmbedderSettings(), "GEMINI_API_KEY"),
     ],
 )
-async def test_what_is_missing_is_said(settings: EmbedderSettings, words: str) -> None:
+async def test_what_is_missing_is_said(make: Make, settings: EmbedderSettings, words: str) -> None:
     with pytest.raises(EmbedderUnavailable, match=words):
-        await make_openai(settings).info()
+        await make(settings).info()
 
 
 async def test_another_server_does_not_learn_the_account_at_openai() -> None:
-    async with WireServer(otherwise=openai_vectors()) as server:
-        account = {"openai-organization": "org-1"}
-        settings = EmbedderSettings(provider="mine", model="m", base_url=server.url, dimensions=4, account=account)
-        embedder = make_openai(settings)
+    async with served(make=make_openai, account={"openai-organization": "org-1"}) as (embedder, server):
         await embedder.embed(["a"], purpose="query")
-        await embedder.aclose()
-        assert "openai-organization" not in server.requests[0].headers
-        assert "authorization" not in server.requests[0].headers
+        assert not {"openai-organization", "authorization"} & set(server.requests[0].headers)
 
 
 def test_families_get_their_prefixes_unless_configured() -> None:
@@ -336,108 +343,20 @@ def test_families_get_their_prefixes_unless_configured() -> None:
     assert openai(plain).identity != openai(settings).identity
 
 
-async def test_google_tells_queries_and_passages_apart() -> None:
-    async with WireServer(otherwise=google) as server:
-        embedder = make_google(EmbedderSettings(base_url=server.url, api_key=Secret("key"), dimensions=8))
-        info = await embedder.info()
-        assert (info.provider, info.model, info.dimension) == ("google", "gemini-embedding-001", 8)
-        assert len(await embedder.embed(["a", "b"], purpose="query")) == 2
-        await embedder.embed(["a"], purpose="passage")
-        first, second = server.requests
-        assert first.path == "/v1beta/models/gemini-embedding-001:batchEmbedContents"
-        assert first.headers["x-goog-api-key"] == "key"
-        assert first.json()["requests"] == [
-            {
-                "model": "models/gemini-embedding-001",
-                "taskType": "RETRIEVAL_QUERY",
-                "outputDimensionality": 8,
-                "content": {"parts": [{"text": text}]},
-            }
-            for text in ("a", "b")
-        ]
-        assert b"RETRIEVAL_DOCUMENT" in second.body
-        await embedder.aclose()
-
-
-async def test_what_google_misses_or_refuses_is_said() -> None:
-    with pytest.raises(EmbedderUnavailable, match="GEMINI_API_KEY"):
-        await make_google(EmbedderSettings()).info()
-    body = {"error": {"code": 403, "message": "API key not valid.", "status": "PERMISSION_DENIED"}}
-    async with WireServer(otherwise=document(body, status=403)) as server:
-        embedder = make_google(EmbedderSettings(base_url=server.url, api_key=KEY, model="models/other"))
-        with pytest.raises(EmbedderUnavailable, match="API key not valid"):
-            await embedder.info()
-        await embedder.aclose()
-
-
-def of_ollama(url: str, **others: object) -> EmbedderSettings:
-    return EmbedderSettings(provider="ollama", base_url=url, **others)  # type: ignore[arg-type]  # names of fields
-
-
-async def test_the_digest_of_the_weights_is_part_of_the_fingerprint() -> None:
-    async with WireServer(otherwise=ollama) as server:
-        embedder = make_ollama(of_ollama(f"{server.url}/v1/", api_key=Secret("key")))
-        info = await embedder.info()
-        assert (info.provider, info.model, info.dimension) == ("ollama", "nomic-embed-text", DIMENSION)
-        assert [request.path for request in server.requests] == ["/api/tags", "/api/embed"]
-        assert server.requests[0].method == "GET"
-        assert server.requests[1].headers["authorization"] == "Bearer key"
-        await embedder.aclose()
-
-    tags = document({"models": [{"name": "nomic-embed-text:latest", "digest": "another"}]})
-    async with WireServer([tags], otherwise=ollama) as server:
-        embedder = make_ollama(of_ollama(server.url))
-        assert (await embedder.info()).fingerprint != info.fingerprint
-        await embedder.aclose()
-
-
-async def test_ollama_s_texts_carry_the_prefixes_of_the_family() -> None:
-    async with WireServer(otherwise=ollama) as server:
-        embedder = make_ollama(of_ollama(server.url))
-        assert len(await embedder.embed(["a", "b"], purpose="query")) == 2
-        assert server.requests[-1].json() == {
-            "model": "nomic-embed-text",
-            "input": ["search_query: a", "search_query: b"],
-            "truncate": True,
-        }
-        await embedder.aclose()
-
-
-async def test_a_model_that_was_never_fetched() -> None:
-    async with WireServer(otherwise=ollama) as server:
-        embedder = make_ollama(of_ollama(server.url, model="bge-m3"))
-        with pytest.raises(EmbedderUnavailable, match="ollama pull bge-m3") as caught:
-            await embedder.info()
-        assert caught.value.details == {"retry_after_s": None}
-        await embedder.aclose()
-
-
-async def test_ollama_may_shorten_vectors_and_not_tell_the_digest() -> None:
-    tags = [{"models": [None, {"model": "nomic-embed-text", "digest": DIGEST}]}, {}, {"models": [{"name": "other"}]}]
+async def test_the_digest_of_ollama_s_weights_is_part_of_the_fingerprint_if_it_is_told() -> None:
+    model = "nomic-embed-text"
+    tags = [
+        {"models": [None, {"model": model, "digest": DIGEST}]},
+        {"models": [{"name": f"{model}:latest", "digest": "another"}]},
+        {},
+        {"models": [{"name": "other"}]},
+    ]
     fingerprints = []
-    for answer_ in tags:
-        async with WireServer([document(answer_)], otherwise=ollama) as server:
-            embedder = make_ollama(of_ollama(server.url, dimensions=DIMENSION))
+    for told in tags:
+        async with served(document(told), otherwise=ollama, make=make_ollama, model="") as (embedder, server):
             fingerprints.append((await embedder.info()).fingerprint)
+            assert (server.requests[0].method, server.requests[0].path) == ("GET", "/api/tags")
             await embedder.embed(["a"], purpose="passage")
             assert server.requests[-1].json()["dimensions"] == DIMENSION
-            await embedder.aclose()
-    assert fingerprints[0] != fingerprints[1] == fingerprints[2]
-
-
-@pytest.mark.parametrize(
-    ("make", "answer"),
-    [
-        (make_openai, {"data": "none"}),
-        (make_google, {"embeddings": [[1.0]]}),
-        (make_ollama, {"embedding": [1.0]}),
-    ],
-)
-async def test_an_answer_in_another_format_is_none(
-    make: Callable[[EmbedderSettings], Embedder], answer: dict[str, object]
-) -> None:
-    async with WireServer(otherwise=document(answer)) as server:
-        embedder = make(EmbedderSettings(model="m", base_url=server.url, api_key=KEY, dimensions=1))
-        with pytest.raises(EmbedderUnavailable, match="there is no list of embeddings"):
-            await embedder.embed(["a"], purpose="query")
-        await embedder.aclose()
+    assert len(set(fingerprints)) == 3
+    assert fingerprints[2] == fingerprints[3]
