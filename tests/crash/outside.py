@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +26,8 @@ class Log:
         """Add a line."""
         descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
-            os.write(descriptor, json.dumps(line, ensure_ascii=False).encode() + b"\n")
+            # The newline comes first: a line that a kill cut off spoils no other.
+            os.write(descriptor, b"\n" + json.dumps(line, ensure_ascii=False).encode())
             if self._is_synced:
                 os.fsync(descriptor)
         finally:
@@ -37,7 +39,9 @@ class Log:
             with self.path.open("rb") as file:
                 file.seek(self._read_bytes)
                 fresh = file.read()
-            self._lines += [json.loads(line) for line in fresh.splitlines()]
+            for line in fresh.splitlines():
+                with suppress(json.JSONDecodeError):  # blank, or cut off by a kill within a write
+                    self._lines.append(json.loads(line))
             self._read_bytes += len(fresh)
         return self._lines
 

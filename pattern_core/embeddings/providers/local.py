@@ -269,21 +269,21 @@ class Worker:
     async def _start(self) -> trio.Process:
         self._buffer.clear()
         # A file never fills up and blocks the child, as a pipe that is not read would.
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `stop`
+        errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `stop`
         with trio.CancelScope(shield=True):  # a child must not be started and then forgotten
             try:
                 process = await trio.lowlevel.open_process(
                     self._command,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
-                    stderr=self._errors,
+                    stderr=errors,
                     cwd=_ROOT,
                     start_new_session=True,  # Ctrl-C in the terminal is for the server, which then ends this
                 )
             except OSError as error:
-                await self.stop()
+                errors.close()
                 raise WorkerFailed(f"it could not be started: {error}") from error
-        self._process = process
+        self._process, self._errors = process, errors
         if self.is_closed:  # meanwhile
             await self.stop()
             raise WorkerFailed("the server is stopping")
