@@ -259,7 +259,7 @@ def choose(settings: RoutingSettings, facts: StepFacts) -> ModelChain:
 def fitted(request: ModelRequest, chain: ModelChain, index: int, facts: ModelFacts) -> ModelRequest:
     """Return the request as a link is asked it: its model and settings, no longer an answer than the model can give.
 
-    What only the first provider understands, its proofs and its extra fields, is not sent to another one.
+    The proofs that only the first provider understands are not sent to another one.
     """
     link = chain.links[index]
     output_max = request.max_output_tokens if link.max_output_tokens is None else link.max_output_tokens
@@ -275,7 +275,6 @@ def fitted(request: ModelRequest, chain: ModelChain, index: int, facts: ModelFac
         temperature=request.temperature if link.temperature is None else link.temperature,
         max_output_tokens=output_max,
         messages=portable(request.messages) if is_foreign else request.messages,
-        extra={} if is_foreign else request.extra,
     )
 
 

@@ -185,7 +185,6 @@ REQUEST = ModelRequest(
     model="own",
     system=("s",),
     messages=[user("hello"), THOUGHT],
-    extra={"x": 1},
     max_output_tokens=500,
     temperature=1.0,
 )
@@ -304,13 +303,13 @@ def test_the_request_is_fitted_to_the_link() -> None:
         )
     )
     own = fitted(REQUEST, chain, 0, facts_of("a", "m1"))
-    assert (own.model, own.temperature, own.max_output_tokens, own.extra) == ("m1", 1.0, 50, {"x": 1})
+    assert (own.model, own.temperature, own.max_output_tokens) == ("m1", 1.0, 50)
     assert own.messages is REQUEST.messages
     same = fitted(REQUEST, chain, 1, facts_of("a", "m2"))
     assert (same.model, same.temperature, same.max_output_tokens) == ("m2", 0.0, 20)
     assert same.messages is REQUEST.messages
     foreign = fitted(REQUEST, chain, 2, facts_of("b", "m3"))
-    assert (foreign.model, foreign.extra) == ("m3", {})
+    assert foreign.model == "m3"
     assert foreign.messages == portable(REQUEST.messages)
 
 
