@@ -14,7 +14,7 @@ The first rule whose condition holds chooses the model; the agent's own comes ne
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Annotated, Literal
@@ -61,19 +61,6 @@ class Link:
     reason: str
     temperature: float | None = None
     max_output_tokens: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
-    """A step along the chain, from the model that `failed` with `error`. `index` is that of `following`."""
-
-    index: int
-    failed: Link
-    following: Link
-    error: ModelError
-
-
-OnMove = Callable[[Move], Awaitable[None]]
 
 
 FactsOf = Callable[[str, str], ModelFacts]
