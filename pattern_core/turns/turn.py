@@ -242,7 +242,7 @@ class Turn:
     async def _step_facts(self) -> StepFacts:
         agent, routing = self.agent, self.settings.routing
         now, spent = self._services.journal.now() if routing.rules else "", 0
-        if routing.rules and routing.has_cost_rule:
+        if routing.has_cost_rule:
             await self.record.flush()  # what this turn has spent so far counts
             today = await self._services.journal.database.read(budgets.spent, BudgetScope.AGENT, agent.id, since=now)
             spent = today.microdollars
