@@ -21,7 +21,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter
 
 from pattern_core.budgets.budget import TurnBudget
 from pattern_core.models.model import ReasoningEffort
-from pattern_core.models.routing import RoutingSettings
+from pattern_core.models.routing import RoutingSettings, SplitName
 from pattern_core.rules.detectors import DetectorSettings, switched_off
 from pattern_core.validation import read, without_null
 from pattern_db.columns import Json
@@ -59,12 +59,6 @@ def _not_blank(text: str) -> str:
     if not text.strip():
         raise ValueError("the text is empty")
     return text
-
-
-def _provider_and_model(name: str) -> str:
-    if not all(name.partition("/")):
-        raise ValueError("it is written provider/model, as in anthropic/claude")
-    return name
 
 
 Percent: TypeAlias = Annotated[int, Field(ge=0, le=100)]
@@ -111,7 +105,7 @@ class CompactionSettings:
     chunk_size: Annotated[int, Field(ge=2, le=1_000)] = 40
     compress_after_hours: Annotated[float, Field(ge=0, le=100_000)] = 24.0
     min_keep_recent: MessageCount = 10
-    summarization_model: Annotated[str, AfterValidator(_provider_and_model)] | None = None
+    summarization_model: SplitName | None = None
     summarization_prompt: Annotated[str, Field(max_length=20_000), AfterValidator(_not_blank)] | None = None
     percentage: Annotated[float, Field(ge=0.1, le=0.9)] = 0.3
     threshold: Annotated[float, Field(ge=0.5, le=1.0)] = 0.9
@@ -124,8 +118,8 @@ class CompactionSettings:
 
     def model(self, provider: str, model: str) -> tuple[str, str]:
         """Return the provider and model that write summaries, for an agent that has these itself."""
-        name, _slash, rest = (self.summarization_model or f"{provider}/{model}").partition("/")
-        return name, rest
+        named = self.summarization_model
+        return (provider, model) if named is None else (named.provider, named.model)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pattern_core import child
@@ -21,27 +20,16 @@ MATCH_TIMEOUT_S = 15.0  # of wall time
 MEMORY_BYTES = 512 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Match:
-    """Where the pattern matched (code points) and what shall stand there instead."""
-
-    start: int
-    end: int
-    text: str
-
-
-async def first_match(pattern: str, template: str, text: str) -> Match | None:
-    r"""Return the first match of `pattern` (syntax of Python's `re`) in `text`, with `template` expanded (`\1`,
-    `\g<name>`).
-
-    None if nothing matches.
+async def first_match(pattern: str, template: str, text: str) -> tuple[int, int, str] | None:
+    r"""Return where `pattern` (syntax of Python's `re`) first matches in `text` (code points), and what shall stand
+    there instead: `template` with `\1` and `\g<name>` filled in. None if nothing matches.
 
     Raises:
         InvalidInput: the pattern or template is malformed or too long, or matching takes too long.
     """
     advice = "make it simpler or replace plain text"
     found = await _ask(child.first_match, pattern, {"template": template, "text": text}, 1, advice)
-    return None if found is None else Match(start=found[0], end=found[1], text=found[2])
+    return None if found is None else (found[0], found[1], found[2])
 
 
 async def matching_lines(

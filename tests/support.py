@@ -24,7 +24,7 @@ from pattern_core.models.client import ModelClient
 from pattern_core.models.model import Provider
 from pattern_core.models.throttle import RetryPolicy
 from pattern_core.runtime import Meters, Runtime
-from pattern_core.testing.clock import StoppedClock
+from pattern_core.testing import StoppedClock
 from pattern_core.testing.model import Answer, ScriptedProvider
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.tool import Tool, ToolContext, ToolSettings, tool

@@ -77,7 +77,7 @@ async def replaced(text: str, edit: ReplaceText) -> tuple[Ranges, str]:
         match = await first_match(edit.old, edit.new, text)
         if match is None:
             raise InvalidInput(f"the pattern {edit.old!r} matches nothing in the block")
-        return [(match.start, match.end, check_text(match.text))], "Replaced the first match"
+        return [(*match[:2], check_text(match[2]))], "Replaced the first match"
     number, old = _numbered(edit.old) if edit.mode == "nth" else (1, edit.old)
     places = _occurrences(text, old)
     if not places:

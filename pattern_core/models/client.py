@@ -16,7 +16,7 @@ from pattern_core.models.catalogue import Catalogue
 from pattern_core.models.errors import ModelError, ModelOverloaded, ModelTimeout
 from pattern_core.models.model import Delta, ModelFacts, ModelReply, ModelRequest, OnDelta, Provider
 from pattern_core.models.providers import not_configured
-from pattern_core.models.routing import ModelChain, Move, OnMove, fitted, next_link
+from pattern_core.models.routing import ModelChain, fitted, next_link
 from pattern_core.models.throttle import ClientLimits, Gate, Outcome, RetryPolicy
 from pattern_core.models.tokens import request_tokens
 
@@ -26,6 +26,8 @@ FACTS_KEPT_MAX = 1_000  # pairs of provider and model
 
 OnRetry = Callable[[int, ModelError, float], Awaitable[None]]
 """Called before each wait with the number of the attempt that failed (from 1), its error, and the wait in seconds."""
+OnMove = Callable[[int, ModelError], Awaitable[None]]
+"""Called before another model is asked with its place in the chain, and the error of the model before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,9 +88,9 @@ class ModelClient:
     ) -> ModelReply:
         """Ask until there is an answer, an error that repetition does not help, or no time.
 
-        The links of the chain are asked in turn until one answers; the request's own model is ignored. `on_move` is
-        called before the next one is asked; `routing.next_link` says which errors lead to it. `deadline` is on trio's
-        clock; no wait goes past it. Once a delta was passed on, nothing is asked again: the error says so
+        The links of the chain are asked in turn until one answers; the request's own model is ignored, and
+        `routing.next_link` says which errors lead to the next one. `deadline` is on trio's clock; no wait goes past it.
+        Once a delta was passed on, nothing is asked again: the error says so
         (`was_shown`), and the caller decides whether another attempt supersedes what people saw. Empty deltas are signs
         of life from the provider and are not passed on. Where calls must wait, flows take turns: `flow` is the
         constellation's id.
@@ -124,9 +126,9 @@ class ModelClient:
                 following = next_link(chain, index, error, self.facts)
                 if following is None:
                     raise
-                move = Move(index=following, failed=link, following=chain.links[following], error=error)
+                failure = error
             if on_move is not None:
-                await on_move(move)
+                await on_move(following, failure)
             index = following
 
     async def _ask(self, request: ModelRequest, provider_name: str, asking: _Asking) -> ModelReply:

@@ -59,7 +59,6 @@ class ModelRequest:
     stop: Sequence[str] = ()
     seed: int | None = None
     tail: Sequence[str] = ()
-    extra: Mapping[str, object] = field(default_factory=dict)
     response_schema: Mapping[str, object] | None = None
     reasoning_effort: ReasoningEffort | None = None
     force_tool: str | None = None

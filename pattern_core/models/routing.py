@@ -14,7 +14,7 @@ The first rule whose condition holds chooses the model; the agent's own comes ne
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Annotated, Literal
@@ -61,19 +61,6 @@ class Link:
     reason: str
     temperature: float | None = None
     max_output_tokens: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
-    """A step along the chain, from the model that `failed` with `error`. `index` is that of `following`."""
-
-    index: int
-    failed: Link
-    following: Link
-    error: ModelError
-
-
-OnMove = Callable[[Move], Awaitable[None]]
 
 
 FactsOf = Callable[[str, str], ModelFacts]
@@ -259,7 +246,7 @@ def choose(settings: RoutingSettings, facts: StepFacts) -> ModelChain:
 def fitted(request: ModelRequest, chain: ModelChain, index: int, facts: ModelFacts) -> ModelRequest:
     """Return the request as a link is asked it: its model and settings, no longer an answer than the model can give.
 
-    What only the first provider understands, its proofs and its extra fields, is not sent to another one.
+    The proofs that only the first provider understands are not sent to another one.
     """
     link = chain.links[index]
     output_max = request.max_output_tokens if link.max_output_tokens is None else link.max_output_tokens
@@ -275,7 +262,6 @@ def fitted(request: ModelRequest, chain: ModelChain, index: int, facts: ModelFac
         temperature=request.temperature if link.temperature is None else link.temperature,
         max_output_tokens=output_max,
         messages=portable(request.messages) if is_foreign else request.messages,
-        extra={} if is_foreign else request.extra,
     )
 
 

@@ -20,7 +20,7 @@ _STOP = {
 PING: dict[str, object] = {"type": "ping"}
 
 
-def replies(reply: ModelReply, *, slice_chars: int = 8, usage: bool = True) -> wire.Play:
+def replies(reply: ModelReply, *, slice_chars: int = 8) -> wire.Play:
     """Return the stream that makes a client see `reply`, its texts and arguments in pieces of `slice_chars`
     characters.
     """
@@ -33,7 +33,7 @@ def replies(reply: ModelReply, *, slice_chars: int = 8, usage: bool = True) -> w
     }
     message = {"id": "msg_scripted", "type": "message", "role": "assistant", "model": "scripted", "content": []}
     datas: list[dict[str, object]] = [
-        {"type": "message_start", "message": {**message, **({"usage": before} if usage else {})}},
+        {"type": "message_start", "message": {**message, "usage": before}},
         PING,
     ]
     for index, part in enumerate(reply.parts):
@@ -41,10 +41,11 @@ def replies(reply: ModelReply, *, slice_chars: int = 8, usage: bool = True) -> w
     ending: dict[str, object] = {
         "type": "message_delta",
         "delta": {"stop_reason": _STOP[reply.finish_reason], "stop_sequence": None},
+        "usage": {
+            "output_tokens": counted.output_tokens,
+            "output_tokens_details": {"thinking_tokens": counted.reasoning_tokens},
+        },
     }
-    if usage:
-        details = {"thinking_tokens": counted.reasoning_tokens}
-        ending["usage"] = {"output_tokens": counted.output_tokens, "output_tokens_details": details}
     return wire.events(*datas, ending, {"type": "message_stop"}, names=True)
 
 

@@ -22,7 +22,7 @@ _FINISH = {
 }
 
 
-def replies(reply: ModelReply, *, slice_chars: int = 8, usage: bool = True) -> wire.Play:
+def replies(reply: ModelReply, *, slice_chars: int = 8) -> wire.Play:
     """Return the stream that makes a client see `reply`, its texts in pieces of `slice_chars` characters.
 
     Calls come whole, as they do from the vendor.
@@ -30,14 +30,13 @@ def replies(reply: ModelReply, *, slice_chars: int = 8, usage: bool = True) -> w
     chunks = [chunk(part) for piece in reply.parts for part in _parts(piece, slice_chars)]
     counted = reply.usage
     last = chunk(finish=_FINISH[reply.finish_reason])
-    if usage:
-        last["usageMetadata"] = {
-            "promptTokenCount": counted.input_tokens,
-            "cachedContentTokenCount": counted.cached_tokens,
-            "candidatesTokenCount": counted.output_tokens - counted.reasoning_tokens,
-            "thoughtsTokenCount": counted.reasoning_tokens,
-            "totalTokenCount": counted.input_tokens + counted.output_tokens,
-        }
+    last["usageMetadata"] = {
+        "promptTokenCount": counted.input_tokens,
+        "cachedContentTokenCount": counted.cached_tokens,
+        "candidatesTokenCount": counted.output_tokens - counted.reasoning_tokens,
+        "thoughtsTokenCount": counted.reasoning_tokens,
+        "totalTokenCount": counted.input_tokens + counted.output_tokens,
+    }
     return wire.events(*chunks, last)
 
 

@@ -18,7 +18,7 @@ _FINISH = {
 }
 
 
-def replies(reply: ModelReply, *, slice_chars: int = 8, usage: bool = True) -> wire.Play:
+def replies(reply: ModelReply, *, slice_chars: int = 8) -> wire.Play:
     """Return the stream that makes a client see `reply`, its texts and arguments in pieces of `slice_chars`
     characters.
     """
@@ -29,8 +29,7 @@ def replies(reply: ModelReply, *, slice_chars: int = 8, usage: bool = True) -> w
         calls += isinstance(part, ToolCall)
     chunks = [chunk(delta) for delta in deltas]
     chunks.append(chunk({}, finish_reason=_FINISH[reply.finish_reason]))
-    if usage:
-        chunks.append({**chunk({}), "choices": [], "usage": counts(reply.usage, "prompt", "completion")})
+    chunks.append({**chunk({}), "choices": [], "usage": counts(reply.usage, "prompt", "completion")})
     return wire.events(*chunks, "[DONE]")
 
 

@@ -22,17 +22,17 @@ _PIECES: dict[str, tuple[str, _Event]] = {  # by the type of an item: what its p
 }
 
 
-def replies(reply: ModelReply, *, slice_chars: int = 8, usage: bool = True) -> wire.Play:
+def replies(reply: ModelReply, *, slice_chars: int = 8) -> wire.Play:
     """Return the stream that makes a client see `reply`, its texts and arguments in pieces of `slice_chars`
     characters.
     """
     datas: list[_Event] = [{"type": "response.created", "response": {"id": "resp_scripted", "status": "in_progress"}}]
     for place, part in enumerate(reply.parts):
         datas += _item(part, place, slice_chars)
-    return wire.events(*datas, ending(reply, usage=usage), names=True)
+    return wire.events(*datas, ending(reply), names=True)
 
 
-def ending(reply: ModelReply, *, usage: bool = True) -> _Event:
+def ending(reply: ModelReply) -> _Event:
     """Return the last event, with the response's items whole."""
     reason = _REASONS.get(reply.finish_reason)
     response: _Event = {
@@ -41,9 +41,8 @@ def ending(reply: ModelReply, *, usage: bool = True) -> _Event:
         "incomplete_details": {"reason": reason} if reason else None,
         "error": None,
         "output": [_whole(part, place) for place, part in enumerate(reply.parts)],
+        "usage": counts(reply.usage),
     }
-    if usage:
-        response["usage"] = counts(reply.usage)
     return {"type": f"response.{response['status']}", "response": response}
 
 

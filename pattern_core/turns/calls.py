@@ -473,7 +473,7 @@ def _error_text(row: EffectRow, error: BaseException) -> str:
 
 
 def _denied(planned: PlannedCall) -> FinishedCall:
-    """Return a rule forbids it, or no person agreed. A call with an unknown outcome stays so."""
+    """Return the result of a call that a rule forbids or no person agreed to; an unknown outcome stays unknown."""
     if planned.is_forbidden:
         return FinishedCall(row=planned.row, status=_DENIED, content=planned.refusal or "Not run.")
     answered = planned.answered

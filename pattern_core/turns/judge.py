@@ -121,13 +121,11 @@ class Judge:
         Raises:
             LimitReached: the agent repeats itself, and was warned before.
         """
-        notes = []
         compactions = [one for one in self.compactions if one <= step]  # a restart may know of the next step's
         finding = watch(self.detectors, self.calls, compactions=compactions, said=self.said)
         if finding is not None and finding.kind == "stop":
             raise LimitReached(finding.text, detector=finding.detector)
-        if finding is not None:
-            notes.append(finding.text)
+        notes = [] if finding is None else [finding.text]
         # The decision ends the turn: it called nothing, or a call that ends turns has run.
         has_called = any(call.step == step and not call.is_forced for call in self.calls)
         if not has_called or (self.rules.rules and self._moment(step).ends_after(step)):

@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from pattern_core.conversation.history import from_row
 from pattern_core.limits import TurnLimits
 from pattern_core.messages import Message, Reasoning, Text
-from pattern_core.rules.facts import FORCED_PREFIX
+from pattern_core.rules.facts import FORCED_PREFIX, OPEN
 from pattern_core.turns.calls import IN_DOUBT
 from pattern_core.turns.record import DeadAttempt
 from pattern_core.turns.state import Ending, FinishedCall, cancelled
@@ -43,9 +43,6 @@ from pattern_db.journal.turns import TurnRow
 from pattern_db.tables import messages
 from pattern_db.tables.messages import MessageRow
 
-OPEN_STATUSES = frozenset(
-    {EffectStatus.PLANNED.value, EffectStatus.STARTED.value, EffectStatus.AWAITING_APPROVAL.value}
-)
 NOT_RUN = "Not run: the turn ended before."
 STARTED, COMPACTED = "step.started", "history.compacted"
 
@@ -120,7 +117,7 @@ def find(connection: Connection, turn: int) -> FoundTurn:
 
 def is_open(call: EffectRow) -> bool:
     """Return whether the call has no result yet."""
-    return call.status in OPEN_STATUSES or (call.status == EffectStatus.DENIED and call.message_id is None)
+    return call.status in OPEN or (call.status == EffectStatus.DENIED and call.message_id is None)
 
 
 def decide(row: TurnRow, found: FoundTurn, limits: TurnLimits, now: str) -> Ending | Begin | DeadAttempt | RunCalls:

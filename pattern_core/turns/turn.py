@@ -21,7 +21,7 @@ from pattern_core.limits import Limits
 from pattern_core.messages import Reasoning, Text, ToolCall
 from pattern_core.models.errors import ModelError, ModelRejected, WindowExceeded, was_shown
 from pattern_core.models.model import Delta, ModelReply, TextDelta
-from pattern_core.models.routing import ModelChain, Move, StepFacts, choose
+from pattern_core.models.routing import ModelChain, StepFacts, choose
 from pattern_core.models.tokens import estimate_text, estimate_tools
 from pattern_core.prompts.build import Offered, Prompt
 from pattern_core.prompts.collect import Look, Seen
@@ -242,7 +242,7 @@ class Turn:
     async def _step_facts(self) -> StepFacts:
         agent, routing = self.agent, self.settings.routing
         now, spent = self._services.journal.now() if routing.rules else "", 0
-        if routing.rules and routing.has_cost_rule:
+        if routing.has_cost_rule:
             await self.record.flush()  # what this turn has spent so far counts
             today = await self._services.journal.database.read(budgets.spent, BudgetScope.AGENT, agent.id, since=now)
             spent = today.microdollars
@@ -298,13 +298,14 @@ class Turn:
         async def on_retry(attempt: int, error: ModelError, wait_s: float) -> None:
             await record.publish("model.retry", {"attempt": attempt, "code": error.code, "wait_s": round(wait_s, 3)})
 
-        async def on_move(move: Move) -> None:
-            asking.index = move.index
+        async def on_move(index: int, error: ModelError) -> None:
+            failed, following = asking.chain.links[asking.index], asking.chain.links[index]
+            asking.index = index
             data = {
-                "from": f"{move.failed.provider}/{move.failed.model}",
-                "to": f"{move.following.provider}/{move.following.model}",
-                "why": move.error.code,
-                "message": move.error.message,
+                "from": f"{failed.provider}/{failed.model}",
+                "to": f"{following.provider}/{following.model}",
+                "why": error.code,
+                "message": error.message,
             }
             await record.publish("model.fallback", data)
 

@@ -11,7 +11,7 @@ from pattern_core.ids import seeded_randomness
 from pattern_core.memory.checkpoint import LIMITS, Consolidator
 from pattern_core.memory.history import blame, state_at
 from pattern_core.memory.revisions import plan_revert
-from pattern_core.testing.clock import StoppedClock
+from pattern_core.testing import StoppedClock
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.database import Database
 from pattern_db.enums import HistoryKind

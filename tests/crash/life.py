@@ -21,7 +21,7 @@ from pattern_core.memory.block import NewBlock
 from pattern_core.models.client import ModelClient
 from pattern_core.models.throttle import RetryPolicy
 from pattern_core.runtime import Runtime
-from pattern_core.testing.clock import START_MS
+from pattern_core.testing import START_MS
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.tool import Tool
 from pattern_core.turns.admission import IncomingMessage

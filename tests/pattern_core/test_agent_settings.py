@@ -75,7 +75,8 @@ def test_shares_that_are_not_named_keep_their_default_and_their_order() -> None:
 
 def test_summaries_are_written_by_the_agents_own_model_unless_another_is_named() -> None:
     assert CompactionSettings().model("scripted", "script-1") == ("scripted", "script-1")
-    assert CompactionSettings(summarization_model="a/b/c").model("scripted", "script-1") == ("a", "b/c")
+    named = settings_of({"compaction": {"summarization_model": "a/b/c"}}).compaction
+    assert named.model("scripted", "script-1") == ("a", "b/c")
     assert not CompactionSettings(type="truncate").summarises
 
 

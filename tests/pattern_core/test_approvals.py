@@ -23,7 +23,7 @@ from pattern_core.approvals import (
 from pattern_core.errors import Conflict, InvalidInput, NotFound, Overloaded
 from pattern_core.ids import Ids, seeded_randomness
 from pattern_core.limits import Limits
-from pattern_core.testing.clock import StoppedClock
+from pattern_core.testing import StoppedClock
 from pattern_core.unit_of_work import Storage, UnitOfWork
 from pattern_db.enums import ApprovalKind, ApprovalStatus
 from tests.pattern_core.turns.rig import ADA, Rig, accepted

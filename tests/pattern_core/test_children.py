@@ -21,7 +21,7 @@ import trio
 from pattern_core import child, children
 from pattern_core.children import ChildFailed, ChildRefused, isolated, run_child
 from pattern_core.errors import InvalidInput
-from pattern_core.patterns import PATTERN_CHARS_MAX, Match, first_match, matching_lines
+from pattern_core.patterns import PATTERN_CHARS_MAX, first_match, matching_lines
 
 run = partial(run_child, timeout_s=60.0, cpu_s=5, memory_bytes=512 * 2**20)
 
@@ -169,7 +169,7 @@ async def test_the_first_match_with_its_groups() -> None:
         with pytest.raises(InvalidInput):
             match(pattern, template, "a")
     found = await first_match(r"(b\w+) (\w+)", r"\2 \1", "a big 🌍 blue sky")
-    assert found == Match(start=8, end=16, text="sky blue")
+    assert found == (8, 16, "sky blue")
     assert await first_match("x", "y", "abc") is None
     for pattern, template in (("(", ""), ("a", r"\9"), ("a", r"\g<none>")):
         with pytest.raises(InvalidInput):

@@ -21,7 +21,7 @@ from pattern_core.ids import (
     system_randomness,
     ulid,
 )
-from pattern_core.testing.clock import START_MS, StoppedClock
+from pattern_core.testing import START_MS, StoppedClock
 
 CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 

@@ -30,7 +30,7 @@ from pattern_core.limits import IMAGE_BYTES_MAX, IMAGES_SHOWN_BYTES_MAX, IMAGES_
 from pattern_core.messages import Image, Message, Text, parts_from_json, parts_to_json, user
 from pattern_core.models.model import ModelRequest
 from pattern_core.models.providers.encoding import image_base64
-from pattern_core.testing.clock import StoppedClock
+from pattern_core.testing import StoppedClock
 from pattern_core.testing.model import Paced, says
 from pattern_core.turns.admission import IncomingMessage
 from pattern_db import template

@@ -11,7 +11,7 @@ import pytest
 from pattern_core.errors import Conflict, InvalidInput, NotFound
 from pattern_core.ids import seeded_randomness
 from pattern_core.runtime import Runtime
-from pattern_core.testing.clock import StoppedClock
+from pattern_core.testing import StoppedClock
 from pattern_db.database import DatabaseThreads
 from pattern_db.tables import users
 from pattern_server.accounts import TOUCH_AFTER_MS, Accounts, Principal, Unauthorized

@@ -12,7 +12,7 @@ from pattern_core.memory.checkpoint import Consolidator, open_document, whole_do
 from pattern_core.memory.document import State, Writes
 from pattern_core.memory.edits import AppendText, BlockEdit, EditRange, ReplaceText, SetText
 from pattern_core.memory.history import blame, state_at, versions
-from pattern_core.testing.clock import StoppedClock
+from pattern_core.testing import StoppedClock
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.columns import to_json
 from pattern_db.connection import Connection

@@ -18,7 +18,7 @@ from pattern_core.messages import Message, ToolCall, ToolResult
 from pattern_core.models.catalogue import Catalogue
 from pattern_core.models.errors import ModelServerError, WindowExceeded
 from pattern_core.models.model import ModelFacts, ModelReply, ModelRequest, Usage
-from pattern_core.testing.clock import StoppedClock
+from pattern_core.testing import StoppedClock
 from pattern_core.testing.model import Paced, calls, says, together
 
 PROVIDER, MODEL = "scripted", "script-1"

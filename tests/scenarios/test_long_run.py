@@ -32,7 +32,7 @@ from pattern_core.models.throttle import RetryPolicy
 from pattern_core.runtime import Runtime
 from pattern_core.search import Mode, SearchRequest
 from pattern_core.search.request import LIMIT_MAX
-from pattern_core.testing.clock import StoppedClock
+from pattern_core.testing import StoppedClock
 from pattern_core.testing.model import ScriptedProvider
 from pattern_core.tools.builtin import BUILTIN
 from pattern_core.tools.registry import ToolRegistry

@@ -19,7 +19,7 @@ from pattern_core.approvals import Approval, ApprovalAnswer
 from pattern_core.errors import Conflict, Unavailable
 from pattern_core.limits import Limits
 from pattern_core.models.model import ModelReply
-from pattern_core.testing.clock import StoppedClock
+from pattern_core.testing import StoppedClock
 from pattern_core.testing.model import calls, together
 from pattern_core.tools.tool import Probe, Tool, ToolContext, tool
 from pattern_core.views import TurnView

@@ -16,7 +16,7 @@ import pytest
 import trio
 
 from pattern_core.models.model import ModelReply
-from pattern_core.testing.clock import StoppedClock
+from pattern_core.testing import StoppedClock
 from pattern_core.testing.model import calls, together
 from pattern_core.tools.tool import Probe, Tool, ToolContext, tool
 from pattern_db.columns import Json

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
+from typing import ClassVar
 
 from pattern_core.messages import Image, Message, Part, Reasoning, Text, ToolCall, ToolResult
 from pattern_core.models.model import ANY_TOOL, Delta, FinishReason, ModelRequest, Usage
@@ -48,14 +50,6 @@ _BUDGETED = re.compile(r"claude-(?:3-7-|(?:opus|sonnet|haiku)-4(?:-[015])?(?:$|-
 # From Opus 4.7 on none accepts a temperature or the like. Names of other vendors' models say nothing of it.
 _UNSAMPLED = re.compile(r"claude-(?!v?\d|instant|(?:opus|sonnet|haiku)-4(?:[-.][0-6])?(?:$|-\d{8}|-latest|@))")
 _BUDGETS = {"low": 1_024, "medium": 4_096, "high": 16_384}  # tokens; 1,024 is the vendor's least
-_FINISH: dict[str, FinishReason] = {
-    "end_turn": "stop",
-    "stop_sequence": "stop",
-    "tool_use": "tool_calls",
-    "max_tokens": "length",
-    "model_context_window_exceeded": "length",
-    "refusal": "content_filter",
-}
 
 
 class AnthropicProvider(HttpProvider):
@@ -114,7 +108,7 @@ def encode(request: ModelRequest) -> dict[str, object]:
     if request.response_schema is not None:
         answer = {"type": "json_schema", "schema": closed_schema(request.response_schema)}
         body["output_config"] = {**as_dict(body.get("output_config")), "format": answer}
-    return body | dict(request.extra)
+    return body
 
 
 def _encode_reasoning(request: ModelRequest) -> dict[str, object]:
@@ -229,7 +223,14 @@ def _encode_image(image: Image) -> Encoded:
 class MessageDecoder(Decoder):
     """Events of a message into a reply. `input_tokens` counts cached tokens too; the vendor counts them apart."""
 
-    FINISHES = _FINISH
+    FINISHES: ClassVar[Mapping[str, FinishReason]] = {
+        "end_turn": "stop",
+        "stop_sequence": "stop",
+        "tool_use": "tool_calls",
+        "max_tokens": "length",
+        "model_context_window_exceeded": "length",
+        "refusal": "content_filter",
+    }
 
     def __init__(self, request: ModelRequest, provider: str) -> None:
         super().__init__(request, provider)

@@ -79,7 +79,10 @@ class CallDraft:
 
 
 class ReplyDraft:
-    """Collects a reply. All text that comes out is free of halves of characters."""
+    """Collects a reply. All text that comes out is free of halves of characters.
+
+    What adds to it raises Malformed where the reply becomes longer than `REPLY_CHARS_MAX`.
+    """
 
     def __init__(self, request: ModelRequest) -> None:
         self._request = request
@@ -104,11 +107,7 @@ class ReplyDraft:
         self._segments.append(_Words(is_reasoning, mark=mark))
 
     def words(self, piece: str, *, is_reasoning: bool = False) -> list[Delta]:
-        """Add a piece of text or reasoning; returns what can be shown now.
-
-        Raises:
-            Malformed: the reply is longer than `REPLY_CHARS_MAX`.
-        """
+        """Add a piece of text or reasoning; return what can be shown now."""
         if not piece:
             return []
         last = self._segments[-1] if self._segments else None
@@ -122,11 +121,7 @@ class ReplyDraft:
         return [ReasoningDelta(text=whole) if is_reasoning else TextDelta(text=whole)]
 
     def sign(self, signature: str, *, is_reasoning: bool = True) -> None:
-        """Add (a piece of) the vendor's signature to the words of this kind that came last.
-
-        Raises:
-            Malformed: the reply is longer than `REPLY_CHARS_MAX`.
-        """
+        """Add (a piece of) the vendor's signature to the words of this kind that came last."""
         for segment in reversed(self._segments):
             if isinstance(segment, _Words) and segment.is_reasoning == is_reasoning:
                 self.grow(len(signature))
@@ -134,10 +129,8 @@ class ReplyDraft:
                 return
 
     def sign_thoughts(self, signature: str, last: str | None = None) -> None:
-        """Give all reasoning one signature, and what came last of it `last`; an empty one is made where there is none.
-
-        Raises:
-            Malformed: the reply is longer than `REPLY_CHARS_MAX`.
+        """Give all reasoning one signature, and what came last of it `last`; an empty one is made where there is
+        none.
         """
         thoughts = [part for part in self._segments if isinstance(part, _Words) and part.is_reasoning]
         if not thoughts:
@@ -162,22 +155,14 @@ class ReplyDraft:
         return call
 
     def extend(self, call: CallDraft | None, piece: str) -> None:
-        """Add a piece of a call's arguments.
-
-        Raises:
-            Malformed: there is no such call, or the reply is longer than `REPLY_CHARS_MAX`.
-        """
+        """Add a piece of a call's arguments; raise Malformed if there is no such call."""
         if call is None:
             raise Malformed("arguments of a tool call that never began")
         self.grow(len(piece))
         call.arguments.append(piece)
 
     def grow(self, chars: int) -> None:
-        """Count `chars` characters more.
-
-        Raises:
-            Malformed: the reply is longer than `REPLY_CHARS_MAX`.
-        """
+        """Count `chars` characters more."""
         self._chars += chars
         if self._chars > REPLY_CHARS_MAX:
             raise Malformed(f"it is longer than {REPLY_CHARS_MAX} characters")

@@ -20,7 +20,6 @@ from pattern_core.models.providers.encoding import as_dicts, as_str, json_object
 from pattern_core.models.providers.settings import ProviderSettings
 from pattern_core.models.tokens import CHARS_PER_TOKEN, estimate_usage
 
-MODEL_NAME = "rules-1"
 QUESTION_CHARS_MAX = 4_000  # only a request to remember may be longer
 SEARCH_HITS = 20
 SEARCH_WORDS_MAX = 12

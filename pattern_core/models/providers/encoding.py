@@ -17,7 +17,8 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import deepcopy
 from functools import lru_cache
 from hashlib import blake2s
 
@@ -124,39 +125,37 @@ def system_words(text: str) -> str:
 
 def closed_schema(schema: Mapping[str, object]) -> dict[str, object]:
     """Return the JSON Schema with `additionalProperties: false` on each object that says nothing of them."""
-    made = {key: item if key in _VALUE_KEYWORDS else _closed(item) for key, item in schema.items()}
-    if _is_object(schema):
-        made.setdefault("additionalProperties", False)
+    made = deepcopy(dict(schema))
+    for one in _objects_in(made):
+        one.setdefault("additionalProperties", False)
     return made
-
-
-def _closed(value: object) -> object:
-    if isinstance(value, list):
-        return [_closed(item) for item in value]
-    return closed_schema(value) if isinstance(value, dict) else value
 
 
 def is_strict_schema(schema: Mapping[str, object]) -> bool:
     """Return whether OpenAI's strict mode accepts the JSON Schema: every object is closed and requires all that it
     has.
     """
-    if _is_object(schema):
-        names, required = as_dict(schema.get("properties")).keys(), schema.get("required")
+    for one in _objects_in(dict(schema)):
+        required = one.get("required")
         asked = set(required) if isinstance(required, list) else set()
-        if schema.get("additionalProperties") is not False or names != asked:
+        if one.get("additionalProperties") is not False or as_dict(one.get("properties")).keys() != asked:
             return False
-    return all(_is_strict(item) for key, item in schema.items() if key not in _VALUE_KEYWORDS)
+    return True
 
 
-def _is_strict(value: object) -> bool:
-    if isinstance(value, list):
-        return all(map(_is_strict, value))
-    return is_strict_schema(value) if isinstance(value, dict) else True
-
-
-def _is_object(value: Mapping[str, object]) -> bool:
-    # A property may itself be called "type" or "properties": then what stands there has another form.
-    return value.get("type") == "object" or ("type" not in value and isinstance(value.get("properties"), Mapping))
+def _objects_in(schema: object) -> Iterator[dict[str, object]]:
+    """Yield each schema of an object, those within another one first."""
+    if isinstance(schema, list):
+        for item in schema:
+            yield from _objects_in(item)
+    elif isinstance(schema, dict):
+        for key, item in schema.items():
+            if key not in _VALUE_KEYWORDS:
+                yield from _objects_in(item)
+        # A property may itself be called "type" or "properties": then what stands there has another form.
+        kind = schema.get("type", "object" if isinstance(schema.get("properties"), dict) else None)
+        if kind == "object":
+            yield schema
 
 
 def valid_unicode(text: str) -> str:

@@ -13,6 +13,7 @@ import json
 import mimetypes
 import re
 from collections.abc import Mapping
+from typing import ClassVar
 from urllib.parse import quote, urlsplit
 
 from pattern_core.messages import Image, Message, Part, Reasoning, Text, ToolCall, ToolResult
@@ -45,16 +46,6 @@ _VERSION = re.compile(r"gemini-(\d+)(?:\.(\d+))?")
 _BUDGETS = {"none": 0, "low": 1_024, "medium": 8_192, "high": 24_576}  # tokens, before version 3
 _PRO_BUDGET_MIN = 128  # thoughts of the large ones cannot be turned off
 _LEVELS = {"none": "minimal", "low": "low", "medium": "medium", "high": "high"}  # from version 3 on
-_FINISH: dict[str, FinishReason] = {
-    "STOP": "stop",
-    "MAX_TOKENS": "length",
-    "SAFETY": "content_filter",
-    "RECITATION": "content_filter",
-    "BLOCKLIST": "content_filter",
-    "PROHIBITED_CONTENT": "content_filter",
-    "SPII": "content_filter",
-    "IMAGE_SAFETY": "content_filter",
-}
 # The model tried to call a tool and failed at the format of it: asking again helps.
 _BROKEN_CALLS = frozenset({"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "MALFORMED_RESPONSE"})
 
@@ -99,7 +90,7 @@ def encode(request: ModelRequest) -> dict[str, object]:
         if request.force_tool is not None:
             names = {} if request.force_tool == ANY_TOOL else {"allowedFunctionNames": [request.force_tool]}
             body["toolConfig"] = {"functionCallingConfig": {"mode": "ANY", **names}}
-    return body | dict(request.extra)
+    return body
 
 
 def _takes_schema(request: ModelRequest) -> bool:
@@ -205,7 +196,16 @@ class GeminiDecoder(Decoder):
     The format has no last chunk: the stream just ends.
     """
 
-    FINISHES = _FINISH
+    FINISHES: ClassVar[Mapping[str, FinishReason]] = {
+        "STOP": "stop",
+        "MAX_TOKENS": "length",
+        "SAFETY": "content_filter",
+        "RECITATION": "content_filter",
+        "BLOCKLIST": "content_filter",
+        "PROHIBITED_CONTENT": "content_filter",
+        "SPII": "content_filter",
+        "IMAGE_SAFETY": "content_filter",
+    }
 
     def take(self, body: dict[str, object], kind: str) -> list[Delta]:
         """Take one chunk."""

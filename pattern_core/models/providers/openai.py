@@ -14,6 +14,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 from urllib.parse import urlsplit
 
 from pattern_core.ids import Clock
@@ -53,13 +54,6 @@ from pattern_core.models.providers.settings import ProviderSettings
 
 _OWN_ID_CHARS_MAX, _ID_CHARS_MAX = 40, 64  # OpenAI's bound, and one for other servers, whose ids are often longer
 _SEED_BITS = 31  # some compatible servers read the seed into a 32-bit integer
-_FINISH: dict[str, FinishReason] = {
-    "stop": "stop",
-    "tool_calls": "tool_calls",
-    "function_call": "tool_calls",
-    "length": "length",
-    "content_filter": "content_filter",
-}
 _OWN_HOSTS = ("api.openai.com", "openai.azure.com")
 _THINKING_HOSTS = ("deepseek.com", "moonshot.ai", "moonshot.cn")
 _MISTRAL = re.compile(r"mi[sx]tral|magistral|codestral|devstral|voxtral", re.IGNORECASE)
@@ -149,7 +143,7 @@ def encode(request: ModelRequest, server: Server) -> Encoded:
         body["reasoning_effort"] = effort
     if request.seed is not None:
         body["seed"] = request.seed & ((1 << _SEED_BITS) - 1)
-    return body | sampling(request) | dict(request.extra)
+    return body | sampling(request)
 
 
 def _is_of(host: str, domains: Sequence[str]) -> bool:
@@ -274,7 +268,13 @@ def _id(call_id: str, model: str, server: Server) -> str:
 class ChatDecoder(Decoder):
     """Chunks of a chat completion into a reply; only the first choice counts, as only one is asked for."""
 
-    FINISHES = _FINISH
+    FINISHES: ClassVar[Mapping[str, FinishReason]] = {
+        "stop": "stop",
+        "tool_calls": "tool_calls",
+        "function_call": "tool_calls",
+        "length": "length",
+        "content_filter": "content_filter",
+    }
 
     def __init__(self, request: ModelRequest, provider: str) -> None:
         super().__init__(request, provider)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from typing import ClassVar
 
 from pattern_core.messages import Image, Message, Part, Reasoning, Text, ToolCall, ToolResult
 from pattern_core.models.model import ANY_TOOL, Delta, FinishReason, ModelRequest, Usage
@@ -48,11 +49,6 @@ _LEAST_EFFORTS = (
     (re.compile(r"(?:^|[/:])o\d"), "low"),
     (re.compile(r"(?:^|[/:])gpt-5(?!\.)"), "minimal"),
 )
-_FINISH: dict[str, FinishReason] = {
-    "completed": "stop",
-    "max_output_tokens": "length",
-    "content_filter": "content_filter",
-}
 
 
 def encode_response(request: ModelRequest) -> dict[str, object]:
@@ -87,7 +83,7 @@ def encode_response(request: ModelRequest) -> dict[str, object]:
         schema = dict(request.response_schema)
         answer = {"type": "json_schema", "name": "answer", "schema": schema, "strict": is_strict_schema(schema)}
         body["text"] = {"format": answer}
-    return body | sampling(request) | dict(request.extra)
+    return body | sampling(request)
 
 
 def is_reasoning(model: str) -> bool:
@@ -178,7 +174,11 @@ def _encode_input(part: Part) -> Encoded | None:
 class ResponseDecoder(Decoder):
     """Events of a response into a reply. Reasoning is signed with the item's id and its encrypted content."""
 
-    FINISHES = _FINISH
+    FINISHES: ClassVar[Mapping[str, FinishReason]] = {
+        "completed": "stop",
+        "max_output_tokens": "length",
+        "content_filter": "content_filter",
+    }
 
     def __init__(self, request: ModelRequest, provider: str) -> None:
         super().__init__(request, provider)

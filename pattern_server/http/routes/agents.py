@@ -167,10 +167,9 @@ def _check_other_models(config: Config, asked: Mapping[str, Any]) -> None:
     """
     settings = settings_of(asked)
     routing, summariser = settings.routing, settings.compaction.summarization_model
-    for link in (*routing.fallback_models, *(rule.model for rule in routing.rules)):
-        _check_provider(config, link.provider)
-    if summariser is not None:
-        _check_provider(config, summariser.partition("/")[0])
+    for named in (*routing.fallback_models, *(rule.model for rule in routing.rules), summariser):
+        if named is not None:
+            _check_provider(config, named.provider)
 
 
 def _check_provider(config: Config, provider: str) -> None:

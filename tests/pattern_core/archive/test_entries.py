@@ -29,7 +29,7 @@ from pattern_core.archive.entries import (
 from pattern_core.archive.texts import CHUNK_CHARS_MAX
 from pattern_core.errors import Conflict, InvalidInput, LimitReached, NotFound
 from pattern_core.limits import ARCHIVE_ENTRY_CHARS_MAX
-from pattern_core.testing.clock import StoppedClock
+from pattern_core.testing import StoppedClock
 from pattern_db.connection import Connection
 from pattern_db.enums import CONSTELLATION_OWNER
 from pattern_db.errors import NotFound as RowNotFound

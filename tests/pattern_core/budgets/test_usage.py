@@ -9,7 +9,7 @@ from pattern_core.budgets import reservations
 from pattern_core.budgets.budget import Budget, KnownBudgets
 from pattern_core.budgets.usage import Budgets, UsageQuestion
 from pattern_core.errors import InvalidInput, NotFound
-from pattern_core.testing.clock import StoppedClock
+from pattern_core.testing import StoppedClock
 from pattern_db.columns import unix_ms
 from pattern_db.database import Database
 from pattern_db.errors import NotFound as RowNotFound

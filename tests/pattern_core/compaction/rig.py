@@ -23,7 +23,7 @@ from pattern_core.models.client import ModelClient
 from pattern_core.models.model import ModelFacts, ModelRequest, Usage
 from pattern_core.models.throttle import RetryPolicy
 from pattern_core.search import SearchRequest, search
-from pattern_core.testing.clock import StoppedClock
+from pattern_core.testing import StoppedClock
 from pattern_core.testing.model import Answer, ScriptedProvider
 from pattern_core.turns import admission
 from pattern_core.turns.admission import Arrival, IncomingMessage, Ticket

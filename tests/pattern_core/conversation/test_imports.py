@@ -19,8 +19,7 @@ from pattern_core.errors import IdempotencyMismatch, InvalidInput, NotFound
 from pattern_core.ids import SEQUENCE_BITS, SNOWFLAKE_EPOCH_MS, Ids, seeded_randomness
 from pattern_core.limits import IMPORT_MESSAGES_MAX
 from pattern_core.models.model import ModelRequest
-from pattern_core.testing import StoppedClock, calls, says
-from pattern_core.testing.clock import START_MS
+from pattern_core.testing import START_MS, StoppedClock, calls, says
 from pattern_core.tools.tool import ToolContext, tool
 from pattern_db.columns import iso
 from pattern_db.enums import EffectClass, Role

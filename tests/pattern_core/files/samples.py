@@ -13,7 +13,7 @@ from pypdf import PdfReader, PdfWriter
 
 from pattern_core.files.folders import Folders, IndexReport
 from pattern_core.ids import Ids, seeded_randomness
-from pattern_core.testing.clock import StoppedClock
+from pattern_core.testing import StoppedClock
 from pattern_core.unit_of_work import Storage, UnitOfWork
 from pattern_db.connection import Connection
 from pattern_db.database import Database

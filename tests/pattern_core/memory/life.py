@@ -11,7 +11,7 @@ from pattern_core.memory.document import TEXT, BlockDocument, Count, Keys, Splic
 from pattern_core.memory.opened import line_of
 from pattern_core.memory.plan import Planned
 from pattern_core.memory.revisions import UNDO_REACH, plan_merge, plan_revert, plan_rollback
-from pattern_core.testing.clock import StoppedClock
+from pattern_core.testing import StoppedClock
 from pattern_db.columns import Json
 from pattern_db.connection import Connection
 from pattern_db.database import Database

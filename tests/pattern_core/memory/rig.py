@@ -12,7 +12,7 @@ from pattern_core.memory.content import prompt
 from pattern_core.memory.store import MemoryStore
 from pattern_core.prompts.build import block_parts
 from pattern_core.prompts.collect import seen_blocks
-from pattern_core.testing.clock import StoppedClock
+from pattern_core.testing import StoppedClock
 from pattern_core.unit_of_work import Storage, UnitOfWork
 from pattern_db import template
 from pattern_db.columns import Json

@@ -21,7 +21,7 @@ from pattern_core.models.errors import (
     was_shown,
 )
 from pattern_core.models.model import Allowance, Delta, ModelReply, ModelRequest, OnDelta, RateStatus, TextDelta
-from pattern_core.models.routing import Link, ModelChain, Move
+from pattern_core.models.routing import Link, ModelChain
 from pattern_core.models.throttle import ClientLimits, RetryPolicy
 from pattern_core.testing import Paced, ScriptedProvider, says
 from pattern_core.testing.model import Answer
@@ -261,18 +261,18 @@ CHAIN = ModelChain(links=(OWN, NEXT))
 
 async def test_a_busy_model_is_left_for_the_next_one_without_waiting(autojump_clock: MockClock) -> None:
     client, (first, second) = two(ModelOverloaded("429", provider="a", retry_after_s=20), says("b"))
-    moves: list[Move] = []
+    moves: list[tuple[int, ModelError]] = []
 
-    async def on_move(move: Move) -> None:
-        moves.append(move)
+    async def on_move(index: int, error: ModelError) -> None:
+        moves.append((index, error))
 
     assert await client.ask(REQUEST, CHAIN, ignore, on_move=on_move) == says("b")
     assert (trio.current_time(), first.asked, second.requests[0].model) == (0, 1, "m-b")
-    assert [(move.index, move.error.details["attempts"]) for move in moves] == [(1, 1)]
-    assert "another model can be asked now" in moves[0].error.message
+    assert [(index, error.details["attempts"]) for index, error in moves] == [(1, 1)]
+    assert "another model can be asked now" in moves[0][1].message
     # The first one's pause is known now: it is not even asked.
     assert await client.ask(REQUEST, CHAIN, ignore, on_move=on_move) == says("b")
-    assert (first.asked, moves[1].error.details["attempts"], trio.current_time()) == (1, 0, 0)
+    assert (first.asked, moves[1][1].details["attempts"], trio.current_time()) == (1, 0, 0)
 
 
 async def test_a_silent_model_is_waited_for_once_where_another_can_be_asked(autojump_clock: MockClock) -> None:

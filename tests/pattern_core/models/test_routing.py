@@ -30,7 +30,6 @@ from pattern_core.models.routing import (
     FALLBACKS_MAX,
     Link,
     ModelChain,
-    Move,
     RoutingSettings,
     StepFacts,
     choose,
@@ -185,7 +184,6 @@ REQUEST = ModelRequest(
     model="own",
     system=("s",),
     messages=[user("hello"), THOUGHT],
-    extra={"x": 1},
     max_output_tokens=500,
     temperature=1.0,
 )
@@ -200,7 +198,7 @@ class Links:
     """A client of one provider for each outcome, asked as a chain in this order; it records the moves."""
 
     outcomes: dict[str, Answer]
-    moves: list[Move] = field(default_factory=list)
+    moves: list[tuple[int, ModelError]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.providers = {name: ScriptedProvider(name=name, otherwise=each) for name, each in self.outcomes.items()}
@@ -213,8 +211,8 @@ class Links:
     def asked(self) -> list[str]:
         return [request.model for provider in self.providers.values() for request in provider.requests]
 
-    async def on_move(self, move: Move) -> None:
-        self.moves.append(move)
+    async def on_move(self, index: int, error: ModelError) -> None:
+        self.moves.append((index, error))
 
     async def run(self, *, max_retries: int = 0, **flags: Any) -> ModelReply:
         links = tuple(Link(provider=name, model=f"{name}-model", reason="test") for name in self.outcomes)
@@ -253,13 +251,12 @@ async def test_what_another_model_mends(kind: type[ModelError], moves: bool) -> 
             await links.run()
 
 
-async def test_each_move_is_told_before_the_next_model_is_asked(autojump_clock: MockClock) -> None:
+async def test_each_move_is_reported_before_the_next_model_is_asked(autojump_clock: MockClock) -> None:
     links = Links({"a": error(ModelOverloaded), "b": error(ModelUnreachable), "c": says("yes")})
     await links.run(max_retries=2)
-    first, second = links.moves
-    assert (first.index, first.error.code) == (1, "model_overloaded")
-    assert (first.failed.provider, first.following.provider) == ("a", "b")
-    assert (second.index, str(second.error), second.error.details["attempts"]) == (2, "no", 3)
+    (first, overload), (second, outage) = links.moves
+    assert (first, overload.code) == (1, "model_overloaded")
+    assert (second, str(outage), outage.details["attempts"]) == (2, "no", 3)
 
 
 async def test_the_last_error_comes_out_with_its_link() -> None:
@@ -280,7 +277,7 @@ async def test_nothing_moves_once_words_were_shown() -> None:
 async def test_too_long_a_prompt_goes_to_a_larger_window_only() -> None:
     links = Links({"a": error(WindowExceeded), "b": says("never"), "c": says("yes")})
     assert await links.run() == says("yes")
-    assert [move.index for move in links.moves] == [2]
+    assert [index for index, _error in links.moves] == [2]
     small = Links({"a": error(WindowExceeded), "b": says("never")})
     with pytest.raises(WindowExceeded):
         await small.run()
@@ -304,13 +301,13 @@ def test_the_request_is_fitted_to_the_link() -> None:
         )
     )
     own = fitted(REQUEST, chain, 0, facts_of("a", "m1"))
-    assert (own.model, own.temperature, own.max_output_tokens, own.extra) == ("m1", 1.0, 50, {"x": 1})
+    assert (own.model, own.temperature, own.max_output_tokens) == ("m1", 1.0, 50)
     assert own.messages is REQUEST.messages
     same = fitted(REQUEST, chain, 1, facts_of("a", "m2"))
     assert (same.model, same.temperature, same.max_output_tokens) == ("m2", 0.0, 20)
     assert same.messages is REQUEST.messages
     foreign = fitted(REQUEST, chain, 2, facts_of("b", "m3"))
-    assert (foreign.model, foreign.extra) == ("m3", {})
+    assert foreign.model == "m3"
     assert foreign.messages == portable(REQUEST.messages)
 
 

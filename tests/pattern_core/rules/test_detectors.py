@@ -7,7 +7,7 @@ from typing import Any
 from pattern_core.ids import Ids, seeded_randomness
 from pattern_core.rules.detectors import DetectorSettings, LoopFinding, switched_off, watch
 from pattern_core.rules.facts import JudgedCall
-from pattern_core.testing.clock import StoppedClock
+from pattern_core.testing import StoppedClock
 from tests.pattern_core.rules.moments import call, ran
 
 DEFAULT = DetectorSettings()

@@ -16,7 +16,7 @@ from pattern_core.ids import Ids, seeded_randomness
 from pattern_core.shell.child import CommandOutput, run_child
 from pattern_core.shell.policy import ShellSettings
 from pattern_core.shell.shell import Shell, working_directory
-from pattern_core.testing.clock import StoppedClock
+from pattern_core.testing import StoppedClock
 from tests.pattern_core.shell.conftest import gone, living, needs_files
 
 ADA, BOB = "agt_ada", "agt_bob"

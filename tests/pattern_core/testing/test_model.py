@@ -7,8 +7,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from pattern_core.messages import ToolCall, user
 from pattern_core.models.errors import ModelUnreachable
 from pattern_core.models.model import Delta, ModelReply, ModelRequest, ReasoningDelta, TextDelta
-from pattern_core.testing import Paced, ScriptedProvider, StoppedClock, TrioClock, calls, says, together
-from pattern_core.testing.clock import START_MS
+from pattern_core.testing import START_MS, Paced, ScriptedProvider, StoppedClock, TrioClock, calls, says, together
 from pattern_core.testing.model import Answer
 
 

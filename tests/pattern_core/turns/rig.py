@@ -28,7 +28,7 @@ from pattern_core.prompts.build import (
 )
 from pattern_core.prompts.parts import NOTHING_FOUND
 from pattern_core.runtime import Meters
-from pattern_core.testing.clock import StoppedClock
+from pattern_core.testing import StoppedClock
 from pattern_core.turns import admission
 from pattern_core.turns.admission import Arrival, IncomingMessage, Ticket
 from pattern_core.turns.record import Record

@@ -17,7 +17,7 @@ from pattern_core.limits import Limits
 from pattern_core.messages import ToolCall, ToolResult
 from pattern_core.rules import facts
 from pattern_core.rules.facts import EDITED, JudgedCall
-from pattern_core.testing.clock import StoppedClock
+from pattern_core.testing import StoppedClock
 from pattern_core.testing.model import Answer, calls, says, together
 from pattern_core.tools.tool import Tool, ToolContext, tool
 from pattern_core.views import TurnView

@@ -17,7 +17,7 @@ from pattern_core.events import Draft, append
 from pattern_core.limits import Limits, TurnLimits
 from pattern_core.messages import Part, Reasoning, Text
 from pattern_core.models.model import ModelReply
-from pattern_core.testing.clock import StoppedClock
+from pattern_core.testing import StoppedClock
 from pattern_core.testing.model import NO_USAGE, Answer, Paced, calls, says, together
 from pattern_core.tools.builtin.send_message import send_message
 from pattern_core.tools.tool import Probe, ToolContext, tool

@@ -8,7 +8,7 @@ import pytest
 from pattern_core.errors import InvalidInput, NotFound, Overloaded, PatternError, Unavailable
 from pattern_core.files import reading
 from pattern_core.models.providers.settings import Secret
-from pattern_core.testing.clock import StoppedClock
+from pattern_core.testing import StoppedClock
 from pattern_core.testing.wire import Play, WireServer, document
 from pattern_core.web import download as downloading
 from pattern_core.web import web as module

@@ -27,7 +27,6 @@ def test_the_fields_of_a_request() -> None:
         top_p=0.5,
         stop=["END"],
         seed=7,
-        extra={"thinking": {"type": "adaptive"}},
     )
     assert body == {
         "model": "claude",
@@ -42,7 +41,6 @@ def test_the_fields_of_a_request() -> None:
         "tools": [{"name": "search", "description": "Find.", "input_schema": {"type": "object"}, **CACHED}],
         "top_p": 0.5,
         "stop_sequences": ["END"],
-        "thinking": {"type": "adaptive"},
     }
     assert not {"system", "tools", "temperature"} & set(ANTHROPIC.body())
 

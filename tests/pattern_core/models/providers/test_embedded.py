@@ -13,7 +13,6 @@ from pattern_core.models.model import Delta, ModelReply, ModelRequest, ToolSpec
 from pattern_core.models.providers.embedded import (
     HELLO,
     HELP,
-    MODEL_NAME,
     NO_MODEL,
     EmbeddedProvider,
     keywords,
@@ -50,7 +49,7 @@ class Life:
         ]
         tools = [ToolSpec(name=name, description="", parameters={}) for name in self.tools]
         return ModelRequest(
-            model=MODEL_NAME, system=["You keep notes.", *shown, "Guide."], messages=self.messages, tools=tools
+            model="rules-1", system=["You keep notes.", *shown, "Guide."], messages=self.messages, tools=tools
         )
 
     def say(self, text: str) -> str:
@@ -250,7 +249,7 @@ async def ask(text: str, *, tokens: int = 4_096) -> tuple[ModelReply, list[str]]
 
     provider = EmbeddedProvider("embedded", ProviderSettings(kind="embedded"))
     request = ModelRequest(
-        model=MODEL_NAME, system=("You keep notes.",), messages=[user(text)], max_output_tokens=tokens
+        model="rules-1", system=("You keep notes.",), messages=[user(text)], max_output_tokens=tokens
     )
     reply = await provider.ask(request, on_delta)
     await provider.aclose()

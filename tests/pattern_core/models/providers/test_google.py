@@ -76,7 +76,6 @@ def test_the_fields_of_a_request() -> None:
         response_schema={"type": "object"},
         reasoning_effort="low",
         force_tool="search",
-        extra={"safetySettings": []},
     )
     assert body == {
         "contents": [{"role": "user", "parts": [{"text": "hi"}]}],
@@ -99,7 +98,6 @@ def test_the_fields_of_a_request() -> None:
             "responseJsonSchema": {"type": "object"},
             "thinkingConfig": {"includeThoughts": True, "thinkingLevel": "low"},
         },
-        "safetySettings": [],
     }
     assert GOOGLE.body(model="gemini-2.0-flash")["generationConfig"] == {"maxOutputTokens": 4_096}
 

@@ -93,7 +93,6 @@ def test_the_fields_of_a_request() -> None:
         temperature=0.0,
         stop=["END"],
         seed=1 << 62 | 5,
-        extra={"reasoning_effort": "low"},
     )
     function = {"name": "search", "description": "Find.", "parameters": {"type": "object"}}
     assert encode(request, OWN) == {
@@ -105,7 +104,6 @@ def test_the_fields_of_a_request() -> None:
         "temperature": 0.0,
         "stop": ["END"],
         "seed": 5,
-        "reasoning_effort": "low",
         "tools": [{"type": "function", "function": function}],
     }
     plain = encode(REQUEST, OTHER)

@@ -75,7 +75,6 @@ def test_the_fields_of_a_request() -> None:
         response_schema=schema,
         reasoning_effort="high",
         force_tool="*",
-        extra={"service_tier": "flex"},
     )
     assert encode_response(request) == {
         "model": "gpt-5",
@@ -100,7 +99,6 @@ def test_the_fields_of_a_request() -> None:
         "include": ["reasoning.encrypted_content"],
         "reasoning": {"summary": "auto", "effort": "high"},
         "text": {"format": {"type": "json_schema", "name": "answer", "schema": schema, "strict": True}},
-        "service_tier": "flex",
     }
     named = encode_response(replace(request, model="gpt-4.1", force_tool="search", response_schema={"type": "object"}))
     assert named["tool_choice"] == {"type": "function", "name": "search"}
