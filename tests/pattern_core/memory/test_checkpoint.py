@@ -16,7 +16,6 @@ from pattern_core.memory.checkpoint import (
     Pending,
     open_document,
     pack,
-    store_checkpoint,
     to_drop,
     unpack,
     whole_document,
@@ -245,15 +244,6 @@ def test_a_document_without_segments_is_whole_in_its_checkpoint(life: Life) -> N
     assert (whole.state()["content"], whole.frontier()) == ("initial more", life.document.frontier())
     with pytest.raises(NotFound):
         whole_document(life.connection, "mem_none")
-
-
-def test_a_whole_document_is_one_segment_from_the_beginning(life: Life) -> None:
-    version = life.document.version()
-    life.append("user:1", " more")
-    checkpoint, _ = block_checkpoints.get_checkpoint_and_updates(life.connection, life.block_id)
-    store_checkpoint(life.connection, life.block_id, life.document, checkpoint, version, 1, NOW, LIMITS)
-    [segment] = block_checkpoints.segments_of(life.connection, life.block_id)
-    assert (segment.first_seq, segment.last_seq) == (0, 1)
 
 
 def test_a_missing_beginning_is_reported(life: Life) -> None:

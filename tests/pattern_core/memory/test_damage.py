@@ -219,19 +219,27 @@ async def test_a_person_may_repair_what_agents_only_read_but_not_what_is_not_the
             await repair_block(here.constellation.memory.blocks, ada, "nothing", BY_USER)
 
 
-def snapshot(text: str) -> bytes:
-    made = Pen(5)
-    made.append(text)
-    made.commit("user:ada")
-    return made.snapshot()
+def parts() -> list[bytes]:
+    """A document, and an update that builds on it."""
+    document = Pen(5)
+    document.append("one")
+    document.commit("user:1")
+    snapshot, version = document.snapshot(), document.version()
+    document.append(" two 🌍")
+    document.commit("user:1")
+    return [snapshot, document.export_since(version)]
+
+
+WHOLE, UPDATE = parts()
+FLIPPED = bytes([*UPDATE[:20], UPDATE[20] ^ 0x55, *UPDATE[21:]])
 
 
 async def test_a_document_comes_back_clean() -> None:
-    clean = await validate_foreign(snapshot("from elsewhere 🌍"))
-    assert Pen.load(clean, peer=1).text == "from elsewhere 🌍"
+    clean = await validate_foreign(WHOLE)
+    assert Pen.load(clean, [UPDATE], peer=1).text == "one two 🌍"
 
 
-@pytest.mark.parametrize("data", [b"", b"junk", snapshot("hello")[:-1]])
+@pytest.mark.parametrize("data", [b"", b"junk", WHOLE[:-1], UPDATE, FLIPPED])
 async def test_bytes_that_are_no_document_are_invalid_input(data: bytes) -> None:
     with pytest.raises(InvalidInput, match="not a document"):
         await validate_foreign(data)
@@ -246,38 +254,11 @@ async def test_too_many_bytes_never_reach_a_process() -> None:
 async def test_a_child_that_dies_is_invalid_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(damage, "CHECK_MEMORY_BYTES", 2**20)
     with pytest.raises(InvalidInput, match="the process that opened them ended with"):
-        await validate_foreign(snapshot("x"))
-
-
-async def test_an_update_without_what_it_builds_on_is_no_document() -> None:
-    made = Pen(5)
-    made.append("one")
-    made.commit("user:ada")
-    version = made.version()
-    made.append("two")
-    made.commit("user:ada")
-    update = made.export_since(version)
-    with pytest.raises(InvalidInput, match="not a document"):
-        await validate_foreign(update)
-    flipped = bytearray(update)
-    flipped[len(flipped) // 2] ^= 0x55
-    with pytest.raises(InvalidInput, match="not a document"):
-        await validate_foreign(bytes(flipped))
-
-
-def parts() -> list[bytes]:
-    document = Pen(5)
-    document.append("one")
-    document.commit("user:1")
-    snapshot, version = document.snapshot(), document.version()
-    document.append(" two")
-    document.commit("user:1")
-    return [snapshot, document.export_since(version)]
+        await validate_foreign(WHOLE)
 
 
 def test_how_far_stored_documents_open() -> None:
-    whole, update = parts()
-    documents = [[whole, update], [], [b"", update], [whole, b"junk", update], [whole]]
+    documents = [[WHOLE, UPDATE], [], [b"", UPDATE], [WHOLE, b"junk", UPDATE], [WHOLE]]
     answers = [json.loads(line) for line in opened_parts(framed(documents))]
     assert [count for count, _reason in answers] == [2, 0, 1, 1, 1]
     assert [bool(reason) for _count, reason in answers] == [False, False, True, True, False]

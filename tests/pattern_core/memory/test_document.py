@@ -8,7 +8,7 @@ from loro import ID, ExportMode, LoroDoc
 from pattern_core.ids import seeded_randomness
 from pattern_core.memory.block import Attribution
 from pattern_core.memory.document import Change, Count, DocumentDamaged, Keys, Signed, Splice, Spliced, Writes, new_peer
-from tests.pattern_core.memory.life import Pen, splice
+from tests.pattern_core.memory.life import Pen
 from tests.pattern_core.memory.rig import BY_USER
 
 
@@ -116,18 +116,7 @@ def test_what_is_done_is_recorded_with_what_it_replaced() -> None:
     assert made.change == change
     typed(document, "later")
     assert "content" not in made.change
-
-
-def test_others_import_what_was_signed_and_nothing_is_recorded_as_nothing() -> None:
-    document, other = Pen(1), Pen(2)
-    typed(document, "abc")
-    other.import_update(document.snapshot())
-    made = signed(other, splice(1, 1, "B"))
-    assert made.change == {"content": Spliced(True, (Splice(1, "b", "B"),))}
-    document.import_update(made.update)
-    assert document.text == other.text == "aBc"
     assert signed(document, {}).change == {}
-    assert signed(document, {"content": document.text}).change == {}
 
 
 def test_runs_that_touch_are_one_splice() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pattern_core.errors import Conflict, NotFound
-from pattern_core.memory.changes import applied, change_to
+from pattern_core.memory.changes import change_to
 from pattern_core.memory.document import Change, Splice, Spliced, State
 from pattern_core.memory.history import blame, content_at, diff, line_versions, state_at, versions
 from pattern_core.memory.revisions import UNDO_REACH, lines_since
@@ -160,20 +160,3 @@ def test_what_is_older_than_the_known_past_is_uncertain() -> None:
     assert line_versions({"content": "one\n"}, [], 7, text_of) == [(7, False)]
     assert line_versions({"content": "one\n"}, [], 0, text_of) == [(0, True)]
     assert line_versions({}, [], 3, text_of) == []
-
-
-def test_other_documents_are_blamed_by_their_rendering() -> None:
-    states: list[State] = [
-        {},
-        {"items": ["a", "b"]},
-        {"items": ["a", "x", "b"]},
-        {"items": ["a", "x", "b"], "counter_n": 1},
-    ]
-    past = [(seq, change_to(states[seq - 1], states[seq])) for seq in (3, 2, 1)]
-    assert applied(states[2], past[0][1]) == states[3]
-
-    def plain(state: State) -> str:
-        return "\n".join(state.get("items", []))
-
-    assert line_versions(states[3], past, 3, plain) == [(1, True), (2, True), (1, True)]
-    assert line_versions(states[3], past[:2], 3, plain)[0] == (1, False)

@@ -9,14 +9,13 @@ import pytest
 from pattern_core.errors import InvalidInput
 from pattern_core.ids import Ids, seeded_randomness
 from pattern_core.memory.block import BlockSettings, NewBlock, schema_of
-from pattern_core.memory.document import DocumentDamaged
 from pattern_core.memory.edits import AppendText, Increment, InsertItem, ListAppend, SetField
 from pattern_core.memory.schema import LogSchema, parse_schema
 from pattern_core.memory.store import archive
 from pattern_core.memory.templates import TEMPLATES, from_template
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.enums import BlockType
-from pattern_db.tables import archival, block_versions
+from pattern_db.tables import archival
 from tests.pattern_core.memory.rig import ADA, ALL, BY_ADA, BY_BOB, BY_USER, NOW, Rig, block_row, prompt_blocks
 
 PROFILE = {
@@ -131,9 +130,6 @@ async def test_a_schema_grows_and_the_content_comes_along(rig: Rig) -> None:
     await rig.store.edit(ADA, "notes", Increment(field="n"), by=BY_ADA)
     other = Rig(rig.database, seed=99)
     assert await other.value() == {"n": 5, "mood": "fine"}
-    shorter = {"Map": {"fields": [{"name": "mood"}]}}
-    with pytest.raises(InvalidInput, match='does not fit the new schema: the block has no field "n"'):
-        await rig.store.set_metadata(ADA, "notes", BlockSettings(metadata={"schema": shorter}), by=BY_USER)
     with pytest.raises(InvalidInput, match="notes stays a Map; for another kind of schema make another block"):
         await rig.store.set_metadata(ADA, "notes", BlockSettings(metadata={"schema": "Text"}), by=BY_USER)
     assert await other.value() == {"n": 5, "mood": "fine"}
@@ -164,22 +160,6 @@ async def test_a_new_schema_of_the_uncommitted_call_is_seen_by_its_next_edit(rig
         await rig.store.edit(ADA, "notes", AppendText(text="b"), by=BY_ADA, work=work)
     work.settle(committed=False)
     await rig.store.edit(ADA, "notes", AppendText(text="b"), by=BY_ADA)
-
-
-async def test_a_damaged_block_is_alone_with_its_damage(rig: Rig) -> None:
-    block_id = await rig.block(schema=PROFILE)
-    await rig.block(label="other", schema="List", value=["fine"])
-    await rig.database.write(block_versions.store_update, block_id, b"junk", None, NOW)
-    for ask in (
-        rig.value(),
-        rig.store.edit(ADA, "notes", SetField(field="name", value="x"), by=BY_USER),
-    ):
-        with pytest.raises(DocumentDamaged):
-            await ask
-    assert [view.label for view in await rig.store.list(ADA)] == ["notes", "other"]
-    assert await rig.content() == "name: ?\ntags:\nvisits: 0\ntier:"
-    assert len(await prompt_blocks(rig.store, ADA)) == 2
-    assert await rig.value("other") == ["fine"]
 
 
 async def test_a_block_of_an_unknown_schema_is_shown_but_not_edited(rig: Rig) -> None:
