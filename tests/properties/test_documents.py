@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pattern_core.errors import InvalidInput
-from pattern_core.memory.content import parse_editing, plain, prompt_content, raw, value_of, writes_between
+from pattern_core.memory.content import parse_editing, plain, raw, value_of, writes_between
 from pattern_core.memory.document import DocumentDamaged
 from pattern_core.memory.edits import (
     AppendText,
@@ -231,30 +231,3 @@ def test_what_an_editor_shows_is_read_back_and_saving_it_changes_nothing(kind: s
     assert fit(schema, value) == value
     row = block_row(schema=schema, char_limit=LIMIT)
     assert trio.run(plan, row, document.state(), SetText(text=shown), BY_USER, NOW).writes == {}
-
-
-@pytest.mark.parametrize("kind", ["map", "list", "tasks", "composite"])
-@settings(max_examples=40)
-@given(st.data())
-def test_setting_the_whole_content_sets_it(kind: str, data: st.DataObject) -> None:
-    schema = SCHEMAS[kind]
-    document = started(schema, data.draw(contents[kind]))
-    wanted = data.draw(contents[kind])
-    do(document, schema, SetValue(value=wanted))
-    assert value_of(document.state(), schema) == fit(schema, wanted)
-
-
-@pytest.mark.parametrize("kind", SCHEMAS)
-@settings(max_examples=40)
-@given(st.data())
-def test_the_prompt_shows_the_plain_text_with_marks_and_cuts_alone(kind: str, data: st.DataObject) -> None:
-    schema = SCHEMAS[kind]
-    value = fit(schema, data.draw(contents[kind]))
-    text = plain(value, schema)
-    shown = prompt_content(text, schema)
-    if kind == "log":
-        heads = [line for line in text.split("\n") if line and not line.startswith(" ")]
-        assert len(heads) == len(value)
-        assert len([line for line in shown.split("\n") if line.startswith("- ")]) == min(2, len(value))
-    else:
-        assert shown == text
