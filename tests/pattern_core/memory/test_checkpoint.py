@@ -160,16 +160,16 @@ async def test_what_is_asked_for_while_it_is_merged_is_not_merged_twice(rig: Rig
     assert asked == [block_id]
 
 
-async def test_two_at_once_merge_once(rig: Rig) -> None:
-    consolidator, merged = make(rig)
-    block_id = await rig.block("a")
-    await rig.store.edit(ADA, "notes", AppendText(text="b"), by=BY_ADA)
+async def test_two_merges_at_once_lose_nothing(file_rig: Rig) -> None:
+    consolidator, merged = make(file_rig)
+    block_id = await file_rig.block("a")
+    await file_rig.store.edit(ADA, "notes", AppendText(text="b"), by=BY_ADA)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(consolidator.consolidate, block_id)
         nursery.start_soon(consolidator.consolidate, block_id)
     assert set(merged) == {block_id}
-    assert await rig.database.read(block_versions.get_updates_since, block_id, 0) == []
-    assert (await rig.store.edit(ADA, "notes", AppendText(text="c"), by=BY_ADA)).block.content == "abc"
+    assert await file_rig.database.read(block_versions.get_updates_since, block_id, 0) == []
+    assert (await file_rig.store.edit(ADA, "notes", AppendText(text="c"), by=BY_ADA)).block.content == "abc"
 
 
 async def test_a_damaged_block_is_logged_and_the_others_are_merged(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:

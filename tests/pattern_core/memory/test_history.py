@@ -15,7 +15,6 @@ from pattern_core.memory.revisions import UNDO_REACH, lines_since
 from pattern_db.database import Database
 from pattern_db.enums import HistoryKind
 from tests.pattern_core.memory.life import Life, create, put_field
-from tests.pattern_core.memory.rig import NOW
 
 A, B = "agent:agt_ada", "agent:agt_bob"
 
@@ -67,29 +66,6 @@ async def test_versions_whose_changes_were_not_recorded_come_from_the_documents_
     life.connection.execute("DELETE FROM memory_block_history WHERE seq = 1")
     with pytest.raises(NotFound, match="not known any more"):
         await database.read(state_at, life.block_id, 1)
-
-
-async def test_a_difference_between_two_versions(database: Database, life: Life) -> None:
-    life.put(A, "one\n2\n")
-    life.append(B, "three\n")
-    assert await database.read(diff, life.block_id, 0, 2) == (
-        "--- version 0\n+++ version 2\n@@ -1,2 +1,3 @@\n one\n-two\n+2\n+three\n"
-    )
-    assert await database.read(diff, life.block_id, 1, 1) == ""
-    assert "+two" in await database.read(diff, life.block_id, 2, 0)
-
-
-async def test_blame_names_version_author_and_cause_of_each_line(database: Database, life: Life) -> None:
-    life.append(A, "three\n")
-    life.put(B, "one\n2\nthree\n")
-    await life.consolidate(database)
-    blamed = await database.read(blame, life.block_id)
-    assert [(one.line, one.text, one.version, one.author) for one in blamed] == [
-        (1, "one", 0, "user:maker"),
-        (2, "2", 2, B),
-        (3, "three", 1, A),
-    ]
-    assert (blamed[2].cause, blamed[2].created_at) == ({"message": "msg_1"}, NOW)
 
 
 async def test_versions_are_rendered_by_the_schema_of_the_block(database: Database, life: Life) -> None:

@@ -9,7 +9,7 @@ import pytest
 from pattern_core.errors import InvalidInput
 from pattern_core.ids import Ids, seeded_randomness
 from pattern_core.memory.block import BlockSettings, NewBlock, schema_of
-from pattern_core.memory.edits import AppendText, Increment, InsertItem, ListAppend, SetField
+from pattern_core.memory.edits import AppendText, Increment, ListAppend, SetField
 from pattern_core.memory.schema import LogSchema, parse_schema
 from pattern_core.memory.store import archive
 from pattern_core.memory.templates import TEMPLATES, from_template
@@ -80,10 +80,6 @@ async def test_a_log_is_stamped_and_what_has_no_room_is_found_in_the_archive(rig
     assert {json.dumps(row.metadata) for row in kept} == {json.dumps({"from_block": "diary", "block_id": block_id})}
     oldest = min(row.created_at for row in kept)
     assert oldest < entries[0]["timestamp"]
-    found = await rig.database.read(
-        lambda c: c.execute("SELECT count(*) FROM archival_fts WHERE archival_fts MATCH 'event'").fetchone()
-    )
-    assert found == (2,)
 
 
 async def test_entries_go_to_the_archive_with_their_time_and_origin(rig: Rig) -> None:
@@ -177,13 +173,10 @@ async def test_a_block_of_an_unknown_schema_is_shown_but_not_edited(rig: Rig) ->
 # Templates.
 
 
-def test_the_templates() -> None:
-    assert list(TEMPLATES) == ["persona", "human", "scratchpad", "task_list", "observation_log", "organisation"]
+def test_what_is_given_goes_before_what_the_template_says() -> None:
     assert from_template("task_list").label == "tasks"
     assert from_template("task_list", label="errands").label == "errands"
     assert from_template("observation_log").block_type is BlockType.LOG
-    with pytest.raises(InvalidInput, match="no block template 'todo'; there are: persona, human"):
-        from_template("todo")
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
@@ -192,11 +185,3 @@ async def test_every_template_makes_a_block(rig: Rig, name: str) -> None:
     assert made == await rig.store.view(ADA, made.label)
     await rig.value(made.label)
     assert len(await prompt_blocks(rig.store, ADA)) == 1
-
-
-async def test_tasks_are_checked_off(rig: Rig) -> None:
-    await rig.store.create(ADA, from_template("task_list"), by=BY_ADA)
-    await rig.store.edit(ADA, "tasks", AppendText(text="Water the plants"), by=BY_ADA)
-    rest = InsertItem(number=2, value={"text": "Rest", "done": True, "owner": "Ada"})
-    await rig.store.edit(ADA, "tasks", rest, by=BY_ADA)
-    assert await rig.content(label="tasks") == "1. [ ] Water the plants\n2. [x] Rest (owner: Ada)"
