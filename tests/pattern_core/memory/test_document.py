@@ -28,9 +28,8 @@ def test_set_text_keeps_what_others_changed_meanwhile() -> None:
     assert one.text == "The dog sat on the red mat."
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_set_text_of_two_long_texts_without_likeness_is_bounded(seed: int) -> None:
-    randomness = seeded_randomness(seed)
+def test_set_text_of_two_long_texts_without_likeness_is_bounded() -> None:
+    randomness = seeded_randomness(1)
     before, after = (
         "start" + "".join("abcdef \n"[randomness.getrandbits(3)] for _ in range(60_000)) + "end" for _ in range(2)
     )

@@ -170,20 +170,6 @@ async def test_a_block_deleted_by_the_call_under_way_uncovers_what_it_hid(rig: R
     work.settle(committed=False)
 
 
-async def test_the_prompt_shows_core_then_working_blocks_then_logs(rig: Rig) -> None:
-    await rig.block("1", label="zeta")
-    await rig.block("2", label="alpha", block_type=BlockType.WORKING, pinned=True)
-    await rig.block("3", label="unpinned", block_type=BlockType.WORKING)
-    await rig.block("4", label="log", block_type=BlockType.LOG)
-    await rig.block("5", label="old", block_type=BlockType.ARCHIVAL)
-    lent = await rig.block("6", label="lent", owner=BOB, block_type=BlockType.WORKING)
-    await rig.block("7", label="all", owner=ALL)
-    await rig.database.write(lend, lent, Permission.READ_ONLY, ADA)
-    shown = await prompt_blocks(rig.store, ADA)
-    labels = [block.split(" ")[0].removeprefix("<block:") for block in shown]
-    assert labels == ["zeta", "all", "alpha", "lent", "log"]
-
-
 async def commit_below(rig: Rig, work: UnitOfWork, task: Callable[[], Awaitable[object]]) -> None:
     """Commit `work` when the task waits for it."""
     async with trio.open_nursery() as nursery:
