@@ -84,3 +84,7 @@ async def test_agents_lend_their_own_and_at_most_what_they_may_do() -> None:
         await sharing.unshare(carl.id, "shy", "carl", by=by_agent(carl.id))
         with pytest.raises(InvalidInput, match="not admin"):
             await lend(here, Permission.ADMIN)
+        with pytest.raises(InvalidInput, match="owns the block"):
+            await lend(here, to="ada")
+        with pytest.raises(NotFound, match="no agent 'none'"):
+            await lend(here, to="none")

@@ -93,6 +93,8 @@ async def test_an_edit_stores_update_text_history_and_event_together(rig: Rig) -
     await rig.store.edit(ADA, "notes", SetText(text="Hello"), by=BY_USER)
     [by_user] = await rig.database.read(block_versions.get_updates_since, block_id, 1)
     assert by_user.source is UpdateSource.MANUAL
+    with pytest.raises(Conflict, match="at version 2, not 1"):
+        await rig.store.edit(ADA, "notes", SetText(text=""), by=BY_USER, expected_version=1)
 
 
 async def test_an_edit_that_changes_nothing_stores_nothing(rig: Rig) -> None:

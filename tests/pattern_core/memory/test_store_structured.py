@@ -177,6 +177,8 @@ def test_what_is_given_goes_before_what_the_template_says() -> None:
     assert from_template("task_list").label == "tasks"
     assert from_template("task_list", label="errands").label == "errands"
     assert from_template("observation_log").block_type is BlockType.LOG
+    with pytest.raises(InvalidInput, match="no block template 'todo'; there are: persona, human"):
+        from_template("todo")
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
