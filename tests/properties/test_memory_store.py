@@ -123,7 +123,7 @@ history_steps = st.lists(
         st.sampled_from(
             (
                 *("splice", "splice", "set", "field", "item", "count", "undo", "undo", "redo", "merge", "rollback"),
-                *("consolidate", "consolidate", "consolidate", "reopen", "crash", "failed merge"),
+                *("consolidate", "consolidate", "consolidate", "reopen"),
             )
         ),
         st.sampled_from(WRITERS),
@@ -153,7 +153,7 @@ async def _play_history(content: str, plan: list[HistoryStep]) -> None:
             elif what == "reopen":
                 life.reopen(number + 10)
             else:
-                _do_in_history(life, past, (what, who, place, text), number + 10)
+                _do_in_history(life, past, (what, who, place, text))
             past += [life.document.state()] * (life.version - len(past) + 1)
             stored = block_checkpoints.get_checkpoint_and_updates(connection, life.block_id)
             _assert_same(open_document(*stored, peer=0).state(), past[-1])
@@ -161,16 +161,10 @@ async def _play_history(content: str, plan: list[HistoryStep]) -> None:
         await _assert_past(database, connection, life.block_id, past)
 
 
-def _do_in_history(life: Life, past: list[State], step: HistoryStep, peer: int) -> None:
+def _do_in_history(life: Life, past: list[State], step: HistoryStep) -> None:
     what, who, place, text = step
     base = place * life.version // 1000
-    if what == "crash":  # what was not stored is gone with its process
-        life.document.append("lost")
-        life.document.commit(who)
-        life.reopen(peer)
-    elif what == "failed merge":
-        _merge_and_fail(life)
-    elif what in ("undo", "redo"):
+    if what in ("undo", "redo"):
         try:
             (life.undo if what == "undo" else life.redo)(who)
         except PatternError:
@@ -198,18 +192,6 @@ def _writes(life: Life, what: str, place: int, text: str) -> Writes:
             return splice_items(at, min(place % 2, items - at), [text] if text else [])
         case _:
             return add(place % 7 - 3)
-
-
-def _merge_and_fail(life: Life) -> None:
-    _, updates = block_checkpoints.get_checkpoint_and_updates(life.connection, life.block_id)
-    if not updates:
-        return
-    life.connection.execute("SAVEPOINT crash")
-    block_checkpoints.consolidate_checkpoint(
-        life.connection, life.block_id, b"half", None, updates[-1].seq, "2026-11-21T22:24:40.123Z"
-    )
-    life.connection.execute("ROLLBACK TO crash")
-    life.connection.execute("RELEASE crash")
 
 
 async def _assert_past(database: Database, connection: Connection, block_id: str, past: list[State]) -> None:

@@ -16,16 +16,9 @@ from pattern_core.embeddings.embedder import (
 from pattern_core.embeddings.providers import EMBEDDERS, make_embedder
 from pattern_core.embeddings.providers.deterministic import hashed_words
 from pattern_core.embeddings.settings import EmbedderSettings, Prefixes, prefixes_of
-from pattern_core.errors import InvalidInput, PatternError
+from pattern_core.errors import InvalidInput
 from pattern_core.models.providers.settings import Secret
 from tests.pattern_core.embeddings.stage import ForgetfulEmbedder, ScriptedEmbedder
-
-
-def test_the_error_says_when_to_come_back() -> None:
-    error = EmbedderUnavailable("Later.", retry_after_s=2.0)
-    assert isinstance(error, PatternError)
-    assert (error.code, error.message, error.details) == ("embedder_unavailable", "Later.", {"retry_after_s": 2.0})
-    assert error.retry_after_s == 2.0
 
 
 async def test_vectors_that_do_not_fit_are_refused() -> None:
@@ -38,7 +31,7 @@ async def test_vectors_that_do_not_fit_are_refused() -> None:
         await checked_vectors(ScriptedEmbedder(dimension=3), ["a"], info, purpose="query")
 
 
-async def test_an_absent_one_says_the_same_to_everybody() -> None:
+async def test_an_absent_one_always_says_the_same() -> None:
     embedder = AbsentEmbedder("Set this.")
     with pytest.raises(EmbedderUnavailable, match="Set this") as caught:
         await embedder.info()
@@ -85,7 +78,7 @@ def test_families(model: str, query: str, passage: str) -> None:
 
 
 @pytest.mark.parametrize("provider", sorted(EMBEDDERS))
-async def test_every_provider_is_made_without_asking_anybody(provider: str) -> None:
+async def test_every_provider_is_made_without_a_question(provider: str) -> None:
     embedder = make_embedder(EmbedderSettings(provider=provider))
     await embedder.aclose()
 

@@ -50,6 +50,12 @@ async def test_every_kind_of_text_gets_its_vectors(world: World, autojump_clock:
         assert progress.model == "hashed-words"
         assert progress.active is not None
         assert progress.active.completed_at is not None
+        world.say(4, "said later")
+        await settle(queue)
+        assert world.stored() == world.wanted()
+        world.say(5, "no commit wakes it")
+        await trio.sleep(2 * RECHECK_S)
+        assert world.stored() == world.wanted()
 
 
 async def test_nothing_is_asked_of_the_model_before_there_is_a_text(world: World, autojump_clock: MockClock) -> None:
@@ -58,18 +64,6 @@ async def test_nothing_is_asked_of_the_model_before_there_is_a_text(world: World
         await settle(queue)
         assert (await queue.progress()).state == "idle"
         assert embedding_indexes.live(world.db) == []
-
-
-async def test_what_comes_later_is_found_too(world: World, autojump_clock: MockClock) -> None:
-    world.say(1, "cats like milk")
-    async with world.running(ScriptedEmbedder()) as queue:
-        await settle(queue)
-        world.say(2, "dogs like bones")
-        await settle(queue)
-        assert world.stored() == world.wanted()
-        world.say(3, "no commit wakes it")
-        await trio.sleep(2 * RECHECK_S)
-        assert world.stored() == world.wanted()
 
 
 async def test_the_same_text_is_embedded_once(world: World, autojump_clock: MockClock) -> None:

@@ -18,7 +18,7 @@ from pattern_core.embeddings.questions import (
     FormerModelGone,
     QuestionEmbedder,
 )
-from tests.pattern_core.embeddings.stage import ScriptedEmbedder, WrongEmbedder, texts_of
+from tests.pattern_core.embeddings.stage import ScriptedEmbedder, texts_of
 
 ONE = EmbedderInfo(provider="deterministic", model="hashed-words", dimension=64, fingerprint="0" * 64)
 
@@ -34,17 +34,6 @@ async def test_a_question_is_embedded_once(nursery: trio.Nursery) -> None:
         await questions.get(f"other {number}", ONE)
     await questions.get("words", ONE)
     assert texts_of(embedder, "query").count("words") == 2
-
-
-async def test_the_model_of_the_index_is_asked(nursery: trio.Nursery) -> None:
-    new, old = ScriptedEmbedder(fingerprint="new"), ScriptedEmbedder(fingerprint="old", dimension=32)
-    questions = QuestionEmbedder(EmbedderShelf(new, lambda _wanted: [old]))
-    nursery.start_soon(questions.run)
-    assert len(await questions.get("words", await old.info())) == 4 * 32
-    assert len(await questions.get("words", await new.info())) == 4 * 64
-    assert texts_of(new, "query") == texts_of(old, "query") == ["words"]
-    with pytest.raises(FormerModelGone, match="cannot be asked any more"):
-        await questions.get("words", ONE)
 
 
 async def test_no_question_waits_beyond_the_deadline(
@@ -69,13 +58,6 @@ async def test_no_question_waits_beyond_the_deadline(
     await trio.sleep(5_000)
     assert await questions.get("question 0", ONE), "it was embedded meanwhile, and is remembered"
     assert texts_of(slow, "query").count("question 0") == 1
-
-
-async def test_a_vector_that_cannot_be_compared_is_refused(nursery: trio.Nursery) -> None:
-    questions = QuestionEmbedder(EmbedderShelf(WrongEmbedder()))
-    nursery.start_soon(questions.run)
-    with pytest.raises(EmbedderUnavailable, match="2 numbers instead of 64"):
-        await questions.get("words", ONE)
 
 
 OLD = EmbedderInfo(provider="deterministic", model="hashed-words", dimension=32, fingerprint="old")

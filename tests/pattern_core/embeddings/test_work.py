@@ -101,16 +101,6 @@ def test_nothing_is_stored_for_an_index_that_was_given_up(world: World) -> None:
     assert fetch_all(world.db, "SELECT count(*) FROM embeddings") == [(0,)]
 
 
-def test_a_vector_of_another_length_stores_nothing_of_its_batch(world: World) -> None:
-    world.keep(1, "words")
-    index = begun(world)
-    batch = gathered(world, index)
-    with pytest.raises(ValueError, match="2 numbers"), world.db:
-        work.store(world.db, batch, dict.fromkeys(batch.missing, bytes(8)), NOW)
-    assert fetch_all(world.db, "SELECT count(*) FROM embeddings") == [(0,)]
-    assert counted(world.db, index) == (0, 1, 0)
-
-
 def test_coverage_counts_rows(world: World) -> None:
     for number in range(40):
         world.say(number, f"message {number}", Role.TOOL if number % 2 else Role.USER)

@@ -9,7 +9,6 @@ from pattern_core.memory.content import writes_to
 from pattern_core.memory.document import (
     Change,
     Count,
-    DocumentDamaged,
     HistoryDamaged,
     Keys,
     Splice,
@@ -124,17 +123,7 @@ def test_true_is_not_one() -> None:
     assert change_to({"fields": {"a": 1}}, {"fields": {"a": True}})
 
 
-def test_a_change_makes_of_a_document_what_it_makes_of_its_state() -> None:
-    document = document_of({"content": "abc"})
-    change: Change = {"content": Spliced(True, (Splice(1, "b", "B🌍"),)), "counter_n": Count(2.0)}
-    assert applied({"content": "abc"}, change) == {"content": "aB🌍c", "counter_n": 2}
-    document.sign({"content": "abc"}, change, BY_USER, now_ms=0)
-    assert document.state() == {"content": "aB🌍c", "counter_n": 2}
-
-
 def test_a_change_that_does_not_fit_is_refused() -> None:
-    with pytest.raises(DocumentDamaged):
-        document_of({"content": "a"}).apply({"content": Spliced(True, (Splice(5, "b", ""),))})
     with pytest.raises(HistoryDamaged, match="does not fit"):
         applied({"content": "a"}, {"content": Spliced(True, (Splice(5, "b", ""),))})
 

@@ -16,7 +16,6 @@ from pattern_core.memory.checkpoint import (
     Pending,
     open_document,
     pack,
-    store_checkpoint,
     to_drop,
     unpack,
     whole_document,
@@ -161,16 +160,16 @@ async def test_what_is_asked_for_while_it_is_merged_is_not_merged_twice(rig: Rig
     assert asked == [block_id]
 
 
-async def test_two_at_once_merge_once(rig: Rig) -> None:
-    consolidator, merged = make(rig)
-    block_id = await rig.block("a")
-    await rig.store.edit(ADA, "notes", AppendText(text="b"), by=BY_ADA)
+async def test_two_merges_at_once_lose_nothing(file_rig: Rig) -> None:
+    consolidator, merged = make(file_rig)
+    block_id = await file_rig.block("a")
+    await file_rig.store.edit(ADA, "notes", AppendText(text="b"), by=BY_ADA)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(consolidator.consolidate, block_id)
         nursery.start_soon(consolidator.consolidate, block_id)
     assert set(merged) == {block_id}
-    assert await rig.database.read(block_versions.get_updates_since, block_id, 0) == []
-    assert (await rig.store.edit(ADA, "notes", AppendText(text="c"), by=BY_ADA)).block.content == "abc"
+    assert await file_rig.database.read(block_versions.get_updates_since, block_id, 0) == []
+    assert (await file_rig.store.edit(ADA, "notes", AppendText(text="c"), by=BY_ADA)).block.content == "abc"
 
 
 async def test_a_damaged_block_is_logged_and_the_others_are_merged(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
@@ -245,15 +244,6 @@ def test_a_document_without_segments_is_whole_in_its_checkpoint(life: Life) -> N
     assert (whole.state()["content"], whole.frontier()) == ("initial more", life.document.frontier())
     with pytest.raises(NotFound):
         whole_document(life.connection, "mem_none")
-
-
-def test_a_whole_document_is_one_segment_from_the_beginning(life: Life) -> None:
-    version = life.document.version()
-    life.append("user:1", " more")
-    checkpoint, _ = block_checkpoints.get_checkpoint_and_updates(life.connection, life.block_id)
-    store_checkpoint(life.connection, life.block_id, life.document, checkpoint, version, 1, NOW, LIMITS)
-    [segment] = block_checkpoints.segments_of(life.connection, life.block_id)
-    assert (segment.first_seq, segment.last_seq) == (0, 1)
 
 
 def test_a_missing_beginning_is_reported(life: Life) -> None:

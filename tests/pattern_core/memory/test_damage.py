@@ -135,18 +135,11 @@ async def test_a_child_that_dies_condemns_only_what_it_died_of(
 PROFILE = {"Map": {"fields": [{"name": name, "field_type": "Text"} for name in ("name", "city")]}}
 
 
-async def flip(here: Running, block_id: str) -> None:
-    """Let the last byte of the block's only update flip, as a disk might."""
-
-    def flip(connection: Connection) -> None:
-        of_block = "WHERE block_id = ?"
-        select = f"SELECT update_blob FROM memory_block_updates {of_block}"
-        ((data,),) = connection.execute(select, (block_id,)).fetchall()
-        assert isinstance(data, bytes)
-        flipped = data[:-1] + bytes([data[-1] ^ 0xFF])
-        connection.execute(f"UPDATE memory_block_updates SET update_blob = ? {of_block}", (flipped, block_id))
-
-    await here.database.write(flip)
+async def damage_updates(here: Running) -> None:
+    """Cut all updates that are stored."""
+    await here.database.write(
+        lambda c: c.execute("UPDATE memory_block_updates SET update_blob = substr(update_blob, 1, 9)")
+    )
 
 
 async def made(here: Running, new: NewBlock) -> tuple[str, str]:
@@ -164,7 +157,7 @@ async def test_a_damaged_block_comes_back_and_is_not_opened_before() -> None:
             await repair_block(memory.blocks, ada, "notes", BY_USER)
         await memory.edit(ada, "notes", AppendText(text=" two"), by=BY_USER)
         memory.blocks.forget(ada)
-        await flip(here, block_id)
+        await damage_updates(here)
         with pytest.raises(DocumentDamaged, match="pattern memory repair notes"):
             await memory.edit(ada, "notes", AppendText(text=" three"), by=BY_USER)
         with pytest.raises(DocumentDamaged):
@@ -190,10 +183,10 @@ async def test_what_lists_show_of_a_form_is_what_is_left_of_it() -> None:
     async with running() as here:
         memory = here.constellation.memory
         new = NewBlock(label="profile", schema=PROFILE, value={"name": "Ruth"})
-        ada, block_id = await made(here, new)
+        ada, _ = await made(here, new)
         await memory.edit(ada, "profile", SetField(field="city", value="Lisbon"), by=BY_USER)
         memory.blocks.forget(ada)
-        await flip(here, block_id)
+        await damage_updates(here)
         await here.database.write(lambda c: c.execute("UPDATE memory_block_history SET change = NULL WHERE seq = 1"))
         repaired = await repair_block(here.constellation.memory.blocks, ada, "profile", BY_USER)
         assert not repaired.is_exact
@@ -207,9 +200,9 @@ async def test_what_lists_show_of_a_form_is_what_is_left_of_it() -> None:
 async def test_a_person_may_repair_what_agents_only_read_but_not_what_is_not_there() -> None:
     async with running() as here:
         new = NewBlock(label="notes", content="one", permission=Permission.READ_ONLY)
-        ada, block_id = await made(here, new)
+        ada, _ = await made(here, new)
         await here.constellation.memory.edit(ada, "notes", AppendText(text="!"), by=BY_USER)
-        await flip(here, block_id)  # under the document that is still open
+        await damage_updates(here)  # under the document that is still open
         assert (await repair_block(here.constellation.memory.blocks, ada, "notes", BY_USER)).version == 2
         edited = await here.constellation.memory.edit(ada, "notes", AppendText(text="?"), by=BY_USER)
         assert (edited.block.content, edited.block.version) == ("one!?", 3)
@@ -219,19 +212,27 @@ async def test_a_person_may_repair_what_agents_only_read_but_not_what_is_not_the
             await repair_block(here.constellation.memory.blocks, ada, "nothing", BY_USER)
 
 
-def snapshot(text: str) -> bytes:
-    made = Pen(5)
-    made.append(text)
-    made.commit("user:ada")
-    return made.snapshot()
+def parts() -> list[bytes]:
+    """A document, and an update that builds on it."""
+    document = Pen(5)
+    document.append("one")
+    document.commit("user:1")
+    snapshot, version = document.snapshot(), document.version()
+    document.append(" two 🌍")
+    document.commit("user:1")
+    return [snapshot, document.export_since(version)]
+
+
+WHOLE, UPDATE = parts()
+FLIPPED = bytes([*UPDATE[:20], UPDATE[20] ^ 0x55, *UPDATE[21:]])
 
 
 async def test_a_document_comes_back_clean() -> None:
-    clean = await validate_foreign(snapshot("from elsewhere 🌍"))
-    assert Pen.load(clean, peer=1).text == "from elsewhere 🌍"
+    clean = await validate_foreign(WHOLE)
+    assert Pen.load(clean, [UPDATE], peer=1).text == "one two 🌍"
 
 
-@pytest.mark.parametrize("data", [b"", b"junk", snapshot("hello")[:-1]])
+@pytest.mark.parametrize("data", [b"", b"junk", WHOLE[:-1], UPDATE, FLIPPED])
 async def test_bytes_that_are_no_document_are_invalid_input(data: bytes) -> None:
     with pytest.raises(InvalidInput, match="not a document"):
         await validate_foreign(data)
@@ -246,38 +247,11 @@ async def test_too_many_bytes_never_reach_a_process() -> None:
 async def test_a_child_that_dies_is_invalid_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(damage, "CHECK_MEMORY_BYTES", 2**20)
     with pytest.raises(InvalidInput, match="the process that opened them ended with"):
-        await validate_foreign(snapshot("x"))
-
-
-async def test_an_update_without_what_it_builds_on_is_no_document() -> None:
-    made = Pen(5)
-    made.append("one")
-    made.commit("user:ada")
-    version = made.version()
-    made.append("two")
-    made.commit("user:ada")
-    update = made.export_since(version)
-    with pytest.raises(InvalidInput, match="not a document"):
-        await validate_foreign(update)
-    flipped = bytearray(update)
-    flipped[len(flipped) // 2] ^= 0x55
-    with pytest.raises(InvalidInput, match="not a document"):
-        await validate_foreign(bytes(flipped))
-
-
-def parts() -> list[bytes]:
-    document = Pen(5)
-    document.append("one")
-    document.commit("user:1")
-    snapshot, version = document.snapshot(), document.version()
-    document.append(" two")
-    document.commit("user:1")
-    return [snapshot, document.export_since(version)]
+        await validate_foreign(WHOLE)
 
 
 def test_how_far_stored_documents_open() -> None:
-    whole, update = parts()
-    documents = [[whole, update], [], [b"", update], [whole, b"junk", update], [whole]]
+    documents = [[WHOLE, UPDATE], [], [b"", UPDATE], [WHOLE, b"junk", UPDATE], [WHOLE]]
     answers = [json.loads(line) for line in opened_parts(framed(documents))]
     assert [count for count, _reason in answers] == [2, 0, 1, 1, 1]
     assert [bool(reason) for _count, reason in answers] == [False, False, True, True, False]

@@ -3,12 +3,12 @@ from __future__ import annotations
 import json
 
 import pytest
-from loro import ID, ExportMode, LoroDoc
+from loro import ID, LoroDoc
 
 from pattern_core.ids import seeded_randomness
 from pattern_core.memory.block import Attribution
 from pattern_core.memory.document import Change, Count, DocumentDamaged, Keys, Signed, Splice, Spliced, Writes, new_peer
-from tests.pattern_core.memory.life import Pen, splice
+from tests.pattern_core.memory.life import Pen
 from tests.pattern_core.memory.rig import BY_USER
 
 
@@ -28,9 +28,8 @@ def test_set_text_keeps_what_others_changed_meanwhile() -> None:
     assert one.text == "The dog sat on the red mat."
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_set_text_of_two_long_texts_without_likeness_is_bounded(seed: int) -> None:
-    randomness = seeded_randomness(seed)
+def test_set_text_of_two_long_texts_without_likeness_is_bounded() -> None:
+    randomness = seeded_randomness(1)
     before, after = (
         "start" + "".join("abcdef \n"[randomness.getrandbits(3)] for _ in range(60_000)) + "end" for _ in range(2)
     )
@@ -65,13 +64,6 @@ def test_history_has_author_cause_and_time() -> None:
     assert json.loads(first.message or "") == {"by": "agent:ada", "turn": "turn_1"}
     assert (first.timestamp, second.timestamp) == (1_700_000_000, 1_700_000_001)
     assert second.message == '{"by":"user:bob"}'
-
-
-def test_the_text_is_in_the_container_that_other_programs_expect() -> None:
-    peer = LoroDoc()  # type: ignore[no-untyped-call]  # the stubs of loro leave constructors untyped
-    peer.get_text("content").insert(0, "theirs")
-    peer.commit()
-    assert Pen.load(peer.export(ExportMode.Snapshot()), peer=1).text == "theirs"
 
 
 def test_a_peer_is_a_number_that_the_format_can_hold() -> None:
@@ -116,18 +108,7 @@ def test_what_is_done_is_recorded_with_what_it_replaced() -> None:
     assert made.change == change
     typed(document, "later")
     assert "content" not in made.change
-
-
-def test_others_import_what_was_signed_and_nothing_is_recorded_as_nothing() -> None:
-    document, other = Pen(1), Pen(2)
-    typed(document, "abc")
-    other.import_update(document.snapshot())
-    made = signed(other, splice(1, 1, "B"))
-    assert made.change == {"content": Spliced(True, (Splice(1, "b", "B"),))}
-    document.import_update(made.update)
-    assert document.text == other.text == "aBc"
     assert signed(document, {}).change == {}
-    assert signed(document, {"content": document.text}).change == {}
 
 
 def test_runs_that_touch_are_one_splice() -> None:

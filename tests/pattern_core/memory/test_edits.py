@@ -32,7 +32,7 @@ from pattern_core.memory.edits import (
     to_json_value,
 )
 from pattern_core.memory.fields import Written
-from pattern_core.memory.text_edits import SPLICES_MAX, apply_patch, edit_text, lines_of, with_endings
+from pattern_core.memory.text_edits import SPLICES_MAX, apply_patch, edit_text
 from tests.pattern_core.memory.life import Pen
 
 
@@ -50,22 +50,36 @@ async def after(text: str, edit: TextEdit) -> str:
     return (await applied(text, edit))[0]
 
 
-async def test_replace_all_reports_how_many() -> None:
-    change = await applied("foo bar foo baz foo", ReplaceText(old="foo", new="qux", mode="all"))
-    assert change[:2] == ("qux bar qux baz qux", "Replaced 3 occurrences")
+def nth(old: str) -> ReplaceText:
+    return ReplaceText(old=old, new="second", mode="nth")
 
 
-@pytest.mark.parametrize("old", ["2: foo", "2 foo", "2:foo"])
-async def test_replace_nth(old: str) -> None:
-    change = await applied("foo bar foo baz foo", ReplaceText(old=old, new="second", mode="nth"))
-    assert change[:2] == ("foo bar second baz foo", "Replaced occurrence #2 of 3")
+FOO = "foo bar foo baz foo"
+MANY = SPLICES_MAX + 1
+COLOUR = ReplaceText(old=r"\b[cC]\w+", new="blue", mode="regex")
 
 
-async def test_replace_regex() -> None:
-    edit = ReplaceText(old=r"\b[bB]\w+", new="blue", mode="regex")
-    assert await after("The quick brown fox", edit) == "The quick blue fox"
-    with pytest.raises(InvalidInput, match="matches nothing"):
-        await applied("quick", edit)
+@pytest.mark.parametrize(
+    ("text", "edit", "after", "note"),
+    [
+        (FOO, ReplaceText(old="foo", new="qux", mode="all"), "qux bar qux baz qux", "Replaced 3 occurrences"),
+        (FOO, nth("2: foo"), "foo bar second baz foo", "Replaced occurrence #2 of 3"),
+        (FOO, nth("2 foo"), "foo bar second baz foo", "Replaced occurrence #2 of 3"),
+        (FOO, nth("2:foo"), "foo bar second baz foo", "Replaced occurrence #2 of 3"),
+        ("a Cyan cat", COLOUR, "a blue cat", "Replaced the first match"),
+        ("a" * MANY, ReplaceText(old="a", new="b", mode="all"), "b" * MANY, f"Replaced {MANY} occurrences"),
+        ("a", SetText(text="b"), "b", "Set the text to 1 characters"),
+        ("a\n", Patch(patch="@@ -1 +1 @@\n-a\n+b\n"), "b\n", "Applied 1 hunk"),
+        ("a\nb\nc", parse_range("1-2: x"), "x\nc", "Replaced lines 1-2"),
+        ("a\nb\nc", parse_range("2:"), "a\nc", "Deleted line 2"),
+    ],
+)
+async def test_an_edit_says_what_it_did_and_large_differences_are_left_to_the_document(
+    text: str, edit: TextEdit, after: str, note: str
+) -> None:
+    change = await applied(text, edit)
+    assert change[:2] == (after, note)
+    assert isinstance(change[2], str) == (len(text) == MANY or isinstance(edit, SetText | Patch))
 
 
 @pytest.mark.parametrize(
@@ -74,6 +88,7 @@ async def test_replace_regex() -> None:
         (ReplaceText(old="zzz", new=""), "'zzz' is not in the block"),
         (ReplaceText(old="z" * 81, new=""), "'z{80}…' is not in the block"),
         (ReplaceText(old="", new="x"), "say in `old`"),
+        (COLOUR, "matches nothing"),
         (ReplaceText(old="foo", new="x", mode="nth"), "write `old` as `N: text`"),
         (ReplaceText(old="0: foo", new="x", mode="nth"), "with N from 1"),
         (ReplaceText(old="9: foo", new="x", mode="nth"), "3 times, so there is no #9"),
@@ -88,18 +103,7 @@ async def test_replace_regex() -> None:
 )
 async def test_edits_that_do_not_fit_say_what_does(edit: TextEdit, words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
-        await applied("foo bar foo baz foo", edit)
-
-
-async def test_very_many_replacements_are_left_to_the_document() -> None:
-    change = await applied("a" * (SPLICES_MAX + 1), ReplaceText(old="a", new="b", mode="all"))
-    after = "b" * (SPLICES_MAX + 1)
-    assert change == (after, f"Replaced {SPLICES_MAX + 1} occurrences", after)
-
-
-async def test_set_and_patch_leave_the_difference_to_the_document() -> None:
-    assert await applied("a", SetText(text="b")) == ("b", "Set the text to 1 characters", "b")
-    assert await applied("a\n", Patch(patch="@@ -1 +1 @@\n-a\n+b\n")) == ("b\n", "Applied 1 hunk", "b\n")
+        await applied(FOO, edit)
 
 
 @pytest.mark.parametrize(
@@ -116,15 +120,12 @@ async def test_set_and_patch_leave_the_difference_to_the_document() -> None:
         ("A\r\nB\r\nC\r\n", "2: X\nY", "A\r\nX\r\nY\r\nC\r\n"),
         ("A\nB\nC", "2: ", "A\nC"),
         ("", "1: X", "X"),
+        ("A\nB", "2\nX\n", "A\nX"),
+        ("A\x0bB\u2028C\nD", "2: X", "A\x0bB\u2028C\nX"),  # only line feeds end lines
     ],
 )
 async def test_ranges(text: str, content: str, result: str) -> None:
     assert await after(text, parse_range(content)) == result
-
-
-async def test_what_a_range_edit_reports() -> None:
-    assert (await applied("a\nb\nc", parse_range("1-2: x")))[1] == "Replaced lines 1-2"
-    assert (await applied("a\nb\nc", parse_range("2:")))[1] == "Deleted line 2"
 
 
 @pytest.mark.parametrize("content", ["", "x", "two: x", "-1: x", "1- x: y"])
@@ -228,18 +229,6 @@ def test_a_hunk_is_found_at_the_nearest_place_and_the_answer_reports_it() -> Non
     after, note = apply_patch("a\nb\nc\nd\ne\n", "@@ -1 +1 @@\n-d\n+D\n@@ -2 +2 @@\n-e\n+E\n")
     assert after == "a\nb\nc\nD\nE\n"
     assert note == "Applied 2 hunks (hunk 1 found 3 lines further down)"
-
-
-def test_only_line_feeds_end_lines() -> None:
-    assert lines_of("a\x0bb\u2028c\r\nd") == ["a\x0bb\u2028c\r\n", "d"]
-    assert lines_of("") == []
-
-
-def test_endings_follow_the_lines_that_are_replaced() -> None:
-    assert with_endings("x\ny", like=["a\r\n", "b\r\n"]) == "x\r\ny\r\n"
-    assert with_endings("x\n", like=["a"]) == "x"
-    assert with_endings("x", like=["a\n"]) == "x\n"
-    assert with_endings("", like=["a\n"]) == ""
 
 
 lines = st.lists(st.text(alphabet="ab -+@\\", max_size=4), max_size=12)

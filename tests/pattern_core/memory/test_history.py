@@ -8,14 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pattern_core.errors import Conflict, NotFound
-from pattern_core.memory.changes import applied, change_to
+from pattern_core.memory.changes import change_to
 from pattern_core.memory.document import Change, Splice, Spliced, State
 from pattern_core.memory.history import blame, content_at, diff, line_versions, state_at, versions
 from pattern_core.memory.revisions import UNDO_REACH, lines_since
 from pattern_db.database import Database
 from pattern_db.enums import HistoryKind
 from tests.pattern_core.memory.life import Life, create, put_field
-from tests.pattern_core.memory.rig import NOW
 
 A, B = "agent:agt_ada", "agent:agt_bob"
 
@@ -40,13 +39,11 @@ async def test_versions_newest_first_page_by_page(database: Database, life: Life
     assert await database.read(versions, "mem_none", limit=5) == []
 
 
-@pytest.mark.parametrize("version", [-1, 2])
-async def test_there_is_nothing_before_the_first_version_or_after_the_last(
-    database: Database, life: Life, version: int
-) -> None:
+async def test_there_is_nothing_before_the_first_version_or_after_the_last(database: Database, life: Life) -> None:
     life.append(A, "three\n")
-    with pytest.raises(NotFound, match="has the versions 0 to 1, and no"):
-        await database.read(state_at, life.block_id, version)
+    for version in (-1, 2):
+        with pytest.raises(NotFound, match="has the versions 0 to 1, and no"):
+            await database.read(state_at, life.block_id, version)
 
 
 @pytest.mark.parametrize("is_merged", [False, True])
@@ -67,29 +64,6 @@ async def test_versions_whose_changes_were_not_recorded_come_from_the_documents_
     life.connection.execute("DELETE FROM memory_block_history WHERE seq = 1")
     with pytest.raises(NotFound, match="not known any more"):
         await database.read(state_at, life.block_id, 1)
-
-
-async def test_a_difference_between_two_versions(database: Database, life: Life) -> None:
-    life.put(A, "one\n2\n")
-    life.append(B, "three\n")
-    assert await database.read(diff, life.block_id, 0, 2) == (
-        "--- version 0\n+++ version 2\n@@ -1,2 +1,3 @@\n one\n-two\n+2\n+three\n"
-    )
-    assert await database.read(diff, life.block_id, 1, 1) == ""
-    assert "+two" in await database.read(diff, life.block_id, 2, 0)
-
-
-async def test_blame_names_version_author_and_cause_of_each_line(database: Database, life: Life) -> None:
-    life.append(A, "three\n")
-    life.put(B, "one\n2\nthree\n")
-    await life.consolidate(database)
-    blamed = await database.read(blame, life.block_id)
-    assert [(one.line, one.text, one.version, one.author) for one in blamed] == [
-        (1, "one", 0, "user:maker"),
-        (2, "2", 2, B),
-        (3, "three", 1, A),
-    ]
-    assert (blamed[2].cause, blamed[2].created_at) == ({"message": "msg_1"}, NOW)
 
 
 async def test_versions_are_rendered_by_the_schema_of_the_block(database: Database, life: Life) -> None:
@@ -160,20 +134,3 @@ def test_what_is_older_than_the_known_past_is_uncertain() -> None:
     assert line_versions({"content": "one\n"}, [], 7, text_of) == [(7, False)]
     assert line_versions({"content": "one\n"}, [], 0, text_of) == [(0, True)]
     assert line_versions({}, [], 3, text_of) == []
-
-
-def test_other_documents_are_blamed_by_their_rendering() -> None:
-    states: list[State] = [
-        {},
-        {"items": ["a", "b"]},
-        {"items": ["a", "x", "b"]},
-        {"items": ["a", "x", "b"], "counter_n": 1},
-    ]
-    past = [(seq, change_to(states[seq - 1], states[seq])) for seq in (3, 2, 1)]
-    assert applied(states[2], past[0][1]) == states[3]
-
-    def plain(state: State) -> str:
-        return "\n".join(state.get("items", []))
-
-    assert line_versions(states[3], past, 3, plain) == [(1, True), (2, True), (1, True)]
-    assert line_versions(states[3], past[:2], 3, plain)[0] == (1, False)

@@ -11,16 +11,13 @@ import trio.testing
 from pattern_core.ids import seeded_randomness
 from pattern_core.limits import Limits
 from pattern_core.memory import opened
-from pattern_core.memory.block import NewBlock, Operation
+from pattern_core.memory.block import Operation
 from pattern_core.memory.document import DocumentDamaged
 from pattern_core.memory.edits import AppendText
 from pattern_core.memory.opened import OpenBlock, OpenBlocks
 from pattern_core.memory.plan import Planned
-from pattern_core.testing.model import says
 from pattern_core.unit_of_work import UnitOfWork
-from pattern_db.enums import BlockType
 from tests.pattern_core.memory.rig import ADA, BY_USER, Rig, block_row, prompt_blocks
-from tests.support import running
 
 
 def open_blocks(rig: Rig, open_max: int) -> OpenBlocks:
@@ -95,61 +92,35 @@ async def test_what_is_open_is_read_as_it_is_stored(rig: Rig, blocks: OpenBlocks
     assert await blocks.read(hot.row) == {"content": "new"}  # the open document, without a look at what is stored
 
 
-async def test_each_version_of_a_block_is_looked_at_once(rig: Rig, blocks: OpenBlocks) -> None:
-    await rig.block("one")
-    row = await rig.store.view(ADA, "notes")
-    await blocks.check(row)
-    await rig.database.write(lambda connection: connection.execute("UPDATE memory_blocks SET loro_snapshot = x'00'"))
-    await blocks.check(row)  # known to have been sound
-    with pytest.raises(DocumentDamaged, match="memory repair notes"):
-        await blocks.read(row)
-    with pytest.raises(DocumentDamaged, match="memory repair notes"):
-        await blocks.check(replace(row, last_seq=1))
-
-
-async def test_only_so_many_sound_blocks_are_remembered(
+async def test_the_versions_that_were_looked_at_last_are_known_to_be_sound(
     rig: Rig, blocks: OpenBlocks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(opened, "SOUND_MAX", 1)
     for label in ("first", "second"):
         await rig.block("one", label=label)
     first, second = [await rig.store.view(ADA, label) for label in ("first", "second")]
-    await blocks.check(first)
-    await blocks.check(second)
+    for row in (first, second):
+        await blocks.check(row)
     await rig.database.write(lambda connection: connection.execute("UPDATE memory_blocks SET loro_snapshot = x'00'"))
     await blocks.check(second)
-    with pytest.raises(DocumentDamaged):
-        await blocks.check(first)
+    with pytest.raises(DocumentDamaged, match="memory repair second"):
+        await blocks.read(second)
+    for row in (first, replace(second, last_seq=1)):
+        with pytest.raises(DocumentDamaged, match=f"memory repair {row.label}"):
+            await blocks.check(row)
 
 
-# What agents see is read once, until something is stored.
-
-
-async def test_every_change_shows_in_the_next_prompt() -> None:
-    async with running(otherwise=says("ok")) as world:
-        ada = await world.agent()
-        memory = world.constellation.memory
-        await world.say("one")
-        await memory.create(ada.id, NewBlock(label="tea", content="green", block_type=BlockType.CORE), by=BY_USER)
-        await world.say("two")
-        await memory.edit(ada.id, "tea", AppendText(text=" or black"), by=BY_USER)
-        await world.say("three")
-        await memory.delete(ada.id, "tea", by=BY_USER)
-        await world.say("four")
-        shown = ["\n".join(request.system) for request in world.provider.requests]
-        assert ["green" in text for text in shown] == [False, True, True, False]
-        assert ["green or black" in text for text in shown] == [False, False, True, False]
-
-
-async def test_nothing_is_read_again_without_a_change() -> None:
-    async with running(otherwise=says("ok")) as world:
-        ada = await world.agent()
-        memory = world.constellation.memory
-        first = await prompt_blocks(memory, ada.id)
-        await world.database.write(lambda connection: connection.execute("DELETE FROM memory_blocks").fetchall())
-        assert await prompt_blocks(memory, ada.id) == first  # only the store writes blocks
-        memory.blocks.forget(ada.id)
-        assert await prompt_blocks(memory, ada.id) == []
+async def test_what_agents_see_is_read_once_until_something_is_stored(rig: Rig) -> None:
+    assert await prompt_blocks(rig.store, ADA) == []
+    await rig.block("green", label="tea")
+    assert "green" in (await prompt_blocks(rig.store, ADA))[0]
+    await rig.store.edit(ADA, "tea", AppendText(text=" or black"), by=BY_USER)
+    [shown] = await prompt_blocks(rig.store, ADA)
+    assert "green or black" in shown
+    await rig.database.write(lambda connection: connection.execute("DELETE FROM memory_blocks").fetchall())
+    assert await prompt_blocks(rig.store, ADA) == [shown]  # only the store writes blocks
+    rig.store.blocks.forget(ADA)
+    assert await prompt_blocks(rig.store, ADA) == []
 
 
 async def test_a_block_that_was_not_opened_cannot_be_changed(blocks: OpenBlocks) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pattern_core.embeddings.providers.deterministic import hashed_words
 from pattern_core.errors import InvalidInput
 from pattern_core.search import GroupBy, Mode, SearchRequest, SearchResult, search
-from pattern_core.search.find import blended, find, nameless, query_vector, rank_documents, without
+from pattern_core.search.find import blended, nameless, query_vector, rank_documents, without
 from pattern_core.search.hits import CHARS_MAX, holds, reason, snippet, stems_of
 from pattern_core.search.plan import Ranked
 from pattern_core.search.request import QueryVector, check
@@ -111,14 +111,6 @@ async def test_meaning_finds_what_words_do_not(past: Past) -> None:
         assert result.hits[0].parts["meaning"] > 0
         assert result.notice is None
     assert (await looked(past, "boats", Vectors(), mode=Mode.WORDS)).hits == []
-
-
-async def test_a_vector_of_another_model_is_not_compared(past: Past) -> None:
-    said = past.say("boats")
-    past.embed(SearchKind.MESSAGE, said, "boats")
-    request = SearchRequest(query="boats")
-    (hit,) = await past.database.read(find, request, hashed_words("boats", DIMENSION // 2))
-    assert "meaning" not in hit.parts
 
 
 async def test_a_switch_between_embedding_and_searching_is_noticed(past: Past) -> None:

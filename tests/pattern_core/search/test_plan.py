@@ -97,24 +97,16 @@ def test_what_holds_the_most_telling_words_comes_first_then_the_newest() -> None
     assert chosen(rig, "Assam tea", 3) == [rare, common[4], common[3]]
 
 
-def test_filters_are_asked_until_enough_fit() -> None:
+def test_filters_are_asked_until_enough_fit_or_the_bound_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Past()
     own = [rig.say("green tea", session="mine") for _ in range(3)]
     for number in range(60):
         rig.say("green tea", session=f"other {number}")
     assert chosen(rig, "green tea", 2, sessions=["mine"]) == [own[2], own[1]]
     assert chosen(rig, "green tea", 2, before=f"{3:019}") == [own[1], own[0]], "what the prompt shows is left out"
-
-
-def test_no_more_rows_are_asked_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    rig = Past()
-    rig.say("green tea", session="mine")
-    for number in range(30):
-        rig.say("green tea", session=f"other {number}")
-    monkeypatch.setattr(planning, "FITTED_MAX", 20)
-    assert chosen(rig, "green tea", 2, sessions=["mine"]) == []
-    monkeypatch.setattr(planning, "FITTED_MAX", 40)
-    assert len(chosen(rig, "green tea", 2, sessions=["mine"])) == 1
+    for most, found in ((50, []), (70, [own[2], own[1]])):
+        monkeypatch.setattr(planning, "FITTED_MAX", most)
+        assert chosen(rig, "green tea", 2, sessions=["mine"]) == found
 
 
 def test_of_words_that_many_hold_the_newest_rows_are_read_and_the_rare_ones_whole(

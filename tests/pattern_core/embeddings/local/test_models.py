@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import struct
 import subprocess
 import sys
@@ -113,6 +114,7 @@ def test_a_folders_own_prompts_go_before_those_of_its_family(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
+        (shutil.rmtree, "There is no folder"),
         (lambda folder: (folder / "model.safetensors").unlink(), "holds no weights"),
         (lambda folder: (folder / "config.json").write_text("{"), "is no JSON"),
         (lambda folder: (folder / "modules.json").write_text("{"), "is no JSON"),
@@ -127,12 +129,6 @@ def test_a_folder_that_is_no_model_says_what_is_missing(tmp_path: Path, spoil: o
     spoil(folder)
     with pytest.raises(ModelUnusable, match=words):
         find(EmbedderSettings(model=str(folder)))
-
-
-@pytest.mark.usefixtures("has_torch")
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ModelUnusable, match="There is no folder"):
-        find(EmbedderSettings(model=str(tmp_path / "missing")))
 
 
 @needs_torch

@@ -343,7 +343,7 @@ def test_families_get_their_prefixes_unless_configured() -> None:
     assert openai(plain).identity != openai(settings).identity
 
 
-async def test_the_digest_of_ollama_s_weights_is_part_of_the_fingerprint_if_it_is_told() -> None:
+async def test_the_digest_of_ollama_s_weights_is_part_of_the_fingerprint_if_it_is_known() -> None:
     model = "nomic-embed-text"
     tags = [
         {"models": [None, {"model": model, "digest": DIGEST}]},
@@ -352,8 +352,8 @@ async def test_the_digest_of_ollama_s_weights_is_part_of_the_fingerprint_if_it_i
         {"models": [{"name": "other"}]},
     ]
     fingerprints = []
-    for told in tags:
-        async with served(document(told), otherwise=ollama, make=make_ollama, model="") as (embedder, server):
+    for listed in tags:
+        async with served(document(listed), otherwise=ollama, make=make_ollama, model="") as (embedder, server):
             fingerprints.append((await embedder.info()).fingerprint)
             assert (server.requests[0].method, server.requests[0].path) == ("GET", "/api/tags")
             await embedder.embed(["a"], purpose="passage")
