@@ -289,11 +289,14 @@ def test_a_new_kind_is_enforced_and_explained() -> None:
     assert [in_order(given, after(), tools) for tools in (["a", "b"], ["b", "c"])] == [True, False]
 
 
-@pytest.mark.parametrize("left_out", ["name", "in_words"])
-def test_a_kind_that_leaves_something_out_cannot_be_defined(left_out: str) -> None:
-    body = {"name": "forgetful", "in_words": sentence("Forget {tool}.")}
+@pytest.mark.parametrize(
+    ("left_out", "named"),
+    [("name", "name"), ("in_words", "in_words"), ("objection", "any of judge, objection, narrow, lack, show, precede")],
+)
+def test_a_kind_that_leaves_something_out_cannot_be_defined(left_out: str, named: str) -> None:
+    body = {"name": "forgetful", "in_words": sentence("Forget {tool}."), "objection": lambda *_: None}
     del body[left_out]
-    with pytest.raises(TypeError, match=f"Forgetful does not define {left_out}"):
+    with pytest.raises(TypeError, match=f"Forgetful does not define {named}"):
         type("Forgetful", (ToolRule,), body)
 
 
