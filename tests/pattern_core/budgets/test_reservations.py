@@ -152,14 +152,6 @@ def test_a_turn_keeps_what_was_fixed_when_it_started(db: Connection) -> None:
     assert rows == [(first, 10, 7), (second, 20, None), (third, 30, None)]
 
 
-def test_configured_budgets_hold_without_a_row(db: Connection) -> None:
-    each = replace(DAILY, ref="", amount=50)
-    with pytest.raises(LimitReached, match="50 tokens a day"):
-        reserve(db, call(new_turn(db)), 51, each)
-    assert reserve(db, call(new_turn(db)), 50, each) is not None
-    assert reserve(db, call(new_turn(db), "agt_bob"), 50, each) is not None
-
-
 def test_what_dead_calls_held_is_charged_at_an_estimate(db: Connection) -> None:
     budgets.put(db, DAILY, now=NOW)
     turn = new_turn(db)

@@ -153,13 +153,6 @@ def test_calls_run_side_by_side_unless_order_matters(rule: dict[str, Any], tools
     assert not in_order(rules(FIRST), after(ran("a")), ["c", "d"])
 
 
-def test_no_rules_refuse_nothing() -> None:
-    assert verdict(rules(), after(), "anything") == ("run", "")
-    shown = specs(*TOOLS)
-    assert offer(rules(), after(ran("a")), shown).tools == tuple(shown)
-    assert at_exit(rules(), after(step=1)).ends and not in_order(rules(), after(), ["a", "b"])
-
-
 LEAVE = {"tool": "a", "type": "exit_loop"}
 STAY = {"tool": "b", "type": "continue_loop"}
 REQUIRED = {"tool": "c", "type": "required_before_exit"}

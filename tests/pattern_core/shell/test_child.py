@@ -15,10 +15,10 @@ import pytest
 import trio
 from hypothesis import strategies as st
 
-from pattern_core.shell.child import CommandOutput, Ended, confinement, readable, run_child
+from pattern_core.shell.child import CommandOutput, Ended, readable, run_child
 from pattern_core.shell.launcher import THREADS_MAX
 from pattern_core.shell.policy import Means, ShellSettings
-from tests.pattern_core.shell.conftest import CONFINED, gone, living, needs_files, needs_network, needs_proc
+from tests.pattern_core.shell.conftest import gone, living, needs_files, needs_network, needs_proc
 
 PATIENCE_S = 60.0
 
@@ -199,11 +199,6 @@ async def test_a_command_that_cannot_be_confined_or_started_is_refused(settings:
     ended, _text = await run("ls", replace(settings, require_sandbox=False, path=str(root / "bin")))
     assert ended.refused is not None
     assert "cannot be started" in ended.refused
-
-
-async def test_what_this_system_confines() -> None:
-    assert set(CONFINED) <= {"files", "network", "processes"}
-    assert await confinement() == CONFINED
 
 
 async def test_cancelled_or_never_begun_it_leaves_no_process_and_no_descriptor(

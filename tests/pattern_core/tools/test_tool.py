@@ -28,17 +28,6 @@ from pattern_db.enums import EffectClass
 from tests.support import USER, note, rows, running
 
 
-async def test_name_description_and_schema_come_from_the_function() -> None:
-    @tool(effect=EffectClass.PURE)
-    async def double(_context: ToolContext, number: Annotated[int, "What to double."]) -> int:
-        """Twice the number."""
-        return 2 * number
-
-    assert (double.name, double.description, double.effect) == ("double", "Twice the number.", EffectClass.PURE)
-    assert double.spec.parameters["required"] == ["number"]
-    assert len(double.spec.digest) == 16
-
-
 @tool()
 async def launch(_context: ToolContext, hang: bool = False) -> str:
     """Launch."""

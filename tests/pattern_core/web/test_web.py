@@ -9,7 +9,7 @@ from pattern_core.errors import InvalidInput, NotFound, Overloaded, PatternError
 from pattern_core.files import reading
 from pattern_core.models.providers.settings import Secret
 from pattern_core.testing.clock import StoppedClock
-from pattern_core.testing.wire import Play, WireServer, document
+from pattern_core.testing.wire import Play, WireServer
 from pattern_core.web import download as downloading
 from pattern_core.web import web as module
 from pattern_core.web.download import Download
@@ -46,15 +46,6 @@ async def test_a_page_is_fetched_once_in_five_minutes_and_form() -> None:
         clock.advance(CACHE_AGE_MS_MAX)
         await service.fetch(url)
         assert len(server.requests) == 4
-
-
-async def test_searching() -> None:
-    found = {"results": [{"title": "Tea", "url": "https://t.org", "content": "About tea"}]}
-    async with WireServer([document(found)]) as server:
-        assert await web(server).search(" green tea ", 5) == [
-            WebHit(title="Tea", url="https://t.org", snippet="About tea")
-        ]
-        assert server.requests[0].path == "/search?q=green+tea&format=json"
 
 
 @pytest.mark.parametrize(
