@@ -55,13 +55,9 @@ def test_a_call_is_reserved_and_settled(db: Connection) -> None:
     assert reserve(db, one, 60) is not None
     assert held(db) == Spent(60, 120)
     other = call(new_turn(db))
-    with pytest.raises(LimitReached) as refused:
+    held_too = "0 tokens are spent, 60 tokens are held for calls under way, and the call may take 41 tokens"
+    with pytest.raises(LimitReached, match=held_too) as refused:
         reserve(db, other, 41)
-    assert refused.value.message == (
-        "the budget of this agent, 100 tokens a day, leaves no room for this call: 0 tokens are spent, 60 tokens are"
-        " held for calls under way, and the call may take 41 tokens; it starts again at 2026-11-22T00:00:00.000Z."
-        " To allow more: pattern budget set"
-    )
     assert refused.value.details == {
         "budget": "agent.day.tokens.agt_ada",
         "amount": 100,

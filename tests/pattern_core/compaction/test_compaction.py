@@ -411,7 +411,7 @@ async def test_nothing_is_archived_twice() -> None:
         assert len(await world.summaries()) == len(await world.events()) == 1
 
 
-async def test_one_that_was_added_meanwhile_is_not_hidden_by_one_that_does_not_retell_it() -> None:
+async def test_a_merge_hides_no_summary_that_was_added_meanwhile() -> None:
     async with stage(said=4) as world:
         (_, opening), _ = await world.database.write(store, replace(await leaving(world, 2), model="m"))
         rest = replace(await leaving(world, 8), model="m")

@@ -111,14 +111,8 @@ def test_stable_parts_come_first_and_volatile_ones_behind_the_conversation() -> 
     assert list(request.system)[:2] == ["Be brief.", f"{MEMORY}\n\n{DATA}"]
     assert [text.split(" ")[0] for text in request.system][2:] == ["<block:a", "<block:b"]
     assert [message.text for message in request.messages] == ["one", "two"]
-    assert [text.split("\n")[0].split(" ")[0] for text in request.tail] == [
-        "<block:plan",
-        "<recalled>",
-        "<open_tasks>",
-        "<agent_activity>",
-        "<now>",
-        "<reminders>",
-    ]
+    tags = ["<block:plan", "<recalled>", "<open_tasks>", "<agent_activity>", "<now>", "<reminders>"]
+    assert [text.split("\n")[0].split(" ")[0] for text in request.tail] == tags
     assert request.tail[1].split("\n")[2:] == ["one", "two", "</recalled>"]
     assert (request.model, request.seed, request.max_output_tokens, request.temperature) == ("script-1", 7, 100, 0.5)
     assert (len(prompt.prefix_hash), len(prompt.request_hash)) == (16, 16)
@@ -208,10 +202,7 @@ def test_what_was_shown_is_noted() -> None:
     stable, volatile = stable_log(prompt), read_log(prompt.log.volatile.parts)
     assert [one.kind for one in stable.parts] == ["instructions", "guide", "core", "pinned"]
     assert [one.kind for one in volatile.parts][:3] == ["referred", "recalled", "recalled"]
-    assert ([one.kind for one in stable.left_out], [one.kind for one in volatile.left_out]) == (
-        ["pinned"],
-        ["recalled"],
-    )
+    assert [one.kind for one in (*stable.left_out, *volatile.left_out)] == ["pinned", "recalled"]
     assert [note[:15] for note in stable.notes] == ["the core blocks"]
     assert (stable.window, stable.tool_count) == (8_192, 1)
     assert (prompt.log.history_from, prompt.log.history_count) == (f"{1:019d}", 2)

@@ -11,16 +11,7 @@ from pattern_core.rules.kinds import KINDS
 from pattern_core.rules.rule import AskedCall, ToolRule, sentence
 from pattern_core.rules.ruleset import RuleSet
 from pattern_db.enums import EffectStatus
-from tests.pattern_core.rules.moments import (
-    after,
-    call,
-    check,
-    offer,
-    ran,
-    rules,
-    spec,
-    verdict,
-)
+from tests.pattern_core.rules.moments import after, call, check, offer, ran, rules, spec, verdict
 
 # Each kind as it is stored, with all its fields but the tool where it is `a`, and its line in the prompt.
 OURS: tuple[tuple[dict[str, Any], str], ...] = (
@@ -46,10 +37,7 @@ OURS: tuple[tuple[dict[str, Any], str], ...] = (
         {"tool": "a*", "type": "requires_following", "tools": ["b"], "priority": 255},
         "Call any tool named like `a*` only before `b`, not after.",
     ),
-    (
-        {"type": "child", "children": ["b", "c"], "args": {"b": {"n": 1}}},
-        "Directly after `a` call one of `b`, `c`.",
-    ),
+    ({"type": "child", "children": ["b", "c"], "args": {"b": {"n": 1}}}, "Directly after `a` call one of `b`, `c`."),
     ({"type": "parent", "children": ["b"]}, "Call `b` only directly after `a`, and after it nothing else."),
     (
         {"type": "conditional", "outputs": {"yes": "b"}, "default": "c", "strict": True},
@@ -66,10 +54,7 @@ OURS: tuple[tuple[dict[str, Any], str], ...] = (
         {"type": "requires_consent", "scope": "mail"},
         "A person must agree to each call of `a` (mail); you wait for the answer.",
     ),
-    (
-        {"type": "allowed_operations", "operations": ["read"], "parameter": "mode"},
-        "With `a` you may only do: read.",
-    ),
+    ({"type": "allowed_operations", "operations": ["read"], "parameter": "mode"}, "With `a` you may only do: read."),
     ({"type": "needed"}, "`a` must stay available: other parts rely on it."),
 )
 

@@ -150,11 +150,8 @@ async def test_operations(tools: ToolRig, before: str, arguments: dict[str, obje
     await tools.rig.block(before)
     result = await tools.call(block_edit, label="notes", **arguments)
     assert await tools.rig.content() == after
-    assert result == {
-        "success": True,
-        "message": message,
-        "data": {"label": "notes", "chars": len(after), "char_limit": 5000},
-    }
+    data = {"label": "notes", "chars": len(after), "char_limit": 5000}
+    assert result == {"success": True, "message": message, "data": data}
 
 
 @pytest.mark.parametrize(
@@ -226,13 +223,7 @@ async def test_fields_are_set_counted_and_filled(tools: ToolRig) -> None:
         ({"op": "set_field", "field": "age", "value": "null"}, "Set age"),
     ):
         assert (await tools.call(block_edit, label="notes", **arguments))["message"] == message
-    assert await tools.rig.value() == {
-        "name": "Ada",
-        "age": None,
-        "likes": ["7"],
-        "visits": 4,
-        "tier": None,
-    }
+    assert await tools.rig.value() == {"name": "Ada", "age": None, "likes": ["7"], "visits": 4, "tier": None}
     assert await tools.rig.content() == "name: Ada\nage:\nlikes:\n  - 7\nvisits: 4\ntier:"
 
 

@@ -80,11 +80,7 @@ async def test_odd_queries_are_refused() -> None:
 
 @pytest.mark.parametrize(
     ("words", "fetched", "asked"),
-    [
-        ("1234", "aabbacba", "abca"),
-        ("", "aabbacba", "abca"),
-        ("12345678901", "aab", "aab"),
-    ],
+    [("1234", "aabbacba", "abca"), ("", "aabbacba", "abca"), ("12345678901", "aab", "aab")],
 )
 async def test_the_oldest_pages_make_room(
     words: str, fetched: str, asked: str, monkeypatch: pytest.MonkeyPatch
