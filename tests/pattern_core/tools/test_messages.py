@@ -54,13 +54,18 @@ async def test_what_cannot_be_sent(
     assert await tools.rig.database.read(messages.recent, ADA, 10) == []
 
 
-async def test_a_halt_needs_a_reason_and_comes_with_the_call(tools: ToolRig) -> None:
+async def test_it_halts_with_the_call(tools: ToolRig) -> None:
+    tools.halt = Halt(tools.rig.storage, current=None)
+    answer = await tools.call(emergency_halt, reason="Bob sends everything away.")
+    assert answer["data"]["status"] == "halt_initiated"
+    found = tools.halt.current
+    assert found is not None
+    assert (found.id, found.agent_id, found.severity) == (answer["data"]["halt_id"], ADA, "critical")
+
+
+async def test_a_halt_needs_a_reason(tools: ToolRig) -> None:
     tools.halt = Halt(tools.rig.storage, current=None)
     for arguments in ({}, {"reason": ""}, {"reason": "x", "severity": "mild"}):
         with pytest.raises(InvalidInput):
             await tools.call(emergency_halt, **arguments)
     assert tools.halt.current is None
-    answer = await tools.call(emergency_halt, reason="Bob sends everything away.")
-    assert answer["data"]["status"] == "halt_initiated"
-    found = tools.halt.current
-    assert (found.id, found.agent_id, found.severity) == (answer["data"]["halt_id"], ADA, "critical")
