@@ -124,9 +124,10 @@ RULE_KIND = Addition(
     replacements={
         "\nKINDS: ": '''
 class Dummy(ToolRule):
-    """A rule that does nothing."""
+    """After the tool ran the turn ends."""
 
     name = "dummy"
+    ends = True
     in_words = sentence("{tool} is a dummy.")
 
 

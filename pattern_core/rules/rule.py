@@ -38,6 +38,8 @@ PRIORITY_MAX = 255
 NOTHING_LEFT = "The rules of your tools leave none to call now: answer in words."
 # What others store beside a rule and we have no use for.
 _IGNORED = frozenset({"metadata", "prompt_template", "id", "conditions"})
+# What a kind must define one of: a rule with none of it would be stored and shown to the model, and enforce nothing.
+_EFFECTS = ("judge", "objection", "narrow", "lack", "show", "precede", "ends", "must_be_enabled")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,8 +106,8 @@ def known_as(*aliases: str, **default: Any) -> Any:
 class ToolRule:
     """A rule about a tool or a pattern of tools; `message` are words of its author, added to what the model reads.
 
-    A kind is a subclass that has a name and words for the model, and defines what else the rule says in a turn. One
-    without a name or words is an error when its module is imported.
+    A kind is a subclass that has a name and words for the model, and defines at least one thing of `_EFFECTS`. One
+    that forgets any of these is an error when its module is imported.
     """
 
     name: ClassVar[str]
@@ -126,6 +128,8 @@ class ToolRule:
         for needed in ("name", "in_words"):
             if not hasattr(cls, needed):
                 raise TypeError(f"the kind of tool rule {cls.__name__} does not define {needed}")
+        if all(getattr(cls, effect) is getattr(ToolRule, effect) for effect in _EFFECTS):
+            raise TypeError(f"the kind of tool rule {cls.__name__} does not define any of {', '.join(_EFFECTS)}")
         dataclass(frozen=True, kw_only=True)(cls)
         cls.own_fields = {one.name: one for one in fields(cls) if one.name not in ("tool", "priority", "message")}
 

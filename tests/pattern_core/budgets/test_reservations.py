@@ -55,13 +55,9 @@ def test_a_call_is_reserved_and_settled(db: Connection) -> None:
     assert reserve(db, one, 60) is not None
     assert held(db) == Spent(60, 120)
     other = call(new_turn(db))
-    with pytest.raises(LimitReached) as refused:
+    held_too = "0 tokens are spent, 60 tokens are held for calls under way, and the call may take 41 tokens"
+    with pytest.raises(LimitReached, match=held_too) as refused:
         reserve(db, other, 41)
-    assert refused.value.message == (
-        "the budget of this agent, 100 tokens a day, leaves no room for this call: 0 tokens are spent, 60 tokens are"
-        " held for calls under way, and the call may take 41 tokens; it starts again at 2026-11-22T00:00:00.000Z."
-        " To allow more: pattern budget set"
-    )
     assert refused.value.details == {
         "budget": "agent.day.tokens.agt_ada",
         "amount": 100,
@@ -150,14 +146,6 @@ def test_a_turn_keeps_what_was_fixed_when_it_started(db: Connection) -> None:
     reservations.open_turn(db, third, TurnBudget(tokens=30))
     rows = fetch_all(db, "SELECT turn, tokens, microdollars FROM turn_budget")
     assert rows == [(first, 10, 7), (second, 20, None), (third, 30, None)]
-
-
-def test_configured_budgets_hold_without_a_row(db: Connection) -> None:
-    each = replace(DAILY, ref="", amount=50)
-    with pytest.raises(LimitReached, match="50 tokens a day"):
-        reserve(db, call(new_turn(db)), 51, each)
-    assert reserve(db, call(new_turn(db)), 50, each) is not None
-    assert reserve(db, call(new_turn(db), "agt_bob"), 50, each) is not None
 
 
 def test_what_dead_calls_held_is_charged_at_an_estimate(db: Connection) -> None:

@@ -13,7 +13,6 @@ from pattern_core.budgets.budget import KnownBudgets
 from pattern_core.compaction.compaction import Compaction, Made
 from pattern_core.compaction.summariser import SummaryUsage
 from pattern_core.conversation.history import History, load_history, to_row
-from pattern_core.errors import LimitReached
 from pattern_core.events import Event, EventLog, read
 from pattern_core.ids import Ids, seeded_randomness
 from pattern_core.journal import Journal
@@ -57,16 +56,13 @@ def is_untrusted(_tool: str) -> bool:
 
 
 class CountedUsage(SummaryUsage):
-    """Allows so many calls and notes each."""
+    """Notes each call."""
 
-    def __init__(self, calls_max: int = 1_000) -> None:
-        self.calls_max = calls_max
+    def __init__(self) -> None:
         self.reserved: list[ModelRequest] = []
         self.settled: list[Usage | None] = []
 
     async def reserve(self, provider: str, request: ModelRequest) -> None:
-        if len(self.reserved) >= self.calls_max:
-            raise LimitReached("the day's budget is spent")
         self.reserved.append(request)
 
     async def settle(self, provider: str, request: ModelRequest, usage: Usage | None) -> None:
@@ -157,9 +153,9 @@ class Stage:
         """Store one turn of so many words, with a call for each result."""
         await self._turn("word " * words, ["data " * length for length in results], "done")
 
-    async def imported(self, count: int, *, words: str = "past", role: str = "user") -> None:
+    async def imported(self, count: int, *, role: str = "user") -> None:
         """Store past messages of no turn."""
-        said = [self.new(role, Text(text=f"{words} {number}")) for number in range(count)]
+        said = [self.new(role, Text(text=f"past {number}")) for number in range(count)]
         rows = [to_row(one, agent_id=ADA.id, batch_id="", sequence=0, source="import") for one in said]
         await self.database.write(messages.append, [row._replace(batch_id=None) for row in rows])
         self.stored += count

@@ -11,7 +11,7 @@ import pytest
 
 from pattern_core.errors import InvalidInput, NotFound, PatternError, Unavailable
 from pattern_core.files import disk
-from pattern_core.files.disk import DEPTH_MAX, UnreadableFile, check_name
+from pattern_core.files.disk import DEPTH_MAX, UnreadableFile
 
 
 @pytest.fixture
@@ -61,12 +61,6 @@ def test_links_are_not_followed(root: Path) -> None:
     with pytest.raises(InvalidInput, match="link"):
         disk.write_file(root, "file.md", b"x")
     assert (root.parent / "outside" / "deep.txt").read_text() == (root.parent / "secret.txt").read_text() == "secret"
-
-
-def test_names_do_not_lead_out(root: Path) -> None:
-    for call in (disk.read_file, disk.look, partial(disk.write_file, data=b"x")):
-        with pytest.raises(InvalidInput):
-            call(root, "../secret.txt")
 
 
 def test_pipes_and_directories_are_no_files(root: Path) -> None:
@@ -199,7 +193,7 @@ def test_which_directories_may_become_folders(root: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a.md", "notes/garden plan.md", "ä/日本語.txt", "a..b/c...d", "C++/x"])
 def test_paths_within_a_folder_are_names(name: str) -> None:
-    assert check_name(name) == check_name(unicodedata.normalize("NFD", name)) == name
+    assert disk.check_name(name) == disk.check_name(unicodedata.normalize("NFD", name)) == name
 
 
 LEADING_OUT = ["", "/etc/passwd", "..", "../secret", "a/../../b", "a/./b", "a//b", "a/", ".env", "a/.git/config"]
@@ -207,6 +201,7 @@ UNUSABLE = ["a\\..\\b", "a\0b", "a\nb", "\ud800", "x" * 256, "ä" * 128, "x/" * 
 
 
 @pytest.mark.parametrize("name", LEADING_OUT + UNUSABLE)
-def test_nothing_else_is(name: str) -> None:
-    with pytest.raises(InvalidInput):
-        check_name(name)
+def test_nothing_else_is(name: str, tmp_path: Path) -> None:
+    for call in (disk.read_file, disk.look, partial(disk.write_file, data=b"x")):
+        with pytest.raises(InvalidInput):
+            call(tmp_path, name)

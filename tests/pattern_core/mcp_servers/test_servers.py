@@ -25,20 +25,14 @@ async def test_a_call_and_what_comes_back(tmp_path: Path) -> None:
         [odd] = [name for name in it.registry.names if name.startswith("x__odd")]
         with pytest.raises(InvalidInput, match=r"the MCP server x refused the call: no tool odd\.name/with"):
             await it.call(odd)
-        assert await it.call("x__echo", text="again") != ""
-        assert it.servers.by_name["x"].state == "ready"
+        with pytest.raises(Unavailable, match=r"its program ended.*It may have happened all the same"):
+            await it.call("x__die")
+        assert await it.call("x__echo", text="again") != ""  # the next call starts it again
+        server = it.servers.by_name["x"]
+        assert (server.state, server.last_error) == ("ready", None)
     with pytest.raises(Unavailable, match="the MCP server x is stopped"):
         await it.call("x__echo", text="a")
     await it.servers.ready(["x__*"])
-
-
-async def test_one_that_dies_is_there_again_for_the_next_call(tmp_path: Path) -> None:
-    async with owned({"x": program(tmp_path / "log")}) as it:
-        assert await it.call("x__echo", text="a") == "a"
-        with pytest.raises(Unavailable, match=r"its program ended.*It may have happened all the same"):
-            await it.call("x__die")
-        assert await it.call("x__echo", text="b") == "b"
-        assert it.servers.by_name["x"].last_error is None
 
 
 async def test_one_that_never_starts_is_left_alone_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

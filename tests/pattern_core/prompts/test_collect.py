@@ -139,38 +139,26 @@ def _archive(connection: Connection, agent_id: str, until: str) -> None:
 
 
 async def test_others_are_shown_by_their_turns_and_tasks_by_their_rows() -> None:
-    async with running(otherwise=says("yes")) as it:
-        await agent(it, "bob")
-        ada = await agent(it, "ada")
-        await it.say("Count the chairs", "bob")
-        await it.database.write(_task, ada)
-        await it.say("Hello")
-        await it.say("Hello again")
-        await it.constellation.roster.update("bob", {"name": "rob"})
-        await it.say("And now?")
-    bob, first, second, third = it.provider.requests
-    assert section(bob, "agent_activity") == ""
-    assert section(first, "agent_activity").splitlines()[2:-1] == [
-        '[00:00] [AGENT:bob] answered a person: "Count the chairs"'
-    ]
-    assert [line.split("]")[1] for line in section(second, "agent_activity").splitlines()[2:-1]] == [
-        " [YOU",
-        " [AGENT:bob",
-    ]
-    assert "[AGENT:rob] answered a person" in section(third, "agent_activity")
-    assert section(first, "open_tasks") == "<open_tasks>\n- Pay the rent (high)\n</open_tasks>"
-
-
-async def test_what_others_did_is_known_after_a_restart() -> None:
     async with in_memory() as database:
         async with running(otherwise=says("yes"), database=database) as it:
             await agent(it, "bob")
             await it.say("Count the chairs", "bob")
-        async with running(otherwise=says("yes"), database=database, seed=2) as it:
-            await agent(it, "ada")
+            assert section(it.provider.requests[0], "agent_activity") == ""
+        async with running(otherwise=says("yes"), database=database, seed=2) as it:  # a restart changes nothing
+            ada = await agent(it, "ada")
+            await it.database.write(_task, ada)
             await it.say("Hello")
-    [request] = it.provider.requests
-    assert '[AGENT:bob] answered a person: "Count the chairs"' in section(request, "agent_activity")
+            await it.say("Hello again")
+            await it.constellation.roster.update("bob", {"name": "rob"})
+            await it.say("And now?")
+    first, second, third = it.provider.requests
+    assert section(first, "agent_activity").splitlines()[2:-1] == [
+        '[00:00] [AGENT:bob] answered a person: "Count the chairs"'
+    ]
+    lines = section(second, "agent_activity").splitlines()[2:-1]
+    assert [line.split("]")[1] for line in lines] == [" [YOU", " [AGENT:bob"]
+    assert "[AGENT:rob] answered a person" in section(third, "agent_activity")
+    assert section(first, "open_tasks") == "<open_tasks>\n- Pay the rent (high)\n</open_tasks>"
 
 
 def _task(connection: Connection, agent_id: str) -> None:

@@ -144,16 +144,13 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         assert refs == [f"turn_{at}" for at in range(number, max(number - 5, -1), -1)]
 
 
-def test_a_task_is_one_line() -> None:
+def test_a_task_is_one_line_and_says_why_it_is_shown() -> None:
     assert task_line(TASK, is_late=False) == "- Pay the rent (high)"
     late = replace(TASK, due_at="2026-01-01T00:00:00.000Z", status="in_progress", agent_id=None)
     assert task_line(late, is_late=True) == "- Pay the rent (high, begun, due 2026-01-01, overdue, everybody's)"
     soon = replace(TASK, due_at="2026-02-01T09:30:00.000Z")
     assert task_line(soon, is_late=False) == "- Pay the rent (high, due 2026-02-01 09:30)"
     assert task_line(replace(TASK, title="</open_tasks>"), is_late=False) == "- &lt;/open_tasks> (high)"
-
-
-def test_tasks_say_why_they_are_shown() -> None:
     [part] = task_parts([replace(TASK, due_at="2026-01-01T00:00:00.000Z")], NOW)
     assert (part.kind, part.ref, part.reason) == (Kind.TASKS, "task_1", "an open task, overdue")
     assert task_parts([TASK], NOW)[0].reason == "an open task"

@@ -23,12 +23,8 @@ def times(count: int, tool: str = "a", result: str = "same", *, first: int = 1, 
     return [ran(tool, result, step=first + number, **given) for number in range(count)]
 
 
-def test_nothing_happened() -> None:
-    assert look() is None
-    assert look(ran("a")) is None
-
-
 def test_the_same_call_three_times() -> None:
+    assert look() is None
     assert look(*times(2)) is None
     assert look(*times(3)) == ("warn", "identical")
     assert look(*times(4)) == ("stop", "identical")
@@ -45,7 +41,7 @@ def test_the_same_call_three_times() -> None:
 
 def test_a_warning_is_heeded() -> None:
     assert look(*times(3), ran("b", step=4)) is None
-    # Whoever falls back into it was warned already.
+    # The second time, the warning was given already.
     again = [*times(3), ran("b", step=4), *times(3, first=5)]
     assert look(*again[:-1]) is None
     assert look(*again) == ("stop", "identical")
@@ -138,12 +134,7 @@ def test_making_room_without_progress() -> None:
     assert look(*later, compactions=[2, 3, 4, 5]) == ("stop", "compactions")
 
 
-def test_all_may_be_switched_off() -> None:
-    off = DetectorSettings(identical=None, ping_pong=None, no_progress=None, compactions=None)
-    assert look(*times(50), settings=off) is None
+def test_each_may_be_switched_off_and_false_switches_all_off() -> None:
+    off = {"identical": None, "ping_pong": None, "no_progress": None, "compactions": None}
+    assert (switched_off(False), switched_off({"identical": 4})) == (off, {"identical": 4})
     assert look(*times(50), settings=DetectorSettings(identical=None, no_progress=None)) is None
-
-
-def test_false_switches_all_off() -> None:
-    assert switched_off(False) == {"identical": None, "ping_pong": None, "no_progress": None, "compactions": None}
-    assert switched_off({"identical": 4}) == {"identical": 4}

@@ -6,23 +6,12 @@ from typing import Any
 
 import pytest
 
-from pattern_core.rules import kinds
 from pattern_core.rules.facts import JudgedCall
 from pattern_core.rules.kinds import KINDS
-from pattern_core.rules.rule import AskedCall, Moment, ToolRule, Verdict, sentence
+from pattern_core.rules.rule import AskedCall, ToolRule, sentence
 from pattern_core.rules.ruleset import RuleSet
 from pattern_db.enums import EffectStatus
-from tests.pattern_core.rules.moments import (
-    after,
-    call,
-    check,
-    in_order,
-    offer,
-    ran,
-    rules,
-    spec,
-    verdict,
-)
+from tests.pattern_core.rules.moments import after, call, check, offer, ran, rules, spec, verdict
 
 # Each kind as it is stored, with all its fields but the tool where it is `a`, and its line in the prompt.
 OURS: tuple[tuple[dict[str, Any], str], ...] = (
@@ -48,10 +37,7 @@ OURS: tuple[tuple[dict[str, Any], str], ...] = (
         {"tool": "a*", "type": "requires_following", "tools": ["b"], "priority": 255},
         "Call any tool named like `a*` only before `b`, not after.",
     ),
-    (
-        {"type": "child", "children": ["b", "c"], "args": {"b": {"n": 1}}},
-        "Directly after `a` call one of `b`, `c`.",
-    ),
+    ({"type": "child", "children": ["b", "c"], "args": {"b": {"n": 1}}}, "Directly after `a` call one of `b`, `c`."),
     ({"type": "parent", "children": ["b"]}, "Call `b` only directly after `a`, and after it nothing else."),
     (
         {"type": "conditional", "outputs": {"yes": "b"}, "default": "c", "strict": True},
@@ -68,10 +54,7 @@ OURS: tuple[tuple[dict[str, Any], str], ...] = (
         {"type": "requires_consent", "scope": "mail"},
         "A person must agree to each call of `a` (mail); you wait for the answer.",
     ),
-    (
-        {"type": "allowed_operations", "operations": ["read"], "parameter": "mode"},
-        "With `a` you may only do: read.",
-    ),
+    ({"type": "allowed_operations", "operations": ["read"], "parameter": "mode"}, "With `a` you may only do: read."),
     ({"type": "needed"}, "`a` must stay available: other parts rely on it."),
 )
 
@@ -138,21 +121,14 @@ CASES: tuple[tuple[dict[str, Any], list[JudgedCall], str, str], ...] = (
     ({**THREE, "tool": "a?", "count": 1}, [ran("a1")], "a2", "`a?` runs at most once"),
     ({**THREE, "count": 0}, [], "a", "at most 0"),
     (FIRST, [], "b", "`a` must run first in a turn, before `b`"),
-    (FIRST, [], "a", RUNS),
-    (FIRST, [ran("a")], "b", RUNS),
     (FIRST, [call("a", "error")], "b", "must run first"),
     (FIRST, [call("a", "error", step=1), call("a", "error", step=2), call("a", "timeout", step=3)], "b", RUNS),
     (FIRST, [call("a", "error", is_forced=True)], "b", RUNS),
     ({**FIRST, "alternatives": ["c"]}, [ran("c")], "b", RUNS),
     ({**FIRST, "tool": "gone"}, [], "b", RUNS),
-    (CHILD, [], "d", RUNS),
-    (CHILD, [ran("a")], "b", RUNS),
     (CHILD, [ran("a")], "d", "directly after `a` only `b`, `c`"),
-    (CHILD, [ran("a"), ran("b")], "d", RUNS),
     (CHILD, [call("a", "error")], "d", RUNS),
     (PARENT, [], "b", "only directly after `a`"),
-    (PARENT, [], "d", RUNS),
-    (PARENT, [ran("a")], "b", RUNS),
     (PARENT, [ran("a")], "d", "directly after `a` only `b`"),
     (PARENT, [ran("a"), ran("c")], "b", "only directly after `a`"),
     (ROUTED, [ran("a", "yes")], "c", "only `b`"),
@@ -272,34 +248,15 @@ def test_every_status_is_judged(status: EffectStatus) -> None:
     assert (verdict(given, after(call("a", status.value)), "a")[0] == "refuse") is (status.value in used)
 
 
-def test_a_new_kind_is_enforced_and_explained() -> None:
-    class OnlyAtStep(ToolRule):
-        name = "only_at_step"
-        in_words = sentence("Call {tool} at step 2 only.")
-
-        def objection(self, call: AskedCall, moment: Moment) -> Verdict | None:
-            return None if moment.step == 2 else self.refuse("it is not step 2.")
-
-    given = RuleSet((OnlyAtStep(tool="a", message="Sorry."),))
-    assert verdict(given, after(step=1), "a") == ("refuse", "it is not step 2. Sorry.")
-    assert verdict(given, after(step=2), "a") == verdict(given, after(step=1), "b") == ("run", "")
-    assert given.lines == ("Call `a` at step 2 only. Sorry.",)
-    assert given.to_json() == [{"tool": "a", "type": "only_at_step", "message": "Sorry."}]
-    # What a kind does not declare, it judges by what ran before.
-    assert [in_order(given, after(), tools) for tools in (["a", "b"], ["b", "c"])] == [True, False]
-
-
-@pytest.mark.parametrize("left_out", ["name", "in_words"])
-def test_a_kind_that_leaves_something_out_cannot_be_defined(left_out: str) -> None:
-    body = {"name": "forgetful", "in_words": sentence("Forget {tool}.")}
+@pytest.mark.parametrize(
+    ("left_out", "named"),
+    [("name", "name"), ("in_words", "in_words"), ("objection", "any of judge, objection, narrow, lack, show, precede")],
+)
+def test_a_kind_that_leaves_something_out_cannot_be_defined(left_out: str, named: str) -> None:
+    body = {"name": "forgetful", "in_words": sentence("Forget {tool}."), "objection": lambda *_: None}
     del body[left_out]
-    with pytest.raises(TypeError, match=f"Forgetful does not define {left_out}"):
+    with pytest.raises(TypeError, match=f"Forgetful does not define {named}"):
         type("Forgetful", (ToolRule,), body)
-
-
-def test_the_fields_of_a_kind_are_those_that_it_declares() -> None:
-    assert list(kinds.Conditional.own_fields) == ["outputs", "default", "strict"]
-    assert kinds.Needed.own_fields == {}
 
 
 def test_rules_are_judged_by_rank() -> None:

@@ -113,7 +113,7 @@ def test_consent_is_asked_last_and_once() -> None:
     assert check(given, after(call("a", "denied")), AskedCall(tool="a"), is_approved=True).kind == "run"
 
 
-def test_the_first_refusal_in_order_of_priority_tells() -> None:
+def test_the_refusal_of_the_highest_priority_is_given() -> None:
     low = {"tool": "a", "type": "max_calls", "count": 0, "priority": 1}
     high = {"tool": "a", "type": "requires_preceding", "tools": ["b"], "priority": 9, "message": "Ask B."}
     assert verdict(rules(low, high), after(), "a")[1] == "`b` must run first. Ask B."
@@ -153,18 +153,9 @@ def test_calls_run_side_by_side_unless_order_matters(rule: dict[str, Any], tools
     assert not in_order(rules(FIRST), after(ran("a")), ["c", "d"])
 
 
-def test_no_rules_refuse_nothing() -> None:
-    assert verdict(rules(), after(), "anything") == ("run", "")
-    shown = specs(*TOOLS)
-    assert offer(rules(), after(ran("a")), shown).tools == tuple(shown)
-    assert at_exit(rules(), after(step=1)).ends and not in_order(rules(), after(), ["a", "b"])
-
-
 LEAVE = {"tool": "a", "type": "exit_loop"}
 STAY = {"tool": "b", "type": "continue_loop"}
 REQUIRED = {"tool": "c", "type": "required_before_exit"}
-
-
 EVERYTHING = {"tool": "*", "type": "exit_loop"}
 
 
@@ -227,11 +218,8 @@ LEAVING: tuple[tuple[list[dict[str, Any]], Moment, str | tuple[AskedCall, ...]],
     ([FIRST_C], after(step=1), "`c` comes first in every turn."),
     ([FIRST_C], after(step=3), (AskedCall(tool="c", arguments={"q": 1}),)),
     ([FIRST_C], after(ran("c"), step=2), ENDS),
-    (
-        [{**FIRST_C, "priority": 9}, REQUIRED],
-        after(step=3),
-        (AskedCall(tool="c", arguments={"q": 1}),),
-    ),  # once for both
+    # Once for both.
+    ([{**FIRST_C, "priority": 9}, REQUIRED], after(step=3), (AskedCall(tool="c", arguments={"q": 1}),)),
     # A vendor that cannot force what must follow directly, or a model that answers in words all the same.
     ([CHILD], after(ran("a"), step=2), "Directly after `a` comes `b`."),
     ([CHILD], after(ran("a"), step=4), (AskedCall(tool="b", arguments={"n": 1}),)),
@@ -240,11 +228,7 @@ LEAVING: tuple[tuple[list[dict[str, Any]], Moment, str | tuple[AskedCall, ...]],
     ([FOUND], after(ran("a", "nothing"), step=2), ENDS),
     ([FOUND], after(ran("a", "found"), step=2), "What `a` returned leads to `b`."),
     # Which of several follows is left to the model.
-    (
-        [SEVERAL],
-        after(ran("a"), step=2),
-        "call one of `b`, `c` before you end it. Directly after `a` comes one of `b`, `c`.",
-    ),
+    ([SEVERAL], after(ran("a"), step=2), "call one of `b`, `c` before you end it. Directly after `a` comes one of"),
     ([SEVERAL], after(ran("a"), step=3), "This turn should not end yet. Call one of `b`, `c` now. Directly"),
     ([SEVERAL], after(ran("a"), step=4), ENDS),
     # What follows directly is forced before what is required.

@@ -15,10 +15,10 @@ import pytest
 import trio
 from hypothesis import strategies as st
 
-from pattern_core.shell.child import CommandOutput, Ended, confinement, readable, run_child
+from pattern_core.shell.child import CommandOutput, Ended, readable, run_child
 from pattern_core.shell.launcher import THREADS_MAX
 from pattern_core.shell.policy import Means, ShellSettings
-from tests.pattern_core.shell.conftest import CONFINED, gone, living, needs_files, needs_network, needs_proc
+from tests.pattern_core.shell.conftest import gone, living, needs_files, needs_network, needs_proc
 
 PATIENCE_S = 60.0
 
@@ -201,11 +201,6 @@ async def test_a_command_that_cannot_be_confined_or_started_is_refused(settings:
     assert "cannot be started" in ended.refused
 
 
-async def test_what_this_system_confines() -> None:
-    assert set(CONFINED) <= {"files", "network", "processes"}
-    assert await confinement() == CONFINED
-
-
 async def test_cancelled_or_never_begun_it_leaves_no_process_and_no_descriptor(
     settings: ShellSettings, root: Path
 ) -> None:
@@ -222,13 +217,16 @@ async def test_cancelled_or_never_begun_it_leaves_no_process_and_no_descriptor(
     assert len(list(Path("/dev/fd").iterdir())) == before
 
 
-def test_much_keeps_its_beginning_and_end() -> None:
+def test_much_keeps_its_beginning_and_end_and_reading_continues_where_it_stopped() -> None:
     output = CommandOutput(head_bytes=4, tail_bytes=4)
     for piece in (b"01", b"2345", b"67"):
         output.add(piece)
     assert (output.text(), output.total, output.left_out) == ("01234567", 8, 0)
+    assert (output.since(0), output.since(6)) == (("01234567", 0), ("67", 0))
     output.add(b"89abcdef")
     assert (output.text(), output.left_out) == ("0123\n[… 8 bytes left out …]\ncdef", 8)
+    assert (output.since(13), output.since(99)) == (("def", 0), ("", 0))
+    assert output.since(8) == ("cdef", 4)  # 8 to 11 are lost
 
 
 @hypothesis.settings(max_examples=40, deadline=None)
@@ -244,17 +242,6 @@ def test_memory_is_bounded_and_the_ends_are_right(pieces: list[bytes]) -> None:
     assert output.text().startswith(readable(whole[:5])) or len(whole) <= 12
     if output.left_out:
         assert output.text().endswith(readable(whole[-7:]))
-
-
-def test_reading_continues_where_it_stopped() -> None:
-    output = CommandOutput(head_bytes=4, tail_bytes=4)
-    output.add(b"01234567")
-    assert output.since(0) == ("01234567", 0)
-    assert output.since(6) == ("67", 0)
-    output.add(b"89abcdef")
-    assert output.since(13) == ("def", 0)
-    assert output.since(8) == ("cdef", 4)  # 8 to 11 are lost
-    assert output.since(99) == ("", 0)
 
 
 def test_terminals_commands_are_taken_out() -> None:

@@ -176,14 +176,9 @@ def test_bash_reads_a_plain_line_as_we_do(rest: str) -> None:
         assert commands[0][2:] == done.stdout.decode().removesuffix("\0").split("\0")
 
 
-@pytest.mark.parametrize("command", RUN)
-def test_what_only_reads_runs(command: str) -> None:
-    assert verdict(command, DEFAULT).action == "run"
-
-
-@pytest.mark.parametrize("command", ASK)
-def test_everything_else_asks(command: str) -> None:
-    assert verdict(command, DEFAULT).action == "ask"
+@pytest.mark.parametrize(("command", "action"), [*product(RUN, ["run"]), *product(ASK, ["ask"])])
+def test_what_only_reads_runs_and_everything_else_asks(command: str, action: str) -> None:
+    assert verdict(command, DEFAULT).action == action
 
 
 def test_the_reason_names_the_command_that_decides() -> None:

@@ -14,28 +14,15 @@ from tests.pattern_core.memory.rig import ADA, BY_USER, prompt_blocks
 from tests.pattern_core.tools.rig import ToolRig
 
 
-async def test_load_returns_the_content(tools: ToolRig) -> None:
-    await tools.rig.block("Likes tea.", label="human", description="The user", pinned=True)
-    assert await tools.call(block, op="load", label="human") == {
-        "success": True,
-        "message": "Loaded human",
-        "data": {
-            "label": "human",
-            "description": "The user",
-            "block_type": "core",
-            "pinned": True,
-            "char_limit": 5000,
-            "content": "Likes tea.",
-        },
-    }
-
-
-async def test_info_returns_settings_and_no_content(tools: ToolRig) -> None:
-    block_id = await tools.rig.block("Likes tea.")
-    data = (await tools.call(block, op="info", label="notes"))["data"]
-    assert data["id"] == block_id
-    assert (data["schema"], data["permission"], data["chars"], data["version"]) == ("Text", "read_write", 10, 0)
-    assert data["created_at"] == data["updated_at"]
+async def test_load_returns_the_content_and_info_the_settings(tools: ToolRig) -> None:
+    block_id = await tools.rig.block("Likes tea.", label="human", description="The user", pinned=True)
+    settings = {"label": "human", "description": "The user", "block_type": "core", "pinned": True, "char_limit": 5000}
+    loaded = await tools.call(block, op="load", label="human")
+    data = {**settings, "content": "Likes tea."}
+    assert loaded == {"success": True, "message": "Loaded human", "data": data}
+    data = (await tools.call(block, op="info", label="human"))["data"]
+    assert {**data, **settings, "id": block_id, "schema": "Text", "permission": "read_write"} == data
+    assert (data["chars"], data["version"], data["created_at"]) == (10, 0, data["updated_at"])
     assert "content" not in data
     json.dumps(data)
 
@@ -102,8 +89,7 @@ async def test_swap_pins_one_and_unpins_the_other(tools: ToolRig) -> None:
     for label, pinned in (("old", True), ("new", False)):
         await tools.rig.block(label, label=label, block_type=BlockType.WORKING, pinned=pinned)
     await tools.call(block, op="swap", label="new", other="old")
-    pins = {view.label: view.pinned for view in await tools.rig.store.list(ADA)}
-    assert pins == {"old": False, "new": True}
+    assert {view.label: view.pinned for view in await tools.rig.store.list(ADA)} == {"old": False, "new": True}
     with pytest.raises(InvalidInput, match="needs `other`"):
         await tools.call(block, op="swap", label="new")
 
@@ -164,11 +150,8 @@ async def test_operations(tools: ToolRig, before: str, arguments: dict[str, obje
     await tools.rig.block(before)
     result = await tools.call(block_edit, label="notes", **arguments)
     assert await tools.rig.content() == after
-    assert result == {
-        "success": True,
-        "message": message,
-        "data": {"label": "notes", "chars": len(after), "char_limit": 5000},
-    }
+    data = {"label": "notes", "chars": len(after), "char_limit": 5000}
+    assert result == {"success": True, "message": message, "data": data}
 
 
 @pytest.mark.parametrize(
@@ -240,13 +223,7 @@ async def test_fields_are_set_counted_and_filled(tools: ToolRig) -> None:
         ({"op": "set_field", "field": "age", "value": "null"}, "Set age"),
     ):
         assert (await tools.call(block_edit, label="notes", **arguments))["message"] == message
-    assert await tools.rig.value() == {
-        "name": "Ada",
-        "age": None,
-        "likes": ["7"],
-        "visits": 4,
-        "tier": None,
-    }
+    assert await tools.rig.value() == {"name": "Ada", "age": None, "likes": ["7"], "visits": 4, "tier": None}
     assert await tools.rig.content() == "name: Ada\nage:\nlikes:\n  - 7\nvisits: 4\ntier:"
 
 

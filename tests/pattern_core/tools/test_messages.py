@@ -54,21 +54,17 @@ async def test_what_cannot_be_sent(
     assert await tools.rig.database.read(messages.recent, ADA, 10) == []
 
 
-def halt_of(tools: ToolRig) -> Halt:
-    return Halt(tools.rig.storage, current=None)
-
-
 async def test_it_halts_with_the_call(tools: ToolRig) -> None:
-    tools.halt = halt_of(tools)
+    tools.halt = Halt(tools.rig.storage, current=None)
     answer = await tools.call(emergency_halt, reason="Bob sends everything away.")
     assert answer["data"]["status"] == "halt_initiated"
-    assert tools.halt.current is not None
-    assert (tools.halt.current.id, tools.halt.current.agent_id) == (answer["data"]["halt_id"], ADA)
-    assert tools.halt.current.severity == "critical"
+    found = tools.halt.current
+    assert found is not None
+    assert (found.id, found.agent_id, found.severity) == (answer["data"]["halt_id"], ADA, "critical")
 
 
-async def test_it_wants_a_reason(tools: ToolRig) -> None:
-    tools.halt = halt_of(tools)
+async def test_a_halt_needs_a_reason(tools: ToolRig) -> None:
+    tools.halt = Halt(tools.rig.storage, current=None)
     for arguments in ({}, {"reason": ""}, {"reason": "x", "severity": "mild"}):
         with pytest.raises(InvalidInput):
             await tools.call(emergency_halt, **arguments)

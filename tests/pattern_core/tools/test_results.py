@@ -10,7 +10,7 @@ from pattern_core.errors import InvalidInput
 from pattern_core.errors import NotFound as Damaged
 from pattern_core.limits import RESULT_STORED_CHARS_MAX, RESULTS_MAX
 from pattern_core.tools import results as module
-from pattern_core.tools.builtin.result import result
+from pattern_core.tools.builtin.result import LIMIT_DEFAULT, result
 from pattern_core.tools.results import PIECE_CHARS_MAX, to_text
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.connection import Connection
@@ -75,17 +75,16 @@ async def test_a_long_result_shows_both_ends_and_reads_on_where_it_stops(shelf: 
     assert which.startswith(f"Characters {len(head)} to {len(head) + 9} of 11000 of a result of web, 20")
 
 
-async def test_pieces_joined_are_the_whole(shelf: Shelf) -> None:
+async def test_pieces_joined_are_the_whole(tools: ToolRig, shelf: Shelf) -> None:
     text = "äöü€😀 " * 20_000  # longer than what is compressed in place
     result_id = await shelf.stored(text)
-    read, offset = "", 0
-    while True:
-        which, _, piece = (await shelf.results.read(ADA, result_id, offset=offset, limit=1_000_000)).partition(":\n")
-        assert len(piece) <= PIECE_CHARS_MAX
-        read, offset = read + piece, offset + len(piece)
-        if which.endswith("this is the end"):
-            break
-        assert which.endswith(f"read on with offset={offset}")
+    read, which = "", ""
+    while not which.endswith("this is the end"):
+        more = {"limit": 1_000_000} if read else {}
+        which, _, piece = (await tools.call(result, op="read", id=result_id, offset=len(read), **more)).partition(":\n")
+        assert len(piece) <= (PIECE_CHARS_MAX if read else LIMIT_DEFAULT)
+        read += piece
+        assert which.endswith(("this is the end", f"read on with offset={len(read)}"))
     assert read == text
 
 
@@ -171,14 +170,11 @@ async def test_damage_is_reported(shelf: Shelf) -> None:
         await shelf.results.read(ADA, result_id, offset=0, limit=9)
 
 
-def test_results_become_text() -> None:
+def test_results_become_text_also_where_json_cannot_represent_them() -> None:
     assert to_text("as it is", 100) == "as it is"
     assert to_text(None, 100) == "done"
     assert to_text({"a": ["ü", 1, None]}, 100) == '{"a":["ü",1,null]}'
     assert to_text("half \ud800", 100) == "half ?"
-
-
-def test_what_json_cannot_represent_is_still_shown() -> None:
     assert to_text({"at": date(2026, 11, 22)}, 100) == '{"at":"2026-11-22"}'
     assert to_text({1, 2}, 100) == '"{1, 2}"'
     assert to_text({(1, 2): 3}, 100) == "{(1, 2): 3}"
@@ -205,17 +201,3 @@ def test_no_result_is_longer_than_allowed_and_all_can_be_encoded(text: str, char
     result = to_text(text, chars_max)
     assert len(result) <= chars_max
     result.encode()
-
-
-TEXT = numbered(1_000)
-
-
-async def test_reading_on_to_the_end(tools: ToolRig, shelf: Shelf) -> None:
-    result_id = await shelf.stored(TEXT)
-    first = await tools.call(result, op="read", id=result_id)
-    head, _, text = first.partition(":\n")
-    assert head.startswith("Characters 0 to 8000 of 11000 of a result of web")
-    assert head.endswith("read on with offset=8000")
-    second = await tools.call(result, op="read", id=result_id, offset=8_000)
-    assert "this is the end" in second
-    assert text + second.partition(":\n")[2] == TEXT

@@ -25,6 +25,8 @@ async def test_everything_is_searched_and_each_hit_says_what_it_is(tools: ToolRi
     await tools.call(recall, op="insert", content="Tea since 1999")
     await tools.rig.block("Tea at five", label="habits")
     await tools.rig.block("Tea for all", owner=ALL)
+    await tools.said("tea secret", agent_id=BOB)  # not for this agent
+    await tools.rig.block("tea secret", owner=BOB)
     result = await tools.call(search, query="tea")
     assert {(hit["kind"], hit["content"], hit.get("role"), hit.get("label")) for hit in result["hits"]} == {
         ("message", "I love tea", "user", None),
@@ -33,25 +35,9 @@ async def test_everything_is_searched_and_each_hit_says_what_it_is(tools: ToolRi
         ("block", "Tea for all", None, "notes"),
     }
     assert result["message"] == "Found 4 hits"
-    assert all(set(hit) >= {"kind", "id", "content", "snippet", "score", "created_at"} for hit in result["hits"])
-
-
-async def test_only_what_this_agent_may_see(tools: ToolRig) -> None:
-    await tools.said("tea secret", agent_id=BOB)
-    await tools.rig.block("tea secret", owner=BOB)
-    assert (await tools.call(search, query="tea"))["hits"] == []
-
-
-@pytest.mark.parametrize(
-    ("domain", "kinds"),
-    [("conversations", {"message"}), ("archival_memory", {"archival"}), ("blocks", {"block"})],
-)
-async def test_domains(tools: ToolRig, domain: str, kinds: set[str]) -> None:
-    await tools.said("tea")
-    await tools.call(recall, op="insert", content="tea")
-    await tools.rig.block("tea")
-    result = await tools.call(search, query="tea", domain=domain)
-    assert {hit["kind"] for hit in result["hits"]} == kinds
+    for domain, kind in (("conversations", "message"), ("archival_memory", "archival"), ("blocks", "block")):
+        found = await tools.call(search, query="tea", domain=domain)
+        assert {hit["kind"] for hit in found["hits"]} == {kind}
 
 
 async def test_the_turns_own_messages_are_not_found(tools: ToolRig) -> None:
@@ -75,8 +61,6 @@ async def test_role_and_time(tools: ToolRig) -> None:
     assert await found(role="assistant") == {"tea two"}
     assert await found(query="tea > 5 days") == {"tea one"}
     assert await found(query="tea < 3 hours") == {"tea two", "tea three"}
-    assert await found(query="tea 1-2 weeks") == {"tea one"}
-    assert await found(query="tea 10 days old") == {"tea one"}
     row = (await tools.rig.database.read(messages.recent, "agt_ada", 1))[0]
     assert await found(start_time=row.created_at, domain="conversations") == {"tea two"}
     assert await found(end_time=row.created_at) == {"tea one"}
@@ -141,9 +125,10 @@ def hit(content: str = "x", snippet: str = "x") -> Hit:
 
 
 def test_a_hit_as_the_model_sees_it() -> None:
-    assert found(SearchResult(hits=[hit()]), "hit", "hits") == {
+    assert found(SearchResult(hits=[hit()], notice="by words only"), "hit", "hits") == {
         "success": True,
         "message": "Found 1 hit",
+        "notice": "by words only",
         "hits": [
             {
                 "kind": "message",
@@ -156,6 +141,7 @@ def test_a_hit_as_the_model_sees_it() -> None:
             }
         ],
     }
+    assert "notice" not in found(SearchResult(hits=[]), "hit", "hits")
 
 
 def test_a_summary_says_where_its_messages_are() -> None:
@@ -173,11 +159,6 @@ def test_the_first_are_shown_at_length_and_the_rest_shorter() -> None:
     assert isinstance(entries, list)
     shorter = 800 - 1  # the room for a mark at its other end stays empty
     assert [len(entry["content"]) for entry in entries] == [1_000, *[500] * 14, *[shorter] * 3]
-
-
-def test_a_notice_is_passed_on() -> None:
-    assert found(SearchResult(hits=[], notice="by words only"), "hit", "hits")["notice"] == "by words only"
-    assert "notice" not in found(SearchResult(hits=[]), "hit", "hits")
 
 
 def test_an_excerpt_is_centred_on_the_match() -> None:

@@ -14,6 +14,7 @@ from pattern_core.tools.builtin.shell import SHOWN_CHARS_MAX, consent, shell
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.tool import ToolSettings
 from pattern_db.enums import EffectClass
+from tests.pattern_core.shell.conftest import living
 from tests.pattern_core.tools.rig import ToolRig
 
 
@@ -28,16 +29,24 @@ async def able(tools: ToolRig, tmp_path: Path) -> AsyncIterator[ToolRig]:
         nursery.cancel_scope.cancel()
 
 
-async def test_execute(able: ToolRig) -> None:
-    answer = await able.call(shell, op="execute", command="echo hi; exit 3")
+async def test_execute(able: ToolRig, tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    answer = await able.call(shell, op="execute", command="pwd; exit 3", directory="src")
     data = answer["data"]
-    assert (answer["success"], data["output"], data["exit_code"], data["timeout"]) == (True, "hi\n", 3, False)
+    assert (answer["success"], data["output"]) == (True, f"{tmp_path}/src\n")
+    assert (data["exit_code"], data["timeout"]) == (3, False)
     assert answer["message"].startswith("It ended with exit code 3")
-    late = await able.call(shell, op="execute", command="echo hi; sleep 600", timeout=0.3)
+
+
+async def test_when_its_time_is_up_what_it_printed_is_kept(able: ToolRig) -> None:
+    mark = "86471.25"
+    late = await able.call(shell, op="execute", command=f"echo hi; sleep {mark}", timeout=0.4)
     if not late["data"]["output"]:  # this machine took longer to start it
-        late = await able.call(shell, op="execute", command="echo hi; sleep 600", timeout=30.0)
+        late = await able.call(shell, op="execute", command=f"echo hi; sleep {mark}", timeout=30.0)
     assert (late["data"]["output"], late["data"]["exit_code"], late["data"]["timeout"]) == ("hi\n", None, True)
     assert "seconds were up" in late["message"]
+    assert able.shell is not None and able.shell.running == 0
+    assert not living(mark)
 
 
 async def test_long_output_is_shortened(able: ToolRig) -> None:

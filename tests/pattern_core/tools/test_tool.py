@@ -28,17 +28,6 @@ from pattern_db.enums import EffectClass
 from tests.support import USER, note, rows, running
 
 
-async def test_name_description_and_schema_come_from_the_function() -> None:
-    @tool(effect=EffectClass.PURE)
-    async def double(_context: ToolContext, number: Annotated[int, "What to double."]) -> int:
-        """Twice the number."""
-        return 2 * number
-
-    assert (double.name, double.description, double.effect) == ("double", "Twice the number.", EffectClass.PURE)
-    assert double.spec.parameters["required"] == ["number"]
-    assert len(double.spec.digest) == 16
-
-
 @tool()
 async def launch(_context: ToolContext, hang: bool = False) -> str:
     """Launch."""
@@ -204,15 +193,8 @@ def test_schema_is_plain_json_schema_without_references() -> None:
 
 def test_check_fills_defaults_and_types() -> None:
     checked = arguments_of(paint).check({"label": "wall", "colour": "blue", "share": 1, "places": None})
-    assert checked == {
-        "label": "wall",
-        "mode": "first",
-        "times": 1,
-        "share": 1.0,
-        "colour": Colour.BLUE,
-        "places": None,
-        "wet": False,
-    }
+    defaults = {"mode": "first", "times": 1, "wet": False}
+    assert checked == {"label": "wall", "share": 1.0, "colour": Colour.BLUE, "places": None, **defaults}
 
 
 @pytest.mark.parametrize(

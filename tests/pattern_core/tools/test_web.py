@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from pattern_core.errors import InvalidInput, NotFound, Unavailable
+from pattern_core.errors import InvalidInput, Unavailable
 from pattern_core.testing.wire import WireServer, document
 from pattern_core.tools.builtin.web import PAGE_CHARS, web
 from pattern_core.web.engines import EngineSettings
@@ -67,16 +67,11 @@ async def test_reading_on_is_each_agents_own(online: ToolRig, server: WireServer
             await online.call(web, op="fetch", url=f"http://example.org:{server.port}/", continue_from=offset)
 
 
-async def test_a_missing_page_is_an_error(online: ToolRig, server: WireServer) -> None:
-    server._otherwise = page("oh", status=404)
-    with pytest.raises(NotFound, match="HTTP status 404"):
-        await online.call(web, op="fetch", url=f"http://example.org:{server.port}/x")
-
-
 async def test_search(online: ToolRig, server: WireServer) -> None:
     hits = [{"title": f"Tea {number}", "url": f"https://t.org/{number}", "content": "s"} for number in range(30)]
     server._otherwise = document({"results": hits})
-    found = await online.call(web, op="search", query="tea")
+    found = await online.call(web, op="search", query=" green tea ")
+    assert server.requests[0].path == "/search?q=green+tea&format=json"
     assert found["message"] == "Found 10 pages"
     assert found["data"]["results"][0] == {"title": "Tea 0", "url": "https://t.org/0", "snippet": "s"}
     assert len((await online.call(web, op="search", query="tea", limit=99))["data"]["results"]) == 20

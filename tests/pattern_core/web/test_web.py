@@ -8,8 +8,13 @@ import pytest
 from pattern_core.errors import InvalidInput, NotFound, Overloaded, PatternError, Unavailable
 from pattern_core.files import reading
 from pattern_core.models.providers.settings import Secret
+<<<<<<< HEAD
 from pattern_core.testing import StoppedClock
 from pattern_core.testing.wire import Play, WireServer, document
+=======
+from pattern_core.testing.clock import StoppedClock
+from pattern_core.testing.wire import Play, WireServer
+>>>>>>> h-w2tools
 from pattern_core.web import download as downloading
 from pattern_core.web import web as module
 from pattern_core.web.download import Download
@@ -48,15 +53,6 @@ async def test_a_page_is_fetched_once_in_five_minutes_and_form() -> None:
         assert len(server.requests) == 4
 
 
-async def test_searching() -> None:
-    found = {"results": [{"title": "Tea", "url": "https://t.org", "content": "About tea"}]}
-    async with WireServer([document(found)]) as server:
-        assert await web(server).search(" green tea ", 5) == [
-            WebHit(title="Tea", url="https://t.org", snippet="About tea")
-        ]
-        assert server.requests[0].path == "/search?q=green+tea&format=json"
-
-
 @pytest.mark.parametrize(
     ("play", "error", "words"),
     [
@@ -89,11 +85,7 @@ async def test_odd_queries_are_refused() -> None:
 
 @pytest.mark.parametrize(
     ("words", "fetched", "asked"),
-    [
-        ("1234", "aabbacba", "abca"),
-        ("", "aabbacba", "abca"),
-        ("12345678901", "aab", "aab"),
-    ],
+    [("1234", "aabbacba", "abca"), ("", "aabbacba", "abca"), ("12345678901", "aab", "aab")],
 )
 async def test_the_oldest_pages_make_room(
     words: str, fetched: str, asked: str, monkeypatch: pytest.MonkeyPatch
