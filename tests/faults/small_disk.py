@@ -41,7 +41,7 @@ async def fill(folder: Path) -> int:
                 while True:
                     accepted.append(await world.submit("x" * 5_000))
         except (BaseExceptionGroup, DatabaseError) as error:
-            assert all(isinstance(leaf, DiskFull) for leaf in leaves(error)), list(leaves(error))
+            assert all(isinstance(leaf, DiskFull) for leaf in leaves(error)), leaves(error)
         ballast.unlink()
         async with (
             await Database.open(path, threads) as database,

@@ -1,4 +1,4 @@
-"""A disk that fails, is full or hangs: typed errors, the constellation stops, and afterwards nothing is missing."""
+"""A disk that fails, is full, hangs or loses its power: typed errors, and nothing acknowledged is missing."""
 
 from __future__ import annotations
 
@@ -23,20 +23,42 @@ from pattern_db.errors import DiskFull, IOFailed, StorageFailed
 from pattern_db.maintenance import check
 from pattern_db.tables import block_versions, memory_blocks
 from pattern_db.testing.disks import Call, FaultyDisk, Op, WatchedDisk
+from tests.crash.series import Tally, tally_of
 from tests.faults.endings import leaves
-from tests.faults.runs import run
 from tests.sources import ROOT
 from tests.support import on_file, rows, running
 
-TRIALS = 400
+FAULTS, POWER_CUTS = 400, 360
 HUNG_S = 0.4
+
+
+def run(kind: str, trials: int, *more: str) -> Tally:
+    return tally_of("-m", "tests.faults", kind, "--trials", str(trials), "--json", *more)
+
+
+@pytest.mark.slow
+def test_a_power_cut_loses_nothing_that_was_acknowledged() -> None:
+    tally = run("power", POWER_CUTS)
+    assert not tally.violations, "\n".join(tally.violations[:20])
+    assert tally.killed >= POWER_CUTS
+    for left in ("nothing", "everything", "chance"):
+        for pages in (8, 40, 1_000):
+            assert tally.kills[f"power cut, {left}, wal_autocheckpoint = {pages}"] >= POWER_CUTS / 18
+    assert tally.counts["completed"] > POWER_CUTS
+    assert tally.counts["mail in_doubt"] > 0
+
+
+@pytest.mark.slow
+def test_without_syncs_acknowledged_work_is_lost_and_that_is_found() -> None:
+    tally = run("unsynced", 60, "--discard")
+    assert any(violation.startswith("lost: the acknowledged turn") for violation in tally.violations), tally.violations
 
 
 @pytest.mark.slow
 def test_faults_at_random_calls_lose_nothing_and_have_names() -> None:
-    tally = run("disk", TRIALS)
+    tally = run("disk", FAULTS)
     assert not tally.violations, "\n".join(tally.violations[:20])
-    assert tally.killed >= TRIALS
+    assert tally.killed >= FAULTS
     for label in ("write fails with io", "sync fails with io", "read fails with io", "write fails with full"):
         for how in ("once", "from then on"):
             assert tally.kills[f"{label}, {how}"] > 0
@@ -66,7 +88,7 @@ def ending_in(kind: type[StorageFailed]) -> Iterator[None]:
     """The block raises this, in groups or not, as often as there are tasks that met it, and nothing else."""
     with pytest.raises((BaseExceptionGroup, kind)) as caught:
         yield
-    found = list(leaves(caught.value))
+    found = leaves(caught.value)
     assert {type(error) for error in found} == {kind}, found
     if kind is DiskFull:
         assert all("Free some space" in str(error) for error in found)
@@ -158,7 +180,6 @@ class HangingDisk(WatchedDisk):
         self.answers.set()
 
     def hang(self) -> None:
-        """From now on."""
         self.answers.clear()
         self.hangs.set()
 
