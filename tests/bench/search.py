@@ -160,9 +160,6 @@ def _compared(
         request = SearchRequest(query=questions[number], kinds=[SearchKind.MESSAGE], limit=10, agents=agents)
         find(connection, request, asked[number].tobytes())
 
-    def agents_own(number: int) -> None:
-        hybrid(number, ["agt"])
-
     def recalled(number: int) -> None:
         request = _of_a_turn(questions[number] + " " + questions[number - 1], size)
         find(connection, request, None)
@@ -191,14 +188,16 @@ def _compared(
     figure = partial(Figure, unit="ms", share=0.95)
     return [
         figure(name=f"hybrid search, {size} messages", values=_times(hybrid), most=p95_ms_most, baseline=plain),
-        figure(name=f"hybrid search of one agent's, {size} messages", values=_times(agents_own), baseline=plain),
+        figure(
+            name=f"hybrid search of one agent's, {size} messages",
+            values=_times(partial(hybrid, agents=["agt"])),
+            baseline=plain,
+        ),
         figure(
             name=f"what a turn recalls by words, {size} messages", values=_times(recalled), share=0.5, most=RECALL_MS
         ),
         figure(name=f"search by words, {size} messages", values=_times(words), baseline=quantile(fts, 0.95)),
-        figure(
-            name=f"nearest {NEAREST} vectors, {size} messages", values=_times(meaning), baseline=quantile(scan, 0.95)
-        ),
+        figure(name=f"nearest vectors, {size} messages", values=_times(meaning), baseline=quantile(scan, 0.95)),
         Figure(
             name=f"of the exact nearest {NEAREST}, {size} messages",
             unit="",
