@@ -121,7 +121,8 @@ def keys_of_config() -> Iterable[str]:
 
 def codes_of_errors() -> Iterable[str]:
     """The codes that a client may be answered with, and those that a turn may fail with."""
-    return {*STATUS, *(one.code for one in (ModelError, *ModelError.__subclasses__()))}
+    errors: list[type[ModelError]] = [ModelError, *ModelError.__subclasses__()]
+    return {*STATUS, *(one.code for one in errors)}
 
 
 def names_of_events() -> Iterable[str]:

@@ -183,6 +183,7 @@ def _compared(
     for number in range(QUERIES):
         best = np.argsort(-(stored @ asked[number]))[:NEAREST]
         recalls.append(len({f"msg_{row}" for row in best} & set(meaning(number))) / NEAREST)
+    recall = float(np.mean(recalls))
     fts, scan = _times(fts_alone), _times(exact)
     plain = quantile(fts, 0.95) + quantile(scan, 0.95)
     figure = partial(Figure, unit="ms", share=0.95)
@@ -198,12 +199,7 @@ def _compared(
         ),
         figure(name=f"search by words, {size} messages", values=_times(words), baseline=quantile(fts, 0.95)),
         figure(name=f"nearest vectors, {size} messages", values=_times(meaning), baseline=quantile(scan, 0.95)),
-        Figure(
-            name=f"of the exact nearest {NEAREST}, {size} messages",
-            unit="",
-            values=[float(np.mean(recalls))],
-            least=0.99,
-        ),
+        Figure(name=f"of the exact nearest {NEAREST}, {size} messages", unit="", values=[recall], least=0.99),
         figure(name=f"FTS5 alone, {size} messages", values=fts),
         figure(name=f"exact scan with numpy, {size} messages", values=scan),
     ]
