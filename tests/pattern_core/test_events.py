@@ -164,16 +164,6 @@ async def test_a_cursor_from_the_future_hears_what_is_new(rig: Rig) -> None:
     assert heard == ["c", "d"]
 
 
-async def test_waiting_leaves_nothing_behind(rig: Rig) -> None:
-    for _time in range(3):
-        with trio.move_on_after(0) as scope:
-            await anext(rig.log.subscribe(after=0, turn_id="turn_0"))
-        assert scope.cancelled_caught
-    stream = rig.log.subscribe(after=0, turn_id="turn_0")
-    await rig.say("a", turn="turn_0")
-    assert await take(stream, 1) == ["a"]
-
-
 @dataclass(frozen=True)
 class Listener:
     """Brings a cursor of at most `after`, waits `patience` ms at a time, and starts again every `renew` events."""
