@@ -27,7 +27,8 @@ import re
 import statistics
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -163,7 +164,7 @@ class Asked:
         self._talks = talks
         self._turns: dict[str, str] = {}  # id of a message → turn
 
-    async def fill(self, *, is_embedding: bool = True) -> None:
+    async def fill(self, *, is_embedding: bool) -> None:
         """Import all conversations and wait for their vectors, if there will be any."""
         for talk in self._talks:
             await self._place.constellation(talk.name)
@@ -222,21 +223,25 @@ class Asked:
         return answer.json()["notice"] is None
 
 
+@asynccontextmanager
+async def asking(talks: Sequence[Conversation], *, provider: str = "local") -> AsyncIterator[Asked]:
+    """A new server that holds the conversations, with their vectors if the provider makes any."""
+    with tempfile.TemporaryDirectory() as folder:
+        async with serving(config_for(Path(folder), embeddings={"provider": provider})) as place:
+            asked = Asked(place, talks)
+            await asked.fill(is_embedding=provider != "none")
+            yield asked
+
+
 async def measure() -> list[Figure]:
     """Recall of each mode, all together and by category; empty where the data is not there."""
     if not DATA.is_file():
         return []
     talks = conversations()
-    with tempfile.TemporaryDirectory() as folder:
-        async with serving(config_for(Path(folder), embeddings={"provider": "local"})) as place:
-            asked = Asked(place, talks)
-            await asked.fill()
-            figures = [figure for mode in MODES for figure in _figures(mode, await asked.ask(mode))]
-    with tempfile.TemporaryDirectory() as folder:
-        async with serving(config_for(Path(folder), embeddings={"provider": "none"})) as place:
-            asked = Asked(place, talks)
-            await asked.fill(is_embedding=False)
-            return figures + _figures(NO_MODEL, await asked.ask("hybrid"))
+    async with asking(talks) as asked:
+        figures = [figure for mode in MODES for figure in _figures(mode, await asked.ask(mode))]
+    async with asking(talks, provider="none") as asked:
+        return figures + _figures(NO_MODEL, await asked.ask("hybrid"))
 
 
 def _rank(connection: Connection, request: SearchRequest, vector: bytes | None) -> list[Ranked]:
@@ -271,11 +276,8 @@ def _figure(name: str, values: Sequence[float], least: float | None = None) -> F
 async def fit() -> None:
     """Print the weights that fit all conversations best, and what those that fit four of them find in the fifth."""
     talks = conversations()
-    with tempfile.TemporaryDirectory() as folder:
-        async with serving(config_for(Path(folder), embeddings={"provider": "local"})) as place:
-            asked = Asked(place, talks)
-            await asked.fill()
-            compared = [await asked.compared(talk) for talk in talks]
+    async with asking(talks) as asked:
+        compared = [await asked.compared(talk) for talk in talks]
     left_out: list[float] = []
     for number, talk in enumerate(talks):
         weights = fitted([one for other, ones in enumerate(compared) if other != number for one in ones])

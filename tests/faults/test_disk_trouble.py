@@ -122,7 +122,7 @@ async def test_a_read_that_fails_anywhere_in_a_write_is_reported_as_such(
     assert failed > 5
 
 
-async def test_trouble_within_a_turn_ends_the_constellation_and_the_turn_goes_on_later(
+async def test_trouble_within_a_turn_ends_the_constellation_and_the_turn_continues_later(
     path: Path, disk: FaultyDisk
 ) -> None:
     gate = trio.Event()

@@ -190,7 +190,7 @@ def test_long_numbers_are_shown_whole_until_they_become_floats() -> None:
     assert found == [False, False, True]
 
 
-def test_variables_are_told_apart_from_what_was_known() -> None:
+def test_new_variables_are_kept_apart_from_known_ones() -> None:
     first = run("a = 2; b = a * m")
     assert first.variables == {
         "a": {"number": "2", "exact": True, "units": {}},

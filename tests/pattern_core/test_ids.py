@@ -101,7 +101,7 @@ def test_the_earliest_position_of_a_moment_is_below_what_is_given_out_then() -> 
     assert earliest_position(0) == "0" * POSITION_DIGITS
 
 
-def test_the_systems_clock_tells_unix_milliseconds() -> None:
+def test_the_systems_clock_gives_unix_milliseconds() -> None:
     clock: Clock = SystemClock()
     before = time.time() * 1000
     assert before - 1 <= clock.now_ms() <= time.time() * 1000 + 1

@@ -172,7 +172,7 @@ def webp(kind: bytes, head: bytes) -> bytes:
         b"\xff\xd8\xff\xe0\x00\x04ab\xff\x01\xff\xd0\xff\xd7\xff\xc4\x00\x03x\xff\xff\xff\xc2" + FRAME,
     ],
 )
-def test_each_kind_tells_its_sides(data: bytes) -> None:
+def test_each_kind_has_its_size(data: bytes) -> None:
     assert size_of(data) == (800, 600)
 
 

@@ -20,7 +20,7 @@ def refuse(_connection: Connection) -> NoReturn:
     raise Conflict("another was first")
 
 
-async def test_work_is_stored_told_and_settled() -> None:
+async def test_work_is_stored_announced_and_settled() -> None:
     async with accepted() as rig:
         before = rig.log.latest
         work, settled = UnitOfWork(), list[bool]()
@@ -49,7 +49,7 @@ def _tell(connection: Connection, name: str) -> tuple[str, list[Event]]:
     return name, append(connection, None, [Draft(name, {})], created_at=START)
 
 
-async def test_each_commit_is_told_once_and_then_others_look_for_work() -> None:
+async def test_each_commit_is_announced_once_and_then_others_look_for_work() -> None:
     async with accepted() as rig:
         told: list[int] = []
         rig.journal.after_commit = lambda: told.append(rig.log.latest)

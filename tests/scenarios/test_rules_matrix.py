@@ -92,24 +92,17 @@ class Ledger:
         async def probe(key: str) -> tuple[Probe, str]:
             return ("done" if any(key == ran for _tool, ran in self.runs) else "absent"), "acted"
 
-        async def run(context: ToolContext, name: str) -> str:
-            await trio.lowlevel.checkpoint()
-            self.runs.append((name, context.idempotency_key))
-            if effect is EffectClass.LOCAL:
-                context.work.event("acted", {"tool": name})
-            return "acted"
+        def acting(name: str) -> Tool:
+            @tool(effect=effect, probe=probe if effect is EffectClass.VERIFIABLE else None, name=name)
+            async def act(context: ToolContext) -> str:
+                """Act."""
+                await trio.lowlevel.checkpoint()
+                self.runs.append((name, context.idempotency_key))
+                if effect is EffectClass.LOCAL:
+                    context.work.event("acted", {"tool": name})
+                return "acted"
 
-        asked = probe if effect is EffectClass.VERIFIABLE else None
-
-        @tool(effect=effect, probe=asked)
-        async def act(context: ToolContext) -> str:
-            """Act."""
-            return await run(context, "act")
-
-        @tool(effect=effect, probe=asked)
-        async def other(context: ToolContext) -> str:
-            """Act otherwise."""
-            return await run(context, "other")
+            return act
 
         @tool(effect=EffectClass.PURE)
         async def look(_context: ToolContext) -> str:
@@ -122,7 +115,7 @@ class Ledger:
             context.work.event("jotted", {})
             return "jotted"
 
-        return [act, other, look, jot]
+        return [acting("act"), acting("other"), look, jot]
 
 
 LEDGER = Ledger()

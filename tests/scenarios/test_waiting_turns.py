@@ -72,7 +72,7 @@ async def waiting(
 
 
 @pytest.mark.parametrize("later", [3, 9])
-async def test_a_turn_goes_on_with_its_own_words_however_many_came_after_it(later: int) -> None:
+async def test_a_turn_continues_with_its_own_messages_however_many_came_after_it(later: int) -> None:
     outside = Outside()
     script = [MAIL, *(says(f"hello {number}") for number in range(later)), says("sent"), says("at last")]
     limits = Limits(prompt=PromptLimits(history_messages_max=6))
@@ -179,7 +179,7 @@ async def test_rules_that_changed_while_a_turn_waited_hold() -> None:
         assert (outside.done, await statuses(one.database)) == ([], ["denied"])
 
 
-async def test_whoever_leaves_takes_the_question_along() -> None:
+async def test_deleting_an_agent_deletes_its_questions() -> None:
     async with waiting(MAIL, tools=Outside().tools) as (one, turn_id):
         [question] = await one.constellation.approvals.list(9)
         await one.constellation.delete_agent("ada")
@@ -192,7 +192,7 @@ async def test_whoever_leaves_takes_the_question_along() -> None:
 
 
 @pytest.mark.parametrize("others", ["yes", "no", "cancel", "agent"])
-async def test_of_answers_and_wishes_at_once_one_counts(others: str) -> None:
+async def test_of_answers_and_cancellations_at_once_one_counts(others: str) -> None:
     outside = Outside()
     async with waiting(MAIL, says("well"), tools=outside.tools) as (one, turn_id):
         [question] = await one.constellation.approvals.list(9)
@@ -262,7 +262,7 @@ async def cut_off(done: list[str], **config: Json) -> AsyncIterator[tuple[Databa
 
 
 @pytest.mark.parametrize("probe", [_unknown, _broken, _silent])
-async def test_a_call_whose_tool_cannot_tell_is_told_to_the_model_and_not_repeated_unasked(
+async def test_a_call_of_unknown_outcome_is_reported_to_the_model_and_not_repeated_unasked(
     probe: ProbeFunction, autojump_clock: trio.testing.MockClock
 ) -> None:
     done: list[str] = []
@@ -304,7 +304,7 @@ async def test_a_doubtful_call_stays_doubtful_when_its_turn_fails_or_is_cancelle
         assert (done, await statuses(database)) == (["a table"], ["in_doubt"])
 
 
-async def test_a_call_of_no_tool_is_told_after_a_crash_as_it_would_have_been() -> None:
+async def test_a_call_of_no_tool_is_an_error_after_a_crash_too() -> None:
     outside = Outside(gate=trio.Event())
     script = together(MAIL, calls("conjure", {}), calls("note", {"text": "x"}))
     async with crashed(script, tools=[note, *outside.tools]) as (database, turn_id):
