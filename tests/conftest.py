@@ -23,15 +23,6 @@ settings.register_profile(
 settings.load_profile("pattern")
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what only measures, unless it is asked for with `-m bench`."""
-    if "bench" in config.getoption("markexpr", default=""):
-        return
-    for item in items:
-        if item.get_closest_marker("bench"):
-            item.add_marker(pytest.mark.skip(reason="a benchmark; run `make bench`"))
-
-
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The folder of conversations for tests (`locomo/dev.json` …); the test is skipped where there is none.

@@ -12,6 +12,7 @@ a `Code`; it yields a `Breach` for each place. Breaches that stood when a rule w
 from __future__ import annotations
 
 import ast
+import json
 import sys
 import tomllib
 from collections import defaultdict
@@ -185,37 +186,21 @@ def cycles(code: Code) -> Iterator[Breach]:
             levels["/".join(upper[:depth])][pair[0]].add(pair[1])
             places[pair].append(f"{importer} imports {imported}")
     for graph in levels.values():
-        component = _components(graph)
         for one in sorted(graph):
             for other in sorted(graph[one]):
-                if component[one] == component[other]:
+                if one in _reached(graph, other):
                     yield Breach(f"{one} -> {other}", f"{one} -> {other}: {'; '.join(places[one, other][:3])}")
 
 
-def _components(graph: Mapping[str, Collection[str]]) -> dict[str, int]:
-    """Return the number of the strongly connected component of each node (Tarjan's algorithm)."""
-    order: dict[str, int] = {}
-    lowest: dict[str, int] = {}
-    open_nodes: list[str] = []
-    component: dict[str, int] = {}
-
-    def visit(node: str) -> None:
-        order[node] = lowest[node] = len(order)
-        open_nodes.append(node)
-        for other in graph.get(node, ()):
-            if other not in order:
-                visit(other)
-            if other not in component:
-                lowest[node] = min(lowest[node], lowest[other])
-        if lowest[node] == order[node]:
-            while (last := open_nodes.pop()) != node:
-                component[last] = order[node]
-            component[node] = order[node]
-
-    for node in graph:
-        if node not in order:
-            visit(node)
-    return component
+def _reached(graph: Mapping[str, Collection[str]], start: str) -> set[str]:
+    """Return all nodes that can be reached from one."""
+    found: set[str] = set()
+    waiting = [start]
+    while waiting:
+        new = set(graph.get(waiting.pop(), ())) - found
+        found |= new
+        waiting += new
+    return found
 
 
 def class_names(code: Code) -> Iterator[Breach]:
@@ -378,17 +363,13 @@ def main(arguments: list[str]) -> int:
 
 def _write(owed: Mapping[str, list[str]], limited: Mapping[str, int]) -> None:
     tables = (
-        f"{name} = [\n" + "".join(f"    {_quoted(key)},\n" for key in keys) + "]\n"
+        f"{name} = [\n" + "".join(f"    {json.dumps(key)},\n" for key in keys) + "]\n"
         for name, keys in owed.items()
         if keys
     )
     DEBTS.write_text(DEBTS_HEAD + "\n".join(tables), encoding="utf-8")
-    rows = (f"{_quoted(room)} = {count}\n" for room, count in sorted(limited.items()))
+    rows = (f"{json.dumps(room)} = {count}\n" for room, count in sorted(limited.items()))
     BUDGETS.write_text(BUDGETS_HEAD + "".join(rows), encoding="utf-8")
-
-
-def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 if __name__ == "__main__":

@@ -15,11 +15,6 @@ def test_an_unknown_check_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -
     assert "no check speling" in capsys.readouterr().err
 
 
-def test_the_order_is_the_cheap_before_the_dear() -> None:
-    assert list(check.CHECKS) == ["format", "lint", "types", "tests", "coverage"]
-    assert list(check.ALWAYS) == ["format", "lint", "types", "tests"]
-
-
 def test_every_tool_comes_with_the_developers_dependencies() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = " ".join(project["optional-dependencies"]["dev"])

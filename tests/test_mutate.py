@@ -64,7 +64,7 @@ def test_the_nearest_tests_run_first() -> None:
     assert len(chosen) == len(set(chosen))
 
 
-def test_survivors_are_told_with_their_change(tmp_path: Path) -> None:
+def test_survivors_are_reported_with_their_change(tmp_path: Path) -> None:
     one, other = mutants(source_of("x = 3\n", tmp_path))
     ended: list[tuple[Mutant, str]] = [(one, "detected"), (other, "survived")]
     output = report(ended)

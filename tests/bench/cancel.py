@@ -107,11 +107,6 @@ async def to_quiet(where: str) -> list[Figure]:
         ]
 
 
-async def measure() -> list[Figure]:
-    """Both places in which turns hang."""
-    return [*await to_quiet("model"), *await to_quiet("tool")]
-
-
 def run() -> list[Figure]:
-    """The suite."""
-    return trio.run(measure)
+    """The suite: both places in which turns hang."""
+    return [figure for where in ("model", "tool") for figure in trio.run(to_quiet, where)]

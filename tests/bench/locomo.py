@@ -27,10 +27,10 @@ import re
 import statistics
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -91,13 +91,11 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """What was found of one question's evidence, 0.0 to 1.0; `any_session` is 1.0 if one of its sessions was."""
+    """What was found of one question's evidence, 0.0 to 1.0."""
 
-    conversation: str
     category: int
     turns: float
     sessions: float
-    any_session: float
 
 
 def conversations(path: Path = DATA) -> list[Conversation]:
@@ -166,7 +164,7 @@ class Asked:
         self._talks = talks
         self._turns: dict[str, str] = {}  # id of a message → turn
 
-    async def fill(self, *, is_embedding: bool = True) -> None:
+    async def fill(self, *, is_embedding: bool) -> None:
         """Import all conversations and wait for their vectors, if there will be any."""
         for talk in self._talks:
             await self._place.constellation(talk.name)
@@ -179,11 +177,9 @@ class Asked:
                 while is_embedding and not await self._is_embedded(talk.name):
                     await trio.sleep(1)
 
-    async def ask(self, mode: str, talks: Sequence[Conversation] | None = None) -> list[Answered]:
+    async def ask(self, mode: str) -> list[Answered]:
         """All questions in one mode."""
-        return [
-            await self._answer(talk, question, mode) for talk in talks or self._talks for question in talk.questions
-        ]
+        return [await self._answer(talk, question, mode) for talk in self._talks for question in talk.questions]
 
     async def _answer(self, talk: Conversation, question: Question, mode: str) -> Answered:
         body = {"query": question.text, "kinds": ["message"], "mode": mode, "limit": LIMIT}
@@ -191,11 +187,9 @@ class Asked:
         turns = {self._turns[hit["id"]] for hit in hits}
         sessions = {hit["session_id"] for hit in await self._search(talk, body | {"group_by": "session"})}
         return Answered(
-            conversation=talk.name,
             category=question.category,
             turns=len(turns & question.turns) / len(question.turns),
             sessions=len(sessions & question.sessions) / len(question.sessions),
-            any_session=float(not sessions.isdisjoint(question.sessions)),
         )
 
     async def compared(self, talk: Conversation) -> list[Compared]:
@@ -229,21 +223,25 @@ class Asked:
         return answer.json()["notice"] is None
 
 
+@asynccontextmanager
+async def asking(talks: Sequence[Conversation], *, provider: str = "local") -> AsyncIterator[Asked]:
+    """A new server that holds the conversations, with their vectors if the provider makes any."""
+    with tempfile.TemporaryDirectory() as folder:
+        async with serving(config_for(Path(folder), embeddings={"provider": provider})) as place:
+            asked = Asked(place, talks)
+            await asked.fill(is_embedding=provider != "none")
+            yield asked
+
+
 async def measure() -> list[Figure]:
     """Recall of each mode, all together and by category; empty where the data is not there."""
     if not DATA.is_file():
         return []
     talks = conversations()
-    with tempfile.TemporaryDirectory() as folder:
-        async with serving(config_for(Path(folder), embeddings={"provider": "local"})) as place:
-            asked = Asked(place, talks)
-            await asked.fill()
-            figures = [figure for mode in MODES for figure in _figures(mode, await asked.ask(mode))]
-    with tempfile.TemporaryDirectory() as folder:
-        async with serving(config_for(Path(folder), embeddings={"provider": "none"})) as place:
-            asked = Asked(place, talks)
-            await asked.fill(is_embedding=False)
-            return figures + _figures(NO_MODEL, await asked.ask("hybrid"))
+    async with asking(talks) as asked:
+        figures = [figure for mode in MODES for figure in _figures(mode, await asked.ask(mode))]
+    async with asking(talks, provider="none") as asked:
+        return figures + _figures(NO_MODEL, await asked.ask("hybrid"))
 
 
 def _rank(connection: Connection, request: SearchRequest, vector: bytes | None) -> list[Ranked]:
@@ -262,17 +260,14 @@ def _figures(mode: str, found: Sequence[Answered]) -> list[Figure]:
     figures = [
         _figure(f"recall@10 of turns, {mode}", turns, TURNS_MIN if is_default else None),
         _figure(f"recall@10 of sessions, {mode}", sessions, SESSIONS_MIN if is_default else None),
-        _figure(f"a turn with evidence in 10, {mode}", [float(one.turns > 0) for one in found], None),
-        _figure(f"a session with evidence in 10, {mode}", [one.any_session for one in found], None),
     ]
     for category in sorted({one.category for one in found}):
-        for what in ("turns", "sessions"):
-            values = [getattr(one, what) for one in found if one.category == category]
-            figures.append(_figure(f"recall@10 of {what}, {mode}, category {category}", values, None))
+        values = [one.turns for one in found if one.category == category]
+        figures.append(_figure(f"recall@10 of turns, {mode}, category {category}", values))
     return figures
 
 
-def _figure(name: str, values: Sequence[float], least: float | None) -> Figure:
+def _figure(name: str, values: Sequence[float], least: float | None = None) -> Figure:
     low, high = interval(values)
     note = f"95 %: {low:.3f} … {high:.3f}, {len(values)} questions"
     return Figure(name=name, unit="", values=[round(statistics.fmean(values), 4)], least=least, note=note)
@@ -281,19 +276,16 @@ def _figure(name: str, values: Sequence[float], least: float | None) -> Figure:
 async def fit() -> None:
     """Print the weights that fit all conversations best, and what those that fit four of them find in the fifth."""
     talks = conversations()
-    with tempfile.TemporaryDirectory() as folder:
-        async with serving(config_for(Path(folder), embeddings={"provider": "local"})) as place:
-            asked = Asked(place, talks)
-            await asked.fill()
-            compared = [await asked.compared(talk) for talk in talks]
+    async with asking(talks) as asked:
+        compared = [await asked.compared(talk) for talk in talks]
     left_out: list[float] = []
     for number, talk in enumerate(talks):
         weights = fitted([one for other, ones in enumerate(compared) if other != number for one in ones])
         left_out += [_found(weights, one) for one in compared[number]]
-        print(f"without {talk.name}: {_told(weights)}", file=sys.stderr)
+        print(f"without {talk.name}: {_in_words(weights)}", file=sys.stderr)
     low, high = interval(left_out)
     print(f"left out: {statistics.fmean(left_out):.4f} (95 %: {low:.3f} … {high:.3f})", file=sys.stderr)
-    print(f"all: {_told(fitted([one for ones in compared for one in ones]))}", file=sys.stderr)
+    print(f"all: {_in_words(fitted([one for ones in compared for one in ones]))}", file=sys.stderr)
 
 
 def fitted(compared: Sequence[Compared]) -> NDArray[np.float64]:
@@ -339,7 +331,7 @@ def _found(weights: NDArray[np.float64], one: Compared) -> float:
     return float(one.is_evidence[first].sum()) / one.evidence
 
 
-def _told(weights: NDArray[np.float64]) -> str:
+def _in_words(weights: NDArray[np.float64]) -> str:
     """The weights as `Weights` has them, where words weigh 1."""
     return ", ".join(f"{name} {weight:.2f}" for name, weight in zip(PARTS, weights / weights[0], strict=True))
 
@@ -351,6 +343,6 @@ def run() -> list[Figure]:
 
 if __name__ == "__main__":
     if "fit" in sys.argv:
-        trio.run(partial(fit))
+        trio.run(fit)
     else:
         print(f"{machine()}\n\n{table(run())}", file=sys.stdout)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 import trio
 
@@ -16,7 +17,7 @@ from pattern_db.connection import Connection, fetch_all
 from pattern_db.database import Database
 from pattern_db.enums import HistoryKind
 from pattern_db.tables import block_versions
-from tests.bench.report import Figure
+from tests.bench.report import Figure, timed_ms
 from tests.pattern_core.memory.life import Life, Pen, create, splice
 from tests.pattern_core.memory.rig import constellation
 
@@ -83,18 +84,8 @@ def _opening(life: Life) -> list[Figure]:
 
 
 def _sizes(connection: Connection, received: int, written: int, before: int) -> list[Figure]:
-    document = sum(
-        int(fetch_all(connection, f"SELECT coalesce(sum(length({column})), 0) FROM {table}")[0][0])
-        for table, column in (
-            ("memory_block_checkpoints", "snapshot"),
-            ("memory_block_segments", "data"),
-            ("memory_block_updates", "update_blob"),
-            ("memory_blocks", "loro_snapshot"),
-        )
-    )
     note = f"of the bytes of all updates, {received / 1e6:.1f} MB"
     sizes = {
-        "document on disk": document,
         "document and lines of history on disk": _disk(connection) - before,
         "bytes written": received + written,
     }
@@ -102,27 +93,23 @@ def _sizes(connection: Connection, received: int, written: int, before: int) -> 
 
 
 async def _past(database: Database, life: Life) -> list[Figure]:
-    near, far, blamed = list[float](), list[float](), list[float]()
-    for _ in range(RUNS):
-        start = time.perf_counter()
-        await database.read_aside(state_at, life.block_id, life.version - 500)
-        near.append((time.perf_counter() - start) * 1000)
-    start = time.perf_counter()
-    await database.read_aside(state_at, life.block_id, life.version // 2)
-    far.append((time.perf_counter() - start) * 1000)
-    start = time.perf_counter()
-    await database.read_aside(blame, life.block_id)
-    blamed.append((time.perf_counter() - start) * 1000)
-    return [
-        Figure(
-            name="planning an undo",
-            unit="ms",
-            values=_timed(lambda: plan_revert(life.lines(), AUTHOR, HistoryKind.UNDO)),
+    asked: dict[str, Callable[[Connection], object]] = {
+        "a version 500 edits back": partial(state_at, block_id=life.block_id, version=life.version - 500),
+        f"a version half of {life.version:,} edits back": partial(
+            state_at, block_id=life.block_id, version=life.version // 2
         ),
-        Figure(name="a version 500 edits back", unit="ms", values=near),
-        Figure(name="a version half the history back", unit="ms", values=far, note=f"of {life.version:,}"),
-        Figure(name="blame", unit="ms", values=blamed),
-    ]
+        "blame": partial(blame, block_id=life.block_id),
+    }
+    undo = _timed(lambda: plan_revert(life.lines(), AUTHOR, HistoryKind.UNDO))
+    figures = [Figure(name="planning an undo", unit="ms", values=undo)]
+    for name, function in asked.items():
+        times = []
+        for _ in range(RUNS):
+            start = time.perf_counter()
+            await database.read_aside(function)
+            times.append((time.perf_counter() - start) * 1_000)
+        figures.append(Figure(name=name, unit="ms", values=times))
+    return figures
 
 
 def _written(connection: Connection, block_id: str) -> int:
@@ -143,12 +130,7 @@ def _disk(connection: Connection) -> int:
 
 
 def _timed(what: Callable[[], object]) -> list[float]:
-    values = []
-    for _ in range(RUNS):
-        start = time.perf_counter()
-        what()
-        values.append((time.perf_counter() - start) * 1000)
-    return values
+    return [timed_ms(what) for _ in range(RUNS)]
 
 
 def run() -> list[Figure]:

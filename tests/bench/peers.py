@@ -1,8 +1,8 @@
 # mypy: ignore-errors
 """The two-step turn of `turns.py` in other frameworks: a script for the Python that has them, named by `turns.PEERS`.
 
-A scripted model answers at once and whole: a call of one local tool, then words. Unless it says otherwise each turn is
-a conversation of its own, without history, which ours is not. Speaks as `turns.serve` does: a number of turns per line,
+A scripted model answers at once and whole: a call of one local tool, then words. Each turn is a conversation of its
+own, without history, which ours is not. Speaks as `turns.serve` does: a number of turns per line,
 answered with the CPU ms of each. Types are not checked: the libraries are in another environment, or nowhere.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
 import tempfile
 import time
@@ -18,8 +17,6 @@ import uuid
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from functools import partial
-from itertools import count
 from pathlib import Path
 
 TEXT = "as many characters as in our own turn, " * 10
@@ -64,31 +61,15 @@ def prebuilt(saver):
 
 
 @asynccontextmanager
-async def langgraph_sync(path: Path) -> AsyncIterator[Turn]:
-    """With SqliteSaver; every checkpoint is written before the next step."""
-    from langgraph.checkpoint.sqlite import SqliteSaver
-
-    with SqliteSaver.from_conn_string(str(path)) as saver:
-        graph, message = prebuilt(saver)
-
-        async def turn() -> str:
-            config = {"configurable": {"thread_id": uuid.uuid4().hex}}
-            return graph.invoke({"messages": [message(TEXT)]}, config, durability="sync")["messages"][-1].content
-
-        yield turn
-
-
-@asynccontextmanager
-async def langgraph_async(path: Path, *, turns: int = 1) -> AsyncIterator[Turn]:
-    """With AsyncSqliteSaver, and so many turns in a conversation."""
+async def langgraph(path: Path) -> AsyncIterator[Turn]:
+    """With AsyncSqliteSaver; every checkpoint is written before the next step."""
     from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
     async with AsyncSqliteSaver.from_conn_string(str(path)) as saver:
         graph, message = prebuilt(saver)
-        threads = (thread for thread in count() for _ in range(turns))
 
         async def turn() -> str:
-            config = {"configurable": {"thread_id": str(next(threads))}}
+            config = {"configurable": {"thread_id": uuid.uuid4().hex}}
             state = await graph.ainvoke({"messages": [message(TEXT)]}, config, durability="sync")
             return state["messages"][-1].content
 
@@ -129,43 +110,9 @@ async def agent_framework(_path: Path) -> AsyncIterator[Turn]:
     yield turn
 
 
-@asynccontextmanager
-async def agno(_path: Path) -> AsyncIterator[Turn]:
-    """Agno; nothing is stored."""
-    from agno.agent import Agent
-    from agno.models.base import Model
-    from agno.models.response import ModelResponse
-
-    class Scripted(Model):
-        """The model."""
-
-        async def ainvoke(self, messages, **_rest):
-            if messages[-1].role == "user":
-                function = {"name": "note", "arguments": json.dumps(ARGUMENTS)}
-                call = {"id": CALL, "type": "function", "function": function}
-                return ModelResponse(role="assistant", tool_calls=[call])
-            return ModelResponse(role="assistant", content=TEXT)
-
-        invoke = invoke_stream = ainvoke_stream = None
-        _parse_provider_response = _parse_provider_response_delta = None
-
-    agent = Agent(model=Scripted(id="scripted"), instructions=TEXT, tools=[note], telemetry=False)
-
-    async def turn() -> str:
-        return (await agent.arun(TEXT)).content
-
-    yield turn
-
-
 async def serve(name: str) -> None:
     """Answer on standard output what is asked on standard input."""
-    frameworks = {
-        "langgraph_sync": langgraph_sync,
-        "langgraph_async": langgraph_async,
-        "langgraph_conversation": partial(langgraph_async, turns=20),
-        "agent_framework": agent_framework,
-        "agno": agno,
-    }
+    frameworks = {"langgraph": langgraph, "agent_framework": agent_framework}
     with tempfile.TemporaryDirectory(prefix="pattern-bench-") as folder:
         try:
             async with frameworks[name](Path(folder) / "peer.db") as turn:
@@ -185,5 +132,4 @@ async def measured(turn: Turn) -> float:
 
 
 if __name__ == "__main__":
-    os.environ["AGNO_TELEMETRY"] = "false"
     asyncio.run(serve(sys.argv[1]))

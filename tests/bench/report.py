@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import apsw
@@ -13,6 +14,13 @@ import apsw
 def quantile(values: Sequence[float], share: float) -> float:
     """The smallest value that `share` of the values do not exceed, such as 0.25 for p25."""
     return sorted(values)[min(int(len(values) * share), len(values) - 1)]
+
+
+def timed_ms(what: Callable[[], object]) -> float:
+    """Call it; the milliseconds that it took."""
+    began = time.perf_counter()
+    what()
+    return (time.perf_counter() - began) * 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

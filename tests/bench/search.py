@@ -10,6 +10,7 @@ import random
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 
@@ -29,7 +30,7 @@ from pattern_db.tables import agents, embedding_indexes, messages
 from pattern_db.tables.agents import AgentRow
 from pattern_db.tables.embedding_indexes import EmbedderInfo
 from pattern_db.tables.messages import MessageRow
-from tests.bench.report import Figure, quantile
+from tests.bench.report import Figure, quantile, timed_ms
 from tests.pattern_db import vector_rows
 from tests.pattern_db.vector_rows import VectorRow
 
@@ -38,7 +39,7 @@ SIZES = {10_000: 10.0, 100_000: 30.0}  # messages → milliseconds that 95 of 10
 DIMENSION = 384
 WORDS = 20_000
 QUERIES = 60
-RECALL_MS = 2.0  # of CPU, whatever there is
+RECALL_MS = 2.0  # whatever there is
 IN_VIEW = 100  # newest messages that a prompt shows anyway
 NEAREST = 40  # vectors that a search of messages compares
 BATCH = 1_000
@@ -159,9 +160,6 @@ def _compared(
         request = SearchRequest(query=questions[number], kinds=[SearchKind.MESSAGE], limit=10, agents=agents)
         find(connection, request, asked[number].tobytes())
 
-    def agents_own(number: int) -> None:
-        hybrid(number, ["agt"])
-
     def recalled(number: int) -> None:
         request = _of_a_turn(questions[number] + " " + questions[number - 1], size)
         find(connection, request, None)
@@ -185,22 +183,25 @@ def _compared(
     for number in range(QUERIES):
         best = np.argsort(-(stored @ asked[number]))[:NEAREST]
         recalls.append(len({f"msg_{row}" for row in best} & set(meaning(number))) / NEAREST)
+    recall = float(np.mean(recalls))
     fts, scan = _times(fts_alone), _times(exact)
-    plain = quantile(fts[0], 0.95) + quantile(scan[0], 0.95)
+    plain = quantile(fts, 0.95) + quantile(scan, 0.95)
+    figure = partial(Figure, unit="ms", share=0.95)
     return [
-        *_figures(f"hybrid search, {size} messages", _times(hybrid), most=p95_ms_most, baseline=plain),
-        *_figures(f"hybrid search of one agent's, {size} messages", _times(agents_own), baseline=plain),
-        *_figures(f"what a turn recalls by words, {size} messages", _times(recalled), cpu_most=RECALL_MS),
-        *_figures(f"search by words, {size} messages", _times(words), baseline=quantile(fts[0], 0.95)),
-        *_figures(f"nearest {NEAREST} vectors, {size} messages", _times(meaning), baseline=quantile(scan[0], 0.95)),
-        Figure(
-            name=f"of the exact nearest {NEAREST}, {size} messages",
-            unit="",
-            values=[float(np.mean(recalls))],
-            least=0.99,
+        figure(name=f"hybrid search, {size} messages", values=_times(hybrid), most=p95_ms_most, baseline=plain),
+        figure(
+            name=f"hybrid search of one agent's, {size} messages",
+            values=_times(partial(hybrid, agents=["agt"])),
+            baseline=plain,
         ),
-        *_figures(f"FTS5 alone, {size} messages", fts),
-        *_figures(f"exact scan with numpy, {size} messages", scan),
+        figure(
+            name=f"what a turn recalls by words, {size} messages", values=_times(recalled), share=0.5, most=RECALL_MS
+        ),
+        figure(name=f"search by words, {size} messages", values=_times(words), baseline=quantile(fts, 0.95)),
+        figure(name=f"nearest vectors, {size} messages", values=_times(meaning), baseline=quantile(scan, 0.95)),
+        Figure(name=f"of the exact nearest {NEAREST}, {size} messages", unit="", values=[recall], least=0.99),
+        figure(name=f"FTS5 alone, {size} messages", values=fts),
+        figure(name=f"exact scan with numpy, {size} messages", values=scan),
     ]
 
 
@@ -216,34 +217,11 @@ def _of_a_turn(message: str, size: int) -> SearchRequest:
     )
 
 
-def _figures(
-    name: str,
-    times: tuple[Sequence[float], Sequence[float]],
-    *,
-    most: float | None = None,
-    cpu_most: float | None = None,
-    baseline: float | None = None,
-) -> list[Figure]:
-    """Time passed, as 95 of 100 searches take it at most, and CPU time."""
-    wall, cpu = times
-    return [
-        Figure(name=name, unit="ms", values=wall, share=0.95, most=most, baseline=baseline),
-        Figure(name=f"{name}: CPU", unit="ms", values=cpu, share=0.95 if cpu_most is None else 0.5, most=cpu_most),
-    ]
-
-
-def _times(ask: Callable[[int], object]) -> tuple[list[float], list[float]]:
-    """Milliseconds of each query: passed, and of this thread's CPU."""
+def _times(ask: Callable[[int], object]) -> list[float]:
+    """Milliseconds of each query."""
     for number in range(5):
         ask(number)
-    wall: list[float] = []
-    cpu: list[float] = []
-    for number in range(QUERIES):
-        began, worked = time.perf_counter(), time.thread_time()
-        ask(number)
-        wall.append((time.perf_counter() - began) * 1_000)
-        cpu.append((time.thread_time() - worked) * 1_000)
-    return wall, cpu
+    return [timed_ms(partial(ask, number)) for number in range(QUERIES)]
 
 
 def _index_bytes(connection: Connection) -> float:

@@ -47,19 +47,15 @@ def measure(*, quick: bool) -> list[Figure]:
 
 
 async def _starts(runs: int) -> list[Figure]:
-    ready, cpu = [], []
+    ready = []
     with tempfile.TemporaryDirectory(prefix="pattern-bench-") as folder:
         for _ in range(runs + 1):
             began = time.perf_counter()
             async with serving(Path(folder)) as server:
                 ready.append(time.perf_counter() - began)
-                cpu.append(_cpu_s(server))
                 server.terminate()
     # The first start makes the files and compiles the modules.
-    return [
-        Figure(name="server: start to ready", unit="s", values=ready[1:], most=0.7),
-        Figure(name="server: start to ready, CPU", unit="s", values=cpu[1:]),
-    ]
+    return [Figure(name="server: start to ready", unit="s", values=ready[1:], most=0.7)]
 
 
 def _commands(runs: int) -> list[Figure]:
@@ -121,16 +117,8 @@ async def _requests(rounds: int) -> list[Figure]:
                             spent[name].append((_cpu_s(server) - before) * 1_000 / PER_ROUND)
     health = quantile(spent["GET /healthz"], 0.25)
     return [
-        *(
-            Figure(name=f"{name}: CPU", unit="ms", values=values, share=0.25, most=most.get(name), baseline=health)
-            for name, values in spent.items()
-        ),
-        Figure(
-            name="GET of one agent, over /healthz",
-            unit="×",
-            values=[quantile(spent["GET of one agent"], 0.25) / health],
-            most=2,
-        ),
+        Figure(name=f"{name}: CPU", unit="ms", values=values, share=0.25, most=most.get(name), baseline=health)
+        for name, values in spent.items()
     ]
 
 

@@ -5,8 +5,8 @@ take turns in rounds, some turns each. What counts is the CPU of all threads of 
 only ever adds. The baseline in the same rounds is what a turn asks of the disk and nothing else: bare commits.
 
 Other frameworks join the rounds (`peers.py`) if the Python that `PATTERN_BENCH_PEERS` names has them; without it, our
-own is asked: `pip install langgraph langgraph-checkpoint-sqlite agent-framework-core agno`, best in an environment of
-their own.
+own is asked: `pip install langgraph langgraph-checkpoint-sqlite agent-framework-core`, best in an environment of its
+own.
 """
 
 from __future__ import annotations
@@ -155,11 +155,8 @@ VARIANTS: dict[str, Callable[[], AbstractAsyncContextManager[Work]]] = {
     "crowd": crowd,
 }
 FRAMEWORKS = {
-    "langgraph_sync": "LangGraph with SqliteSaver, durability sync",
-    "langgraph_async": "LangGraph with AsyncSqliteSaver, durability sync",
-    "langgraph_conversation": "LangGraph with AsyncSqliteSaver, durability sync, 20 turns a conversation",
+    "langgraph": "LangGraph with AsyncSqliteSaver, durability sync",
     "agent_framework": "Microsoft Agent Framework, nothing stored",
-    "agno": "agno, nothing stored",
 }
 
 
@@ -242,7 +239,7 @@ def measure(*, quick: bool) -> list[Figure]:
         )
 
     crowded, name = children["crowd"].series, f"{AGENTS} agents, one-step turns"
-    ours, theirs = children["disk"].series["CPU"], children["langgraph_async"].series.get("CPU")
+    ours, theirs = children["disk"].series["CPU"], children["langgraph"].series.get("CPU")
     over = [] if theirs is None else [quantile(ours, 0.25) / quantile(theirs, 0.25)]
     return [
         cpu(f"bare: {BARE_COMMITS} commits of {BARE_BYTES // BARE_COMMITS:,} bytes, by way of a thread", "bare"),
@@ -263,7 +260,7 @@ def measure(*, quick: bool) -> list[Figure]:
             unit="×",
             values=over,
             most=0.25,
-            note=children["langgraph_async"].missing,
+            note=children["langgraph"].missing,
         ),
         *trio.run(partial(disk, turns=300 if quick else 1_000)),
     ]

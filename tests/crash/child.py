@@ -15,7 +15,7 @@ from tests.crash.broken import VARIANTS
 from tests.crash.checker import check_after_death, check_at_rest
 from tests.crash.life import Scene, prepare
 from tests.crash.outside import World
-from tests.crash.series import LIVES_MAX, AtRest, chance_of, choose_kill
+from tests.crash.series import LIVES_MAX, chance_of, choose_kill, lead_to_rest
 
 
 def main() -> int:
@@ -36,7 +36,8 @@ def main() -> int:
     ending = choose_kill(scene.settings, options.world * LIVES_MAX + options.life, chance)
     sys.stdout.write(f"this life's end: {ending.label}\n")
     sys.stdout.flush()
-    (ending if options.kill else AtRest()).lead(world, options.life, chance, scene)
+    lead = ending.lead if options.kill else lead_to_rest
+    lead(world, options.life, chance, scene)
     at_rest, _tally = check_at_rest(world, resumes_max=scene.settings.resumes_max)
     problems = [*check_after_death(world), *at_rest]
     sys.stdout.write("\n".join([*problems, f"violations: {len(problems)}", ""]))

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import trio
@@ -239,51 +240,44 @@ class Life:
     async def _talk(self, constellation: Constellation, agent: str, messages: int, seed: int) -> None:
         """A client that sends again what was not acknowledged, and now and then what was."""
         chance = random.Random(seed)
-        client = _Client(constellation, self._world, self._trigger)
-        for wish in client.unanswered(agent):
-            await client.send(wish)
+        send = partial(self._send, constellation)
+        for wish in self._unanswered(agent):
+            await send(wish)
         for index in range(messages):
             n = self._number * 1_000 + index
             key = f"key-{n}-{agent}" if chance.random() < 0.8 else None
             content = write_plan(f"{n}-{agent}", chance)
             wish = {"n": n, "agent": agent, "key": key, "content": content}
             self._world.wishes.append(wish)
-            turn_id = await client.send(wish)
+            turn_id = await send(wish)
             if key is not None and chance.random() < 0.2:
-                await client.send(wish)
+                await send(wish)
             if self._trigger.moment == "join" or chance.random() < STEERS:
                 await trio.sleep(chance.random() * 0.004)
                 follows = {**wish, "n": n + MORE, "key": f"more-{n}-{agent}", "policy": "steer"}
                 follows["content"] = write_plan(f"{n + MORE}-{agent}", chance)
                 self._world.wishes.append(follows)
-                await client.send(follows)
+                await send(follows)
             if chance.random() < 0.08:
                 await trio.sleep(chance.random() * 0.005)
                 await constellation.cancel(turn_id, reason="the client changed its mind")
             if chance.random() < 0.6:
                 await constellation.wait(turn_id)
 
-
-@dataclass(frozen=True, slots=True)
-class _Client:
-    constellation: Constellation
-    world: World
-    trigger: Trigger
-
-    def unanswered(self, agent: str) -> list[dict[str, object]]:
+    def _unanswered(self, agent: str) -> list[dict[str, object]]:
         """What may or may not have been accepted in an earlier life, and may be sent again."""
-        answered = {(line["n"], line["agent"]) for line in self.world.acks.lines()}
+        answered = {(line["n"], line["agent"]) for line in self._world.acks.lines()}
         return [
             wish
-            for wish in self.world.wishes.lines()
+            for wish in self._world.wishes.lines()
             if wish["agent"] == agent and wish["key"] is not None and (wish["n"], agent) not in answered
         ]
 
-    async def send(self, wish: dict[str, object]) -> str:
+    async def _send(self, constellation: Constellation, wish: dict[str, object]) -> str:
         """Send a message and note the answer; the id of its turn."""
-        self.trigger.reached("submit", "before")
+        self._trigger.reached("submit", "before")
         key = wish["key"]
-        ticket = await self.constellation.submit(
+        ticket = await constellation.submit(
             IncomingMessage(
                 agent_id=str(wish["agent"]),
                 content=str(wish["content"]),
@@ -292,12 +286,11 @@ class _Client:
                 policy="steer" if wish.get("policy") == "steer" else None,
             )
         )
-        self.trigger.reached("submit", "after")
-        self.trigger.reached("ack", "before")
-        self.world.acks.append(
-            {"n": wish["n"], "agent": wish["agent"], "turn": ticket.turn_id, "is_replay": ticket.is_replay}
-        )
-        self.trigger.reached("ack", "after")
+        self._trigger.reached("submit", "after")
+        self._trigger.reached("ack", "before")
+        ack = {"n": wish["n"], "agent": wish["agent"], "turn": ticket.turn_id, "is_replay": ticket.is_replay}
+        self._world.acks.append(ack)
+        self._trigger.reached("ack", "after")
         return ticket.turn_id
 
 

@@ -107,19 +107,13 @@ class TriggerDisk(WatchedDisk):
 
     def before(self, call: Call) -> None:
         """A write or sync is about to happen."""
-        match call.op:
-            case Op.WRITE:
-                self._trigger.reached("disk", "write")
-            case Op.SYNC:
-                self._trigger.reached("disk", "sync")
+        if call.op in (Op.WRITE, Op.SYNC):
+            self._trigger.reached("disk", "write" if call.op is Op.WRITE else "sync")
 
     def done(self, call: Call) -> None:
         """A write or sync has happened."""
-        match call.op:
-            case Op.WRITE:
-                self._trigger.reached("disk", "written")
-            case Op.SYNC:
-                self._trigger.reached("disk", "synced")
+        if call.op in (Op.WRITE, Op.SYNC):
+            self._trigger.reached("disk", "written" if call.op is Op.WRITE else "synced")
 
 
 class WatchedDatabase(Database):

@@ -13,6 +13,7 @@ import os
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -31,6 +32,7 @@ from tests.crash.checker import check_after_death, check_at_rest
 from tests.crash.life import Life, Scene, Settings, prepare, rehearse
 from tests.crash.moments import Point, Trigger, choose
 from tests.crash.outside import World
+from tests.sources import ROOT
 
 LIVES_MAX = 24  # of one world, before it comes to rest and is checked as a whole
 MESSAGES = 1  # of each client in a life
@@ -80,17 +82,11 @@ class Killed:
         return False
 
 
-@dataclass(frozen=True, slots=True)
-class AtRest:
-    """The life ends by itself, when nothing is left to do."""
-
-    label: str = "at rest"
-
-    def lead(self, world: World, number: int, chance: random.Random, scene: Scene) -> bool:
-        """Lead the life, with no new messages."""
-        life = Life(world, number, Trigger(None), chance, scene)
-        trio.run(lambda: life.lead(messages=0))
-        return False
+def lead_to_rest(world: World, number: int, chance: random.Random, scene: Scene) -> bool:
+    """Lead a life without new messages that ends by itself, when nothing is left to do."""
+    life = Life(world, number, Trigger(None), chance, scene)
+    trio.run(lambda: life.lead(messages=0))
+    return False
 
 
 def choose_kill(settings: Settings, number: int, chance: random.Random) -> Ending:
@@ -149,6 +145,13 @@ class Tally:
         """The inverse of `dump`."""
         kills, survived, worlds, counts, violations = json.loads(text)
         return cls(Counter(kills), survived, worlds, Counter(counts), violations)
+
+
+def tally_of(*arguments: str) -> Tally:
+    """What a Python process prints of its tally; forking needs a process without threads."""
+    done = subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout, f"it ended with {done.returncode}: {done.stderr}"
+    return Tally.load(done.stdout)
 
 
 def scratch() -> Path:
@@ -259,7 +262,7 @@ class Series:
         """Lead a life that is not cut off."""
         self._place.write_text(f"world {number}, life {life}, at rest")
         chance = chance_of(self._seed, number, life)
-        status = fork(world, lambda: AtRest().lead(world, life, chance, scene))
+        status = fork(world, lambda: lead_to_rest(world, life, chance, scene))
         self._blame(world, number, life, check_after_death(world))
         return status == 0
 

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections import Counter
 
 import pytest
 
 from tests.crash.moments import COMMIT_MOMENTS, POINTS, RARE
-from tests.crash.series import Tally
-from tests.sources import ROOT
+from tests.crash.series import Tally, tally_of
 
 KILL_POINTS = 800
 BROKEN_POINTS = 400
 REACHED = 0.5  # of the lives that are meant to end at a point, how many do at least
-SELDOM = (
-    ("resume",),
-    ("T4",),
-    ("rest",),
-    ("answer",),
-    ("decide",),
-    ("resumed",),
-    ("join",),
-    ("compact", "money", "summary"),
-)
+ONCE = ("resume", "T4", "rest", "answer", "decide", "resumed", "join")
+SELDOM = (*((moment,) for moment in ONCE), ("compact", "money", "summary"))
 PHASES = ("before", "after", "announced")
 DYING = """
 import os, signal, sys
@@ -41,16 +30,8 @@ sys.stdout.write(run_parallel(7, 2, Settings(), choose, discard=True).dump())
 """
 
 
-def cut_off(points: int, *more: str, seed: int = 1) -> Tally:
-    """Run in a process of its own: forking needs one without threads."""
-    return tally_of("-m", "tests.crash", "--points", str(points), "--seed", str(seed), "--json", *more)
-
-
-def tally_of(*arguments: str) -> Tally:
-    """What a Python process prints of its tally."""
-    done = subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.stdout, f"it ended with {done.returncode}: {done.stderr}"
-    return Tally.load(done.stdout)
+def cut_off(points: int, *more: str) -> Tally:
+    return tally_of("-m", "tests.crash", "--points", str(points), "--json", *more)
 
 
 @pytest.mark.slow

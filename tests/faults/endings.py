@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import trio
 
+from pattern_core import errors
 from pattern_db.errors import DatabaseError, DiskFull, IOFailed, StorageFailed
 from pattern_db.testing.disks import FaultyDisk, Left, Op, PowerLossDisk, Trouble, WatchedDisk
 from tests.crash.life import Life, Scene, Settings
@@ -121,7 +122,7 @@ def ends_by_storage(lead: Callable[[], object], expected: type[StorageFailed]) -
     try:
         trio.run(lead)  # type: ignore[arg-type]  # a function that gives an awaitable, as trio wants it
     except (BaseExceptionGroup, DatabaseError) as error:
-        found = list(leaves(error))
+        found = leaves(error)
         others = [leaf for leaf in found if not isinstance(leaf, StorageFailed)]
         if others:
             raise
@@ -131,10 +132,6 @@ def ends_by_storage(lead: Callable[[], object], expected: type[StorageFailed]) -
     return False
 
 
-def leaves(error: BaseException) -> Iterator[BaseException]:
+def leaves(error: BaseException) -> list[BaseException]:
     """The single exceptions of a group, or the one."""
-    if isinstance(error, BaseExceptionGroup):
-        for inner in error.exceptions:
-            yield from leaves(inner)
-    else:
-        yield error
+    return list(errors.leaves(BaseExceptionGroup("one or many", [error])))

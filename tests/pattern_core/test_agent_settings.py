@@ -6,13 +6,7 @@ from typing import Any
 
 import pytest
 
-from pattern_core.agent_settings import (
-    KEYS,
-    SHARES,
-    AgentSettings,
-    CompactionSettings,
-    settings_of,
-)
+from pattern_core.agent_settings import KEYS, SHARES, AgentSettings, CompactionSettings, settings_of
 from pattern_core.budgets.budget import TurnBudget
 from pattern_core.errors import InvalidInput
 from pattern_core.limits import TurnLimits

@@ -19,7 +19,6 @@ from pattern_core.calculator import EXPRESSION_CHARS_MAX, Calculated, calculate
 from pattern_core.errors import InvalidInput
 
 EXACT = {
-    "2+2": "4",
     "1 ft to cm": "30.48 cm",
     "x=5; x*2": "10",
     "x = 5;;\n  x * 2 ;\r\n": "10",
@@ -27,7 +26,6 @@ EXACT = {
     "3 ft + 20 cm to m": "1.1144 m",
     "0.1+0.2": "0.3",
     "-2^2": "-4",
-    "2^-1": "0.5",
     "2^3^2": "512",
     "2 ** 3 - +1": "7",
     "2(3+4)": "14",
@@ -47,6 +45,7 @@ EXACT = {
     "1 m / 1 km": "0.001",
     "1/2 ft": "0.5 ft",
     "2^3 m": "8 m",
+    "27 ft^3 to m^3": "0.764554857984 m^3",
     "(2 m)^3": "8 m^3",
     "sqrt(16 m²)": "4 m",
     "sqrt(4 m)": "2 m^(1/2)",
@@ -56,7 +55,6 @@ EXACT = {
     "-40 degC → degF": "-40 °F",
     "20 Celsius - 5 celsius": "15 Δ°C",
     "20 degC + 5 delta_degC": "25 °C",
-    "1 week in min": "10080 min",
     "5 m mod 3 ft": "0.428 m",
     "3 × 4 ÷ 6 − 1": "1",
     "√(16) + 2 µm/µm": "6",
@@ -192,7 +190,7 @@ def test_long_numbers_are_shown_whole_until_they_become_floats() -> None:
     assert found == [False, False, True]
 
 
-def test_variables_are_told_apart_from_what_was_known() -> None:
+def test_new_variables_are_kept_apart_from_known_ones() -> None:
     first = run("a = 2; b = a * m")
     assert first.variables == {
         "a": {"number": "2", "exact": True, "units": {}},
@@ -275,14 +273,3 @@ def test_arithmetic_is_that_of_fractions(tree: tuple[str, Fraction]) -> None:
     if len(expression) < EXPRESSION_CHARS_MAX - 4:
         stored = run(f"v = {expression}").variables["v"]
         assert (stored["exact"], Fraction(stored["number"])) == (True, value)
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    st.integers(1, 999), st.sampled_from(["ft", "mile", "kg", "kWh", "gallon", "acre"]), st.sampled_from([-3, -1, 1, 2])
-)
-def test_conversions_there_and_back_change_nothing(size: int, unit: str, power: int) -> None:
-    root = {"ft": "m", "mile": "m", "kg": "g", "kWh": "J", "gallon": "m^3", "acre": "m^2"}[unit]
-    assert run(f"({size}/7 * {unit}^{power} to ({root})^{power} to {unit}^{power}) / {unit}^{power} * 7").text == str(
-        size
-    )

@@ -75,7 +75,7 @@ async def test_an_agent_cannot_send_itself_a_message() -> None:
         assert await world.database.read(rows, "SELECT status FROM effect") == [("error",)]
 
 
-async def test_draining_rests_at_a_step_border_and_the_next_start_goes_on() -> None:
+async def test_draining_rests_at_a_step_border_and_the_next_start_continues() -> None:
     async with in_memory() as database:
         outside = Outside(gate=trio.Event())
         script = [calls("put", {"text": "x"})]

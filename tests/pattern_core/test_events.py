@@ -135,15 +135,6 @@ async def test_a_long_past_is_read_in_pieces(rig: Rig) -> None:
         assert len(await take(stream, 3 * READ_MAX + 1)) == 3 * READ_MAX + 1
 
 
-async def test_waiting_for_the_end_of_a_turn(rig: Rig) -> None:
-    await rig.say("a", turn="turn_0")
-    async with trio.open_nursery() as nursery:
-        for _time in range(3):
-            nursery.start_soon(lambda: rig.log.rested("turn_0", after=1))
-        await wait_all_tasks_blocked()
-        await rig.say("turn.limit", turn="turn_0")
-
-
 async def test_a_stream_of_an_unknown_turn_says_so_when_it_must_look(rig: Rig) -> None:
     await rig.say(*"abcdef")
     with pytest.raises(NotFound):
@@ -171,16 +162,6 @@ async def test_a_cursor_from_the_future_hears_what_is_new(rig: Rig) -> None:
         await rig.say("c")
         await rig.say("d")
     assert heard == ["c", "d"]
-
-
-async def test_waiting_leaves_nothing_behind(rig: Rig) -> None:
-    for _time in range(3):
-        with trio.move_on_after(0) as scope:
-            await anext(rig.log.subscribe(after=0, turn_id="turn_0"))
-        assert scope.cancelled_caught
-    stream = rig.log.subscribe(after=0, turn_id="turn_0")
-    await rig.say("a", turn="turn_0")
-    assert await take(stream, 1) == ["a"]
 
 
 @dataclass(frozen=True)

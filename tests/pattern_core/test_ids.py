@@ -49,15 +49,17 @@ def test_a_ulid_is_its_time_and_its_entropy(now_ms: int, entropy: int) -> None:
 
 def test_ids_are_named_and_differ() -> None:
     ids = Ids(StoppedClock(), seeded_randomness(1))
-    made = [ids.new("turn") for _time in range(1000)]
-    assert len(set(made)) == 1000
+    made, seeds = [ids.new("turn") for _time in range(1000)], [ids.seed() for _time in range(1000)]
+    assert len(set(made)) == len(set(seeds)) == 1000
+    assert all(0 <= seed < 2**63 for seed in seeds)  # as a column holds
     assert all(re.fullmatch(r"turn_[0-9a-hjkmnp-tv-z]{26}", one) for one in made)
 
 
 def test_the_same_seed_makes_the_same_ids() -> None:
     one, two = (Ids(StoppedClock(), seeded_randomness(7)) for _time in range(2))
     assert [one.new("a"), one.seed(), one.position()] == [two.new("a"), two.seed(), two.position()]
-    assert Ids(StoppedClock(), seeded_randomness(8)).new("a") != Ids(StoppedClock(), seeded_randomness(7)).new("a")
+    chances = (seeded_randomness(7), seeded_randomness(8), system_randomness(), system_randomness())
+    assert len({Ids(StoppedClock(), chance).new("a") for chance in chances}) == len(chances)
 
 
 def test_positions_rise_strictly_whatever_the_clock_does() -> None:
@@ -71,20 +73,13 @@ def test_positions_rise_strictly_whatever_the_clock_does() -> None:
     assert positions == sorted(set(positions))  # as text: that is how columns compare them
 
 
-def test_positions_go_on_after_the_newest_in_use() -> None:
-    clock = StoppedClock()
-    ids = Ids(clock, seeded_randomness(1))
-    last = [ids.position() for _time in range(3)][-1]
-    clock.advance(-3_600_000)  # and a restart on a machine whose clock went back
-    again = Ids(clock, seeded_randomness(1), last=last)
-    assert again.position() > last
-
-
-def test_a_position_tells_its_time() -> None:
+def test_a_position_holds_its_time_and_follows_the_newest_in_use() -> None:
     clock = StoppedClock(START_MS + 123)
     position = Ids(clock, seeded_randomness(1)).position()
     assert (int(position) >> SEQUENCE_BITS) + SNOWFLAKE_EPOCH_MS == START_MS + 123
     assert message_id(position) == f"msg_{position}"
+    clock.advance(-3_600_000)  # and a restart on a machine whose clock went back
+    assert Ids(clock, seeded_randomness(1), last=position).position() > position
 
 
 def test_positions_that_others_give_out_are_passed_by() -> None:
@@ -97,17 +92,6 @@ def test_positions_that_others_give_out_are_passed_by() -> None:
     assert int(ids.position()) == first + 102
 
 
-def test_seeds_fit_a_column() -> None:
-    ids = Ids(StoppedClock(), seeded_randomness(1))
-    seeds = {ids.seed() for _time in range(1000)}
-    assert len(seeds) == 1000
-    assert all(0 <= seed < 2**63 for seed in seeds)
-
-
-def test_chance_of_the_system_differs() -> None:
-    assert system_randomness().getrandbits(80) != system_randomness().getrandbits(80)
-
-
 def test_the_earliest_position_of_a_moment_is_below_what_is_given_out_then() -> None:
     clock = StoppedClock()
     ids = Ids(clock, seeded_randomness(1))
@@ -117,7 +101,7 @@ def test_the_earliest_position_of_a_moment_is_below_what_is_given_out_then() -> 
     assert earliest_position(0) == "0" * POSITION_DIGITS
 
 
-def test_the_systems_clock_tells_unix_milliseconds() -> None:
+def test_the_systems_clock_gives_unix_milliseconds() -> None:
     clock: Clock = SystemClock()
     before = time.time() * 1000
     assert before - 1 <= clock.now_ms() <= time.time() * 1000 + 1

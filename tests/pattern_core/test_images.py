@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import TypeVar, cast
 
 import pytest
@@ -33,25 +34,21 @@ from pattern_core.models.providers.encoding import image_base64
 from pattern_core.testing import StoppedClock
 from pattern_core.testing.model import Paced, says
 from pattern_core.turns.admission import IncomingMessage
-from pattern_db import template
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.database import Database
-from pattern_db.migrate import migrations_of
 from pattern_db.tables import messages
 from pattern_db.tables.messages import BlobRow, MessageRow
-from tests.support import USER, Running, running
+from tests.support import START, USER, Running, acting, empty_constellation
 
 T = TypeVar("T")
-START = "2026-01-01T00:00:00.000Z"
 PNG = b"\x89PNG\r\n\x1a\n"
 FRAME = b"\x00\x11\x08" + struct.pack(">HH", 600, 800) + bytes(12)
 
 
 @pytest.fixture
 def db() -> Iterator[Connection]:
-    connection = template.in_memory(migrations_of("constellation"), now=START)
-    yield connection
-    connection.close()
+    with closing(empty_constellation()) as connection:
+        yield connection
 
 
 def shows(*shown: Image) -> Message:
@@ -175,17 +172,14 @@ def webp(kind: bytes, head: bytes) -> bytes:
         b"\xff\xd8\xff\xe0\x00\x04ab\xff\x01\xff\xd0\xff\xd7\xff\xc4\x00\x03x\xff\xff\xff\xc2" + FRAME,
     ],
 )
-def test_each_kind_tells_its_sides(data: bytes) -> None:
+def test_each_kind_has_its_size(data: bytes) -> None:
     assert size_of(data) == (800, 600)
 
 
-@pytest.mark.parametrize(
-    "data", [PNG, b"GIF89a", webp(b"ALPH", bytes(10)), b"\xff\xd8", b"\xff\xd8\xff\xc0" + FRAME[:6], b""]
-)
-def test_what_does_not_tell_has_no_size(data: bytes) -> None:
-    assert size_of(data) is None
-    assert size_of(b"\xff\xd8\xff\xda" + FRAME) is None
-    assert size_of(b"\xff\xd8\xff\xe0\x00\x00" * 50) is None
+def test_what_does_not_say_has_no_size() -> None:
+    jpegs = (b"", b"\xff\xc0" + FRAME[:6], b"\xff\xda" + FRAME, b"\xff\xe0\x00\x00" * 50)
+    for data in (b"", PNG, b"GIF89a", webp(b"ALPH", bytes(10)), *(b"\xff\xd8" + jpeg for jpeg in jpegs)):
+        assert size_of(data) is None, data
 
 
 @settings(max_examples=60, deadline=None)
@@ -224,8 +218,7 @@ def later(world: Running, ms: int) -> None:
 
 
 async def test_what_a_deleted_agent_alone_was_shown_is_removed_after_a_day() -> None:
-    async with running(otherwise=says("I see.")) as world:
-        await world.agent("ada")
+    async with acting(otherwise=says("I see.")) as world:
         await world.agent("bob")
         shared, own = picture(1), picture(2)
         await show(world, shared, "ada")
@@ -243,13 +236,12 @@ async def test_what_a_deleted_agent_alone_was_shown_is_removed_after_a_day() -> 
 
 
 async def test_archived_and_waiting_messages_keep_their_images_and_forgotten_ones_do_not() -> None:
-    gate = trio.Event()
-    async with running([says("I see."), Paced(answer=says("Later."), gate=gate)]) as world:
-        ada = await world.agent("ada")
+    held = Paced(answer=says("Later."), gate=trio.Event())
+    async with acting([says("I see."), held]) as world:
         archived, running_now, waiting, cancelled = (picture(number) for number in range(4))
         await show(world, archived)
         row = (await world.constellation.messages("ada", limit=9))[-1]
-        await world.database.write(messages.archive, ada.id, [row.position])
+        await world.database.write(messages.archive, row.agent_id, [row.position])
         turn = (await world.constellation.submit(showing(running_now))).turn_id
         await trio.testing.wait_all_tasks_blocked()
         await world.constellation.submit(showing(waiting))
@@ -266,8 +258,7 @@ async def test_archived_and_waiting_messages_keep_their_images_and_forgotten_one
 
 
 async def test_an_image_that_is_shown_again_meanwhile_stays() -> None:
-    async with running(otherwise=says("I see.")) as world:
-        await world.agent("ada")
+    async with acting(otherwise=says("I see.")) as world:
         await world.agent("bob")
         image = picture(1)
         await show(world, image, "ada")
@@ -293,8 +284,7 @@ async def test_it_looks_at_all_images_and_messages_in_pieces(
 ) -> None:
     for name in ("CANDIDATES_MAX", "ROWS_AT_ONCE", "REMOVED_AT_ONCE"):
         monkeypatch.setattr(images, name, 2)
-    async with running(otherwise=says("I see.")) as world:
-        await world.agent("ada")
+    async with acting(otherwise=says("I see.")) as world:
         ada = await world.constellation.roster.get("ada")
         kept, lost = [picture(number) for number in range(5)], [picture(number) for number in range(5, 10)]
 
@@ -322,8 +312,7 @@ async def test_it_looks_at_all_images_and_messages_in_pieces(
 
 
 async def test_it_runs_by_itself_once_a_day(autojump_clock: object) -> None:
-    async with running(otherwise=says("I see.")) as world:
-        await world.agent("ada")
+    async with acting(otherwise=says("I see.")) as world:
         image, another = picture(1), picture(2)
         await show(world, image)
         await show(world, another)

@@ -8,8 +8,6 @@ from typing import NoReturn
 import pytest
 
 from pattern_core.events import Draft, Event, append
-from pattern_core.models.model import Usage
-from pattern_core.runtime import Meters
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.connection import Connection, open_in_memory
 from pattern_db.errors import Conflict
@@ -19,10 +17,10 @@ from tests.support import START
 
 
 def refuse(_connection: Connection) -> NoReturn:
-    raise Conflict("somebody was first")
+    raise Conflict("another was first")
 
 
-async def test_work_is_stored_told_and_settled() -> None:
+async def test_work_is_stored_announced_and_settled() -> None:
     async with accepted() as rig:
         before = rig.log.latest
         work, settled = UnitOfWork(), list[bool]()
@@ -42,7 +40,7 @@ async def test_refused_work_leaves_nothing() -> None:
         work.store(meta.put, "key", "value")
         work.store(refuse)
         work.when_settled(settled.append)
-        with pytest.raises(Conflict, match="somebody was first"):
+        with pytest.raises(Conflict, match="another was first"):
             await rig.journal.commit_work(work)
         assert (await rig.stored(), rig.log.latest, settled) == (before, latest, [False])
 
@@ -51,7 +49,7 @@ def _tell(connection: Connection, name: str) -> tuple[str, list[Event]]:
     return name, append(connection, None, [Draft(name, {})], created_at=START)
 
 
-async def test_each_commit_is_told_once_and_then_others_look_for_work() -> None:
+async def test_each_commit_is_announced_once_and_then_others_look_for_work() -> None:
     async with accepted() as rig:
         told: list[int] = []
         rig.journal.after_commit = lambda: told.append(rig.log.latest)
@@ -85,23 +83,8 @@ def test_functions_run_in_order_within_one_transaction() -> None:
     connection.close()
 
 
-def test_what_raises_stops_the_rest() -> None:
-    connection, work, seen = open_in_memory(), UnitOfWork(), []
-
-    def fail(_connection: Connection) -> None:
-        raise ValueError("no")
-
-    work.store(lambda _connection: seen.append(1))
-    work.store(fail)
-    work.store(lambda _connection: seen.append(2))
-    with pytest.raises(ValueError, match="no"):
-        work.run(connection)
-    assert seen == [1]
-    connection.close()
-
-
 @pytest.mark.parametrize("committed", [True, False])
-def test_everybody_who_asked_is_told_once_last_asker_first(committed: bool) -> None:
+def test_each_callback_is_called_once_the_last_first(committed: bool) -> None:
     work = UnitOfWork()
     told: list[tuple[str, bool]] = []
     work.when_settled(lambda committed: told.append(("first", committed)))
@@ -109,14 +92,3 @@ def test_everybody_who_asked_is_told_once_last_asker_first(committed: bool) -> N
     work.settle(committed=committed)
     work.settle(committed=not committed)
     assert told == [("second", committed), ("first", committed)]
-
-
-def test_next_to_nothing_is_counted_where_nobody_listens() -> None:
-    nobody = Meters()
-    nobody.working += 1
-    nobody.commits += 2
-    nobody.turn_ended("completed", 1.0)
-    nobody.step_done("p", "m", 1.0)
-    nobody.tokens("p", "m", Usage(input_tokens=1, output_tokens=1), None)
-    nobody.call_ended("search", "done", 1.0)
-    assert vars(nobody) == {"working": 1, "commits": 2}

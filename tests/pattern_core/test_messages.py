@@ -50,34 +50,28 @@ def test_parts_survive_json(parts: list[Part]) -> None:
     assert parts_from_json(json.loads(text)) == tuple(parts)
 
 
-def test_the_stored_form() -> None:
-    parts = (
-        Reasoning(text="hm", signature="s"),
-        Text(text="hi"),
-        ToolCall(call_id="c", tool="note", arguments={"text": "x"}),
-        ToolCall(call_id="d", tool="note", invalid='{"text', signature="google:s"),
-        Text(text="", signature="google:t"),
-        Image(media_type="image/png", data=b"x", digest="ab"),
-        Image(media_type="", url="https://x/"),
-        ToolResult(call_id="c", tool="note", content="done"),
-    )
-    assert parts_to_json(parts) == [
-        {"type": "reasoning", "text": "hm", "signature": "s"},
-        {"type": "text", "text": "hi"},
-        {"type": "tool_call", "call_id": "c", "tool": "note", "arguments": {"text": "x"}},
-        {
-            "type": "tool_call",
-            "call_id": "d",
-            "tool": "note",
-            "arguments": {},
-            "invalid": '{"text',
-            "signature": "google:s",
-        },
-        {"type": "text", "text": "", "signature": "google:t"},
-        {"type": "image", "media_type": "image/png", "digest": "ab"},
-        {"type": "image", "media_type": "", "url": "https://x/"},
-        {"type": "tool_result", "call_id": "c", "tool": "note", "content": "done", "is_error": False},
-    ]
+CALL = {"type": "tool_call", "call_id": "c", "tool": "note"}
+RESULT: dict[str, object] = {"type": "tool_result", "call_id": "c", "tool": "note", "content": "done"}
+
+
+@pytest.mark.parametrize(
+    ("part", "stored"),
+    [
+        (Reasoning(text="hm", signature="s"), {"type": "reasoning", "text": "hm", "signature": "s"}),
+        (Text(text="hi"), {"type": "text", "text": "hi"}),
+        (Text(text="", signature="google:t"), {"type": "text", "text": "", "signature": "google:t"}),
+        (ToolCall(call_id="c", tool="note", arguments={"text": "x"}), {**CALL, "arguments": {"text": "x"}}),
+        (
+            ToolCall(call_id="c", tool="note", invalid='{"text', signature="google:s"),
+            {**CALL, "arguments": {}, "invalid": '{"text', "signature": "google:s"},
+        ),
+        (Image(media_type="a/b", data=b"x", digest="ab"), {"type": "image", "media_type": "a/b", "digest": "ab"}),
+        (Image(media_type="", url="https://x/"), {"type": "image", "media_type": "", "url": "https://x/"}),
+        (ToolResult(call_id="c", tool="note", content="done"), {**RESULT, "is_error": False}),
+    ],
+)
+def test_the_stored_form(part: Part, stored: dict[str, Any]) -> None:
+    assert parts_to_json((part,)) == [stored]
 
 
 @pytest.mark.parametrize(
@@ -98,26 +92,20 @@ def test_what_is_not_a_part_is_refused(item: dict[str, Any]) -> None:
         parts_from_json([item])
 
 
-def test_bytes_alone_are_not_stored_in_a_message() -> None:
+def test_bytes_alone_are_not_stored_in_a_message_and_what_older_rows_leave_out_is_added() -> None:
     with pytest.raises(ValueError, match="stored before"):
         parts_to_json((Image(media_type="image/png", data=b"x"),))
-
-
-def test_what_older_rows_leave_out() -> None:
-    assert parts_from_json([{"type": "reasoning", "text": "hm"}]) == (Reasoning(text="hm"),)
-    result: dict[str, object] = {"type": "tool_result", "call_id": "c", "tool": "t", "content": "x"}
-    assert parts_from_json([result]) == (ToolResult(call_id="c", tool="t", content="x"),)
+    found = parts_from_json([{"type": "reasoning", "text": "hm"}, RESULT])
+    assert found == (Reasoning(text="hm"), ToolResult(call_id="c", tool="note", content="done"))
 
 
 def test_the_words_and_the_calls_of_a_message() -> None:
     call = ToolCall(call_id="c", tool="note")
     message = Message(role="assistant", parts=(Reasoning(text="hm"), Text(text="a"), call, Text(text="b")))
-    assert (message.text, message.tool_calls) == ("ab", (call,))
-    assert message.images == ()
+    assert (message.text, message.tool_calls, message.images) == ("ab", (call,), ())
     image = Image(media_type="image/png", digest="ab")
     assert Message(role="user", parts=(Text(text="a"), image)).images == (image,)
     assert user("hello") == Message(role="user", parts=(Text(text="hello"),))
-    assert (user("hello").text, user("hello").tool_calls) == ("hello", ())
 
 
 def test_lone_surrogates_are_refused_and_everything_else_passes() -> None:

@@ -56,7 +56,7 @@ def test_each_misfit_is_named(value: object, words: str) -> None:
     assert words in refused.value.message
 
 
-def test_the_first_misfits_are_told_and_the_others_counted() -> None:
+def test_the_first_misfits_are_named_and_the_others_counted() -> None:
     assert in_one_line(["a", "b"]) == "a; b"
     assert in_one_line(["a"] * (MISFITS_MAX + 2)) == "; ".join(["a"] * MISFITS_MAX) + "; and 2 more"
 

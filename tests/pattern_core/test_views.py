@@ -16,7 +16,9 @@ from pattern_db.tables import embedding_indexes, folders
 from pattern_db.tables.folders import FolderRow
 from tests.pattern_core.memory.life import create
 from tests.pattern_core.memory.rig import NOW, constellation
-from tests.support import START, USER, acting, in_memory, note, running
+from tests.support import START, USER, acting, note, running
+
+MODEL = EmbedderInfo(provider="deterministic", model="words", dimension=4, fingerprint="ab")
 
 
 async def test_a_turn_that_completed() -> None:
@@ -58,46 +60,29 @@ async def test_a_turn_under_way_and_one_that_waits() -> None:
     assert (waiting.status, waiting.has_ended, waiting.started_at, waiting.messages) == ("queued", False, None, [])
 
 
-async def test_there_is_no_such_turn() -> None:
-    async with in_memory() as database:
-        with pytest.raises(NotFound, match="no turn turn_9"):
-            await database.read(view_turn, "turn_9")
-
-
 async def test_each_turn_shows_its_own_messages() -> None:
     async with running([says("one"), says("two"), says("three")]) as it:
         for name in ("ada", "bob"):
             await it.agent(name)
         views = [await it.say("a"), await it.say("b", "bob"), await it.say("c")]
-    assert [[message.content for message in view.messages] for view in views] == [
-        ["a", "one"],
-        ["b", "two"],
-        ["c", "three"],
-    ]
+        with pytest.raises(NotFound, match="no turn turn_9"):
+            await it.database.read(view_turn, "turn_9")
+    shown = [[message.content for message in view.messages] for view in views]
+    assert shown == [["a", "one"], ["b", "two"], ["c", "three"]]
 
 
-MODEL = EmbedderInfo(provider="deterministic", model="words", dimension=4, fingerprint="ab")
-
-
-def test_an_empty_file() -> None:
-    found = condition(constellation())
-    assert (found.index, found.done, found.total, found.unavailable) == (None, 0, 0, [])
-
-
-def test_texts_that_wait_for_vectors() -> None:
+def test_the_condition_of_a_file_counts_vectors_and_unavailable_folders() -> None:
     connection = constellation()
-    create(connection, "Ruth lives in Lisbon.")
-    before = condition(connection)
-    assert (before.index, before.done, before.total) == (None, 0, 1)
-    index = embedding_indexes.begin(connection, MODEL, IndexState.ACTIVE, NOW)
     found = condition(connection)
-    assert (found.index, found.done, found.total) == (index, 0, 1)
-
-
-def test_folders_that_could_not_be_read() -> None:
-    connection = constellation()
+    assert (found.index, found.done, found.total, found.unavailable) == (None, 0, 0, [])
+    create(connection, "Ruth lives in Lisbon.")
+    found = condition(connection)
+    assert (found.index, found.done, found.total) == (None, 0, 1)
+    index = embedding_indexes.begin(connection, MODEL, IndexState.ACTIVE, NOW)
     for name in ("gone", "there"):
         row = FolderRow(id=f"fld_{name}", name=name, path_type=PathType.VIRTUAL, embedding_model="", created_at=NOW)
         folders.create(connection, row)
     folders.note_unavailable(connection, "fld_gone", "it was moved")
-    assert [(one.name, one.status_reason) for one in condition(connection).unavailable] == [("gone", "it was moved")]
+    found = condition(connection)
+    assert (found.index, found.done, found.total) == (index, 0, 1)
+    assert [(one.name, one.status_reason) for one in found.unavailable] == [("gone", "it was moved")]

@@ -200,11 +200,8 @@ class Player:
             if one["state"] == "awake":
                 state = await self._quietly(f"/constellations/{one['id']}/embeddings")
                 has_vectors = state["active"] is not None and state["active"]["completed_at"] is not None
-                if (
-                    state["state"] == "working"
-                    or (state["total"] and not has_vectors)
-                    or state["done"] < state["total"]
-                ):
+                is_behind = state["done"] < state["total"] or (state["total"] and not has_vectors)
+                if is_behind or state["state"] == "working":
                     return False
         return True
 

@@ -136,14 +136,10 @@ def write(steps: Iterable[Step], answers: Iterable[list[str]]) -> str:
 
 def barred(text: str, sign: str = "") -> list[str]:
     """Lines of an answer as they are recorded; a last line without an end says so."""
-    if not text:
-        return []
-    lines = text.split("\n")
-    if lines[-1]:
-        lines.append("\\ no line end")
-    return [f"{BAR}{sign} {line}" if line else BAR + sign for line in lines[:-1]] + (
-        [f"{BAR}{sign} {lines[-1]}"] if lines[-1] else []
-    )
+    *lines, last = text.split("\n")
+    if last:
+        lines += [last, "\\ no line end"]
+    return [f"{BAR}{sign} {line}" if line else BAR + sign for line in lines]
 
 
 def filled(text: str, values: Mapping[str, str]) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +33,22 @@ def disk(tmp_path: Path) -> Iterator[FaultyDisk]:
     made.unregister()
 
 
+def poisoned(request: ModelRequest) -> ModelReply:
+    """Answer, unless the last words hold a bug of ours."""
+    if "poison" in request.messages[-1].text:
+        raise ZeroDivisionError("an unexpected bug")
+    return says("All right.")
+
+
+@asynccontextmanager
+async def two(folder: Path) -> AsyncIterator[Place]:
+    """A server with two constellations, one of which will be sick."""
+    async with serving(config_for(folder), {"scripted": ScriptedProvider(otherwise=poisoned)}) as place:
+        for name in ("sick", "calm"):
+            await place.constellation(name, model_provider="scripted", model_name="m")
+        yield place
+
+
 async def accepted(place: Place, where: str, content: str, key: str) -> str:
     """Send a message; its turn's id once it has completed."""
     answer = await place.say(content, where=where, **{"Idempotency-Key": key})
@@ -46,12 +63,10 @@ async def accepted(place: Place, where: str, content: str, key: str) -> str:
 async def test_a_disk_in_trouble_quarantines_one_and_it_comes_back(
     tmp_path: Path, disk: FaultyDisk, trouble: Trouble, status: int, words: str
 ) -> None:
-    provider = ScriptedProvider(otherwise=says("All right."))
-    async with serving(config_for(tmp_path), {"scripted": provider}) as place:
-        for name in ("sick", "calm"):
-            await place.constellation(name, model_provider="scripted", model_name="m")
+    async with two(tmp_path) as place:
         before = await accepted(place, SICK, "before", "k1")
-        folder = folder_of(tmp_path, (await place.admin.get("/constellations/sick")).json()["id"])
+        sick = (await place.admin.get("/constellations/sick")).json()["id"]
+        folder = tmp_path / "data" / "constellations" / sick
         disk.within(folder)
         disk.fail(Op.WRITE, count=math.inf, trouble=trouble)
 
@@ -81,34 +96,19 @@ async def test_a_disk_in_trouble_quarantines_one_and_it_comes_back(
     connection.close()
 
 
-def folder_of(tmp_path: Path, constellation_id: str) -> Path:
-    """Where a constellation's files are."""
-    return tmp_path / "data" / "constellations" / constellation_id
-
-
 # A bug in one constellation does not affect the others, and it recovers by itself.
-
-
-def poisoned(request: ModelRequest) -> ModelReply:
-    """Answer, unless the last words hold a bug of ours."""
-    if "poison" in request.messages[-1].text:
-        raise ZeroDivisionError("an unexpected bug")
-    return says("All right.")
 
 
 @pytest.mark.slow
 async def test_a_bug_in_one_constellation_leaves_the_others_alone(tmp_path: Path) -> None:
-    provider = ScriptedProvider(otherwise=poisoned)
-    async with serving(config_for(tmp_path), {"scripted": provider}) as place:
-        for name in ("sick", "calm"):
-            await place.constellation(name, model_provider="scripted", model_name="m")
-        sent = await place.say("poison", where="sick/agents/ada", Prefer="respond-async")
+    async with two(tmp_path) as place:
+        sent = await place.say("poison", where=SICK, Prefer="respond-async")
         turn = sent.json()["turn_id"]
         refused = 0
         with trio.fail_after(120):
             while True:
                 # The other constellation answers every time, whatever state the sick one is in.
-                answer = await place.say("how are you?", where="calm/agents/ada")
+                answer = await place.say("how are you?", where=CALM)
                 assert (answer.status_code, answer.json()["status"]) == (200, "completed")
                 looked = await place.admin.get(f"/constellations/sick/turns/{turn}")
                 if looked.status_code == 200 and looked.json()["ended_at"]:
@@ -119,7 +119,7 @@ async def test_a_bug_in_one_constellation_leaves_the_others_alone(tmp_path: Path
         # Restarts could not get past the poisonous step, so that turn was given up and the constellation is well.
         assert looked.json()["status"] == "interrupted"
         assert refused > 0
-        healthy = await place.say("and you?", where="sick/agents/ada")
+        healthy = await place.say("and you?", where=SICK)
         assert healthy.json()["status"] == "completed"
 
 

@@ -18,45 +18,25 @@ from typing import Annotated
 import pytest
 import trio
 
-from pattern_core.agents import AgentSpec
 from pattern_core.budgets.budget import Budget
 from pattern_core.constellation import Constellation
 from pattern_core.errors import InvalidInput
-from pattern_core.ids import seeded_randomness
-from pattern_core.limits import Limits
 from pattern_core.memory.block import NewBlock
 from pattern_core.messages import ToolResult
-from pattern_core.models.client import ModelClient
-from pattern_core.models.model import Provider
-from pattern_core.models.throttle import RetryPolicy
-from pattern_core.runtime import Runtime
 from pattern_core.search import Mode, SearchRequest
 from pattern_core.search.request import LIMIT_MAX
 from pattern_core.testing import StoppedClock
 from pattern_core.testing.model import ScriptedProvider
 from pattern_core.tools.builtin import BUILTIN
-from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.tool import ToolContext, tool
-from pattern_core.turns.admission import IncomingMessage
 from pattern_core.views import TurnView
 from pattern_db.database import Database, DatabaseThreads
 from pattern_db.enums import BlockType, EffectClass, SearchKind
 from pattern_db.journal.budgets import BudgetScope, Period, Unit
-from pattern_db.tables import meta
 from pattern_db.tables.messages import MessageRow
 from tests.scenarios import long_run
-from tests.scenarios.long_run import (
-    DIARY,
-    LESSON,
-    MODEL,
-    PROVIDER,
-    Friend,
-    Talk,
-    Watch,
-    lines_of,
-    made_up,
-)
-from tests.support import USER, note, on_file, rows
+from tests.scenarios.long_run import DIARY, LESSON, PROVIDER, Friend, Talk, Watch, lines_of, made_up
+from tests.support import Running, note, on_file, rows, running
 
 AGENT = "friend"
 WHOLE = os.environ.get("PATTERN_LONG_RUN", "") not in ("", "0")
@@ -85,57 +65,45 @@ class Run:
     talk: Talk
     clock: StoppedClock
     friend: Friend
-    provider: Provider
+    provider: ScriptedProvider
     accepted: list[tuple[str, str]] = field(default_factory=list)  # turn ids with what was said, in order
     refused: list[str] = field(default_factory=list)  # those that a budget ended
     threads: DatabaseThreads = field(default_factory=DatabaseThreads)
+    lives: int = 0
 
     @asynccontextmanager
-    async def alive(self) -> AsyncIterator[Constellation]:
+    async def alive(self) -> AsyncIterator[Running]:
         """A life; its end is abrupt: what is under way stays so."""
-        models = ModelClient(
-            {PROVIDER: self.provider},
-            RetryPolicy(attempts_max=1),
-            Limits().turn,
-            seeded_randomness(2),
-            catalogue=long_run.catalogue(),
-        )
-        async with await on_file(self.path, self.threads) as database:
-            epoch = await database.claim(meta.next_epoch)
-            constellation = Constellation(
-                id="cst_long",
-                name="long",
+        self.lives += 1
+        async with (
+            await on_file(self.path, self.threads) as database,
+            running(
+                provider=self.provider,
+                tools=[*BUILTIN, note, flaky],
                 database=database,
-                models=models,
-                tools=ToolRegistry([*BUILTIN, note, flaky]),
-                runtime=Runtime(clock=self.clock, randomness=seeded_randomness(epoch)),
-            )
-            async with trio.open_nursery() as nursery:
-                await nursery.start(constellation.run)
-                yield constellation
-                nursery.cancel_scope.cancel()
+                clock=self.clock,
+                seed=self.lives,
+                catalogue=long_run.catalogue(),
+            ) as life,
+        ):
+            yield life
 
     async def begin(self) -> None:
         """Make the agent and its budgets."""
-        async with self.alive() as constellation:
-            await constellation.roster.create(
-                AgentSpec(
-                    name=AGENT,
-                    model_provider=PROVIDER,
-                    model_name=MODEL,
-                    system_prompt="You are a friend of long standing. Answer as a friend does.",
-                    config=CONFIG,
-                    enabled_tools=["block_edit", "search", "note", "flaky"],
-                    memory=[NewBlock(label=DIARY, description="What you remember.", block_type=BlockType.CORE)],
-                ),
-                author=USER,
+        async with self.alive() as life:
+            await life.agent(
+                AGENT,
+                tools=["block_edit", "search", "note", "flaky"],
+                prompt="You are a friend of long standing. Answer as a friend does.",
+                config=CONFIG,
+                memory=[NewBlock(label=DIARY, description="What you remember.", block_type=BlockType.CORE)],
             )
             day = Budget(BudgetScope.AGENT, "", Period.DAY, Unit.TOKENS, long_run.DAY_TOKENS)
             money = Budget(BudgetScope.CONSTELLATION, "", Period.TOTAL, Unit.MICRODOLLARS, long_run.TOTAL_MICRODOLLARS)
-            await constellation.budgets.put(day)
-            await constellation.budgets.put(money)
+            await life.constellation.budgets.put(day)
+            await life.constellation.budgets.put(money)
 
-    async def tell(self, constellation: Constellation, number: int) -> TurnView | None:
+    async def tell(self, life: Running, number: int) -> TurnView | None:
         """Say the n-th thing and wait for the end of its turn; None if the friend holds still instead.
 
         Where the day's budget is used up, it is said again the next day.
@@ -144,16 +112,16 @@ class Run:
             self.friend.begin(number)
             self.clock.advance(TURN_MS)
             text = self.talk.said[number]
-            ticket = await constellation.submit(IncomingMessage(agent_id=AGENT, content=text, sender=USER))
-            self.accepted.append((ticket.turn_id, text))
-            view = await self.end_of(constellation, ticket.turn_id)
+            turn_id = await life.submit(text, AGENT)
+            self.accepted.append((turn_id, text))
+            view = await self.end_of(life, turn_id)
             if view is None or view.status != "limit":
                 return view
             assert "the budget of this agent" in json.dumps(view.error)
-            self.refused.append(ticket.turn_id)
+            self.refused.append(turn_id)
             self.clock.advance(DAY_MS)
 
-    async def end_of(self, constellation: Constellation, turn_id: str) -> TurnView | None:
+    async def end_of(self, life: Running, turn_id: str) -> TurnView | None:
         """Wait for it; None if the friend holds still first."""
         found: list[TurnView] = []
         with trio.fail_after(PATIENCE_S):
@@ -164,7 +132,7 @@ class Run:
                     nursery.cancel_scope.cancel()
 
                 nursery.start_soon(held)
-                found.append(await constellation.wait(turn_id))
+                found.append(await life.constellation.wait(turn_id))
                 nursery.cancel_scope.cancel()
         if found and found[0].has_ended:
             self.friend.watch.check(held=False)
@@ -176,12 +144,12 @@ class Run:
 
         The next life ends the turn that was cut off. Returns what is to be said next.
         """
-        async with self.alive() as constellation:
+        async with self.alive() as life:
             number = first
             while number < end or hold is not None:
                 if number >= end:
                     self.friend.hold = hold
-                view = await self.tell(constellation, number)
+                view = await self.tell(life, number)
                 if view is None:
                     break
                 assert view.status == "completed", view.error
@@ -189,9 +157,9 @@ class Run:
             else:
                 return number
         self.friend.hold, self.friend.held = None, trio.Event()
-        async with self.alive() as constellation:
+        async with self.alive() as life:
             turn_id, _text = self.accepted[-1]
-            view = await self.end_of(constellation, turn_id)
+            view = await self.end_of(life, turn_id)
             assert view is not None and view.status == "completed", view and view.error
         return number + 1
 
@@ -296,8 +264,8 @@ async def check_bill(run: Run, database: Database) -> None:
 
 async def check(run: Run, *, every: int) -> None:
     """All that must hold at the end."""
-    async with run.alive() as constellation:
-        database = constellation.database
+    async with run.alive() as life:
+        constellation, database = life.constellation, life.database
         await check_nothing_is_lost(run, constellation, every=every)
         await check_archive(run, database)
         await check_bill(run, database)

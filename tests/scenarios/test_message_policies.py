@@ -44,23 +44,6 @@ def shown(one: Running, asked: int) -> list[str]:
     return [message.text for message in one.provider.requests[asked].messages if message.role == "user"]
 
 
-async def test_it_waits_in_line() -> None:
-    async with busy(says("1"), says("2")) as (one, first, gate):
-        second = await send(one, "the second", None)
-        gate.set()
-        assert [await status(one, turn) for turn in (first, second)] == ["completed", "completed"]
-        assert shown(one, 1) == ["the first message"]
-
-
-async def test_it_is_refused_while_the_agent_is_busy() -> None:
-    async with busy(says("1"), says("2")) as (one, first, gate):
-        with pytest.raises(Conflict, match="busy"):
-            await send(one, "the second", "reject")
-        gate.set()
-        assert await status(one, first) == "completed"
-        assert await status(one, await send(one, "the second", "reject")) == "completed"
-
-
 async def test_it_ends_the_turn_at_its_next_step() -> None:
     async with busy(says("2"), says("3")) as (one, first, gate):
         waiting = await send(one, "in line", None)
@@ -105,14 +88,16 @@ async def test_it_joins_the_turn_at_its_next_step() -> None:
         assert shown(one, 2) == ["the first message", "and also this", "and?"]
 
 
-async def test_the_agent_says_what_holds_by_default() -> None:
-    async with busy(says("1"), says("2")) as (one, first, gate):
+async def test_it_waits_in_line_or_is_refused_as_the_agents_config_says_by_default() -> None:
+    async with busy(says("1"), says("2"), says("3")) as (one, first, gate):
+        second = await send(one, "the second", None)
         await one.constellation.roster.update("ada", {"config": {"message_policy": "reject"}})
         with pytest.raises(Conflict, match="busy"):
-            await send(one, "the second", None)
-        third = await send(one, "the third", "enqueue")
+            await send(one, "the third", None)
         gate.set()
-        assert [await status(one, turn) for turn in (first, third)] == ["completed", "completed"]
+        assert [await status(one, turn) for turn in (first, second)] == ["completed", "completed"]
+        assert shown(one, 1) == ["the first message"]
+        assert await status(one, await send(one, "the fourth", None)) == "completed"
 
 
 @pytest.mark.parametrize(("policy", "kept"), [("interrupt", ["first", "next"]), ("rollback", ["next"])])

@@ -14,24 +14,13 @@ import pytest
 import trio
 
 from pattern_core.events import TERMINAL
+from tests.scenarios.long_run import lines_of
 from tests.scenarios.server import Server, serving
 
 KILLS = 24
 SEED = 20_260_101
 TIMEOUT_S = 400.0
 LOST = (httpx2.TransportError, httpx2.RemoteProtocolError, httpx2.ReadError)
-
-
-def conversation(shared_data: Path) -> list[str]:
-    """The turns of conv-26 in order, as a person would paste them."""
-    samples = json.loads((shared_data / "locomo" / "dev.json").read_text())
-    sample = next(one for one in samples if one["sample_id"] == "conv-26")["conversation"]
-    count = sum(1 for key in sample if key.startswith("session_") and not key.endswith("date_time"))
-    return [
-        f"{turn['speaker']}: {turn['text']}"
-        for number in range(1, count + 1)
-        for turn in sample.get(f"session_{number}", [])
-    ]
 
 
 class Story:
@@ -116,7 +105,8 @@ class Story:
 
 @pytest.mark.slow
 async def test_a_real_conversation_survives_many_kills(tmp_path: Path, shared_data: Path) -> None:
-    texts = conversation(shared_data)
+    samples = json.loads((shared_data / "locomo" / "dev.json").read_text())
+    texts = lines_of(next(one for one in samples if one["sample_id"] == "conv-26"))
     assert len(texts) == 419
     others = {"garden": [f"remember that plant {n} is a fern" for n in range(20)], "lab": ["hello"] * 10}
     async with serving(tmp_path) as server:

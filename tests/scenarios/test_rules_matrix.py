@@ -22,8 +22,7 @@ from pattern_core.tools.tool import Probe, Tool, ToolContext, tool
 from pattern_db.columns import Json
 from pattern_db.connection import Connection
 from pattern_db.enums import EffectClass
-from tests.crash.rows import at_rest, complete, state_of
-from tests.scenarios.cancelled import CutDatabase, Scene, model_of, person, rest
+from tests.scenarios.cancelled import CutDatabase, Scene, model_of, person, problems_of, rest
 from tests.support import PATIENCE_S, empty_constellation, rows, running
 
 EVERY = len(EffectClass)  # of a case's kill points, in each effect class others
@@ -93,24 +92,17 @@ class Ledger:
         async def probe(key: str) -> tuple[Probe, str]:
             return ("done" if any(key == ran for _tool, ran in self.runs) else "absent"), "acted"
 
-        async def run(context: ToolContext, name: str) -> str:
-            await trio.lowlevel.checkpoint()
-            self.runs.append((name, context.idempotency_key))
-            if effect is EffectClass.LOCAL:
-                context.work.event("acted", {"tool": name})
-            return "acted"
+        def acting(name: str) -> Tool:
+            @tool(effect=effect, probe=probe if effect is EffectClass.VERIFIABLE else None, name=name)
+            async def act(context: ToolContext) -> str:
+                """Act."""
+                await trio.lowlevel.checkpoint()
+                self.runs.append((name, context.idempotency_key))
+                if effect is EffectClass.LOCAL:
+                    context.work.event("acted", {"tool": name})
+                return "acted"
 
-        asked = probe if effect is EffectClass.VERIFIABLE else None
-
-        @tool(effect=effect, probe=asked)
-        async def act(context: ToolContext) -> str:
-            """Act."""
-            return await run(context, "act")
-
-        @tool(effect=effect, probe=asked)
-        async def other(context: ToolContext) -> str:
-            """Act otherwise."""
-            return await run(context, "other")
+            return act
 
         @tool(effect=EffectClass.PURE)
         async def look(_context: ToolContext) -> str:
@@ -123,7 +115,7 @@ class Ledger:
             context.work.event("jotted", {})
             return "jotted"
 
-        return [act, other, look, jot]
+        return [acting("act"), acting("other"), look, jot]
 
 
 LEDGER = Ledger()
@@ -151,16 +143,11 @@ async def lead(one: Case, effect: EffectClass, cut: tuple[int, str] | None) -> t
                 with trio.fail_after(PATIENCE_S):
                     await rest(second)
         found = await database.read(rows, "SELECT tool, status, idempotency_key FROM effect ORDER BY step, call")
-        problems = [*await database.read(_problems), *_promises(found, effect, await database.read(_acted))]
+        problems = [*await database.read(problems_of), *_promises(found, effect, await database.read(_acted))]
         assert not problems, (one.scene.name, effect, cut, problems)
         statuses = await database.read(rows, "SELECT status FROM turn")
         status = str(statuses[0][0]) if statuses else "never accepted"
         return [f"{tool_name} {verdict}" for tool_name, verdict, _key in found], commits, status
-
-
-def _problems(connection: Connection) -> list[str]:
-    state = state_of(connection, "PRAGMA quick_check", complete(connection))
-    return [*state.problems, *at_rest(connection, state)]
 
 
 def _acted(connection: Connection) -> int:
@@ -190,7 +177,7 @@ def _promises(found: Sequence[tuple[object, ...]], effect: EffectClass, acted: i
 EFFECTS = list(EffectClass)
 
 
-@pytest.mark.parametrize("effect", EFFECTS, ids=[str(effect) for effect in EFFECTS])
+@pytest.mark.parametrize("effect", EFFECTS, ids=str)
 @pytest.mark.parametrize("one", CASES, ids=[one.scene.name for one in CASES])
 async def test_a_kill_changes_no_verdict(
     one: Case, effect: EffectClass, autojump_clock: trio.testing.MockClock

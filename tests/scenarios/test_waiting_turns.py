@@ -24,7 +24,7 @@ from pattern_db.columns import Json
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import EffectClass
-from tests.scenarios.cancelled import CutDatabase
+from tests.scenarios.cancelled import CutDatabase, rest
 from tests.support import (
     PATIENCE_S,
     USER,
@@ -72,7 +72,7 @@ async def waiting(
 
 
 @pytest.mark.parametrize("later", [3, 9])
-async def test_a_turn_goes_on_with_its_own_words_however_many_came_after_it(later: int) -> None:
+async def test_a_turn_continues_with_its_own_messages_however_many_came_after_it(later: int) -> None:
     outside = Outside()
     script = [MAIL, *(says(f"hello {number}") for number in range(later)), says("sent"), says("at last")]
     limits = Limits(prompt=PromptLimits(history_messages_max=6))
@@ -142,9 +142,7 @@ async def test_who_joined_a_turn_is_answered_whichever_commit_is_the_last(
                 await over(first, turn_id)
         database.cut = None
         async with running(otherwise=answer, database=database) as second:
-            with trio.fail_after(PATIENCE_S):
-                while await database.read(rows, "SELECT id FROM turn WHERE ended_at IS NULL"):
-                    await trio.sleep(0.1)
+            await rest(second)
         assert "and this" in shown
         ends = await database.read(rows, "SELECT status FROM turn ORDER BY key")
         assert ends == [("completed",), ("completed",)], second
@@ -181,7 +179,7 @@ async def test_rules_that_changed_while_a_turn_waited_hold() -> None:
         assert (outside.done, await statuses(one.database)) == ([], ["denied"])
 
 
-async def test_whoever_leaves_takes_the_question_along() -> None:
+async def test_deleting_an_agent_deletes_its_questions() -> None:
     async with waiting(MAIL, tools=Outside().tools) as (one, turn_id):
         [question] = await one.constellation.approvals.list(9)
         await one.constellation.delete_agent("ada")
@@ -194,7 +192,7 @@ async def test_whoever_leaves_takes_the_question_along() -> None:
 
 
 @pytest.mark.parametrize("others", ["yes", "no", "cancel", "agent"])
-async def test_of_answers_and_wishes_at_once_one_counts(others: str) -> None:
+async def test_of_answers_and_cancellations_at_once_one_counts(others: str) -> None:
     outside = Outside()
     async with waiting(MAIL, says("well"), tools=outside.tools) as (one, turn_id):
         [question] = await one.constellation.approvals.list(9)
@@ -264,7 +262,7 @@ async def cut_off(done: list[str], **config: Json) -> AsyncIterator[tuple[Databa
 
 
 @pytest.mark.parametrize("probe", [_unknown, _broken, _silent])
-async def test_a_call_whose_tool_cannot_tell_is_told_to_the_model_and_not_repeated_unasked(
+async def test_a_call_of_unknown_outcome_is_reported_to_the_model_and_not_repeated_unasked(
     probe: ProbeFunction, autojump_clock: trio.testing.MockClock
 ) -> None:
     done: list[str] = []
@@ -295,25 +293,18 @@ async def test_a_person_may_be_asked_where_a_tool_cannot_tell(approve: bool, tim
         assert (len(done), await statuses(database)) == (times, [status])
 
 
-async def test_a_turn_may_fail_where_a_tool_cannot_tell() -> None:
+@pytest.mark.parametrize(("on_doubt", "status"), [("fail_turn", "failed"), ("ask_human", "waiting")])
+async def test_a_doubtful_call_stays_doubtful_when_its_turn_fails_or_is_cancelled(on_doubt: str, status: str) -> None:
     done: list[str] = []
-    async with cut_off(done, on_doubt="fail_turn") as (database, turn_id):
+    async with cut_off(done, on_doubt=on_doubt) as (database, turn_id):
         async with running([], tools=[booking(_unknown, done)], database=database) as second:
             view = await over(second, turn_id)
-            assert (view.status, (view.error or {})["code"]) == ("failed", "in_doubt")
+            assert (view.status, (view.error or {}).get("code")) == (status, "in_doubt" if view.error else None)
+            assert await second.constellation.cancel(turn_id) is not view.has_ended
         assert (done, await statuses(database)) == (["a table"], ["in_doubt"])
 
 
-async def test_a_doubtful_call_stays_doubtful_when_its_turn_is_cancelled() -> None:
-    done: list[str] = []
-    async with cut_off(done, on_doubt="ask_human") as (database, turn_id):
-        async with running([], tools=[booking(_unknown, done)], database=database) as second:
-            assert (await over(second, turn_id)).status == "waiting"
-            assert await second.constellation.cancel(turn_id)
-        assert await statuses(database) == ["in_doubt"]
-
-
-async def test_a_call_of_no_tool_is_told_after_a_crash_as_it_would_have_been() -> None:
+async def test_a_call_of_no_tool_is_an_error_after_a_crash_too() -> None:
     outside = Outside(gate=trio.Event())
     script = together(MAIL, calls("conjure", {}), calls("note", {"text": "x"}))
     async with crashed(script, tools=[note, *outside.tools]) as (database, turn_id):

@@ -8,13 +8,8 @@ import pytest
 from pattern_core.errors import InvalidInput, NotFound, Overloaded, PatternError, Unavailable
 from pattern_core.files import reading
 from pattern_core.models.providers.settings import Secret
-<<<<<<< HEAD
 from pattern_core.testing import StoppedClock
-from pattern_core.testing.wire import Play, WireServer, document
-=======
-from pattern_core.testing.clock import StoppedClock
 from pattern_core.testing.wire import Play, WireServer
->>>>>>> h-w2tools
 from pattern_core.web import download as downloading
 from pattern_core.web import web as module
 from pattern_core.web.download import Download
