@@ -20,13 +20,12 @@ from pattern_core.embeddings.embedder import Embedder, EmbedderInfo
 from pattern_core.embeddings.providers import EMBEDDERS, make_embedder
 from pattern_core.embeddings.questions import EmbedderShelf
 from pattern_core.embeddings.settings import EmbedderSection, EmbedderSettings
-from pattern_core.mcp_servers.settings import McpSettings, Stdio, Streamable
+from pattern_core.mcp_servers.settings import McpSection, McpSettings, Stdio, Streamable
 from pattern_core.models.catalogue import Catalogue, ProviderModels
 from pattern_core.models.client import Account
 from pattern_core.models.providers import PROVIDERS
 from pattern_core.models.providers.settings import ProviderSettings, Secret
 from pattern_core.shell.policy import ShellSettings
-from pattern_db.enums import EffectClass
 from pattern_db.journal.budgets import BudgetScope, Period, Unit
 from pattern_server.config import Config
 from pattern_server.sections import BudgetsConfig, McpConfig, ProviderConfig
@@ -49,14 +48,7 @@ def default_model_of(config: Config, provider: str) -> str:
 
 def provider_settings(entry: ProviderConfig) -> ProviderSettings:
     """Return what a section of `[providers]` says of the provider itself."""
-    return ProviderSettings(
-        kind=entry.kind,
-        base_url=entry.base_url,
-        api_key=entry.api_key,
-        omit=entry.omit,
-        api=entry.api,
-        account=_account(),
-    )
+    return ProviderSettings(**entry.model_dump(exclude={"limits", "models"}), account=_account())
 
 
 def _account() -> dict[str, str]:
@@ -129,13 +121,10 @@ def configured_mcp(config: Config, environment: Mapping[str, str] = os.environ) 
 
 def _mcp_settings(section: McpConfig, environment: Mapping[str, str]) -> McpSettings:
     named = [*section.env_from, *section.headers_env.values(), *([section.token_env] if section.token_env else [])]
-    same = {"tools", "trust_hints", "lazy", "protocol", "start_timeout_s", "call_timeout_s", "idle_s", "calls_max"}
     return McpSettings(
-        **section.model_dump(include=same),
+        **{item.name: getattr(section, item.name) for item in fields(McpSection)},
         reach=_address(section, environment) if section.url else _program(section, environment),
         missing=tuple(variable for variable in named if not environment.get(variable)),
-        effect=EffectClass(section.effect),
-        effects={tool: EffectClass(effect) for tool, effect in section.effects.items()},
     )
 
 
