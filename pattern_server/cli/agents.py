@@ -12,7 +12,7 @@ import click
 
 from pattern_core.budgets.budget import dollars
 from pattern_server.cli.client import Json, json_or_words
-from pattern_server.cli.command import Home, in_constellation, yes_option
+from pattern_server.cli.command import Home, in_constellation, json_of, yes_option
 from pattern_server.cli.output import Output
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -214,29 +214,9 @@ def body_of(
         "model_name": model,
         "system_prompt": instructions,
         "enabled_tools": list(tools) or None,
-        "tool_rules": None if rules is None else rules_of(rules),
+        "tool_rules": None if rules is None else json_of("--rules", rules),
     }
     return {name: value for name, value in given.items() if value is not None}
-
-
-def rules_of(text: str) -> object:
-    """Return the rules in a JSON text, or in the file that it names.
-
-    Raises:
-        click.UsageError: there is no such file, or it holds no JSON.
-    """
-    is_json = text.lstrip().startswith(("[", "{"))
-    if not is_json:
-        try:
-            text = Path(text).read_text(encoding="utf-8")
-        except OSError as error:
-            message = f"--rules takes a JSON list or a file with one; {text}: {error.strerror or error}."
-            raise click.UsageError(message) from None
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        where = "What was given" if is_json else "The file"
-        raise click.UsageError(f"--rules: {where} is no JSON: {error}.") from None
 
 
 def changes_of(

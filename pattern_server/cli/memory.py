@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -18,7 +17,16 @@ from pattern_core.errors import Conflict, InvalidInput, NotFound
 from pattern_db.enums import CONSTELLATION_OWNER as EVERYONE
 from pattern_db.enums import BlockType, Permission
 from pattern_server.cli.client import Api, Json, ServerFailed, path
-from pattern_server.cli.command import ExitCode, Home, PlainGroup, connected, constellation_option, local, yes_option
+from pattern_server.cli.command import (
+    ExitCode,
+    Home,
+    PlainGroup,
+    connected,
+    constellation_option,
+    json_of,
+    local,
+    yes_option,
+)
 from pattern_server.cli.memory_edits import (
     CHANGED_MEANWHILE,
     is_text,
@@ -149,20 +157,9 @@ def schema_of(text: str) -> object:
     """Return a schema given as JSON, as the name of a simple one (`Text`), or as the path of a file with JSON.
 
     Raises:
-        InvalidInput: it is none of these.
+        click.UsageError: what is given or in the file is no JSON.
     """
-    source = text
-    if not text.lstrip().startswith("{"):
-        file = Path(text)
-        if not file.is_file():
-            return text
-        source = file.read_text(encoding="utf-8")
-    try:
-        return json.loads(source)
-    except ValueError as error:
-        raise InvalidInput(
-            f"the schema is not JSON: {error}; try '{{\"List\": {{}}}}', or the path of a file"
-        ) from None
+    return json_of("--schema", text) if text.lstrip().startswith("{") or Path(text).is_file() else text
 
 
 @memory.command("edit")

@@ -83,7 +83,7 @@ def test_schemas_from_words_json_and_files(tmp_path: Path) -> None:
     assert memory.schema_of("Text") == "Text"
     assert memory.schema_of('{"List": {}}') == {"List": {}}
     assert memory.schema_of(str(file)) == {"Map": {"fields": []}}
-    with pytest.raises(InvalidInput, match="not JSON"):
+    with pytest.raises(click.UsageError, match="not JSON"):
         memory.schema_of("{")
 
 
