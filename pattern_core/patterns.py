@@ -23,7 +23,7 @@ MEMORY_BYTES = 512 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """Where the pattern matched (code points) and what shall stand there instead."""
+    """Where the pattern matched (code points) and what replaces it."""
 
     start: int
     end: int

@@ -19,7 +19,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 COLUMNS = ("name", "status", "model_provider", "model_name", "description", "id")
 CONFIG_HELP = (
-    "A setting, such as limits.steps=20, context_window=32000 or compaction.type=truncate: KEY with dots for what lies"
+    "A setting, such as limits.steps=20, context_window=32000 or compaction.type=truncate: KEY with dots for what is"
     " within, VALUE as JSON or plain words; KEY= takes it away. Repeatable. REFERENCE.md lists them."
 )
 RULES_HELP = "Its tool rules: a JSON list, or a file with one; '[]' for none. See also `pattern rule add`."
@@ -151,7 +151,7 @@ async def edit(home: Home, output: Output, name: str, new_name: str | None, **gi
 @click.argument("name")
 @in_constellation
 async def archive(home: Home, output: Output, name: str) -> None:
-    """Let an agent rest: it keeps everything and answers no more."""
+    """Let an agent rest: it keeps everything and no longer answers."""
     changed = await home.call("PATCH", "agents", name, body={"status": "archived"})
     output.result(changed, f"Archived {changed['name']}.")
 
@@ -278,7 +278,9 @@ def _put(place: Json, steps: list[str], text: str) -> None:
         return
     inner = place.setdefault(name, {})
     if not isinstance(inner, dict):
-        raise click.UsageError(f"--config: {name} is {json.dumps(inner)} and has nothing within; set it anew as JSON.")
+        raise click.UsageError(
+            f"--config: {name} is {json.dumps(inner)} and has no keys within; set all of it as JSON."
+        )
     _put(inner, rest, text)
     if not inner:
         del place[name]

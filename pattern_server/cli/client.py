@@ -270,7 +270,7 @@ def _with_line(fields: dict[str, str], line: str) -> dict[str, str]:
 def _unreachable(error: httpx2.TransportError) -> ServerUnreachable:
     return ServerUnreachable(
         f"the server stopped answering ({type(error).__name__}); see its log, or start it again with `pattern serve`."
-        " What it had accepted is stored and goes on then"
+        " What it had accepted is stored and continues then"
     )
 
 

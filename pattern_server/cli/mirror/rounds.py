@@ -72,7 +72,7 @@ class MirrorReport:
 
     def forgotten(self, name: str) -> None:
         """Report that a state could not be read; the block's past is asked instead."""
-        self._tell(MirrorEvent(path=f"{OWN}/blocks/{name}", did=Do.FORGET, note="it was damaged and is made anew"))
+        self._tell(MirrorEvent(path=f"{OWN}/blocks/{name}", did=Do.FORGET, note="it was damaged and is made again"))
 
     def skip(self, path: str, did: Do, note: str) -> None:
         """Report a step that leaves something for a person to do."""

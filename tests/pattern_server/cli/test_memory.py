@@ -62,7 +62,7 @@ def test_the_help_tells_of_each_command_what_it_does(capsys: pytest.CaptureFixtu
     assert memory.memory.list_commands(click.Context(memory.memory))[:3] == ["list", "show", "create"]
     assert run(["memory", "--help"]) == 0
     told = " ".join(capsys.readouterr().out.split())
-    assert "edit Write the block LABEL anew; it is made if there is none. Structured blocks are shown as JSON." in told
+    assert "edit Write the whole block LABEL; it is made if there is none. Structured blocks are shown as JSON." in told
 
 
 AT = ("-c", "home", "-a", "ada")
