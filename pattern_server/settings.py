@@ -176,20 +176,17 @@ def former_settings(config: Config, wanted: EmbedderInfo) -> list[EmbedderSettin
     configured = embedder_settings(config)
     if configured.provider == "none":
         return []
-    named = [] if config.embeddings.former is None else [embedder_settings(config, config.embeddings.former)]
-    guessed: list[EmbedderSettings] = []
-    if _is_name(wanted.model):
-        if wanted.provider == "local":
-            guessed = _local(configured, wanted)
-        elif wanted.provider == "deterministic":
-            guessed = [EmbedderSettings(provider="deterministic", dimensions=wanted.dimension)]
-        elif wanted.provider in _KINDS:
-            guessed = _services(config, configured, _KINDS[wanted.provider], wanted)
-    found: list[EmbedderSettings] = []
-    for settings in (*named, *guessed):
-        if settings != configured and settings not in found:
-            found.append(settings)
-    return found
+    former = config.embeddings.former
+    found = [] if former is None else [embedder_settings(config, former)]
+    if not _is_name(wanted.model):
+        pass
+    elif wanted.provider == "local":
+        found += _local(configured, wanted)
+    elif wanted.provider == "deterministic":
+        found.append(EmbedderSettings(provider="deterministic", dimensions=wanted.dimension))
+    elif wanted.provider in _KINDS:
+        found += _services(config, configured, _KINDS[wanted.provider], wanted)
+    return [one for place, one in enumerate(found) if one not in (configured, *found[:place])]
 
 
 def _local(configured: EmbedderSettings, wanted: EmbedderInfo) -> list[EmbedderSettings]:
@@ -213,10 +210,7 @@ def _local(configured: EmbedderSettings, wanted: EmbedderInfo) -> list[EmbedderS
 
 def _services(config: Config, configured: EmbedderSettings, kind: str, wanted: EmbedderInfo) -> list[EmbedderSettings]:
     """Return every address of this kind that is configured, each with its own key."""
-    places: list[tuple[str | None, Secret | None]] = []
-    for entry in config.providers.values():
-        if entry.kind == kind:
-            places.append((entry.base_url, entry.api_key))
+    places = [(entry.base_url, entry.api_key) for entry in config.providers.values() if entry.kind == kind]
     if _KINDS.get(configured.provider) == kind:
         places.append((configured.base_url, configured.api_key))
     if kind == "ollama":
@@ -239,6 +233,5 @@ def _services(config: Config, configured: EmbedderSettings, kind: str, wanted: E
 
 def _is_name(model: str) -> bool:
     """Return whether it is the name of a model rather than a place in the file system, or rubbish."""
-    return (
-        0 < len(model) <= MODEL_NAME_CHARS_MAX and model.isprintable() and model[0] not in "/.~" and ".." not in model
-    )
+    is_place = model.startswith(("/", ".", "~")) or ".." in model
+    return 0 < len(model) <= MODEL_NAME_CHARS_MAX and model.isprintable() and not is_place

@@ -278,9 +278,7 @@ def _put(place: Json, steps: list[str], text: str) -> None:
         return
     inner = place.setdefault(name, {})
     if not isinstance(inner, dict):
-        raise click.UsageError(
-            f"--config: {name} is {json.dumps(inner)} and has no keys within; set all of it as JSON."
-        )
+        raise click.UsageError(f"--config: {name} is {json.dumps(inner)} and has no keys; set all of it as JSON.")
     _put(inner, rest, text)
     if not inner:
         del place[name]

@@ -55,9 +55,7 @@ def _remarks(total: Json, *, has_more: bool) -> list[str]:
     if total["unpriced_calls"]:
         found.append(f"The price of {total['unpriced_calls']:,} calls is not known; their cost is not in the sums.")
     if total["estimated_calls"]:
-        found.append(
-            f"The tokens of {total['estimated_calls']:,} calls are estimated: their vendor did not report them."
-        )
+        found.append(f"The tokens of {total['estimated_calls']:,} calls are estimated: no vendor reported them.")
     if has_more:
         found.append("There are more lines: --limit shows more of them, --since and --until fewer.")
     return found
