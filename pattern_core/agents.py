@@ -175,7 +175,7 @@ class Roster:
         async with self._changing:
             agent = await self.get(id_or_name)
             if version not in (None, version_of(agent)):
-                raise AgentChanged(f"somebody changed the agent {agent.name!r} meanwhile; read it again")
+                raise AgentChanged(f"the agent {agent.name!r} was changed meanwhile; read it again")
             changed = replace(agent, **changes, updated_at=self._storage.now())  # type: ignore[arg-type]  # checked by name above, by type at the border
             self._check(changed, changes)
             work = UnitOfWork()

@@ -30,10 +30,10 @@ from pattern_db.journal.approvals import ApprovalRow, GrantRow
 EXPIRY_LOOK_S = 3600.0  # how long to wait for an end at most before looking at the clock again
 EXPIRY_STEP_S = 0.01  # and at least: text has milliseconds
 _BECAME = {
-    ApprovalStatus.APPROVED: "somebody agreed",
-    ApprovalStatus.EDITED: "somebody agreed, with other arguments",
-    ApprovalStatus.DENIED: "somebody said no",
-    ApprovalStatus.EXPIRED: "nobody answered in time",
+    ApprovalStatus.APPROVED: "a person agreed already",
+    ApprovalStatus.EDITED: "a person agreed already, with other arguments",
+    ApprovalStatus.DENIED: "a person refused already",
+    ApprovalStatus.EXPIRED: "it was not answered in time",
     ApprovalStatus.CANCELLED: "its turn was stopped",
 }
 
@@ -195,7 +195,7 @@ class Approvals:
         approval = await self.get(approval_id)
         if approval.status is not ApprovalStatus.PENDING:
             raise Conflict(
-                f"the approval {approval_id} can be answered no more: {_BECAME[approval.status]}",
+                f"the approval {approval_id} can no longer be answered: {_BECAME[approval.status]}",
                 status=approval.status.value,
             )
         _check(approval, answer)
@@ -227,9 +227,7 @@ class Approvals:
             work = UnitOfWork()
             _perform, refuse = self._answers[approval.kind]
             refuse(approval, work)
-            self._close(
-                work, approval, ApprovalStatus.EXPIRED, by="system", decision={"note": "Nobody answered in time"}
-            )
+            self._close(work, approval, ApprovalStatus.EXPIRED, by="system", decision={"note": "Not answered in time"})
             with suppress(errors.Conflict):  # a person answered in this moment
                 await self._storage.commit(work)
         return await self._storage.database.read(approvals.first_expiry)

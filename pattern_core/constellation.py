@@ -279,7 +279,7 @@ class Constellation:
             )
         bound = sender.children_max
         if bound is not None and sender.children >= bound:
-            raise LimitReached(f"this turn has asked other agents {bound} times, and may not ask more; go on without")
+            raise LimitReached(f"this turn has asked other agents {bound} times, its limit; continue without them")
         agent = await self.roster.get(target)
         if agent.id == sender.agent.id:
             raise InvalidInput("an agent cannot send itself a message; note it in a memory block instead")

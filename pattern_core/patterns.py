@@ -21,8 +21,8 @@ MEMORY_BYTES = 512 * 1024 * 1024
 
 
 async def first_match(pattern: str, template: str, text: str) -> tuple[int, int, str] | None:
-    r"""Return where `pattern` (syntax of Python's `re`) first matches in `text` (code points), and what shall stand
-    there instead: `template` with `\1` and `\g<name>` filled in. None if nothing matches.
+    r"""Return where `pattern` (syntax of Python's `re`) first matches in `text` (code points), and its replacement:
+    `template` with `\1` and `\g<name>` filled in. None if nothing matches.
 
     Raises:
         InvalidInput: the pattern or template is malformed or too long, or matching takes too long.

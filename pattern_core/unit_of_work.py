@@ -1,4 +1,4 @@
-"""What one transaction shall store, gathered before it and settled after it.
+"""What one transaction is to store, gathered before it and settled after it.
 
 A tool with local effects does not write: it adds functions to the unit of work of its call, and the journal stores
 them in the same transaction as the call's result. So the effect happens exactly once, or not at all.

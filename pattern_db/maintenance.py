@@ -55,7 +55,7 @@ def status(connection: Connection, migrations: Migrations) -> Status:
 def check(connection: Connection) -> list[str]:
     """Return everything that is wrong, in words; empty if the file is sound. Reads the whole file; run it in a write.
 
-    Damage of the derived search tables is named with what mends it: `vacuum` makes them anew.
+    Damage of the derived search tables is named with what repairs it: `vacuum` builds them again.
     """
     problems = check_integrity(connection)
     present = {str(row[0]) for row in fetch_all(connection, "SELECT name FROM sqlite_schema WHERE type = 'table'")}
@@ -75,7 +75,7 @@ def check(connection: Connection) -> list[str]:
 
 
 def vacuum(connection: Connection) -> int:
-    """Make everything that is derived for search anew, write the file without gaps and cut the log.
+    """Build everything that is derived for search again, write the file without gaps and cut the log.
 
     Return the bytes that were freed; negative if rebuilding a damaged index needed more.
 

@@ -34,7 +34,7 @@ Scope = Literal["read", "chat", "write", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 ADMIN_NAME = "admin"
 CACHED_MAX = 1_024
-TOUCH_AFTER_MS = 3_600_000  # `last_used_at` is this exact, so that a request seldom writes
+TOUCH_AFTER_MS = 3_600_000  # `last_used_at` is this exact, so that a request rarely writes
 NAME_CHARS_MAX = 100
 
 _IMPLIED: dict[str, frozenset[str]] = {

@@ -101,7 +101,7 @@ class GlobalDatabase:
         except StorageFailed as error:
             if self._database is database:
                 self._database = None
-                _log.error("the global database failed and will be opened anew", {"reason": error.message})
+                _log.error("the global database failed and will be opened again", {"reason": error.message})
             await database.aclose()
             raise
 

@@ -159,10 +159,6 @@ class Metrics(Meters):
         yield from self._gauges()
         yield from self._durations()
 
-    def describe(self) -> list[Metric]:
-        """Return nothing beforehand. Called by the library."""
-        return []
-
     def _counts(self) -> Iterator[Metric]:
         from prometheus_client.metrics_core import CounterMetricFamily
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import resource
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from pattern_core.embeddings.settings import EmbedderSection
-from pattern_core.mcp_servers.settings import SERVERS_MAX, Protocol, is_server_name
+from pattern_core.mcp_servers.settings import SERVERS_MAX, McpSection, is_server_name
 from pattern_core.models.providers import PROVIDERS
 from pattern_core.models.providers.settings import OpenAIFormat, Secret
 from pattern_core.models.throttle import ClientLimits
@@ -51,8 +51,6 @@ def _check_shell(shell: ShellSection) -> ShellSection:
 WholePaths = Annotated[tuple[Path, ...], AfterValidator(_check_whole)]
 ShellConfig = Annotated[ShellSection, AfterValidator(_check_shell)]
 WebConfig = Annotated[WebSettings, AfterValidator(_check_engine)]
-Seconds = Annotated[float, Field(gt=0, le=3600)]
-Effect = Literal["idempotent", "unsafe"]
 
 
 class _Section(BaseModel):
@@ -145,43 +143,38 @@ class BudgetsConfig(_Section):
     constellation: PeriodsConfig = Field(default_factory=PeriodsConfig)
 
 
-class McpConfig(_Section):
-    """One MCP server: either a program (`command`) or an address (`url`)."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class McpConfig(McpSection):
+    """One MCP server, `[mcp.<name>]`: either a program (`command`) or an address (`url`), which others only belong to.
 
-    command: str | None = Field(default=None, min_length=1, description="the program to start")
-    args: tuple[str, ...] = Field(default=(), description="its arguments")
-    env: dict[str, Secret] = Field(default_factory=dict, description="variables for the program")
-    env_from: tuple[str, ...] = Field(default=(), description="variables that it gets from this server's environment")
-    cwd: Path = Field(default=Path("/"), description="where it starts")
-    url: str | None = Field(default=None, description="the address, for streamable HTTP")
-    headers: dict[str, Secret] = Field(default_factory=dict, description="sent with every request")
-    headers_env: dict[str, str] = Field(default_factory=dict, description="headers whose values stand in variables")
-    token_env: str | None = Field(default=None, description="name of the variable that holds a bearer token")
-    tools: tuple[str, ...] | None = Field(default=None, description="which of its tools agents may have; or all")
-    effect: Effect = Field(default="unsafe", description="whether a call may be repeated after a crash")
-    effects: dict[str, Effect] = Field(default_factory=dict, description="the same, tool by tool")
-    trust_hints: bool = Field(default=False, description="believe what the server says about its tools' effects")
-    lazy: bool = Field(default=True, description="start it when somebody needs it, end it when nobody does")
-    protocol: Protocol = Field(default="auto", description="legacy: servers of before 2026 only")
-    start_timeout_s: Seconds = 30.0
-    call_timeout_s: Seconds = 60.0
-    idle_s: Annotated[float, Field(gt=0)] = Field(default=600.0, description="a lazy server rests after that")
-    calls_max: Annotated[int, Field(ge=1, le=64)] = Field(default=8, description="calls at once")
+    `env_from`, `headers_env` and `token_env` (of a bearer token) name variables of this server's environment; `cwd` is
+    where the program starts.
+    """
 
-    @model_validator(mode="after")
-    def _is_one_of_both(self) -> McpConfig:
-        if (self.command is None) == (self.url is None):
-            raise ValueError("an MCP server needs either command or url")
-        if self.url is not None and not self.url.startswith(("http://", "https://")):
-            raise ValueError("url must begin with http:// or https://")
-        foreign = ("args", "env", "env_from", "cwd") if self.url else ("headers", "headers_env", "token_env")
-        given = [name for name in foreign if name in self.model_fields_set]
-        if given:
-            raise ValueError(
-                f"{', '.join(given)} {'means' if len(given) == 1 else 'mean'} nothing beside "
-                f"{'url' if self.url else 'command'}"
-            )
-        return self
+    command: Annotated[str, Field(min_length=1)] | None = None
+    args: tuple[str, ...] = ()
+    env: dict[str, Secret] = field(default_factory=dict)
+    env_from: tuple[str, ...] = ()
+    cwd: Path = Path("/")
+    url: str | None = None
+    headers: dict[str, Secret] = field(default_factory=dict)
+    headers_env: dict[str, str] = field(default_factory=dict)
+    token_env: str | None = None
+
+
+def _check_mcp(section: McpConfig) -> McpConfig:
+    if (section.command is None) == (section.url is None):
+        raise ValueError("an MCP server needs either command or url")
+    if section.url is not None and not section.url.startswith(("http://", "https://")):
+        raise ValueError("url must begin with http:// or https://")
+    foreign = ("args", "env", "env_from", "cwd") if section.url else ("headers", "headers_env", "token_env")
+    given = [name for name in foreign if getattr(section, name) != getattr(McpConfig(), name)]
+    if given:
+        raise ValueError(
+            f"{', '.join(given)} {'means' if len(given) == 1 else 'mean'} nothing beside "
+            f"{'url' if section.url else 'command'}"
+        )
+    return section
 
 
 def _check_names(servers: dict[str, McpConfig]) -> dict[str, McpConfig]:
@@ -195,7 +188,11 @@ def _check_names(servers: dict[str, McpConfig]) -> dict[str, McpConfig]:
     return servers
 
 
-McpServersConfig = Annotated[dict[str, McpConfig], Field(max_length=SERVERS_MAX), AfterValidator(_check_names)]
+McpServersConfig = Annotated[
+    dict[str, Annotated[McpConfig, AfterValidator(_check_mcp)]],
+    Field(max_length=SERVERS_MAX),
+    AfterValidator(_check_names),
+]
 
 
 class SupervisorConfig(_Section):

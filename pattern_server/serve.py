@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TextIO
+from typing import TYPE_CHECKING, Any, Literal
 
 import trio
 
@@ -379,7 +379,8 @@ def configure_logs(level: str, form: Literal["auto", "json", "text"]) -> None:
     that cannot be written to, because of a full disk or a reader that left, does not end the server.
     """
     is_text = form == "text" or (form == "auto" and sys.stderr.isatty())
-    handler = _StandardError()
+    logging.raiseExceptions = False  # a line that cannot be written is dropped silently
+    handler = logging.StreamHandler()
     handler.setFormatter(_Lines(is_text=is_text))
     number = logging.getLevelNamesMapping()[level.upper()]
     logging.getLogger().handlers = [handler]
@@ -410,17 +411,3 @@ class _Lines(logging.Formatter):
         if traceback is not None:
             fields["exception"] = traceback
         return json.dumps(fields, ensure_ascii=False, default=str)
-
-
-class _StandardError(logging.StreamHandler[TextIO]):
-    """Write to whatever standard error is at the moment, and give up silently where that fails."""
-
-    def __init__(self) -> None:
-        logging.Handler.__init__(self)
-
-    @property
-    def stream(self) -> TextIO:  # type: ignore[override]  # an attribute in the base, looked up each time here
-        return sys.stderr
-
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # the base's name
-        """Ignore what the base reports: there is nowhere left to complain."""

@@ -20,13 +20,12 @@ from pattern_core.embeddings.embedder import Embedder, EmbedderInfo
 from pattern_core.embeddings.providers import EMBEDDERS, make_embedder
 from pattern_core.embeddings.questions import EmbedderShelf
 from pattern_core.embeddings.settings import EmbedderSection, EmbedderSettings
-from pattern_core.mcp_servers.settings import McpSettings, Stdio, Streamable
+from pattern_core.mcp_servers.settings import McpSection, McpSettings, Stdio, Streamable
 from pattern_core.models.catalogue import Catalogue, ProviderModels
 from pattern_core.models.client import Account
 from pattern_core.models.providers import PROVIDERS
 from pattern_core.models.providers.settings import ProviderSettings, Secret
 from pattern_core.shell.policy import ShellSettings
-from pattern_db.enums import EffectClass
 from pattern_db.journal.budgets import BudgetScope, Period, Unit
 from pattern_server.config import Config
 from pattern_server.sections import BudgetsConfig, McpConfig, ProviderConfig
@@ -49,14 +48,7 @@ def default_model_of(config: Config, provider: str) -> str:
 
 def provider_settings(entry: ProviderConfig) -> ProviderSettings:
     """Return what a section of `[providers]` says of the provider itself."""
-    return ProviderSettings(
-        kind=entry.kind,
-        base_url=entry.base_url,
-        api_key=entry.api_key,
-        omit=entry.omit,
-        api=entry.api,
-        account=_account(),
-    )
+    return ProviderSettings(**entry.model_dump(exclude={"limits", "models"}), account=_account())
 
 
 def _account() -> dict[str, str]:
@@ -129,13 +121,10 @@ def configured_mcp(config: Config, environment: Mapping[str, str] = os.environ) 
 
 def _mcp_settings(section: McpConfig, environment: Mapping[str, str]) -> McpSettings:
     named = [*section.env_from, *section.headers_env.values(), *([section.token_env] if section.token_env else [])]
-    same = {"tools", "trust_hints", "lazy", "protocol", "start_timeout_s", "call_timeout_s", "idle_s", "calls_max"}
     return McpSettings(
-        **section.model_dump(include=same),
+        **{item.name: getattr(section, item.name) for item in fields(McpSection)},
         reach=_address(section, environment) if section.url else _program(section, environment),
         missing=tuple(variable for variable in named if not environment.get(variable)),
-        effect=EffectClass(section.effect),
-        effects={tool: EffectClass(effect) for tool, effect in section.effects.items()},
     )
 
 
@@ -187,20 +176,17 @@ def former_settings(config: Config, wanted: EmbedderInfo) -> list[EmbedderSettin
     configured = embedder_settings(config)
     if configured.provider == "none":
         return []
-    named = [] if config.embeddings.former is None else [embedder_settings(config, config.embeddings.former)]
-    guessed: list[EmbedderSettings] = []
-    if _is_name(wanted.model):
-        if wanted.provider == "local":
-            guessed = _local(configured, wanted)
-        elif wanted.provider == "deterministic":
-            guessed = [EmbedderSettings(provider="deterministic", dimensions=wanted.dimension)]
-        elif wanted.provider in _KINDS:
-            guessed = _services(config, configured, _KINDS[wanted.provider], wanted)
-    found: list[EmbedderSettings] = []
-    for settings in (*named, *guessed):
-        if settings != configured and settings not in found:
-            found.append(settings)
-    return found
+    former = config.embeddings.former
+    found = [] if former is None else [embedder_settings(config, former)]
+    if not _is_name(wanted.model):
+        pass
+    elif wanted.provider == "local":
+        found += _local(configured, wanted)
+    elif wanted.provider == "deterministic":
+        found.append(EmbedderSettings(provider="deterministic", dimensions=wanted.dimension))
+    elif wanted.provider in _KINDS:
+        found += _services(config, configured, _KINDS[wanted.provider], wanted)
+    return [one for place, one in enumerate(found) if one not in (configured, *found[:place])]
 
 
 def _local(configured: EmbedderSettings, wanted: EmbedderInfo) -> list[EmbedderSettings]:
@@ -224,10 +210,7 @@ def _local(configured: EmbedderSettings, wanted: EmbedderInfo) -> list[EmbedderS
 
 def _services(config: Config, configured: EmbedderSettings, kind: str, wanted: EmbedderInfo) -> list[EmbedderSettings]:
     """Return every address of this kind that is configured, each with its own key."""
-    places: list[tuple[str | None, Secret | None]] = []
-    for entry in config.providers.values():
-        if entry.kind == kind:
-            places.append((entry.base_url, entry.api_key))
+    places = [(entry.base_url, entry.api_key) for entry in config.providers.values() if entry.kind == kind]
     if _KINDS.get(configured.provider) == kind:
         places.append((configured.base_url, configured.api_key))
     if kind == "ollama":
@@ -250,6 +233,5 @@ def _services(config: Config, configured: EmbedderSettings, kind: str, wanted: E
 
 def _is_name(model: str) -> bool:
     """Return whether it is the name of a model rather than a place in the file system, or rubbish."""
-    return (
-        0 < len(model) <= MODEL_NAME_CHARS_MAX and model.isprintable() and model[0] not in "/.~" and ".." not in model
-    )
+    is_place = model.startswith(("/", ".", "~")) or ".." in model
+    return 0 < len(model) <= MODEL_NAME_CHARS_MAX and model.isprintable() and not is_place

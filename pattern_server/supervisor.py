@@ -145,7 +145,7 @@ class Supervisor(Generic[C]):
         if scope.cancelled_caught:
             self._refuse_sick(constellation_id)
             raise Unavailable(
-                "the constellation stopped while it worked on this; what it accepted goes on when it is back",
+                "the constellation stopped while it worked on this; what it accepted continues when it is back",
                 retry_after_s=DRAIN_RETRY_S if self._draining else RESTART_BASE_S,
             )
 

@@ -209,9 +209,9 @@ class TurnBudget:
 
 
 _PASSED: Mapping[str, str] = {
-    "steps": "the turn took {bound} steps and wants more; send a message to have it go on, or raise limits.steps",
+    "steps": "the turn took {bound} steps and wants more; send a message to continue it, or raise limits.steps",
     "tool_calls": (
-        "the turn asked for more than {bound} tool calls; send a message to have it go on, or raise limits.tool_calls"
+        "the turn asked for more than {bound} tool calls; send a message to continue it, or raise limits.tool_calls"
     ),
     "children": "the turn asked other agents more than {bound} times; ask for less at once, or raise limits.children",
     "output_chars": "the turn wrote more than {bound} characters; ask for less at once, or raise limits.output_chars",

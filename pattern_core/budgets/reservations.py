@@ -206,7 +206,7 @@ def _check(
     wanted, spent, held = (getattr(one, unit.value) for one in (worst, *taken))
     if wanted is None:
         raise LimitReached(
-            f"the price of {call.model} ({call.provider}) is not known, so nobody can keep {text}; give its price in"
+            f"the price of {call.model} ({call.provider}) is not known, so {text} cannot be kept; give its price in"
             " pattern.toml (0 for a model of your own), or take a budget in tokens",
             **details,
         )

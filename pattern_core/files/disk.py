@@ -140,7 +140,7 @@ def check_root(path: str, *, allowed: Sequence[Path] | None, kept_out: Sequence[
         )
     for own in kept_out:
         if real.is_relative_to(own.resolve()) or own.resolve().is_relative_to(real):
-            raise InvalidInput(f"{path} holds the server's own data or lies within it; choose a directory beside it")
+            raise InvalidInput(f"{path} holds the server's own data or is within it; choose a directory beside it")
     return real
 
 
@@ -182,7 +182,7 @@ def _walk_into(descriptor: int, prefix: str, found: Walk) -> None:
         except OSError as error:
             _miss(found, prefix + raw, error)
         except InvalidInput:
-            found.skip(prefix + raw, "has a name that cannot be used here, or lies too deep")
+            found.skip(prefix + raw, "has a name that cannot be used here, or is too deep")
 
 
 def _meet(descriptor: int, prefix: str, raw: str, found: Walk) -> None:

@@ -248,7 +248,7 @@ def store(
     except RowNotFound:
         known = None
     if expected_hash is not None and (known is None or known.content_hash != expected_hash):
-        raise Conflict(f"{row.name} was changed by somebody else meanwhile; read it again")
+        raise Conflict(f"{row.name} was changed meanwhile; read it again")
     if known is None and files.count(connection, row.folder_id) >= FILES_MAX:
         raise LimitReached(f"the folder holds {FILES_MAX} files, which is all it may; remove some first")
     if known is not None:

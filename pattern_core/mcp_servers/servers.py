@@ -158,8 +158,8 @@ class McpServer:
             return f"the MCP server {self.name} is stopped, as its constellation is; try again in a while"
         wait_s = max(math.ceil(self._retry_at - trio.current_time()), 1)
         return (
-            f"the MCP server {self.name} cannot be used ({self.last_error}). It is tried again in {wait_s} s; go on"
-            " without it, or tell somebody who can look at it with `pattern mcp list`"
+            f"the MCP server {self.name} cannot be used ({self.last_error}). It is tried again in {wait_s} s; continue"
+            " without it, or tell a person, who can look at it with `pattern mcp list`"
         )
 
     def _move(self, state: State) -> None:

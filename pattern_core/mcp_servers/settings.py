@@ -6,13 +6,17 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal, TypeAlias
 from urllib.parse import urlsplit
+
+from pydantic import Field
 
 from pattern_core.models.providers.settings import Secret
 from pattern_db.enums import EffectClass
 
-Protocol = Literal["auto", "legacy"]
+Protocol: TypeAlias = Literal["auto", "legacy"]
+ConfiguredEffect: TypeAlias = Literal[EffectClass.IDEMPOTENT, EffectClass.UNSAFE]
+Seconds: TypeAlias = Annotated[float, Field(gt=0, le=3600)]
 
 SERVERS_MAX = 16  # each constellation may run all of them at once
 SERVER_CHARS_MAX = 24
@@ -47,8 +51,8 @@ class Streamable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class McpSettings:
-    """One server. Times are in seconds. `missing` names environment variables that it needs and that are not set.
+class McpSection:
+    """What one server offers here and how long it may take, as it is configured. Times are in seconds.
 
     `tools` are those of its tools that agents may have (None: all). `effects` sets for a tool what `effect` sets for
     all: whether a call whose outcome a crash hid may be repeated. `trust_hints`: the server's own hints about that
@@ -56,18 +60,26 @@ class McpSettings:
     `idle_s`; another is always there. `protocol`: "legacy" spares servers of before 2026 a question they do not know.
     """
 
-    reach: Stdio | Streamable
-    missing: Sequence[str] = ()
-    tools: Sequence[str] | None = None
-    effect: EffectClass = EffectClass.UNSAFE
-    effects: Mapping[str, EffectClass] = field(default_factory=dict)
+    tools: tuple[str, ...] | None = None
+    effect: ConfiguredEffect = EffectClass.UNSAFE
+    effects: Mapping[str, ConfiguredEffect] = field(default_factory=dict)
     trust_hints: bool = False
     lazy: bool = True
     protocol: Protocol = "auto"
-    start_timeout_s: float = 30.0
-    call_timeout_s: float = 60.0
-    idle_s: float = 600.0
-    calls_max: int = 8
+    start_timeout_s: Seconds = 30.0
+    call_timeout_s: Seconds = 60.0
+    idle_s: Annotated[float, Field(gt=0)] = 600.0
+    calls_max: Annotated[int, Field(ge=1, le=64)] = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class McpSettings(McpSection):
+    """One server, with its address or program. `missing` names environment variables that it needs and that are not
+    set.
+    """
+
+    reach: Stdio | Streamable
+    missing: Sequence[str] = ()
 
     @property
     def place(self) -> str:

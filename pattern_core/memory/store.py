@@ -200,7 +200,7 @@ class MemoryStore:
             approval_id = await consent.ask(question(asked, refusal), work)
             note = (
                 f"Not changed yet: the block {row.label} is changed only with consent, and a person has been asked"
-                f" ({approval_id}). It will be changed when they agree; go on without it"
+                f" ({approval_id}). It will be changed when they agree; continue without it"
             )
             return Edited(block=row, note=note)
         edited = self.blocks.change(opened, before, planned, by, work)

@@ -66,7 +66,7 @@ TEMPLATES: Mapping[str, NewBlock] = {
     ),
     "task_list": NewBlock(
         label="tasks",
-        description="What is to be done. Check off what is done, and remove it when nobody needs to see it any more.",
+        description="What is to be done. Check off what is done, and remove it when it no longer needs to be seen.",
         block_type=BlockType.WORKING,
         pinned=True,
         schema={"List": {"item_schema": _TASK, "max_items": 200}},

@@ -181,7 +181,7 @@ class ModelClient:
         if isinstance(error, ModelOverloaded) and asked_s is not None:
             why = None
             if retry.is_absurd(error):
-                why = f"and nobody waits longer than {retry.retry_after_cap_s:g} s"
+                why = f"and no call waits longer than {retry.retry_after_cap_s:g} s"
             elif is_too_late:
                 why = "and the time of the turn ends before that"
             elif delay_s > asking.patience_s:

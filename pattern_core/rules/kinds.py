@@ -71,7 +71,7 @@ class ContinueLoop(ToolRule):
     name, aliases = "continue_loop", ("continue",)
     ends = False
     has_no_order = True
-    in_words = sentence("After {tool} your turn goes on.")
+    in_words = sentence("After {tool} your turn continues.")
 
 
 class ExitLoop(ToolRule):
@@ -381,7 +381,7 @@ class Periodic(ToolRule):
     is_timed = has_no_order = True
     tool: Name
     seconds: Seconds = known_as("value", "duration", "params", "param")
-    in_words = sentence("Call {tool} every {seconds}; you are told when it is due.")
+    in_words = sentence("Call {tool} every {seconds}; you are reminded when it is due.")
 
     def lack(self, moment: Moment) -> Missing | None:
         """Lack the tool if it was not used for so long, in this turn or before."""

@@ -232,7 +232,7 @@ def _of_limits(rules: Sequence[ToolRule], required: Sequence[str]) -> Iterator[s
         for stay in _of_kind(rules, kinds.ContinueLoop):
             if leave.tool == stay.tool:
                 winner = leave if leave.rank < stay.rank else stay
-                yield f"`{leave.tool}` both ends the turn and goes on; {winner.name} counts"
+                yield f"`{leave.tool}` both ends the turn and continues it; {winner.name} counts"
 
 
 def _of_next(rules: Sequence[ToolRule], starts: set[str]) -> Iterator[str]:

@@ -203,7 +203,7 @@ def _cover(roots: Sequence[str], *, network: bool) -> str | None:
 
 
 def _confine(plan: Mapping[str, Any], temporary: str | None, *, has_namespaces: bool) -> list[str]:
-    """Give up every right that the command shall not have. What is confined: files, network, processes.
+    """Give up every right that the command must not have. What is confined: files, network, processes.
 
     Raises:
         Refused: something has to be confined that the system cannot confine.

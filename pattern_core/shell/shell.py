@@ -67,7 +67,7 @@ class Command:
 
 
 def working_directory(settings: ShellSettings, directory: str | None) -> Path:
-    """Return the real path of the directory in which a command shall run. Blocks: call it on a thread.
+    """Return the real path of the directory in which a command is to run. Blocks: call it on a thread.
 
     A relative name is meant below the first root, and no name means that root. Links are followed as long as they stay
     within the roots. A command may exchange a directory for a link afterwards; then the next one starts outside, where

@@ -331,7 +331,7 @@ class Actors:
             # Read again: a request to stop it, made before it was registered, left only a row.
             row = await self._database.read(turns.by_key, row.key)
             if row.ended_at is not None:
-                self.forget(agent_id)  # likewise
+                self.forget(agent_id)  # as above
                 return
             turn.judge.calls = list(await self._database.read(facts.calls_of, row.key))
             verdict = recovery.decide(row, found, self._services.limits.turn, self._journal.now())
@@ -372,7 +372,7 @@ class Actors:
         return Turn(self._services, record)
 
     def _found(self, row: TurnRow, found: FoundTurn, agent: Agent, history: History) -> Turn:
-        """Return a turn as its rows say it is; its time continues from now, with no more of it if the clock was set
+        """Return a turn as its rows say it is; its time continues from now, and is not longer if the clock was set
         back.
         """
         left_s = _left_s(row, self._journal.clock.now_ms())
@@ -434,7 +434,7 @@ class Actors:
                 ending = Ending(status=status, error={"code": error.code, "message": error.message})
         if turn.scope.cancelled_caught:
             wall_s = turn.bounds.wall_s or 0.0
-            limit = f"the turn took longer than {wall_s:g} s; send a message to have it go on, or raise limits.wall_s"
+            limit = f"the turn took longer than {wall_s:g} s; send a message to continue it, or raise limits.wall_s"
             ending = (
                 cancelled(turn.stop_reason)
                 if turn.stop_reason is not None

@@ -59,7 +59,7 @@ class IncomingMessage:
 class Ticket:
     """The accepted message's turn. `is_replay` says that the idempotency key was seen before: nothing was added.
 
-    `stops` is the turn that shall end at its next step, with the reason, if the message asked for that.
+    `stops` is the turn that is to end at its next step, with the reason, if the message asked for that.
     """
 
     turn_id: str
@@ -200,7 +200,7 @@ def accept_at_rest(connection: Connection, arrival: Arrival, started: Started) -
 
 
 def _make_way(connection: Connection, incoming: IncomingMessage) -> tuple[str, str] | None:
-    """Do what the message's policy says about a busy agent; return the turn that shall stop, and why."""
+    """Do what the message's policy says about a busy agent; return the turn that is to stop, and why."""
     if incoming.policy == "reject" and turns.is_busy(connection, incoming.agent_id):
         raise Conflict(
             "the agent is busy; wait for its turn to end, or send the message with another policy, such as enqueue",

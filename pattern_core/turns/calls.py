@@ -51,13 +51,13 @@ KEY_BYTES = 16
 _DENIED = EffectStatus.DENIED.value
 _INNER = frozenset({EffectClass.PURE.value, EffectClass.LOCAL.value})
 NO_TOOL = ""  # the key of a call that no tool took: nothing ever runs under it
-REPEATS_IN_DOUBT = "an identical call of this turn was cut off, and nobody knows whether it happened"
+REPEATS_IN_DOUBT = "an identical call of this turn was cut off, and it is not known whether it happened"
 INVALID_JSON = "The arguments are no JSON object or were cut off, so nothing was run. Send the call again, whole: "
 IN_DOUBT = (
     "Outcome unknown: the call was started, and cut off before its result was recorded. It may or may not have"
     " happened. Find out or ask before you do it again; it will not be repeated by itself."
 )
-INTERRUPTED = "the call was cut off, and nobody knows whether it happened; agree to have it run (again)"
+INTERRUPTED = "the call was cut off, and it is not known whether it happened; agree to have it run (again)"
 GONE = "there is no such tool any more; bring it back and agree to have the call run, or deny"
 
 P = ParamSpec("P")
@@ -65,7 +65,7 @@ T = TypeVar("T")
 
 
 class InDoubt(PatternError):
-    """A call was cut off and may have happened, and the agent's turns shall fail then."""
+    """A call was cut off and may have happened, and the agent's turns are set to fail then."""
 
     code = "in_doubt"
 
@@ -267,7 +267,7 @@ class TurnCalls:
         person (T4). Of one whose outcome is found out or stays unknown the result is recorded (T6).
 
         Raises:
-            InDoubt: a call may have happened, and the agent's turns shall fail then.
+            InDoubt: a call may have happened, and the agent's turns are set to fail then.
         """
         rest = []
         for row, answered in found:

@@ -48,7 +48,7 @@ class ToolConsent:
             approvals.on_answer(kind, self._grant, self._refuse)
 
     async def is_standing(self, agent_id: str, row: EffectRow, scope: str | None) -> bool:
-        """Return whether a person agreed to such calls beforehand."""
+        """Return whether a person agreed to such calls in advance."""
         return await self.approvals.grants.covers(subject_of(agent_id, row, scope))
 
     def question(
@@ -134,12 +134,12 @@ def subject_of(agent_id: str, row: EffectRow, scope: str | None) -> Subject:
 def denial(approval: ApprovalRow | None) -> str:
     """Return what the model reads instead of the result of a call that no person agreed to."""
     if approval is None:
-        return "Not run: nobody agreed to it."
+        return "Not run: no person agreed to it."
     if approval.request.get("needs_attention") == "tool_gone":
         tool = approval.request["tool"]
-        return f"Not run: there is no tool {tool!r} any more. Go on without it."
+        return f"Not run: there is no tool {tool!r} any more. Continue without it."
     if approval.status is ApprovalStatus.EXPIRED:
-        return "Not run: it needs a person's consent, and nobody answered in time. Go on without it."
+        return "Not run: it needs a person's consent, and there was no answer in time. Continue without it."
     reason = (approval.decision or {}).get("reason")
     return f"Not run: a person did not agree{f' ({reason})' if reason else ''}. Do not try it again unless asked to."
 

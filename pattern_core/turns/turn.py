@@ -90,7 +90,7 @@ class Turn:
             LimitReached: a bound of the turn or a budget was reached, or the agent repeats itself.
             TurnStopped: it was asked to stop.
             InvalidInput: the agent's settings are not valid.
-            InDoubt: a call may have happened, and the agent's turns shall fail then.
+            InDoubt: a call may have happened, and the agent's turns are set to fail then.
         """
         await self._prepare(found)
         planned = await self.calls.resume(found.calls, self.settings.on_doubt) if isinstance(found, RunCalls) else None
@@ -386,7 +386,7 @@ class Turn:
         return None
 
     async def join(self) -> None:
-        """Let the messages that shall join the turn do so; those that were cancelled are left out."""
+        """Let the messages that are to join the turn do so; those that were cancelled are left out."""
         self.joins = False
         joining = await self._services.journal.database.read(turns.steering_messages, self.agent.id)
         if joining and await self.record.join(joining):

@@ -1,6 +1,6 @@
 """Approvals: questions to people, which survive restarts, can be answered by any client, and expire (T4).
 
-Grants are standing answers: what people agreed to beforehand, for one agent, until it expires or is revoked.
+Grants are standing answers: what people agreed to in advance, for one agent, until it expires or is revoked.
 """
 
 from __future__ import annotations

@@ -295,7 +295,7 @@ def first_message(connection: Connection, agent_id: str) -> InboxRow | None:
 
 
 def steering_messages(connection: Connection, agent_id: str) -> list[InboxRow]:
-    """Return the messages that shall join the agent's turn under way, oldest first."""
+    """Return the messages that are to join the agent's turn under way, oldest first."""
     return _INBOX.select(
         connection, "WHERE agent_id = ? AND payload ->> '$.policy' = 'steer' ORDER BY turn", (agent_id,)
     )

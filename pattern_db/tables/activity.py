@@ -1,4 +1,4 @@
-"""What the agents of a constellation did lately (turns, and events noted for everybody), and their tasks."""
+"""What the agents of a constellation did lately (turns, and events for all agents), and their tasks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TurnActivity:
 
 @dataclass(frozen=True, slots=True)
 class NotedActivity:
-    """An event noted for everybody; `agent_id` and `agent_name` are None for the system's. `details` is JSON."""
+    """An event for all agents; `agent_id` and `agent_name` are None for the system's. `details` is JSON."""
 
     id: str
     agent_id: str | None

@@ -8,8 +8,8 @@ They are VFSs that pass every call on to the operating system and tell a subclas
 the writes since, per folder the entries as of its last sync. The model: a sync makes a file's content and size durable;
 a folder's entries (a file made or deleted) are durable when the folder was synced, which SQLite does with the first
 sync of a new journal. Unsynced writes reach the platter in any order, each sector of 512 bytes by itself: new, old, or
-(while it is being written) garbage. Sectors that nobody wrote to stay as they are, which is what SQLite calls powersafe
-overwrite and assumes of all disks.
+(while it is being written) garbage. Sectors that were not written to stay as they are, which is what SQLite calls
+powersafe overwrite and assumes of all disks.
 
 Source: "The SQLite OS Interface or VFS", sqlite.org/vfs.html; apsw's documentation, "Virtual File System (VFS)";
 "Atomic Commit In SQLite", sqlite.org/atomiccommit.html, section 2; "Powersafe Overwrite", sqlite.org/psow.html.
@@ -160,7 +160,7 @@ class _Fault:
 
 
 class FaultyDisk(WatchedDisk):
-    """A disk that works until told otherwise. A write that fails leaves its first half behind, as real ones may.
+    """A disk that works until a failure is set. A write that fails leaves its first half behind, as real ones may.
 
     `calls` counts the calls by kind, `failed` those that were made to fail. `is_default` as in `WatchedDisk`.
     """
@@ -177,7 +177,7 @@ class FaultyDisk(WatchedDisk):
     def fail(self, op: Op, *, nth: int = 1, count: float = 1, trouble: Trouble = Trouble.IO) -> None:
         """Make the `nth` call of this kind from now on fail, and the ones after it until `count` have failed.
 
-        `count=math.inf` goes on until `heal`.
+        `count=math.inf` lasts until `heal`.
         """
         self._faults.append(_Fault(op=op, trouble=trouble, skip=nth - 1, left=count))
 
@@ -200,7 +200,7 @@ class FaultyDisk(WatchedDisk):
         return sum(self._sizes.values())
 
     def before(self, call: Call) -> None:
-        """Count the call; raise if it is one that shall fail."""
+        """Count the call; raise if it is one that is to fail."""
         if self._folder is not None and self._folder not in Path(call.path).parents:
             return
         self.calls[call.op] += 1

@@ -12,14 +12,14 @@ import click
 
 from pattern_core.budgets.budget import dollars
 from pattern_server.cli.client import Json, json_or_words
-from pattern_server.cli.command import Home, in_constellation, yes_option
+from pattern_server.cli.command import Home, in_constellation, json_of, yes_option
 from pattern_server.cli.output import Output
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 COLUMNS = ("name", "status", "model_provider", "model_name", "description", "id")
 CONFIG_HELP = (
-    "A setting, such as limits.steps=20, context_window=32000 or compaction.type=truncate: KEY with dots for what lies"
+    "A setting, such as limits.steps=20, context_window=32000 or compaction.type=truncate: KEY with dots for what is"
     " within, VALUE as JSON or plain words; KEY= takes it away. Repeatable. REFERENCE.md lists them."
 )
 RULES_HELP = "Its tool rules: a JSON list, or a file with one; '[]' for none. See also `pattern rule add`."
@@ -151,7 +151,7 @@ async def edit(home: Home, output: Output, name: str, new_name: str | None, **gi
 @click.argument("name")
 @in_constellation
 async def archive(home: Home, output: Output, name: str) -> None:
-    """Let an agent rest: it keeps everything and answers no more."""
+    """Let an agent rest: it keeps everything and no longer answers."""
     changed = await home.call("PATCH", "agents", name, body={"status": "archived"})
     output.result(changed, f"Archived {changed['name']}.")
 
@@ -214,29 +214,9 @@ def body_of(
         "model_name": model,
         "system_prompt": instructions,
         "enabled_tools": list(tools) or None,
-        "tool_rules": None if rules is None else rules_of(rules),
+        "tool_rules": None if rules is None else json_of("--rules", rules),
     }
     return {name: value for name, value in given.items() if value is not None}
-
-
-def rules_of(text: str) -> object:
-    """Return the rules in a JSON text, or in the file that it names.
-
-    Raises:
-        click.UsageError: there is no such file, or it holds no JSON.
-    """
-    is_json = text.lstrip().startswith(("[", "{"))
-    if not is_json:
-        try:
-            text = Path(text).read_text(encoding="utf-8")
-        except OSError as error:
-            message = f"--rules takes a JSON list or a file with one; {text}: {error.strerror or error}."
-            raise click.UsageError(message) from None
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        where = "What was given" if is_json else "The file"
-        raise click.UsageError(f"--rules: {where} is no JSON: {error}.") from None
 
 
 def changes_of(
@@ -298,7 +278,7 @@ def _put(place: Json, steps: list[str], text: str) -> None:
         return
     inner = place.setdefault(name, {})
     if not isinstance(inner, dict):
-        raise click.UsageError(f"--config: {name} is {json.dumps(inner)} and has nothing within; set it anew as JSON.")
+        raise click.UsageError(f"--config: {name} is {json.dumps(inner)} and has no keys; set all of it as JSON.")
     _put(inner, rest, text)
     if not inner:
         del place[name]

@@ -130,7 +130,7 @@ def _object(text: str) -> Json:
 
 @approvals.command("deny")
 @click.argument("id_", metavar="ID")
-@click.option("--reason", help="Why; the agent is told.")
+@click.option("--reason", help="Why; the agent sees it.")
 @in_constellation
 async def deny(home: Home, output: Output, id_: str, reason: str | None) -> None:
     """Refuse: nothing is done."""

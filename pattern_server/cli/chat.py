@@ -51,7 +51,7 @@ def answer_of(line: str) -> Json | None:
 FAREWELLS = {"/quit", "/exit", "/q"}
 TROUBLES = {"error", "timeout", "denied", "in_doubt"}  # of tool calls
 STOPPED = {
-    "user": "somebody cancelled it",
+    "user": "a person cancelled it",
     "superseded": "another message came before it",
     "rolled_back": "another message took its place",
     "agent_deleted": "its agent was deleted",
@@ -75,7 +75,7 @@ async def chat(home: Home, output: Output, agent: str | None, policy: str | None
     """Say MESSAGE to an agent and show its answer; without MESSAGE, have a conversation.
 
     What is piped in is one message: `pattern chat -c home < letter.txt`. Where the agent needs your consent, you are
-    asked at the terminal; without one, you are told how to give it, and the exit code is 3.
+    asked at the terminal; without one, it says how to give it, and the exit code is 3.
     """
     is_live = sys.stdin.isatty() and not output.is_json
     name = agent or await _only_agent(home)
@@ -143,7 +143,7 @@ class Talk:
         except KeyboardInterrupt:
             if screen.turn_id:
                 stop = f"pattern turn cancel {screen.turn_id} -c {self.home.name}"
-                self.output.note(f"\nThe turn goes on. To stop it: {stop}")
+                self.output.note(f"\nThe turn continues. To stop it: {stop}")
             raise
 
     async def _listen(self, body: Json, key: str, screen: Screen) -> ExitCode:
@@ -159,8 +159,8 @@ class Talk:
                         await self._put_all(str(event.data["turn_id"]))
                     return self._verdict(event.name.removeprefix("turn."), event.data.get("error"))
         self.output.note(
-            "The server ended the stream before the turn was over; the turn goes on, its answer will be in the history:"
-            f" {self._history}"
+            "The server ended the stream before the turn was over; the turn continues, its answer will be in the"
+            f" history: {self._history}"
         )
         return FAILED
 
@@ -217,7 +217,7 @@ class Talk:
 
     def _waits(self) -> ExitCode:
         self.output.note(
-            "The turn waits for that, and goes on when it is answered; its answer will be in the history:"
+            "The turn waits for that, and continues when it is answered; its answer will be in the history:"
             f" {self._history}"
         )
         return SKIPPED

@@ -73,10 +73,7 @@ class ServerEvent:
 def running_server(data_dir: Path) -> RunningServer | None:
     """Return the server that runs on this directory; None if there is none, or only what a killed one left behind."""
     try:
-        said = json.loads((data_dir / "server.json").read_text(encoding="utf-8"))
-        found = RunningServer(
-            pid=int(said["pid"]), url=str(said["url"]), started_at=str(said["started_at"]), token=str(said["token"])
-        )
+        found = RunningServer(**json.loads((data_dir / "server.json").read_text(encoding="utf-8")))
         os.kill(found.pid, 0)
         # The number may be another process's by now; the lock is what counts. It is asked about last, because asking
         # takes it for a moment if it is free.
@@ -85,7 +82,7 @@ def running_server(data_dir: Path) -> RunningServer | None:
         raise ServerUnreachable(
             f"{data_dir / 'server.json'} or its server belongs to another user; run this command as that user"
         ) from None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, TypeError):
         return None
     return found if is_held else None
 
@@ -273,7 +270,7 @@ def _with_line(fields: dict[str, str], line: str) -> dict[str, str]:
 def _unreachable(error: httpx2.TransportError) -> ServerUnreachable:
     return ServerUnreachable(
         f"the server stopped answering ({type(error).__name__}); see its log, or start it again with `pattern serve`."
-        " What it had accepted is stored and goes on then"
+        " What it had accepted is stored and continues then"
     )
 
 

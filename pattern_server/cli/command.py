@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -82,6 +83,21 @@ class Home:
     async def agent_names(self) -> dict[str, str]:
         """Return the names of the agents, by id."""
         return {agent["id"]: agent["name"] for agent in await self.pages("agents")}
+
+
+def json_of(option: str, text: str) -> object:
+    """Return what an option was given as JSON, or as the name of a file with JSON.
+
+    Raises:
+        click.UsageError: there is no such file, or it is no JSON.
+    """
+    is_json = text.lstrip().startswith(("[", "{"))
+    try:
+        return json.loads(text if is_json else Path(text).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise click.UsageError(f"{option} takes JSON or a file with it; {text}: {error.strerror or error}.") from None
+    except ValueError as error:
+        raise click.UsageError(f"{option}: {'what was given' if is_json else text} is not JSON: {error}.") from None
 
 
 def local(function: Callable[..., ExitCode]) -> Callable[..., None]:

@@ -71,9 +71,9 @@ async def rename(api: Api, output: Output, name: str, new_name: str) -> None:
 @click.argument("name")
 @connected
 async def resume(api: Api, output: Output, name: str) -> None:
-    """Let the constellation NAME go on, which one of its agents halted."""
+    """Let the constellation NAME continue, which one of its agents halted."""
     ended = await api.call("POST", path("constellations", name, "resume"))
-    output.result(ended, f"{name} goes on. {ended['agent_name']} had halted it at {ended['at']}: {ended['reason']}")
+    output.result(ended, f"{name} continues. {ended['agent_name']} had halted it at {ended['at']}: {ended['reason']}")
 
 
 @constellation.command("delete")
@@ -85,6 +85,6 @@ async def delete(api: Api, output: Output, name: str, yes: bool) -> None:
     found = await api.get(path("constellations", name))
     if not yes:
         output.note(f"To keep a copy: pattern backup -c {found['name']} -o {found['name']}.db")
-        output.confirm(f"Delete {found['name']} ({found['id']}) for ever?", yes=yes)
+        output.confirm(f"Delete {found['name']} ({found['id']}) for good?", yes=yes)
     await api.call("DELETE", path("constellations", found["id"]))
     output.result({"deleted": found["id"]}, f"Deleted {found['name']}.")

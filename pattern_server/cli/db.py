@@ -254,7 +254,7 @@ def _problems_of_copy(target: Target) -> list[str]:
 @constellation_option
 @local
 def vacuum(config: Config, output: Output, constellation: str | None) -> ExitCode:
-    """Write the files and their search indexes anew, without gaps. A file in use is left out."""
+    """Rewrite the files and their search indexes without gaps. A file in use is left out."""
     found = targets(config.data_dir, constellation)
     if constellation is not None and (holder := holder_of(found[0].directory)) is not None:
         raise InvalidInput(

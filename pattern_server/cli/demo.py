@@ -86,7 +86,7 @@ HITS = 2
 
 YOURS = "The spare key is under the third flower pot."
 HERS = "Remember that the cat is called Fig."
-KEPT = "Winter 2024: a frozen pipe burst in the cellar; the plumber Ines Duarte mended it within an hour."
+KEPT = "Winter 2024: a frozen pipe burst in the cellar; the plumber Ines Duarte fixed it within an hour."
 FILE = "boiler.md"
 MANUAL = """# The boiler
 
@@ -211,12 +211,12 @@ async def consent_at_last(tour: Tour) -> None:
         claim(turn["status"] == "completed", f"the turn completes (it is {turn['status']})")
         content = (await home.get("agents", "cleo", "memory", "human"))["content"]
     claim(content.lower().count(CODE) == 1, f"what was agreed to after the kill is done once (memory: {content!r})")
-    tour.say("pattern approvals approve …: the call ran, once, and her turn went on to its end")
+    tour.say("pattern approvals approve …: the call ran, once, and her turn completed")
 
 
 async def keep_limits(tour: Tour) -> None:
     """Show that a budget is kept before anything is spent, and every prompt can be explained."""
-    tour.title("7. A budget that is kept beforehand, and a prompt that explains itself")
+    tour.title("7. A budget that is checked before each call, and a prompt that explains itself")
     async with tour.home() as home:
         budget = {"scope": "agent", "agent": "cleo", "period": "day", "unit": "tokens"}
         spent = (await _usage(home, "cleo"))["input_tokens"]
@@ -230,7 +230,7 @@ async def keep_limits(tour: Tour) -> None:
         turn = await home.call("POST", "agents", "cleo", "messages", body={"content": "What is the code of the gate?"})
         claim(turn["status"] == "completed", "without the budget the turn completes")
         (step, *_) = (await home.get("turns", turn["turn_id"], "prompt"))["steps"]
-    tour.say(f"without it she answers, and pattern why {turn['turn_id']} -c home tells what she was shown:")
+    tour.say(f"without it she answers, and pattern why {turn['turn_id']} -c home shows what she was shown:")
     tour.say(headline(step))
     for part in map(part_row, step["parts"][:PARTS_SHOWN]):
         tour.say(f"│ {part['part']:<22} {part['tokens'] or 0:>5} tokens  {part['why']}")
@@ -318,7 +318,7 @@ async def _meet(tour: Tour) -> None:
 
 
 async def _remember(tour: Tour) -> None:
-    tour.title("2. It remembers what it is told")
+    tour.title("2. It remembers what you say")
     async with tour.home() as home:
         for text in NOTES:
             await exchange(tour, home, text)

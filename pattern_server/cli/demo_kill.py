@@ -88,7 +88,7 @@ async def kill_in_mid_work(child: ServerProcess, output: Output) -> None:
                 break
             await child.start()
         _, took_s = await child.start()
-        output.say(f"   started again in {took_s:.1f} s; the open turns go on by themselves")
+        output.say(f"   started again in {took_s:.1f} s; the open turns continue by themselves")
         turns = await _send_again(child, accepted)
         output.say(f"   sent all {DAYS} again with the same Idempotency-Keys, as a careful client does")
         with trio.move_on_after(SETTLE_S):

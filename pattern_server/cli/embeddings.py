@@ -31,7 +31,7 @@ def embeddings() -> None:
 async def status(api: Api, output: Output, constellation: str | None, wait: bool) -> None:
     """How many texts have vectors, of which model, and what holds it up.
 
-    A text's vector tells what it means; search compares it with the question's. Texts get theirs in the background.
+    A text's vector stands for its meaning; search compares it with the question's. Texts get theirs in the background.
     """
     rows = []
     for name in await _chosen(api, constellation, is_all=constellation is None):
@@ -55,7 +55,7 @@ async def status(api: Api, output: Output, constellation: str | None, wait: bool
 async def switch(
     api: Api, output: Output, constellation: str | None, is_all: bool, cancel: bool, wait: bool
 ) -> ExitCode:
-    """Go over to the model that is configured under [embeddings]. Search goes on with the old vectors meanwhile."""
+    """Go over to the model that is configured under [embeddings]. Search continues with the old vectors meanwhile."""
     method, done = ("DELETE", "given up") if cancel else ("POST", "begun")
     return await _act(api, output, constellation, is_all=is_all, act=(method, "switch", done), wait=wait and not cancel)
 

@@ -37,7 +37,7 @@ def history() -> None:
 async def show(home: Home, output: Output, agent: str, limit: int) -> None:
     """Show the newest messages of an agent, oldest of them first; those that left its prompt too."""
     rows = (await home.pages("agents", agent, "messages", most=limit))[::-1]
-    empty = f"{agent} has said and heard nothing yet: pattern chat -c {home.name} -a {agent}"
+    empty = f"{agent} has no messages yet: pattern chat -c {home.name} -a {agent}"
     output.result(rows, *(map(said, rows) if rows else [empty]))
 
 
@@ -114,7 +114,7 @@ async def send(home: Home, output: Output, agent: str, messages: list[Json]) -> 
                     raise
                 stored = f"the first {len(ids)} messages are stored" if ids else "nothing was imported"
                 raise InvalidInput(
-                    f"{stored}; then {error.message} (counted from 0 after those). Mend the file and import it again:"
+                    f"{stored}; then {error.message} (counted from 0 after those). Fix the file and import it again:"
                     " what is stored already is not added twice"
                 ) from None
             ids += answer["ids"]

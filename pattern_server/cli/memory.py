@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -18,7 +17,16 @@ from pattern_core.errors import Conflict, InvalidInput, NotFound
 from pattern_db.enums import CONSTELLATION_OWNER as EVERYONE
 from pattern_db.enums import BlockType, Permission
 from pattern_server.cli.client import Api, Json, ServerFailed, path
-from pattern_server.cli.command import ExitCode, Home, PlainGroup, connected, constellation_option, local, yes_option
+from pattern_server.cli.command import (
+    ExitCode,
+    Home,
+    PlainGroup,
+    connected,
+    constellation_option,
+    json_of,
+    local,
+    yes_option,
+)
 from pattern_server.cli.memory_edits import (
     CHANGED_MEANWHILE,
     is_text,
@@ -149,20 +157,9 @@ def schema_of(text: str) -> object:
     """Return a schema given as JSON, as the name of a simple one (`Text`), or as the path of a file with JSON.
 
     Raises:
-        InvalidInput: it is none of these.
+        click.UsageError: what is given or in the file is no JSON.
     """
-    source = text
-    if not text.lstrip().startswith("{"):
-        file = Path(text)
-        if not file.is_file():
-            return text
-        source = file.read_text(encoding="utf-8")
-    try:
-        return json.loads(source)
-    except ValueError as error:
-        raise InvalidInput(
-            f"the schema is not JSON: {error}; try '{{\"List\": {{}}}}', or the path of a file"
-        ) from None
+    return json_of("--schema", text) if text.lstrip().startswith("{") or Path(text).is_file() else text
 
 
 @memory.command("edit")
@@ -170,9 +167,9 @@ def schema_of(text: str) -> object:
 @click.option("--content", metavar="TEXT", help="The whole new content; without it an editor opens, or a pipe is read.")
 @about_memory
 async def edit(kept: MemoryOf, output: Output, label: str, content: str | None) -> None:
-    """Write the block LABEL anew; it is made if there is none. Structured blocks are shown as JSON.
+    """Write the whole block LABEL; it is made if there is none. Structured blocks are shown as JSON.
 
-    What somebody else, the agent for one, changed since it was shown to you is kept, and merged with what you changed.
+    What others, such as the agent, changed since it was shown to you is kept, and merged with what you changed.
     """
     where = kept.at(label)
     found = await kept.api.find(where)
@@ -186,7 +183,7 @@ async def edit(kept: MemoryOf, output: Output, label: str, content: str | None) 
     block = await replace(kept.api, where, after, found, label=label, keep=is_typed)
     done = "Changed" if found else "Created"
     if found and written(block) != after and block["version"] > found[0]["version"] + 1:
-        done = "Somebody else had changed it meanwhile; both changes are kept in"
+        done = "It was changed meanwhile; both changes are kept in"
     output.result(block, f"{done} {label}: {filled(block)} characters, version {block['version']}.")
 
 
@@ -326,7 +323,7 @@ _author_option = click.option(
 @_author_option
 @about_memory
 async def undo(kept: MemoryOf, output: Output, label: str, author: str | None) -> None:
-    """Take back the last change that somebody made to the block LABEL; what others changed since stays."""
+    """Take back an author's last change of the block LABEL; what others changed since stays."""
     await _step(kept, output, label, "undo", author)
 
 
@@ -378,7 +375,7 @@ async def share(kept: MemoryOf, output: Output, label: str, with_agent: str | No
     """Let AGENT see the block LABEL as its own; without AGENT, show who sees it."""
     if with_agent is None:
         shares = (await kept.get(label, "share"))["items"]
-        output.table(SHARE_COLUMNS, shares, empty=f"{label} is shared with nobody.")
+        output.table(SHARE_COLUMNS, shares, empty=f"{label} is not shared.")
         return
     shared = await kept.call("POST", label, "share", body={"agent": with_agent, "permission": permission})
     output.result(shared, f"{with_agent} sees {label} now ({permission}).")
@@ -404,7 +401,7 @@ async def unshare(kept: MemoryOf, output: Output, label: str, from_agent: str) -
 @click.option("--delete", "deletes", is_flag=True, help="A file that is deleted takes its block with it.")
 @click.option("--yes", is_flag=True, help="Do not ask about --delete.")
 @click.option("--interval", type=click.FloatRange(1, 3600), default=INTERVAL_S, show_default=True, metavar="SECONDS",
-              help="How often to look at everything, besides being told of changes.")  # fmt: skip
+              help="How often to look at everything, besides reacting to changes.")  # fmt: skip
 @local
 def sync(
     config: Config,
@@ -423,10 +420,10 @@ def sync(
 
     Edit them with any editor: what you and the agents change is merged. A file that is deleted or emptied is written
     again; a new Markdown file in an agent's folder becomes a block. What cannot be taken stays as it is, with the
-    reason in a file beside it. It goes on until Ctrl-C; exit code 3 says that something waits for you.
+    reason in a file beside it. It runs until Ctrl-C; exit code 3 says that something waits for you.
     """
     if deletes and not dry_run:
-        output.confirm(f"Shall a file that is deleted in {folder} take its block with it?", yes=yes)
+        output.confirm(f"Should a file that is deleted in {folder} take its block with it?", yes=yes)
     # Imported now and not above: what merges documents comes with it, which no other command here needs.
     mirror = import_module("pattern_server.cli.mirror.sync")
     wanted = mirror.SyncWanted(

@@ -54,7 +54,7 @@ async def replace(
     except (ServerFailed, InvalidInput) as error:
         kept = f" Your text is in {_kept(label, content)}." if keep else ""
         if isinstance(error, ServerFailed) and error.status == CHANGED_MEANWHILE:
-            said = f"somebody else made {label} meanwhile; look at it and edit again.{kept}"
+            said = f"{label} was made meanwhile; look at it and edit again.{kept}"
             raise Conflict(said) from error
         if kept:
             raise InvalidInput(f"{error.message}.{kept}") from error

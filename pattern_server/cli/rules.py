@@ -73,7 +73,7 @@ def _row(number: int, stored: Json) -> Json:
 @click.argument("type_", metavar="TYPE")
 @click.argument("fields", metavar="[FIELD=VALUE]...", nargs=-1)
 @click.option("--priority", type=int, metavar="N", help="0 to 255; the highest is judged first.  [default: 5]")
-@click.option("--message", metavar="TEXT", help="Words of yours that the agent is told with the rule.")
+@click.option("--message", metavar="TEXT", help="Words of yours that the agent reads with the rule.")
 @agent_option
 @in_constellation
 async def add(
@@ -141,7 +141,7 @@ async def remove(home: Home, output: Output, number: int, agent: str) -> None:
             )
         gone = stored.pop(number - 1)
         if meant and meant != [gone]:
-            raise Conflict("somebody changed the rules in this moment; see pattern rule list for their numbers now")
+            raise Conflict("the rules were changed meanwhile; see pattern rule list for their numbers now")
         meant[:] = [gone]
         return {"tool_rules": stored or None}
 

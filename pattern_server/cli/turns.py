@@ -18,7 +18,7 @@ TEXT_CHARS_MAX = 60  # shown of each part in the table; --json has more
 
 @click.group()
 def turn() -> None:
-    """Turns: from a message to the agent's rest. `pattern usage --by turn` and `pattern chat --json` tell their ids."""
+    """Turns: from a message to the agent's rest. `pattern usage --by turn` and `pattern chat --json` show their ids."""
 
 
 @turn.command("show")
@@ -71,7 +71,7 @@ async def why(home: Home, output: Output, turn_id: str | None, agent: str | None
     """Show what the model was shown in each step of TURN (its id; without one, of the newest turn), and why.
 
     Parts come in the order of the prompt; what was left out for lack of room follows with the reason. Numbers of
-    tokens are estimates where the vendor counted none. `pattern usage --by turn` and the events tell the ids of turns.
+    tokens are estimates where the vendor counted none. `pattern usage --by turn` and the events show the ids of turns.
     """
     if turn_id is None:
         turn_id = await _newest(home, agent)
@@ -101,7 +101,7 @@ async def _newest(home: Home, agent: str | None) -> str:
 def _show_step(output: Output, step: Json, before: Json | None) -> None:
     output.heading(headline(step))
     if not step["is_known"]:
-        output.say("What it was shown was not noted: the step is from before that was done.")
+        output.say("What it was shown was not recorded: the step is older than that feature.")
         return
     output.say(f"  {conversation(step)}")
     for note in step["notes"]:

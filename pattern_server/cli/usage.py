@@ -13,7 +13,7 @@ from pattern_server.cli.command import Home, in_constellation
 from pattern_server.cli.output import Output
 
 USAGE_COLUMNS = ("calls", "input", "cached", "output", "reasoning", "cost")
-BUDGET_COLUMNS = ("id", "for", "per", "amount", "spent", "held", "left", "anew=resets_at")
+BUDGET_COLUMNS = ("id", "for", "per", "amount", "spent", "held", "left", "resets=resets_at")
 
 
 @click.command("usage")
@@ -55,7 +55,7 @@ def _remarks(total: Json, *, has_more: bool) -> list[str]:
     if total["unpriced_calls"]:
         found.append(f"The price of {total['unpriced_calls']:,} calls is not known; their cost is not in the sums.")
     if total["estimated_calls"]:
-        found.append(f"The tokens of {total['estimated_calls']:,} calls are estimated: nobody reported them.")
+        found.append(f"The tokens of {total['estimated_calls']:,} calls are estimated: no vendor reported them.")
     if has_more:
         found.append("There are more lines: --limit shows more of them, --since and --until fewer.")
     return found

@@ -26,7 +26,7 @@ from pattern_server.http.routing import API, ServerState
 PUBLIC = frozenset({"/", "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs"})  # everything else needs a token
 REQUESTS_MAX = 2_000  # under way at once, streams included
 BODY_TIMEOUT_S = 60.0
-# A client that sends too much seldom looks for an answer before it has sent all: so much more is read and dropped.
+# A client that sends too much rarely looks for an answer before it has sent all: this much more is read and dropped.
 DROPPED_BYTES_MAX = 64 * 1024 * 1024
 DROPPED_TIMEOUT_S = 10.0
 UNANSWERED = 499  # the status of a request whose client leaves before the answer begins

@@ -83,7 +83,7 @@ class EventStream(Response):
                 if self._after > latest:
                     raise InvalidInput(
                         f"there is no event {self._after}, the newest is {latest}; if the constellation was restored"
-                        " from a backup, begin anew with after=0",
+                        " from a backup, start again with after=0",
                         newest=latest,
                     )
                 # Asked after `latest`, so that the end of a turn that continues comes after the place to begin at.

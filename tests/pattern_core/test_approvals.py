@@ -83,7 +83,7 @@ async def test_a_yes_does_it_once() -> None:
         decided = await here.approvals.decide(asked, ApprovalAnswer(approve=YES, by="user:usr_1"))
         assert (decided.status, decided.decision) == (ApprovalStatus.APPROVED, {"note": "Changed human"})
         assert here.done == [f"user:usr_1 {asked}"]
-        with pytest.raises(Conflict, match="somebody agreed"):
+        with pytest.raises(Conflict, match="a person agreed already"):
             await here.approvals.decide(asked, ApprovalAnswer(approve=YES, by="user:usr_2"))
         assert len(here.done) == 1
         names = [event.name for event in await here.running.events()]
@@ -126,7 +126,7 @@ async def test_the_same_is_not_asked_twice_until_it_is_over_and_questions_are_bo
         second = await here.ask()
         assert second != first
         assert [one.id for one in await here.approvals.list(10)] == [second]
-        with pytest.raises(Conflict, match="nobody answered in time"):
+        with pytest.raises(Conflict, match="it was not answered in time"):
             await here.approvals.decide(first, ApprovalAnswer(approve=YES, by="user:usr_1"))
         await here.ask(other(1))
         with pytest.raises(Overloaded, match="open already"):

@@ -113,7 +113,10 @@ def test_nested_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         ('[mcp.x]\ncommand = "a"\nurl = "http://b"', "needs either command or url"),
         ('[mcp.x]\nurl = "ftp://b"', "must begin with http:// or https://"),
         ('[mcp.x]\nurl = "http://b"\nargs = ["a"]', "args means nothing beside url"),
-        ('[mcp.x]\ncommand = "a"\ntoken_env = "T"\nheaders = {}', "headers, token_env mean nothing beside command"),
+        (
+            '[mcp.x]\ncommand = "a"\ntoken_env = "T"\nheaders = {A = "b"}',
+            "headers, token_env mean nothing beside command",
+        ),
         ('[mcp.a__b]\ncommand = "a"', "cannot be an MCP server's name"),
         ("".join(f'[mcp.x{n}]\ncommand = "a"\n' for n in range(17)), "mcp: Dictionary should have at most 16 items"),
         ('[mcp.x]\ncommand = "a"\neffect = "pure"', "mcp.x.effect"),

@@ -333,9 +333,10 @@ def test_lines_are_json_and_filtered(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_a_standard_error_that_fails_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    configure_logs("info", "json")
     broken = io.StringIO()
     broken.close()
     monkeypatch.setattr(sys, "stderr", broken)
+    monkeypatch.setattr(logging, "raiseExceptions", True)
+    configure_logs("info", "json")
     logging.getLogger("pattern.ours").error("unheard")
     logging.getLogger("theirs").error("unheard")

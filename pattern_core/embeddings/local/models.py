@@ -1,4 +1,4 @@
-"""Models on this machine: which one the child shall load and from where, and how it is run. Only the child runs one.
+"""Models on this machine: which one the child is to load and from where, and how it is run. Only the child runs one.
 
 Dimension and fingerprint are known before anything heavy is loaded. Weights come from a folder, an installed package or
 the hub's cache on this machine; from the network only where that is allowed. What a package brings is checked against

@@ -40,7 +40,7 @@ def make_openai(settings: EmbedderSettings) -> Embedder:
         )
     if settings.base_url is not None and not settings.model:
         return AbsentEmbedder(
-            f"Name the model that {settings.base_url} shall use: model under [embeddings] in pattern.toml."
+            f"Name the model that {settings.base_url} should use: model under [embeddings] in pattern.toml."
         )
     return RemoteEmbedder(openai(settings), settings)
 

@@ -261,7 +261,7 @@ class _Turn:
             return f"I find no line about that in the memory blocks that I may edit. {HISTORY_STAYS}"
         if len(found) > 1:
             choices = "\n".join(f"- {line} (memory block {block.label})" for block, _, line in found[:CHOICES_MAX])
-            return f"Which of these shall I forget?\n{choices}\nSay it in more of its words."
+            return f"Which of these should I forget?\n{choices}\nSay it in more of its words."
         block, number, _ = found[0]
         return "block_edit", {"op": "edit_range", "label": block.label, "content": f"{number}-{number}: "}
 

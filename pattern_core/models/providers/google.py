@@ -222,7 +222,7 @@ class GeminiDecoder(Decoder):
         deltas = [delta for part in parts for delta in self._take_part(part)]
         self.finish = as_str(candidate.get("finishReason")) or self.finish
         if self.finish in _BROKEN_CALLS:
-            said = as_str(candidate.get("finishMessage")) or "no more is known"
+            said = as_str(candidate.get("finishMessage")) or "no reason given"
             raise Malformed(f"the model broke off while it called a tool ({self.finish}: {said[:200]})")
         return deltas
 
@@ -230,7 +230,7 @@ class GeminiDecoder(Decoder):
         """Read a chunk without an answer: it counts tokens, or says why there is none."""
         reason = as_str(as_dict(chunk.get("promptFeedback")).get("blockReason"))
         if reason:
-            words = f"the prompt was blocked ({reason}); change what the agent was told or shown."
+            words = f"the prompt was blocked ({reason}); change the agent's instructions or what it was shown."
             raise failure(self.provider, 400, words, code="blocked")
         if "usageMetadata" not in chunk and "responseId" not in chunk:
             raise Malformed(f"a chunk without candidates: {sorted(chunk)[:10]}")

@@ -52,7 +52,7 @@ async def block_edit(
         " For maps: set_field: set `field` to `value`; increment: add `value` to the counter `field`; add_to_field,"
         " remove_from_field: the item `value` of the list `field`."
         " For lists: insert_item, set_item: put `value` in place `number`; delete_item: remove item `number`."
-        " undo: take back the newest of your own edits, and nobody else's; redo: make it again.",
+        " undo: take back the newest of your own edits, never another author's; redo: make it again.",
     ],
     label: Annotated[str, "The block's label."],
     content: Annotated[

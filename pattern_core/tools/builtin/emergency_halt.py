@@ -15,8 +15,8 @@ async def emergency_halt(
     reason: Annotated[str, "What is wrong, so that a person who was not there can judge it."],
     severity: Annotated[Severity, "How grave it is."] = "critical",
 ) -> dict[str, object]:
-    """Stop all agents at once, yourself included, until a person lets them go on. For harm that cannot wait: to people,
-    to data, or by agents out of control. A person reads your reason; for anything less send a message instead.
+    """Stop all agents at once, yourself included, until a person lets them continue. For harm that cannot wait: to
+    people, to data, or by agents out of control. A person reads your reason; for anything less send a message instead.
     """
     asker = {"agent_id": context.agent_id, "agent_name": context.agent_name, "turn_id": context.turn_id}
     halt = context.toolbox.halt.request(context.work, **asker, reason=reason, severity=severity)

@@ -48,7 +48,7 @@ async def file(
     lines: Annotated[int, "For read: at most so many lines, up to 1000."] = LINES_DEFAULT,
     ignore_case: Annotated[bool, "For grep: upper and lower case are the same."] = False,
     limit: Annotated[int | None, "For grep and search: at most so many finds, 1 to 100."] = None,
-    content: Annotated[str | None, "For write, append and replace: the text, exactly as it shall be."] = None,
+    content: Annotated[str | None, "For write, append and replace: the text, exactly as it should be."] = None,
     old: Annotated[str | None, "For replace: the text that goes, exactly as it stands there, and only once."] = None,
 ) -> dict[str, object]:
     """Read, find and write files in the folders that are attached to you. Name the lines when you quote from a file."""
@@ -119,7 +119,7 @@ async def _read(access: AgentFiles, path: str, start_line: int, lines: int) -> d
     if window.is_cut:
         words += f"; line {window.first} is longer than what is shown"
     elif window.last < window.total:
-        words += f"; go on with start_line {window.last + 1}"
+        words += f"; continue with start_line {window.last + 1}"
     return done(words, content=window.text, start_line=window.first, end_line=window.last, total_lines=window.total)
 
 

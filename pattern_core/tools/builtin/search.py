@@ -1,4 +1,4 @@
-"""The tool `search`: everything that the agent has ever been told, said or stored.
+"""The tool `search`: everything that was ever said to the agent, or that it said or stored.
 
 A query may end in an age, as models like to write it: `> 5 days` means older, `< 3 hours` newer, `1-2 weeks` between,
 `5 days old` about that. Within quotes it is words.

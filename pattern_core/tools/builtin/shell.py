@@ -47,9 +47,9 @@ async def shell(
     directory: Annotated[str | None, "For execute and spawn: where to run it, as project/src."] = None,
     timeout: Annotated[float, "For execute: seconds after which it is ended, up to 600."] = TIMEOUT_S,
     task_id: Annotated[str | None, "For output and kill: the task, as spawn named it."] = None,
-    since: Annotated[int, "For output: go on after so many bytes, as the last answer said."] = 0,
+    since: Annotated[int, "For output: continue after so many bytes, as the last answer said."] = 0,
 ) -> dict[str, object]:
-    """Run commands in a sandbox. Each starts anew in the same directory; what takes minutes is spawned. Commands that
+    """Run commands in a sandbox. Each starts in the same directory; spawn what takes minutes. Commands that
     change something may need a person's consent; a single program that only reads, or several joined by |, need none.
     """
     service = _service(context)
@@ -125,7 +125,7 @@ def _output(task: Command, since: int) -> dict[str, object]:
         state = task.note.rstrip(".")
     gap = f"; {lost} bytes before this are lost" if lost else ""
     position = task.output.total
-    words = f"{state}{gap}; go on with since={position}"
+    words = f"{state}{gap}; continue with since={position}"
     return done(words, output=_shortened(text), since=position, is_running=task.is_running, exit_code=task.exit_code)
 
 

@@ -17,13 +17,15 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 from urllib.parse import quote
+
+from pydantic import TypeAdapter
 
 from pattern_core.errors import Conflict
 from pattern_db import files as durable
 from pattern_server.cli.mirror.content import FILE_BYTES_MAX, Form, Unreadable, read, to_bytes
-from pattern_server.cli.mirror.plan import Known, Local, Sent
+from pattern_server.cli.mirror.plan import Known, Local
 
 OWN = ".pattern-sync"
 REASON_HEAD = "This file did not go into memory"
@@ -127,7 +129,7 @@ class Disk:
         except Unreadable:
             is_late = True
         if is_late and late.strip():
-            self._keep(path, late)
+            _store(self._free(path), late, mode=_WRITABLE)
         held.unlink()
 
     def set_aside(self, path: str) -> str | None:
@@ -139,9 +141,6 @@ class Disk:
         except FileNotFoundError:
             return None
         return kept.name
-
-    def _keep(self, path: str, raw: bytes) -> None:
-        _store(self._free(path), raw, mode=_WRITABLE)
 
     def _free(self, path: str) -> Path:
         target = self.root / path
@@ -220,6 +219,7 @@ def _store(target: Path, raw: bytes, *, mode: int) -> None:
 
 
 _ENDING = ".json"
+_KNOWN = TypeAdapter(Known)
 
 
 class States:
@@ -236,8 +236,8 @@ class States:
         self.unreadable: list[str] = []  # names of files that were passed over
         for file in sorted(folder.glob(f"*{_ENDING}")):
             try:
-                known = _known(json.loads(file.read_bytes()))
-            except (ValueError, TypeError, KeyError):
+                known = _KNOWN.validate_json(file.read_bytes())
+            except ValueError:
                 self.unreadable.append(file.name)
                 continue
             self._known[known.block_id] = known
@@ -285,15 +285,3 @@ def claim(file: Path, constellation: str) -> None:
         return
     if found != constellation:
         raise Conflict(f"{file.parent.parent} mirrors another constellation ({found}); choose a folder of its own")
-
-
-def _known(stored: Any) -> Known:
-    sent, incoming = stored["sent"], stored["incoming"]
-    return Known(
-        block_id=str(stored["block_id"]),
-        path=str(stored["path"]),
-        version=int(stored["version"]),
-        text=str(stored["text"]),
-        sent=None if sent is None else Sent(text=sent["text"], version=int(sent["version"]), local=sent["local"]),
-        incoming=None if incoming is None else (int(incoming[0]), str(incoming[1])),
-    )

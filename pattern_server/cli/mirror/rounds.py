@@ -70,10 +70,6 @@ class MirrorReport:
         if did not in (Do.NOTHING, Do.FORGET, Do.ASK) and (did is not Do.REMEMBER or note):
             self._tell(MirrorEvent(path=path, did=did, note=note, version=version))
 
-    def forgotten(self, name: str) -> None:
-        """Report that a state could not be read; the block's past is asked instead."""
-        self._tell(MirrorEvent(path=f"{OWN}/blocks/{name}", did=Do.FORGET, note="it was damaged and is made anew"))
-
     def skip(self, path: str, did: Do, note: str) -> None:
         """Report a step that leaves something for a person to do."""
         self.skipped.add(path)
@@ -169,7 +165,7 @@ class Mirror:
         self._looks = Looks(self._disk)
         self._states = States(root / OWN / "blocks", is_dry=rules.is_dry)
         for name in self._states.unreadable:
-            self._report.forgotten(name)
+            tell(MirrorEvent(path=f"{OWN}/blocks/{name}", did=Do.FORGET, note="it was damaged and is made again"))
 
     async def round(self, memory: Memory, names: Sequence[str]) -> RoundOutcome:
         """Look at both sides once and bring them together, for the agents with these names, or for all.

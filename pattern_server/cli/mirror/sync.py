@@ -45,7 +45,7 @@ class Bell:
             await self._receive.receive()
 
     def close(self) -> None:
-        """End it: there are no more looks."""
+        """Close both ends; there are no further looks."""
         self._send.close()
         self._receive.close()
 

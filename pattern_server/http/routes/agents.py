@@ -105,13 +105,13 @@ async def show(a: str, home: ToRead, response: Response) -> object:
 async def change(
     a: str, body: AgentPatchRequest, home: ToWrite, response: Response, if_match: IfMatch = None
 ) -> object:
-    """Change the given fields of an agent; a turn under way goes on with the old ones."""
+    """Change the given fields of an agent; a turn under way continues with the old ones."""
     changes = body.model_dump(include=body.model_fields_set)
     empty = sorted(
         name for name, value in changes.items() if value is None and name not in ("description", "tool_rules")
     )
     if empty:
-        raise InvalidInput(f"{', '.join(empty)} cannot be null; leave out what shall stay as it is")
+        raise InvalidInput(f"{', '.join(empty)} cannot be null; leave out what should stay unchanged")
     if "model_provider" in changes:
         _check_provider(home.server.config, changes["model_provider"])
     if "config" in changes:

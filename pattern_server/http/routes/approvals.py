@@ -1,4 +1,4 @@
-"""Questions to people, and standing consent: what agents may only do if somebody agrees."""
+"""Questions to people, and standing consent: what agents may only do if a person agrees."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GRANT = answer_of(
 class DecisionRequest(RequestModel):
     """An answer. A yes may hold for longer than the question: `time` for any such call within `seconds`, `same` for the
     same arguments, `always` for any; the last two until they are revoked, or for `seconds`. `arguments` replace those
-    of a tool call, though not for the scope `same`. A no is for the question alone; the agent is told its `reason`.
+    of a tool call, though not for the scope `same`. A no is for the question alone; the agent sees its `reason`.
     """
 
     decision: Literal["approve", "deny"]
@@ -69,7 +69,7 @@ async def decide(id: str, body: DecisionRequest, home: ToWrite) -> Approval:  # 
 
 @router.get("/grants", response_model=page_of(GRANT))
 async def list_grants(home: ToRead, paging: Paged) -> object:
-    """What people agreed to beforehand, newest first."""
+    """What people agreed to in advance, newest first."""
     before = paging.after
     found = await home.constellation.approvals.grants.list(paging.one_more, before=before)
     page = paging.cut(found, lambda grant: grant.id)

@@ -75,7 +75,7 @@ async def list_all(
     home: ToReadOwned,
     paging: PagedTexts,
     tag: Annotated[str | None, Query(description="only entries with this tag")] = None,
-    include_superseded: Annotated[bool, Query(description="entries that hold no more, too")] = False,
+    include_superseded: Annotated[bool, Query(description="also entries that no longer hold")] = False,
 ) -> object:
     """The entries, newest first; without those that were superseded or have ended, unless they are asked for.
 

@@ -62,7 +62,7 @@ async def create(body: ConstellationRequest, server: Server, caller: MayWrite, r
 
 @router.post("/constellations/restore", status_code=201, response_model=CONSTELLATION)
 async def restore(body: RestoreRequest, server: Server, caller: MayAdminister, response: Response) -> object:
-    """Make a constellation from a copy that lies on the server's machine."""
+    """Make a constellation from a copy on the server's machine."""
     path = Path(body.file)
     if not path.is_absolute() or "\0" in body.file:
         raise InvalidInput("`file` is an absolute path on the server's machine")
@@ -96,7 +96,7 @@ async def show_halt(home: ToRead) -> object:
 
 @router.post("/constellations/{c}/resume", response_model=HALT)
 async def resume(home: ToWrite) -> object:
-    """Let a halted constellation go on; the answer is the halt that ends."""
+    """Let a halted constellation continue; the answer is the halt that ends."""
     return fields_with(await home.constellation.resume(by=home.caller.author), halted=False)
 
 

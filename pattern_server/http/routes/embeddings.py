@@ -28,7 +28,7 @@ async def status(home: ToRead) -> Progress:
 
 @router.post("/switch", response_model=PROGRESS, status_code=202)
 async def switch(home: ToWrite) -> Progress:
-    """Embed every text by the configured model. Search goes on with the old vectors until the new ones are complete."""
+    """Embed every text by the configured model; search uses the old vectors until the new ones are complete."""
     return await _after(home.constellation.embeddings, home.constellation.embeddings.start_switch)
 
 

@@ -136,7 +136,7 @@ async def put_file(f: str, name: str, request: Request, home: ToWrite, response:
 
 @router.get("/{f}/files/{name:path}")
 async def content(f: str, name: str, home: ToRead) -> Response:
-    """A file's own bytes, as they are stored or lie on the disk now."""
+    """A file's own bytes, as they are stored or on the disk now."""
     row, data = await home.constellation.folders.content(f, name)
     # Never as a type that a browser would run: the file is a user's, the address is ours.
     quoted = quote(row.name.rsplit("/", 1)[-1], safe="")

@@ -32,7 +32,7 @@ from pattern_server.http.blocks import (
     settings_of,
     tagged,
 )
-from pattern_server.http.bodies import BY_VALUE, Items, Page, Paged, RequestModel, answer_of, page_of
+from pattern_server.http.bodies import BY_VALUE, Items, Page, Paged, RequestModel, answer_of, fields_with, page_of
 from pattern_server.http.errors import VersionMismatch
 from pattern_server.http.routing import OwnerAccess, Router, ToReadOwned, ToWriteOwned
 
@@ -237,7 +237,7 @@ async def repair(label: str, home: ToWriteOwned) -> object:
     """Bring back a block that is damaged, from what is known of it; a sound one is refused."""
     done = await repair_block(home.constellation.memory.blocks, home.owner, label, _by(home))
     block = await block_answer(home.constellation, await home.constellation.memory.view(home.owner, label))
-    return {"block": block, "note": done.note, "is_exact": done.is_exact}
+    return fields_with(done, block=block)
 
 
 @router.get("/{label}/share", response_model=Items[Loan])
@@ -290,9 +290,4 @@ async def _revised(home: OwnerAccess, kind: HistoryKind, label: str, body: UndoR
     if of is not None and ":" not in of and of != "system":
         of = f"agent:{(await home.constellation.roster.get(of)).id}"
     revised = await home.constellation.revisions.revert(home.owner, label, _by(home), kind, of=of)
-    return {
-        "block": await block_answer(home.constellation, revised.block),
-        "note": revised.note,
-        "undo_remaining": revised.undo_remaining,
-        "redo_remaining": revised.redo_remaining,
-    }
+    return fields_with(revised, block=await block_answer(home.constellation, revised.block))

@@ -202,7 +202,7 @@ async def _ended(home: Access, turn_id: str, patience_s: float) -> TurnView | No
                 return await constellation.wait(turn_id)
     except Unavailable as error:
         raise Unavailable(
-            f"the message was accepted as {turn_id}, and its turn goes on later: {error.message}",
+            f"the message was accepted as {turn_id}, and its turn continues later: {error.message}",
             **{**error.details, "turn_id": turn_id},
         ) from None
     return None

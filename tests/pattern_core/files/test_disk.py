@@ -136,7 +136,7 @@ def test_names_that_are_no_text_or_too_deep_are_named_and_passed_over(root: Path
     deep.mkdir(parents=True)
     (deep / "x.md").write_text("x")
     found = disk.walk(root)
-    assert [one.reason for one in found.skipped] == ["has a name that cannot be used here, or lies too deep"] * 2
+    assert [one.reason for one in found.skipped] == ["has a name that cannot be used here, or is too deep"] * 2
     assert all(one.name.encode() for one in found.skipped)
 
 

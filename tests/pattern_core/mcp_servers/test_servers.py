@@ -60,7 +60,9 @@ async def test_one_that_dies_at_every_call_is_refused_with_a_time(
         with pytest.raises(Unavailable, match="its program ended"):
             await it.call("x__die")
         await trio.testing.wait_all_tasks_blocked(0.1)
-        with pytest.raises(Unavailable, match=r"out of luck\)\. It is tried again in (600|5\d\d) s; go on without it"):
+        with pytest.raises(
+            Unavailable, match=r"out of luck\)\. It is tried again in (600|5\d\d) s; continue without it"
+        ):
             await it.call("x__echo", text="a")
         assert (await it.servers.tried("x")).state == "ready"  # a person need not wait
 

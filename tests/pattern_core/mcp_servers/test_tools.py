@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from pattern_core.mcp_servers.settings import McpSettings, Stdio, Streamable, is_server_name
+from pattern_core.mcp_servers.settings import ConfiguredEffect, McpSettings, Stdio, Streamable, is_server_name
 from pattern_core.mcp_servers.tools import (
     DESCRIPTION_CHARS_MAX,
     ERROR_CHARS_MAX,
@@ -197,7 +197,7 @@ SAFE, UNSAFE = EffectClass.IDEMPOTENT, EffectClass.UNSAFE
     ],
 )
 def test_effects(
-    configured: dict[str, EffectClass], trust_hints: bool, says_repeatable: bool, effect: EffectClass
+    configured: dict[str, ConfiguredEffect], trust_hints: bool, says_repeatable: bool, effect: EffectClass
 ) -> None:
     settings = McpSettings(reach=Stdio(command="x"), effects=configured, trust_hints=trust_hints)
     [tool] = tools_of("n", settings, [offered("t", is_repeatable=says_repeatable)], call)

@@ -195,7 +195,7 @@ async def test_cancelling_gives_the_slot_back() -> None:
 @pytest.mark.parametrize(
     ("wish_s", "deadline", "words"),
     [
-        (86_400, math.inf, "come back in 86400 s, and nobody waits longer than 300 s"),
+        (86_400, math.inf, "come back in 86400 s, and no call waits longer than 300 s"),
         (50, 20, "in 50 s, and the time of the turn ends before that"),
     ],
 )

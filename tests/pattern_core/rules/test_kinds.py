@@ -15,7 +15,7 @@ from tests.pattern_core.rules.moments import after, call, check, offer, ran, rul
 
 # Each kind as it is stored, with all its fields but the tool where it is `a`, and its line in the prompt.
 OURS: tuple[tuple[dict[str, Any], str], ...] = (
-    ({"type": "continue_loop"}, "After `a` your turn goes on."),
+    ({"type": "continue_loop"}, "After `a` your turn continues."),
     (
         {"tool": "*", "type": "exit_loop", "priority": 0},
         "After any tool succeeded your turn ends, and calls that you put behind it are not run.",
@@ -49,7 +49,7 @@ OURS: tuple[tuple[dict[str, Any], str], ...] = (
     ),
     ({"tool": "*", "type": "max_calls", "count": 0}, "Call any tool together at most 0 times in a turn."),
     ({"type": "cooldown", "seconds": 0.5}, "Between two uses of `a` 0.5 seconds must pass."),
-    ({"type": "periodic", "seconds": 3600}, "Call `a` every 1 hour; you are told when it is due."),
+    ({"type": "periodic", "seconds": 3600}, "Call `a` every 1 hour; you are reminded when it is due."),
     (
         {"type": "requires_consent", "scope": "mail"},
         "A person must agree to each call of `a` (mail); you wait for the answer.",

@@ -167,15 +167,15 @@ async def test_consent_holds_as_long_as_was_said(said: dict[str, object], repeat
         assert ((await one.say("other")).status == "completed") is others
 
 
-async def test_nobody_answers_in_time(autojump_clock: trio.testing.MockClock) -> None:
+async def test_there_is_no_answer_in_time(autojump_clock: trio.testing.MockClock) -> None:
     clock = StoppedClock()
     async with asked(PAY, says("well"), clock=clock, limits=Limits(approval_expiry_s=60)) as (one, bank, turn_id):
         clock.advance(61_000)
         await trio.sleep(3_700)
         assert (await over(one, turn_id)).status == "completed"
-        assert "nobody answered" in shown(one)[0].content
+        assert "no answer in time" in shown(one)[0].content
         assert bank.paid == []
-        with pytest.raises(Conflict, match="nobody answered in time"):
+        with pytest.raises(Conflict, match="it was not answered in time"):
             [question] = await one.constellation.approvals.list(9, status=None)
             await one.constellation.approvals.decide(question.id, ApprovalAnswer(approve=True, by=USER))
 

@@ -13,7 +13,8 @@ import pytest
 from pattern_core.errors import Conflict, InvalidInput
 from pattern_core.rules.ruleset import warnings_of
 from pattern_server.cli import agents, rules
-from pattern_server.cli.agents import changed_config, model_lines, rules_of, settings_in, trouble
+from pattern_server.cli.agents import changed_config, model_lines, settings_in, trouble
+from pattern_server.cli.command import json_of
 from pattern_server.cli.output import Output
 from tests.pattern_server.cli.conftest import Answer, api_of, as_json, below
 
@@ -59,10 +60,10 @@ def test_settings_are_shown_as_they_are_written() -> None:
 def test_rules_come_from_a_text_or_a_file(tmp_path: Path) -> None:
     file = tmp_path / "rules.json"
     file.write_text('[{"tool": "web", "type": "max_calls", "count": 2}]')
-    assert rules_of(str(file)) == rules_of(file.read_text())
+    assert json_of("--rules", str(file)) == json_of("--rules", file.read_text())
     for wrong in ("[{", str(tmp_path / "none.json")):
         with pytest.raises(click.UsageError, match="--rules"):
-            rules_of(wrong)
+            json_of("--rules", wrong)
 
 
 def test_what_is_known_of_a_model_is_said() -> None:
@@ -142,7 +143,7 @@ async def test_what_somebody_else_does_meanwhile_is_not_lost(capsys: pytest.Capt
     assert await call(rules.remove, [THREE], meanwhile=[THREE, LAST], number=1) == [{"tool_rules": [LAST]}]
     assert "1 left" in capsys.readouterr().out
     assert await call(rules.remove, [LAST], number=1) == [{"tool_rules": None}]
-    with pytest.raises(Conflict, match="somebody changed the rules"):  # its number means another rule now
+    with pytest.raises(Conflict, match="the rules were changed"):  # its number means another rule now
         await call(rules.remove, [THREE], meanwhile=[LAST, THREE], number=1)
 
 

@@ -110,7 +110,7 @@ def test_whose_turn_is_shown() -> None:
         (
             "cancelled",
             {"code": "cancelled", "message": "cancelled: user"},
-            "The turn was stopped: somebody cancelled it",
+            "The turn was stopped: a person cancelled it",
         ),
         ("cancelled", {"code": "cancelled", "message": "cancelled: new"}, "The turn was stopped: new"),
         ("cancelled", None, "The turn was stopped"),

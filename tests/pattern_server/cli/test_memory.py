@@ -62,7 +62,7 @@ def test_the_help_tells_of_each_command_what_it_does(capsys: pytest.CaptureFixtu
     assert memory.memory.list_commands(click.Context(memory.memory))[:3] == ["list", "show", "create"]
     assert run(["memory", "--help"]) == 0
     told = " ".join(capsys.readouterr().out.split())
-    assert "edit Write the block LABEL anew; it is made if there is none. Structured blocks are shown as JSON." in told
+    assert "edit Write the whole block LABEL; it is made if there is none. Structured blocks are shown as JSON." in told
 
 
 AT = ("-c", "home", "-a", "ada")
@@ -83,7 +83,7 @@ def test_schemas_from_words_json_and_files(tmp_path: Path) -> None:
     assert memory.schema_of("Text") == "Text"
     assert memory.schema_of('{"List": {}}') == {"List": {}}
     assert memory.schema_of(str(file)) == {"Map": {"fields": []}}
-    with pytest.raises(InvalidInput, match="not JSON"):
+    with pytest.raises(click.UsageError, match="not JSON"):
         memory.schema_of("{")
 
 
