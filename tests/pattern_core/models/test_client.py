@@ -65,12 +65,6 @@ def asker(*script: Answer, slice_chars: int | None = None, bounds: ClientLimits 
     return Asker(ScriptedProvider(script, slice_chars=slice_chars), bounds)
 
 
-async def test_passes_words_on_and_returns_the_reply() -> None:
-    one = asker(says("hello"), slice_chars=2)
-    assert await one.ask() == says("hello")
-    assert one.shown == ["he", "ll", "o"]
-
-
 async def test_an_unknown_provider_is_named_with_advice() -> None:
     one = asker()
     with pytest.raises(ModelNotConfigured, match=r"ANTHROPIC_API_KEY.*Configured: scripted"):
@@ -99,15 +93,6 @@ async def test_nothing_is_asked_again_once_words_were_shown() -> None:
         await one.ask()
     assert was_shown(caught.value)
     assert (one.shown, one.provider.asked) == (["he"], 1)
-
-
-async def test_a_429_holds_the_other_agents_back_too(autojump_clock: MockClock) -> None:
-    one = asker(ModelOverloaded("429", provider="s", retry_after_s=20), says("a"), says("b"))
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(one.ask)
-        await trio.sleep(1)
-        assert await one.ask() in (says("a"), says("b"))  # both are free to go at the same moment
-        assert trio.current_time() == 20
 
 
 async def test_an_attempt_has_a_time_limit_and_counts_as_retryable(autojump_clock: MockClock) -> None:

@@ -100,7 +100,7 @@ async def test_a_call_runs_when_a_person_agreed() -> None:
         assert (await one.names(turn_id)).count("turn.completed") == 1
 
 
-async def test_a_refusal_is_told_with_its_reason() -> None:
+async def test_a_refusal_is_shown_with_its_reason() -> None:
     async with asked(PAY, says("well")) as (one, bank, turn_id):
         await answer(one, approve=False, reason="too much")
         assert (await over(one, turn_id)).status == "completed"
@@ -110,7 +110,7 @@ async def test_a_refusal_is_told_with_its_reason() -> None:
         assert result.is_error
 
 
-async def test_changed_arguments_are_run_and_told() -> None:
+async def test_changed_arguments_are_run_and_shown() -> None:
     async with asked(PAY, says("done")) as (one, bank, turn_id):
         [question] = await one.constellation.approvals.list(9)
         with pytest.raises(InvalidInput, match="amount"):
@@ -167,7 +167,7 @@ async def test_consent_holds_as_long_as_was_said(said: dict[str, object], repeat
         assert ((await one.say("other")).status == "completed") is others
 
 
-async def test_nobody_answers_in_time(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_question_that_expires_is_refused(autojump_clock: trio.testing.MockClock) -> None:
     clock = StoppedClock()
     async with asked(PAY, says("well"), clock=clock, limits=Limits(approval_expiry_s=60)) as (one, bank, turn_id):
         clock.advance(61_000)

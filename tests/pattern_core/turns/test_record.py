@@ -17,9 +17,9 @@ from pattern_core.limits import Limits
 from pattern_core.messages import Text, ToolCall
 from pattern_core.models.routing import Link
 from pattern_core.turns import admission
-from pattern_core.turns.admission import ROLLED_BACK, Arrival, IncomingMessage
+from pattern_core.turns.admission import Arrival, IncomingMessage
 from pattern_core.turns.record import CallRefused, DeadAttempt
-from pattern_core.turns.state import COMPLETED, Ending, FinishedCall, cancelled
+from pattern_core.turns.state import COMPLETED, Ending, FinishedCall
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.connection import Connection
 from pattern_db.enums import ApprovalKind, EffectClass, EffectStatus
@@ -417,7 +417,3 @@ ROW = EffectRow(1, 1, 0, "call_1", "mail", "{}", b"a" * 16, "unsafe", "key")
 @pytest.mark.parametrize("status", list(EffectStatus))
 def test_whatever_is_not_done_reads_as_a_failure(status: EffectStatus) -> None:
     assert FinishedCall(row=ROW, status=status, content="words").result.is_error is (status is not EffectStatus.DONE)
-
-
-def test_only_a_turn_that_was_rolled_back_is_forgotten() -> None:
-    assert [cancelled(reason).discards for reason in ("user", "superseded", ROLLED_BACK)] == [False, False, True]
