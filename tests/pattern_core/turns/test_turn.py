@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-
 import pytest
 import trio
 import trio.testing
 
 from pattern_core.agents import AgentSpec
-from pattern_core.budgets.budget import TurnBudget
-from pattern_core.conversation.history import load_history
 from pattern_core.limits import Limits, TurnLimits
 from pattern_core.memory.block import NewBlock
 from pattern_core.messages import Image, Text
 from pattern_core.models.catalogue import Catalogue
 from pattern_core.models.errors import ModelRejected, ModelServerError, WindowExceeded
 from pattern_core.models.model import ModelFacts, ModelReply, ModelRequest, Usage
-from pattern_core.prompts.build import MEMORY_AND_DATA, Prompt
-from pattern_core.rules.facts import JudgedCall
+from pattern_core.models.tokens import estimate_request
+from pattern_core.prompts.build import MEMORY_AND_DATA
 from pattern_core.runtime import Meters
 from pattern_core.testing.model import Paced, ScriptedProvider, calls, says
 from pattern_core.turns.admission import IncomingMessage
-from pattern_core.turns.record import Record
-from pattern_core.turns.turn import OUTPUT_SHARE, SQUEEZES_MAX, Turn
+from pattern_core.turns.turn import OUTPUT_SHARE, SQUEEZES_MAX
 from pattern_db.columns import Json
 from pattern_db.journal import usage
+from pattern_db.journal.budgets import BudgetRow, BudgetScope, Period, Unit
 from pattern_db.journal.usage import UsageFilter
-from tests.support import USER, Running, acting, note, rows, running, shout
-
-LATER = "2026-01-01T00:05:00.000Z"
+from tests.support import USER, acting, note, rows, running, shout
 
 
 async def test_an_image_that_a_vendor_refuses_is_described_in_words_instead() -> None:
@@ -203,74 +196,26 @@ async def test_the_model_that_answers_is_named_and_paid() -> None:
 
 # The prompt of a step: whom it asks, whether it fits, and what makes it fit.
 
-LONG = "word " * 400
 WINDOW = 4_000
 
 
-@asynccontextmanager
-async def stage(
-    *said: str, config: Mapping[str, Json] | None = None, ask: str = "and now?", rules: Json = None
-) -> AsyncIterator[tuple[Turn, Running]]:
-    """A turn with a conversation behind it, about to open its first step."""
-    provider, other = (ScriptedProvider(name=name, otherwise=says("All right.")) for name in ("scripted", "other"))
-    async with running(provider=provider, others=[other], tools=[note, shout]) as one:
-        agent = await one.agent()
-        for words in said:
-            await one.say(words)
-        changes = {"config": {"context_window": WINDOW, **(config or {})}, "tool_rules": rules}
-        agent = await one.constellation.roster.update("ada", changes)
-        services = one.constellation._services
-        history = await one.database.read(
-            load_history, agent.id, services.limits.prompt, active=None, is_untrusted=services.tools.is_untrusted
-        )
-        await one.constellation._actors.stop(agent.id, "so that the turn is the test's")
-        turn_id = await one.submit(ask)
-        [(key,)] = await one.database.read(rows, "SELECT max(key) FROM turn")
-        incoming = services.journal.new_message("user", Text(text=ask))
-        record = Record(
-            journal=services.journal,
-            agent=agent,
-            history=history,
-            id=turn_id,
-            batch_id=incoming.position,
-            key=int(str(key)),
-            seed=7,
-            source="user",
-            deadline_at=LATER,
-        )
-        record.start(incoming, {"content": ask}, limits=TurnBudget())
-        turn = Turn(services, record)
-        await turn._prepare(None)
-        yield turn, one
-
-
-def fits(turn: Turn, prompt: Prompt) -> bool:
-    return turn.record.history.tokens <= turn.settings.compaction.threshold * prompt.history_room
-
-
-async def test_a_prompt_says_whom_it_asks_and_what_that_costs_at_most() -> None:
-    for config, output_max in (({}, WINDOW // OUTPUT_SHARE), ({"max_output_tokens": 50}, 50)):
-        async with stage("hello", config=config) as (turn, _one):
-            asking = await turn.open_step()
-            prompt, first = asking.prompt, asking.chain.links[0]
-            assert turn.asking is asking
-            assert (first.provider, first.model) == ("scripted", "script-1")
-            assert asking.worst().tokens == prompt.log.tokens + output_max
-            assert prompt.request.max_output_tokens == output_max
-            assert [tool.name for tool in prompt.request.tools] == ["note", "shout"]
-            assert (turn.judge.compactions, fits(turn, prompt)) == ([], True)
-
-
-async def test_a_rule_of_routing_chooses_the_model_and_the_dearest_of_the_chain_is_held() -> None:
+async def test_a_rule_of_routing_chooses_the_model_and_the_most_that_it_may_take_is_held() -> None:
     rule = {"condition": {"type": "tool_call", "tools": ["note"]}, "model": "other/big", "max_tokens_override": 3_000}
-    async with stage(config={"routing": {"rules": [rule]}}) as (turn, _one):
-        asked = []
-        for step in (1, 2):
-            asking = await turn._asking(step)
-            asked.append(([link.provider for link in asking.chain.links], asking.worst()))
-            turn.judge.calls.append(JudgedCall(tool="note", status="done"))
-        assert [providers for providers, _worst in asked] == [["scripted"], ["other", "scripted"]]
-        assert asked[1][1].tokens == asked[1][1].prompt_tokens + 3_000
+    gate = trio.Event()
+    other = ScriptedProvider([Paced(answer=says("ok"), gate=gate)], name="other")
+    async with running([calls("note", {"text": "x"})], others=[other], tools=[note]) as world:
+        await world.agent(config={"context_window": WINDOW, "routing": {"rules": [rule]}})
+        budget = BudgetRow(BudgetScope.CONSTELLATION, "", Period.TOTAL, Unit.TOKENS, 100_000)
+        await world.constellation.budgets.put(budget)
+        turn_id = await world.submit("go")
+        await trio.testing.wait_all_tasks_blocked()
+        [(held,)] = await world.database.read(rows, "SELECT tokens FROM reservation")
+        assert 3_000 < int(str(held)) < WINDOW
+        gate.set()
+        assert (await world.constellation.wait(turn_id)).status == "completed"
+    [first], [second] = world.provider.requests, other.requests
+    assert (first.model, first.max_output_tokens) == ("script-1", WINDOW // OUTPUT_SHARE)
+    assert (second.model, second.max_output_tokens) == ("big", 3_000)
 
 
 async def test_a_rule_of_cost_reads_what_was_spent_today() -> None:
@@ -278,29 +223,39 @@ async def test_a_rule_of_cost_reads_what_was_spent_today() -> None:
     dear = ModelFacts(
         provider="scripted", model="script-1", window=9_000, output_max=99, input_price=10**9, output_price=10**9
     )
-    catalogue, other = Catalogue({"scripted": {"script-1": dear}}), ScriptedProvider([says("ok")], name="other")
-    # What the step before has just cost counts.
+    catalogue, other = Catalogue({"scripted": {"script-1": dear}}), ScriptedProvider(otherwise=says("ok"), name="other")
     async with running([calls("note", {"text": "x"})], others=[other], tools=[note], catalogue=catalogue) as world:
         await world.agent(config={"routing": {"rules": [rule]}})
-        assert (await world.say("go")).status == "completed"
-        assert (world.provider.asked, other.asked) == (1, 1)
-    async with stage("hello", config={"routing": {"rules": [rule]}}) as (turn, one):
-        assert (await turn._asking(1)).chain.links[0].provider == "scripted"
-        await one.database.write(lambda db: db.execute("UPDATE usage_day SET cost_microdollars = 10000").fetchall())
-        assert (await turn._asking(1)).chain.links[0].provider == "other"
+        for asked in (1, 2):  # what the step before has just cost counts, and what an earlier turn cost
+            assert (await world.say("go")).status == "completed"
+            assert (world.provider.asked, other.asked) == (1, asked)
 
 
-async def test_room_is_made_where_it_is_needed_and_what_was_recorded_is_stored_before() -> None:
-    async with stage(*[LONG] * 10) as (turn, one):
-        before = (await turn._asking(1)).prompt
-        assert not fits(turn, before)
-        prompt = (await turn.open_step()).prompt
-        assert turn.judge.compactions == [1]
-        assert fits(turn, prompt)
-        assert prompt.log.tokens + prompt.request.max_output_tokens <= WINDOW
-        assert prompt.request.messages[-1].text == "and now?"
-        names = await one.names(turn.record.id)
-        assert names == ["turn.queued", "turn.started", "history.compacted", "step.started"]
+async def test_room_is_made_before_the_step_that_needs_it() -> None:
+    gate = trio.Event()
+
+    def before(request: ModelRequest) -> ModelReply:  # whose vendor counts as the estimate does
+        return says("All right.", usage=Usage(input_tokens=estimate_request(request), output_tokens=5))
+
+    def answer(request: ModelRequest) -> ModelReply | Paced:
+        if any("keep the memory" in text for text in request.system):
+            return says("So far: words.")
+        return Paced(answer=says("ok"), gate=gate)
+
+    async with acting(otherwise=before, tools=[note, shout]) as world:
+        for _number in range(10):
+            await world.say("word " * 400)
+        await world.constellation.roster.update("ada", {"config": {"context_window": WINDOW}})
+        world.provider._otherwise = answer
+        turn_id = await world.submit("and now?")
+        await trio.testing.wait_all_tasks_blocked()
+        assert await world.names(turn_id) == ["turn.queued", "turn.started", "history.compacted", "step.started"]
+        assert world.constellation._actors._running[turn_id].judge.compactions == [1]
+        gate.set()
+        assert (await world.constellation.wait(turn_id)).status == "completed"
+    request = world.provider.requests[-1]
+    assert estimate_request(request) + request.max_output_tokens <= WINDOW
+    assert request.messages[-1].text == "and now?"
 
 
 async def test_a_window_without_room_says_what_takes_it() -> None:
