@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import math
+from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import trio
@@ -9,7 +12,6 @@ from hypothesis import strategies as st
 
 from pattern_core.ids import Clock, seeded_randomness
 from pattern_core.limits import TurnLimits
-from pattern_core.messages import user
 from pattern_core.models.client import ModelClient
 from pattern_core.models.errors import (
     ModelError,
@@ -21,7 +23,7 @@ from pattern_core.models.errors import (
     ModelTimeout,
     WindowExceeded,
 )
-from pattern_core.models.model import Allowance, Delta, ModelRequest, Provider, RateStatus
+from pattern_core.models.model import Allowance, RateStatus
 from pattern_core.models.providers.failures import (
     RETRY_AFTER_MAX_S,
     WORDS_MAX,
@@ -36,7 +38,6 @@ from pattern_core.models.routing import ModelChain
 from pattern_core.models.throttle import RetryPolicy
 from pattern_core.testing import StoppedClock, says
 from pattern_core.testing.wire import document
-from pattern_core.testing.wire_openai import serve_openai
 from tests.pattern_core.models.providers import rig
 
 
@@ -282,19 +283,13 @@ def test_any_header_and_any_words_give_a_wait_that_is_sane(header: str, words: s
     assert wait_s is None or 0 <= wait_s <= RETRY_AFTER_MAX_S
 
 
-async def ignore(delta: Delta) -> None:
-    """Nobody listens."""
-
-
-async def ask(provider: Provider) -> ModelClient:
-    client = ModelClient({"vendor": provider}, RetryPolicy(attempts_max=1), TurnLimits(), seeded_randomness(1))
-    request = ModelRequest(model="m", system=("s",), messages=[user("hello")])
-    try:
-        await client.ask(request, ModelChain.of("vendor", "m"), ignore)
-    finally:
-        with trio.CancelScope(shield=True):
-            await provider.aclose()
-    return client
+async def figures_after(client: rig.Client, deadline: float = math.inf) -> dict[str, Any]:
+    """What the gate knows after one call."""
+    models = ModelClient({"vendor": client.provider}, RetryPolicy(), TurnLimits(), seeded_randomness(1))
+    chain = ModelChain.of("vendor", client.vendor.model)
+    with suppress(ModelOverloaded):
+        await models.ask(client.vendor.request, chain, client.on_delta, deadline)
+    return models.gate_figures()["vendor"]
 
 
 @pytest.mark.parametrize(
@@ -304,10 +299,9 @@ async def ask(provider: Provider) -> ModelClient:
 )
 async def test_headers_reach_the_gate(vendor: rig.Vendor, headers: dict[str, str], limits: tuple[int, int]) -> None:
     play = vendor.replies(says("hi"))
-    async with vendor.serve([replace(play, headers={**play.headers, **headers})]) as server:
-        client = await ask(vendor.provider(server.url + vendor.url))
-    (gate,) = client.gate_figures().values()
-    assert (gate["requests_limit"], gate["tokens_limit"]) == limits
+    async with rig.connected(vendor, replace(play, headers={**play.headers, **headers})) as client:
+        gate = await figures_after(client)
+    assert (gate["requests_limit"], gate["tokens_limit"], gate["overloads_total"]) == (*limits, 0)
     assert gate["requests_level"] in (limits[0] - 1, limits[0])  # it is whole again soon
     assert gate["tokens_level"] is not None and 0 <= limits[1] - gate["tokens_level"] <= 6_000
 
@@ -315,14 +309,8 @@ async def test_headers_reach_the_gate(vendor: rig.Vendor, headers: dict[str, str
 async def test_a_refusals_headers_reach_the_gate_too() -> None:
     body = {"error": {"message": "slow down", "code": "rate_limit_exceeded"}}
     headers = {**OPENAI, "x-ratelimit-remaining-tokens": "0", "retry-after": "200"}
-    async with serve_openai([document(body, status=429, headers=headers)]) as server:
-        provider = rig.OPENAI.provider(f"{server.url}/v1")
-        client = ModelClient({"v": provider}, RetryPolicy(), TurnLimits(), seeded_randomness(1))
-        request = ModelRequest(model="m", system=(), messages=[user("hello")])
-        with pytest.raises(ModelOverloaded, match="in 200 s, and the time of the turn"):
-            await client.ask(request, ModelChain.of("v", "m"), ignore, trio.current_time() + 100)
-        await provider.aclose()
-    (gate,) = client.gate_figures().values()
+    async with rig.connected(rig.OPENAI, document(body, status=429, headers=headers)) as client:
+        gate = await figures_after(client, trio.current_time() + 100)
     assert (gate["tokens_limit"], gate["concurrency"], gate["overloads_total"]) == (160_000, 8, 1)
     assert gate["tokens_level"] is not None and gate["tokens_level"] < 10_000
     assert 100 < gate["closed_for_s"] <= 250
