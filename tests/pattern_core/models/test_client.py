@@ -103,13 +103,6 @@ async def test_an_attempt_has_a_time_limit_and_counts_as_retryable(autojump_cloc
     assert one.provider.cancelled == 1
 
 
-async def test_the_deadline_cuts_an_attempt_off(autojump_clock: MockClock) -> None:
-    one = asker(Paced(answer=says("late"), delay_s=50))
-    with pytest.raises(ModelTimeout, match="time of the turn"):
-        await one.ask(deadline=30)
-    assert trio.current_time() == 30
-
-
 async def test_silence_counts_from_the_first_words_and_afresh_after_each(autojump_clock: MockClock) -> None:
     slow = Paced(answer=says("abcd"), delay_s=60, between_s=9)
     assert await asker(slow, slice_chars=1).ask() == says("abcd")

@@ -185,8 +185,9 @@ async def test_the_model_that_answers_is_named_and_paid() -> None:
         assert moved.data["to"] == "spare/m"
         answered = "SELECT provider, model FROM step WHERE status = 'done'"
         assert await world.database.read(rows, answered) == [("scripted", "script-1")]
-        paid = "SELECT provider, model, cost_microdollars FROM usage WHERE attempt = 2"
-        assert await world.database.read(rows, paid) == [("scripted", "script-1", 1_100)]
+        paid = "SELECT provider, model, cost_microdollars FROM usage ORDER BY attempt"
+        cut_off, answered_ = await world.database.read(rows, paid)
+        assert (cut_off[:2], answered_) == (("spare", "m"), ("scripted", "script-1", 1_100))
         assert [message.content for message in (await world.say("and now?")).messages] == ["and now?", "here"]
         for table in ("step", "usage"):
             named = await world.database.read(rows, f"SELECT provider, model FROM {table} WHERE turn = 2")
@@ -259,13 +260,12 @@ async def test_room_is_made_before_the_step_that_needs_it() -> None:
 
 
 async def test_a_window_without_room_says_what_takes_it() -> None:
-    async with running([says("hi")], tools=[note, shout]) as one:
-        await one.agent(prompt="Be kind. " * 400)
-        await one.constellation.roster.update("ada", {"config": {"context_window": 1_000}})
+    async with running(tools=[note, shout]) as one:
+        await one.agent(prompt="Be kind. " * 400, config={"context_window": 1_000})
         view = await one.say("hello")
     assert view.status == "limit"
-    assert "2 tools take about" in str((view.error or {})["message"])
-    assert "context_window" in str((view.error or {})["message"])
+    for words in ("2 tools take about", "context_window"):
+        assert words in str((view.error or {})["message"])
 
 
 async def test_a_turn_knows_its_agents_past_and_where_it_came_from() -> None:

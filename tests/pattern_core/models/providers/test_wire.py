@@ -82,7 +82,7 @@ async def test_early_closes_are_noticed_wherever_they_come(vendor: Vendor) -> No
 async def test_cancelling_closes_the_socket_at_once_and_leaves_the_provider_usable(vendor: Vendor) -> None:
     stream = vendor.replies(says("Hello there"))
     hanging = replace(stream, chunks=stream.chunks[: vendor.first_words], never_ends=True)
-    script = [says("load"), Play(never_answers=True), hanging, says("again")]
+    script: list[Play | ModelReply] = [says("load"), Play(never_answers=True), hanging, says("again")]
     async with connected(vendor, *script) as client:
         await trio.testing.wait_all_tasks_blocked()
         tasks = trio.lowlevel.current_statistics().tasks_living
@@ -314,26 +314,23 @@ async def test_redacted_reasoning_is_kept() -> None:
     assert await answer(ANTHROPIC, reply) == reply
 
 
+REDACTED = Message(role="assistant", parts=(Reasoning(text="", signature="redacted_thinking:m d"), Text(text="b")))
+
+
 @pytest.mark.parametrize(
-    "request_",
+    ("messages", "system", "tail"),
     [
-        ModelRequest(model="m", system=(), messages=()),
-        ModelRequest(model="m", system=(" ",), messages=[user(" ")], tail=["\n"]),
-        ModelRequest(model="m", system=(), messages=(), tail=["now"]),
-        ModelRequest(model="m", system=(), messages=[user("a"), user("b"), *CONVERSATION, *CONVERSATION[:1]]),
-        ModelRequest(model="m", system=(), messages=CONVERSATION, tail=["now"]),
-        ModelRequest(
-            model="m",
-            system=(),
-            messages=[
-                user("a"),
-                Message(
-                    role="assistant", parts=(Reasoning(text="", signature="redacted_thinking:m d"), Text(text="b"))
-                ),
-            ],
-        ),
+        ([], "", ""),
+        ([user(" ")], " ", "\n"),
+        ([], "", "now"),
+        ([user("a"), user("b"), *CONVERSATION, *CONVERSATION[:1]], "", ""),
+        (CONVERSATION, "", "now"),
+        ([user("a"), REDACTED], "", ""),
     ],
 )
 @pytest.mark.parametrize("vendor", [ANTHROPIC, GOOGLE], ids=str)
-async def test_every_conversation_becomes_one_that_the_vendor_accepts(vendor: Vendor, request_: ModelRequest) -> None:
-    assert (await answer(vendor, says("fine"), request_)).parts == says("fine").parts
+async def test_every_conversation_becomes_one_that_the_vendor_accepts(
+    vendor: Vendor, messages: list[Message], system: str, tail: str
+) -> None:
+    request = ModelRequest(model="m", system=[system], messages=messages, tail=[tail])
+    assert (await answer(vendor, says("fine"), request)).parts == says("fine").parts
