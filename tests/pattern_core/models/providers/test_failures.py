@@ -10,7 +10,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pattern_core.ids import Clock, seeded_randomness
+from pattern_core.ids import seeded_randomness
 from pattern_core.limits import TurnLimits
 from pattern_core.models.client import ModelClient
 from pattern_core.models.errors import (
@@ -98,7 +98,7 @@ def test_kinds_of_failure(status: int | None, code: str, words: str, kind: type[
         assert error.retry_after_s == 3
 
 
-def test_a_quota_is_spent_for_good_only_where_nobody_says_when_to_come_back() -> None:
+def test_a_quota_is_spent_for_good_only_where_no_time_to_come_back_is_given() -> None:
     words = "You exceeded your current quota, please check your plan and billing details."
     assert type(failure("google", 429, words, code="RESOURCE_EXHAUSTED")) is ModelRefused
     assert type(failure("google", 429, f"{words} Retry in 34s.", retry_after_s=34)) is ModelOverloaded
@@ -149,19 +149,17 @@ OPENAI = {
 }
 
 
-def anthropic(clock: Clock) -> dict[str, str]:
-    """The vendor's headers with resets in ten seconds."""
-    reset = clock.now_ms() // 1_000 + 10
-    return {
-        "anthropic-ratelimit-requests-limit": "1000",
-        "anthropic-ratelimit-requests-remaining": "999",
-        "anthropic-ratelimit-requests-reset": str(reset),
-        "anthropic-ratelimit-tokens-limit": "96000",
-        "anthropic-ratelimit-tokens-remaining": "90000",
-        "anthropic-ratelimit-tokens-reset": str(reset),
-        "anthropic-ratelimit-input-tokens-limit": "80000",
-        "anthropic-ratelimit-input-tokens-remaining": "80000",
-    }
+RESET = str(NOW_MS // 1_000 + 10)
+ANTHROPIC = {
+    "anthropic-ratelimit-requests-limit": "1000",
+    "anthropic-ratelimit-requests-remaining": "999",
+    "anthropic-ratelimit-requests-reset": RESET,
+    "anthropic-ratelimit-tokens-limit": "96000",
+    "anthropic-ratelimit-tokens-remaining": "90000",
+    "anthropic-ratelimit-tokens-reset": RESET,
+    "anthropic-ratelimit-input-tokens-limit": "80000",
+    "anthropic-ratelimit-input-tokens-remaining": "80000",
+}
 
 
 def test_openais_headers() -> None:
@@ -173,7 +171,7 @@ def test_openais_headers() -> None:
 
 def test_anthropics_headers_with_dates() -> None:
     headers = {
-        **anthropic(StoppedClock()),
+        **ANTHROPIC,
         "anthropic-ratelimit-tokens-reset": "2026-01-01T00:00:12Z",
         "anthropic-ratelimit-requests-reset": "2026-01-01T00:01:00+00:00",
     }
@@ -183,8 +181,8 @@ def test_anthropics_headers_with_dates() -> None:
     )
 
 
-def test_older_gateways_tell_input_tokens_alone() -> None:
-    headers = {name: value for name, value in anthropic(StoppedClock()).items() if "input-tokens" in name}
+def test_older_gateways_state_input_tokens_alone() -> None:
+    headers = {name: value for name, value in ANTHROPIC.items() if "input-tokens" in name}
     assert rate_status(headers, NOW_MS) == RateStatus(tokens=Allowance(limit=80_000, remaining=80_000))
 
 
@@ -200,7 +198,7 @@ def test_older_gateways_tell_input_tokens_alone() -> None:
         {"x-ratelimit-limit-requests": "²", "x-ratelimit-remaining-requests": "4"},
     ],
 )
-def test_what_makes_no_sense_tells_nothing(headers: dict[str, str]) -> None:
+def test_limits_that_make_no_sense_are_ignored(headers: dict[str, str]) -> None:
     assert rate_status(headers, NOW_MS) is None
 
 
@@ -294,7 +292,7 @@ async def figures_after(client: rig.Client, deadline: float = math.inf) -> dict[
 
 @pytest.mark.parametrize(
     ("vendor", "headers", "limits"),
-    [(rig.OPENAI, OPENAI, (5_000, 160_000)), (rig.ANTHROPIC, anthropic(StoppedClock()), (1_000, 96_000))],
+    [(rig.OPENAI, OPENAI, (5_000, 160_000)), (rig.ANTHROPIC, ANTHROPIC, (1_000, 96_000))],
     ids=str,
 )
 async def test_headers_reach_the_gate(vendor: rig.Vendor, headers: dict[str, str], limits: tuple[int, int]) -> None:
