@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from pattern_core.messages import Reasoning
+from pattern_core.messages import Reasoning, ToolResult
 from pattern_core.models.model import Usage
 from pattern_core.testing import calls, says, together, wire_anthropic, wire_google, wire_openai, wire_responses
 from pattern_core.testing.wire import Play, Scripted
@@ -80,6 +80,9 @@ def test_a_reply_as_the_vendor_streams_it(replies: Callable[..., Play], thought:
         _before, found, body = body.partition(piece)
         assert found == piece
     assert '"usage' not in replies(REPLY, usage=False).body.decode()
+    result = ToolResult(call_id="c", tool="t", content="x")
+    with pytest.raises(ValueError, match="does not answer"):
+        replies(replace(REPLY, parts=(result,)))
 
 
 ANTHROPIC_KEY = {"x-api-key": "sk", "anthropic-version": "2023-06-01"}

@@ -165,6 +165,20 @@ async def test_a_person_decides_whether_an_unsafe_call_in_doubt_is_repeated() ->
             assert stored == [("in_doubt",), ("denied",), ("done",)]
 
 
+@pytest.mark.parametrize(("approve", "done", "status"), [(True, 1, "done"), (False, 0, "in_doubt")])
+async def test_an_agent_may_leave_doubt_to_a_person(approve: bool, done: int, status: str) -> None:
+    outside, again = Outside(gate=trio.Event()), Outside()
+    config = {"on_doubt": "ask_human"}
+    async with crashed(calls("mail", {"to": "bob"}), tools=outside.tools, config=config) as (database, turn_id):
+        async with running([says("over")], tools=again.tools, database=database) as second:
+            constellation = second.constellation
+            assert (await constellation.wait(turn_id)).status == "waiting"
+            [asked] = await constellation.approvals.list(9)
+            await constellation.approvals.decide(asked.id, ApprovalAnswer(approve=approve, by=USER))
+            assert (await constellation.wait(turn_id)).status == "completed"
+        assert (len(again.done), await database.read(rows, "SELECT status FROM effect")) == (done, [(status,)])
+
+
 async def test_what_kills_the_process_before_anything_is_asked_is_given_up_too() -> None:
     async def deadly(_key: str) -> Probe:
         await trio.sleep_forever()

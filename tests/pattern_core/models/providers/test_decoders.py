@@ -162,6 +162,14 @@ def test_reasoning_is_signed_and_kept_apart() -> None:
     )
 
 
+def test_halves_of_characters_wait_for_each_other() -> None:
+    draft = ReplyDraft(REQUEST)
+    assert draft.words("a\ud83d") == [TextDelta(text="a")]
+    assert draft.words("\ude00") == [TextDelta(text="😀")]
+    assert draft.words("\ud83d") == []
+    assert draft.parts() == (Text(text="a😀\ufffd"),)
+
+
 def test_ids_of_calls_are_made_up_where_missing_repeated_or_used_before() -> None:
     earlier = Message(role="assistant", parts=(ToolCall(call_id="before", tool="search"),))
     draft = ReplyDraft(replace(REQUEST, messages=[user("hi"), earlier]))
