@@ -34,7 +34,6 @@ from pattern_core.messages import Image, Message, Part, Reasoning, Text, ToolCal
 from pattern_core.models.tokens import estimate_messages, estimate_text, message_tokens
 from pattern_db import template
 from pattern_db.connection import Connection
-from pattern_db.enums import Role
 from pattern_db.migrate import migrations_of
 from pattern_db.tables import agents, messages, summaries
 from pattern_db.tables.messages import MessageRow
@@ -174,14 +173,9 @@ def test_a_lost_result_reads_as_an_error() -> None:
 def test_the_digest_names_what_is_shown() -> None:
     conversation = numbered([*turn(), *turn()])
     whole = History(conversation)
-    grown = History(conversation[:4])
-    assert grown.digest != whole.digest
-    for one in conversation[4:]:
-        grown.append(one)
-    assert grown.digest == whole.digest
-    grown.append(message(9, "user", Text(text="more")))
-    assert grown.digest != whole.digest
-    assert len(grown.digest) == 16
+    assert len(whole.digest) == 16
+    for shorter in (conversation[:4], conversation[:-1]):
+        assert History(shorter).digest != whole.digest
     digest, tokens = whole.digest, whole.tokens
     whole.replace(conversation[2], message(2, "tool", result("c", "")), is_short=True)
     assert whole.tokens < tokens
@@ -343,17 +337,11 @@ def test_the_calls_of_an_unfinished_turn_still_wait(empty: Connection, answered:
 
 def named_rows(text: str) -> list[MessageRow]:
     """Rows named by two signs each: a turn's letter (`-` for none) and a number."""
-    return [
-        MessageRow(
-            id=name,
-            agent_id=AGENT,
-            position=f"{place:019d}",
-            role=Role.USER,
-            created_at=START,
-            batch_id=None if name[0] == "-" else name[0],
-        )
+    named = [
+        to_row(message(place, "user", Text(text=name)), agent_id=AGENT, batch_id=name[0], sequence=place)
         for place, name in enumerate(text.split())
     ]
+    return [row._replace(batch_id=None) if row.batch_id == "-" else row for row in named]
 
 
 @pytest.mark.parametrize(
@@ -373,7 +361,7 @@ def test_what_was_imported_into_a_turn_goes_before_it(stored_: str, finished: st
     newest = max((row.batch_id for row in given if row.batch_id), default=None)
     for active, expected in ((None, finished), (newest, unfinished)):
         ordered = keep_turns_whole(given, active=active)
-        assert [row.id for row in ordered] == expected.split()
+        assert [row.content for row in ordered] == expected.split()
 
 
 # What stands for messages that are not shown: bounded, honest about what it leaves out, newest first

@@ -65,12 +65,6 @@ def asker(*script: Answer, slice_chars: int | None = None, bounds: ClientLimits 
     return Asker(ScriptedProvider(script, slice_chars=slice_chars), bounds)
 
 
-async def test_passes_words_on_and_returns_the_reply() -> None:
-    one = asker(says("hello"), slice_chars=2)
-    assert await one.ask() == says("hello")
-    assert one.shown == ["he", "ll", "o"]
-
-
 async def test_an_unknown_provider_is_named_with_advice() -> None:
     one = asker()
     with pytest.raises(ModelNotConfigured, match=r"ANTHROPIC_API_KEY.*Configured: scripted"):
@@ -101,28 +95,12 @@ async def test_nothing_is_asked_again_once_words_were_shown() -> None:
     assert (one.shown, one.provider.asked) == (["he"], 1)
 
 
-async def test_a_429_holds_the_other_agents_back_too(autojump_clock: MockClock) -> None:
-    one = asker(ModelOverloaded("429", provider="s", retry_after_s=20), says("a"), says("b"))
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(one.ask)
-        await trio.sleep(1)
-        assert await one.ask() in (says("a"), says("b"))  # both are free to go at the same moment
-        assert trio.current_time() == 20
-
-
 async def test_an_attempt_has_a_time_limit_and_counts_as_retryable(autojump_clock: MockClock) -> None:
     one = asker(Paced(answer=says("late"), delay_s=101), says("in time"))
     assert await one.ask() == says("in time")
     assert one.retries == [(1, "model_timeout", 1)]
     assert trio.current_time() == 101
     assert one.provider.cancelled == 1
-
-
-async def test_the_deadline_cuts_an_attempt_off(autojump_clock: MockClock) -> None:
-    one = asker(Paced(answer=says("late"), delay_s=50))
-    with pytest.raises(ModelTimeout, match="time of the turn"):
-        await one.ask(deadline=30)
-    assert trio.current_time() == 30
 
 
 async def test_silence_counts_from_the_first_words_and_afresh_after_each(autojump_clock: MockClock) -> None:

@@ -101,7 +101,6 @@ def test_a_rule_may_choose_the_own_model_with_other_settings() -> None:
 @pytest.mark.parametrize(
     ("condition", "fact", "holds", "fails"),
     [
-        ({"type": "cost_threshold", "max_usd": 0.1}, "spent_today", 100_000, 99_999),
         ({"type": "context_length", "min_tokens": 1_000}, "tokens", 1_000, 999),
         ({"type": "tool_call", "tools": ["shell", "web"]}, "tools_called", {"web", "recall"}, {"recall"}),
         ({"type": "source", "sources": ["schedule"]}, "source", "schedule", "user"),
@@ -241,7 +240,7 @@ def error(kind: type[ModelError]) -> ModelError:
         (ModelRejected, False),
     ],
 )
-async def test_what_another_model_mends(kind: type[ModelError], moves: bool) -> None:
+async def test_errors_after_which_another_model_is_asked(kind: type[ModelError], moves: bool) -> None:
     links = Links({"a": error(kind), "b": says("yes")})
     if moves:
         assert await links.run() == says("yes")
@@ -309,18 +308,9 @@ def test_the_request_is_fitted_to_the_link() -> None:
     foreign = fitted(REQUEST, chain, 2, facts_of("b", "m3"))
     assert foreign.model == "m3"
     assert foreign.messages == portable(REQUEST.messages)
-
-
-def test_a_request_that_fits_stays_as_it_is() -> None:
-    chain = ModelChain(links=(Link(provider="a", model="own", reason=""),))
-    request = replace(REQUEST, max_output_tokens=50)
-    assert fitted(request, chain, 0, facts_of("a", "own")) is request
-
-
-def test_an_unknown_models_answers_are_not_cut() -> None:
-    unknown = replace(facts_of("a", "m"), is_known=False)
-    chain = ModelChain(links=(Link(provider="a", model="m", reason=""),))
-    assert fitted(REQUEST, chain, 0, unknown).max_output_tokens == 500
+    assert fitted(own, chain, 0, facts_of("a", "m1")) is own, "it fits already"
+    unknown = replace(facts_of("a", "m1"), is_known=False)
+    assert fitted(REQUEST, chain, 0, unknown).max_output_tokens == 500, "an unknown model's answers are not cut"
 
 
 def test_portable_drops_proofs_and_nothing_else() -> None:

@@ -75,36 +75,6 @@ def test_what_is_missing_is_waited_for(
     assert bucket.level(10_000) == limit, "it never holds more"
 
 
-def test_a_call_larger_than_the_bucket_leaves_a_debt() -> None:
-    bucket = learned(limit=600, remaining=590)
-    bucket.take(10_000, 1)
-    assert bucket.wait_s(1, 1) == pytest.approx((10_000 - 600 + 1) / 10)
-
-
-def test_what_was_held_too_much_comes_back() -> None:
-    bucket = learned()
-    bucket.take(500, 0)
-    assert bucket.level(0) == 100
-    bucket.settle(2, 500, 200, 0)
-    assert bucket.level(0) == 400
-    bucket.take(100, 0)
-    bucket.settle(3, 100, 350, 0)
-    assert bucket.level(0) == 50, "and what was used beyond it is gone"
-
-
-def test_the_vendors_count_stands_for_the_calls_that_it_has_seen() -> None:
-    bucket = learned()
-    for _ in (2, 3, 4):
-        bucket.take(100, 0)
-    bucket.learn(3, Allowance(limit=600, remaining=450), 0, later=100)
-    assert bucket.level(0) == 350, "the call number 4 came after the answer's count"
-    bucket.settle(2, 100, 1, 0)
-    bucket.settle(3, 100, 1, 0)
-    assert bucket.level(0) == 350, "both were counted by the vendor"
-    bucket.settle(4, 100, 40, 0)
-    assert bucket.level(0) == 410
-
-
 def test_the_operators_limit_holds_where_the_vendor_allows_more() -> None:
     bucket = Bucket(stated=60)
     assert bucket.level(0) == 60
@@ -330,19 +300,21 @@ async def test_tokens_are_held_by_estimate_and_corrected_by_use(autojump_clock: 
     assert one.figures()["tokens_level"] == 100
     one.leave(number, stating())  # it used 100 in truth
     assert one.figures()["tokens_level"] == 900
-    await enter(one, tokens=1_400)
+    await call(one, stating(), tokens=50)
+    assert one.figures()["tokens_level"] == 800, "what was used beyond the estimate is gone"
+    await enter(one, tokens=1_300)
     assert trio.current_time() == pytest.approx(5)
 
 
 async def test_what_an_answer_states_leaves_out_the_calls_that_were_sent_later(autojump_clock: MockClock) -> None:
     one = gate()
-    first, second, third = [await enter(one, tokens=100) for _ in range(3)]
+    first, second, third = [await enter(one, tokens=held) for held in (100, 100, 150)]
     one.leave(second, stating(tokens=(600, 450), requests=(60, 58)))
     seen = one.figures()
-    assert (seen["tokens_level"], seen["requests_level"]) == (350, 57), "the third call came after the vendor's count"
+    assert (seen["tokens_level"], seen["requests_level"]) == (300, 57), "the third call came after the vendor's count"
     one.leave(first, stating(tokens=(600, 600)))
-    assert one.figures()["tokens_level"] == 350, "an older answer says nothing new, and its call was counted"
-    one.leave(third, stating())  # it used 100, as was held
+    assert one.figures()["tokens_level"] == 300, "an older answer says nothing new, and its call was counted"
+    one.leave(third, stating())  # it used 100 of the 150 that were held
     assert one.figures()["tokens_level"] == 350
 
 

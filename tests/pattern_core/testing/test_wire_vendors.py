@@ -2,115 +2,87 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import httpx2
 import pytest
 
-from pattern_core.messages import Reasoning, Text, ToolResult
-from pattern_core.models.model import ModelReply, Usage
-from pattern_core.models.providers.encoding import as_dict
+from pattern_core.messages import Reasoning, ToolResult
+from pattern_core.models.model import Usage
 from pattern_core.testing import calls, says, together, wire_anthropic, wire_google, wire_openai, wire_responses
 from pattern_core.testing.wire import Play, Scripted
 
-
-def datas(body: bytes) -> list[dict[str, Any]]:
-    """The events of a stream, but for its end mark."""
-    lines = body.decode().removesuffix("data: [DONE]\n\n").split("\n\n")[:-1]
-    return [json.loads(line.partition("data: ")[2]) for line in lines]
-
-
-def test_a_reply_as_a_stream_of_anthropic() -> None:
-    usage = Usage(input_tokens=7, output_tokens=3, cached_tokens=2)
-    reply = together(says("hello", usage=usage), calls("search", {"q": "ż"}, call_id="c1"))
-    signed = ModelReply(
-        parts=(Reasoning(text="so", signature="anthropic:m sig"), *reply.parts), finish_reason="stop", usage=usage
-    )
-    stream = datas(wire_anthropic.replies(signed, slice_chars=4).body)
-    assert [data["type"] for data in stream][:3] == ["message_start", "ping", "content_block_start"]
-    deltas = [data["delta"] for data in stream if data["type"] == "content_block_delta"]
-    assert deltas[:4] == [
-        {"type": "thinking_delta", "thinking": "so"},
-        {"type": "signature_delta", "signature": "sig"},
-        {"type": "text_delta", "text": "hell"},
-        {"type": "text_delta", "text": "o"},
-    ]
-    assert wire_anthropic.replies(signed).body.startswith(b"event: message_start\ndata: {")
-    assert stream[-1] == {"type": "message_stop"}
-    assert stream[-2]["usage"] == {"output_tokens": 3, "output_tokens_details": {"thinking_tokens": 0}}
+REPLY = together(
+    says("hello", usage=Usage(input_tokens=7, output_tokens=3, cached_tokens=2)),
+    calls("search", {"q": "ż"}, call_id="c1"),
+)
 
 
-def test_a_reply_as_a_stream_of_openai() -> None:
-    usage = Usage(input_tokens=7, output_tokens=3, cached_tokens=2)
-    reply = together(says("hello", reasoning="so", usage=usage), calls("search", {"q": "ż"}, call_id="c1"))
-    stream = datas(wire_openai.replies(reply, slice_chars=4).body)
-    deltas = [chunk["choices"][0]["delta"] for chunk in stream if chunk["choices"]]
-    assert deltas[1:4] == [{"reasoning_content": "so"}, {"content": "hell"}, {"content": "o"}]
-    assert deltas[4]["tool_calls"][0]["function"] == {"name": "search", "arguments": ""}
-    assert "".join(delta["tool_calls"][0]["function"]["arguments"] for delta in deltas[5:-1]) == '{"q": "ż"}'
-    last = datas(wire_openai.replies(reply).body)[-1]
-    assert last["usage"] == {
-        "prompt_tokens": 7,
-        "completion_tokens": 3,
-        "total_tokens": 10,
-        "prompt_tokens_details": {"cached_tokens": 2, "cache_write_tokens": 0},
-        "completion_tokens_details": {"reasoning_tokens": 0},
-    }
-
-
-def test_a_reply_as_a_stream_of_responses() -> None:
-    usage = Usage(input_tokens=7, output_tokens=3, cached_tokens=2, cache_write_tokens=1, reasoning_tokens=1)
-    reply = together(says("hello", usage=usage), calls("search", {"q": "ż"}, call_id="c1"))
-    thought = Reasoning(text="so", signature='openai:{"id": "rs", "encrypted_content": "x"}')
-    whole = ModelReply(parts=(thought, *reply.parts), finish_reason="tool_calls", usage=usage)
-    stream = datas(wire_responses.replies(whole).body)
-    assert " ".join(data["type"].removeprefix("response.").removeprefix("output_") for data in stream) == " ".join(
+@pytest.mark.parametrize(
+    ("replies", "thought", "pieces"),
+    [
         (
-            "created",
-            "item.added reasoning_summary_text.delta reasoning_summary_text.done item.done",
-            "item.added text.delta text.done item.done",
-            "item.added",
-            "function_call_arguments.delta function_call_arguments.delta function_call_arguments.done",
-            "item.done",
-            "completed",
-        )
-    )
-    assert stream[4]["item"]["encrypted_content"] == "x"
-    assert stream[-1] == wire_responses.ending(whole)
-    assert stream[-1]["response"]["usage"]["input_tokens_details"] == {"cached_tokens": 2, "cache_write_tokens": 1}
-    cut = wire_responses.ending(ModelReply(parts=(Text(text="x"),), finish_reason="length", usage=usage))
-    assert cut["type"] == "response.incomplete"
-    assert as_dict(cut["response"])["incomplete_details"] == {"reason": "max_output_tokens"}
-
-
-def test_a_reply_as_a_stream_of_google() -> None:
-    usage = Usage(input_tokens=7, output_tokens=3, cached_tokens=2, reasoning_tokens=1)
-    reply = together(says("hello", usage=usage), calls("search", {"q": "ż"}, call_id="c1"))
-    thought = (Reasoning(text="so"), *reply.parts, Text(text="", signature="google:s"))
-    whole = ModelReply(parts=thought, finish_reason="tool_calls", usage=usage)
-    *chunks, last = datas(wire_google.replies(whole, slice_chars=4).body)
-    parts = [chunk["candidates"][0]["content"]["parts"][0] for chunk in chunks]
-    assert parts == [
-        {"text": "so", "thought": True},
-        {"text": "hell"},
-        {"text": "o"},
-        {"functionCall": {"id": "c1", "name": "search", "args": {"q": "ż"}}},
-        {"text": "", "thoughtSignature": "s"},
-    ]
-    counted = last["usageMetadata"]
-    assert (counted["candidatesTokenCount"], counted["thoughtsTokenCount"]) == (2, 1)
-
-
-REPLIES = [wire_anthropic.replies, wire_google.replies, wire_openai.replies, wire_responses.replies]
-
-
-@pytest.mark.parametrize("replies", REPLIES)
-def test_models_do_not_answer_with_results(replies: Callable[[ModelReply], Play]) -> None:
+            wire_anthropic.replies,
+            Reasoning(text="so", signature="anthropic:m sig"),
+            [
+                'event: message_start\ndata: {"type": "message_start"',
+                '"delta": {"type": "thinking_delta", "thinking": "so"}',
+                '"delta": {"type": "signature_delta", "signature": "sig"}',
+                '"delta": {"type": "text_delta", "text": "hell"}',
+                '"delta": {"type": "text_delta", "text": "o"}',
+                '"usage": {"output_tokens": 3, "output_tokens_details": {"thinking_tokens": 0}}',
+                '{"type": "message_stop"}',
+            ],
+        ),
+        (
+            wire_openai.replies,
+            Reasoning(text="so"),
+            [
+                '"delta": {"reasoning_content": "so"}',
+                '"delta": {"content": "hell"}',
+                '"delta": {"content": "o"}',
+                '"function": {"name": "search", "arguments": ""}',
+                '"prompt_tokens": 7',
+                "data: [DONE]",
+            ],
+        ),
+        (
+            wire_responses.replies,
+            Reasoning(text="so", signature='openai:{"id": "rs", "encrypted_content": "x"}'),
+            [
+                '{"type": "response.created"',
+                '{"type": "response.reasoning_summary_text.delta"',
+                '"encrypted_content": "x"',
+                '{"type": "response.output_text.delta"',
+                '{"type": "response.function_call_arguments.delta"',
+                '{"type": "response.completed"',
+                '"input_tokens_details": {"cached_tokens": 2, "cache_write_tokens": 0}',
+            ],
+        ),
+        (
+            wire_google.replies,
+            Reasoning(text="so"),
+            [
+                '"parts": [{"text": "so", "thought": true}]',
+                '"parts": [{"text": "hell"}]',
+                '"parts": [{"text": "o"}]',
+                '"parts": [{"functionCall": {"id": "c1", "name": "search", "args": {"q": "ż"}}}]',
+                '"candidatesTokenCount": 3',
+            ],
+        ),
+    ],
+)
+def test_a_reply_as_the_vendor_streams_it(replies: Callable[..., Play], thought: Reasoning, pieces: list[str]) -> None:
+    body = replies(replace(REPLY, parts=(thought, *REPLY.parts)), slice_chars=4).body.decode()
+    for piece in pieces:  # in this order
+        _before, found, body = body.partition(piece)
+        assert found == piece
+    assert '"usage' not in replies(REPLY, usage=False).body.decode()
     result = ToolResult(call_id="c", tool="t", content="x")
     with pytest.raises(ValueError, match="does not answer"):
-        replies(ModelReply(parts=(result,), finish_reason="stop", usage=says("").usage))
+        replies(replace(REPLY, parts=(result,)))
 
 
 ANTHROPIC_KEY = {"x-api-key": "sk", "anthropic-version": "2023-06-01"}

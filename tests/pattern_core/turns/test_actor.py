@@ -96,19 +96,6 @@ async def test_cancelling_a_queued_turn_ends_it_without_running() -> None:
         assert "two" not in contents
 
 
-async def test_turns_start_in_the_order_of_acceptance_whoever_hears_of_it_first(tmp_path: Path) -> None:
-    async with acting(otherwise=says("ok"), path=tmp_path / "pattern.db") as world:
-        for attempt in range(15):  # trio wakes those who wait for one commit in any order
-            async with trio.open_nursery() as nursery:
-                for number in range(4):
-                    nursery.start_soon(world.submit, f"message {attempt}.{number}")
-            while not world.constellation.is_idle:
-                await trio.sleep(0.001)
-        started = await world.database.read(rows, "SELECT key FROM turn ORDER BY batch_id")
-        assert started == sorted(started)
-        assert await world.database.read(rows, "SELECT count(*) FROM turn WHERE status = 'completed'") == [(60,)]
-
-
 async def test_a_turn_that_is_just_being_started_can_be_cancelled(tmp_path: Path) -> None:
     answer = Paced(answer=says("never"), gate=trio.Event())
     async with acting(otherwise=answer, path=tmp_path / "pattern.db") as world:

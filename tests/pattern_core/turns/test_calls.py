@@ -62,22 +62,6 @@ async def slow(_context: ToolContext) -> str:
     return "an answer that never comes"
 
 
-async def test_intent_is_stored_before_an_outside_call_runs() -> None:
-    seen: list[object] = []
-
-    async with running() as world:
-
-        @tool(effect=EffectClass.UNSAFE)
-        async def mail(_context: ToolContext) -> str:
-            """Look into the journal from within."""
-            seen.extend(await world.database.read(rows, "SELECT status, started_at IS NOT NULL FROM effect"))
-            return "sent"
-
-        async with acting([calls("mail"), says("ok")], tools=[mail], database=world.database) as inner:
-            assert (await inner.say("go")).status == "completed"
-    assert seen == [("started", 1)]
-
-
 @pytest.mark.parametrize(
     ("call", "words"),
     [

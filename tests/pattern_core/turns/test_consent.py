@@ -100,7 +100,7 @@ async def test_a_call_runs_when_a_person_agreed() -> None:
         assert (await one.names(turn_id)).count("turn.completed") == 1
 
 
-async def test_a_refusal_is_told_with_its_reason() -> None:
+async def test_a_refusal_is_shown_with_its_reason() -> None:
     async with asked(PAY, says("well")) as (one, bank, turn_id):
         await answer(one, approve=False, reason="too much")
         assert (await over(one, turn_id)).status == "completed"
@@ -110,16 +110,20 @@ async def test_a_refusal_is_told_with_its_reason() -> None:
         assert result.is_error
 
 
-async def test_changed_arguments_are_run_and_told() -> None:
+async def test_changed_arguments_are_run_and_shown() -> None:
     async with asked(PAY, says("done")) as (one, bank, turn_id):
         [question] = await one.constellation.approvals.list(9)
+        before = await one.events(turn_id)
         with pytest.raises(InvalidInput, match="amount"):
             await answer(one, arguments={"to": "bob"})
         approval = await answer(one, arguments={"to": "bob", "amount": 3})
         assert (approval.id, approval.status.value) == (question.id, "edited")
         await over(one, turn_id)
         assert bank.paid == [("bob", 3)]
-        assert "changed arguments" in shown(one)[0].content
+        assert "changed arguments" in shown(one)[0].content and EDITED in shown(one)[0].content
+        [call] = await one.database.read(facts.calls_of, 1)
+        assert call.result == "paid", "as rules read it"
+        assert (await one.events(turn_id))[: len(before)] == before, "the call reads later as it did live"
 
 
 async def test_siblings_do_not_wait() -> None:
@@ -167,7 +171,7 @@ async def test_consent_holds_as_long_as_was_said(said: dict[str, object], repeat
         assert ((await one.say("other")).status == "completed") is others
 
 
-async def test_there_is_no_answer_in_time(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_question_that_expires_is_refused(autojump_clock: trio.testing.MockClock) -> None:
     clock = StoppedClock()
     async with asked(PAY, says("well"), clock=clock, limits=Limits(approval_expiry_s=60)) as (one, bank, turn_id):
         clock.advance(61_000)
@@ -222,14 +226,6 @@ async def test_questions_are_bounded() -> None:
         assert bank.paid == []
 
 
-async def test_a_changed_call_is_told_later_as_it_was_told_live() -> None:
-    async with asked(PAY, says("done")) as (one, _bank, turn_id):
-        before = await one.events(turn_id)
-        await answer(one, arguments={"to": "bob", "amount": 3})
-        await over(one, turn_id)
-        assert (await one.events(turn_id))[: len(before)] == before
-
-
 MONEY, TRADE = ({"tool": "pay", "type": "requires_consent", "scope": scope} for scope in ("money", "trade"))
 
 
@@ -243,14 +239,7 @@ async def test_each_scope_is_agreed_to_by_itself() -> None:
         assert len(bank.paid) == 3  # the third one needed nobody
 
 
-async def test_rules_read_a_result_without_the_note_of_its_changed_arguments() -> None:
-    note_of = f"{EDITED}{{}}]\n"
+def test_rules_read_a_result_without_the_note_of_its_changed_arguments() -> None:
     row = EffectRow(1, 1, 0, "call_1", "pay", "{}", b"h" * 16, "unsafe", "key")
-    assert JudgedCall.of(row, {}, result=note_of + "paid\ntwice").result == "paid\ntwice"
-    assert JudgedCall.of(row, {}, result="paid\ntwice").result == "paid\ntwice"
-    async with asked(PAY, says("done")) as (one, _bank, turn_id):
-        await answer(one, arguments={"to": "bob", "amount": 3})
-        await over(one, turn_id)
-        assert EDITED in shown(one)[0].content
-        [call] = await one.database.read(facts.calls_of, 1)
-        assert call.result == "paid"
+    for note_of in ("", f"{EDITED}{{}}]\n"):
+        assert JudgedCall.of(row, {}, result=note_of + "paid\ntwice").result == "paid\ntwice"

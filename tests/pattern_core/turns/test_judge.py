@@ -67,20 +67,6 @@ def test_a_result_that_becomes_an_error_later_keeps_its_time() -> None:
     assert judge.check(both[1], AskedCall(tool="shout"), is_approved=False).kind == "refuse"
 
 
-def test_a_rule_refuses_asks_or_lets_run_by_the_calls_before() -> None:
-    judge = judge_of(
-        {"tool": "shout", "type": "requires_preceding", "tools": ["note"]}, {"tool": "note", "type": "requires_consent"}
-    )
-    first, second = row("note"), row("shout", 1)
-    plan(judge, first, second)
-    assert judge.check(first, AskedCall(tool="note"), is_approved=False).kind == "ask"
-    assert judge.check(first, AskedCall(tool="note"), is_approved=True).kind == "run"
-    verdict = judge.check(second, AskedCall(tool="shout"), is_approved=False)
-    assert (verdict.kind, "`note` must run first" in verdict.text) == ("refuse", True)
-    end(judge, first)
-    assert judge.check(second, AskedCall(tool="shout"), is_approved=False).kind == "run"
-
-
 def test_a_turn_would_end_when_nothing_was_called_or_a_call_ends_it() -> None:
     judge = judge_of({"tool": "note", "type": "exit_loop"})
     assert judge.border(1).ends

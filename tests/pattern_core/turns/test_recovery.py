@@ -24,7 +24,7 @@ from pattern_core.tools.tool import Probe, ToolContext, tool
 from pattern_core.turns import admission, recovery
 from pattern_core.turns.admission import Arrival, IncomingMessage
 from pattern_core.turns.record import DeadAttempt
-from pattern_core.turns.recovery import Begin, FoundTurn, RunCalls, decide
+from pattern_core.turns.recovery import FoundTurn, RunCalls, decide
 from pattern_core.turns.state import Ending
 from pattern_core.turns.turn import Turn
 from pattern_db.columns import Json
@@ -98,11 +98,6 @@ def test_restarts_of_an_earlier_step_do_not_count() -> None:
     assert verdict(replace(ROW, steps=1, resumes=9)) == DeadAttempt(is_charged=True)
 
 
-def test_a_turn_without_a_step_begins_again_and_an_open_one_asks_again() -> None:
-    assert verdict(ROW, None) == Begin()
-    assert verdict() == DeadAttempt(is_charged=True)
-
-
 def test_a_done_step_runs_what_has_no_result() -> None:
     done = replace(STEP, status="done")
     planned, ended = effect("planned"), effect("done", call=1)
@@ -159,6 +154,10 @@ async def test_a_person_decides_whether_an_unsafe_call_in_doubt_is_repeated() ->
             assert (await constellation.wait(turn_id)).status == "waiting"
             [asked] = await constellation.approvals.list(9)
             assert asked.kind is ApprovalKind.RECOVERY
+            await constellation.roster.update("ada", {"enabled_tools": []})
+            with pytest.raises(Conflict, match="ada may not use the tool mail any more"):
+                await constellation.approvals.decide(asked.id, ApprovalAnswer(approve=True, by=USER))
+            await constellation.roster.update("ada", {"enabled_tools": ["mail"]})
             await constellation.approvals.decide(asked.id, ApprovalAnswer(approve=False, by=USER))
             assert (await constellation.wait(turn_id)).status == "completed"
             assert again.done == [("mail", "eve")]
@@ -168,22 +167,16 @@ async def test_a_person_decides_whether_an_unsafe_call_in_doubt_is_repeated() ->
 
 @pytest.mark.parametrize(("approve", "done", "status"), [(True, 1, "done"), (False, 0, "in_doubt")])
 async def test_an_agent_may_leave_doubt_to_a_person(approve: bool, done: int, status: str) -> None:
-    mail, config = calls("mail", {"to": "bob"}), {"on_doubt": "ask_human"}
-    outside = Outside(gate=trio.Event())
-    async with crashed(mail, tools=outside.tools, config=config) as (database, turn_id):
-        again = Outside()
+    outside, again = Outside(gate=trio.Event()), Outside()
+    config = {"on_doubt": "ask_human"}
+    async with crashed(calls("mail", {"to": "bob"}), tools=outside.tools, config=config) as (database, turn_id):
         async with running([says("over")], tools=again.tools, database=database) as second:
-            approvals = second.constellation.approvals
-            assert (await second.constellation.wait(turn_id)).status == "waiting"
-            [asked] = await approvals.list(9)
-            await second.constellation.roster.update("ada", {"enabled_tools": []})
-            with pytest.raises(Conflict, match="ada may not use the tool mail any more"):
-                await approvals.decide(asked.id, ApprovalAnswer(approve=True, by=USER))
-            await second.constellation.roster.update("ada", {"enabled_tools": ["mail"]})
-            await approvals.decide(asked.id, ApprovalAnswer(approve=approve, by=USER))
-            assert (await second.constellation.wait(turn_id)).status == "completed"
-            assert len(again.done) == done
-            assert await database.read(rows, "SELECT status FROM effect") == [(status,)]
+            constellation = second.constellation
+            assert (await constellation.wait(turn_id)).status == "waiting"
+            [asked] = await constellation.approvals.list(9)
+            await constellation.approvals.decide(asked.id, ApprovalAnswer(approve=approve, by=USER))
+            assert (await constellation.wait(turn_id)).status == "completed"
+        assert (len(again.done), await database.read(rows, "SELECT status FROM effect")) == (done, [(status,)])
 
 
 async def test_what_kills_the_process_before_anything_is_asked_is_given_up_too() -> None:

@@ -2,48 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-
 import pytest
 import trio
 import trio.testing
 
 from pattern_core.agents import AgentSpec
-from pattern_core.budgets.budget import TurnBudget
-from pattern_core.conversation.history import load_history
 from pattern_core.limits import Limits, TurnLimits
 from pattern_core.memory.block import NewBlock
 from pattern_core.messages import Image, Text
 from pattern_core.models.catalogue import Catalogue
 from pattern_core.models.errors import ModelRejected, ModelServerError, WindowExceeded
 from pattern_core.models.model import ModelFacts, ModelReply, ModelRequest, Usage
-from pattern_core.prompts.build import DATA, DEFAULT_INSTRUCTIONS, MEMORY_AND_DATA, Prompt
-from pattern_core.rules.facts import JudgedCall
+from pattern_core.models.tokens import estimate_request
+from pattern_core.prompts.build import MEMORY_AND_DATA
 from pattern_core.runtime import Meters
 from pattern_core.testing.model import Paced, ScriptedProvider, calls, says
 from pattern_core.turns.admission import IncomingMessage
-from pattern_core.turns.record import Record
-from pattern_core.turns.turn import OUTPUT_SHARE, SQUEEZES_MAX, Turn
+from pattern_core.turns.turn import OUTPUT_SHARE, SQUEEZES_MAX
 from pattern_db.columns import Json
 from pattern_db.journal import usage
+from pattern_db.journal.budgets import BudgetRow, BudgetScope, Period, Unit
 from pattern_db.journal.usage import UsageFilter
-from tests.support import USER, Running, acting, note, rows, running, shout
-
-LATER = "2026-01-01T00:05:00.000Z"
+from tests.support import USER, acting, note, rows, running, shout
 
 
-async def test_a_provider_that_refuses_fails_the_turn_with_its_code() -> None:
-    refused = ModelRejected("the request is too odd", provider="scripted", status=400)
-    async with acting([refused, says("better")]) as world:
-        view = await world.say("hi")
-        assert (view.status, view.error) == ("failed", {"code": "model_rejected", "message": "the request is too odd"})
-        assert (await world.names(view.id))[-1] == "turn.failed"
-        assert await world.database.read(rows, "SELECT count(*) FROM usage") == [(0,)]  # it costs nothing
-        assert (await world.say("again")).status == "completed"
-
-
-async def test_an_image_that_a_vendor_refuses_is_told_in_words_instead() -> None:
+async def test_an_image_that_a_vendor_refuses_is_described_in_words_instead() -> None:
     facts = ModelFacts(provider="scripted", model="script-1", window=100_000, output_max=1_000, images=True)
     refused = ModelRejected("could not fetch the image", provider="scripted", status=400)
     async with running(
@@ -59,7 +42,8 @@ async def test_an_image_that_a_vendor_refuses_is_told_in_words_instead() -> None
         seeing, blind = world.provider.requests
         assert seeing.messages[-1].images
         assert not blind.messages[-1].images
-        assert (await world.say("Is it still there?")).status == "failed"  # without an image it was another reason
+        failed = await world.say("Is it still there?")  # without an image it was another reason
+        assert (failed.status, failed.error) == ("failed", {"code": "model_rejected", "message": str(refused)})
 
 
 async def test_too_many_steps_or_calls_end_in_a_limit() -> None:
@@ -156,15 +140,6 @@ async def test_a_prompt_shows_the_agent_its_memory_its_tools_and_its_past() -> N
     assert first.seed == next_step.seed != second.seed
 
 
-async def test_an_agent_without_anything_of_its_own() -> None:
-    async with running([says("hi")], tools=[note]) as one:
-        spec = AgentSpec(name="ada", model_provider="scripted", model_name="m", enabled_tools=(), memory=())
-        await one.constellation.roster.create(spec, author=USER)
-        await one.say("one")
-    [request] = one.provider.requests
-    assert (list(request.system), list(request.tools)) == ([DEFAULT_INSTRUCTIONS, DATA], [])
-
-
 class Counting(Meters):
     """Notes whom each step's answer is from as well."""
 
@@ -188,10 +163,10 @@ async def test_an_answer_in_many_pieces_is_stored_a_few_times_a_second(
         assert 5 <= meters.commits - before <= 30
 
 
-async def test_who_answers_the_second_attempt_is_paid() -> None:
+async def test_the_model_that_answers_is_named_and_paid() -> None:
     down = ModelServerError("out of order", provider="scripted")
     broken = Paced(answer=says("wrong answer"), shown=2, breaks=ModelServerError("it broke", provider="spare"))
-    spare = ScriptedProvider([broken], name="spare", slice_chars=3)
+    spare = ScriptedProvider([broken, says("here")], name="spare", slice_chars=3)
     took = Usage(input_tokens=1_000, output_tokens=100)
     prices = {
         provider: {model: ModelFacts(provider=provider, model=model, window=8_192, output_max=1_000, input_price=price,
@@ -200,7 +175,7 @@ async def test_who_answers_the_second_attempt_is_paid() -> None:
     }  # fmt: skip
     meters = Counting()
     async with acting(
-        [down, says("right", usage=took)], others=[spare], catalogue=Catalogue(prices), meters=meters
+        [down, says("right", usage=took), down], others=[spare], catalogue=Catalogue(prices), meters=meters
     ) as world:
         config = {"routing": {"fallback_models": [{"provider": "spare", "model": "m"}]}}
         await world.constellation.roster.update("ada", {"config": config})
@@ -210,95 +185,38 @@ async def test_who_answers_the_second_attempt_is_paid() -> None:
         assert moved.data["to"] == "spare/m"
         answered = "SELECT provider, model FROM step WHERE status = 'done'"
         assert await world.database.read(rows, answered) == [("scripted", "script-1")]
-        paid = "SELECT provider, model, cost_microdollars FROM usage WHERE attempt = 2"
-        assert await world.database.read(rows, paid) == [("scripted", "script-1", 1_100)]
-        assert meters.steps == ["scripted/script-1"]
-
-
-async def test_who_answers_in_the_place_of_another_is_named_and_paid() -> None:
-    down = ModelServerError("out of order", provider="scripted")
-    spare = ScriptedProvider([says("here", usage=Usage(input_tokens=1, output_tokens=1))], name="spare")
-    meters = Counting()
-    async with acting([down], others=[spare], meters=meters) as world:
-        config = {"routing": {"fallback_models": [{"provider": "spare", "model": "m"}]}}
-        await world.constellation.roster.update("ada", {"config": config})
-        assert [message.content for message in (await world.say("hi")).messages] == ["hi", "here"]
+        paid = "SELECT provider, model, cost_microdollars FROM usage ORDER BY attempt"
+        cut_off, answered_ = await world.database.read(rows, paid)
+        assert (cut_off[:2], answered_) == (("spare", "m"), ("scripted", "script-1", 1_100))
+        assert [message.content for message in (await world.say("and now?")).messages] == ["and now?", "here"]
         for table in ("step", "usage"):
-            named = await world.database.read(rows, f"SELECT provider, model FROM {table}")
+            named = await world.database.read(rows, f"SELECT provider, model FROM {table} WHERE turn = 2")
             assert named == [("spare", "m")]
-        assert meters.steps == ["spare/m"]
+        assert meters.steps == ["scripted/script-1", "spare/m"]
 
 
 # The prompt of a step: whom it asks, whether it fits, and what makes it fit.
 
-LONG = "word " * 400
 WINDOW = 4_000
 
 
-@asynccontextmanager
-async def stage(
-    *said: str, config: Mapping[str, Json] | None = None, ask: str = "and now?", rules: Json = None
-) -> AsyncIterator[tuple[Turn, Running]]:
-    """A turn with a conversation behind it, about to open its first step."""
-    provider, other = (ScriptedProvider(name=name, otherwise=says("All right.")) for name in ("scripted", "other"))
-    async with running(provider=provider, others=[other], tools=[note, shout]) as one:
-        agent = await one.agent()
-        for words in said:
-            await one.say(words)
-        changes = {"config": {"context_window": WINDOW, **(config or {})}, "tool_rules": rules}
-        agent = await one.constellation.roster.update("ada", changes)
-        services = one.constellation._services
-        history = await one.database.read(
-            load_history, agent.id, services.limits.prompt, active=None, is_untrusted=services.tools.is_untrusted
-        )
-        await one.constellation._actors.stop(agent.id, "so that the turn is the test's")
-        turn_id = await one.submit(ask)
-        [(key,)] = await one.database.read(rows, "SELECT max(key) FROM turn")
-        incoming = services.journal.new_message("user", Text(text=ask))
-        record = Record(
-            journal=services.journal,
-            agent=agent,
-            history=history,
-            id=turn_id,
-            batch_id=incoming.position,
-            key=int(str(key)),
-            seed=7,
-            source="user",
-            deadline_at=LATER,
-        )
-        record.start(incoming, {"content": ask}, limits=TurnBudget())
-        turn = Turn(services, record)
-        await turn._prepare(None)
-        yield turn, one
-
-
-def fits(turn: Turn, prompt: Prompt) -> bool:
-    return turn.record.history.tokens <= turn.settings.compaction.threshold * prompt.history_room
-
-
-async def test_a_prompt_says_whom_it_asks_and_what_that_costs_at_most() -> None:
-    for config, output_max in (({}, WINDOW // OUTPUT_SHARE), ({"max_output_tokens": 50}, 50)):
-        async with stage("hello", config=config) as (turn, _one):
-            asking = await turn.open_step()
-            prompt, first = asking.prompt, asking.chain.links[0]
-            assert turn.asking is asking
-            assert (first.provider, first.model) == ("scripted", "script-1")
-            assert asking.worst().tokens == prompt.log.tokens + output_max
-            assert prompt.request.max_output_tokens == output_max
-            assert [tool.name for tool in prompt.request.tools] == ["note", "shout"]
-            assert (turn.judge.compactions, fits(turn, prompt)) == ([], True)
-
-
-async def test_a_rule_of_routing_chooses_the_model_and_the_dearest_of_the_chain_is_held() -> None:
+async def test_a_rule_of_routing_chooses_the_model_and_the_most_that_it_may_take_is_held() -> None:
     rule = {"condition": {"type": "tool_call", "tools": ["note"]}, "model": "other/big", "max_tokens_override": 3_000}
-    async with stage(config={"routing": {"rules": [rule]}}) as (turn, _one):
-        asked = []
-        for step in (1, 2):
-            asking = await turn._asking(step)
-            asked.append(([link.provider for link in asking.chain.links], asking.worst()))
-            turn.judge.calls.append(JudgedCall(tool="note", status="done"))
-        assert [providers for providers, _worst in asked] == [["scripted"], ["other", "scripted"]]
-        assert asked[1][1].tokens == asked[1][1].prompt_tokens + 3_000
+    gate = trio.Event()
+    other = ScriptedProvider([Paced(answer=says("ok"), gate=gate)], name="other")
+    async with running([calls("note", {"text": "x"})], others=[other], tools=[note]) as world:
+        await world.agent(config={"context_window": WINDOW, "routing": {"rules": [rule]}})
+        budget = BudgetRow(BudgetScope.CONSTELLATION, "", Period.TOTAL, Unit.TOKENS, 100_000)
+        await world.constellation.budgets.put(budget)
+        turn_id = await world.submit("go")
+        await trio.testing.wait_all_tasks_blocked()
+        [(held,)] = await world.database.read(rows, "SELECT tokens FROM reservation")
+        assert 3_000 < int(str(held)) < WINDOW
+        gate.set()
+        assert (await world.constellation.wait(turn_id)).status == "completed"
+    [first], [second] = world.provider.requests, other.requests
+    assert (first.model, first.max_output_tokens) == ("script-1", WINDOW // OUTPUT_SHARE)
+    assert (second.model, second.max_output_tokens) == ("big", 3_000)
 
 
 async def test_a_rule_of_cost_reads_what_was_spent_today() -> None:
@@ -306,39 +224,48 @@ async def test_a_rule_of_cost_reads_what_was_spent_today() -> None:
     dear = ModelFacts(
         provider="scripted", model="script-1", window=9_000, output_max=99, input_price=10**9, output_price=10**9
     )
-    catalogue, other = Catalogue({"scripted": {"script-1": dear}}), ScriptedProvider([says("ok")], name="other")
-    # What the step before has just cost counts.
+    catalogue, other = Catalogue({"scripted": {"script-1": dear}}), ScriptedProvider(otherwise=says("ok"), name="other")
     async with running([calls("note", {"text": "x"})], others=[other], tools=[note], catalogue=catalogue) as world:
         await world.agent(config={"routing": {"rules": [rule]}})
-        assert (await world.say("go")).status == "completed"
-        assert (world.provider.asked, other.asked) == (1, 1)
-    async with stage("hello", config={"routing": {"rules": [rule]}}) as (turn, one):
-        assert (await turn._asking(1)).chain.links[0].provider == "scripted"
-        await one.database.write(lambda db: db.execute("UPDATE usage_day SET cost_microdollars = 10000").fetchall())
-        assert (await turn._asking(1)).chain.links[0].provider == "other"
+        for asked in (1, 2):  # what the step before has just cost counts, and what an earlier turn cost
+            assert (await world.say("go")).status == "completed"
+            assert (world.provider.asked, other.asked) == (1, asked)
 
 
-async def test_room_is_made_where_it_is_needed_and_what_was_recorded_is_stored_before() -> None:
-    async with stage(*[LONG] * 10) as (turn, one):
-        before = (await turn._asking(1)).prompt
-        assert not fits(turn, before)
-        prompt = (await turn.open_step()).prompt
-        assert turn.judge.compactions == [1]
-        assert fits(turn, prompt)
-        assert prompt.log.tokens + prompt.request.max_output_tokens <= WINDOW
-        assert prompt.request.messages[-1].text == "and now?"
-        names = await one.names(turn.record.id)
-        assert names == ["turn.queued", "turn.started", "history.compacted", "step.started"]
+async def test_room_is_made_before_the_step_that_needs_it() -> None:
+    gate = trio.Event()
+
+    def before(request: ModelRequest) -> ModelReply:  # whose vendor counts as the estimate does
+        return says("All right.", usage=Usage(input_tokens=estimate_request(request), output_tokens=5))
+
+    def answer(request: ModelRequest) -> ModelReply | Paced:
+        if any("keep the memory" in text for text in request.system):
+            return says("So far: words.")
+        return Paced(answer=says("ok"), gate=gate)
+
+    async with acting(otherwise=before, tools=[note, shout]) as world:
+        for _number in range(10):
+            await world.say("word " * 400)
+        await world.constellation.roster.update("ada", {"config": {"context_window": WINDOW}})
+        world.provider._otherwise = answer
+        turn_id = await world.submit("and now?")
+        await trio.testing.wait_all_tasks_blocked()
+        assert await world.names(turn_id) == ["turn.queued", "turn.started", "history.compacted", "step.started"]
+        assert world.constellation._actors._running[turn_id].judge.compactions == [1]
+        gate.set()
+        assert (await world.constellation.wait(turn_id)).status == "completed"
+    request = world.provider.requests[-1]
+    assert estimate_request(request) + request.max_output_tokens <= WINDOW
+    assert request.messages[-1].text == "and now?"
 
 
 async def test_a_window_without_room_says_what_takes_it() -> None:
-    async with running([says("hi")], tools=[note, shout]) as one:
-        await one.agent(prompt="Be kind. " * 400)
-        await one.constellation.roster.update("ada", {"config": {"context_window": 1_000}})
+    async with running(tools=[note, shout]) as one:
+        await one.agent(prompt="Be kind. " * 400, config={"context_window": 1_000})
         view = await one.say("hello")
     assert view.status == "limit"
-    assert "2 tools take about" in str((view.error or {})["message"])
-    assert "context_window" in str((view.error or {})["message"])
+    for words in ("2 tools take about", "context_window"):
+        assert words in str((view.error or {})["message"])
 
 
 async def test_a_turn_knows_its_agents_past_and_where_it_came_from() -> None:

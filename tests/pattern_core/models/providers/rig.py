@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+import trio
 
 from pattern_core.ids import Clock
 from pattern_core.messages import Message, Part, Reasoning, Text, ToolCall, ToolResult, user
-from pattern_core.models.model import ModelReply, ModelRequest, Usage
+from pattern_core.models.model import Delta, ModelReply, ModelRequest, TextDelta, Usage
 from pattern_core.models.providers.anthropic import AnthropicProvider
 from pattern_core.models.providers.draft import Decoder
 from pattern_core.models.providers.exchange import HttpProvider
@@ -18,7 +20,7 @@ from pattern_core.models.providers.google import GoogleProvider
 from pattern_core.models.providers.openai import OpenAIProvider
 from pattern_core.models.providers.settings import OpenAIFormat, ProviderSettings, Secret
 from pattern_core.testing import StoppedClock, wire_anthropic, wire_google, wire_openai, wire_responses
-from pattern_core.testing.wire import Play
+from pattern_core.testing.wire import Entry, Play, WireServer
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -134,6 +136,41 @@ RESPONSES = Vendor(
     model="gpt-5",
     api="responses",
 )
+
+
+@dataclass(kw_only=True, eq=False)
+class Client:
+    """A provider that talks to its vendor's stand-in, and the deltas that it gave."""
+
+    vendor: Vendor
+    server: WireServer
+    provider: HttpProvider
+    seen: list[Delta] = field(default_factory=list)
+    heard: trio.Event = field(default_factory=trio.Event)
+
+    async def on_delta(self, delta: Delta) -> None:
+        self.seen.append(delta)
+        self.heard.set()
+
+    async def ask(self, request: ModelRequest | None = None) -> ModelReply:
+        return await self.provider.ask(request or self.vendor.request, self.on_delta)
+
+    def text(self, kind: type[Delta] = TextDelta) -> str:
+        return "".join(delta.text for delta in self.seen if isinstance(delta, kind))
+
+
+@asynccontextmanager
+async def connected(vendor: Vendor, *script: Entry | ModelReply) -> AsyncIterator[Client]:
+    """A provider whose vendor answers by the script."""
+    async with vendor.serve(script) as server:
+        provider = vendor.provider(server.url + vendor.url)
+        try:
+            yield Client(vendor=vendor, server=server, provider=provider)
+        finally:
+            with trio.CancelScope(shield=True):
+                await provider.aclose()
+
+
 every = pytest.mark.parametrize("vendor", [ANTHROPIC, GOOGLE, OPENAI, RESPONSES], ids=str)
 
 # With results that come late, one of them after other words, as the formats of Anthropic and Google do not know it.

@@ -170,23 +170,14 @@ def test_halves_of_characters_wait_for_each_other() -> None:
     assert draft.parts() == (Text(text="a😀\ufffd"),)
 
 
-def test_ids_of_calls_are_made_up_where_missing_or_repeated() -> None:
-    draft = ReplyDraft(REQUEST)
-    for call_id in ("", "same", "same", ""):
+def test_ids_of_calls_are_made_up_where_missing_repeated_or_used_before() -> None:
+    earlier = Message(role="assistant", parts=(ToolCall(call_id="before", tool="search"),))
+    draft = ReplyDraft(replace(REQUEST, messages=[user("hi"), earlier]))
+    for call_id in ("", "same", "same", "", "before"):
         draft.begin_call(call_id, "search")
     ids = [part.call_id for part in draft.parts() if isinstance(part, ToolCall)]
-    assert len(set(ids)) == 4
+    assert len({*ids, "before"}) == 6
     assert ids[1] == "same"
-
-
-def test_ids_that_a_server_uses_again_are_replaced() -> None:
-    earlier = Message(role="assistant", parts=(ToolCall(call_id="call_0", tool="search"),))
-    draft = ReplyDraft(replace(REQUEST, messages=[user("hi"), earlier]))
-    draft.begin_call("call_0", "search")
-    draft.begin_call("call_1", "search")
-    first, second = (part.call_id for part in draft.parts() if isinstance(part, ToolCall))
-    assert first not in ("call_0", "call_1")
-    assert second == "call_1"
 
 
 def test_a_call_cut_off_before_its_arguments_is_invalid() -> None:

@@ -3,8 +3,7 @@ from __future__ import annotations
 import itertools
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import httpx2
 import pytest
@@ -12,72 +11,36 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pattern_core.messages import user
 from pattern_core.models.errors import ModelError, ModelGarbage, ModelNotConfigured, ModelTimeout, ModelUnreachable
-from pattern_core.models.model import Delta, ModelReply, ModelRequest, TextDelta
+from pattern_core.models.model import Delta
 from pattern_core.models.providers import PROVIDERS, make_provider, not_configured
 from pattern_core.models.providers.draft import Malformed, StreamEvent
 from pattern_core.models.providers.exchange import EVENT_BYTES_MAX, EventDecoder
 from pattern_core.models.providers.openai import OpenAIProvider
 from pattern_core.models.providers.settings import ProviderSettings, Secret
-from pattern_core.testing import StoppedClock, says
-from pattern_core.testing.wire import Play, WireServer
-from pattern_core.testing.wire_openai import replies, serve_openai
+from pattern_core.testing import says
+from pattern_core.testing.wire import Play
+from pattern_core.testing.wire_openai import replies
+from tests.pattern_core.models.providers.rig import OPENAI, connected
 
-REQUEST = ModelRequest(model="m", system=(), messages=[user("hello")])
 HELLO = replies(says("hello"), slice_chars=2)
 
 
-@asynccontextmanager
-async def connected(*plays: Play | ModelReply) -> AsyncIterator[tuple[WireServer, OpenAIProvider]]:
-    """A provider and the server that answers it by the plays."""
-    async with serve_openai(plays) as server:
-        provider = OpenAIProvider(
-            "vendor",
-            ProviderSettings(kind="openai", base_url=f"{server.url}/v1", api_key=Secret("sk-1")),
-            clock=StoppedClock(),
-        )
-        try:
-            yield server, provider
-        finally:
-            await provider.aclose()
-
-
-async def ask(provider: OpenAIProvider, seen: list[Delta] | None = None, request: ModelRequest = REQUEST) -> ModelReply:
-    async def on_delta(delta: Delta) -> None:
-        if seen is not None:
-            seen.append(delta)
-
-    return await provider.ask(request, on_delta)
-
-
-async def test_it_opens_once_and_again_after_closing() -> None:
-    async with connected(*[HELLO] * 4) as (server, provider):
-        await provider.aclose()
-        await ask(provider)
-        await ask(provider)
-        assert server.connections == 1
-        await provider.aclose()
-        await provider.aclose()
-        await ask(provider)
-        assert server.connections == 2
-
-
-async def test_chunks_without_words_are_signs_of_life() -> None:
-    chunks = (b": keep-alive\n\n", *HELLO.chunks)
-    seen: list[Delta] = []
-    async with connected(Play(chunks=chunks, headers={"x-request-id": "r-1"})) as (_, provider):
-        reply = await ask(provider, seen)
-    assert reply.request_id == "r-1"
-    assert seen[0] == TextDelta(text="")
-    assert "".join(delta.text for delta in seen) == "hello"
+async def test_it_opens_again_after_closing_and_keeps_the_id_of_the_request() -> None:
+    named = Play(chunks=HELLO.chunks, headers={"x-request-id": "r-1"})
+    async with connected(OPENAI, named, HELLO) as client:
+        await client.provider.aclose()
+        assert (await client.ask()).request_id == "r-1"
+        await client.provider.aclose()
+        await client.ask()
+        assert client.server.connections == 2
 
 
 async def test_a_body_that_does_not_end_after_the_reply_is_not_waited_for() -> None:
-    async with connected(Play(chunks=HELLO.chunks, never_ends=True)) as (server, provider):
+    async with connected(OPENAI, Play(chunks=HELLO.chunks, never_ends=True)) as client:
         with trio.fail_after(60):
-            assert (await ask(provider)).parts == says("hello").parts
-            await server.exchanges[0].client_gone.wait()
+            assert (await client.ask()).parts == says("hello").parts
+            await client.server.exchanges[0].client_gone.wait()
 
 
 @pytest.mark.parametrize(
@@ -85,11 +48,15 @@ async def test_a_body_that_does_not_end_after_the_reply_is_not_waited_for() -> N
 )
 async def test_what_breaks_the_format_is_given_up_at_once(bad: tuple[bytes, ...]) -> None:
     headers = {"content-type": "application/json"} if bad[0].startswith(b" ") else {}
-    async with connected(Play(chunks=bad, headers=headers, never_ends=True)) as (server, provider):
+    async with connected(OPENAI, Play(chunks=bad, headers=headers, never_ends=True)) as client:
         with trio.fail_after(60):
             with pytest.raises(ModelGarbage):
-                await ask(provider)
-            await server.exchanges[0].client_gone.wait()
+                await client.ask()
+            await client.server.exchanges[0].client_gone.wait()
+
+
+async def ignore(delta: Delta) -> None:
+    """Show nothing."""
 
 
 class Unconnected(OpenAIProvider):
@@ -115,15 +82,14 @@ async def test_failures_to_connect(failure: Exception, kind: type[ModelError], w
     provider = Unconnected("vendor", ProviderSettings(kind="openai", base_url="http://me:pw@host:1/v1"))
     provider.failure = failure
     with pytest.raises(kind, match=words):
-        await ask(provider)
+        await provider.ask(OPENAI.request, ignore)
     await provider.aclose()
 
 
 async def test_words_that_are_no_unicode_are_no_fault_of_the_network() -> None:
-    broken = ModelRequest(model="m", system=("\ud800",), messages=[user("hello")])
-    async with connected(HELLO) as (_, provider):
+    async with connected(OPENAI, HELLO) as client:
         with pytest.raises(ModelGarbage, match="surrogates"):
-            await ask(provider, request=broken)
+            await client.ask(replace(OPENAI.request, system=("\ud800",)))
 
 
 def decoded(*chunks: bytes) -> list[tuple[str, str]]:

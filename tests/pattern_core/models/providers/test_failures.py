@@ -1,15 +1,17 @@
 from __future__ import annotations
 
+import math
+from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pattern_core.ids import Clock, seeded_randomness
+from pattern_core.ids import seeded_randomness
 from pattern_core.limits import TurnLimits
-from pattern_core.messages import user
 from pattern_core.models.client import ModelClient
 from pattern_core.models.errors import (
     ModelError,
@@ -21,7 +23,7 @@ from pattern_core.models.errors import (
     ModelTimeout,
     WindowExceeded,
 )
-from pattern_core.models.model import Allowance, Delta, ModelRequest, Provider, RateStatus
+from pattern_core.models.model import Allowance, RateStatus
 from pattern_core.models.providers.failures import (
     RETRY_AFTER_MAX_S,
     WORDS_MAX,
@@ -36,7 +38,6 @@ from pattern_core.models.routing import ModelChain
 from pattern_core.models.throttle import RetryPolicy
 from pattern_core.testing import StoppedClock, says
 from pattern_core.testing.wire import document
-from pattern_core.testing.wire_openai import serve_openai
 from tests.pattern_core.models.providers import rig
 
 
@@ -97,7 +98,7 @@ def test_kinds_of_failure(status: int | None, code: str, words: str, kind: type[
         assert error.retry_after_s == 3
 
 
-def test_a_quota_is_spent_for_good_only_where_nobody_says_when_to_come_back() -> None:
+def test_a_quota_is_spent_for_good_only_where_no_time_to_come_back_is_given() -> None:
     words = "You exceeded your current quota, please check your plan and billing details."
     assert type(failure("google", 429, words, code="RESOURCE_EXHAUSTED")) is ModelRefused
     assert type(failure("google", 429, f"{words} Retry in 34s.", retry_after_s=34)) is ModelOverloaded
@@ -148,19 +149,17 @@ OPENAI = {
 }
 
 
-def anthropic(clock: Clock) -> dict[str, str]:
-    """The vendor's headers with resets in ten seconds."""
-    reset = clock.now_ms() // 1_000 + 10
-    return {
-        "anthropic-ratelimit-requests-limit": "1000",
-        "anthropic-ratelimit-requests-remaining": "999",
-        "anthropic-ratelimit-requests-reset": str(reset),
-        "anthropic-ratelimit-tokens-limit": "96000",
-        "anthropic-ratelimit-tokens-remaining": "90000",
-        "anthropic-ratelimit-tokens-reset": str(reset),
-        "anthropic-ratelimit-input-tokens-limit": "80000",
-        "anthropic-ratelimit-input-tokens-remaining": "80000",
-    }
+RESET = str(NOW_MS // 1_000 + 10)
+ANTHROPIC = {
+    "anthropic-ratelimit-requests-limit": "1000",
+    "anthropic-ratelimit-requests-remaining": "999",
+    "anthropic-ratelimit-requests-reset": RESET,
+    "anthropic-ratelimit-tokens-limit": "96000",
+    "anthropic-ratelimit-tokens-remaining": "90000",
+    "anthropic-ratelimit-tokens-reset": RESET,
+    "anthropic-ratelimit-input-tokens-limit": "80000",
+    "anthropic-ratelimit-input-tokens-remaining": "80000",
+}
 
 
 def test_openais_headers() -> None:
@@ -172,7 +171,7 @@ def test_openais_headers() -> None:
 
 def test_anthropics_headers_with_dates() -> None:
     headers = {
-        **anthropic(StoppedClock()),
+        **ANTHROPIC,
         "anthropic-ratelimit-tokens-reset": "2026-01-01T00:00:12Z",
         "anthropic-ratelimit-requests-reset": "2026-01-01T00:01:00+00:00",
     }
@@ -182,8 +181,8 @@ def test_anthropics_headers_with_dates() -> None:
     )
 
 
-def test_older_gateways_tell_input_tokens_alone() -> None:
-    headers = {name: value for name, value in anthropic(StoppedClock()).items() if "input-tokens" in name}
+def test_older_gateways_state_input_tokens_alone() -> None:
+    headers = {name: value for name, value in ANTHROPIC.items() if "input-tokens" in name}
     assert rate_status(headers, NOW_MS) == RateStatus(tokens=Allowance(limit=80_000, remaining=80_000))
 
 
@@ -199,7 +198,7 @@ def test_older_gateways_tell_input_tokens_alone() -> None:
         {"x-ratelimit-limit-requests": "²", "x-ratelimit-remaining-requests": "4"},
     ],
 )
-def test_what_makes_no_sense_tells_nothing(headers: dict[str, str]) -> None:
+def test_limits_that_make_no_sense_are_ignored(headers: dict[str, str]) -> None:
     assert rate_status(headers, NOW_MS) is None
 
 
@@ -282,32 +281,25 @@ def test_any_header_and_any_words_give_a_wait_that_is_sane(header: str, words: s
     assert wait_s is None or 0 <= wait_s <= RETRY_AFTER_MAX_S
 
 
-async def ignore(delta: Delta) -> None:
-    """Nobody listens."""
-
-
-async def ask(provider: Provider) -> ModelClient:
-    client = ModelClient({"vendor": provider}, RetryPolicy(attempts_max=1), TurnLimits(), seeded_randomness(1))
-    request = ModelRequest(model="m", system=("s",), messages=[user("hello")])
-    try:
-        await client.ask(request, ModelChain.of("vendor", "m"), ignore)
-    finally:
-        with trio.CancelScope(shield=True):
-            await provider.aclose()
-    return client
+async def figures_after(client: rig.Client, deadline: float = math.inf) -> dict[str, Any]:
+    """What the gate knows after one call."""
+    models = ModelClient({"vendor": client.provider}, RetryPolicy(), TurnLimits(), seeded_randomness(1))
+    chain = ModelChain.of("vendor", client.vendor.model)
+    with suppress(ModelOverloaded):
+        await models.ask(client.vendor.request, chain, client.on_delta, deadline)
+    return models.gate_figures()["vendor"]
 
 
 @pytest.mark.parametrize(
     ("vendor", "headers", "limits"),
-    [(rig.OPENAI, OPENAI, (5_000, 160_000)), (rig.ANTHROPIC, anthropic(StoppedClock()), (1_000, 96_000))],
+    [(rig.OPENAI, OPENAI, (5_000, 160_000)), (rig.ANTHROPIC, ANTHROPIC, (1_000, 96_000))],
     ids=str,
 )
 async def test_headers_reach_the_gate(vendor: rig.Vendor, headers: dict[str, str], limits: tuple[int, int]) -> None:
     play = vendor.replies(says("hi"))
-    async with vendor.serve([replace(play, headers={**play.headers, **headers})]) as server:
-        client = await ask(vendor.provider(server.url + vendor.url))
-    (gate,) = client.gate_figures().values()
-    assert (gate["requests_limit"], gate["tokens_limit"]) == limits
+    async with rig.connected(vendor, replace(play, headers={**play.headers, **headers})) as client:
+        gate = await figures_after(client)
+    assert (gate["requests_limit"], gate["tokens_limit"], gate["overloads_total"]) == (*limits, 0)
     assert gate["requests_level"] in (limits[0] - 1, limits[0])  # it is whole again soon
     assert gate["tokens_level"] is not None and 0 <= limits[1] - gate["tokens_level"] <= 6_000
 
@@ -315,14 +307,8 @@ async def test_headers_reach_the_gate(vendor: rig.Vendor, headers: dict[str, str
 async def test_a_refusals_headers_reach_the_gate_too() -> None:
     body = {"error": {"message": "slow down", "code": "rate_limit_exceeded"}}
     headers = {**OPENAI, "x-ratelimit-remaining-tokens": "0", "retry-after": "200"}
-    async with serve_openai([document(body, status=429, headers=headers)]) as server:
-        provider = rig.OPENAI.provider(f"{server.url}/v1")
-        client = ModelClient({"v": provider}, RetryPolicy(), TurnLimits(), seeded_randomness(1))
-        request = ModelRequest(model="m", system=(), messages=[user("hello")])
-        with pytest.raises(ModelOverloaded, match="in 200 s, and the time of the turn"):
-            await client.ask(request, ModelChain.of("v", "m"), ignore, trio.current_time() + 100)
-        await provider.aclose()
-    (gate,) = client.gate_figures().values()
+    async with rig.connected(rig.OPENAI, document(body, status=429, headers=headers)) as client:
+        gate = await figures_after(client, trio.current_time() + 100)
     assert (gate["tokens_limit"], gate["concurrency"], gate["overloads_total"]) == (160_000, 8, 1)
     assert gate["tokens_level"] is not None and gate["tokens_level"] < 10_000
     assert 100 < gate["closed_for_s"] <= 250
