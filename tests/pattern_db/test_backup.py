@@ -15,9 +15,7 @@ from pattern_db.migrate import migrations_of
 from pattern_db.tables import agents, messages, meta
 from pattern_db.tables.messages import MessageRow
 from pattern_db.testing.disks import Call, FaultyDisk, Op, Trouble, WatchedDisk
-from tests.pattern_db.conftest import make_agent
-
-NOW = "2026-11-21T22:24:40.123Z"
+from tests.pattern_db.conftest import NOW, make_agent
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,9 +15,9 @@ from pattern_db.search_terms import parse
 from pattern_db.tables import messages
 from pattern_db.tables.messages import MessageRow
 from tests.pattern_db import vector_rows
+from tests.pattern_db.conftest import NOW, Say
 from tests.pattern_db.vector_rows import VectorRow
 
-NOW = "2026-11-21T22:24:40.123Z"
 VECTOR = VectorRow(kind=SearchKind.MESSAGE, ref="msg_1", scope="agt_ada")
 
 
@@ -53,14 +52,14 @@ def test_status_names_what_is_pending(tmp_path: Path, db: Connection) -> None:
     assert status.wal_bytes == 0
 
 
-def test_a_sound_file_has_no_problems(db: Connection, global_db: Connection, say: Callable[..., MessageRow]) -> None:
+def test_a_sound_file_has_no_problems(db: Connection, global_db: Connection, say: Say) -> None:
     say(1, "words")
     vector_rows.insert(db, VECTOR)
     assert maintenance.check(db) == []
     assert maintenance.check(global_db) == []
 
 
-def test_damage_of_what_is_derived_is_found_and_mended(db: Connection, say: Callable[..., MessageRow]) -> None:
+def test_damage_of_what_is_derived_is_found_and_mended(db: Connection, say: Say) -> None:
     say(1, "words")
     say(2, "more words")
     for ref in ("msg_1", "msg_2", "msg_3"):

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from pattern_db.errors import (
 from pattern_db.journal import events, steps
 from pattern_db.migrate import Kind, Migrations, ledger, migrations_folder, migrations_of
 from pattern_db.tables import agents, embedding_indexes, meta, prompts
-from pattern_db.tables.embedding_indexes import IndexRow
+from tests.pattern_db.conftest import make_index
 
 NOW, LATER = "2026-11-21T22:24:40.123Z", "2026-11-22T08:00:00.000Z"
 FIRST = """
@@ -365,12 +364,12 @@ def test_a_migration_takes_up_what_is_there(tmp_path: Path, name: str) -> None:
         assert {sql: db.execute(sql, times).fetchall() for sql in after} == after
 
 
-def test_vectors_are_there_after_a_migration(tmp_path: Path, begin_index: Callable[[Connection], IndexRow]) -> None:
+def test_vectors_are_there_after_a_migration(tmp_path: Path) -> None:
     shipped = migrations_of("constellation")
     path = tmp_path / "pattern.db"
     template.create(path, shipped, now=NOW)
     connection = open_connection(path)
-    begin_index(connection)
+    make_index(connection)
     connection.close()
     for migration in shipped.all:
         (tmp_path / migration.file).write_text(migration.sql)
@@ -394,9 +393,9 @@ def test_a_copy_is_what_the_migrations_make(tmp_path: Path, now: str) -> None:
                 assert fetch_all(copy, sql) == fetch_all(run, sql)
 
 
-def test_a_copy_is_in_wal_mode_and_alone(tmp_path: Path, now: str) -> None:
+def test_a_copy_is_in_wal_mode_and_alone(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "down" / "pattern.db"
-    template.create(path, migrations_of("constellation"), now=now)
+    template.create(path, migrations_of("constellation"), now=NOW)
     before = path.read_bytes()
     assert list(path.parent.iterdir()) == [path]
     connection = open_connection(path)
@@ -407,11 +406,11 @@ def test_a_copy_is_in_wal_mode_and_alone(tmp_path: Path, now: str) -> None:
     assert path.read_bytes() == before  # opening changed nothing: no fsync for a constellation that is only looked at
 
 
-def test_an_existing_file_is_left_alone(tmp_path: Path, now: str) -> None:
+def test_an_existing_file_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     path.write_bytes(b"mine")
     with pytest.raises(Conflict):
-        template.create(path, migrations_of("global"), now=now)
+        template.create(path, migrations_of("global"), now=NOW)
     assert path.read_bytes() == b"mine"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -421,12 +420,12 @@ def test_the_time_must_be_one_that_columns_hold() -> None:
         template.in_memory(migrations_of("global"), now="yesterday")
 
 
-def test_a_file_is_named_once(db: Connection, now: str) -> None:
-    meta.initialise(db, "cst_1", now)
+def test_a_file_is_named_once(db: Connection) -> None:
+    meta.initialise(db, "cst_1", NOW)
     meta.initialise(db, "cst_1", "2027-01-01T00:00:00.000Z")
-    assert (meta.get(db, meta.CONSTELLATION_ID), meta.get(db, meta.CREATED_AT)) == ("cst_1", now)
+    assert (meta.get(db, meta.CONSTELLATION_ID), meta.get(db, meta.CREATED_AT)) == ("cst_1", NOW)
     with pytest.raises(Conflict, match="cst_1"):
-        meta.initialise(db, "cst_2", now)
+        meta.initialise(db, "cst_2", NOW)
 
 
 def test_epochs_rise(db: Connection) -> None:

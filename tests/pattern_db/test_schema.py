@@ -7,6 +7,7 @@ import pytest
 
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.tables import embedding_indexes
+from tests.pattern_db.conftest import NOW
 
 CONSTELLATION = {
     "agents": "id name description model_provider model_name system_prompt config enabled_tools tool_rules status"
@@ -131,11 +132,11 @@ def test_wrong_values_are_refused(db: Connection, statement: str) -> None:
         db.execute(statement)
 
 
-def test_an_unchanged_text_is_not_indexed_again(db: Connection, now: str) -> None:
+def test_an_unchanged_text_is_not_indexed_again(db: Connection) -> None:
     db.execute(
         "INSERT INTO memory_blocks (id, agent_id, label, description, block_type, content_preview, loro_snapshot,"
         " created_at, updated_at) VALUES ('b', 'agt_ada', 'l', '', 'core', 'some words', x'', ?1, ?1)",
-        (now,),
+        (NOW,),
     )
     before = fetch_all(db, "SELECT id, block FROM memory_fts_data")
     db.execute("UPDATE memory_blocks SET content_preview = 'some words', pinned = 1")

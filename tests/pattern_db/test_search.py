@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,12 +13,8 @@ from pattern_db.search_terms import parse
 from pattern_db.tables import agents, archival, memory_blocks, messages
 from pattern_db.tables.agents import AgentRow
 from pattern_db.tables.archival import ArchivalRow
-from pattern_db.tables.memory_blocks import Attachment, BlockRow
-from pattern_db.tables.messages import MessageRow
-
-NOW = "2026-11-21T22:24:40.123Z"
-Say = Callable[..., MessageRow]
-MakeBlock = Callable[..., BlockRow]
+from pattern_db.tables.memory_blocks import Attachment
+from tests.pattern_db.conftest import NOW, MakeBlock, Say
 
 
 def hits(db: Connection, kind: SearchKind, query: str, **filters: object) -> list[Row]:

@@ -19,7 +19,7 @@ from pattern_db.journal.budgets import (
 )
 from pattern_db.journal.usage import Grouping, UsageFilter, UsageLine, UsageRow, UsageSum
 from pattern_db.tables import agents
-from tests.pattern_db.journal.conftest import LATER, NOW, MakeTurn, PlanOf
+from tests.pattern_db.conftest import LATER, NOW, MakeTurn, PlanOf
 
 DAILY = BudgetRow(BudgetScope.AGENT, "agt_ada", Period.DAY, Unit.TOKENS, 1000)
 OVERALL = BudgetRow(BudgetScope.CONSTELLATION, "", Period.TOTAL, Unit.MICRODOLLARS, 5)
@@ -162,10 +162,9 @@ def test_one_unknown_price_or_estimate_makes_the_sum_one(db: Connection, make_tu
 def test_what_is_refused(db: Connection, make_turn: MakeTurn) -> None:
     turn = make_turn()
     usage.add(db, row(turn))
-    with pytest.raises(Conflict), translated():
-        usage.add(db, row(turn))
-    with pytest.raises(Conflict), translated():
-        usage.add(db, row(turn + 1))
+    for other in (turn, turn + 1):
+        with pytest.raises(Conflict), translated():
+            usage.add(db, row(other))
     with pytest.raises(apsw.ConstraintError):
         usage.add(db, replace(row(turn, 2), output_tokens=-1))
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import apsw
@@ -11,9 +10,7 @@ from pattern_db.enums import CONSTELLATION_OWNER, BlockType, Permission
 from pattern_db.errors import NotFound
 from pattern_db.tables import agents, memory_blocks
 from pattern_db.tables.memory_blocks import Attachment, BlockChanges, BlockRow, Via
-
-MakeBlock = Callable[..., BlockRow]
-LATER = "2026-11-21T23:00:00.000Z"
+from tests.pattern_db.conftest import LATER, MakeBlock
 
 
 @pytest.fixture

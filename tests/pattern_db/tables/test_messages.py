@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
+from dataclasses import replace
 
 import apsw
 import pytest
@@ -16,9 +16,8 @@ from pattern_db.tables import agents, messages, summaries
 from pattern_db.tables.messages import ImportRow, MessageRow
 from pattern_db.tables.summaries import SummaryRow
 from tests.pattern_db import vector_rows
+from tests.pattern_db.conftest import NOW, PlanOf, Say, make_message
 from tests.pattern_db.vector_rows import VectorRow
-
-Say = Callable[..., MessageRow]
 
 
 def positions(rows: list[MessageRow]) -> list[int]:
@@ -92,7 +91,7 @@ def test_a_message_comes_back_as_it_was_stored(db: Connection, say: Say) -> None
     assert messages.get(db, row.id) == row
 
 
-def test_a_tombstone_is_seen_nowhere_and_its_position_stays_taken(db: Connection, say: Say, now: str) -> None:
+def test_a_tombstone_is_seen_nowhere_and_its_position_stays_taken(db: Connection, say: Say) -> None:
     row = say(1, "secret", batch_id=at(1), session_id="s")
     vector_rows.insert(db, VectorRow(kind=SearchKind.MESSAGE, ref=row.id, scope="agt_ada"))
     messages.tombstone(db, [row.id, "msg_none"])
@@ -115,15 +114,9 @@ def test_a_batch_is_the_messages_of_one_turn(db: Connection, say: Say) -> None:
 
 
 def test_a_position_is_given_once_and_all_rows_or_none_are_stored(db: Connection, say: Say) -> None:
-    taken = say(2, "first")
+    say(2, "first")
     with pytest.raises(apsw.ConstraintError), db:
-        messages.append(
-            db,
-            [
-                MessageRow(id="msg_x", agent_id="agt_ada", position=at(1), role=Role.USER, created_at=taken.created_at),
-                MessageRow(id="msg_y", agent_id="agt_ada", position=at(2), role=Role.USER, created_at=taken.created_at),
-            ],
-        )
+        messages.append(db, [make_message(1), make_message(2)._replace(id="msg_other")])
     assert positions(messages.recent(db, "agt_ada", 9)) == [2]
 
 
@@ -132,8 +125,8 @@ def test_a_position_is_given_once_and_all_rows_or_none_are_stored(db: Connection
     [
         lambda db: messages.recent(db, "agt_ada", 5, before=at(9)),
         lambda db: messages.by_batch(db, "agt_ada", at(1)),
-        lambda db: messages.get(db, "msg_1"),
-        lambda db: messages.newest_position(db),
+        lambda db: messages.get(db, f"msg_{at(1)}"),
+        messages.newest_position,
         lambda db: messages.archive(db, "agt_ada", [at(1)]),
         lambda db: messages.archive_hidden(db, "agt_ada", [at(1)], at(1), at(2)),
         lambda db: messages.shown(db, "agt_ada", 5),
@@ -143,27 +136,12 @@ def test_a_position_is_given_once_and_all_rows_or_none_are_stored(db: Connection
         lambda db: messages.newest_between(db, "agt_ada", at(1), at(9)),
     ],
 )
-def test_no_read_scans_all_messages(db: Connection, say: Say, read: Callable[[Connection], object]) -> None:
+def test_no_read_scans_all_messages(
+    db: Connection, say: Say, plan_of: PlanOf, read: Callable[[Connection], object]
+) -> None:
     say(1, "a")
-    statements: list[tuple[str, object]] = []
-
-    def remember(_cursor: object, sql: str, bindings: object) -> bool:
-        statements.append((sql, bindings))
-        return True
-
-    db.exec_trace = remember
-    with suppress(NotFound):
-        read(db)
-    db.exec_trace = None
-    plans = [
-        str(step[3])
-        for sql, bindings in statements
-        if sql.startswith(("SELECT", "UPDATE"))
-        for step in db.execute(f"EXPLAIN QUERY PLAN {sql}", bindings)  # type: ignore[arg-type]  # as they were bound
-    ]
-    assert plans
-    assert not [step for step in plans if step == "SCAN messages"], plans
-    assert not [step for step in plans if "TEMP B-TREE" in step], plans
+    plan = plan_of(lambda: read(db))
+    assert not [step for step in plan if step == "SCAN messages" or "TEMP B-TREE" in step]
 
 
 # Summaries in their order, the chain that a prompt shows, and the full-text index beside them.
@@ -256,31 +234,27 @@ def test_the_index_follows_its_table(db: Connection) -> None:
 KEY, PRINT = b"k" * 16, b"f" * 16
 
 
-def row(now: str, **fields: object) -> ImportRow:
-    values: dict[str, object] = {"agent_id": "agt_ada", "positions": (3, 1, 2**63 - 1), **fields}
-    return ImportRow(idempotency=KEY, fingerprint=PRINT, created_at=now, **values)  # type: ignore[arg-type]  # as named
-
-
-def test_an_import_is_found_by_its_key(db: Connection, now: str) -> None:
-    messages.note_import(db, row(now))
-    assert messages.find_import(db, KEY) == row(now)
+def test_an_import_is_found_by_its_key(db: Connection) -> None:
+    row = ImportRow(idempotency=KEY, fingerprint=PRINT, agent_id="agt_ada", positions=(3, 1, 2**63 - 1), created_at=NOW)
+    messages.note_import(db, row)
+    assert messages.find_import(db, KEY) == row
     assert messages.find_import(db, PRINT) is None
     with pytest.raises(apsw.ConstraintError):
-        messages.note_import(db, row(now, positions=()))
+        messages.note_import(db, replace(row, positions=()))
     agents.delete(db, "agt_ada")
     assert messages.find_import(db, KEY) is None
 
 
-def test_the_newest_position_that_is_taken(db: Connection, say: Callable[..., MessageRow]) -> None:
+def test_the_newest_position_that_is_taken(db: Connection, say: Say) -> None:
     def newest(first: int, last: int, agent: str = "agt_ada") -> str | None:
-        return messages.newest_between(db, agent, f"{first:019d}", f"{last:019d}")
+        return messages.newest_between(db, agent, at(first), at(last))
 
     assert newest(0, 9) is None
     say(3)
     say(5, agent="bob")
-    assert newest(0, 9) == f"{5:019d}"  # another agent's message has the id that belongs to the position
-    assert newest(0, 4) == newest(3, 3) == f"{3:019d}"
+    assert newest(0, 9) == at(5)  # another agent's message has the id that belongs to the position
+    assert newest(0, 4) == newest(3, 3) == at(3)
     assert newest(6, 9) is None
     db.execute("UPDATE messages SET id = 'msg_elsewhere' WHERE agent_id = 'agt_ada'")
-    assert newest(0, 4) == f"{3:019d}"
+    assert newest(0, 4) == at(3)
     assert newest(0, 4, "agt_bob") is None
