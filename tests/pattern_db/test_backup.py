@@ -9,13 +9,11 @@ import pytest
 
 from pattern_db import backup, template
 from pattern_db.connection import Connection, fetch_all, open_connection, open_immutable, open_in_memory
-from pattern_db.enums import Role
 from pattern_db.errors import BackupFailed, BackupInvalid, Conflict, NotFound, StorageFailed
 from pattern_db.migrate import migrations_of
 from pattern_db.tables import agents, messages, meta
-from pattern_db.tables.messages import MessageRow
 from pattern_db.testing.disks import Call, FaultyDisk, Op, Trouble, WatchedDisk
-from tests.pattern_db.conftest import NOW, make_agent
+from tests.pattern_db.conftest import NOW, make_agent, make_message
 
 
 @pytest.fixture
@@ -39,20 +37,7 @@ def connection(home: Path) -> Iterator[Connection]:
 
 
 def say(connection: Connection, numbers: range) -> None:
-    messages.append(
-        connection,
-        [
-            MessageRow(
-                id=f"msg_{number:019d}",
-                agent_id="agt_ada",
-                position=f"{number:019d}",
-                role=Role.USER,
-                content=f"words number {number} " * 20,
-                created_at=NOW,
-            )
-            for number in numbers
-        ],
-    )
+    messages.append(connection, [make_message(number, f"words number {number} " * 20) for number in numbers])
 
 
 def test_a_copy_stands_alone_and_is_equal(connection: Connection, tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ from tests.pattern_db import vector_rows
 from tests.pattern_db.conftest import NOW
 from tests.pattern_db.vector_rows import VectorRow
 
+Write = Callable[..., None]
+
 
 def folder(name: str, path_type: PathType = PathType.VIRTUAL) -> FolderRow:
     path = f"/srv/{name}" if path_type is PathType.LOCAL else None
@@ -154,7 +156,7 @@ def test_a_deleted_folder_takes_everything_along(db: Connection) -> None:
 
 
 @pytest.fixture
-def write(shelf: Connection) -> Callable[..., None]:
+def write(shelf: Connection) -> Write:
     """Replace the passages of the file file_1 by texts of one line each; ids count up from psg_1."""
     files.put(shelf, file("a.md", id="file_1"))
     numbers = count(1)
@@ -173,9 +175,7 @@ def found(db: Connection, word: str) -> list[object]:
     return sorted(row[0] for row in rows)
 
 
-def test_what_stays_keeps_its_id_and_what_goes_takes_its_vector_along(
-    db: Connection, write: Callable[..., None]
-) -> None:
+def test_what_stays_keeps_its_id_and_what_goes_takes_its_vector_along(db: Connection, write: Write) -> None:
     write("apple", "beet", "cress")
     for number in (1, 2):
         vector_rows.insert(
@@ -194,7 +194,7 @@ def test_what_stays_keeps_its_id_and_what_goes_takes_its_vector_along(
     assert found(db, "cress") == ["psg_3", "psg_5"]
 
 
-def test_the_heading_is_searched_with_the_words(db: Connection, write: Callable[..., None]) -> None:
+def test_the_heading_is_searched_with_the_words(db: Connection, write: Write) -> None:
     write("apple", heading="orchard.md › Autumn")
     assert found(db, "autumn") == ["psg_1"]
     write("apple", heading="orchard.md › Winter")
@@ -206,7 +206,7 @@ def test_the_heading_is_searched_with_the_words(db: Connection, write: Callable[
     assert found(db, "spring apple") == ["psg_2"]
 
 
-def test_passages_of_some_lines_and_their_places(db: Connection, write: Callable[..., None]) -> None:
+def test_passages_of_some_lines_and_their_places(db: Connection, write: Write) -> None:
     write("apple", "beet", "cress", page=4)
     assert [row.content for row in passages.of_file(db, "file_1", first_line=2, last_line=2)] == ["beet"]
     assert passages.places(db, ["psg_2", "psg_9"]) == {
