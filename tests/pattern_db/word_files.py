@@ -48,7 +48,7 @@ def nothing(_connection: Connection) -> None:
     return None
 
 
-def add_and_fail(connection: Connection, word: str) -> None:
+def add_and_fail(connection: Connection, word: str) -> str:
     add(connection, word)
     raise ValueError(word)
 
