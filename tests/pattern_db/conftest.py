@@ -143,6 +143,19 @@ def make_block(db: Connection) -> MakeBlock:
     return store
 
 
+def make_passage(connection: Connection, name: str, content: str, heading: str = "") -> None:
+    """Store the passage psg_<name> of the file notes.md (file_<name>) in a folder of its own (fld_<name>)."""
+    connection.execute(
+        "INSERT INTO folders (id, name, path_type, embedding_model, created_at)"
+        " VALUES ('fld_' || :name, :name, 'virtual', 'm', :now);"
+        "INSERT INTO folder_files (id, folder_id, name, uploaded_at)"
+        " VALUES ('file_' || :name, 'fld_' || :name, 'notes.md', :now);"
+        "INSERT INTO file_passages (id, file_id, content, heading, created_at)"
+        " VALUES ('psg_' || :name, 'file_' || :name, :content, :heading, :now)",
+        {"name": name, "content": content, "heading": heading, "now": NOW},
+    )
+
+
 @pytest.fixture
 def make_turn(db: Connection) -> MakeTurn:
     """Store a queued turn and return its key: make_turn("turn_1", agent="ada", parent_turn=…)."""

@@ -13,11 +13,16 @@ from tests.pattern_db.conftest import LATER
 from tests.pattern_db.vector_rows import VectorRow
 
 
+def about(entry_id: str, content: str, **fields: object) -> ArchivalRow:
+    values: dict[str, object] = {"agent_id": "agt_ada", "created_at": "2026-11-21T22:00:00.000Z", **fields}
+    return ArchivalRow(id=entry_id, content=content, **values)  # type: ignore[arg-type]  # as the test names them
+
+
 def entry(number: int, *, agent: str = "agt_ada", parent: str | None = None) -> ArchivalRow:
-    return ArchivalRow(
-        id=f"arc_{number}",
+    return about(
+        f"arc_{number}",
+        f"entry {number}",
         agent_id=agent,
-        content=f"entry {number}",
         metadata={"topic": "zebra", "n": number},
         chunk_index=0 if parent is None else 1,
         parent_entry_id=parent,
@@ -31,10 +36,8 @@ def test_list_is_newest_first_pages_and_keeps_agents_apart(db: Connection) -> No
     archival.insert(db, entry(5, agent="agt_bob"))
     archival.insert(db, entry(6, agent="_constellation_"))
     assert [row.id for row in archival.list_for_agent(db, "agt_ada", 2)] == ["arc_4", "arc_3"]
-    assert [row.id for row in archival.list_for_agent(db, "agt_ada", 2, before=(entry(3).created_at, "arc_3"))] == [
-        "arc_2",
-        "arc_1",
-    ]
+    older = archival.list_for_agent(db, "agt_ada", 2, before=(entry(3).created_at, "arc_3"))
+    assert [row.id for row in older] == ["arc_2", "arc_1"]
     assert archival.count_rows(db, "agt_ada") == 4
 
 
@@ -43,10 +46,8 @@ def test_chunks_are_read_and_deleted_with_their_entry(db: Connection) -> None:
     archival.insert(db, about("arc_2", "alone"))
     for number, text in ((2, "three"), (1, "two ")):
         archival.insert(db, about(f"arc_1.{number}", text, chunk_index=number, parent_entry_id="arc_1"))
-    assert archival.contents(db, ["arc_1", "arc_2", "arc_3"]) == {
-        "arc_1": ["one ", "two ", "three"],
-        "arc_2": ["alone"],
-    }
+    contents = archival.contents(db, ["arc_1", "arc_2", "arc_3"])
+    assert contents == {"arc_1": ["one ", "two ", "three"], "arc_2": ["alone"]}
     for ref in ("arc_1", "arc_1.2", "arc_2"):
         vector_rows.insert(db, VectorRow(kind=SearchKind.ARCHIVAL, ref=ref, scope="agt_ada"))
     archival.delete(db, "arc_1")
@@ -60,11 +61,6 @@ def test_what_is_not_there(db: Connection) -> None:
         archival.delete(db, "arc_1")
     with pytest.raises(apsw.ConstraintError):
         archival.insert(db, entry(2, parent="arc_1"))
-
-
-def about(entry_id: str, content: str, **fields: object) -> ArchivalRow:
-    values: dict[str, object] = {"agent_id": "agt_ada", "created_at": "2026-11-21T22:00:00.000Z", **fields}
-    return ArchivalRow(id=entry_id, content=content, **values)  # type: ignore[arg-type]  # as the test names them
 
 
 def test_all_columns_come_back(db: Connection) -> None:

@@ -16,7 +16,7 @@ from pattern_db.tables.embedding_sources import EmbeddingSource, Said
 from pattern_db.tables.embeddings import Refusal
 from pattern_db.tables.messages import MessageRow
 from tests.pattern_db import vector_rows
-from tests.pattern_db.conftest import NOW, MakeBlock, Say, make_index
+from tests.pattern_db.conftest import NOW, MakeBlock, Say, make_index, make_passage
 from tests.pattern_db.vector_rows import VectorRow
 
 MESSAGE = SearchKind.MESSAGE
@@ -202,7 +202,7 @@ def test_a_message_and_what_was_said_before_it(db: Connection, say: Say) -> None
     assert embedding_sources.successor(db, "msg_none") is None
 
 
-def test_it_does_not_look_back_forever(db: Connection, say: Say) -> None:
+def test_only_a_few_messages_before_are_looked_at(db: Connection, say: Say) -> None:
     say(1, "one")
     for number in range(embedding_sources.LOOKBACK):
         say(2 + number, "a result", role=Role.TOOL)
@@ -223,18 +223,10 @@ def test_blocks_and_passages_have_titles(db: Connection, make_block: MakeBlock) 
     assert (found.title, found.text, found.scope) == ("notes", "words", "agt_ada")
     memory_blocks.deactivate(db, block.id, NOW)
     assert embedding_sources.get(db, SearchKind.BLOCK, block.id) is None
-    db.execute(
-        "INSERT INTO folders (id, name, path_type, embedding_model, created_at) VALUES ('f', 'n', 'virtual', '', ?)",
-        (NOW,),
-    )
-    db.execute("INSERT INTO folder_files (id, folder_id, name, uploaded_at) VALUES ('d', 'f', 'a.md', ?)", (NOW,))
-    db.execute(
-        "INSERT INTO file_passages (id, file_id, content, heading, created_at) VALUES ('p', 'd', 'words', 'Top', ?)",
-        (NOW,),
-    )
-    passage = embedding_sources.get(db, SearchKind.FILE, "p")
+    make_passage(db, "1", "words", heading="Top")
+    passage = embedding_sources.get(db, SearchKind.FILE, "psg_1")
     assert passage is not None
-    assert (passage.title, passage.scope, passage.parent) == ("a.md: Top", "f", "d")
+    assert (passage.title, passage.scope, passage.parent) == ("notes.md: Top", "fld_1", "file_1")
 
 
 def test_rows_upwards_and_downwards(db: Connection, say: Say) -> None:
