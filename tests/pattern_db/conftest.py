@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from pattern_db import template
+from pattern_db import search, template
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.database import Database, DatabaseThreads
-from pattern_db.enums import BlockType, IndexState, Role
+from pattern_db.enums import BlockType, IndexState, Role, SearchKind
 from pattern_db.journal import turns
 from pattern_db.journal.turns import NewTurn
 from pattern_db.migrate import migrations_of
+from pattern_db.search import Filters, Row
+from pattern_db.search_terms import parse
 from pattern_db.tables import agents, constellations, embedding_indexes, memory_blocks, messages, users
 from pattern_db.tables.agents import AgentRow
 from pattern_db.tables.constellations import ConstellationRow
@@ -141,6 +143,26 @@ def make_block(db: Connection) -> MakeBlock:
         return row
 
     return store
+
+
+def hits(connection: Connection, kind: SearchKind, query: str, **filters: object) -> list[Row]:
+    """Return what holds one of the words, by row."""
+    chosen = Filters(**filters)  # type: ignore[arg-type]  # as the test names them
+    numbers = {
+        row for term in parse(query).terms for row in search.rows_of(connection, kind, term, 500, filters=chosen)
+    }
+    return list(search.rows(connection, kind, sorted(numbers), chosen).values())
+
+
+def make_task(
+    connection: Connection, task_id: str, agent_id: str | None, status: str = "pending", **columns: object
+) -> None:
+    values = {"priority": 1, "due_at": None, **columns, "id": task_id, "agent": agent_id, "status": status, "now": NOW}
+    connection.execute(
+        "INSERT INTO tasks (id, agent_id, title, status, priority, due_at, created_at, updated_at)"
+        " VALUES (:id, :agent, 'title of ' || :id, :status, :priority, :due_at, :now, :now)",
+        values,
+    )
 
 
 def make_passage(connection: Connection, name: str, content: str, heading: str = "") -> None:

@@ -92,7 +92,7 @@ def test_what_is_no_database(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     path.write_bytes(b"not a database at all, but long enough for a header" * 90)
     for opened in (open_connection, open_immutable):
-        with pytest.raises(Corrupt):
+        with pytest.raises(Corrupt, match="damaged or not a database"):
             opened(path)
     with pytest.raises(IOFailed):
         open_connection(tmp_path / "missing" / "a.db", create=True)

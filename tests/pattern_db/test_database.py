@@ -13,7 +13,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from pattern_db.connection import Connection
 from pattern_db.database import Database, DatabaseThreads
-from pattern_db.errors import Conflict, NotFound, StorageFailed
+from pattern_db.errors import Conflict, StorageFailed
 from pattern_db.lane import BATCH_MAX, QUEUE_MAX, WOKEN_MAX
 from pattern_db.tables import meta
 from tests.pattern_db.word_files import (
@@ -39,14 +39,6 @@ async def test_a_failed_write_leaves_nothing(either: Database) -> None:
     with pytest.raises(Conflict, match="exists already"):
         await either.write(add, "a")
     assert await either.read(words) == ["a"]
-
-
-async def test_opening_says_what_is_wrong(tmp_path: Path, threads: DatabaseThreads) -> None:
-    with pytest.raises(NotFound, match="no database at"):
-        await Database.open(tmp_path / "none.db", threads)
-    (tmp_path / "junk.db").write_bytes(b"no database" * 1000)
-    with pytest.raises(StorageFailed, match="damaged or not a database"):
-        await Database.open(tmp_path / "junk.db", threads)
 
 
 @pytest.mark.parametrize(("count", "expected"), [(BATCH_MAX, 1), (BATCH_MAX + 1, 2)])

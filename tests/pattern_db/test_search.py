@@ -8,19 +8,12 @@ from pattern_db import search, template
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.enums import CONSTELLATION_OWNER, Permission, Role, SearchKind
 from pattern_db.migrate import migrations_of
-from pattern_db.search import Filters, Row
+from pattern_db.search import Filters
 from pattern_db.search_terms import parse
 from pattern_db.tables import agents, archival, memory_blocks, messages
 from pattern_db.tables.archival import ArchivalRow
 from pattern_db.tables.memory_blocks import Attachment
-from tests.pattern_db.conftest import NOW, MakeBlock, Say, make_agent, make_passage
-
-
-def hits(db: Connection, kind: SearchKind, query: str, **filters: object) -> list[Row]:
-    """What holds one of the words, by row."""
-    chosen = Filters(**filters)  # type: ignore[arg-type]  # as the test names them
-    numbers = {row for term in parse(query).terms for row in search.rows_of(db, kind, term, 500, filters=chosen)}
-    return list(search.rows(db, kind, sorted(numbers), chosen).values())
+from tests.pattern_db.conftest import NOW, MakeBlock, Say, hits, make_agent, make_passage
 
 
 def find(db: Connection, query: str, **filters: object) -> list[int]:

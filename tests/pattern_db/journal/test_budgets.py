@@ -109,13 +109,12 @@ def test_what_is_held(db: Connection, make_turn: MakeTurn) -> None:
 
 
 def test_nothing_is_scanned_for_a_call(db: Connection, plan_of: PlanOf) -> None:
-    questions = (
+    for question in (
         lambda: budgets.spent(db, BudgetScope.CONSTELLATION, "", since=NOW),
         lambda: budgets.spent(db, BudgetScope.AGENT, "agt_ada", since=NOW),
         lambda: budgets.held(db, BudgetScope.AGENT, "agt_ada"),
         lambda: budgets.children(db, 1),
-    )
-    for question in questions:
+    ):
         assert not any("SCAN" in line for line in plan_of(question))
 
 
@@ -249,8 +248,6 @@ def test_what_a_deleted_agent_spent_is_spent(db: Connection, make_turn: MakeTurn
     usage.add(db, row(make_turn("turn_2", agent="bob"), agent="bob"))
     agents.delete(db, "agt_ada")
     assert usage.total(db, ALL).calls == 2
-    assert [(line.key, line.name) for line in usage.lines(db, ALL, Grouping.AGENT, limit=9)] == [
-        ("agt_ada", None),
-        ("agt_bob", "bob"),
-    ]
+    by_agent = usage.lines(db, ALL, Grouping.AGENT, limit=9)
+    assert [(line.key, line.name) for line in by_agent] == [("agt_ada", None), ("agt_bob", "bob")]
     assert keys(usage.lines(db, ALL, Grouping.TURN, limit=9)) == [("turn_2", 1, 7)]

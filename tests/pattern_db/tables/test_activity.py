@@ -6,7 +6,7 @@ from pattern_db.journal import turns
 from pattern_db.journal.turns import Started
 from pattern_db.tables import activity
 from pattern_db.tables.activity import TURNS_REACH, WORDS_CHARS
-from tests.pattern_db.conftest import LATER, NOW, MakeTurn, Say
+from tests.pattern_db.conftest import LATER, NOW, MakeTurn, Say, make_task
 
 
 def note(db: Connection, event_id: str, timestamp: str, agent: str | None = None) -> None:
@@ -47,26 +47,15 @@ def test_noted_events_come_newest_first(db: Connection) -> None:
     assert activity.noted(db, "none") is None
 
 
-def add(
-    db: Connection, task_id: str, *, agent: str | None = "agt_ada", status: str = "pending", **columns: object
-) -> None:
-    values = {"priority": 1, "due_at": None, **columns}
-    db.execute(
-        "INSERT INTO tasks (id, agent_id, title, status, priority, due_at, created_at, updated_at)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        (task_id, agent, f"title of {task_id}", status, values["priority"], values["due_at"], NOW, NOW),
-    )
-
-
 def test_open_tasks_of_the_agent_and_of_all_with_the_most_urgent_first(db: Connection) -> None:
-    add(db, "done", status="completed")
-    add(db, "never", status="cancelled")
-    add(db, "bobs", agent="agt_bob")
-    add(db, "low", priority=0)
-    add(db, "later", due_at="2027-01-02")
-    add(db, "sooner", due_at="2027-01-01", status="in_progress")
-    add(db, "undated")
-    add(db, "urgent", priority=3, agent=None)
+    make_task(db, "done", "agt_ada", "completed")
+    make_task(db, "never", "agt_ada", "cancelled")
+    make_task(db, "bobs", "agt_bob")
+    make_task(db, "low", "agt_ada", priority=0)
+    make_task(db, "later", "agt_ada", due_at="2027-01-02")
+    make_task(db, "sooner", "agt_ada", "in_progress", due_at="2027-01-01")
+    make_task(db, "undated", "agt_ada")
+    make_task(db, "urgent", None, priority=3)
     found = activity.open_tasks(db, "agt_ada", 10)
     assert [task.id for task in found] == ["urgent", "sooner", "later", "undated", "low"]
     assert (found[0].agent_id, found[1].status, found[1].due_at) == (None, "in_progress", "2027-01-01")

@@ -12,7 +12,7 @@ from pattern_db.tables import agents, archival
 from pattern_db.tables.agents import AgentRow
 from pattern_db.tables.archival import ArchivalRow
 from tests.pattern_db import vector_rows
-from tests.pattern_db.conftest import NOW, MakeBlock, Say
+from tests.pattern_db.conftest import NOW, MakeBlock, Say, make_task
 from tests.pattern_db.vector_rows import VectorRow
 
 ROW = AgentRow(
@@ -33,6 +33,8 @@ ROW = AgentRow(
 
 def test_an_agent_comes_back_as_it_was_stored(db: Connection) -> None:
     agents.create(db, ROW)
+    assert [row.name for row in agents.list_all(db)] == ["ada", "bob", "eve"]
+    assert (agents.count(db), agents.list_all(db, status=AgentStatus.HIBERNATED)) == (3, [ROW])
     assert agents.get(db, "agt_eve") == ROW
     assert agents.find(db, "agt_eve") == agents.find(db, "eve") == ROW
     with pytest.raises(apsw.ConstraintError):
@@ -41,13 +43,6 @@ def test_an_agent_comes_back_as_it_was_stored(db: Connection) -> None:
     agents.update(db, changed)
     assert agents.get(db, ROW.id) == changed
     assert agents.find(db, "agt_ada").name == "ada", "an id goes before a name"
-
-
-def test_list_by_name_and_status(db: Connection) -> None:
-    agents.create(db, ROW)
-    assert [row.name for row in agents.list_all(db)] == ["ada", "bob", "eve"]
-    assert agents.count(db) == 3
-    assert agents.list_all(db, status=AgentStatus.HIBERNATED) == [ROW]
 
 
 def test_what_is_not_there(db: Connection) -> None:
@@ -70,9 +65,7 @@ def test_deleting_takes_everything_that_is_the_agents_and_nothing_else(
         archival.insert(db, ArchivalRow(id=f"arc_{agent}", agent_id=f"agt_{agent}", content="words", created_at=NOW))
         for kind, ref in ((SearchKind.MESSAGE, message.id), (SearchKind.BLOCK, block.id)):
             vector_rows.insert(db, VectorRow(kind=kind, ref=ref, scope=f"agt_{agent}"))
-    db.execute(
-        "INSERT INTO tasks (id, agent_id, title, created_at, updated_at) VALUES ('t', 'agt_ada', 'x', ?1, ?1)", (NOW,)
-    )
+    make_task(db, "task_1", "agt_ada")
     agents.delete(db, "agt_ada")
     for table in ("agents", "messages", "memory_blocks", "archival_entries", "message_embeddings", "memory_embeddings"):
         assert db.execute(f"SELECT count(*) FROM {table}").fetchall() == [(1,)], table

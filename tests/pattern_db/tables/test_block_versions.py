@@ -40,10 +40,14 @@ def test_numbers_rise_by_one_for_all_writers_of_a_block(db: Connection, make_blo
     assert (row.last_seq, row.frontier, row.updated_at) == (3, b"v3", LATER)
 
 
-def test_an_update_that_expects_another_number_lost_a_race(db: Connection, block: str) -> None:
+def test_an_update_is_refused_after_a_lost_race_and_for_a_missing_block(db: Connection, block: str) -> None:
     assert block_versions.store_update(db, block, b"a", None, LATER, expected_seq=1) == 1
     with pytest.raises(Conflict, match="changed by another writer"):
         block_versions.store_update(db, block, b"b", None, LATER, expected_seq=1)
+    memory_blocks.deactivate(db, block, LATER)
+    for missing in ("blk_none", block):
+        with pytest.raises(NotFound):
+            store(db, missing, b"a")
 
 
 def test_an_update_and_its_number_are_stored_together_or_not_at_all(db: Connection, block: str) -> None:
@@ -51,14 +55,6 @@ def test_an_update_and_its_number_are_stored_together_or_not_at_all(db: Connecti
     with pytest.raises(apsw.ConstraintError), transaction(db):
         store(db, block, b"a")
     assert memory_blocks.get(db, block).last_seq == 0
-
-
-def test_no_update_for_a_missing_or_deleted_block(db: Connection, block: str) -> None:
-    with pytest.raises(NotFound):
-        store(db, "blk_none", b"a")
-    memory_blocks.deactivate(db, block, LATER)
-    with pytest.raises(NotFound):
-        store(db, block, b"a")
 
 
 def test_what_waits_to_be_merged_longest_first(db: Connection, make_block: MakeBlock, block: str) -> None:

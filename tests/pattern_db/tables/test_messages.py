@@ -10,13 +10,11 @@ from pattern_db import search
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.enums import BatchType, Role, SearchKind
 from pattern_db.errors import NotFound
-from pattern_db.search import Filters, Row
-from pattern_db.search_terms import parse
 from pattern_db.tables import agents, messages, summaries
 from pattern_db.tables.messages import ImportRow, MessageRow
 from pattern_db.tables.summaries import SummaryRow
 from tests.pattern_db import vector_rows
-from tests.pattern_db.conftest import NOW, PlanOf, Say, make_message
+from tests.pattern_db.conftest import NOW, PlanOf, Say, hits, make_message
 from tests.pattern_db.vector_rows import VectorRow
 
 
@@ -195,26 +193,22 @@ def test_the_chain_goes_back_to_the_last_that_stands_for_all_before(db: Connecti
     assert (whole.left_out, whole.left_out_messages) == (0, 0)
 
 
-def found(db: Connection, query: str, **filters: object) -> list[Row]:
-    chosen = Filters(**filters)  # type: ignore[arg-type]  # as the test names them
-    kind = SearchKind.SUMMARY
-    numbers = {row for term in parse(query).terms for row in search.rows_of(db, kind, term, 500, filters=chosen)}
-    return list(search.rows(db, kind, sorted(numbers), chosen).values())
-
-
 def test_summaries_are_found_by_words_time_and_agent(db: Connection) -> None:
     first = add(db, 1, "They drank green tea.")
     second = add(db, 5, "About teas and 我喜欢猫.", agent="agt_bob")
-    assert [row.id for row in found(db, "tea")] == [first.id, second.id]
-    assert [row.id for row in found(db, "喜欢")] == [second.id]
-    assert [row.id for row in found(db, "tea", agents=["agt_bob"])] == [second.id]
-    assert [row.id for row in found(db, "tea", since=DAY.format(2))] == [first.id, second.id]  # it ends on that day
-    assert [row.id for row in found(db, "tea", since=DAY.format(3))] == [second.id]
-    assert [row.id for row in found(db, "tea", until=DAY.format(2))] == [first.id]  # it began before
-    assert found(db, "tea", until=DAY.format(1)) == []
+    assert [row.id for row in hits(db, SearchKind.SUMMARY, "tea")] == [first.id, second.id]
+    assert [row.id for row in hits(db, SearchKind.SUMMARY, "喜欢")] == [second.id]
+    assert [row.id for row in hits(db, SearchKind.SUMMARY, "tea", agents=["agt_bob"])] == [second.id]
+    assert [row.id for row in hits(db, SearchKind.SUMMARY, "tea", since=DAY.format(2))] == [
+        first.id,
+        second.id,
+    ]  # it ends on that day
+    assert [row.id for row in hits(db, SearchKind.SUMMARY, "tea", since=DAY.format(3))] == [second.id]
+    assert [row.id for row in hits(db, SearchKind.SUMMARY, "tea", until=DAY.format(2))] == [first.id]  # it began before
+    assert hits(db, SearchKind.SUMMARY, "tea", until=DAY.format(1)) == []
     for filters in ({"tags": ["x"]}, {"sessions": ["s"]}, {"workspace": "w"}):
-        assert found(db, "tea", **filters) == []
-    (row,) = found(db, "green")
+        assert hits(db, SearchKind.SUMMARY, "tea", **filters) == []
+    (row,) = hits(db, SearchKind.SUMMARY, "green")
     assert (row.kind, row.agent_id, row.created_at) == (SearchKind.SUMMARY, "agt_ada", first.ended_at)
 
 
@@ -223,12 +217,12 @@ def test_the_index_follows_its_table(db: Connection) -> None:
     search.rebuild(db)
     db.execute("INSERT INTO summary_fts(summary_fts) VALUES ('integrity-check')")
     db.execute("UPDATE archive_summaries SET summary = 'coffee'")
-    assert found(db, "tea") == []
-    assert len(found(db, "coffee")) == 1
+    assert hits(db, SearchKind.SUMMARY, "tea") == []
+    assert len(hits(db, SearchKind.SUMMARY, "coffee")) == 1
     agents.delete(db, "agt_ada")
     assert fetch_all(db, "SELECT count(*) FROM archive_summaries")[0][0] == 0
     db.execute("INSERT INTO summary_fts(summary_fts) VALUES ('integrity-check')")
-    assert found(db, "coffee") == []
+    assert hits(db, SearchKind.SUMMARY, "coffee") == []
 
 
 KEY, PRINT = b"k" * 16, b"f" * 16

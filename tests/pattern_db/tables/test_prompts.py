@@ -12,7 +12,7 @@ from pattern_db.journal.usage import UsageRow
 from pattern_db.tables import agents, archival, messages, prompts
 from pattern_db.tables.archival import ArchivalRow
 from pattern_db.tables.prompts import CountedRow, LoggedParts, ShownRow
-from tests.pattern_db.conftest import NOW, MakeTurn, Say, make_message
+from tests.pattern_db.conftest import NOW, MakeTurn, Say, make_message, make_task
 
 SHOWN = ShownRow(
     tokens=900,
@@ -87,12 +87,11 @@ def test_what_others_left_is_asked_for_only_if_there_is_any(db: Connection) -> N
     )
     assert there_is("agt_ada") == (False, True)
     assert there_is("agt_ada", since=NOW[:-1] + "a") == (False, False)
-    task = "INSERT INTO tasks (id, agent_id, title, status, created_at, updated_at) VALUES (?, ?, 't', ?, ?, ?)"
-    db.execute(task, ("task_1", "agt_ada", "completed", NOW, NOW))
+    make_task(db, "task_1", "agt_ada", "completed")
     assert not there_is("agt_ada")[0]
-    db.execute(task, ("task_2", "agt_ada", "pending", NOW, NOW))
+    make_task(db, "task_2", "agt_ada")
     assert (there_is("agt_ada")[0], there_is("agt_cleo")[0]) == (True, False)
-    db.execute(task, ("task_3", None, "in_progress", NOW, NOW))
+    make_task(db, "task_3", None, "in_progress")
     assert there_is("agt_cleo")[0]
 
 
