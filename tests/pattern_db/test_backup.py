@@ -46,10 +46,9 @@ def test_a_copy_stands_alone_and_is_equal(connection: Connection, tmp_path: Path
     assert (report.version, report.constellation_id, report.rows["messages"]) == (newest, "cst_1", 300)
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["b.db"]
     assert report.bytes == (tmp_path / "out" / "b.db").stat().st_size
-    copy = open_immutable(tmp_path / "out" / "b.db")
-    assert fetch_all(copy, "PRAGMA journal_mode") == [("delete",)]
-    assert backup.content_digest(copy) == backup.content_digest(connection)
-    copy.close()
+    with closing(open_immutable(tmp_path / "out" / "b.db")) as copy:
+        assert fetch_all(copy, "PRAGMA journal_mode") == [("delete",)]
+        assert backup.content_digest(copy) == backup.content_digest(connection)
     say(connection, range(300, 301))
 
 
@@ -153,14 +152,12 @@ def test_restore_brings_the_copy_back_and_keeps_what_it_replaces(home: Path, tmp
     (home / "pattern.db-wal").write_bytes(log)
     report = backup.restore(tmp_path / "b.db", home)
     assert report.rows["messages"] == 300
-    connection = open_connection(home / "pattern.db")
-    assert backup.content_digest(connection) == digest
-    assert fetch_all(connection, "PRAGMA journal_mode") == [("wal",)]
-    migrations_of("constellation").check(connection)
-    connection.close()
-    replaced = open_connection(home / "pattern.db.replaced")
-    assert fetch_all(replaced, "SELECT count(*) FROM messages") == [(310,)]
-    replaced.close()
+    with closing(open_connection(home / "pattern.db")) as restored:
+        assert backup.content_digest(restored) == digest
+        assert fetch_all(restored, "PRAGMA journal_mode") == [("wal",)]
+        migrations_of("constellation").check(restored)
+    with closing(open_connection(home / "pattern.db.replaced")) as replaced:
+        assert fetch_all(replaced, "SELECT count(*) FROM messages") == [(310,)]
 
 
 def test_restore_into_an_empty_folder_and_again(connection: Connection, tmp_path: Path) -> None:

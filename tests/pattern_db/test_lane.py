@@ -128,20 +128,18 @@ async def test_a_hanging_disk_fails_what_waits_and_what_follows(tmp_path: Path, 
         await hold.entered()
         nursery.start_soon(fails, errors, lambda connection: add(connection, "b"), database)
         await wait_all_tasks_blocked()
-        with trio.CancelScope() as watching:
-            nursery.start_soon(database.watch, 0.05)
-            while len(errors) < 2:
-                await trio.sleep(0.01)
-            with trio.fail_after(PATIENCE_S / 2):
-                await fails(errors, lambda connection: add(connection, "c"), database)
-            await trio.sleep(0.2)  # the watch looks again and finds nothing new
-            # The other files have threads of their own to go on with.
-            async with await Database.open(make(tmp_path / "works.db"), threads) as other:
-                await other.write(add, "a")
-            await database.aclose()  # does not wait for what hangs
-            hold.let_go.set()
-            nursery.cancel_scope.cancel()
-        assert watching is not None
+        nursery.start_soon(database.watch, 0.05)
+        while len(errors) < 2:
+            await trio.sleep(0.01)
+        with trio.fail_after(PATIENCE_S / 2):
+            await fails(errors, lambda connection: add(connection, "c"), database)
+        await trio.sleep(0.2)  # the watch looks again and finds nothing new
+        # The other files have threads of their own to go on with.
+        async with await Database.open(make(tmp_path / "works.db"), threads) as other:
+            await other.write(add, "a")
+        await database.aclose()  # does not wait for what hangs
+        hold.let_go.set()
+        nursery.cancel_scope.cancel()
     assert len(errors) == 3
     assert all("has not answered for 0.05 s" in str(error) for error in errors)
 
@@ -149,10 +147,6 @@ async def test_a_hanging_disk_fails_what_waits_and_what_follows(tmp_path: Path, 
 @pytest.fixture
 def short_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pattern_db.lane.REST_S", 0.05)
-
-
-def log_of(database: Database) -> Path:
-    return Path(f"{database.path}-wal")
 
 
 def open_files(database: Database) -> int:
@@ -175,13 +169,14 @@ async def test_an_unused_connection_is_closed_until_the_next_request(database: D
     async with trio.open_nursery() as nursery:
         nursery.start_soon(database.watch, 0.1)
         await rested(database)
-        assert log_of(database).stat().st_size > 0, "a process that dies now did not close the file"
+        log = Path(f"{database.path}-wal")
+        assert log.stat().st_size > 0, "a process that dies now did not close the file"
         assert await database.read_aside(words) == ["a"]
         await database.write(add, "b")
         assert await database.read(words) == ["a", "b"]
         nursery.cancel_scope.cancel()
     await database.aclose()
-    assert not log_of(database).exists()
+    assert not log.exists()
 
 
 @pytest.mark.usefixtures("short_rest")

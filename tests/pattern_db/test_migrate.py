@@ -270,9 +270,9 @@ VECTOR = (
     "INSERT INTO embeddings (index_id, kind, ref, scope, content_hash, dimension, created_at, vector)"
     " VALUES (1, '{0}', '{1}', 'agt_ada', 'h', 4, :now, zeroblob(16)) RETURNING id"
 )
-TAKEN_UP: dict[
-    str, tuple[list[str], dict[str, list[tuple[object, ...]]]]
-] = {  # what an older file holds, and what is asked of it after the migration
+Answers = dict[str, list[tuple[object, ...]]]
+# What an older file holds, and what is asked of it after the migration.
+TAKEN_UP: dict[str, tuple[list[str], Answers]] = {
     "tool_rules": (
         [
             EFFECT.format(0, "mail", "done", ":now"),

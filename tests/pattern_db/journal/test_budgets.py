@@ -118,7 +118,6 @@ def test_nothing_is_scanned_for_a_call(db: Connection, plan_of: PlanOf) -> None:
         assert not any("SCAN" in line for line in plan_of(question))
 
 
-DAY = "2026-11-21"
 NEXT = "2026-11-22T08:00:00.000Z"
 ALL = UsageFilter()
 
@@ -233,7 +232,7 @@ def test_between_two_times(
 
 def test_sums_read_what_they_need(db: Connection, make_turn: MakeTurn, plan_of: PlanOf) -> None:
     usage.add(db, row(make_turn()))
-    day = UsageFilter(since=f"{DAY}T00:00:00.000Z")
+    day = UsageFilter(since="2026-11-21T00:00:00.000Z")
     hours = UsageFilter(since=LATER)
     assert plan_of(lambda: usage.total(db, day)) == ["SEARCH usage_day USING PRIMARY KEY (day>?)"]
     assert plan_of(lambda: usage.total(db, hours))[0] == "SEARCH usage USING INTEGER PRIMARY KEY (rowid>?)"

@@ -27,9 +27,7 @@ def test_a_step_is_opened_and_closed_once(db: Connection, make_turn: MakeTurn) -
     steps.open_step(db, step(turn), SHOWN)
     assert steps.latest(db, turn) == step(turn)
     steps.close(db, (turn, 1, 1), status="done", ended_at=LATER, finish_reason="stop", request_id="req_1")
-    found = steps.latest(db, turn)
-    assert found is not None
-    assert (found.status, found.finish_reason) == ("done", "stop")
+    assert steps.latest(db, turn) == replace(step(turn), status="done", finish_reason="stop")
     assert fetch_all(db, "SELECT provider_request_id, ended_at FROM step") == [("req_1", LATER)]
     for key in ((turn, 1, 1), (turn, 1, 2), (turn, 2, 1), (turn + 1, 1, 1)):
         with pytest.raises(Conflict, match="is not open"):

@@ -249,7 +249,9 @@ def test_only_the_next_message_is_taken_first(db: Connection, make_turn: MakeTur
         turns.take_first_message(db, "agt_ada", keys[number])
     with pytest.raises(Conflict):
         turns.take_first_message(db, "agt_ada", keys[1])
-    assert turns.count_messages(db, "agt_bob") == 1
+    turns.take_message(db, other)
+    with pytest.raises(Conflict, match="taken already"):
+        turns.take_message(db, other)
 
 
 def test_messages_that_join_are_found_whatever_their_priority(db: Connection, make_turn: MakeTurn) -> None:

@@ -136,7 +136,5 @@ def test_the_same_is_found_among_the_valid_entries_of_its_owner(db: Connection) 
     archival.insert(db, about("arc_1", "x", content_hash=b"h" * 16, valid_to=LATER))
     assert archival.same(db, "agt_ada", b"h" * 16, LATER) is None
     archival.insert(db, about("arc_2", "x", content_hash=b"h" * 16))
-    found = archival.same(db, "agt_ada", b"h" * 16, LATER)
-    assert found is not None
-    assert found.id == "arc_2"
+    assert archival.same(db, "agt_ada", b"h" * 16, LATER) == archival.get(db, "arc_2")
     assert archival.same(db, "agt_bob", b"h" * 16, LATER) is None

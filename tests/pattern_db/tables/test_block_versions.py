@@ -109,9 +109,7 @@ def test_changes_come_in_either_order_and_versions_one_by_one(db: Connection, bl
         block_versions.append(db, line(block, seq, change=change))
     assert list(block_versions.changes(db, block, 0, 2)) == [(1, b"a"), (2, None)]
     assert list(block_versions.changes(db, block, 1, 3, newest_first=True)) == [(3, b"c"), (2, None)]
-    found = block_versions.get(db, block, 3)
-    assert found is not None
-    assert (found.change, found.stack) == (b"c", "user:1")
+    assert block_versions.get(db, block, 3) == line(block, 3, change=b"c", stack="user:1")
     assert block_versions.get(db, block, 4) is None
 
 

@@ -46,6 +46,7 @@ def test_a_list_is_stored_once_for_an_agent(db: Connection, make_turn: MakeTurn)
     for no in (1, 2, 3):
         open_step(db, turn, no, replace(SHOWN, tokens=no))
     open_step(db, other, 1)
+    prompts.remember(db, turn, SHOWN.stable)  # it is stored already
     assert fetch_all(db, "SELECT agent_id, count(*) FROM prompt_log GROUP BY 1") == [("agt_ada", 2), ("agt_bob", 2)]
     assert [one.shown and one.shown.tokens for one in prompts.of_turn(db, turn)] == [1, 2, 3]
     agents.delete(db, "agt_ada")
