@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import errno
 import re
+from contextlib import closing
 from enum import StrEnum
 from pathlib import Path
 
@@ -43,9 +44,8 @@ def test_there_and_back(value: Json) -> None:
 def test_text_costs_its_own_bytes_and_sqlite_takes_it() -> None:
     text = to_json({"grüße": "🌍", "n": [1, None]})
     assert text == '{"grüße":"🌍","n":[1,null]}'
-    connection = open_in_memory()
-    assert connection.execute("SELECT json_valid(?)", (text,)).fetchall() == [(1,)]
-    connection.close()
+    with closing(open_in_memory()) as connection:
+        assert connection.execute("SELECT json_valid(?)", (text,)).get == 1
 
 
 def test_what_json_does_not_have() -> None:

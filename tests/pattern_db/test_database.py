@@ -13,7 +13,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from pattern_db.connection import Connection
 from pattern_db.database import Database, DatabaseThreads
-from pattern_db.errors import Conflict, StorageFailed
+from pattern_db.errors import Conflict, NotFound, StorageFailed
 from pattern_db.lane import BATCH_MAX, QUEUE_MAX, WOKEN_MAX
 from pattern_db.tables import meta
 from tests.pattern_db.word_files import (
@@ -26,12 +26,11 @@ from tests.pattern_db.word_files import (
     held,
     make,
     make_constellation,
-    nothing,
     words,
 )
 
 
-async def test_a_failed_write_leaves_nothing(either: Database) -> None:
+async def test_a_failed_write_leaves_words(either: Database) -> None:
     with pytest.raises(ValueError, match="a"):
         await either.write(add_and_fail, "a")
     assert await either.read(words) == []
@@ -39,6 +38,11 @@ async def test_a_failed_write_leaves_nothing(either: Database) -> None:
     with pytest.raises(Conflict, match="exists already"):
         await either.write(add, "a")
     assert await either.read(words) == ["a"]
+
+
+async def test_a_missing_file_is_not_opened(tmp_path: Path, threads: DatabaseThreads) -> None:
+    with pytest.raises(NotFound, match="no database at"):
+        await Database.open(tmp_path / "none.db", threads)
 
 
 @pytest.mark.parametrize(("count", "expected"), [(BATCH_MAX, 1), (BATCH_MAX + 1, 2)])
@@ -235,12 +239,12 @@ async def test_a_closed_database_refuses_everything(either: Database) -> None:
     await either.aclose()
     for ask in (either.write, either.read, either.read_aside, either.run_alone):
         with pytest.raises(StorageFailed, match="closed"):
-            await ask(nothing)
+            await ask(words)
     with pytest.raises(StorageFailed, match="closed"):
-        await either.write_and_announce(nothing, lambda _value: None)
+        await either.write_and_announce(words, lambda _value: None)
 
 
-async def test_a_former_owner_of_the_file_stores_nothing(tmp_path: Path, threads: DatabaseThreads) -> None:
+async def test_a_former_owner_of_the_file_stores_words(tmp_path: Path, threads: DatabaseThreads) -> None:
     path = make_constellation(tmp_path / "pattern.db")
     async with await Database.open(path, threads) as first, await Database.open(path, threads) as second:
         with pytest.raises(AssertionError, match="claim the file"):
@@ -282,11 +286,11 @@ async def test_the_epoch_costs_one_statement_per_batch(tmp_path: Path, threads: 
 async def test_too_many_requests_are_refused(database: Database) -> None:
     async with held(database) as nursery:
         for _number in range(QUEUE_MAX):
-            nursery.start_soon(database.read, nothing)
+            nursery.start_soon(database.read, words)
         await wait_all_tasks_blocked()
         with pytest.raises(StorageFailed, match="does not keep up"):
-            await database.read(nothing)
-    await database.read(nothing)
+            await database.read(words)
+    await database.read(words)
 
 
 def test_leaving_the_threads_waits_for_what_has_begun(tmp_path: Path) -> None:

@@ -42,10 +42,6 @@ def words(connection: Connection) -> list[str]:
     return [word for (word,) in fetch_all(connection, "SELECT word FROM word ORDER BY rowid")]
 
 
-def nothing(_connection: Connection) -> None:
-    return None
-
-
 def add_and_fail(connection: Connection, word: str) -> str:
     add(connection, word)
     raise ValueError(word)
