@@ -9,15 +9,11 @@ import pytest
 
 from pattern_db import backup, template
 from pattern_db.connection import Connection, fetch_all, open_connection, open_immutable, open_in_memory
-from pattern_db.enums import Role
 from pattern_db.errors import BackupFailed, BackupInvalid, Conflict, NotFound, StorageFailed
 from pattern_db.migrate import migrations_of
 from pattern_db.tables import agents, messages, meta
-from pattern_db.tables.messages import MessageRow
 from pattern_db.testing.disks import Call, FaultyDisk, Op, Trouble, WatchedDisk
-from tests.pattern_db.conftest import make_agent
-
-NOW = "2026-11-21T22:24:40.123Z"
+from tests.pattern_db.conftest import NOW, make_agent, make_message
 
 
 @pytest.fixture
@@ -41,20 +37,7 @@ def connection(home: Path) -> Iterator[Connection]:
 
 
 def say(connection: Connection, numbers: range) -> None:
-    messages.append(
-        connection,
-        [
-            MessageRow(
-                id=f"msg_{number:019d}",
-                agent_id="agt_ada",
-                position=f"{number:019d}",
-                role=Role.USER,
-                content=f"words number {number} " * 20,
-                created_at=NOW,
-            )
-            for number in numbers
-        ],
-    )
+    messages.append(connection, [make_message(number, f"words number {number} " * 20) for number in numbers])
 
 
 def test_a_copy_stands_alone_and_is_equal(connection: Connection, tmp_path: Path) -> None:
@@ -63,10 +46,9 @@ def test_a_copy_stands_alone_and_is_equal(connection: Connection, tmp_path: Path
     assert (report.version, report.constellation_id, report.rows["messages"]) == (newest, "cst_1", 300)
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["b.db"]
     assert report.bytes == (tmp_path / "out" / "b.db").stat().st_size
-    copy = open_immutable(tmp_path / "out" / "b.db")
-    assert fetch_all(copy, "PRAGMA journal_mode") == [("delete",)]
-    assert backup.content_digest(copy) == backup.content_digest(connection)
-    copy.close()
+    with closing(open_immutable(tmp_path / "out" / "b.db")) as copy:
+        assert fetch_all(copy, "PRAGMA journal_mode") == [("delete",)]
+        assert backup.content_digest(copy) == backup.content_digest(connection)
     say(connection, range(300, 301))
 
 
@@ -170,14 +152,12 @@ def test_restore_brings_the_copy_back_and_keeps_what_it_replaces(home: Path, tmp
     (home / "pattern.db-wal").write_bytes(log)
     report = backup.restore(tmp_path / "b.db", home)
     assert report.rows["messages"] == 300
-    connection = open_connection(home / "pattern.db")
-    assert backup.content_digest(connection) == digest
-    assert fetch_all(connection, "PRAGMA journal_mode") == [("wal",)]
-    migrations_of("constellation").check(connection)
-    connection.close()
-    replaced = open_connection(home / "pattern.db.replaced")
-    assert fetch_all(replaced, "SELECT count(*) FROM messages") == [(310,)]
-    replaced.close()
+    with closing(open_connection(home / "pattern.db")) as restored:
+        assert backup.content_digest(restored) == digest
+        assert fetch_all(restored, "PRAGMA journal_mode") == [("wal",)]
+        migrations_of("constellation").check(restored)
+    with closing(open_connection(home / "pattern.db.replaced")) as replaced:
+        assert fetch_all(replaced, "SELECT count(*) FROM messages") == [(310,)]
 
 
 def test_restore_into_an_empty_folder_and_again(connection: Connection, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import errno
 import re
+from contextlib import closing
 from enum import StrEnum
 from pathlib import Path
 
@@ -43,9 +44,8 @@ def test_there_and_back(value: Json) -> None:
 def test_text_costs_its_own_bytes_and_sqlite_takes_it() -> None:
     text = to_json({"grüße": "🌍", "n": [1, None]})
     assert text == '{"grüße":"🌍","n":[1,null]}'
-    connection = open_in_memory()
-    assert connection.execute("SELECT json_valid(?)", (text,)).fetchall() == [(1,)]
-    connection.close()
+    with closing(open_in_memory()) as connection:
+        assert connection.execute("SELECT json_valid(?)", (text,)).get == 1
 
 
 def test_what_json_does_not_have() -> None:
@@ -70,26 +70,19 @@ MOMENTS = st.integers(min_value=-62_135_596_800_000, max_value=253_402_300_799_9
 
 
 @settings(max_examples=50, deadline=None)
-@given(MOMENTS)
-def test_times_there_and_back(unix_ms: int) -> None:
-    text = columns.iso(unix_ms)
-    assert len(text) == columns.TIME_CHARS
-    assert columns.unix_ms(text) == unix_ms
-
-
-@settings(max_examples=50, deadline=None)
 @given(MOMENTS, MOMENTS)
-def test_order_of_text_is_order_in_time(one: int, other: int) -> None:
-    assert (columns.iso(one) < columns.iso(other)) == (one < other)
+def test_times_there_and_back_in_the_order_of_time(one: int, other: int) -> None:
+    text = columns.iso(one)
+    assert len(text) == columns.TIME_CHARS
+    assert columns.unix_ms(text) == one
+    assert (text < columns.iso(other)) == (one < other)
 
 
-def test_known_moments() -> None:
-    assert columns.iso(0) == "1970-01-01T00:00:00.000Z"
+def test_known_moments_and_other_forms() -> None:
     assert columns.iso(-1) == "1969-12-31T23:59:59.999Z"
     assert columns.iso(1_795_299_880_123) == "2026-11-21T22:24:40.123Z"
-
-
-def test_other_forms_become_the_one() -> None:
+    with pytest.raises(OverflowError):
+        columns.iso(253_402_300_800_000)  # beyond the last year
     assert columns.canonical("2026-11-21T22:24:40Z") == "2026-11-21T22:24:40.000Z"
     assert columns.canonical("2026-11-22T00:24:40.123999+02:00") == "2026-11-21T22:24:40.123Z"
 
@@ -98,11 +91,6 @@ def test_other_forms_become_the_one() -> None:
 def test_what_is_no_moment_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         columns.canonical(text)
-
-
-def test_beyond_the_last_year() -> None:
-    with pytest.raises(OverflowError):
-        columns.iso(253_402_300_800_000)
 
 
 # The enums and the CHECKs of the migrations hold the same lists.
@@ -130,25 +118,20 @@ COLUMNS = {
     ("folders", "path_type"): enums.PathType,
     ("folder_attachments", "access"): enums.FolderAccess,
     ("embedding_indexes", "state"): enums.IndexState,
+    ("embeddings", "kind"): enums.SearchKind,
+    ("embedding_cursors", "kind"): enums.SearchKind,
+    ("embedding_changes", "kind"): enums.SearchKind,
+    ("embedding_refusals", "kind"): enums.SearchKind,
 }
-EMBEDDED_TABLES = ("embeddings", "embedding_cursors", "embedding_changes", "embedding_refusals")
 
 
 @pytest.mark.parametrize(("place", "enum"), COLUMNS.items(), ids=lambda item: getattr(item, "__name__", str(item)))
 def test_the_check_lists_the_enum(db: Connection, place: tuple[str, str], enum: type[StrEnum]) -> None:
-    assert listed(db, *place) == {item.value for item in enum}
-
-
-@pytest.mark.parametrize("table", EMBEDDED_TABLES)
-def test_the_check_lists_what_has_vectors(db: Connection, table: str) -> None:
-    assert listed(db, table, "kind") == {kind.value for kind in enums.SearchKind}
-
-
-def listed(db: Connection, table: str, column: str) -> set[str]:
-    sql = str(db.execute("SELECT sql FROM sqlite_schema WHERE name = ?", (table,)).fetchall()[0][0])
+    table, column = place
+    sql = str(db.execute("SELECT sql FROM sqlite_schema WHERE name = ?", (table,)).get)
     found = re.search(rf"CHECK \({column} IN \(([^)]*)\)\)", sql)
     assert found is not None, sql
-    return set(re.findall(r"'([^']*)'", found[1]))
+    assert set(re.findall(r"'([^']*)'", found[1])) == {item.value for item in enum}
 
 
 def raised(db: Connection, sql: str) -> BaseException:
@@ -168,7 +151,7 @@ def test_what_exists_already_or_is_missing_is_a_conflict(db: Connection) -> None
     assert "does not exist" in known.message
 
 
-def test_a_bug_in_a_statement_has_no_name_here(db: Connection) -> None:
+def test_a_bug_is_not_translated(db: Connection) -> None:
     assert translate(raised(db, "UPDATE agents SET status = 'asleep'")) is None
     assert translate(raised(db, "SELECT nothing FROM nowhere")) is None
     assert translate(ValueError("x")) is None
@@ -186,20 +169,19 @@ def test_a_locked_file_is_busy(tmp_path: Path) -> None:
     second.close()
 
 
-def test_a_full_database_is_a_full_disk(tmp_path: Path) -> None:
-    connection = open_connection(tmp_path / "a.db", create=True)
-    connection.execute("PRAGMA max_page_count = 3").fetchall()
-    connection.execute("CREATE TABLE t (x)")
-    assert isinstance(translate(raised(connection, "INSERT INTO t VALUES (zeroblob(50000))")), DiskFull)
-    connection.close()
-
-
-def test_errors_of_the_operating_system() -> None:
-    assert isinstance(translate(OSError(errno.ENOSPC, "full")), DiskFull)
-    assert isinstance(translate(OSError(errno.EDQUOT, "quota")), DiskFull)
-    assert isinstance(translate(PermissionError(errno.EACCES, "no")), IOFailed)
-    assert isinstance(translate(apsw.IOError("disk")), IOFailed)
-    assert isinstance(translate(apsw.NotADBError("file is not a database")), Corrupt)
+@pytest.mark.parametrize(
+    ("error", "known"),
+    [
+        (OSError(errno.ENOSPC, "full"), DiskFull),
+        (OSError(errno.EDQUOT, "quota"), DiskFull),
+        (PermissionError(errno.EACCES, "no"), IOFailed),
+        (apsw.FullError("full"), DiskFull),
+        (apsw.IOError("disk"), IOFailed),
+        (apsw.NotADBError("file is not a database"), Corrupt),
+    ],
+)
+def test_trouble_with_the_disk_is_translated(error: Exception, known: type[DatabaseError]) -> None:
+    assert isinstance(translate(error), known)
 
 
 def test_translated_keeps_the_cause_and_lets_bugs_through() -> None:

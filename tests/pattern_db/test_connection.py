@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import apsw
@@ -78,21 +79,19 @@ def test_a_reader_sees_commits_and_cannot_write(tmp_path: Path) -> None:
 
 
 def test_a_misspelt_column_is_an_error_and_the_schema_is_not_for_writing() -> None:
-    connection = open_in_memory()
-    connection.execute("CREATE TABLE t (x)")
-    with pytest.raises(apsw.SQLError):
-        connection.execute('SELECT "y" FROM t')
-    connection.execute("PRAGMA writable_schema = 1").fetchall()
-    with pytest.raises(apsw.SQLError):
-        connection.execute("DELETE FROM sqlite_schema")
-    connection.close()
+    with closing(open_in_memory()) as connection:
+        connection.execute("CREATE TABLE t (x)")
+        connection.execute("PRAGMA writable_schema = 1").fetchall()
+        for statement in ('SELECT "y" FROM t', "DELETE FROM sqlite_schema"):
+            with pytest.raises(apsw.SQLError):
+                connection.execute(statement)
 
 
 def test_what_is_no_database(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     path.write_bytes(b"not a database at all, but long enough for a header" * 90)
     for opened in (open_connection, open_immutable):
-        with pytest.raises(Corrupt):
+        with pytest.raises(Corrupt, match="damaged or not a database"):
             opened(path)
     with pytest.raises(IOFailed):
         open_connection(tmp_path / "missing" / "a.db", create=True)

@@ -53,7 +53,7 @@ def test_the_lock_goes_with_its_process(tmp_path: Path) -> None:
     DataDirLock.acquire(tmp_path).release()
 
 
-def test_the_address_can_be_told_later(tmp_path: Path) -> None:
+def test_the_address_can_be_announced_later(tmp_path: Path) -> None:
     lock = DataDirLock.acquire(tmp_path)
     assert holder_of(tmp_path) == Holder(pid=os.getpid(), url=None)
     lock.announce("http://late")
@@ -91,15 +91,10 @@ def test_a_file_appears_whole(tmp_path: Path) -> None:
 def test_nothing_is_left_of_what_failed(tmp_path: Path) -> None:
     target = tmp_path / "a"
     target.write_bytes(b"before")
-
-    def fail() -> None:
-        with files.temporary(target) as path:
-            path.write_bytes(b"half")
-            path.with_name(path.name + "-wal").write_bytes(b"log")
-            raise OSError("disk")
-
-    with pytest.raises(OSError, match="disk"):
-        fail()
+    with pytest.raises(OSError, match="disk"), files.temporary(target) as path:
+        path.write_bytes(b"half")
+        path.with_name(path.name + "-wal").write_bytes(b"log")
+        raise OSError("disk")
     assert list(tmp_path.iterdir()) == [target]
     assert target.read_bytes() == b"before"
 

@@ -1,32 +1,22 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import apsw
 import pytest
 
-from pattern_db import maintenance, search, template
+from pattern_db import maintenance, template
 from pattern_db.connection import Connection, fetch_all, open_connection
-from pattern_db.enums import Role, SearchKind
+from pattern_db.enums import SearchKind
 from pattern_db.migrate import Migrations, migrations_of
-from pattern_db.search import Filters
-from pattern_db.search_terms import parse
-from pattern_db.tables import messages
-from pattern_db.tables.messages import MessageRow
+from pattern_db.tables import agents, messages
 from tests.pattern_db import vector_rows
+from tests.pattern_db.conftest import NOW, Say, make_agent, make_message
 from tests.pattern_db.vector_rows import VectorRow
 
-NOW = "2026-11-21T22:24:40.123Z"
 VECTOR = VectorRow(kind=SearchKind.MESSAGE, ref="msg_1", scope="agt_ada")
-
-
-def found(connection: Connection, query: str) -> list[str]:
-    """Ids of messages that hold the word."""
-    (term,) = parse(query).terms
-    rows = search.rows_of(connection, SearchKind.MESSAGE, term, 9)
-    return [row.id for row in search.rows(connection, SearchKind.MESSAGE, rows, Filters()).values()]
 
 
 def test_status_of_a_file(tmp_path: Path) -> None:
@@ -53,18 +43,12 @@ def test_status_names_what_is_pending(tmp_path: Path, db: Connection) -> None:
     assert status.wal_bytes == 0
 
 
-def test_a_sound_file_has_no_problems(db: Connection, global_db: Connection, say: Callable[..., MessageRow]) -> None:
-    say(1, "words")
-    vector_rows.insert(db, VECTOR)
-    assert maintenance.check(db) == []
-    assert maintenance.check(global_db) == []
-
-
-def test_damage_of_what_is_derived_is_found_and_mended(db: Connection, say: Callable[..., MessageRow]) -> None:
+def test_damage_of_what_is_derived_is_found_and_repaired(db: Connection, global_db: Connection, say: Say) -> None:
     say(1, "words")
     say(2, "more words")
     for ref in ("msg_1", "msg_2", "msg_3"):
         vector_rows.insert(db, replace(VECTOR, ref=ref))
+    assert maintenance.check(db) == maintenance.check(global_db) == []
     db.execute("DROP TRIGGER message_fts_update")
     db.execute("UPDATE messages SET content = 'something else'")
     db.execute("DELETE FROM message_embeddings WHERE message_id IN ('msg_1', 'msg_2')")
@@ -77,28 +61,22 @@ def test_damage_of_what_is_derived_is_found_and_mended(db: Connection, say: Call
     assert "message_embeddings lacks 2 vectors and has 1 too many" in " ".join(problems)
     maintenance.vacuum(db)
     assert maintenance.check(db) == []
-    assert len(found(db, "something")) == 2
+    assert len(fetch_all(db, "SELECT rowid FROM message_fts('something')")) == 2
 
 
-def test_vacuum_gives_space_back_and_search_still_fits(tmp_path: Path, db: Connection) -> None:
+def test_vacuum_gives_space_back_and_search_still_fits(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     template.create(path, migrations_of("constellation"), now=NOW)
     connection = open_connection(path)
-    connection.execute(
-        "INSERT INTO agents SELECT ?1, ?1, NULL, '', '', '', '{}', '[]', NULL, 'active', ?2, ?2", ("agt_x", NOW)
-    )
+    agents.create(connection, make_agent("ada"))
     with connection:
-        messages.append(
-            connection,
-            [message(number, f"unique{number} " * 30) for number in range(500)],
-        )
+        messages.append(connection, [make_message(number, f"unique{number} " * 30) for number in range(500)])
     connection.execute("DELETE FROM messages WHERE position < printf('%019d', 400)")
     assert maintenance.status(connection, migrations_of("constellation")).free_bytes > 0
-    freed = maintenance.vacuum(connection)
-    assert freed > 0
+    assert maintenance.vacuum(connection) > 0
     status = maintenance.status(connection, migrations_of("constellation"))
     assert (status.free_bytes, status.wal_bytes) == (0, 0)
-    assert found(connection, "unique450") == [f"msg_{450:019d}"]
+    assert fetch_all(connection, "SELECT message_id FROM message_fts('unique450')") == [(f"msg_{450:019d}",)]
     assert maintenance.check(connection) == []
     connection.execute("BEGIN")
     with pytest.raises(apsw.SQLError):
@@ -107,16 +85,8 @@ def test_vacuum_gives_space_back_and_search_still_fits(tmp_path: Path, db: Conne
     connection.close()
 
 
-def message(number: int, content: str) -> MessageRow:
-    position = f"{number:019d}"
-    return MessageRow(
-        id=f"msg_{position}", agent_id="agt_x", position=position, role=Role.USER, content=content, created_at=NOW
-    )
-
-
 def test_a_database_before_its_first_migration(tmp_path: Path) -> None:
-    connection = open_connection(tmp_path / "a.db", create=True)
-    assert maintenance.check(connection) == []
-    maintenance.vacuum(connection)
-    assert fetch_all(connection, "PRAGMA integrity_check") == [("ok",)]
-    connection.close()
+    with closing(open_connection(tmp_path / "a.db", create=True)) as connection:
+        assert maintenance.check(connection) == []
+        maintenance.vacuum(connection)
+        assert fetch_all(connection, "PRAGMA integrity_check") == [("ok",)]

@@ -1,16 +1,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from pattern_db import backup, maintenance, template
-from pattern_db.connection import Connection, fetch_all, open_connection
+from pattern_db.connection import Connection, fetch_all, open_connection, open_in_memory
 from pattern_db.errors import (
     Conflict,
+    DatabaseError,
     MigrationEdited,
     MigrationFailed,
     NotFound,
@@ -20,7 +20,7 @@ from pattern_db.errors import (
 from pattern_db.journal import events, steps
 from pattern_db.migrate import Kind, Migrations, ledger, migrations_folder, migrations_of
 from pattern_db.tables import agents, embedding_indexes, meta, prompts
-from pattern_db.tables.embedding_indexes import IndexRow
+from tests.pattern_db.conftest import make_index
 
 NOW, LATER = "2026-11-21T22:24:40.123Z", "2026-11-22T08:00:00.000Z"
 FIRST = """
@@ -31,6 +31,7 @@ CREATE TRIGGER things_log AFTER INSERT ON things BEGIN
     INSERT INTO log (line) VALUES (new.name);
 END;
 """
+MORE = "CREATE TABLE more (id INTEGER PRIMARY KEY);"
 
 
 class Folder:
@@ -44,6 +45,8 @@ class Folder:
         self.backup = path / "backups" / "before.db"
 
     def write(self, *files: str) -> Migrations:
+        for path in self.folder.iterdir():
+            path.unlink()
         for number, sql in enumerate(files, start=1):
             (self.folder / f"{number:04d}_step.sql").write_text(sql)
         return Migrations(self.folder)
@@ -90,31 +93,27 @@ def test_pending_files_are_applied_once_in_order_after_a_backup(place: Folder) -
     assert place.files() == ["pattern.db"]
 
 
-def test_an_outdated_file_is_refused_with_what_to_do(place: Folder) -> None:
-    place.make(place.write(FIRST))
-    newer = place.write(FIRST, "CREATE TABLE more (id INTEGER PRIMARY KEY);")
-    with pytest.raises(SchemaOutdated, match="version 1, this server needs 2: run `pattern db migrate`"):
-        place.check(newer)
-    assert place.rows("SELECT count(*) FROM sqlite_schema WHERE name = 'more'") == [(0,)]
-
-
-def test_a_newer_file_is_refused(place: Folder) -> None:
-    older = place.write(FIRST)
-    place.make(place.write(FIRST, "CREATE TABLE more (id INTEGER PRIMARY KEY);"))
+@pytest.mark.parametrize(
+    ("stored", "known", "error", "message"),
+    [
+        ([FIRST], [FIRST, MORE], SchemaOutdated, "version 1, this server needs 2: run `pattern db migrate`"),
+        ([FIRST, MORE], [FIRST], SchemaTooNew, "version 2, this server knows 1: upgrade the server"),
+        ([FIRST], [FIRST.replace("things", "thinks")], MigrationEdited, r"0001_step\.sql"),
+    ],
+)
+def test_a_file_of_other_migrations_is_refused_and_left_alone(
+    place: Folder, stored: list[str], known: list[str], error: type[DatabaseError], message: str
+) -> None:
+    place.make(place.write(*stored))
     digest = place.digest()
-    with pytest.raises(SchemaTooNew, match="version 2, this server knows 1: upgrade the server"):
-        place.check(older)
-    with pytest.raises(SchemaTooNew):
-        older.migrate(place.database, backup_to=place.backup, now=NOW)
+    migrations = place.write(*known)
+    with pytest.raises(error, match=message):
+        place.check(migrations)
+    if error is not SchemaOutdated:
+        with pytest.raises(error):
+            migrations.migrate(place.database, backup_to=place.backup, now=NOW)
     assert place.digest() == digest
     assert not place.backup.exists()
-
-
-def test_an_edited_file_is_noticed(place: Folder) -> None:
-    place.make(place.write(FIRST))
-    edited = place.write(FIRST.replace("things", "thinks"))
-    with pytest.raises(MigrationEdited, match=r"0001_step\.sql"):
-        place.check(edited)
 
 
 def test_line_ends_are_no_edit(place: Folder) -> None:
@@ -145,8 +144,8 @@ def test_a_failing_file_leaves_every_byte_and_the_backup(place: Folder, broken: 
     assert place.digest() == digest
     assert place.files() == ["pattern.db"]
     assert backup.verify(place.backup).rows["things"] == 1
-    mended = place.write(FIRST, "CREATE TABLE fine (id INTEGER PRIMARY KEY);", "SELECT 1;")
-    assert mended.migrate(place.database, backup_to=place.backup.with_name("second.db"), now=NOW).after == 3
+    repaired = place.write(FIRST, "CREATE TABLE fine (id INTEGER PRIMARY KEY);", "SELECT 1;")
+    assert repaired.migrate(place.database, backup_to=place.backup.with_name("second.db"), now=NOW).after == 3
 
 
 def test_what_a_killed_process_left_in_the_log_is_kept(place: Folder) -> None:
@@ -166,7 +165,7 @@ def test_what_a_killed_process_left_in_the_log_is_kept(place: Folder) -> None:
 def test_no_backup_no_migration(place: Folder) -> None:
     place.make(place.write(FIRST))
     digest = place.digest()
-    newer = place.write(FIRST, "CREATE TABLE more (id INTEGER PRIMARY KEY);")
+    newer = place.write(FIRST, MORE)
     place.backup.parent.mkdir()
     place.backup.write_bytes(b"an older backup")
     with pytest.raises(Conflict):
@@ -197,13 +196,11 @@ def test_the_shipped_migrations(kind: Kind) -> None:
     connection.close()
 
 
-def test_a_database_without_a_ledger_is_at_version_0(db: Connection, tmp_path: Path) -> None:
-    connection = open_connection(tmp_path / "a.db", create=True)
-    assert ledger(connection) == {}
-    with pytest.raises(SchemaOutdated, match="version 0"):
-        migrations_of("constellation").check(connection)
-    connection.close()
-    migrations_of("constellation").check(db)
+def test_a_database_without_a_ledger_is_at_version_0() -> None:
+    with closing(open_in_memory()) as connection:
+        assert ledger(connection) == {}
+        with pytest.raises(SchemaOutdated, match="version 0"):
+            migrations_of("constellation").check(connection)
 
 
 SHIPPED = migrations_of("constellation")
@@ -273,9 +270,9 @@ VECTOR = (
     "INSERT INTO embeddings (index_id, kind, ref, scope, content_hash, dimension, created_at, vector)"
     " VALUES (1, '{0}', '{1}', 'agt_ada', 'h', 4, :now, zeroblob(16)) RETURNING id"
 )
-TAKEN_UP: dict[
-    str, tuple[list[str], dict[str, list[tuple[object, ...]]]]
-] = {  # what an older file holds, and what is asked of it after the migration
+Answers = dict[str, list[tuple[object, ...]]]
+# What an older file holds, and what is asked of it after the migration.
+TAKEN_UP: dict[str, tuple[list[str], Answers]] = {
     "tool_rules": (
         [
             EFFECT.format(0, "mail", "done", ":now"),
@@ -365,22 +362,18 @@ def test_a_migration_takes_up_what_is_there(tmp_path: Path, name: str) -> None:
         assert {sql: db.execute(sql, times).fetchall() for sql in after} == after
 
 
-def test_vectors_are_there_after_a_migration(tmp_path: Path, begin_index: Callable[[Connection], IndexRow]) -> None:
-    shipped = migrations_of("constellation")
+def test_vectors_are_there_after_a_migration(tmp_path: Path) -> None:
     path = tmp_path / "pattern.db"
-    template.create(path, shipped, now=NOW)
-    connection = open_connection(path)
-    begin_index(connection)
-    connection.close()
-    for migration in shipped.all:
+    template.create(path, SHIPPED, now=NOW)
+    with closing(open_connection(path)) as connection:
+        make_index(connection)
+    for migration in SHIPPED.all:
         (tmp_path / migration.file).write_text(migration.sql)
-    (tmp_path / f"{shipped.newest + 1:04d}_more.sql").write_text("DROP TABLE message_embeddings;")
+    (tmp_path / f"{SHIPPED.newest + 1:04d}_more.sql").write_text("DROP TABLE message_embeddings;")
     Migrations(tmp_path).migrate(path, backup_to=tmp_path / "b.db", now=NOW)
-    connection = open_connection(path)
-    assert fetch_all(connection, "SELECT count(*) FROM message_embeddings") == [(0,)]
-    index = embedding_indexes.active(connection)
-    assert index is not None and index.dimension == 4
-    connection.close()
+    with closing(open_connection(path)) as connection:
+        assert fetch_all(connection, "SELECT count(*) FROM message_embeddings") == [(0,)]
+        assert fetch_all(connection, "SELECT dimension FROM embedding_indexes") == [(4,)]
 
 
 @pytest.mark.parametrize("now", [NOW, LATER])
@@ -394,9 +387,9 @@ def test_a_copy_is_what_the_migrations_make(tmp_path: Path, now: str) -> None:
                 assert fetch_all(copy, sql) == fetch_all(run, sql)
 
 
-def test_a_copy_is_in_wal_mode_and_alone(tmp_path: Path, now: str) -> None:
+def test_a_copy_is_in_wal_mode_and_alone(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "down" / "pattern.db"
-    template.create(path, migrations_of("constellation"), now=now)
+    template.create(path, migrations_of("constellation"), now=NOW)
     before = path.read_bytes()
     assert list(path.parent.iterdir()) == [path]
     connection = open_connection(path)
@@ -407,11 +400,11 @@ def test_a_copy_is_in_wal_mode_and_alone(tmp_path: Path, now: str) -> None:
     assert path.read_bytes() == before  # opening changed nothing: no fsync for a constellation that is only looked at
 
 
-def test_an_existing_file_is_left_alone(tmp_path: Path, now: str) -> None:
+def test_an_existing_file_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     path.write_bytes(b"mine")
     with pytest.raises(Conflict):
-        template.create(path, migrations_of("global"), now=now)
+        template.create(path, migrations_of("global"), now=NOW)
     assert path.read_bytes() == b"mine"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -421,12 +414,12 @@ def test_the_time_must_be_one_that_columns_hold() -> None:
         template.in_memory(migrations_of("global"), now="yesterday")
 
 
-def test_a_file_is_named_once(db: Connection, now: str) -> None:
-    meta.initialise(db, "cst_1", now)
+def test_a_file_is_named_once(db: Connection) -> None:
+    meta.initialise(db, "cst_1", NOW)
     meta.initialise(db, "cst_1", "2027-01-01T00:00:00.000Z")
-    assert (meta.get(db, meta.CONSTELLATION_ID), meta.get(db, meta.CREATED_AT)) == ("cst_1", now)
+    assert (meta.get(db, meta.CONSTELLATION_ID), meta.get(db, meta.CREATED_AT)) == ("cst_1", NOW)
     with pytest.raises(Conflict, match="cst_1"):
-        meta.initialise(db, "cst_2", now)
+        meta.initialise(db, "cst_2", NOW)
 
 
 def test_epochs_rise(db: Connection) -> None:

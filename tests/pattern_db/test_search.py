@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,24 +8,12 @@ from pattern_db import search, template
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.enums import CONSTELLATION_OWNER, Permission, Role, SearchKind
 from pattern_db.migrate import migrations_of
-from pattern_db.search import Filters, Row
+from pattern_db.search import Filters
 from pattern_db.search_terms import parse
 from pattern_db.tables import agents, archival, memory_blocks, messages
-from pattern_db.tables.agents import AgentRow
 from pattern_db.tables.archival import ArchivalRow
-from pattern_db.tables.memory_blocks import Attachment, BlockRow
-from pattern_db.tables.messages import MessageRow
-
-NOW = "2026-11-21T22:24:40.123Z"
-Say = Callable[..., MessageRow]
-MakeBlock = Callable[..., BlockRow]
-
-
-def hits(db: Connection, kind: SearchKind, query: str, **filters: object) -> list[Row]:
-    """What holds one of the words, by row."""
-    chosen = Filters(**filters)  # type: ignore[arg-type]  # as the test names them
-    numbers = {row for term in parse(query).terms for row in search.rows_of(db, kind, term, 500, filters=chosen)}
-    return list(search.rows(db, kind, sorted(numbers), chosen).values())
+from pattern_db.tables.memory_blocks import Attachment
+from tests.pattern_db.conftest import NOW, MakeBlock, Say, hits, make_agent, make_passage
 
 
 def find(db: Connection, query: str, **filters: object) -> list[int]:
@@ -143,15 +129,13 @@ def test_what_stands_around_a_message_of_its_session(db: Connection, say: Say) -
     assert found[5] == ([], [6])
 
 
-def test_every_kind_says_what_it_found(db: Connection, say: Say, make_block: MakeBlock) -> None:
+def test_each_kind_of_result_has_its_fields(db: Connection, say: Say, make_block: MakeBlock) -> None:
     say(1, "we drank tea", session_id="s1", source_metadata={"name": "Ruth"})
     make_block("shopping", content_preview="milk, tea", metadata={"schema": "text", "tags": ["home"]})
-    archival.insert(
-        db, ArchivalRow(id="arc_1", agent_id="agt_ada", content="tea", metadata={"topic": 1}, created_at=NOW)
-    )
-    (message,), (block,), (entry,) = (
-        hits(db, kind, "tea") for kind in (SearchKind.MESSAGE, SearchKind.BLOCK, SearchKind.ARCHIVAL)
-    )
+    stored = ArchivalRow(id="arc_1", agent_id="agt_ada", content="tea", metadata={"topic": 1}, created_at=NOW)
+    archival.insert(db, stored)
+    kinds = (SearchKind.MESSAGE, SearchKind.BLOCK, SearchKind.ARCHIVAL)
+    (message,), (block,), (entry,) = (hits(db, kind, "tea") for kind in kinds)
     assert (message.session_id, message.role, message.speaker) == ("s1", Role.USER, "Ruth")
     assert (block.label, block.content) == ("shopping", "milk, tea")
     assert (entry.content, entry.metadata) == ("tea", '{"topic":1}')
@@ -186,9 +170,8 @@ def test_blocks_own_lent_and_deleted(db: Connection, make_block: MakeBlock) -> N
     lent = make_block("b", owner="agt_bob", content_preview="tea")
     make_block("c", owner="agt_bob", content_preview="tea")
     make_block("d", owner=CONSTELLATION_OWNER, content_preview="tea")
-    memory_blocks.attach(
-        db, Attachment(block_id=lent.id, agent_id="agt_ada", permission=Permission.READ_ONLY, attached_at=NOW)
-    )
+    loan = Attachment(block_id=lent.id, agent_id="agt_ada", permission=Permission.READ_ONLY, attached_at=NOW)
+    memory_blocks.attach(db, loan)
 
     def seen(*owners: str) -> list[str]:
         return sorted(row.label or "" for row in hits(db, SearchKind.BLOCK, "tea", agents=owners))
@@ -200,24 +183,12 @@ def test_blocks_own_lent_and_deleted(db: Connection, make_block: MakeBlock) -> N
 
 
 def test_files_of_attached_folders(db: Connection) -> None:
-    for number in (1, 2):
-        db.execute(
-            "INSERT INTO folders (id, name, path_type, embedding_model, created_at)"
-            " VALUES (?1, ?1, 'virtual', 'm', ?2)",
-            (f"fld_{number}", NOW),
-        )
-        db.execute(
-            "INSERT INTO folder_files (id, folder_id, name, uploaded_at) VALUES (?, ?, 'notes.txt', ?)",
-            (f"fil_{number}", f"fld_{number}", NOW),
-        )
-        db.execute(
-            "INSERT INTO file_passages (id, file_id, content, created_at) VALUES (?, ?, 'about tea', ?)",
-            (f"psg_{number}", f"fil_{number}", NOW),
-        )
+    for name in ("1", "2"):
+        make_passage(db, name, "about tea")
     db.execute("INSERT INTO folder_attachments VALUES ('fld_1', 'agt_ada', 'read', ?)", (NOW,))
     found = hits(db, SearchKind.FILE, "tea", agents=["agt_ada"])
-    assert [(row.id, row.label, row.agent_id) for row in found] == [("psg_1", "notes.txt", None)]
-    assert [row.id for row in hits(db, SearchKind.FILE, "tea", tags=["fld_2"])] == ["psg_2"]
+    assert [(row.id, row.label, row.agent_id) for row in found] == [("psg_1", "notes.md", None)]
+    assert [row.id for row in hits(db, SearchKind.FILE, "tea", tags=["2"])] == ["psg_2"]
     assert len(hits(db, SearchKind.FILE, "tea")) == 2
     assert hits(db, SearchKind.FILE, "tea", workspace="w") == []
 
@@ -236,12 +207,7 @@ STEPS = st.lists(
 @given(STEPS)
 def test_the_indexes_follow_every_change(steps: list[tuple[str, int, str]]) -> None:
     db = template.in_memory(migrations_of("constellation"), now=NOW)
-    agents.create(
-        db,
-        AgentRow(
-            id="agt_ada", name="a", model_provider="p", model_name="m", system_prompt="", created_at=NOW, updated_at=NOW
-        ),
-    )
+    agents.create(db, make_agent("ada"))
     insert = (
         "INSERT OR REPLACE INTO messages (id, agent_id, position, role, content, created_at)"
         " VALUES (?1, 'agt_ada', printf('%019d', ?2), 'user', ?3, ?4)"

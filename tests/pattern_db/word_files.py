@@ -20,6 +20,7 @@ PATIENCE_S = 60.0
 
 
 def make(path: Path) -> Path:
+    """Add a table of words to a file, which may be new."""
     connection = open_connection(path, create=True)
     connection.execute("CREATE TABLE word (word TEXT NOT NULL UNIQUE)").fetchall()
     connection.close()
@@ -29,10 +30,7 @@ def make(path: Path) -> Path:
 def make_constellation(path: Path) -> Path:
     """A file that has an ownership epoch, and a table of words."""
     template.create(path, migrations_of("constellation"), now="2026-11-21T22:24:40.123Z")
-    connection = open_connection(path)
-    connection.execute("CREATE TABLE word (word TEXT NOT NULL UNIQUE)").fetchall()
-    connection.close()
-    return path
+    return make(path)
 
 
 def add(connection: Connection, word: str) -> str:
@@ -44,11 +42,7 @@ def words(connection: Connection) -> list[str]:
     return [word for (word,) in fetch_all(connection, "SELECT word FROM word ORDER BY rowid")]
 
 
-def nothing(_connection: Connection) -> None:
-    return None
-
-
-def add_and_fail(connection: Connection, word: str) -> None:
+def add_and_fail(connection: Connection, word: str) -> str:
     add(connection, word)
     raise ValueError(word)
 

@@ -19,7 +19,7 @@ from pattern_db.journal.budgets import (
 )
 from pattern_db.journal.usage import Grouping, UsageFilter, UsageLine, UsageRow, UsageSum
 from pattern_db.tables import agents
-from tests.pattern_db.journal.conftest import LATER, NOW, MakeTurn, PlanOf
+from tests.pattern_db.conftest import LATER, NOW, MakeTurn, PlanOf
 
 DAILY = BudgetRow(BudgetScope.AGENT, "agt_ada", Period.DAY, Unit.TOKENS, 1000)
 OVERALL = BudgetRow(BudgetScope.CONSTELLATION, "", Period.TOTAL, Unit.MICRODOLLARS, 5)
@@ -109,17 +109,15 @@ def test_what_is_held(db: Connection, make_turn: MakeTurn) -> None:
 
 
 def test_nothing_is_scanned_for_a_call(db: Connection, plan_of: PlanOf) -> None:
-    questions = (
+    for question in (
         lambda: budgets.spent(db, BudgetScope.CONSTELLATION, "", since=NOW),
         lambda: budgets.spent(db, BudgetScope.AGENT, "agt_ada", since=NOW),
         lambda: budgets.held(db, BudgetScope.AGENT, "agt_ada"),
         lambda: budgets.children(db, 1),
-    )
-    for question in questions:
+    ):
         assert not any("SCAN" in line for line in plan_of(question))
 
 
-DAY = "2026-11-21"
 NEXT = "2026-11-22T08:00:00.000Z"
 ALL = UsageFilter()
 
@@ -162,10 +160,9 @@ def test_one_unknown_price_or_estimate_makes_the_sum_one(db: Connection, make_tu
 def test_what_is_refused(db: Connection, make_turn: MakeTurn) -> None:
     turn = make_turn()
     usage.add(db, row(turn))
-    with pytest.raises(Conflict), translated():
-        usage.add(db, row(turn))
-    with pytest.raises(Conflict), translated():
-        usage.add(db, row(turn + 1))
+    for other in (turn, turn + 1):
+        with pytest.raises(Conflict), translated():
+            usage.add(db, row(other))
     with pytest.raises(apsw.ConstraintError):
         usage.add(db, replace(row(turn, 2), output_tokens=-1))
 
@@ -235,7 +232,7 @@ def test_between_two_times(
 
 def test_sums_read_what_they_need(db: Connection, make_turn: MakeTurn, plan_of: PlanOf) -> None:
     usage.add(db, row(make_turn()))
-    day = UsageFilter(since=f"{DAY}T00:00:00.000Z")
+    day = UsageFilter(since="2026-11-21T00:00:00.000Z")
     hours = UsageFilter(since=LATER)
     assert plan_of(lambda: usage.total(db, day)) == ["SEARCH usage_day USING PRIMARY KEY (day>?)"]
     assert plan_of(lambda: usage.total(db, hours))[0] == "SEARCH usage USING INTEGER PRIMARY KEY (rowid>?)"
@@ -250,8 +247,6 @@ def test_what_a_deleted_agent_spent_is_spent(db: Connection, make_turn: MakeTurn
     usage.add(db, row(make_turn("turn_2", agent="bob"), agent="bob"))
     agents.delete(db, "agt_ada")
     assert usage.total(db, ALL).calls == 2
-    assert [(line.key, line.name) for line in usage.lines(db, ALL, Grouping.AGENT, limit=9)] == [
-        ("agt_ada", None),
-        ("agt_bob", "bob"),
-    ]
+    by_agent = usage.lines(db, ALL, Grouping.AGENT, limit=9)
+    assert [(line.key, line.name) for line in by_agent] == [("agt_ada", None), ("agt_bob", "bob")]
     assert keys(usage.lines(db, ALL, Grouping.TURN, limit=9)) == [("turn_2", 1, 7)]

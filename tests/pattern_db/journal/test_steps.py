@@ -11,28 +11,27 @@ from pattern_db.errors import Conflict
 from pattern_db.journal import steps, turns
 from pattern_db.journal.steps import EffectRow, Key, StepRow
 from pattern_db.journal.turns import Started
-from pattern_db.tables.messages import MessageRow
 from pattern_db.tables.prompts import LoggedParts, ShownRow
-from tests.pattern_db.journal.conftest import LATER, NOW, MakeTurn, PlanOf
+from tests.pattern_db.conftest import LATER, NOW, MakeTurn, PlanOf, Say
 
 SHOWN = ShownRow(9, LoggedParts(b"s" * 16, "{}"), LoggedParts(b"v" * 16, "{}"), "", 0, 0)
-OPEN = {EffectStatus.PLANNED, EffectStatus.STARTED, EffectStatus.AWAITING_APPROVAL}
 
 
 def step(turn: int, no: int = 1, attempt: int = 1) -> StepRow:
     return StepRow(turn, no, attempt, "open", "scripted", "script-1", "7", b"p" * 16, b"r" * 16, None, NOW)
 
 
-def test_a_step_is_opened_and_closed(db: Connection, make_turn: MakeTurn) -> None:
+def test_a_step_is_opened_and_closed_once(db: Connection, make_turn: MakeTurn) -> None:
     turn = make_turn()
     assert steps.latest(db, turn) is None
     steps.open_step(db, step(turn), SHOWN)
     assert steps.latest(db, turn) == step(turn)
     steps.close(db, (turn, 1, 1), status="done", ended_at=LATER, finish_reason="stop", request_id="req_1")
-    found = steps.latest(db, turn)
-    assert found is not None
-    assert (found.status, found.finish_reason) == ("done", "stop")
+    assert steps.latest(db, turn) == replace(step(turn), status="done", finish_reason="stop")
     assert fetch_all(db, "SELECT provider_request_id, ended_at FROM step") == [("req_1", LATER)]
+    for key in ((turn, 1, 1), (turn, 1, 2), (turn, 2, 1), (turn + 1, 1, 1)):
+        with pytest.raises(Conflict, match="is not open"):
+            steps.close(db, key, status="done", ended_at=LATER)
 
 
 def test_the_latest_is_the_newest_attempt_of_the_newest_step(db: Connection, make_turn: MakeTurn) -> None:
@@ -41,15 +40,6 @@ def test_the_latest_is_the_newest_attempt_of_the_newest_step(db: Connection, mak
         steps.open_step(db, step(turn, no, attempt), SHOWN)
     steps.open_step(db, step(other, 9), SHOWN)
     assert steps.latest(db, turn) == step(turn, 2, 2)
-
-
-def test_a_step_is_closed_once(db: Connection, make_turn: MakeTurn) -> None:
-    turn = make_turn()
-    steps.open_step(db, step(turn), SHOWN)
-    steps.close(db, (turn, 1, 1), status="superseded", ended_at=LATER)
-    for key in ((turn, 1, 1), (turn, 1, 2), (turn, 2, 1), (turn + 1, 1, 1)):
-        with pytest.raises(Conflict, match="is not open"):
-            steps.close(db, key, status="done", ended_at=LATER)
 
 
 def row(turn: int, call: int = 0, *, step: int = 1, effect_class: str = "unsafe") -> EffectRow:
@@ -66,10 +56,12 @@ def finish(db: Connection, key: tuple[int, int, int], status: str = "done") -> N
 
 def test_a_call_is_started_and_finished(db: Connection, make_turn: MakeTurn) -> None:
     turn = make_turn()
-    steps.plan_calls(db, [row(turn)])
-    start(db, (turn, 1, 0))
+    planned = row(turn, effect_class="idempotent")
+    steps.plan_calls(db, [planned])
+    for _time in range(2):
+        start(db, (turn, 1, 0))
     [started] = steps.calls_of_step(db, turn, 1)
-    assert started == replace(row(turn), status="started", attempts=1, deadline_at=LATER)
+    assert started == replace(planned, status="started", attempts=2, deadline_at=LATER)
     finish(db, (turn, 1, 0))
     [done] = steps.calls_of_turn(db, turn)
     assert done == replace(started, status="done", message_id="msg_1")
@@ -77,9 +69,7 @@ def test_a_call_is_started_and_finished(db: Connection, make_turn: MakeTurn) -> 
 
 
 @pytest.mark.parametrize(("stored", "kept"), [({"to": "bob"}, "null"), ({"to": "eve"}, '{"to":"bob"}')])
-def test_arguments_are_kept_once(
-    db: Connection, make_turn: MakeTurn, say: Callable[..., MessageRow], stored: object, kept: str
-) -> None:
+def test_arguments_are_kept_once(db: Connection, make_turn: MakeTurn, say: Say, stored: object, kept: str) -> None:
     turn = make_turn()
     steps.plan_calls(db, [row(turn)])
     result = say(1, "sent", tool_call_id="call_0", tool_name="mail", tool_args=stored)
@@ -89,52 +79,35 @@ def test_arguments_are_kept_once(
     assert [one.args for one in steps.calls_with_results(db, turn, chars_max=9)] == ['{"to":"bob"}']
 
 
-@pytest.mark.parametrize("effect_class", list(EffectClass))
-def test_only_what_may_be_repeated_starts_twice(db: Connection, make_turn: MakeTurn, effect_class: EffectClass) -> None:
-    turn = make_turn()
-    steps.plan_calls(db, [row(turn, effect_class=effect_class)])
-    start(db, (turn, 1, 0))
-    if effect_class in (EffectClass.IDEMPOTENT, EffectClass.VERIFIABLE):
-        start(db, (turn, 1, 0))
-        assert steps.calls_of_turn(db, turn)[0].attempts == 2
-    else:
-        with pytest.raises(Conflict, match="not in a state"):
-            start(db, (turn, 1, 0))
-        assert steps.calls_of_turn(db, turn)[0].attempts == 1
-
-
-@pytest.mark.parametrize("status", [status for status in EffectStatus if status not in OPEN])
-def test_a_call_ends_once_and_never_starts_again(db: Connection, make_turn: MakeTurn, status: EffectStatus) -> None:
-    turn = make_turn()
-    steps.plan_calls(db, [row(turn, effect_class="idempotent")])
-    finish(db, (turn, 1, 0), status)  # without a start: a call within the file commits with its result
-    with pytest.raises(Conflict):
-        finish(db, (turn, 1, 0))
-    with pytest.raises(Conflict):
-        start(db, (turn, 1, 0))
-    assert steps.calls_of_turn(db, turn)[0].status == status
-
-
 def approve(db: Connection, key: Key) -> None:
     steps.approve_call(db, key, args='{"to":"eve"}', args_hash=b"e" * 16)
 
 
-@pytest.mark.parametrize("state", ["planned", "started", "awaiting_approval", "denied", "done"])
+@pytest.mark.parametrize("state", EffectStatus)
 @pytest.mark.parametrize(
-    ("change", "fits"),
+    ("change", "effect_class", "fits"),
     [
-        (start, {"planned"}),
-        (steps.ask_about_call, {"planned", "started"}),
-        (approve, {"awaiting_approval"}),
-        (steps.deny_call, {"awaiting_approval"}),
-        (finish, OPEN | {"denied"}),
+        (start, EffectClass.LOCAL, {"planned"}),
+        (start, EffectClass.UNSAFE, {"planned"}),
+        (start, EffectClass.IDEMPOTENT, {"planned", "started"}),
+        (start, EffectClass.VERIFIABLE, {"planned", "started"}),
+        (steps.ask_about_call, EffectClass.UNSAFE, {"planned", "started"}),
+        (approve, EffectClass.UNSAFE, {"awaiting_approval"}),
+        (steps.deny_call, EffectClass.UNSAFE, {"awaiting_approval"}),
+        # A call within the file commits with its result, and is never started.
+        (finish, EffectClass.UNSAFE, {"planned", "started", "awaiting_approval", "denied"}),
     ],
 )
 def test_a_call_changes_only_from_where_it_should_be(
-    db: Connection, make_turn: MakeTurn, state: str, change: Callable[[Connection, Key], None], fits: set[str]
+    db: Connection,
+    make_turn: MakeTurn,
+    state: EffectStatus,
+    change: Callable[[Connection, Key], None],
+    effect_class: EffectClass,
+    fits: set[str],
 ) -> None:
     key = (make_turn(), 1, 0)
-    steps.plan_calls(db, [replace(row(key[0]), status=state)])
+    steps.plan_calls(db, [replace(row(key[0], effect_class=effect_class), status=state)])
     before = steps.calls_of_turn(db, key[0])
     if state in fits:
         change(db, key)

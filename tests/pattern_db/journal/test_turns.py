@@ -13,7 +13,7 @@ from pattern_db.journal import steps, turns
 from pattern_db.journal.steps import EffectRow
 from pattern_db.journal.turns import InboxRow, NewTurn, Started
 from pattern_db.tables import agents
-from tests.pattern_db.journal.conftest import LATER, NOW, MakeTurn, PlanOf
+from tests.pattern_db.conftest import LATER, NOW, MakeTurn, PlanOf
 
 STARTED = Started(batch_id="0000000000000000007", epoch=3, started_at=NOW, deadline_at=LATER)
 
@@ -37,12 +37,13 @@ def test_a_turn_is_stored_as_queued(db: Connection, make_turn: MakeTurn) -> None
 
 def test_ids_and_idempotency_digests_are_taken_once(db: Connection, make_turn: MakeTurn) -> None:
     make_turn("turn_1", idempotency=b"i" * 16)
-    with pytest.raises(Conflict), translated():
-        make_turn("turn_1")
-    with pytest.raises(Conflict), translated():
-        make_turn("turn_2", idempotency=b"i" * 16)
-    with pytest.raises(Conflict), translated():
-        make_turn("turn_2", agent="nobody")
+    for turn_id, columns in (
+        ("turn_1", {}),
+        ("turn_2", {"idempotency": b"i" * 16}),
+        ("turn_2", {"agent": "none"}),
+    ):
+        with pytest.raises(Conflict), translated():
+            make_turn(turn_id, **columns)
     make_turn("turn_3")
     make_turn("turn_4")  # no digest is no digest in common
 
@@ -134,7 +135,7 @@ def test_the_first_wish_to_cancel_stays(db: Connection, make_turn: MakeTurn) -> 
     assert turns.by_key(db, key).cancel_reason == "user"
     turns.end(db, key, status="cancelled", ended_at=LATER)
     assert not turns.request_cancel(db, key, "late")
-    assert not turns.request_cancel(db, key + 1, "nobody's")
+    assert not turns.request_cancel(db, key + 1, "no turn")
 
 
 def wait(db: Connection, key: int) -> None:
@@ -145,7 +146,7 @@ def awaiting(turn: int, call: int = 0) -> EffectRow:
     return EffectRow(turn, 1, call, f"c{call}", "mail", "{}", b"a" * 16, "unsafe", f"k{call}", "awaiting_approval")
 
 
-def test_a_waiting_turn_is_taken_up_when_all_is_answered_or_nobody_wants_it(
+def test_a_waiting_turn_is_taken_up_when_all_is_answered_or_it_is_cancelled(
     db: Connection, make_turn: MakeTurn
 ) -> None:
     first, second = make_turn("turn_1"), make_turn("turn_2")
@@ -234,31 +235,23 @@ def put(db: Connection, turn: int, *, agent: str = "ada", priority: int = 1, pay
     turns.put_message(db, turn=turn, agent_id=f"agt_{agent}", priority=priority, payload=payload, created_at=NOW)
 
 
-def test_messages_are_taken_by_priority_and_then_in_order(db: Connection, make_turn: MakeTurn) -> None:
+def test_only_the_next_message_is_taken_first(db: Connection, make_turn: MakeTurn) -> None:
     keys = [make_turn(f"turn_{number}") for number in range(5)]
+    other = make_turn("turn_9", agent="bob")
     for key, priority in zip(keys, (1, 0, 3, 1, 3), strict=True):
         put(db, key, priority=priority)
-    taken = []
-    while (waiting := turns.first_message(db, "agt_ada")) is not None:
-        taken.append(keys.index(waiting.turn))
-        turns.take_message(db, waiting.turn)
-    assert taken == [2, 4, 0, 3, 1]
-
-
-def test_only_the_next_message_is_taken_first(db: Connection, make_turn: MakeTurn) -> None:
-    keys = [make_turn(f"turn_{number}") for number in range(3)]
-    other = make_turn("turn_9", agent="bob")
-    for key, priority in zip(keys, (1, 1, 3), strict=True):
-        put(db, key, priority=priority)
     put(db, other, agent="bob")
-    for key in (keys[0], keys[1], other):
+    for key in (keys[0], keys[4], other):
         with pytest.raises(Conflict, match="goes before it"):
             turns.take_first_message(db, "agt_ada", key)
-    for key in (keys[2], keys[0], keys[1]):
-        turns.take_first_message(db, "agt_ada", key)
+    for number in (2, 4, 0, 3, 1):  # by priority, and then in order
+        assert turns.first_message(db, "agt_ada") == InboxRow(keys[number], "{}")
+        turns.take_first_message(db, "agt_ada", keys[number])
     with pytest.raises(Conflict):
         turns.take_first_message(db, "agt_ada", keys[1])
-    assert turns.count_messages(db, "agt_bob") == 1
+    turns.take_message(db, other)
+    with pytest.raises(Conflict, match="taken already"):
+        turns.take_message(db, other)
 
 
 def test_messages_that_join_are_found_whatever_their_priority(db: Connection, make_turn: MakeTurn) -> None:
@@ -275,10 +268,9 @@ def test_messages_that_join_are_found_whatever_their_priority(db: Connection, ma
 def test_what_is_refused(db: Connection, make_turn: MakeTurn) -> None:
     key = make_turn()
     put(db, key)
-    with pytest.raises(Conflict), translated():
-        put(db, key)
-    with pytest.raises(Conflict), translated():
-        put(db, key + 1)
+    for turn in (key, key + 1):
+        with pytest.raises(Conflict), translated():
+            put(db, turn)
     other = make_turn("turn_2")
     for bad in ({"priority": 4}, {"priority": -1}, {"payload": "no json"}):
         with pytest.raises(apsw.ConstraintError):
@@ -289,6 +281,6 @@ def test_a_waiting_message_goes_with_its_agent(db: Connection, make_turn: MakeTu
     key = make_turn()
     put(db, key)
     turns.end(db, key, status="cancelled", ended_at=LATER)
-    assert turns.count_messages(db, "agt_ada") == 1  # ending does not take; whoever ends it does
+    assert turns.count_messages(db, "agt_ada") == 1  # ending a turn does not take its message
     agents.delete(db, "agt_ada")
     assert turns.first_message(db, "agt_ada") is None

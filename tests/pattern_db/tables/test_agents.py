@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import apsw
@@ -12,9 +11,8 @@ from pattern_db.errors import NotFound
 from pattern_db.tables import agents, archival
 from pattern_db.tables.agents import AgentRow
 from pattern_db.tables.archival import ArchivalRow
-from pattern_db.tables.memory_blocks import BlockRow
-from pattern_db.tables.messages import MessageRow
 from tests.pattern_db import vector_rows
+from tests.pattern_db.conftest import NOW, MakeBlock, Say, make_task
 from tests.pattern_db.vector_rows import VectorRow
 
 ROW = AgentRow(
@@ -35,6 +33,8 @@ ROW = AgentRow(
 
 def test_an_agent_comes_back_as_it_was_stored(db: Connection) -> None:
     agents.create(db, ROW)
+    assert [row.name for row in agents.list_all(db)] == ["ada", "bob", "eve"]
+    assert (agents.count(db), agents.list_all(db, status=AgentStatus.HIBERNATED)) == (3, [ROW])
     assert agents.get(db, "agt_eve") == ROW
     assert agents.find(db, "agt_eve") == agents.find(db, "eve") == ROW
     with pytest.raises(apsw.ConstraintError):
@@ -43,13 +43,6 @@ def test_an_agent_comes_back_as_it_was_stored(db: Connection) -> None:
     agents.update(db, changed)
     assert agents.get(db, ROW.id) == changed
     assert agents.find(db, "agt_ada").name == "ada", "an id goes before a name"
-
-
-def test_list_by_name_and_status(db: Connection) -> None:
-    agents.create(db, ROW)
-    assert [row.name for row in agents.list_all(db)] == ["ada", "bob", "eve"]
-    assert agents.count(db) == 3
-    assert agents.list_all(db, status=AgentStatus.HIBERNATED) == [ROW]
 
 
 def test_what_is_not_there(db: Connection) -> None:
@@ -64,17 +57,15 @@ def test_what_is_not_there(db: Connection) -> None:
 
 
 def test_deleting_takes_everything_that_is_the_agents_and_nothing_else(
-    db: Connection, say: Callable[..., MessageRow], make_block: Callable[..., BlockRow], now: str
+    db: Connection, say: Say, make_block: MakeBlock
 ) -> None:
     for agent, number in (("ada", 1), ("bob", 2)):
         message = say(number, "words", agent=agent)
         block = make_block("notes", owner=f"agt_{agent}", content_preview="words")
-        archival.insert(db, ArchivalRow(id=f"arc_{agent}", agent_id=f"agt_{agent}", content="words", created_at=now))
+        archival.insert(db, ArchivalRow(id=f"arc_{agent}", agent_id=f"agt_{agent}", content="words", created_at=NOW))
         for kind, ref in ((SearchKind.MESSAGE, message.id), (SearchKind.BLOCK, block.id)):
             vector_rows.insert(db, VectorRow(kind=kind, ref=ref, scope=f"agt_{agent}"))
-    db.execute(
-        "INSERT INTO tasks (id, agent_id, title, created_at, updated_at) VALUES ('t', 'agt_ada', 'x', ?1, ?1)", (now,)
-    )
+    make_task(db, "task_1", "agt_ada")
     agents.delete(db, "agt_ada")
     for table in ("agents", "messages", "memory_blocks", "archival_entries", "message_embeddings", "memory_embeddings"):
         assert db.execute(f"SELECT count(*) FROM {table}").fetchall() == [(1,)], table

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import apsw
@@ -12,10 +11,8 @@ from pattern_db.errors import Conflict, NotFound
 from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
 from pattern_db.tables.block_checkpoints import Segment
 from pattern_db.tables.block_versions import HistoryRow, UpdateStats
-from pattern_db.tables.memory_blocks import Attribution, BlockRow
-
-MakeBlock = Callable[..., BlockRow]
-LATER = "2026-11-21T23:00:00.000Z"
+from pattern_db.tables.memory_blocks import Attribution
+from tests.pattern_db.conftest import LATER, NOW, MakeBlock
 
 
 @pytest.fixture
@@ -34,28 +31,23 @@ def test_numbers_rise_by_one_for_all_writers_of_a_block(db: Connection, make_blo
     attribution = Attribution(author="agent:agt_bob", cause={"message": "msg_1", "call": 2})
     seq = block_versions.store_update(db, shared, b"c", UpdateSource.SYNC, LATER, b"v3", attribution)
     assert seq == 3
-    last = block_versions.get_updates_since(db, shared, 2)[0]
-    assert (last.seq, last.source, last.author, last.cause, last.frontier) == (
-        3,
-        UpdateSource.SYNC,
-        "agent:agt_bob",
-        {"message": "msg_1", "call": 2},
-        b"v3",
-    )
+    assert [update.seq for update in block_versions.get_updates_since(db, shared, 1)] == [2, 3]
+    [last] = block_versions.get_updates_since(db, shared, 2)
+    assert block_versions.get_updates_since(db, shared, 3) == []
+    assert (last.source, last.frontier) == (UpdateSource.SYNC, b"v3")
+    assert (last.author, last.cause) == (attribution.author, attribution.cause)
     row = memory_blocks.get(db, shared)
     assert (row.last_seq, row.frontier, row.updated_at) == (3, b"v3", LATER)
 
 
-def test_an_update_that_expects_another_number_lost_a_race(db: Connection, block: str) -> None:
+def test_an_update_is_refused_after_a_lost_race_and_for_a_missing_block(db: Connection, block: str) -> None:
     assert block_versions.store_update(db, block, b"a", None, LATER, expected_seq=1) == 1
     with pytest.raises(Conflict, match="changed by another writer"):
         block_versions.store_update(db, block, b"b", None, LATER, expected_seq=1)
-
-
-def test_updates_since_returns_only_what_is_newer(db: Connection, block: str) -> None:
-    store(db, block, b"a", b"bb", b"ccc")
-    assert [update.seq for update in block_versions.get_updates_since(db, block, 1)] == [2, 3]
-    assert block_versions.get_updates_since(db, block, 3) == []
+    memory_blocks.deactivate(db, block, LATER)
+    for missing in ("blk_none", block):
+        with pytest.raises(NotFound):
+            store(db, missing, b"a")
 
 
 def test_an_update_and_its_number_are_stored_together_or_not_at_all(db: Connection, block: str) -> None:
@@ -63,14 +55,6 @@ def test_an_update_and_its_number_are_stored_together_or_not_at_all(db: Connecti
     with pytest.raises(apsw.ConstraintError), transaction(db):
         store(db, block, b"a")
     assert memory_blocks.get(db, block).last_seq == 0
-
-
-def test_no_update_for_a_missing_or_deleted_block(db: Connection, block: str) -> None:
-    with pytest.raises(NotFound):
-        store(db, "blk_none", b"a")
-    memory_blocks.deactivate(db, block, LATER)
-    with pytest.raises(NotFound):
-        store(db, block, b"a")
 
 
 def test_what_waits_to_be_merged_longest_first(db: Connection, make_block: MakeBlock, block: str) -> None:
@@ -86,55 +70,46 @@ def test_what_waits_to_be_merged_longest_first(db: Connection, make_block: MakeB
     ]
 
 
-def test_lines_are_newest_first_and_outlive_their_updates(db: Connection, block: str, now: str) -> None:
+def test_lines_are_newest_first_and_outlive_their_updates(db: Connection, block: str) -> None:
     rows = [
-        HistoryRow(
-            block_id=block,
-            seq=block_versions.store_update(db, block, b"x", None, now),
-            frontiers=[{"peer": "1", "counter": number}],
-            change_summary=f"change {number}",
+        replace(
+            line(block, seq, change_summary=f"change {seq}", cause={"message": "msg_1"}),
+            frontiers=[{"peer": "1", "counter": seq}],
             changed_by="agent:agt_ada",
-            cause={"message": "msg_1"},
-            timestamp=now,
         )
-        for number in range(3)
+        for seq in store(db, block, b"x", b"x", b"x")
     ]
     for row in rows:
         block_versions.append(db, row)
-    block_checkpoints.consolidate_checkpoint(db, block, b"s", None, 3, now)
-    assert block_versions.recent(db, block, 2) == [
-        replace(rows[2], stack="agent:agt_ada"),
-        replace(rows[1], stack="agent:agt_ada"),
-    ]
+    block_checkpoints.consolidate_checkpoint(db, block, b"s", None, 3, NOW)
+    assert block_versions.recent(db, block, 2) == [replace(row, stack="agent:agt_ada") for row in (rows[2], rows[1])]
     assert [row.seq for row in block_versions.recent(db, block, 9, before=3)] == [2, 1]
     assert [row.seq for row in block_versions.between(db, block, 0, 3, limit=2)] == [2, 3]
 
 
-def line(block: str, seq: int, now: str, **columns: object) -> HistoryRow:
-    return HistoryRow(block_id=block, seq=seq, frontiers=None, changed_by="user:1", timestamp=now, **columns)  # type: ignore[arg-type]  # columns as the test names them
+def line(block: str, seq: int, **columns: object) -> HistoryRow:
+    return HistoryRow(block_id=block, seq=seq, frontiers=None, changed_by="user:1", timestamp=NOW, **columns)  # type: ignore[arg-type]  # columns as the test names them
 
 
-def test_an_undo_marks_what_it_takes_back_and_a_redo_unmarks_it(db: Connection, block: str, now: str) -> None:
+def test_an_undo_marks_what_it_takes_back_and_a_redo_unmarks_it(db: Connection, block: str) -> None:
     def undone() -> list[int | None]:
         return [row.seq for row in block_versions.between(db, block, 0, 9, limit=9) if row.is_undone]
 
-    block_versions.append(db, line(block, 1, now))
-    block_versions.append(db, line(block, 2, now, kind=HistoryKind.UNDO, reverts=1))
+    block_versions.append(db, line(block, 1))
+    block_versions.append(db, line(block, 2, kind=HistoryKind.UNDO, reverts=1))
     assert undone() == [1]
-    block_versions.append(db, line(block, 3, now, kind=HistoryKind.REDO, reverts=2))
+    block_versions.append(db, line(block, 3, kind=HistoryKind.REDO, reverts=2))
     assert undone() == [2]
     with pytest.raises(apsw.ConstraintError):
-        block_versions.append(db, line(block, 3, now))
+        block_versions.append(db, line(block, 3))
 
 
-def test_changes_come_in_either_order_and_versions_one_by_one(db: Connection, block: str, now: str) -> None:
+def test_changes_come_in_either_order_and_versions_one_by_one(db: Connection, block: str) -> None:
     for seq, change in ((1, b"a"), (2, None), (3, b"c")):
-        block_versions.append(db, line(block, seq, now, change=change))
+        block_versions.append(db, line(block, seq, change=change))
     assert list(block_versions.changes(db, block, 0, 2)) == [(1, b"a"), (2, None)]
     assert list(block_versions.changes(db, block, 1, 3, newest_first=True)) == [(3, b"c"), (2, None)]
-    found = block_versions.get(db, block, 3)
-    assert found is not None
-    assert (found.change, found.stack) == (b"c", "user:1")
+    assert block_versions.get(db, block, 3) == line(block, 3, change=b"c", stack="user:1")
     assert block_versions.get(db, block, 4) is None
 
 
@@ -150,7 +125,7 @@ def test_the_first_write_may_be_a_snapshot(db: Connection, make_block: MakeBlock
 def test_consolidation_keeps_what_arrived_meanwhile(db: Connection, block: str) -> None:
     store(db, block, b"a", b"b")
     merged_up_to = memory_blocks.get(db, block).last_seq
-    store(db, block, b"c")  # while somebody merges a and b
+    store(db, block, b"c")  # while a and b are merged
     merged = block_checkpoints.consolidate_checkpoint(db, block, b"ab", b"v2", merged_up_to, LATER, Encoding.ZSTD)
     assert merged == 2
     checkpoint, updates = block_checkpoints.get_checkpoint_and_updates(db, block)
@@ -217,49 +192,49 @@ def test_deleting_the_row_takes_updates_and_checkpoints_along(db: Connection, bl
         block_checkpoints.get_checkpoint_and_updates(db, block)
 
 
-def segment(block: str, first: int, last: int, now: str) -> Segment:
+def segment(block: str, first: int, last: int) -> Segment:
     data = b"%d-%d" % (first, last)
-    return Segment(block_id=block, first_seq=first, last_seq=last, created_at=now, encoding=Encoding.RAW, data=data)
+    return Segment(block_id=block, first_seq=first, last_seq=last, created_at=NOW, encoding=Encoding.RAW, data=data)
 
 
-def test_segments_follow_one_another_and_a_wider_one_takes_their_place(db: Connection, block: str, now: str) -> None:
-    one, two, three = segment(block, 0, 3, now), segment(block, 4, 5, now), segment(block, 6, 9, now)
+def test_segments_follow_one_another_and_a_wider_one_takes_their_place(db: Connection, block: str) -> None:
+    one, two, three = segment(block, 0, 3), segment(block, 4, 5), segment(block, 6, 9)
     for part in (one, two, three):
         block_checkpoints.add_segment(db, part)
     assert block_checkpoints.segments_of(db, block) == [one, two, three]
-    block_checkpoints.add_segment(db, again := segment(block, 4, 8, now))
+    block_checkpoints.add_segment(db, again := segment(block, 4, 8))
     assert block_checkpoints.segments_of(db, block) == [one, again]
-    block_checkpoints.add_segment(db, whole := segment(block, 0, 9, now))
+    block_checkpoints.add_segment(db, whole := segment(block, 0, 9))
     assert block_checkpoints.segments_of(db, block) == [whole]
     db.execute("DELETE FROM memory_blocks")
     assert block_checkpoints.segments_of(db, block) == []
 
 
-def test_what_is_newer_is_put_aside_and_the_rest_stays(db: Connection, make_block: MakeBlock, now: str) -> None:
+def test_what_is_newer_is_put_aside_and_the_rest_stays(db: Connection, make_block: MakeBlock) -> None:
     block = make_block("persona", snapshot=b"born").id
     for number in range(1, 4):
-        block_versions.store_update(db, block, b"u%d" % number, None, now)
+        block_versions.store_update(db, block, b"u%d" % number, None, NOW)
         if number < 3:
-            block_checkpoints.consolidate_checkpoint(db, block, b"c%d" % number, None, number, now, Encoding.ZSTD)
-            block_checkpoints.add_segment(db, segment(block, number, number, now))
-    block_checkpoints.put_aside(db, block, 1, now, "rot")
+            block_checkpoints.consolidate_checkpoint(db, block, b"c%d" % number, None, number, NOW, Encoding.ZSTD)
+            block_checkpoints.add_segment(db, segment(block, number, number))
+    block_checkpoints.put_aside(db, block, 1, NOW, "rot")
     found = block_checkpoints.damaged_of(db, block)
     assert [(one.part, one.seq, one.data, one.encoding) for one in found] == [
         (DamagedPart.CHECKPOINT, 2, b"c2", Encoding.ZSTD),
         (DamagedPart.UPDATE, 3, b"u3", Encoding.RAW),
         (DamagedPart.SEGMENT, 2, b"2-2", Encoding.RAW),
     ]
-    assert {(one.found_at, one.reason) for one in found} == {(now, "rot")}
+    assert {(one.found_at, one.reason) for one in found} == {(NOW, "rot")}
     assert [stamp.up_to_seq for stamp in block_checkpoints.list_stamps(db, block)] == [1]
     assert [segment.data for segment in block_checkpoints.segments_of(db, block)] == [b"1-1"]
     assert block_versions.get_updates_since(db, block, 0) == []
 
 
 def test_what_a_block_was_created_with_counts_until_there_is_a_checkpoint(
-    db: Connection, make_block: MakeBlock, now: str
+    db: Connection, make_block: MakeBlock
 ) -> None:
     block = make_block("persona", snapshot=b"born").id
-    block_checkpoints.put_aside(db, block, 0, now, "rot")
+    block_checkpoints.put_aside(db, block, 0, NOW, "rot")
     assert block_checkpoints.damaged_of(db, block) == []
-    block_checkpoints.put_aside(db, block, -1, now, "rot")
+    block_checkpoints.put_aside(db, block, -1, NOW, "rot")
     assert [(one.part, one.data) for one in block_checkpoints.damaged_of(db, block)] == [(DamagedPart.CREATED, b"born")]

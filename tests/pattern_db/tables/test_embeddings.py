@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
 
@@ -11,25 +11,25 @@ from pattern_db import vectors
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.enums import IndexState, Role, SearchKind
 from pattern_db.tables import embedding_indexes, embedding_sources, embeddings, memory_blocks, messages
-from pattern_db.tables.embedding_indexes import Cursor, EmbedderInfo, IndexRow
+from pattern_db.tables.embedding_indexes import Cursor, IndexRow
 from pattern_db.tables.embedding_sources import EmbeddingSource, Said
 from pattern_db.tables.embeddings import Refusal
-from pattern_db.tables.memory_blocks import BlockRow
 from pattern_db.tables.messages import MessageRow
 from tests.pattern_db import vector_rows
-from tests.pattern_db.conftest import NOW
+from tests.pattern_db.conftest import NOW, MakeBlock, Say, make_index, make_passage
 from tests.pattern_db.vector_rows import VectorRow
 
+MESSAGE = SearchKind.MESSAGE
 NOTE = EmbeddingSource(kind=SearchKind.ARCHIVAL, ref="arc_1", scope="agt_ada", text="")
-SAID = EmbeddingSource(kind=SearchKind.MESSAGE, ref="msg_1", scope="agt_eve", text="")
+SAID = EmbeddingSource(kind=MESSAGE, ref="msg_1", scope="agt_eve", text="")
 VECTOR = vectors.packed([1, 0, 0, 0])
-ROW = VectorRow(kind=SearchKind.MESSAGE, ref="msg_1", scope="agt_ada", vector=VECTOR)
+ROW = VectorRow(kind=MESSAGE, ref="msg_1", scope="agt_ada", vector=VECTOR)
 
 
 @pytest.fixture
-def both(db: Connection, begin_index: Callable[..., IndexRow]) -> tuple[IndexRow, IndexRow]:
+def both(db: Connection) -> tuple[IndexRow, IndexRow]:
     """The active index and one that is being built."""
-    begin_index(db, fingerprint="g", state=IndexState.BUILDING)
+    make_index(db, fingerprint="g", state=IndexState.BUILDING)
     active, building = embedding_indexes.live(db)
     return active, building
 
@@ -50,7 +50,7 @@ def test_refusals_are_counted_by_text_and_replaced_as_a_whole(db: Connection, bo
     assert refused(db, index) == 2
     assert embeddings.refusals(db, index, 1) == [Refusal(SearchKind.ARCHIVAL, "arc_1", "long")]
     embeddings.replace(db, index, NOTE, [], {}, now=NOW)
-    assert embeddings.refusals(db, index, 9) == [Refusal(SearchKind.MESSAGE, "msg_1", "long")]
+    assert embeddings.refusals(db, index, 9) == [Refusal(MESSAGE, "msg_1", "long")]
     embeddings.delete_scope(db, "agt_ada")
     assert refused(db, index) == 1
     embeddings.delete_scope(db, "agt_eve")
@@ -75,14 +75,12 @@ def test_a_text_is_current_with_vectors_or_refusals_of_all_its_pieces(
 ) -> None:
     index, other = both
     assert embeddings.is_current(db, index, NOTE, [])
-    embeddings.replace(
-        db, index, NOTE, ["h1", "h2", "h3"], {"h1": VECTOR, "h3": VECTOR}, refused={"h2": "odd"}, now=NOW
-    )
+    stored = {"h1": VECTOR, "h3": VECTOR}
+    embeddings.replace(db, index, NOTE, ["h1", "h2", "h3"], stored, refused={"h2": "odd"}, now=NOW)
     assert embeddings.is_current(db, index, NOTE, ["h1", "h2", "h3"])
     for hashes in (["h1", "h3"], ["h1", "h2"], ["h3", "h2", "h1"], ["h1", "h2", "h3", "h4"], []):
         assert not embeddings.is_current(db, index, NOTE, hashes)
-    elsewhere = EmbeddingSource(kind=NOTE.kind, ref=NOTE.ref, scope="agt_eve", text="")
-    assert not embeddings.is_current(db, index, elsewhere, ["h1", "h2", "h3"])
+    assert not embeddings.is_current(db, index, replace(NOTE, scope="agt_eve"), ["h1", "h2", "h3"])
     assert not embeddings.is_current(db, other, NOTE, ["h1", "h2", "h3"])
 
 
@@ -92,8 +90,7 @@ def test_a_retired_index_is_removed_a_few_at_a_time(db: Connection) -> None:
     vector_rows.insert(db, replace(ROW, ref="msg_6"), replace(ROW, ref="msg_6", content_hash="h2"))
     vector_rows.insert(db, replace(ROW, ref="blk_1", kind=SearchKind.BLOCK))
     embedding_indexes.retire(db, 1)
-    info = EmbedderInfo(fingerprint="g", provider="test", model="m", dimension=4)
-    other = embedding_indexes.begin(db, info, IndexState.ACTIVE, NOW)
+    other = make_index(db, fingerprint="g")
     vector_rows.replace(db, other, replace(ROW, ref="msg_1"))
     (retired,) = (index for index in embedding_indexes.kept(db) if index.id == 1)
     after: tuple[str, str] | None = ("", "")
@@ -105,52 +102,42 @@ def test_a_retired_index_is_removed_a_few_at_a_time(db: Connection) -> None:
     assert all(before - now <= 3 for before, now in pairwise(left))
     assert embedding_indexes.kept(db) == [other]
     assert "message_embeddings" not in embedding_indexes.tables(db)
-    assert [found.ref for found in vectors.nearest(db, SearchKind.MESSAGE, VECTOR, None, 9)] == ["msg_1"]
+    assert [found.ref for found in vectors.nearest(db, MESSAGE, VECTOR, None, 9)] == ["msg_1"]
     assert embeddings.purge(db, other, ("", ""), 3) is None
-    assert [found.ref for found in vectors.nearest(db, SearchKind.MESSAGE, VECTOR, None, 9)] == ["msg_1"]
+    assert [found.ref for found in vectors.nearest(db, MESSAGE, VECTOR, None, 9)] == ["msg_1"]
 
 
-def test_vectors_are_found_by_what_they_are_of(db: Connection, both: tuple[IndexRow, IndexRow]) -> None:
-    index, other = both
-    vector_rows.replace(db, index, ROW)
-    assert embeddings.by_hash(db, index, ["h", "x"]) == {"h": VECTOR}
-    assert embeddings.by_hash(db, other, ["h", "x"]) == {}
-
-
-MESSAGE = SearchKind.MESSAGE
-
-
-def test_one_is_active_and_one_is_built(db: Connection, begin_index: Callable[..., IndexRow], now: str) -> None:
+def test_one_is_active_and_one_is_built(db: Connection) -> None:
     active = embedding_indexes.active(db)
     assert active is not None
     assert (active.fingerprint, active.dimension, active.suffix, active.completed_at) == ("f", 4, "", None)
-    building = begin_index(db, fingerprint="g", state=IndexState.BUILDING)
+    building = make_index(db, fingerprint="g", state=IndexState.BUILDING)
     assert [index.fingerprint for index in embedding_indexes.live(db)] == ["f", "g"]
     with pytest.raises(apsw.ConstraintError):
-        begin_index(db, fingerprint="h", state=IndexState.BUILDING)
+        make_index(db, fingerprint="h", state=IndexState.BUILDING)
     embedding_indexes.retire(db, active.id)
-    embedding_indexes.complete(db, building.id, now)
+    embedding_indexes.complete(db, building.id, NOW)
     embedding_indexes.complete(db, building.id, "2030-01-01T00:00:00.000Z")
     taken_over = embedding_indexes.active(db)
     assert taken_over is not None
-    assert (taken_over.fingerprint, taken_over.completed_at) == ("g", now)
+    assert (taken_over.fingerprint, taken_over.completed_at) == ("g", NOW)
 
 
-def test_a_retired_one_is_taken_up_again_where_it_was(db: Connection, begin_index: Callable[..., IndexRow]) -> None:
+def test_a_retired_one_is_taken_up_again_where_it_was(db: Connection) -> None:
     embedding_indexes.retire(db, 1)
     assert embedding_indexes.cursors(db, 1) == {}
-    other = begin_index(db, fingerprint="g")
+    other = make_index(db, fingerprint="g")
     assert other.suffix == "_2"
-    back = begin_index(db, state=IndexState.BUILDING)
+    back = make_index(db, state=IndexState.BUILDING)
     assert (back.id, back.suffix) == (1, "")
     embedding_indexes.retire(db, 1)
     assert [index.id for index in embedding_indexes.kept(db)] == [other.id, 1]
     embedding_indexes.drop_tables(db, back)
     assert embedding_indexes.kept(db) == [other]
-    assert begin_index(db, state=IndexState.BUILDING).suffix == ""
+    assert make_index(db, state=IndexState.BUILDING).suffix == ""
 
 
-def test_cursors_begin_at_the_newest_and_move(db: Connection, say: Callable[..., MessageRow]) -> None:
+def test_cursors_begin_at_the_newest_and_move(db: Connection, say: Say) -> None:
     for number in range(3):
         say(number, "words")
     assert embedding_indexes.newest_rows(db)[MESSAGE] == 3
@@ -164,7 +151,7 @@ def test_cursors_begin_at_the_newest_and_move(db: Connection, say: Callable[...,
     assert embedding_indexes.cursors(db, 1)[MESSAGE] == further
 
 
-def test_changes_of_what_was_done_are_noted_and_nothing_else(db: Connection, say: Callable[..., MessageRow]) -> None:
+def test_changes_of_what_was_done_are_noted_and_nothing_else(db: Connection, say: Say) -> None:
     done = say(1, "words")
     embedding_indexes.rewind(db, 1)
     say(2, "new words are seen by the cursor")
@@ -179,51 +166,22 @@ def test_changes_of_what_was_done_are_noted_and_nothing_else(db: Connection, say
     assert embedding_indexes.changes(db, 1, 9) == [(SearchKind.BLOCK, "blk_1")]
 
 
-def put(db: Connection, index: IndexRow, ref: str) -> None:
-    vector = vectors.packed([1.0] * index.dimension)
-    vector_rows.replace(db, index, VectorRow(kind=SearchKind.BLOCK, ref=ref, scope="agt_ada", vector=vector))
-
-
-def test_each_index_has_tables_of_its_own_dimension(db: Connection, begin_index: Callable[..., IndexRow]) -> None:
-    index = begin_index(db, dimension=384, fingerprint="g", state=IndexState.BUILDING)
+def test_each_index_has_tables_of_its_own_dimension(db: Connection) -> None:
+    index = make_index(db, dimension=384, fingerprint="g", state=IndexState.BUILDING)
     assert index.table(SearchKind.BLOCK) == "memory_embeddings_2"
-    assert {each.table(kind) for each in embedding_indexes.live(db) for kind in SearchKind} == embedding_indexes.tables(
-        db
-    )
+    tables = {each.table(kind) for each in embedding_indexes.live(db) for kind in SearchKind}
+    assert tables == embedding_indexes.tables(db)
     definitions = dict(fetch_all(db, "SELECT name, sql FROM sqlite_schema WHERE sql LIKE '%USING vec0%'"))
     assert "bit[384]" in definitions["memory_embeddings_2"]
     assert "float[4]" in definitions["memory_embeddings"]  # too short for bits
-
-
-def test_the_first_vector_is_cheap(db: Connection, begin_index: Callable[..., IndexRow]) -> None:
-    index = begin_index(db, dimension=384, fingerprint="g", state=IndexState.BUILDING)
-    (before,) = fetch_all(db, "PRAGMA page_count")
-    put(db, index, "blk_1")
-    (after,) = fetch_all(db, "PRAGMA page_count")
-    assert (after[0] - before[0]) * 2_048 < 20_000
-
-
-def test_lost_tables_are_made_again_from_the_vectors(db: Connection, begin_index: Callable[..., IndexRow]) -> None:
-    index = begin_index(db, dimension=384, fingerprint="g", state=IndexState.BUILDING)
-    for number in range(3):
-        put(db, index, f"blk_{number}")
-    db.execute("DROP TABLE memory_embeddings_2")
-    embeddings.delete(db, SearchKind.BLOCK, "blk_0")
-    embedding_indexes.ensure_tables(db)
-    assert fetch_all(db, "SELECT block_id, agent_id FROM memory_embeddings_2 ORDER BY 1") == [
-        ("blk_1", "agt_ada"),
-        ("blk_2", "agt_ada"),
-    ]
-    db.execute("DELETE FROM memory_embeddings_2")
-    embedding_indexes.rebuild_tables(db)
-    assert fetch_all(db, "SELECT count(*) FROM memory_embeddings_2") == [(2,)]
-
-
-Say = Callable[..., MessageRow]
+    [(before,)] = fetch_all(db, "PRAGMA page_count")
+    vector_rows.replace(db, index, replace(ROW, vector=vectors.packed([1.0] * 384)))
+    [(after,)] = fetch_all(db, "PRAGMA page_count")
+    assert (after - before) * 2_048 < 20_000, "the first vector is cheap"
 
 
 def before(db: Connection, message: MessageRow) -> Said | None:
-    source = embedding_sources.get(db, SearchKind.MESSAGE, message.id)
+    source = embedding_sources.get(db, MESSAGE, message.id)
     assert source is not None
     return source.previous
 
@@ -244,7 +202,7 @@ def test_a_message_and_what_was_said_before_it(db: Connection, say: Say) -> None
     assert embedding_sources.successor(db, "msg_none") is None
 
 
-def test_it_does_not_look_back_forever(db: Connection, say: Say) -> None:
+def test_only_a_few_messages_before_are_looked_at(db: Connection, say: Say) -> None:
     say(1, "one")
     for number in range(embedding_sources.LOOKBACK):
         say(2 + number, "a result", role=Role.TOOL)
@@ -253,33 +211,25 @@ def test_it_does_not_look_back_forever(db: Connection, say: Say) -> None:
 
 def test_what_has_no_words_of_its_own_is_none(db: Connection, say: Say) -> None:
     for row in (say(1, None), say(2, "a result", role=Role.TOOL)):
-        assert embedding_sources.get(db, SearchKind.MESSAGE, row.id) is None
+        assert embedding_sources.get(db, MESSAGE, row.id) is None
     for kind in SearchKind:
         assert embedding_sources.get(db, kind, "none") is None
 
 
-def test_blocks_and_passages_have_titles(db: Connection, make_block: Callable[..., BlockRow], now: str) -> None:
+def test_blocks_and_passages_have_titles(db: Connection, make_block: MakeBlock) -> None:
     block = make_block("notes", content_preview="words")
     found = embedding_sources.get(db, SearchKind.BLOCK, block.id)
     assert found is not None
     assert (found.title, found.text, found.scope) == ("notes", "words", "agt_ada")
-    memory_blocks.deactivate(db, block.id, now)
+    memory_blocks.deactivate(db, block.id, NOW)
     assert embedding_sources.get(db, SearchKind.BLOCK, block.id) is None
-    db.execute(
-        "INSERT INTO folders (id, name, path_type, embedding_model, created_at) VALUES ('f', 'n', 'virtual', '', ?)",
-        (now,),
-    )
-    db.execute("INSERT INTO folder_files (id, folder_id, name, uploaded_at) VALUES ('d', 'f', 'a.md', ?)", (now,))
-    db.execute(
-        "INSERT INTO file_passages (id, file_id, content, heading, created_at) VALUES ('p', 'd', 'words', 'Top', ?)",
-        (now,),
-    )
-    passage = embedding_sources.get(db, SearchKind.FILE, "p")
+    make_passage(db, "1", "words", heading="Top")
+    passage = embedding_sources.get(db, SearchKind.FILE, "psg_1")
     assert passage is not None
-    assert (passage.title, passage.scope, passage.parent) == ("a.md: Top", "f", "d")
+    assert (passage.title, passage.scope, passage.parent) == ("notes.md: Top", "fld_1", "file_1")
 
 
 def test_rows_upwards_and_downwards(db: Connection, say: Say) -> None:
     ids = [say(number, "words").id for number in range(4)]
-    assert embedding_sources.newer(db, SearchKind.MESSAGE, 2, 9) == [(3, ids[2]), (4, ids[3])]
-    assert embedding_sources.older(db, SearchKind.MESSAGE, 3, 2) == [(3, ids[2]), (2, ids[1])]
+    assert embedding_sources.newer(db, MESSAGE, 2, 9) == [(3, ids[2]), (4, ids[3])]
+    assert embedding_sources.older(db, MESSAGE, 3, 2) == [(3, ids[2]), (2, ids[1])]

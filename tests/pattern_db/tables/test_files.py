@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 
@@ -14,65 +15,10 @@ from pattern_db.tables.files import FileRow
 from pattern_db.tables.folders import FolderAttachment, FolderRow
 from pattern_db.tables.passages import PassagePlace, Piece
 from tests.pattern_db import vector_rows
+from tests.pattern_db.conftest import NOW
 from tests.pattern_db.vector_rows import VectorRow
 
-NOW = "2026-11-21T22:24:40.123Z"
-
-
-@pytest.fixture
-def shelf(db: Connection) -> Connection:
-    """The folder fld_1, empty."""
-    row = FolderRow(id="fld_1", name="papers", path_type=PathType.VIRTUAL, embedding_model="m", created_at=NOW)
-    folders.create(db, row)
-    return db
-
-
-def file(name: str, **columns: object) -> FileRow:
-    values: dict[str, object] = {"status": "indexed", "uploaded_at": NOW, **columns}
-    return FileRow(id=f"file_{name}", folder_id="fld_1", name=name, **values)  # type: ignore[arg-type]  # columns as the test names them
-
-
-def test_a_file_comes_back_as_it_was_stored(shelf: Connection) -> None:
-    row = file(
-        "a.md", content_type="text/markdown", size_bytes=3, indexed_at=NOW, mtime_ns=5, content_hash=b"h", line_count=1
-    )
-    files.put(shelf, row, b"one")
-    assert files.find(shelf, "fld_1", "a.md") == files.find(shelf, "fld_1", "file_a.md") == row
-    assert files.content(shelf, row.id) == b"one"
-    files.put(shelf, file("a.md", status="unreadable", error="broken"))
-    assert files.find(shelf, "fld_1", "a.md").error == "broken"
-    assert files.content(shelf, row.id) == b"one"
-    files.touch(shelf, row.id, 9)
-    assert files.find(shelf, "fld_1", "a.md").mtime_ns == 9
-
-
-def test_names_are_once_in_a_folder_and_errors_belong_to_the_unreadable(shelf: Connection) -> None:
-    files.put(shelf, file("a.md"))
-    other = FileRow(id="file_2", folder_id="fld_1", name="a.md", status="indexed", uploaded_at=NOW)
-    for row in (other, file("b", error="x"), file("c", status="unreadable"), file("d", status="odd")):
-        with pytest.raises(apsw.ConstraintError), transaction(shelf):
-            files.put(shelf, row)
-    assert files.count(shelf, "fld_1") == 1
-
-
-def test_files_are_listed_by_name_page_by_page(shelf: Connection) -> None:
-    for name in ("b", "a", "c"):
-        files.put(shelf, file(name))
-    assert [row.name for row in files.list_in(shelf, "fld_1")] == ["a", "b", "c"]
-    assert [row.name for row in files.list_in(shelf, "fld_1", limit=1, after="a")] == ["b"]
-
-
-def test_a_deleted_file_takes_its_passages_along(shelf: Connection) -> None:
-    files.put(shelf, file("a"))
-    with pytest.raises(NotFound):
-        files.content(shelf, "file_a")  # it is on the disk
-    piece = Piece(content="zebra", start_line=1, end_line=1)
-    passages.replace(shelf, "file_a", [piece], new_id=lambda: "psg_1", now=NOW)
-    files.delete(shelf, "file_a")
-    assert fetch_all(shelf, "SELECT count(*) FROM file_passages") == [(0,)]
-    for call in (files.delete, files.content):
-        with pytest.raises(NotFound):
-            call(shelf, "file_a")
+Write = Callable[..., None]
 
 
 def folder(name: str, path_type: PathType = PathType.VIRTUAL) -> FolderRow:
@@ -80,6 +26,68 @@ def folder(name: str, path_type: PathType = PathType.VIRTUAL) -> FolderRow:
     return FolderRow(
         id=f"fld_{name}", name=name, path_type=path_type, path_value=path, embedding_model="m", created_at=NOW
     )
+
+
+@pytest.fixture
+def shelf(db: Connection) -> Connection:
+    """The folder papers, empty."""
+    folders.create(db, folder("papers"))
+    return db
+
+
+def file(name: str, **columns: object) -> FileRow:
+    values: dict[str, object] = {"id": f"file_{name}", "status": "indexed", "uploaded_at": NOW, **columns}
+    return FileRow(folder_id="fld_papers", name=name, **values)  # type: ignore[arg-type]  # columns as the test names them
+
+
+def piece(content: str, line: int = 1, **columns: object) -> Piece:
+    return Piece(content=content, start_line=line, end_line=line, **columns)  # type: ignore[arg-type]  # columns as the test names them
+
+
+def test_a_file_comes_back_as_it_was_stored(shelf: Connection) -> None:
+    row = file(
+        "a.md", content_type="text/markdown", size_bytes=3, indexed_at=NOW, mtime_ns=5, content_hash=b"h", line_count=1
+    )
+    files.put(shelf, row, b"one")
+    assert files.find(shelf, "fld_papers", "a.md") == files.find(shelf, "fld_papers", "file_a.md") == row
+    assert files.content(shelf, row.id) == b"one"
+    files.put(shelf, file("a.md", status="unreadable", error="broken"))
+    assert files.find(shelf, "fld_papers", "a.md").error == "broken"
+    assert files.content(shelf, row.id) == b"one"
+    files.touch(shelf, row.id, 9)
+    assert files.find(shelf, "fld_papers", "a.md").mtime_ns == 9
+
+
+def test_names_are_once_in_a_folder_and_errors_belong_to_the_unreadable(shelf: Connection) -> None:
+    files.put(shelf, file("a.md"))
+    for row in (
+        file("a.md", id="file_2"),
+        file("b", error="x"),
+        file("c", status="unreadable"),
+        file("d", status="odd"),
+    ):
+        with pytest.raises(apsw.ConstraintError), transaction(shelf):
+            files.put(shelf, row)
+    assert files.count(shelf, "fld_papers") == 1
+
+
+def test_files_are_listed_by_name_page_by_page(shelf: Connection) -> None:
+    for name in ("b", "a", "c"):
+        files.put(shelf, file(name))
+    assert [row.name for row in files.list_in(shelf, "fld_papers")] == ["a", "b", "c"]
+    assert [row.name for row in files.list_in(shelf, "fld_papers", limit=1, after="a")] == ["b"]
+
+
+def test_a_deleted_file_takes_its_passages_along(shelf: Connection) -> None:
+    files.put(shelf, file("a"))
+    with pytest.raises(NotFound):
+        files.content(shelf, "file_a")  # it is on the disk
+    passages.replace(shelf, "file_a", [piece("zebra")], new_id=lambda: "psg_1", now=NOW)
+    files.delete(shelf, "file_a")
+    assert fetch_all(shelf, "SELECT count(*) FROM file_passages") == [(0,)]
+    for call in (files.delete, files.content):
+        with pytest.raises(NotFound):
+            call(shelf, "file_a")
 
 
 def lend(db: Connection, name: str, agent: str, access: FolderAccess = FolderAccess.READ) -> None:
@@ -135,9 +143,9 @@ def test_attachments_say_who_may_do_what(db: Connection) -> None:
 def test_a_deleted_folder_takes_everything_along(db: Connection) -> None:
     folders.create(db, folder("papers"))
     lend(db, "papers", "ada")
-    files.put(db, FileRow(id="file_1", folder_id="fld_papers", name="a", uploaded_at=NOW, status="indexed"), b"x")
-    passages.replace(db, "file_1", [Piece(content="zebra", start_line=1, end_line=1)], new_id=lambda: "psg_1", now=NOW)
-    vector_rows.insert(db, VectorRow(kind=SearchKind.FILE, ref="psg_1", scope="fld_papers", parent="file_1"))
+    files.put(db, file("a"), b"x")
+    passages.replace(db, "file_a", [piece("zebra")], new_id=lambda: "psg_1", now=NOW)
+    vector_rows.insert(db, VectorRow(kind=SearchKind.FILE, ref="psg_1", scope="fld_papers", parent="file_a"))
     folders.delete(db, "fld_papers")
     for table in ("folder_files", "file_passages", "file_index", "folder_attachments", "embeddings"):
         assert fetch_all(db, f"SELECT count(*) FROM {table}") == [(0,)]
@@ -148,25 +156,16 @@ def test_a_deleted_folder_takes_everything_along(db: Connection) -> None:
 
 
 @pytest.fixture
-def page(shelf: Connection) -> Connection:
-    """The file file_1, named a.md, in the folder papers."""
-    files.put(shelf, FileRow(id="file_1", folder_id="fld_1", name="a.md", status="indexed", uploaded_at=NOW))
-    return shelf
+def write(shelf: Connection) -> Write:
+    """Replace the passages of the file file_1 by texts of one line each; ids count up from psg_1."""
+    files.put(shelf, file("a.md", id="file_1"))
+    numbers = count(1)
 
+    def replace_all(*texts: str, **columns: object) -> None:
+        pieces = [piece(text, line, **columns) for line, text in enumerate(texts, start=1)]
+        passages.replace(shelf, "file_1", pieces, new_id=lambda: f"psg_{next(numbers)}", now=NOW)
 
-class Writer:
-    """Replaces the file's passages by texts of one line each; ids count up from psg_1."""
-
-    def __init__(self, db: Connection) -> None:
-        self._db = db
-        self._numbers = count(1)
-
-    def write(self, *texts: str, heading: str = "a.md", page: int | None = None) -> None:
-        pieces = [
-            Piece(content=text, start_line=line, end_line=line, heading=heading, page=page)
-            for line, text in enumerate(texts, start=1)
-        ]
-        passages.replace(self._db, "file_1", pieces, new_id=lambda: f"psg_{next(self._numbers)}", now=NOW)
+    return replace_all
 
 
 def found(db: Connection, word: str) -> list[object]:
@@ -176,40 +175,40 @@ def found(db: Connection, word: str) -> list[object]:
     return sorted(row[0] for row in rows)
 
 
-def test_what_stays_keeps_its_id_and_what_goes_takes_its_vector_along(page: Connection) -> None:
-    writer = Writer(page)
-    writer.write("apple", "beet", "cress")
+def test_what_stays_keeps_its_id_and_what_goes_takes_its_vector_along(db: Connection, write: Write) -> None:
+    write("apple", "beet", "cress")
     for number in (1, 2):
-        vector_rows.insert(page, VectorRow(kind=SearchKind.FILE, ref=f"psg_{number}", scope="fld_1", parent="file_1"))
-    writer.write("dill", "apple", "cress", "cress")
-    rows = passages.of_file(page, "file_1")
+        vector_rows.insert(
+            db, VectorRow(kind=SearchKind.FILE, ref=f"psg_{number}", scope="fld_papers", parent="file_1")
+        )
+    write("dill", "apple", "cress", "cress")
+    rows = passages.of_file(db, "file_1")
     assert [(row.id, row.content, row.start_line) for row in rows] == [
         ("psg_4", "dill", 1),
         ("psg_1", "apple", 2),
         ("psg_3", "cress", 3),
         ("psg_5", "cress", 4),
     ]
-    assert fetch_all(page, "SELECT ref FROM embeddings") == [("psg_1",)]
-    assert found(page, "beet") == []
-    assert found(page, "cress") == ["psg_3", "psg_5"]
+    assert fetch_all(db, "SELECT ref FROM embeddings") == [("psg_1",)]
+    assert found(db, "beet") == []
+    assert found(db, "cress") == ["psg_3", "psg_5"]
 
 
-def test_the_heading_is_searched_with_the_words(page: Connection) -> None:
-    writer = Writer(page)
-    writer.write("apple", heading="orchard.md › Autumn")
-    assert found(page, "autumn") == ["psg_1"]
-    writer.write("apple", heading="orchard.md › Winter")
-    assert found(page, "autumn") == []
-    assert found(page, "winter") == ["psg_2"]
-    page.execute("UPDATE file_passages SET heading = 'spring'")
-    assert found(page, "spring") == ["psg_2"]
-    page.execute("INSERT INTO file_passage_fts(file_passage_fts) VALUES ('rebuild')")
-    assert found(page, "spring apple") == ["psg_2"]
+def test_the_heading_is_searched_with_the_words(db: Connection, write: Write) -> None:
+    write("apple", heading="orchard.md › Autumn")
+    assert found(db, "autumn") == ["psg_1"]
+    write("apple", heading="orchard.md › Winter")
+    assert found(db, "autumn") == []
+    assert found(db, "winter") == ["psg_2"]
+    db.execute("UPDATE file_passages SET heading = 'spring'")
+    assert found(db, "spring") == ["psg_2"]
+    db.execute("INSERT INTO file_passage_fts(file_passage_fts) VALUES ('rebuild')")
+    assert found(db, "spring apple") == ["psg_2"]
 
 
-def test_passages_of_some_lines_and_their_places(page: Connection) -> None:
-    Writer(page).write("apple", "beet", "cress", page=4)
-    assert [row.content for row in passages.of_file(page, "file_1", first_line=2, last_line=2)] == ["beet"]
-    assert passages.places(page, ["psg_2", "psg_9"]) == {
+def test_passages_of_some_lines_and_their_places(db: Connection, write: Write) -> None:
+    write("apple", "beet", "cress", page=4)
+    assert [row.content for row in passages.of_file(db, "file_1", first_line=2, last_line=2)] == ["beet"]
+    assert passages.places(db, ["psg_2", "psg_9"]) == {
         "psg_2": PassagePlace(folder="papers", file="a.md", start_line=2, end_line=2, page=4)
     }

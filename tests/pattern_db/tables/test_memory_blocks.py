@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import apsw
@@ -11,9 +10,7 @@ from pattern_db.enums import CONSTELLATION_OWNER, BlockType, Permission
 from pattern_db.errors import NotFound
 from pattern_db.tables import agents, memory_blocks
 from pattern_db.tables.memory_blocks import Attachment, BlockChanges, BlockRow, Via
-
-MakeBlock = Callable[..., BlockRow]
-LATER = "2026-11-21T23:00:00.000Z"
+from tests.pattern_db.conftest import LATER, MakeBlock
 
 
 @pytest.fixture
@@ -75,16 +72,6 @@ def test_content_changes_preview_and_version(db: Connection, block: str) -> None
         memory_blocks.update_content(db, "blk_none", "", None, LATER)
 
 
-def test_blocks_are_listed_by_owner_and_label(db: Connection, make_block: MakeBlock) -> None:
-    for owner, label in (("agt_bob", "a"), ("agt_ada", "c"), ("agt_ada", "b")):
-        make_block(label, owner=owner)
-    assert [(row.agent_id, row.label) for row in memory_blocks.list_all(db)] == [
-        ("agt_ada", "b"),
-        ("agt_ada", "c"),
-        ("agt_bob", "a"),
-    ]
-
-
 def lend(db: Connection, block: BlockRow, agent: str, permission: Permission, second: int = 0) -> Attachment:
     row = Attachment(
         block_id=block.id, agent_id=agent, permission=permission, attached_at=f"2026-11-21T22:24:{second:02d}.000Z"
@@ -110,8 +97,8 @@ def test_loans_are_made_listed_changed_and_ended(db: Connection, make_block: Mak
         memory_blocks.detach(db, plan.id, "agt_bob")
 
 
-def test_a_label_means_own_then_lent_first_then_everybodys(db: Connection, make_block: MakeBlock) -> None:
-    everybody = make_block("plan", owner=CONSTELLATION_OWNER, permission=Permission.READ_ONLY)
+def test_a_label_means_own_then_lent_first_then_common(db: Connection, make_block: MakeBlock) -> None:
+    common = make_block("plan", owner=CONSTELLATION_OWNER, permission=Permission.READ_ONLY)
     later, earlier = make_block("plan", owner="grp_a"), make_block("plan", owner="grp_b")
     lend(db, later, "agt_bob", Permission.ADMIN, second=2)
     lend(db, earlier, "agt_bob", Permission.APPEND, second=1)
@@ -120,7 +107,7 @@ def test_a_label_means_own_then_lent_first_then_everybodys(db: Connection, make_
         (own.id, Via.OWN, Permission.READ_WRITE),
         (earlier.id, Via.ATTACHED, Permission.APPEND),
         (later.id, Via.ATTACHED, Permission.ADMIN),
-        (everybody.id, Via.CONSTELLATION, Permission.READ_ONLY),
+        (common.id, Via.CONSTELLATION, Permission.READ_ONLY),
     ):
         seen = memory_blocks.list_visible(db, "agt_bob", label="plan")[0]
         assert (seen.id, seen.via, seen.permission) == expected
@@ -138,6 +125,8 @@ def test_visible_blocks_come_once_in_order(db: Connection, make_block: MakeBlock
     seen = [(item.label, item.via) for item in memory_blocks.list_visible(db, "agt_bob")]
     assert seen == [("a", Via.OWN), ("z", Via.OWN), ("rules", Via.ATTACHED), ("house", Via.CONSTELLATION)]
     assert memory_blocks.list_visible(db, "agt_bob", label="secret") == []
+    every = [(row.agent_id, row.label) for row in memory_blocks.list_all(db)]
+    assert every == sorted(every), "by owner and label"
 
 
 def test_loans_go_with_the_block_and_with_the_agent(db: Connection, make_block: MakeBlock) -> None:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
+from dataclasses import replace
 
 import apsw
 import pytest
@@ -10,15 +10,12 @@ from pattern_db import search
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.enums import BatchType, Role, SearchKind
 from pattern_db.errors import NotFound
-from pattern_db.search import Filters, Row
-from pattern_db.search_terms import parse
 from pattern_db.tables import agents, messages, summaries
 from pattern_db.tables.messages import ImportRow, MessageRow
 from pattern_db.tables.summaries import SummaryRow
 from tests.pattern_db import vector_rows
+from tests.pattern_db.conftest import NOW, PlanOf, Say, hits, make_message
 from tests.pattern_db.vector_rows import VectorRow
-
-Say = Callable[..., MessageRow]
 
 
 def positions(rows: list[MessageRow]) -> list[int]:
@@ -92,7 +89,7 @@ def test_a_message_comes_back_as_it_was_stored(db: Connection, say: Say) -> None
     assert messages.get(db, row.id) == row
 
 
-def test_a_tombstone_is_seen_nowhere_and_its_position_stays_taken(db: Connection, say: Say, now: str) -> None:
+def test_a_tombstone_is_seen_nowhere_and_its_position_stays_taken(db: Connection, say: Say) -> None:
     row = say(1, "secret", batch_id=at(1), session_id="s")
     vector_rows.insert(db, VectorRow(kind=SearchKind.MESSAGE, ref=row.id, scope="agt_ada"))
     messages.tombstone(db, [row.id, "msg_none"])
@@ -115,15 +112,9 @@ def test_a_batch_is_the_messages_of_one_turn(db: Connection, say: Say) -> None:
 
 
 def test_a_position_is_given_once_and_all_rows_or_none_are_stored(db: Connection, say: Say) -> None:
-    taken = say(2, "first")
+    say(2, "first")
     with pytest.raises(apsw.ConstraintError), db:
-        messages.append(
-            db,
-            [
-                MessageRow(id="msg_x", agent_id="agt_ada", position=at(1), role=Role.USER, created_at=taken.created_at),
-                MessageRow(id="msg_y", agent_id="agt_ada", position=at(2), role=Role.USER, created_at=taken.created_at),
-            ],
-        )
+        messages.append(db, [make_message(1), make_message(2)._replace(id="msg_other")])
     assert positions(messages.recent(db, "agt_ada", 9)) == [2]
 
 
@@ -132,8 +123,8 @@ def test_a_position_is_given_once_and_all_rows_or_none_are_stored(db: Connection
     [
         lambda db: messages.recent(db, "agt_ada", 5, before=at(9)),
         lambda db: messages.by_batch(db, "agt_ada", at(1)),
-        lambda db: messages.get(db, "msg_1"),
-        lambda db: messages.newest_position(db),
+        lambda db: messages.get(db, f"msg_{at(1)}"),
+        messages.newest_position,
         lambda db: messages.archive(db, "agt_ada", [at(1)]),
         lambda db: messages.archive_hidden(db, "agt_ada", [at(1)], at(1), at(2)),
         lambda db: messages.shown(db, "agt_ada", 5),
@@ -143,27 +134,12 @@ def test_a_position_is_given_once_and_all_rows_or_none_are_stored(db: Connection
         lambda db: messages.newest_between(db, "agt_ada", at(1), at(9)),
     ],
 )
-def test_no_read_scans_all_messages(db: Connection, say: Say, read: Callable[[Connection], object]) -> None:
+def test_no_read_scans_all_messages(
+    db: Connection, say: Say, plan_of: PlanOf, read: Callable[[Connection], object]
+) -> None:
     say(1, "a")
-    statements: list[tuple[str, object]] = []
-
-    def remember(_cursor: object, sql: str, bindings: object) -> bool:
-        statements.append((sql, bindings))
-        return True
-
-    db.exec_trace = remember
-    with suppress(NotFound):
-        read(db)
-    db.exec_trace = None
-    plans = [
-        str(step[3])
-        for sql, bindings in statements
-        if sql.startswith(("SELECT", "UPDATE"))
-        for step in db.execute(f"EXPLAIN QUERY PLAN {sql}", bindings)  # type: ignore[arg-type]  # as they were bound
-    ]
-    assert plans
-    assert not [step for step in plans if step == "SCAN messages"], plans
-    assert not [step for step in plans if "TEMP B-TREE" in step], plans
+    plan = plan_of(lambda: read(db))
+    assert not [step for step in plan if step == "SCAN messages" or "TEMP B-TREE" in step]
 
 
 # Summaries in their order, the chain that a prompt shows, and the full-text index beside them.
@@ -217,26 +193,22 @@ def test_the_chain_goes_back_to_the_last_that_stands_for_all_before(db: Connecti
     assert (whole.left_out, whole.left_out_messages) == (0, 0)
 
 
-def found(db: Connection, query: str, **filters: object) -> list[Row]:
-    chosen = Filters(**filters)  # type: ignore[arg-type]  # as the test names them
-    kind = SearchKind.SUMMARY
-    numbers = {row for term in parse(query).terms for row in search.rows_of(db, kind, term, 500, filters=chosen)}
-    return list(search.rows(db, kind, sorted(numbers), chosen).values())
-
-
 def test_summaries_are_found_by_words_time_and_agent(db: Connection) -> None:
     first = add(db, 1, "They drank green tea.")
     second = add(db, 5, "About teas and 我喜欢猫.", agent="agt_bob")
-    assert [row.id for row in found(db, "tea")] == [first.id, second.id]
-    assert [row.id for row in found(db, "喜欢")] == [second.id]
-    assert [row.id for row in found(db, "tea", agents=["agt_bob"])] == [second.id]
-    assert [row.id for row in found(db, "tea", since=DAY.format(2))] == [first.id, second.id]  # it ends on that day
-    assert [row.id for row in found(db, "tea", since=DAY.format(3))] == [second.id]
-    assert [row.id for row in found(db, "tea", until=DAY.format(2))] == [first.id]  # it began before
-    assert found(db, "tea", until=DAY.format(1)) == []
+    assert [row.id for row in hits(db, SearchKind.SUMMARY, "tea")] == [first.id, second.id]
+    assert [row.id for row in hits(db, SearchKind.SUMMARY, "喜欢")] == [second.id]
+    assert [row.id for row in hits(db, SearchKind.SUMMARY, "tea", agents=["agt_bob"])] == [second.id]
+    assert [row.id for row in hits(db, SearchKind.SUMMARY, "tea", since=DAY.format(2))] == [
+        first.id,
+        second.id,
+    ]  # it ends on that day
+    assert [row.id for row in hits(db, SearchKind.SUMMARY, "tea", since=DAY.format(3))] == [second.id]
+    assert [row.id for row in hits(db, SearchKind.SUMMARY, "tea", until=DAY.format(2))] == [first.id]  # it began before
+    assert hits(db, SearchKind.SUMMARY, "tea", until=DAY.format(1)) == []
     for filters in ({"tags": ["x"]}, {"sessions": ["s"]}, {"workspace": "w"}):
-        assert found(db, "tea", **filters) == []
-    (row,) = found(db, "green")
+        assert hits(db, SearchKind.SUMMARY, "tea", **filters) == []
+    (row,) = hits(db, SearchKind.SUMMARY, "green")
     assert (row.kind, row.agent_id, row.created_at) == (SearchKind.SUMMARY, "agt_ada", first.ended_at)
 
 
@@ -245,42 +217,38 @@ def test_the_index_follows_its_table(db: Connection) -> None:
     search.rebuild(db)
     db.execute("INSERT INTO summary_fts(summary_fts) VALUES ('integrity-check')")
     db.execute("UPDATE archive_summaries SET summary = 'coffee'")
-    assert found(db, "tea") == []
-    assert len(found(db, "coffee")) == 1
+    assert hits(db, SearchKind.SUMMARY, "tea") == []
+    assert len(hits(db, SearchKind.SUMMARY, "coffee")) == 1
     agents.delete(db, "agt_ada")
     assert fetch_all(db, "SELECT count(*) FROM archive_summaries")[0][0] == 0
     db.execute("INSERT INTO summary_fts(summary_fts) VALUES ('integrity-check')")
-    assert found(db, "coffee") == []
+    assert hits(db, SearchKind.SUMMARY, "coffee") == []
 
 
 KEY, PRINT = b"k" * 16, b"f" * 16
 
 
-def row(now: str, **fields: object) -> ImportRow:
-    values: dict[str, object] = {"agent_id": "agt_ada", "positions": (3, 1, 2**63 - 1), **fields}
-    return ImportRow(idempotency=KEY, fingerprint=PRINT, created_at=now, **values)  # type: ignore[arg-type]  # as named
-
-
-def test_an_import_is_found_by_its_key(db: Connection, now: str) -> None:
-    messages.note_import(db, row(now))
-    assert messages.find_import(db, KEY) == row(now)
+def test_an_import_is_found_by_its_key(db: Connection) -> None:
+    row = ImportRow(idempotency=KEY, fingerprint=PRINT, agent_id="agt_ada", positions=(3, 1, 2**63 - 1), created_at=NOW)
+    messages.note_import(db, row)
+    assert messages.find_import(db, KEY) == row
     assert messages.find_import(db, PRINT) is None
     with pytest.raises(apsw.ConstraintError):
-        messages.note_import(db, row(now, positions=()))
+        messages.note_import(db, replace(row, positions=()))
     agents.delete(db, "agt_ada")
     assert messages.find_import(db, KEY) is None
 
 
-def test_the_newest_position_that_is_taken(db: Connection, say: Callable[..., MessageRow]) -> None:
+def test_the_newest_position_that_is_taken(db: Connection, say: Say) -> None:
     def newest(first: int, last: int, agent: str = "agt_ada") -> str | None:
-        return messages.newest_between(db, agent, f"{first:019d}", f"{last:019d}")
+        return messages.newest_between(db, agent, at(first), at(last))
 
     assert newest(0, 9) is None
     say(3)
     say(5, agent="bob")
-    assert newest(0, 9) == f"{5:019d}"  # another agent's message has the id that belongs to the position
-    assert newest(0, 4) == newest(3, 3) == f"{3:019d}"
+    assert newest(0, 9) == at(5)  # another agent's message has the id that belongs to the position
+    assert newest(0, 4) == newest(3, 3) == at(3)
     assert newest(6, 9) is None
     db.execute("UPDATE messages SET id = 'msg_elsewhere' WHERE agent_id = 'agt_ada'")
-    assert newest(0, 4) == f"{3:019d}"
+    assert newest(0, 4) == at(3)
     assert newest(0, 4, "agt_bob") is None

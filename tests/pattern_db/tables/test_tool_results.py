@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -8,8 +7,9 @@ import pytest
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.errors import Conflict, NotFound
 from pattern_db.tables import messages, tool_state
-from pattern_db.tables.messages import BlobRow, MessageRow
+from pattern_db.tables.messages import BlobRow
 from pattern_db.tables.tool_state import ToolResultRow
+from tests.pattern_db.conftest import NOW, Say
 
 
 def add(db: Connection, number: int, *, agent: str = "agt_ada", size: int = 10) -> ToolResultRow:
@@ -68,14 +68,14 @@ def test_names_are_bounded(db: Connection) -> None:
     assert tool_state.read(db, "agt_bob", "calculator") == {"x": {"other": True}}
 
 
-def test_content_is_stored_once_under_its_digest(db: Connection, now: str) -> None:
-    row = BlobRow(digest=b"\x01" * 32, size=3, data=b"abc", created_at=now)
+def test_content_is_stored_once_under_its_digest(db: Connection) -> None:
+    row = BlobRow(digest=b"\x01" * 32, size=3, data=b"abc", created_at=NOW)
     for one in (row, replace(row, data=b"xyz")):
         messages.put_blob(db, one)
     assert messages.get_blob(db, row.digest) == row
 
 
-def test_old_ones_by_age_without_their_bytes(db: Connection, now: str) -> None:
+def test_old_ones_by_age_without_their_bytes(db: Connection) -> None:
     for number, day in enumerate(("01", "02", "02", "03")):
         created_at = f"2026-01-{day}T00:00:00.000Z"
         messages.put_blob(db, BlobRow(digest=bytes([number]) * 32, size=40, data=b"x" * 40, created_at=created_at))
@@ -88,7 +88,7 @@ def test_old_ones_by_age_without_their_bytes(db: Connection, now: str) -> None:
     assert "COVERING INDEX blob_created" in str(plan)
 
 
-def test_what_messages_show_is_found_by_rows_and_is_not_removed(db: Connection, say: Callable[..., MessageRow]) -> None:
+def test_what_messages_show_is_found_by_rows_and_is_not_removed(db: Connection, say: Say) -> None:
     digests = [bytes([number]) * 32 for number in range(4)]
     for number, digest in enumerate(digests):
         messages.put_blob(db, BlobRow(digest=digest, size=3, data=b"abc", created_at="2026-01-01T00:00:00.000Z"))

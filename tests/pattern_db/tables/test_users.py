@@ -9,6 +9,7 @@ from pattern_db.connection import Connection
 from pattern_db.errors import NotFound
 from pattern_db.tables import constellations, users
 from pattern_db.tables.users import TokenRow, UserRow
+from tests.pattern_db.conftest import LATER
 
 ADA = UserRow(
     id="usr_ann",
@@ -19,7 +20,6 @@ ADA = UserRow(
     created_at="2026-11-21T22:24:40.123Z",
     updated_at="2026-11-21T22:24:40.123Z",
 )
-LATER = "2027-01-01T00:00:00.000Z"
 
 
 def test_a_user_comes_back_as_stored(global_db: Connection) -> None:

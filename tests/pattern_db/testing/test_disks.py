@@ -77,9 +77,8 @@ def test_a_whole_process_may_stand_on_it_and_one_folder_fail(tmp_path: Path) -> 
     finally:
         disk.unregister()
     assert apsw.vfs_names()[0] != disk.name
-    again = open_connection(good / "a.db")
-    again.execute("INSERT INTO t VALUES ('on the real disk')").fetchall()
-    again.close()
+    with closing(open_connection(good / "a.db")) as again:
+        again.execute("INSERT INTO t VALUES ('on the real disk')").fetchall()
 
 
 # What was synced stays, what was not may go, and the file opens whatever was left.
@@ -187,6 +186,4 @@ def test_a_database_works_and_every_call_is_seen(tmp_path: Path) -> None:
     assert disk.did[-1].op is Op.DELETE
     assert len(disk.asked) >= len(disk.did)
     disk.unregister()
-    again = open_connection(path)
-    assert again.execute("SELECT a FROM t").get == "words"
-    again.close()
+    assert rows(path) == ["words"]
