@@ -1,12 +1,10 @@
 from __future__ import annotations
 
 import pytest
-import trio
-from trio.testing import MockClock
 
 from pattern_core.messages import ToolCall, user
 from pattern_core.models.model import Delta, ModelReply, ModelRequest
-from pattern_core.testing import ScriptedProvider, TrioClock, calls, together
+from pattern_core.testing import ScriptedProvider, calls, together
 
 
 async def ask(provider: ScriptedProvider, text: str = "hello") -> ModelReply:
@@ -32,13 +30,3 @@ async def test_tool_calls_get_ids_that_repeat_for_the_same_question_only() -> No
     assert len(set(ids)) == 4
     given = await ask(ScriptedProvider([calls("search", call_id="mine")]))
     assert given.parts == (ToolCall(call_id="mine", tool="search"),)
-
-
-def test_trio_clock_follows_virtual_time() -> None:
-    async def readings() -> list[int]:
-        clock = TrioClock(5_000)
-        first = clock.now_ms()
-        await trio.sleep(3_600)
-        return [first, clock.now_ms()]
-
-    assert trio.run(readings, clock=MockClock(autojump_threshold=0)) == [5_000, 3_605_000]
