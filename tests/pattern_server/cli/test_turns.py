@@ -129,19 +129,6 @@ def test_a_file_is_imported_once(home: Pattern, tmp_path: Path) -> None:
     assert "Imported 1 messages" in piped.out
 
 
-async def test_summaries_in_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    row = {
-        "started_at": "2023-05-08T00:00:00.000Z",
-        "ended_at": None,
-        "message_count": 9,
-        "depth": 1,
-        "summary": "Tea.",
-    }
-    api = api_of(lambda _: as_json({"items": [row], "next_cursor": None}))
-    await below(history.summaries)(api, Output(), constellation="home", agent="ada", limit=20)
-    assert capsys.readouterr().out.splitlines()[-1].split() == ["2023-05-08", "00:00", "-", "9", "1", "Tea."]
-
-
 def test_messages_in_lines() -> None:
     message = {"role": "user", "content": "One\ntwo", "parts": None, "created_at": "2026-01-02T03:04:05.678Z"}
     assert history.said(message) == "2026-01-02 03:04  user: One\n    two"
