@@ -123,7 +123,7 @@ async def test_deleting_stops_those_who_use_it(place: Place) -> None:
         await constellations.delete(owner, "home")
 
 
-async def test_a_file_that_was_lost_is_told_and_others_go_on(place: Place) -> None:
+async def test_a_lost_file_is_an_error_of_its_constellation_alone(place: Place) -> None:
     c = await place.constellation()
     await place.constellation("other")
     async with place.parts.state.supervisor.aside(c):

@@ -142,7 +142,7 @@ def test_fields_that_are_not_there() -> None:
         memory_edits.with_field(block(schema=PLAN, value={"notes": ""}), field="notes.a", value="1")
 
 
-async def test_a_lost_race_is_run_again_and_then_told() -> None:
+async def test_a_lost_race_is_run_again_and_then_an_error() -> None:
     scripted = Scripted({"GET /human": block(), "PUT /human": (412, {"detail": "no", "code": "version_mismatch"})})
     with pytest.raises(Conflict, match="all the time"):
         await call(memory.append, scripted, label="human", text="x")

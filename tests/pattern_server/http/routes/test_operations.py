@@ -103,7 +103,7 @@ async def test_search_by_meaning_answers_at_every_moment_of_a_switch(alone: Path
         await meant(place)
 
 
-async def test_texts_that_are_left_out_are_told(place: Place) -> None:
+async def test_texts_that_are_left_out_are_listed(place: Place) -> None:
     class Picky(ScriptedEmbedder):
         async def embed(self, texts: Sequence[str], *, purpose: Purpose) -> list[bytes]:
             if any("poison" in text for text in texts):
