@@ -55,7 +55,7 @@ async def test_first_start_makes_admin_and_one_token(place: Place) -> None:
     assert secret not in repr(await place.database.read(users.list_tokens))
 
 
-async def test_a_crash_between_user_and_token_is_mended(place: Place) -> None:
+async def test_a_crash_between_user_and_token_is_repaired(place: Place) -> None:
     await place.accounts.create_user("admin", is_admin=True)
     assert await place.accounts.bootstrap() is not None
 
@@ -220,7 +220,7 @@ async def test_names_are_checked_and_unique_for_one_owner(place: Place) -> None:
         await place.accounts.create_user("ann")
 
 
-async def test_a_disk_that_cannot_be_written_keeps_nobody_out(place: Place) -> None:
+async def test_a_disk_that_cannot_be_written_refuses_no_token(place: Place) -> None:
     user = await place.accounts.create_user("ann")
     secret = await place.accounts.create_token(user, name="t", scopes=["read"])
     await place.database.read(lambda connection: connection.execute("PRAGMA query_only = 1").fetchall())

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+from pathlib import Path
+
 import pytest
 import trio
 import trio.testing
 
 from pattern_core.errors import Conflict, NotFound, Unavailable
+from pattern_db.backup import verify
 from pattern_server.accounts import Constellation as Registered
 from pattern_server.accounts import Principal
 from tests.pattern_server.place import Place
@@ -96,7 +100,8 @@ async def test_a_lookup_that_began_before_a_change_is_not_remembered(
 
 async def test_deleting_stops_those_who_use_it(place: Place) -> None:
     constellations, owner = place.parts.state.constellations, await principal(place)
-    await place.constellation()
+    folder = place.parts.files.folder(await place.constellation())
+    assert (folder / "pattern.db").is_file()
     told: list[str] = []
     inside = trio.Event()
 
@@ -113,11 +118,12 @@ async def test_deleting_stops_those_who_use_it(place: Place) -> None:
         await inside.wait()
         await constellations.delete(owner, "home")
     assert told == ["unavailable"]
+    assert not folder.exists()
     with pytest.raises(NotFound):
         await constellations.delete(owner, "home")
 
 
-async def test_a_file_that_was_lost_is_told_and_others_go_on(place: Place) -> None:
+async def test_a_lost_file_is_an_error_of_its_constellation_alone(place: Place) -> None:
     c = await place.constellation()
     await place.constellation("other")
     async with place.parts.state.supervisor.aside(c):
@@ -127,3 +133,18 @@ async def test_a_file_that_was_lost_is_told_and_others_go_on(place: Place) -> No
     assert "missing" in answer.json()["detail"]
     assert (await place.admin.get("/constellations/other/agents")).status_code == 200
     assert (await place.admin.get("/constellations/home")).status_code == 200
+
+
+async def test_a_copy_is_made_while_agents_work(place: Place) -> None:
+    c = await place.constellation()
+    async with trio.open_nursery() as nursery:
+        for number in range(5):
+            nursery.start_soon(place.say, f"Message {number}")
+        made = (await place.admin.post("/constellations/home/backup")).json()
+    path = Path(made["path"])
+    assert path.parent == place.parts.state.config.data_dir / "backups"
+    assert path.stat().st_size == made["size"]
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == made["sha256"]
+    assert verify(path).constellation_id == c
+    again = (await place.admin.post("/constellations/home/backup")).json()
+    assert again["path"] != made["path"]

@@ -20,7 +20,7 @@ def fail(_connection: Connection) -> None:
     raise DiskFull("no space is left")
 
 
-async def test_it_is_made_once_and_keeps_what_it_is_told(tmp_path: Path) -> None:
+async def test_it_is_made_once_and_keeps_what_is_written(tmp_path: Path) -> None:
     with DatabaseThreads() as threads:
         for expected in (0, 1):
             async with open_global(tmp_path / "global.db", threads, now=NOW) as database:
@@ -36,7 +36,7 @@ async def test_it_is_made_once_and_keeps_what_it_is_told(tmp_path: Path) -> None
     assert [path.name for path in tmp_path.iterdir()] == ["global.db"]
 
 
-async def test_trouble_is_told_and_the_next_call_works(tmp_path: Path) -> None:
+async def test_an_error_is_raised_and_the_next_call_works(tmp_path: Path) -> None:
     with DatabaseThreads() as threads:
         async with open_global(tmp_path / "global.db", threads, now=NOW) as database:
             for run in (database.write, database.read):
@@ -45,7 +45,7 @@ async def test_trouble_is_told_and_the_next_call_works(tmp_path: Path) -> None:
                 assert await database.read(users.list_all) == []
 
 
-async def test_those_who_waited_with_the_one_that_failed_are_told_too(tmp_path: Path) -> None:
+async def test_calls_that_waited_with_a_failed_one_are_all_answered(tmp_path: Path) -> None:
     outcomes: list[str] = []
     with DatabaseThreads() as threads:
         async with open_global(tmp_path / "global.db", threads, now=NOW) as database, trio.open_nursery() as nursery:

@@ -282,7 +282,7 @@ async def test_an_application_that_says_less_than_it_announced_breaks_only_its_c
                 await client.get(url)
 
 
-async def test_a_taken_port_is_told() -> None:
+async def test_a_taken_port_is_an_error() -> None:
     async with listening(hello) as (url, _stop):
         port = int(url.rsplit(":", 1)[1])
         with pytest.raises(ListenFailed, match=r"in use.*--port"):

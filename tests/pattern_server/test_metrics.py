@@ -30,7 +30,7 @@ def samples(metrics: Metrics) -> dict[str, float]:
     }
 
 
-def test_what_was_told_is_counted() -> None:
+def test_what_is_reported_is_counted() -> None:
     metrics = Metrics()
     told: Meters = metrics
     told.turn_ended("completed", 0.7)
@@ -142,6 +142,6 @@ async def test_lag_is_what_others_wait(autojump_clock: MockClock) -> None:
     assert found["pattern_loop_lag_seconds_bucket 0.5"] == 2
 
 
-def test_the_library_is_not_loaded_before_somebody_asks() -> None:
+def test_the_library_is_not_loaded_before_metrics_are_asked_for() -> None:
     program = "import sys, pattern_server.metrics; sys.exit('prometheus_client' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -81,7 +81,7 @@ async def test_a_running_server_says_where_and_leaves_nothing(alone: Path) -> No
     assert sorted(path.name for path in config.data_dir.iterdir()) == ["global.db", "lock"]
 
 
-async def test_a_given_token_is_used_and_not_told(alone: Path) -> None:
+async def test_a_given_token_is_used_and_not_shown(alone: Path) -> None:
     async with running(config_for(alone, bootstrap_token=GIVEN)) as ready:
         assert ready.token is None
         async with client_of(ready.url, GIVEN) as client:
@@ -124,7 +124,7 @@ async def test_an_outdated_global_database_is_refused_untouched(alone: Path) -> 
     assert path.read_bytes() == before
 
 
-async def test_open_turns_go_on_at_the_next_start_without_a_request(alone: Path) -> None:
+async def test_open_turns_continue_at_the_next_start_without_a_request(alone: Path) -> None:
     config = config_for(alone, supervisor={"drain_s": 0.1}, bootstrap_token=GIVEN)
     slow = ScriptedProvider([Paced(answer=says("Never."), gate=trio.Event())])
     async with running(config, slow) as ready, client_of(ready.url, GIVEN) as client:
@@ -157,7 +157,7 @@ async def test_a_second_signal_stops_at_once_and_loses_nothing(alone: Path) -> N
         await completed(client, where)
 
 
-async def test_who_waits_while_the_server_stops_is_told_the_turn(alone: Path) -> None:
+async def test_a_request_that_waits_while_the_server_stops_gets_the_turn(alone: Path) -> None:
     config = config_for(alone, supervisor={"drain_s": 0.1}, bootstrap_token=GIVEN)
     slow = ScriptedProvider([Paced(answer=says("Never."), gate=trio.Event())])
     answers: list[httpx2.Response] = []

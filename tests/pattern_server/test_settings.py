@@ -160,7 +160,7 @@ def test_what_is_configured_as_the_model_before_comes_first(alone: Path) -> None
     assert former_settings(config, of("unknown"))[0] == EmbedderSettings(model="/models/old")
 
 
-def test_switched_off_nobody_is_asked(alone: Path) -> None:
+def test_switched_off_no_provider_is_asked(alone: Path) -> None:
     assert former_settings(configured(alone, provider="none"), of("local")) == []
     assert former_settings(configured(alone, provider="none", former={"provider": "local"}), of("local")) == []
 

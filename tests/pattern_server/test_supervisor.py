@@ -124,7 +124,7 @@ async def test_used_or_busy_ones_are_not_parked(autojump_clock: trio.testing.Moc
         assert supervisor.awake() == 2
 
 
-async def test_a_crash_restarts_and_touches_nobody_else(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_crash_restarts_one_and_leaves_others_alone(autojump_clock: trio.testing.MockClock) -> None:
     world = World()
     async with supervised(world) as supervisor:
         (await touch(supervisor, "a")).fail(ValueError("a bug"))
@@ -135,7 +135,7 @@ async def test_a_crash_restarts_and_touches_nobody_else(autojump_clock: trio.tes
         assert world.lives["b"] == 1
 
 
-async def test_users_within_a_crash_are_told(autojump_clock: trio.testing.MockClock) -> None:
+async def test_users_during_a_crash_get_an_error(autojump_clock: trio.testing.MockClock) -> None:
     world = World()
     async with supervised(world) as supervisor:
         with pytest.raises(Unavailable, match="stopped") as caught:
@@ -146,7 +146,7 @@ async def test_users_within_a_crash_are_told(autojump_clock: trio.testing.MockCl
         await touch(supervisor, "a")
 
 
-async def test_who_comes_while_a_restart_is_far_is_told_when(autojump_clock: trio.testing.MockClock) -> None:
+async def test_an_error_before_a_late_restart_has_its_time(autojump_clock: trio.testing.MockClock) -> None:
     world = World()
     async with supervised(world) as supervisor:
         for _ in range(4):
@@ -291,7 +291,7 @@ async def test_drain_lets_work_end_within_its_time(autojump_clock: trio.testing.
             await touch(supervisor, "quick")
 
 
-async def test_drain_tells_those_who_wait(autojump_clock: trio.testing.MockClock) -> None:
+async def test_users_get_an_error_when_the_drain_ends(autojump_clock: trio.testing.MockClock) -> None:
     world = World()
     async with supervised(world, drain_s=1) as supervisor:
         told = []

@@ -162,6 +162,11 @@ def test_a_quick_look_finds_entries_by_their_words() -> None:
         ("猫 が 好き", {"3"}),
         ("-milk", set()),
         ("?!", set()),
+        ('"', set()),
+        ("NEAR(", set()),
+        ("NEAR(milk", {"2"}),
+        ("milk* AND (*", {"2"}),
+        ('content:"milk', {"2"}),
     ],
 )
 def test_a_quick_search_finds_what_any_other_finds(query: str, found: set[str]) -> None:

@@ -68,7 +68,7 @@ def test_words_appear_as_they_come(capsys: pytest.CaptureFixture[str]) -> None:
     assert err == "· search\n"
 
 
-def test_a_step_that_is_begun_again_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_step_that_is_begun_again_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     out, err = shown(
         capsys,
         ("text.delta", {"text": "Lis"}),
@@ -80,7 +80,7 @@ def test_a_step_that_is_begun_again_is_told(capsys: pytest.CaptureFixture[str]) 
     assert "once more" in err
 
 
-def test_what_went_wrong_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_went_wrong_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     out, err = shown(
         capsys,
         ("tool.call", {"tool": "file"}),
@@ -203,7 +203,7 @@ def test_whose_question() -> None:
 
 @pytest.mark.parametrize("kind", ["call", "memory"])
 @pytest.mark.parametrize("is_live", [True, False])
-async def test_a_stream_asks_and_goes_on(
+async def test_a_stream_asks_and_continues(
     alone: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], kind: str, is_live: bool
 ) -> None:
     provider = ScriptedProvider([calls("block_edit", EDIT), says("Done so.")], otherwise=says("All right."))
@@ -225,7 +225,7 @@ async def test_a_stream_asks_and_goes_on(
     assert ("pattern approvals approve" in shown.err) is not is_live
 
 
-async def test_an_answer_that_is_refused_is_told(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_an_answer_that_is_refused_is_shown(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with serving(config_for(alone)) as place:
         await place.constellation()
         async with api_at(place) as api:
@@ -286,16 +286,10 @@ async def test_a_call_is_shown_with_all_its_arguments(capsys: pytest.CaptureFixt
 WHERE = "POST /api/v1/constellations/home/approvals/apr_1"
 
 
-async def test_answers(capsys: pytest.CaptureFixture[str]) -> None:
-    assert await typed(approvals.approve) == [(WHERE, {"decision": "approve", "scope": "once"})]
-    assert await typed(approvals.deny) == [(WHERE, {"decision": "deny"})]
-    assert await typed(approvals.deny, "--reason", "too dear") == [(WHERE, {"decision": "deny", "reason": "too dear"})]
-    assert capsys.readouterr().out == "Approved: Done\nDenied: Done\nDenied: Done\n"
-
-
 @pytest.mark.parametrize(
     ("words", "body"),
     [
+        ([], {"scope": "once"}),
         (["--same"], {"scope": "same"}),
         (["--always"], {"scope": "always"}),
         (["--for", "2h"], {"scope": "time", "seconds": 7_200}),

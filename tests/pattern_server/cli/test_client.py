@@ -48,7 +48,7 @@ async def test_a_problem_document_becomes_its_sentence() -> None:
     assert (caught.value.status, caught.value.problem_code) == (409, "conflict")
 
 
-async def test_an_error_that_explains_nothing_is_told_too() -> None:
+async def test_an_error_without_a_problem_document() -> None:
     api = api_of(lambda _: (502, {"content-type": "text/html"}, b"<h1>Bad gateway</h1>"))
     with pytest.raises(ServerFailed, match="status 502"):
         await api.get("/x")

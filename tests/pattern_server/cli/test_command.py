@@ -12,7 +12,7 @@ import pytest
 
 from pattern_core.errors import InvalidInput
 from pattern_db.errors import NotFound
-from pattern_server.cli import COMMANDS, run
+from pattern_server.cli import run
 from pattern_server.cli.client import ServerFailed
 from pattern_server.cli.command import ExitCode, reported
 from pattern_server.cli.constellations import halt_lines
@@ -53,12 +53,7 @@ def test_a_bug_stays_a_bug() -> None:
         reported(Output(), lambda: raising(ZeroDivisionError()))
 
 
-def test_codes_are_passed_on() -> None:
-    assert reported(Output(), lambda: None) == 0
-    assert reported(Output(), lambda: 3) == 3
-
-
-def test_a_misspelt_setting_is_told_before_anything_is_opened(
+def test_a_misspelt_setting_is_named_before_anything_is_opened(
     pattern: Pattern, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATTERN_PORT", "many")
@@ -70,20 +65,8 @@ def test_a_misspelt_setting_is_told_before_anything_is_opened(
 HEAVY = {"fastapi", "starlette", "h11", "openai", "anthropic", "loro", "pydantic", "apsw", "trio", "httpx2"}
 
 
-def python(code: str, *, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, input=stdin)
-
-
-def test_help_imports_nothing_heavy() -> None:
-    code = (
-        "import sys; from pattern_server.cli import run; code = run(['--help']);"
-        "print(sorted({name.split('.')[0] for name in sys.modules} & " + repr(HEAVY) + ")); sys.exit(code)"
-    )
-    done = python(code)
-    assert done.returncode == 0, done.stderr
-    *text, imported = done.stdout.splitlines()
-    assert imported == "[]"
-    assert all(any(line.split()[:1] == [name] for line in text) for name in COMMANDS)
+def python(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
 
 def test_what_help_a_command_and_a_start_import() -> None:
@@ -97,8 +80,8 @@ def test_what_help_a_command_and_a_start_import() -> None:
         return len(modules), len(ours), {name.split(".")[0] for name in modules}
 
     late = {"openai", "anthropic", "mcp", "pint", "loro", "pypdf", "docx", "bs4", "watchfiles", "rich"}
-    modules, ours, _names = imported("from pattern_server.cli import run; run(['--help'])")
-    assert modules <= 240 and ours <= 4
+    modules, ours, names = imported("from pattern_server.cli import run; run(['--help'])")
+    assert modules <= 240 and ours <= 4 and not names & HEAVY
     modules, ours, names = imported(
         "import pattern_server.cli.agents, pattern_server.cli.chat, pattern_server.cli.search"
     )
@@ -114,12 +97,6 @@ def test_no_command_imports_a_vendors_library() -> None:
         "print(sorted({name.split('.')[0] for name in sys.modules} & {'openai', 'anthropic'}))"
     )
     assert python(code).stdout.strip() == "[]"
-
-
-@pytest.mark.parametrize("arguments", [["sing"], ["chat"], ["agent", "create"], ["search", "-c", "x", "--nope", "q"]])
-def test_wrong_usage_is_told_and_ends_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(arguments) == 2
-    assert "--help" in capsys.readouterr().err
 
 
 def test_no_command_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -151,11 +128,6 @@ def test_a_table_shows_the_columns_asked_for(capsys: pytest.CaptureFixture[str])
     Output().table(("name", "pinned", "tools", "note"), ROWS, empty="none")
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines == [["name", "pinned", "tools", "note"], ["ada", "yes", "recall,", "search", "-"]]
-
-
-def test_an_empty_table_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    Output().table(("name",), [], empty="There is none.")
-    assert capsys.readouterr().out == "There is none.\n"
 
 
 def test_a_pipe_gets_long_lines_whole(capsys: pytest.CaptureFixture[str]) -> None:
@@ -191,16 +163,6 @@ def test_what_agents_wrote_cannot_drive_the_terminal(capsys: pytest.CaptureFixtu
     assert plain("tab\tand\nline") == "tab\tand\nline"
 
 
-def test_errors_go_to_the_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
-    Output().error("It broke; mend it.")
-    Output(is_json=True).error("It broke; mend it.", code="broken")
-    out, err = capsys.readouterr()
-    assert out == ""
-    first, second = err.splitlines()
-    assert first == "Error: It broke; mend it."
-    assert json.loads(second) == {"error": {"code": "broken", "message": "It broke; mend it."}}
-
-
 def test_a_pipe_sees_no_progress_bar(capsys: pytest.CaptureFixture[str]) -> None:
     with Output().progress("Copying", 2) as advance:
         advance()
@@ -223,12 +185,6 @@ def test_a_terminal_sees_one(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Copying" in terminal.getvalue()
 
 
-def test_without_a_terminal_only_the_flag_is_a_yes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
-    with pytest.raises(click.UsageError, match="--yes"):
-        Output().confirm("Delete it?", yes=False)
-
-
 @pytest.mark.parametrize(("answer", "goes_on"), [("y\n", True), ("n\n", False), ("\n", False)])
 def test_a_terminal_is_asked(monkeypatch: pytest.MonkeyPatch, answer: str, goes_on: bool) -> None:
     monkeypatch.setattr(sys, "stdin", Terminal(answer))
@@ -245,7 +201,7 @@ def test_a_line_that_is_typed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [output.ask("> "), output.ask("> "), output.ask("> ")] == ["hello", "", None]
 
 
-def test_a_halt_is_told_with_the_way_out() -> None:
+def test_a_halt_is_shown_with_the_way_out() -> None:
     assert halt_lines("home", {"halted": False}) == []
     halt = {"halted": True, "agent_name": "ada", "at": "2026-11-22T06:00:00.000Z", "reason": "Out of control."}
     told = " ".join(halt_lines("home", halt))

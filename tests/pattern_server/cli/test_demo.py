@@ -119,7 +119,7 @@ async def test_without_a_model_it_says_so(alone: Path, capsys: pytest.CaptureFix
 
 
 @pytest.mark.slow
-def test_the_tour_runs_and_leaves_its_files_where_it_was_told(
+def test_the_tour_runs_and_leaves_its_files_in_the_given_folder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

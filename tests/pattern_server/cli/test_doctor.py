@@ -62,7 +62,7 @@ def test_a_damaged_database(home: Pattern, data_dir: Path) -> None:
     assert "1 to fix" in ran.out
 
 
-def test_an_orphan_is_told(home: Pattern, data_dir: Path) -> None:
+def test_an_orphan_is_reported(home: Pattern, data_dir: Path) -> None:
     orphan = data_dir / "constellations" / "left-over"
     orphan.mkdir()
     (orphan / "pattern.db").write_bytes(b"")
@@ -77,7 +77,7 @@ def test_a_server_that_does_not_answer(home: Pattern, data_dir: Path) -> None:
         assert findings(home)["server"][0] == "problem"
 
 
-def test_a_folder_that_somebody_holds(home: Pattern, data_dir: Path) -> None:
+def test_a_folder_in_use(home: Pattern, data_dir: Path) -> None:
     with DataDirLock.acquire(data_dir):
         state, message = findings(home)["server"]
     assert state == "note"
@@ -95,7 +95,7 @@ def test_a_full_disk_and_few_descriptors(home: Pattern, monkeypatch: pytest.Monk
     assert "ulimit" in found["open files"][1]
 
 
-def test_embeddings_that_nobody_can_make(home: Pattern, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_embeddings_that_cannot_be_made(home: Pattern, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATTERN_EMBEDDINGS__PROVIDER", "none")
     assert findings(home)["embeddings"][0] == "note"
     monkeypatch.setenv("PATTERN_EMBEDDINGS__PROVIDER", "compatible")
@@ -161,7 +161,7 @@ def test_a_key_that_cannot_be_one(home: Pattern, monkeypatch: pytest.MonkeyPatch
     assert "sk and more" not in problems[0]
 
 
-def test_a_model_that_nobody_knows_and_a_server_that_is_away(data_dir: Path, tmp_path: Path) -> None:
+def test_an_unknown_model_and_a_server_that_is_away(data_dir: Path, tmp_path: Path) -> None:
     with socket.socket() as free, socket.socket() as taken:
         for one in (free, taken):
             one.bind(("127.0.0.1", 0))

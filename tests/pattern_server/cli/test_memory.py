@@ -14,11 +14,11 @@ import httpx2
 import pytest
 
 from pattern_core.errors import Conflict, InvalidInput, NotFound
-from pattern_server.cli import client, memory, memory_edits, run
+from pattern_server.cli import client, memory, memory_edits
 from pattern_server.cli.client import Api, ServerFailed
 from pattern_server.cli.memory import MemoryOf
 from pattern_server.cli.output import Output
-from tests.pattern_server.cli.conftest import Answer, Pattern, api_of, as_json, below
+from tests.pattern_server.cli.conftest import Answer, api_of, as_json, below
 
 PREFIX = "/api/v1/constellations/home/agents/ada/memory"
 
@@ -56,35 +56,6 @@ def block(content: str = "Likes tea.\n", **more: Any) -> dict[str, Any]:
 async def call(command: click.Command, scripted: Scripted, **given: Any) -> Any:
     """What a command does once it is connected."""
     return await below(command, "kept")(MemoryOf(scripted.api, "home", "ada"), Output(), **given)
-
-
-def test_the_help_tells_of_each_command_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
-    assert memory.memory.list_commands(click.Context(memory.memory))[:3] == ["list", "show", "create"]
-    assert run(["memory", "--help"]) == 0
-    told = " ".join(capsys.readouterr().out.split())
-    assert "edit Write the whole block LABEL; it is made if there is none. Structured blocks are shown as JSON." in told
-
-
-AT = ("-c", "home", "-a", "ada")
-
-
-def test_what_the_past_tells(home: Pattern) -> None:
-    for text in ("one", "two"):
-        assert home("memory", "edit", "human", "--content", text, *AT).code == 0
-    assert home("memory", "undo", "human", *AT).code == 0
-    assert home("chat", "-c", "home", "Remember that Ruth lives in Lisbon.").code == 0
-    shown = home("memory", "history", "human", *AT).out
-    assert "(undone)" in shown and ", turn turn_" in shown
-
-
-def test_schemas_from_words_json_and_files(tmp_path: Path) -> None:
-    file = tmp_path / "schema.json"
-    file.write_text('{"Map": {"fields": []}}')
-    assert memory.schema_of("Text") == "Text"
-    assert memory.schema_of('{"List": {}}') == {"List": {}}
-    assert memory.schema_of(str(file)) == {"Map": {"fields": []}}
-    with pytest.raises(click.UsageError, match="not JSON"):
-        memory.schema_of("{")
 
 
 MOOD = {"Map": {"fields": [{"name": "now", "field_type": "Text"}, {"name": "count", "field_type": "Number"}]}}
@@ -171,7 +142,7 @@ def test_fields_that_are_not_there() -> None:
         memory_edits.with_field(block(schema=PLAN, value={"notes": ""}), field="notes.a", value="1")
 
 
-async def test_a_lost_race_is_run_again_and_then_told() -> None:
+async def test_a_lost_race_is_run_again_and_then_an_error() -> None:
     scripted = Scripted({"GET /human": block(), "PUT /human": (412, {"detail": "no", "code": "version_mismatch"})})
     with pytest.raises(Conflict, match="all the time"):
         await call(memory.append, scripted, label="human", text="x")

@@ -10,10 +10,9 @@ import httpx2
 import pytest
 import trio
 
-from pattern_core.errors import NotFound
 from pattern_server.cli import tools
 from pattern_server.cli.embeddings import status
-from pattern_server.cli.output import FAILED, Output
+from pattern_server.cli.output import Output
 from pattern_server.cli.usage import usage
 from tests.pattern_server.cli.conftest import Answer, Pattern, api_of, as_json, below
 
@@ -66,24 +65,11 @@ async def test_unknown_prices_are_said(capsys: pytest.CaptureFixture[str]) -> No
     assert "The tokens of 1 calls are estimated" in err
 
 
-def test_how_far_it_is(home: Pattern) -> None:
-    before = home("embeddings", "status", "-c", "home")
-    assert before.code == 0, before.err
-    assert "home" in before.out
-    home("chat", "-c", "home", "Remember that Ruth is allergic to walnuts.")
-    assert home("embeddings", "rebuild", "-c", "home").code == 1  # each command is a short life: nothing has begun
-    assert home("embeddings", "status", "-c", "home", "--wait").code == 0
-    assert home("embeddings", "rebuild", "-c", "home", "--wait").code == 0
-    told = home("embeddings", "status", "-c", "home", "--json").json
-    assert told["constellation"] == "home"
-    assert 0 <= told["done"] <= told["total"]
-    assert [row["constellation"] for row in home("embeddings", "status", "--json").json] == ["home"]
-
-
 def test_a_switch_to_another_length(home: Pattern, monkeypatch: pytest.MonkeyPatch) -> None:
     home("chat", "-c", "home", "Remember that Ruth is allergic to walnuts.")
     told = home("embeddings", "status", "-c", "home", "--wait", "--json").json
-    assert (told["state"], told["done"]) == ("idle", told["total"])
+    assert (told["constellation"], told["state"], told["done"]) == ("home", "idle", told["total"])
+    assert home("embeddings", "rebuild", "-c", "home", "--wait").code == 0
     monkeypatch.setenv("PATTERN_EMBEDDINGS__DIMENSIONS", "128")
     assert "pattern embeddings switch -c home" in home("embeddings", "status", "-c", "home").err
     ran = home("embeddings", "switch", "-c", "home", "--wait")
@@ -134,12 +120,6 @@ def test_every_state_explains_itself(capsys: pytest.CaptureFixture[str]) -> None
     assert "fine:" not in told.err
 
 
-def test_refusals(home: Pattern) -> None:
-    assert home("embeddings", "switch").code == 2
-    assert home("embeddings", "switch", "-c", "home", "--all").code == 2
-    assert home("embeddings", "status", "-c", "nowhere").code == 1
-
-
 TOOL = {
     "name": "notes__find",
     "description": "A tool of the MCP server `notes`, which describes it itself: Find\nnotes. " + "w" * 100,
@@ -166,7 +146,7 @@ async def call(command: click.Command, **given: Any) -> tuple[object, list[str]]
         asked.append(f"{request.method} {request.url.path.removeprefix('/api/v1/constellations/home/')}")
         if request.method == "GET":
             return as_json({"items": [NOTES, FRESH, BROKEN]})
-        return as_json(BROKEN if "broken" in request.url.path else {**NOTES, "name": "fresh"})
+        return as_json({**NOTES, "name": "fresh"})
 
     code = await below(command)(api_of(answer), Output(), constellation="home", **given)
     return code, asked
@@ -186,7 +166,3 @@ async def test_tools_start_a_server_only_if_they_are_not_known(capsys: pytest.Ca
     assert "describes it itself" not in shown
     assert "--add-tool 'notes__*' -c home" in shown
     assert await call(tools.tools, name="fresh") == (None, ["GET mcp", "POST mcp/fresh/test"])
-    assert await call(tools.tools, name="broken") == (FAILED, ["GET mcp", "POST mcp/broken/test"])
-    assert "broken is failed: its program ended" in capsys.readouterr().err
-    with pytest.raises(NotFound, match="configured are: notes, fresh, broken"):
-        await call(tools.tools, name="other")

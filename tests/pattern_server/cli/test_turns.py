@@ -62,7 +62,7 @@ async def shown(*steps: Any) -> None:
     await below(why)(api_of(lambda _: as_json(told)), Output(), turn_id="turn_1", constellation="home", agent=None)
 
 
-async def test_a_step_is_told_part_by_part(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_step_is_shown_part_by_part(capsys: pytest.CaptureFixture[str]) -> None:
     await shown(STEP)
     out = capsys.readouterr().out
     assert "3,210 tokens of a window of 200,000, as the vendor counted, 3,000 of them cached" in out
@@ -74,7 +74,7 @@ async def test_a_step_is_told_part_by_part(capsys: pytest.CaptureFixture[str]) -
     assert "pinned plan v3" in out
 
 
-async def test_a_step_that_was_shown_the_same_is_not_told_again(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_the_same_parts_are_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
     await shown(STEP, {**STEP, "step": 2, "attempt": 2}, {**STEP, "step": 3, "parts": []})
     out = capsys.readouterr().out
     assert out.count("core human v3") == 1
@@ -127,19 +127,6 @@ def test_a_file_is_imported_once(home: Pattern, tmp_path: Path) -> None:
     assert sorted(hit["id"] for hit in found) == sorted(again["ids"])
     piped = home("history", "import", "-", *AT, stdin=lines(past(7)))
     assert "Imported 1 messages" in piped.out
-
-
-async def test_summaries_in_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    row = {
-        "started_at": "2023-05-08T00:00:00.000Z",
-        "ended_at": None,
-        "message_count": 9,
-        "depth": 1,
-        "summary": "Tea.",
-    }
-    api = api_of(lambda _: as_json({"items": [row], "next_cursor": None}))
-    await below(history.summaries)(api, Output(), constellation="home", agent="ada", limit=20)
-    assert capsys.readouterr().out.splitlines()[-1].split() == ["2023-05-08", "00:00", "-", "9", "1", "Tea."]
 
 
 def test_messages_in_lines() -> None:

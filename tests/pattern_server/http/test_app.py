@@ -11,9 +11,12 @@ import pytest
 import trio
 from fastapi.dependencies.models import Dependant
 
+from pattern_core.errors import InvalidInput
+from pattern_core.limits import IMAGE_BYTES_MAX
 from pattern_core.testing.model import Paced, ScriptedProvider, says
 from pattern_server.http import border
 from pattern_server.http.app import api_routes
+from pattern_server.http.routes.messages import ImageRequest, parts_of
 from tests.pattern_server.place import API, Place, client_of
 
 AGENTS = "/constellations/home/agents"
@@ -75,7 +78,27 @@ async def test_a_huge_body_is_refused_while_it_arrives(place: Place, is_declared
         assert is_problem(answer, 401, "unauthorized")
 
 
-async def test_whoever_sends_without_end_loses_the_connection(place: Place) -> None:
+async def test_an_import_may_be_longer_than_other_bodies(home: Place) -> None:
+    where = f"{AGENTS}/ada/history"
+    message = {"role": "user", "content": "word", "metadata": {"text": "x" * 2_000}}
+    body = {"messages": [message] * 2_000}
+    made = await home.admin.post(where, json=body)
+    assert made.status_code == 201, made.text
+    assert len(set(made.json()["ids"])) == 2_000
+    too_many = await home.admin.post(where, json={"messages": [{"role": "user", "content": "word"}] * 10_001})
+    assert is_problem(too_many, 422, "invalid_input")
+    assert "messages" in too_many.json()["detail"]
+    assert is_problem(await home.admin.post(where, content=b"x" * (border.HISTORY_BYTES_MAX + 1)), 413, "too_large")
+    assert is_problem(await home.admin.post(f"{where}/more", json=body), 413, "too_large")  # for this path only
+
+
+def test_an_image_that_is_too_large_is_not_decoded() -> None:
+    image = ImageRequest.model_validate({"type": "image", "data": "A" * (2 * IMAGE_BYTES_MAX + 1)})
+    with pytest.raises(InvalidInput, match="make it smaller"):
+        parts_of([image])
+
+
+async def test_a_body_without_end_costs_the_connection(place: Place) -> None:
     port = int(place.url.rsplit(":", 1)[1])
     head = f"POST {API}/constellations HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {place.parts.local_token}\r\n"
     async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
@@ -173,6 +196,21 @@ async def test_a_client_that_leaves_ends_its_request_and_not_its_turn(home: Plac
         begun = await home.events("/constellations/home/events?after=0", most=5)
         turn = next(event["data"]["turn_id"] for event in begun if event["event"] == "turn.started")
         assert (await home.events(f"/constellations/home/turns/{turn}/events"))[-1]["event"] == "turn.completed"
+
+
+async def test_of_many_conditional_writers_one_wins(home: Place) -> None:
+    where = f"{AGENTS}/ada/memory/human"
+    etag = (await home.admin.get(where)).headers["etag"]
+    statuses: list[int] = []
+
+    async def write(number: int) -> None:
+        body = {"content": f"Number {number}."}
+        statuses.append((await home.admin.put(where, json=body, headers={"If-Match": etag})).status_code)
+
+    async with trio.open_nursery() as nursery:
+        for number in range(8):
+            nursery.start_soon(write, number)
+    assert sorted(statuses) == [200, *[412] * 7]
 
 
 async def test_what_is_accepted_can_be_shown(home: Place) -> None:

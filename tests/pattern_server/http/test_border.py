@@ -61,7 +61,7 @@ async def test_a_declared_length_is_believed_at_once() -> None:
         await read(scope(content_length="11"), messages(), 10)
 
 
-async def test_a_client_that_leaves_or_dawdles(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_client_that_leaves_or_is_too_slow(autojump_clock: trio.testing.MockClock) -> None:
     with pytest.raises(ClientGone):
         await read(scope(), messages(MORE, GONE), 100)
     with pytest.raises(RequestTimeout):

@@ -88,7 +88,7 @@ def test_details_cannot_change_the_document() -> None:
     assert (answer["code"], answer["status"]) == ("invalid_input", 422)
 
 
-def test_what_is_no_json_or_text_is_still_told() -> None:
+def test_what_is_no_json_or_text_is_still_a_problem() -> None:
     assert told(problem("invalid_input", "half \ud800", {"path": object}))["code"] == "invalid_input"
 
 

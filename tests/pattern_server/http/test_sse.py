@@ -55,7 +55,7 @@ async def test_a_quiet_stream_shows_that_it_lives(place: Place, monkeypatch: pyt
     assert answer.headers["cache-control"] == "no-store"
 
 
-async def test_a_reader_that_does_not_read_slows_nobody(place: Place, scripted: ScriptedProvider) -> None:
+async def test_a_reader_that_does_not_read_delays_no_turn(place: Place, scripted: ScriptedProvider) -> None:
     scripted._otherwise = says("x" * 200_000)
     await place.constellation()
     port = int(place.url.rsplit(":", 1)[1])

@@ -97,7 +97,7 @@ def test_an_older_block_means_a_restored_server_and_overwrites_nothing() -> None
     assert do(known("a\nb\n", 9), "a\n", remote("a\n", 2)).do is Do.REMEMBER
 
 
-def test_a_great_loss_is_told_and_waited_for() -> None:
+def test_a_great_loss_is_reported_and_waited_for() -> None:
     long = "".join(f"line{n}\n" for n in range(100))
     assert "memory undo" in do(known(long), "line1\n", remote(long)).note
     assert is_doubtful(known(long), Local(text="line1\n"))

@@ -220,7 +220,7 @@ async def test_another_kind_of_document_gets_another_file(desk: Desk, autojump_c
     assert not desk.path("human.md").exists()
 
 
-async def test_links_are_not_followed_and_damage_is_told(
+async def test_links_are_not_followed_and_damage_is_reported(
     desk: Desk, tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
     await desk.round()
