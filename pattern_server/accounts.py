@@ -76,7 +76,7 @@ class Principal:
             PermissionDenied: the token is for one constellation.
         """
         if self.constellation_id is not None:
-            raise PermissionDenied("this token is for one constellation; it cannot make others")
+            raise PermissionDenied("this token is for one constellation; this request needs one for all")
 
     @property
     def author(self) -> str:

@@ -47,10 +47,6 @@ class PlainGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, " ".join(words.split())) for name, words in helps.items()])
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names, in the order in which they were added."""
-        return list(self.commands)
-
 
 @dataclass(frozen=True, slots=True)
 class Home:

@@ -90,7 +90,8 @@ class Demand:
         """Return the caller.
 
         Raises:
-            PermissionDenied: the token has not the scope, or an administrator's scope without an administrator.
+            PermissionDenied: the token lacks the scope; for "admin", it is not an administrator's or for one
+                constellation only.
         """
         caller: Principal = request.state.principal  # set at the border, before any route is looked for
         if self.scope not in caller.scopes:
@@ -98,8 +99,10 @@ class Demand:
                 f"this token may {', '.join(scope for scope in SCOPES if scope in caller.scopes) or 'nothing'};"
                 f" this request needs the scope {self.scope}"
             )
-        if self.scope == "admin" and not caller.is_admin:
-            raise PermissionDenied("this request is for administrators")
+        if self.scope == "admin":
+            if not caller.is_admin:
+                raise PermissionDenied("this request is for administrators")
+            caller.require_unbound()
         return caller
 
     async def access(self, request: Request, c: str) -> Access:

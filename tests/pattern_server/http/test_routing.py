@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any, get_args
 
 import httpx2
@@ -60,6 +61,11 @@ async def test_routes_get_what_they_ask_for(place: Place) -> None:
         await got(MayWrite)
     with pytest.raises(PermissionDenied, match="for administrators"):
         await got(MayAdminister)
+    request.state.principal = replace(caller, is_admin=True, constellation_id="con_1")
+    with pytest.raises(PermissionDenied, match="this token is for one constellation"):
+        await got(MayAdminister)
+    request.state.principal = replace(caller, is_admin=True)
+    assert await got(MayAdminister) is request.state.principal
 
 
 async def test_the_modules_of_the_routes_are_imported_in_order_until_one_has_the_route(place: Place) -> None:
