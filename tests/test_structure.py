@@ -98,7 +98,7 @@ BROKEN: Mapping[str, tuple[dict[str, str], list[str]]] = {
         {
             "pattern_core/testing/clock.py": "",
             "pattern_core/testing/model.py": "from pattern_core.testing import clock",
-            "pattern_core/a.py": "def f():\n    from pattern_core.testing import Clock",
+            "pattern_core/a.py": "def f():\n    from pattern_core.testing.clock import Clock",
         },
         ["pattern_core/a.py -> pattern_core/testing/clock.py"],
     ),

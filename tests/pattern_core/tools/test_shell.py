@@ -64,14 +64,14 @@ async def test_a_task(able: ToolRig) -> None:
         while not (shown := await able.call(shell, op="output", task_id=task_id))["data"]["output"]:
             await trio.sleep(0.01)
         assert (shown["data"]["output"], shown["data"]["since"], shown["data"]["is_running"]) == ("hi\n", 3, True)
-        assert shown["message"] == "It runs; go on with since=3"
+        assert shown["message"] == "It runs; continue with since=3"
         assert (await able.call(shell, op="output", task_id=task_id, since=3))["data"]["output"] == ""
         status = await able.call(shell, op="status")
         assert (status["message"], status["data"]["tasks"][0]["task_id"]) == ("1 of 1 tasks run", task_id)
         await able.call(shell, op="execute", command="touch go")
         while (shown := await able.call(shell, op="output", task_id=task_id))["data"]["is_running"]:
             await trio.sleep(0.01)
-    assert shown["message"] == "It is over, with exit code 4; go on with since=3"
+    assert shown["message"] == "It is over, with exit code 4; continue with since=3"
     assert able.shell is not None and able.shell.running == 0
 
 

@@ -123,7 +123,7 @@ async def test_a_change_of_rules_meanwhile_is_not_lost(capsys: pytest.CaptureFix
     assert await call(rules.remove, [THREE], meanwhile=[THREE, LAST], number=1) == [{"tool_rules": [LAST]}]
     assert "1 left" in capsys.readouterr().out
     assert await call(rules.remove, [LAST], number=1) == [{"tool_rules": None}]
-    with pytest.raises(Conflict, match="somebody changed the rules"):  # its number means another rule now
+    with pytest.raises(Conflict, match="the rules were changed meanwhile"):  # its number means another rule now
         await call(rules.remove, [THREE], meanwhile=[LAST, THREE], number=1)
 
 

@@ -88,7 +88,7 @@ async def test_what_is_not_known_is_said(capsys: pytest.CaptureFixture[str]) -> 
     assert "has not asked a model yet" in capsys.readouterr().out
     await shown({**STEP, "is_known": False, "is_estimate": True, "cached_tokens": 0, "window": 0})
     out = capsys.readouterr().out
-    assert "was not noted" in out
+    assert "was not recorded" in out
     assert "3,210 tokens, estimated\n" in out
 
 
