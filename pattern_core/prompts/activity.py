@@ -11,6 +11,7 @@ tasks. An agent that is alone has no section of what happened, since what it did
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from heapq import merge
 
 from pattern_core.agent_settings import ContextSettings
@@ -25,6 +26,7 @@ HOUR_MS = 3_600_000
 TURNS_MAX = 100  # that are remembered: a prompt shows at most as many (context.activity_max)
 WORDS_MAX = 120  # characters shown of what a turn or an event was about
 TASKS_MAX = 20
+LINES_KNOWN_MAX = 1_000  # lines kept for the next prompt; where many agents work, most stand in all their prompts
 _PRIORITIES = ("low", "medium", "high", "urgent")
 _DOING = {
     "completed": "answered",
@@ -108,8 +110,13 @@ class RecentTurns:
             line = turn_line(one, agent_id) if isinstance(one, TurnActivity) else noted_line(one, agent_id)
             what = "what the agent did" if is_own else "what happened in the constellation"
             reason = f"{what} in the last {settings.activity_hours} hours"
-            chosen.append(Part(kind=Kind.ACTIVITY, text=line, ref=one.id, reason=reason))
+            chosen.append(_line_part(line, one.id, reason))
         return chosen if others else []
+
+
+@lru_cache(LINES_KNOWN_MAX)
+def _line_part(line: str, ref: str, reason: str) -> Part:
+    return Part(kind=Kind.ACTIVITY, text=line, ref=ref, reason=reason)
 
 
 def _moment(one: TurnActivity | NotedActivity) -> tuple[str, str]:
@@ -147,6 +154,7 @@ def _words(details: Json) -> str:
     return next((str(details[name]) for name in _SUMMARIES if isinstance(details.get(name), str)), "")
 
 
+@lru_cache(LINES_KNOWN_MAX)
 def _short(text: str) -> str:
     words = escaped(" ".join(text.split()))
     return words if len(words) <= WORDS_MAX else words[: WORDS_MAX - 1] + "…"

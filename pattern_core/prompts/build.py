@@ -124,12 +124,13 @@ class Half(NamedTuple):
 class Halves(NamedTuple):
     """What stands before the conversation, which vendors cache, and what stands behind it.
 
-    `prefix_hash` names the texts before it and the tools.
+    `prefix_hash` names the texts before it and the tools; `basis` is all that decides what stands before it.
     """
 
     stable: Half
     volatile: Half
     prefix_hash: bytes
+    basis: tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,14 +248,18 @@ def fit(parts: Sequence[Part], settings: ContextSettings, window: int) -> tuple[
     return shown, [replace(parts[number], reason=out[number]) for number in sorted(out)]
 
 
-def halves_of(material: Material) -> Halves:
-    """Choose what fits and put it into order."""
+def halves_of(material: Material, last: Halves | None = None) -> Halves:
+    """Choose what fits and put it into order; what stands before the conversation is mostly as in the `last` prompt."""
     offered = material.offered
     shown, unfit = fit(parts_of(material), offered.settings.context, offered.window)
     before, behind = _parted(shown)
     out_before, out_behind = _parted([*unfit, *material.found.left_out])
+    volatile = _volatile(behind, out_behind)
+    basis = before, out_before, offered.tools, offered.window, material.is_opened
+    if last is not None and last.basis == basis:
+        return last._replace(volatile=volatile)
     stable = _stable(before, out_before, material)
-    return Halves(stable, _volatile(behind, out_behind), hash_prefix(stable.texts, offered.tools))
+    return Halves(stable, volatile, hash_prefix(stable.texts, offered.tools), basis)
 
 
 def _parted(parts: Sequence[Part]) -> tuple[list[Part], list[Part]]:

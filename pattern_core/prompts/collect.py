@@ -114,7 +114,7 @@ class Prompts:
         )
         last = self._last.get(history)
         if last is None or last[0] != material:
-            last = self._last[history] = material, halves_of(material)
+            last = self._last[history] = material, halves_of(material, last and last[1])
         model, calibration = agent.model_name, self._calibration
         if calibration.ratio(agent.id, model) is None:  # looked up once in the rows, then only learnt
             calibration.learn(agent.id, model, await self.database.read(last_calls, agent.id, model))

@@ -171,6 +171,24 @@ def test_what_changes_with_every_call_changes_no_hash() -> None:
     assert (after.prefix_hash, after.request_hash) == (before.prefix_hash, before.request_hash)
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        MATERIAL._replace(instructions="Be long."),
+        MATERIAL._replace(blocks=[CORE, NAMED]),
+        MATERIAL._replace(is_opened=True),
+        MATERIAL._replace(offered=replace(OFFERED, tools=[])),
+        MATERIAL._replace(offered=replace(OFFERED, window=4_096)),
+        MATERIAL._replace(minute="2027-01-01T00:00"),
+    ],
+)
+def test_what_is_kept_of_the_last_prompt_is_what_would_be_made_again(changed: Material) -> None:
+    last = halves_of(MATERIAL)
+    again = halves_of(changed, last)
+    assert again == halves_of(changed)
+    assert (again.stable is last.stable) == (changed.minute != MINUTE)
+
+
 @given(st.lists(st.text(max_size=4), max_size=4), st.lists(st.text(max_size=4), max_size=4))
 def test_the_prefix_keeps_its_parts_apart(one: list[str], two: list[str]) -> None:
     assert (hash_prefix(one, []) == hash_prefix(two, [])) == (one == two)
