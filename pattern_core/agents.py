@@ -21,7 +21,7 @@ from pattern_core.unit_of_work import Storage, UnitOfWork
 from pattern_db.columns import Json
 from pattern_db.connection import Connection
 from pattern_db.enums import AgentStatus, BlockType
-from pattern_db.errors import NotFound as RowNotFound
+from pattern_db.errors import RowNotFound
 from pattern_db.tables import agents
 from pattern_db.tables.agents import AgentRow
 

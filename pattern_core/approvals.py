@@ -180,7 +180,7 @@ class Approvals:
         await self._expire()
         try:
             return await self._storage.database.read(approvals.get, approval_id)
-        except errors.NotFound as error:
+        except errors.RowNotFound as error:
             raise NotFound(error.message) from None
 
     async def decide(self, approval_id: str, answer: ApprovalAnswer) -> Approval:
@@ -228,7 +228,7 @@ class Approvals:
             _perform, refuse = self._answers[approval.kind]
             refuse(approval, work)
             self._close(work, approval, ApprovalStatus.EXPIRED, by="system", decision={"note": "Not answered in time"})
-            with suppress(errors.Conflict):  # a person answered in this moment
+            with suppress(errors.RowConflict):  # a person answered in this moment
                 await self._storage.commit(work)
         return await self._storage.database.read(approvals.first_expiry)
 

@@ -52,7 +52,7 @@ from pattern_core.web.web import Web
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import ApprovalKind, TurnStatus
-from pattern_db.errors import NotFound as RowNotFound
+from pattern_db.errors import RowNotFound
 from pattern_db.journal import budgets, turns
 from pattern_db.journal import events as event_table
 from pattern_db.tables import activity, messages

@@ -20,7 +20,7 @@ from pattern_core.ids import message_id
 from pattern_db.columns import to_json
 from pattern_db.connection import Connection
 from pattern_db.database import Database
-from pattern_db.errors import NotFound
+from pattern_db.errors import RowNotFound
 from pattern_db.journal import approvals, events, steps, turns
 from pattern_db.tables import messages
 
@@ -72,7 +72,7 @@ def read(connection: Connection, after: int, *, limit: int = READ_MAX, turn_id: 
     """Return at most `limit` stored events after `after`, oldest first and complete; of one turn if given.
 
     Raises:
-        pattern_db.errors.NotFound: there is no such turn.
+        pattern_db.errors.RowNotFound: there is no such turn.
     """
     turn = None if turn_id is None else turns.by_id(connection, turn_id).key
     reader = _Reader(connection)
@@ -131,7 +131,7 @@ class _Reader:
     def _content(self, message: str) -> str | None:
         try:
             return messages.get(self._connection, message).content
-        except NotFound:
+        except RowNotFound:
             return None  # deleted since
 
 

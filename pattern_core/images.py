@@ -34,7 +34,7 @@ from pattern_core.models.model import ModelRequest
 from pattern_db.columns import iso
 from pattern_db.connection import Connection
 from pattern_db.database import Database
-from pattern_db.errors import NotFound as NoSuchRow
+from pattern_db.errors import RowNotFound
 from pattern_db.tables import messages as message_table
 from pattern_db.tables import meta
 from pattern_db.tables.messages import BlobRow
@@ -173,7 +173,7 @@ def read(connection: Connection, digest: str) -> Image:
     Raises:
         NotFound: there is none.
     """
-    with suppress(ValueError, NoSuchRow):
+    with suppress(ValueError, RowNotFound):
         data = message_table.get_blob(connection, bytes.fromhex(digest)).data
         if kind := media_type_of(data):  # other content is stored by its digest too
             return Image(media_type=kind, data=data, digest=digest)
@@ -227,7 +227,7 @@ def _read(connection: Connection, image: Image) -> Image:
         return image
     try:
         return replace(image, data=message_table.get_blob(connection, bytes.fromhex(image.digest)).data)
-    except NoSuchRow:
+    except RowNotFound:
         return image
 
 

@@ -106,9 +106,9 @@ async def given_or_alone(given: UnitOfWork | None, commit: Commit) -> AsyncItera
         if unit.drafts:
             try:
                 await commit(unit)
-            except storage.Conflict as error:
+            except storage.RowConflict as error:
                 raise Conflict(error.message) from error
-            except storage.NotFound as error:
+            except storage.RowNotFound as error:
                 raise NotFound(error.message) from error
         unit.settle(committed=True)
     finally:

@@ -53,7 +53,7 @@ def view_turn(connection: Connection, turn_id: str) -> TurnView:
     """Return the turn with this id.
 
     Raises:
-        pattern_db.errors.NotFound: there is none.
+        pattern_db.errors.RowNotFound: there is none.
     """
     row = turns.by_id(connection, turn_id)
     asked = approvals.of_turn(connection, row.key) if row.status == TurnStatus.WAITING else []

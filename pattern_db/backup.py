@@ -13,7 +13,7 @@ import apsw
 
 from pattern_db import files
 from pattern_db.connection import Connection, fetch_all, open_connection, open_immutable
-from pattern_db.errors import BackupFailed, BackupInvalid, Conflict, Corrupt, IOFailed, translated
+from pattern_db.errors import BackupFailed, BackupInvalid, Corrupt, IOFailed, RowConflict, translated
 
 DATABASE_NAME = "pattern.db"
 REPLACED_SUFFIX = ".replaced"
@@ -40,13 +40,13 @@ def hot_backup(connection: Connection, target: Path, *, overwrite: bool = False)
     wait nor make the copy start over. `target` appears only when it is complete, checked and on the disk.
 
     Raises:
-        Conflict: `target` exists and `overwrite` is not set.
+        RowConflict: `target` exists and `overwrite` is not set.
         BackupInvalid: the copy does not pass its checks; the original may be damaged.
         BackupFailed: there is no room for the copy.
         StorageFailed: the disk failed.
     """
     if target.exists() and not overwrite:
-        raise Conflict(f"{target} exists already; choose another name")
+        raise RowConflict(f"{target} exists already; choose another name")
     with translated(), files.temporary(target) as path:
         _copy(connection, path)
         verify(path)
@@ -58,7 +58,7 @@ def verify(path: Path) -> Report:
     """Read the whole file and say what it holds.
 
     Raises:
-        NotFound: there is no such file.
+        RowNotFound: there is no such file.
         BackupInvalid: it is damaged, breaks its references, or is not a database of this program.
     """
     try:
@@ -84,7 +84,7 @@ def restore(file: Path, target_directory: Path) -> Report:
     again.
 
     Raises:
-        NotFound: there is no such file.
+        RowNotFound: there is no such file.
         BackupInvalid: `file` is not a sound database of this program.
         StorageFailed: the disk is full or failed.
     """

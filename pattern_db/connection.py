@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 import apsw
 
 from pattern_db.columns import from_json, to_json
-from pattern_db.errors import NotFound, translated
+from pattern_db.errors import RowNotFound, translated
 
 Connection = apsw.Connection
 Value: TypeAlias = str | int | float | bytes | None
@@ -38,11 +38,11 @@ def open_connection(path: Path, *, readonly: bool = False, create: bool = False,
     forbids itself to write, because a reader of a WAL file must be able to make its shared-memory file.
 
     Raises:
-        NotFound: there is no file at `path`.
+        RowNotFound: there is no file at `path`.
         DatabaseError: it cannot be opened, is not a database, or is locked.
     """
     if not create and vfs is None and not path.is_file():
-        raise NotFound(f"there is no database at {path}")
+        raise RowNotFound(f"there is no database at {path}")
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
     with translated():
         connection = apsw.Connection(str(path), flags=flags, vfs=vfs)
@@ -58,11 +58,11 @@ def open_immutable(path: Path) -> Connection:
     """Open a file that is not being written (a backup) without locks and without leaving files beside it.
 
     Raises:
-        NotFound: there is no file at `path`.
+        RowNotFound: there is no file at `path`.
         DatabaseError: it cannot be opened or is not a database.
     """
     if not path.is_file():
-        raise NotFound(f"there is no file at {path}")
+        raise RowNotFound(f"there is no file at {path}")
     uri = f"{path.absolute().as_uri()}?immutable=1"
     with translated():
         connection = apsw.Connection(uri, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
@@ -208,11 +208,11 @@ class Table(Generic[Row]):
         """Return the first of the rows that `rest` leaves.
 
         Raises:
-            NotFound: there is none; `missing` names it.
+            RowNotFound: there is none; `missing` names it.
         """
         found = self.first(connection, rest, values)
         if found is None:
-            raise NotFound(f"there is no {missing}")
+            raise RowNotFound(f"there is no {missing}")
         return found
 
     def _encoded(self, row: Row) -> Values:
@@ -226,7 +226,7 @@ class Table(Generic[Row]):
         """Add rows; `rest` says what to do about conflicts.
 
         Raises:
-            apsw.ConstraintError: a row exists, or one that it names does not (a `Conflict` once translated).
+            apsw.ConstraintError: a row exists, or one that it names does not (a `RowConflict` once translated).
         """
         connection.executemany(f"{self._insert} {rest}", map(self.values, rows))
 
@@ -234,7 +234,7 @@ class Table(Generic[Row]):
         """Store all fields of a row but `created_at` in the one with its id.
 
         Raises:
-            NotFound: there is none; `missing` names it.
+            RowNotFound: there is none; `missing` names it.
         """
         values = dict(zip(self._fields, self.values(row), strict=True))
         del values["created_at"]
@@ -244,7 +244,7 @@ class Table(Generic[Row]):
         """Store values, by column, in the row with this id.
 
         Raises:
-            NotFound: there is none; `missing` names it.
+            RowNotFound: there is none; `missing` names it.
         """
         columns = ", ".join(f"{column} = ?" for column in changes)
         connection.execute(f"UPDATE {self._name} SET {columns} WHERE id = ?", (*changes.values(), row_id))
@@ -254,7 +254,7 @@ class Table(Generic[Row]):
         """Delete the rows that `where` (WHERE …) leaves.
 
         Raises:
-            NotFound: there is none; `missing` names it.
+            RowNotFound: there is none; `missing` names it.
         """
         connection.execute(f"DELETE FROM {self._name} {where}", values)
         _refuse_unchanged(connection, missing)
@@ -262,7 +262,7 @@ class Table(Generic[Row]):
 
 def _refuse_unchanged(connection: Connection, missing: str) -> None:
     if connection.changes() == 0:
-        raise NotFound(f"there is no {missing}")
+        raise RowNotFound(f"there is no {missing}")
 
 
 def _reader(made: Callable[[Any], object]) -> Callable[[Any], object]:

@@ -1,8 +1,8 @@
 """What storage can refuse, as one tree of errors with stable codes.
 
 DatabaseError
-├── NotFound            no such row or file
-├── Conflict            a unique name, a reference or a compare-and-swap was violated
+├── RowNotFound         no such row or file
+├── RowConflict         a unique name, a reference or a compare-and-swap was violated
 ├── Busy                another connection holds the lock for too long
 ├── SchemaOutdated      the file needs `pattern db migrate`
 ├── SchemaTooNew        the file was written by a newer server
@@ -39,13 +39,13 @@ class DatabaseError(Exception):
         self.message = message
 
 
-class NotFound(DatabaseError):
+class RowNotFound(DatabaseError):
     """There is no such row or file."""
 
     code = "not_found"
 
 
-class Conflict(DatabaseError):
+class RowConflict(DatabaseError):
     """The name is taken, a referenced row is missing, or the row was changed first by another."""
 
     code = "conflict"
@@ -158,12 +158,12 @@ def translate(error: BaseException) -> DatabaseError | None:
     return None
 
 
-def _constraint(error: apsw.ConstraintError) -> Conflict | None:
+def _constraint(error: apsw.ConstraintError) -> RowConflict | None:
     code = error.extendedresult  # type: ignore[attr-defined]  # set by apsw, missing in its stub
     if code in _UNIQUE:
-        return Conflict(f"it exists already ({error}); choose another name or change the existing one")
+        return RowConflict(f"it exists already ({error}); choose another name or change the existing one")
     if code == apsw.SQLITE_CONSTRAINT_FOREIGNKEY:
-        return Conflict("it refers to something that does not exist, or something still refers to it")
+        return RowConflict("it refers to something that does not exist, or something still refers to it")
     return None
 
 

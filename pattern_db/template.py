@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pattern_db import columns, files
 from pattern_db.connection import Connection, open_in_memory
-from pattern_db.errors import Conflict, translated
+from pattern_db.errors import RowConflict, translated
 from pattern_db.migrate import Migrations
 
 # Bytes 18 and 19 of the header are the write and read versions; 2 is WAL.
@@ -29,14 +29,14 @@ def create(path: Path, migrations: Migrations, *, now: str) -> None:
     hold it.
 
     Raises:
-        Conflict: there is a file already.
+        RowConflict: there is a file already.
         StorageFailed: the disk is full or failed.
     """
     content = bytearray(_copy(migrations, now))
     content[_VERSIONS] = _WAL
     with translated(), files.temporary(path) as new:
         if path.exists():
-            raise Conflict(f"{path} exists already")
+            raise RowConflict(f"{path} exists already")
         new.write_bytes(content)
         files.replace(new, path)
 

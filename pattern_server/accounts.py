@@ -22,9 +22,7 @@ from pattern_core.errors import Conflict, InvalidInput, NotFound, PatternError, 
 from pattern_core.ids import Ids, now_text
 from pattern_core.runtime import Runtime
 from pattern_db.connection import Connection
-from pattern_db.errors import Conflict as RowConflict
-from pattern_db.errors import DatabaseError
-from pattern_db.errors import NotFound as RowNotFound
+from pattern_db.errors import DatabaseError, RowConflict, RowNotFound
 from pattern_db.tables import constellations, users
 from pattern_db.tables.constellations import ConstellationRow
 from pattern_db.tables.users import TokenRow, UserRow

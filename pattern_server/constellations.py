@@ -14,7 +14,7 @@ from pattern_core.errors import Conflict, NotFound, PermissionDenied
 from pattern_core.ids import now_text
 from pattern_core.runtime import Runtime
 from pattern_db import backup
-from pattern_db.errors import NotFound as MissingFile
+from pattern_db.errors import RowNotFound
 from pattern_db.files import sha256_of
 from pattern_server.accounts import Accounts, Principal, check_name
 from pattern_server.accounts import Constellation as Registered
@@ -104,7 +104,7 @@ class Constellations:
         constellation_id = self._files.new_id()
         try:
             await self._files.adopt(copy, constellation_id)
-        except MissingFile as error:
+        except RowNotFound as error:
             raise NotFound(error.message) from None
         return await self._register(principal, constellation_id, name)
 

@@ -16,7 +16,7 @@ from pattern_core.runtime import Runtime
 from pattern_db import backup, template
 from pattern_db.connection import Connection, open_connection
 from pattern_db.database import Database, DatabaseThreads
-from pattern_db.errors import BackupInvalid, DatabaseError, NotFound, translated
+from pattern_db.errors import BackupInvalid, DatabaseError, RowNotFound, translated
 from pattern_db.files import DataDirLock
 from pattern_db.journal import turns
 from pattern_db.migrate import migrations_of
@@ -61,7 +61,7 @@ class ConstellationFiles:
         """Make a database from a copy, verified before it counts, under a new id.
 
         Raises:
-            NotFound: there is no such file.
+            RowNotFound: there is no such file.
             BackupInvalid: it is not a sound copy of a constellation.
             SchemaOutdated: it was made by an older server; it is kept out, since nothing here may migrate it silently.
             StorageFailed: the disk is full or failed.
@@ -79,7 +79,7 @@ class ConstellationFiles:
         """Yield the constellation's database, ours alone within the block.
 
         Raises:
-            NotFound: the file is missing.
+            RowNotFound: the file is missing.
             OwnedElsewhere: another process works on it.
             SchemaOutdated: it needs `pattern db migrate`.
             DatabaseError: it cannot be opened.
@@ -87,7 +87,7 @@ class ConstellationFiles:
         folder = self.folder(constellation_id)
         path = folder / DATABASE_NAME
         if not path.is_file():
-            raise NotFound(f"the database {path} is missing; put it back, or restore a backup")
+            raise RowNotFound(f"the database {path} is missing; put it back, or restore a backup")
         with DataDirLock.acquire(folder):
             async with await Database.open(path, threads) as database:
                 await database.read(migrations_of("constellation").check)

@@ -172,7 +172,7 @@ def settle(connection: Connection, row: UsageRow, held: ReservationRow | None = 
     A step's own call is found by its turn, step and attempt; for another one `held` is what `reserve` gave.
 
     Raises:
-        pattern_db.errors.Conflict: the usage of this attempt of the step is stored already.
+        pattern_db.errors.RowConflict: the usage of this attempt of the step is stored already.
     """
     if held is not None:
         budgets.let_go(connection, held.key)

@@ -95,7 +95,7 @@ class Budgets:
 
         Raises:
             InvalidInput: a time cannot be read.
-            pattern_db.errors.NotFound: there is no such turn.
+            pattern_db.errors.RowNotFound: there is no such turn.
         """
         since, until = _time(question.since, "since"), _time(question.until, "until")
         return await self._database.read_aside(_report, question, since, until)

@@ -20,7 +20,7 @@ from pattern_core.files.reading import read_document
 from pattern_core.patterns import matching_lines
 from pattern_db.database import Database
 from pattern_db.enums import FolderAccess, PathType
-from pattern_db.errors import NotFound as RowNotFound
+from pattern_db.errors import RowNotFound
 from pattern_db.tables import files, folders, passages
 from pattern_db.tables.files import FileRow
 from pattern_db.tables.folders import AttachedFolder

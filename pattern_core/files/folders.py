@@ -22,8 +22,7 @@ from pattern_core.files.passages import Prepared, hash_of, prepare, store, unrea
 from pattern_core.unit_of_work import Storage
 from pattern_db.connection import Connection
 from pattern_db.enums import FolderAccess, PathType
-from pattern_db.errors import Conflict as RowConflict
-from pattern_db.errors import NotFound as RowNotFound
+from pattern_db.errors import RowConflict, RowNotFound
 from pattern_db.tables import files, folders
 from pattern_db.tables.files import FileRow
 from pattern_db.tables.folders import FolderAttachment, FolderRow

@@ -20,7 +20,7 @@ from pattern_core.files.disk import FILES_MAX, UnreadableFile
 from pattern_core.files.reading import Document, Syntax, read_document
 from pattern_core.unit_of_work import Storage
 from pattern_db.connection import Connection
-from pattern_db.errors import NotFound as RowNotFound
+from pattern_db.errors import RowNotFound
 from pattern_db.tables import files, passages
 from pattern_db.tables.files import FileRow
 from pattern_db.tables.passages import Piece

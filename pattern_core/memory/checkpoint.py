@@ -154,7 +154,7 @@ class Consolidator:
                 del self._due[self._merging]
                 try:
                     await self.consolidate(self._merging)
-                except (DocumentDamaged, storage.NotFound) as error:
+                except (DocumentDamaged, storage.RowNotFound) as error:
                     # Nothing is lost by not merging, and the next to open the block learns of it.
                     _log.error("the updates of block %s cannot be merged: %s", self._merging, error)
             self._merging = ""
@@ -176,7 +176,7 @@ class Consolidator:
             return False
         try:
             await self._database.write(_merge, checkpoint, updates, now_text(self._clock), self._limits)
-        except storage.Conflict:  # another task merged further
+        except storage.RowConflict:  # another task merged further
             return False
         self._on_merged(block_id)
         return True

@@ -193,7 +193,7 @@ def store_repair(
     """
     row, sound, at = memory_blocks.get(connection, damage.block.id), damage.sound, damage.version
     if row.last_seq != damage.block.last_seq:
-        raise storage.Conflict(f"the block {row.label} was changed meanwhile; try again")
+        raise storage.RowConflict(f"the block {row.label} was changed meanwhile; try again")
     parts = [part for _, part in sound if part]
     document = BlockDocument.load(None, parts[:1], peer=peer)
     based = document.version()

@@ -15,7 +15,7 @@ from pattern_core.memory.opened import OpenBlocks, resolve
 from pattern_core.unit_of_work import UnitOfWork, given_or_alone
 from pattern_db.connection import Connection
 from pattern_db.enums import Permission
-from pattern_db.errors import NotFound as MissingRow
+from pattern_db.errors import RowNotFound
 from pattern_db.tables import agents, memory_blocks
 from pattern_db.tables.agents import AgentRow
 from pattern_db.tables.memory_blocks import Attachment, Via
@@ -102,7 +102,7 @@ def _both(connection: Connection, agent_id: str, label: str, target: str) -> tup
     block = resolve(connection, agent_id, label)
     try:
         return block, agents.find(connection, target)
-    except MissingRow:
+    except RowNotFound:
         raise NotFound(f"there is no agent {target!r} in this constellation") from None
 
 

@@ -321,5 +321,5 @@ def _store_labelled(connection: Connection, label: str | None, write: Callable[[
     try:
         with storage.translated():
             write(connection)
-    except storage.Conflict as error:
-        raise storage.Conflict(f"there is a block {label!r} already; edit it or choose another label") from error
+    except storage.RowConflict as error:
+        raise storage.RowConflict(f"there is a block {label!r} already; edit it or choose another label") from error

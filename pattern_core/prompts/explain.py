@@ -17,8 +17,7 @@ from pattern_core.prompts.build import DATA, DEFAULT_INSTRUCTIONS, MEMORY_AND_DA
 from pattern_core.prompts.parts import SYSTEM, Kind, Part, check_of, read_log
 from pattern_db.connection import Connection
 from pattern_db.database import Database
-from pattern_db.errors import DatabaseError, StorageFailed
-from pattern_db.errors import NotFound as RowNotFound
+from pattern_db.errors import DatabaseError, RowNotFound, StorageFailed
 from pattern_db.journal import turns
 from pattern_db.tables import activity, agents, memory_blocks, prompts
 from pattern_db.tables.prompts import LoggedParts, ShownRow, StepPrompt

@@ -30,7 +30,7 @@ from pattern_core.turns.turn import Turn
 from pattern_db.columns import iso, unix_ms
 from pattern_db.connection import Connection
 from pattern_db.enums import EffectStatus, TurnStatus
-from pattern_db.errors import Conflict, DatabaseError, StorageFailed
+from pattern_db.errors import DatabaseError, RowConflict, StorageFailed
 from pattern_db.journal import turns
 from pattern_db.journal.turns import NewTurn, TurnRow
 
@@ -296,7 +296,7 @@ class Actors:
             record.start(incoming, payload, limits=limits, arrival=arrival).when_settled(started)
             try:
                 await self._run(turn)
-            except Conflict:
+            except RowConflict:
                 if record.is_started:
                     raise
                 # Cancelled before it started, or another message was accepted earlier: look what is next.

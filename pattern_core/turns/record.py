@@ -48,7 +48,7 @@ from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.columns import iso, unix_ms
 from pattern_db.connection import Connection
 from pattern_db.enums import ApprovalStatus, BatchType, EffectStatus, TurnStatus
-from pattern_db.errors import RAISED, Conflict, StorageFailed, translate
+from pattern_db.errors import RAISED, RowConflict, StorageFailed, translate
 from pattern_db.journal import approvals, budgets, steps, turns, usage
 from pattern_db.journal import events as event_table
 from pattern_db.journal.approvals import ApprovalRow
@@ -228,7 +228,7 @@ class Record:
         """T1: take the accepted message out of the inbox into the conversation. With an `arrival` T0 as well, of a
         message for an agent at rest: it is in no inbox. Return what will be stored.
 
-        The commit raises Conflict where the message was cancelled, or another one goes before it; with an `arrival`
+        The commit raises RowConflict where the message was cancelled, or another one goes before it; with an `arrival`
         NotAtRest.
         """
         row, known = self._message_row(incoming, payload=payload), self.journal.budgets
@@ -440,7 +440,7 @@ class Record:
             for row, message, stored in zip(joining, sent, new, strict=True):
                 try:
                     turns.take_message(connection, row.turn)
-                except Conflict:
+                except RowConflict:
                     continue
                 turns.join(connection, row.turn, self.key, ended_at=now)
                 ends = turns.by_key(connection, row.turn)

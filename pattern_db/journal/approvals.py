@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pattern_db.columns import Json, from_json, to_json
 from pattern_db.connection import Connection, Table, fetch_all
 from pattern_db.enums import ApprovalKind, ApprovalStatus
-from pattern_db.errors import Conflict
+from pattern_db.errors import RowConflict
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def get(connection: Connection, approval_id: str) -> ApprovalRow:
     """Return the question with this id.
 
     Raises:
-        NotFound: there is none.
+        RowNotFound: there is none.
     """
     return _APPROVALS.one(connection, "WHERE id = ?", (approval_id,), f"approval {approval_id}")
 
@@ -93,7 +93,7 @@ def decide(
     """Answer an open question, once.
 
     Raises:
-        Conflict: it is not open any more.
+        RowConflict: it is not open any more.
     """
     connection.execute(
         "UPDATE approval SET status = ?, decided_by = ?, decision = ?, decided_at = ?"
@@ -101,7 +101,7 @@ def decide(
         (status, by, None if decision is None else to_json(decision), at, approval_id),
     )
     if connection.changes() != 1:
-        raise Conflict(f"the approval {approval_id} was decided already")
+        raise RowConflict(f"the approval {approval_id} was decided already")
 
 
 def due(connection: Connection, now: str) -> list[ApprovalRow]:
@@ -186,7 +186,7 @@ def delete_grant(connection: Connection, grant_id: str) -> None:
     """Revoke a consent.
 
     Raises:
-        NotFound: there is none with this id.
+        RowNotFound: there is none with this id.
     """
     _GRANTS.delete(connection, "WHERE id = ?", (grant_id,), f"consent {grant_id}")
 

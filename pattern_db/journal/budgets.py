@@ -219,7 +219,7 @@ def hold(connection: Connection, row: ReservationRow) -> None:
     """Store what a call may cost.
 
     Raises:
-        Conflict: it is held already.
+        RowConflict: it is held already.
     """
     _RESERVATIONS.insert(connection, [row])
 

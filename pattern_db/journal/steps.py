@@ -12,7 +12,7 @@ from hashlib import blake2b
 from pattern_db.columns import to_json
 from pattern_db.connection import Connection, Table, Values
 from pattern_db.enums import EffectStatus
-from pattern_db.errors import Conflict
+from pattern_db.errors import RowConflict
 from pattern_db.tables import prompts
 from pattern_db.tables.prompts import ShownRow
 
@@ -120,7 +120,7 @@ def close(
     whose answer it is, if others were asked first.
 
     Raises:
-        Conflict: it is not open.
+        RowConflict: it is not open.
     """
     connection.execute(
         "UPDATE step SET status = ?, ended_at = ?, finish_reason = ?, provider_request_id = ?,"
@@ -129,7 +129,7 @@ def close(
         (status, ended_at, finish_reason, request_id, *(answered or (None, None)), *key),
     )
     if connection.changes() != 1:
-        raise Conflict(f"step {key} is not open")
+        raise RowConflict(f"step {key} is not open")
 
 
 def latest(connection: Connection, turn: int) -> StepRow | None:
@@ -146,7 +146,7 @@ def start_call(connection: Connection, key: Key, *, epoch: int, started_at: str,
     """Store the intent to run the call `(turn, step, call)` now: before this is durable, it must not run.
 
     Raises:
-        Conflict: it is neither planned nor a started one that may be run again.
+        RowConflict: it is neither planned nor a started one that may be run again.
     """
     changes = "status = 'started', epoch = ?, attempts = attempts + 1, started_at = ?, deadline_at = ?"
     may_run = "(status = 'planned' OR (status = 'started' AND class IN ('idempotent', 'verifiable')))"
@@ -157,7 +157,7 @@ def approve_call(connection: Connection, key: Key, *, args: str, args_hash: byte
     """Let a call that waited for consent run, with these arguments.
 
     Raises:
-        Conflict: it does not wait any more.
+        RowConflict: it does not wait any more.
     """
     _change_call(connection, key, _WAITS, "status = 'planned', args = ?, args_hash = ?", (args, args_hash))
 
@@ -166,7 +166,7 @@ def deny_call(connection: Connection, key: Key) -> None:
     """Keep a call that waited for consent from running; its result is stored later.
 
     Raises:
-        Conflict: it does not wait any more.
+        RowConflict: it does not wait any more.
     """
     _change_call(connection, key, _WAITS, "status = 'denied'")
 
@@ -175,7 +175,7 @@ def ask_about_call(connection: Connection, key: Key) -> None:
     """Have a call wait for a person: a planned one, or a started one whose outcome is unknown.
 
     Raises:
-        Conflict: it has ended, or waits already.
+        RowConflict: it has ended, or waits already.
     """
     _change_call(connection, key, "status IN ('planned', 'started')", "status = 'awaiting_approval'")
 
@@ -185,7 +185,7 @@ def finish_call(connection: Connection, key: Key, *, status: str, message_id: st
     same there are not kept twice.
 
     Raises:
-        Conflict: it has ended already.
+        RowConflict: it has ended already.
     """
     used = connection.execute(
         "UPDATE effect SET status = ?1, message_id = ?2, ended_at = ?3,"
@@ -259,5 +259,5 @@ def _change_call(connection: Connection, key: Key, condition: str, changes: str,
         raise _not_allowed(key)
 
 
-def _not_allowed(key: Key) -> Conflict:
-    return Conflict(f"the tool call {key} is not in a state that allows this")
+def _not_allowed(key: Key) -> RowConflict:
+    return RowConflict(f"the tool call {key} is not in a state that allows this")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pattern_db.connection import Connection, Table, Values
-from pattern_db.errors import Conflict
+from pattern_db.errors import RowConflict
 
 _NEW = "agent_id, id, sender, seed, created_at, parent_turn, depth, idempotency, fingerprint"  # as in NewTurn
 _NEXT_EVENT = "(SELECT coalesce(max(seq), 0) + 1 FROM event)"
@@ -99,7 +99,7 @@ def by_key(connection: Connection, key: int) -> TurnRow:
     """Return the turn with this key.
 
     Raises:
-        NotFound: there is none.
+        RowNotFound: there is none.
     """
     return _TURNS.one(connection, "WHERE key = ?", (key,), f"turn {key}")
 
@@ -108,7 +108,7 @@ def by_id(connection: Connection, turn_id: str) -> TurnRow:
     """Return the turn with this id.
 
     Raises:
-        NotFound: there is none.
+        RowNotFound: there is none.
     """
     return _TURNS.one(connection, "WHERE id = ?", (turn_id,), f"turn {turn_id}")
 
@@ -149,7 +149,7 @@ def join(connection: Connection, key: int, into: int, *, ended_at: str) -> None:
     """End a queued turn because its message joins another one.
 
     Raises:
-        Conflict: it is not queued any more.
+        RowConflict: it is not queued any more.
     """
     _change(connection, key, "queued", "status = 'completed', joined_turn = ?, ended_at = ?", (into, ended_at))
 
@@ -188,7 +188,7 @@ def start(connection: Connection, key: int, started: Started) -> None:
     """Mark a queued turn as running.
 
     Raises:
-        Conflict: it is not queued any more.
+        RowConflict: it is not queued any more.
     """
     changes = "status = 'running', batch_id = ?, epoch = ?, started_at = ?, deadline_at = ?"
     _change(connection, key, "queued", changes, started)
@@ -198,7 +198,7 @@ def resume(connection: Connection, key: int, *, epoch: int, step: int) -> None:
     """Note that the owner of `epoch` resumes an unfinished turn at `step`; count how often that step was resumed.
 
     Raises:
-        Conflict: the turn has ended.
+        RowConflict: the turn has ended.
     """
     changes = "epoch = ?, resumes = CASE steps WHEN ? THEN resumes + 1 ELSE 1 END, steps = ?"
     _change(connection, key, "open", changes, (epoch, step, step))
@@ -208,7 +208,7 @@ def wait(connection: Connection, key: int, *, time_left_ms: int) -> None:
     """Have a running turn wait for a person: its time stands still.
 
     Raises:
-        Conflict: it does not run any more.
+        RowConflict: it does not run any more.
     """
     changes = "status = 'waiting', deadline_at = NULL, time_left_ms = ?"
     _change(connection, key, "running", changes, (time_left_ms,))
@@ -218,7 +218,7 @@ def go_on(connection: Connection, key: int, *, deadline_at: str) -> None:
     """Have a waiting turn run again, until `deadline_at`.
 
     Raises:
-        Conflict: it does not wait any more.
+        RowConflict: it does not wait any more.
     """
     changes = "status = 'running', deadline_at = ?, time_left_ms = NULL"
     _change(connection, key, "waiting", changes, (deadline_at,))
@@ -249,7 +249,7 @@ def end(
     """Give the turn its one terminal status; `steps` is how many it took.
 
     Raises:
-        Conflict: it has ended already; a second terminal event would be a lie.
+        RowConflict: it has ended already; a second terminal event would be a lie.
     """
     said = None if error is None else json.dumps(error, ensure_ascii=False)
     changes = "status = ?, ended_at = ?, steps = ?, error = ?, deadline_at = NULL"
@@ -260,12 +260,12 @@ def _change(connection: Connection, key: int, expected: str, changes: str, value
     """Change a turn that has a status, or is open.
 
     Raises:
-        Conflict: it is not as expected any more.
+        RowConflict: it is not as expected any more.
     """
     condition = "ended_at IS NULL" if expected == "open" else f"status = '{expected}'"
     connection.execute(f"UPDATE turn SET {changes} WHERE key = ? AND {condition}", (*values, key))
     if connection.changes() != 1:
-        raise Conflict(f"turn {key} is not {expected} any more")
+        raise RowConflict(f"turn {key} is not {expected} any more")
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,18 +305,18 @@ def take_message(connection: Connection, turn: int) -> None:
     """Remove the message; its turn starts in the same transaction.
 
     Raises:
-        Conflict: it was taken already.
+        RowConflict: it was taken already.
     """
     connection.execute("DELETE FROM inbox WHERE turn = ?", (turn,))
     if connection.changes() != 1:
-        raise Conflict(f"the message of turn {turn} was taken already")
+        raise RowConflict(f"the message of turn {turn} was taken already")
 
 
 def take_first_message(connection: Connection, agent_id: str, turn: int) -> None:
     """As `take_message`, if the message is the next one: messages are taken in order, whichever is noticed first.
 
     Raises:
-        Conflict: it was taken already, or another message goes before it.
+        RowConflict: it was taken already, or another message goes before it.
     """
     connection.execute(
         "DELETE FROM inbox WHERE turn = ?2"
@@ -324,7 +324,7 @@ def take_first_message(connection: Connection, agent_id: str, turn: int) -> None
         (agent_id, turn),
     )
     if connection.changes() != 1:
-        raise Conflict(f"the message of turn {turn} was taken already, or another one goes before it")
+        raise RowConflict(f"the message of turn {turn} was taken already, or another one goes before it")
 
 
 def count_messages(connection: Connection, agent_id: str) -> int:

@@ -132,7 +132,7 @@ def add(connection: Connection, row: UsageRow) -> None:
 
     Raises:
         apsw.ConstraintError: there is no such turn, or the usage of this attempt of the step is stored already (a
-            `Conflict` once translated).
+            `RowConflict` once translated).
     """
     if row.purpose != STEP:
         row = replace(row, no=_next_no(connection, row))

@@ -41,7 +41,7 @@ def create(connection: Connection, row: AgentRow) -> None:
     """Add an agent.
 
     Raises:
-        apsw.ConstraintError: the id or name is taken (a `Conflict` once translated).
+        apsw.ConstraintError: the id or name is taken (a `RowConflict` once translated).
     """
     _AGENTS.insert(connection, [row])
 
@@ -50,7 +50,7 @@ def get(connection: Connection, agent_id: str) -> AgentRow:
     """Return the agent with this id.
 
     Raises:
-        NotFound: there is none.
+        RowNotFound: there is none.
     """
     return _AGENTS.one(connection, "WHERE id = ?", (agent_id,), f"agent {agent_id}")
 
@@ -59,7 +59,7 @@ def find(connection: Connection, id_or_name: str) -> AgentRow:
     """Return the agent with this id, else the one with this name.
 
     Raises:
-        NotFound: there is none.
+        RowNotFound: there is none.
     """
     return _AGENTS.one(
         connection,
@@ -83,8 +83,8 @@ def update(connection: Connection, row: AgentRow) -> None:
     """Replace everything but the id and `created_at`.
 
     Raises:
-        NotFound: there is no such agent.
-        apsw.ConstraintError: the name is taken (a `Conflict` once translated).
+        RowNotFound: there is no such agent.
+        apsw.ConstraintError: the name is taken (a `RowConflict` once translated).
     """
     _AGENTS.update(connection, row, f"agent {row.id}")
 
@@ -96,7 +96,7 @@ def delete(connection: Connection, agent_id: str) -> None:
     removed here. Tasks, events and activity stay and lose their agent.
 
     Raises:
-        NotFound: there is no such agent.
+        RowNotFound: there is no such agent.
     """
     connection.execute(
         "UPDATE event SET turn = NULL WHERE turn IN (SELECT key FROM turn WHERE agent_id = ?)", (agent_id,)

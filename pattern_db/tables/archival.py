@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pattern_db.columns import Json, to_json
 from pattern_db.connection import Connection, Table, fetch_all
 from pattern_db.enums import SearchKind
-from pattern_db.errors import NotFound
+from pattern_db.errors import RowNotFound
 from pattern_db.tables import embeddings
 
 CHANGEABLE = ("tags", "metadata", "workspace", "valid_from", "valid_to")
@@ -49,7 +49,7 @@ def insert(connection: Connection, row: ArchivalRow) -> None:
     """Add an entry or a chunk.
 
     Raises:
-        apsw.ConstraintError: the id is taken or the parent is missing (a `Conflict` once translated).
+        apsw.ConstraintError: the id is taken or the parent is missing (a `RowConflict` once translated).
     """
     _ENTRIES.insert(connection, [replace(row, tags=row.tags or None)])
 
@@ -58,7 +58,7 @@ def get(connection: Connection, entry_id: str) -> ArchivalRow:
     """Return the row with this id: an entry's first chunk, or a further chunk.
 
     Raises:
-        NotFound: there is none.
+        RowNotFound: there is none.
     """
     return _ENTRIES.one(connection, "WHERE id = ?", (entry_id,), f"archival entry {entry_id}")
 
@@ -169,7 +169,7 @@ def update(connection: Connection, entry_id: str, changes: Mapping[str, Json]) -
     """Change fields named in CHANGEABLE; those that a search filters by change in every chunk.
 
     Raises:
-        NotFound: there is no such entry.
+        RowNotFound: there is no such entry.
         KeyError: a field cannot be changed.
     """
     for name in sorted(changes):
@@ -179,7 +179,7 @@ def update(connection: Connection, entry_id: str, changes: Mapping[str, Json]) -
         value = _encoded(name, changes[name])
         connection.execute(f"UPDATE archival_entries SET {name} = ?1 WHERE {where}", (value, entry_id))
         if connection.changes() == 0:
-            raise NotFound(f"there is no archival entry {entry_id}")
+            raise RowNotFound(f"there is no archival entry {entry_id}")
 
 
 def _encoded(name: str, value: Json) -> str | None:
@@ -192,7 +192,7 @@ def delete(connection: Connection, entry_id: str) -> None:
     """Remove the entry, its further chunks and their vectors. What it superseded stays as it is, without a successor.
 
     Raises:
-        NotFound: there is none.
+        RowNotFound: there is none.
     """
     rows = fetch_all(connection, "SELECT id FROM archival_entries WHERE id = ?1 OR parent_entry_id = ?1", (entry_id,))
     _ENTRIES.delete(connection, "WHERE id = ?", (entry_id,), f"archival entry {entry_id}")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from pattern_db.connection import Connection, Table, fetch_all
 from pattern_db.enums import DamagedPart, Encoding
-from pattern_db.errors import Conflict, NotFound
+from pattern_db.errors import RowConflict, RowNotFound
 from pattern_db.tables.block_versions import Update, get_updates_since
 
 
@@ -92,7 +92,7 @@ def get_checkpoint_and_updates(connection: Connection, block_id: str) -> tuple[C
     The checkpoint is None for a block that has only updates so far. Deleted blocks can be read too.
 
     Raises:
-        NotFound: there is no such block.
+        RowNotFound: there is no such block.
     """
     checkpoint = _newest_checkpoint(connection, block_id)
     return checkpoint, get_updates_since(connection, block_id, 0 if checkpoint is None else checkpoint.up_to_seq)
@@ -113,13 +113,13 @@ def consolidate_checkpoint(
     see `drop_checkpoints`.
 
     Raises:
-        NotFound: there is no such block.
-        Conflict: another consolidation went further already, or `up_to_seq` was never stored; load and merge again.
+        RowNotFound: there is no such block.
+        RowConflict: another consolidation went further already, or `up_to_seq` was never stored; load and merge again.
     """
     newest = _newest_checkpoint(connection, block_id)
     last_seq = fetch_all(connection, "SELECT last_seq FROM memory_blocks WHERE id = ?", (block_id,))[0][0]
     if not (0 if newest is None else newest.up_to_seq) <= up_to_seq <= last_seq:
-        raise Conflict(f"block {block_id} was consolidated by another writer meanwhile; load it again")
+        raise RowConflict(f"block {block_id} was consolidated by another writer meanwhile; load it again")
     connection.execute("DELETE FROM memory_block_updates WHERE block_id = ? AND seq <= ?", (block_id, up_to_seq))
     merged = connection.changes()
     made = Checkpoint(
@@ -160,13 +160,13 @@ def snapshot_of(connection: Connection, checkpoint_id: int) -> tuple[bytes, Enco
     """Return a checkpoint's bytes.
 
     Raises:
-        NotFound: there is no such checkpoint (any more).
+        RowNotFound: there is no such checkpoint (any more).
     """
     row = connection.execute(
         "SELECT snapshot, encoding FROM memory_block_checkpoints WHERE id = ?", (checkpoint_id,)
     ).fetchone()
     if row is None:
-        raise NotFound(f"there is no checkpoint {checkpoint_id}")
+        raise RowNotFound(f"there is no checkpoint {checkpoint_id}")
     return row[0], Encoding(row[1])
 
 
@@ -183,7 +183,7 @@ def add_segment(connection: Connection, segment: Segment) -> None:
     """Store a segment, in place of all that hold something of the same updates.
 
     Raises:
-        apsw.ConstraintError: there is no such block (a `Conflict` once translated).
+        apsw.ConstraintError: there is no such block (a `RowConflict` once translated).
     """
     connection.execute(
         "DELETE FROM memory_block_segments WHERE block_id = ? AND last_seq >= ?", (segment.block_id, segment.first_seq)
@@ -201,7 +201,7 @@ def put_aside(connection: Connection, block_id: str, after: int, found_at: str, 
     -1 all of them and what the block was created with.
 
     Raises:
-        apsw.ConstraintError: there is no such block (a `Conflict` once translated).
+        apsw.ConstraintError: there is no such block (a `RowConflict` once translated).
     """
     for part, select in _PARTS.items():
         connection.execute(
@@ -234,5 +234,5 @@ def _newest_checkpoint(connection: Connection, block_id: str) -> Checkpoint | No
         (block_id,),
     ).fetchone()
     if created is None:
-        raise NotFound(f"there is no memory block {block_id}")
+        raise RowNotFound(f"there is no memory block {block_id}")
     return _CHECKPOINTS.make(created) if created[2] else None

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pattern_db.columns import Json, from_json, to_json
 from pattern_db.connection import Connection, Table
 from pattern_db.enums import HistoryKind, UpdateSource
-from pattern_db.errors import Conflict, NotFound
+from pattern_db.errors import RowConflict, RowNotFound
 from pattern_db.tables.memory_blocks import Attribution
 
 
@@ -92,8 +92,8 @@ def store_update(
     `content_preview` is the block's text after it, which search finds at once; None leaves the text as it was.
 
     Raises:
-        NotFound: there is no such block, or it was deleted.
-        Conflict: its number is not `expected_seq`: another writer was first.
+        RowNotFound: there is no such block, or it was deleted.
+        RowConflict: its number is not `expected_seq`: another writer was first.
     """
     found = connection.execute(
         "UPDATE memory_blocks SET last_seq = last_seq + 1, frontier = coalesce(?, frontier),"
@@ -102,10 +102,10 @@ def store_update(
         (frontier, content_preview, created_at, block_id),
     ).fetchone()
     if found is None:
-        raise NotFound(f"there is no memory block {block_id}")
+        raise RowNotFound(f"there is no memory block {block_id}")
     seq, label = found
     if expected_seq not in (None, seq):
-        raise Conflict(f"the block {label} was changed by another writer; read it again")
+        raise RowConflict(f"the block {label} was changed by another writer; read it again")
     connection.execute(
         "INSERT INTO memory_block_updates (block_id, seq, update_blob, byte_size, source, created_at, frontier,"
         " author, cause) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -146,7 +146,7 @@ def append(connection: Connection, row: HistoryRow) -> None:
     """Add a line. One that takes a version back marks that version, and one that brings it again unmarks it.
 
     Raises:
-        apsw.ConstraintError: there is no such block, or it has that version already (a `Conflict` once translated).
+        apsw.ConstraintError: there is no such block, or it has that version already (a `RowConflict` once translated).
     """
     # A version without frontiers is stored as JSON's null: the column is never NULL.
     _LINES.insert(connection, [replace(row, stack=row.stack or row.changed_by, frontiers=to_json(row.frontiers))])

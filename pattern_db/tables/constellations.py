@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pattern_db.connection import Connection, Table
-from pattern_db.errors import NotFound
+from pattern_db.errors import RowNotFound
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ def create(connection: Connection, row: ConstellationRow) -> None:
     """Add a constellation.
 
     Raises:
-        apsw.ConstraintError: the owner has one of that name, or does not exist (a `Conflict` once translated).
+        apsw.ConstraintError: the owner has one of that name, or does not exist (a `RowConflict` once translated).
     """
     _CONSTELLATIONS.insert(connection, [row])
 
@@ -36,7 +36,7 @@ def find(connection: Connection, id_or_name: str, *, owner_id: str | None = None
     """Return the owner's constellation with this id, else with this name; with no owner given, anybody's.
 
     Raises:
-        NotFound: there is none, or it is another owner's, or (with no owner given) several have that name.
+        RowNotFound: there is none, or it is another owner's, or (with no owner given) several have that name.
     """
     found = _CONSTELLATIONS.select(
         connection,
@@ -44,9 +44,9 @@ def find(connection: Connection, id_or_name: str, *, owner_id: str | None = None
         (id_or_name, owner_id),
     )
     if not found:
-        raise NotFound(f"there is no constellation {id_or_name}")
+        raise RowNotFound(f"there is no constellation {id_or_name}")
     if len(found) > 1 and found[0].id != id_or_name:
-        raise NotFound(f"several users have a constellation {id_or_name}; give its id")
+        raise RowNotFound(f"several users have a constellation {id_or_name}; give its id")
     return found[0]
 
 
@@ -59,8 +59,8 @@ def rename(connection: Connection, constellation_id: str, name: str) -> None:
     """Give it another name.
 
     Raises:
-        NotFound: there is none.
-        apsw.ConstraintError: the owner has another one of that name (a `Conflict` once translated).
+        RowNotFound: there is none.
+        apsw.ConstraintError: the owner has another one of that name (a `RowConflict` once translated).
     """
     _CONSTELLATIONS.change(connection, constellation_id, {"name": name}, f"constellation {constellation_id}")
 
@@ -76,6 +76,6 @@ def delete(connection: Connection, constellation_id: str) -> None:
     """Take it off the registry, with the tokens that are only for it. Its files are the caller's business.
 
     Raises:
-        NotFound: there is none.
+        RowNotFound: there is none.
     """
     _CONSTELLATIONS.delete(connection, "WHERE id = ?", (constellation_id,), f"constellation {constellation_id}")

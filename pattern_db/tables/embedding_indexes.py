@@ -141,7 +141,7 @@ def begin(connection: Connection, info: EmbedderInfo, state: IndexState, now: st
     Its cursors begin at the newest rows: what comes is done first.
 
     Raises:
-        apsw.ConstraintError: there is another index in that state (a `Conflict` once translated).
+        apsw.ConstraintError: there is another index in that state (a `RowConflict` once translated).
     """
     known = next((index for index in kept(connection) if index.matches(info)), None)
     suffix = _free_suffix(connection) if known is None else known.suffix

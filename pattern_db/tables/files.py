@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 
 from pattern_db.connection import Connection, Table, fetch_all
 from pattern_db.enums import SearchKind
-from pattern_db.errors import NotFound
+from pattern_db.errors import RowNotFound
 from pattern_db.tables import embeddings
 
 
@@ -49,7 +49,7 @@ def put(connection: Connection, row: FileRow, content: bytes | None = None) -> N
     """Store a file, in place of one with its id. `content` None leaves the old one.
 
     Raises:
-        apsw.ConstraintError: the folder is missing or another file has the name (a `Conflict` once translated).
+        apsw.ConstraintError: the folder is missing or another file has the name (a `RowConflict` once translated).
     """
     values = {**asdict(row), "content": content}
     connection.execute(
@@ -79,7 +79,7 @@ def find(connection: Connection, folder_id: str, name: str) -> FileRow:
     """Return the file of this name (or id) in the folder.
 
     Raises:
-        NotFound: there is none.
+        RowNotFound: there is none.
     """
     return _FILES.one(
         connection,
@@ -109,11 +109,11 @@ def content(connection: Connection, file_id: str) -> bytes:
     """Return the bytes of a file that lives in this database.
 
     Raises:
-        NotFound: there is no such file, or it lives elsewhere.
+        RowNotFound: there is no such file, or it lives elsewhere.
     """
     rows = fetch_all(connection, "SELECT content FROM folder_files WHERE id = ? AND content IS NOT NULL", (file_id,))
     if not rows:
-        raise NotFound(f"there is no stored content of the file {file_id}")
+        raise RowNotFound(f"there is no stored content of the file {file_id}")
     return bytes(rows[0][0])
 
 
@@ -121,7 +121,7 @@ def delete(connection: Connection, file_id: str) -> None:
     """Remove a file's row with its passages and their vectors.
 
     Raises:
-        NotFound: there is no such file.
+        RowNotFound: there is no such file.
     """
     for (passage_id,) in fetch_all(connection, "SELECT id FROM file_passages WHERE file_id = ?", (file_id,)):
         embeddings.delete(connection, SearchKind.FILE, passage_id)

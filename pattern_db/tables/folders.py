@@ -51,7 +51,7 @@ def create(connection: Connection, row: FolderRow) -> None:
     """Add a folder.
 
     Raises:
-        apsw.ConstraintError: the name is taken (a `Conflict` once translated).
+        apsw.ConstraintError: the name is taken (a `RowConflict` once translated).
     """
     _FOLDERS.insert(connection, [row])
 
@@ -60,7 +60,7 @@ def find(connection: Connection, id_or_name: str) -> FolderRow:
     """Return the folder with this id or, if there is none, this name.
 
     Raises:
-        NotFound: there is neither.
+        RowNotFound: there is neither.
     """
     return _FOLDERS.one(
         connection,
@@ -79,8 +79,8 @@ def change(connection: Connection, folder_id: str, *, name: str, description: st
     """Set a folder's name and description.
 
     Raises:
-        NotFound: there is no such folder.
-        apsw.ConstraintError: the name is taken (a `Conflict` once translated).
+        RowNotFound: there is no such folder.
+        apsw.ConstraintError: the name is taken (a `RowConflict` once translated).
     """
     _FOLDERS.change(connection, folder_id, {"name": name, "description": description}, f"folder {folder_id}")
 
@@ -102,7 +102,7 @@ def delete(connection: Connection, folder_id: str) -> None:
     """Remove a folder with its files' rows, passages, vectors and attachments; nothing on the disk is touched.
 
     Raises:
-        NotFound: there is no such folder.
+        RowNotFound: there is no such folder.
     """
     embeddings.delete_scope(connection, folder_id)
     _FOLDERS.delete(connection, "WHERE id = ?", (folder_id,), f"folder {folder_id}")
@@ -112,7 +112,7 @@ def attach(connection: Connection, row: FolderAttachment) -> None:
     """Let an agent use a folder, or change what it may do there.
 
     Raises:
-        apsw.ConstraintError: the folder or the agent does not exist (a `Conflict` once translated).
+        apsw.ConstraintError: the folder or the agent does not exist (a `RowConflict` once translated).
     """
     _ATTACHMENTS.insert(connection, [row], "ON CONFLICT (folder_id, agent_id) DO UPDATE SET access = excluded.access")
 
@@ -121,7 +121,7 @@ def detach(connection: Connection, folder_id: str, agent_id: str) -> None:
     """Take a folder away from an agent.
 
     Raises:
-        NotFound: it was not attached.
+        RowNotFound: it was not attached.
     """
     where = "WHERE folder_id = ? AND agent_id = ?"
     _ATTACHMENTS.delete(connection, where, (folder_id, agent_id), f"folder {folder_id} attached to {agent_id}")

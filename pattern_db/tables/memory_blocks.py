@@ -12,7 +12,7 @@ from enum import StrEnum
 from pattern_db.columns import Json
 from pattern_db.connection import Connection, Table
 from pattern_db.enums import CONSTELLATION_OWNER, BlockType, Encoding, Permission, SearchKind
-from pattern_db.errors import NotFound
+from pattern_db.errors import RowNotFound
 from pattern_db.tables import embeddings
 
 
@@ -125,7 +125,7 @@ def create(connection: Connection, row: BlockRow, snapshot: bytes = b"", *, enco
     `row.last_seq` must be 0.
 
     Raises:
-        apsw.ConstraintError: the owner has an active block of that label (a `Conflict` once translated).
+        apsw.ConstraintError: the owner has an active block of that label (a `RowConflict` once translated).
     """
     *values, _via, _lender = _BLOCKS.values(row)
     connection.execute(
@@ -140,7 +140,7 @@ def get(connection: Connection, block_id: str, *, include_inactive: bool = False
     """Return the block with this id.
 
     Raises:
-        NotFound: there is none, or it was deleted.
+        RowNotFound: there is none, or it was deleted.
     """
     rest = "WHERE id = ? AND is_active >= ?"
     return _BLOCKS.one(connection, rest, (block_id, not include_inactive), f"memory block {block_id}")
@@ -157,7 +157,7 @@ def update_content(
     """Store another text of the newest version, which search finds at once, and its frontier.
 
     Raises:
-        NotFound: there is no such block, or it was deleted.
+        RowNotFound: there is no such block, or it was deleted.
     """
     changes = "content_preview = ?, frontier = coalesce(?, frontier)"
     _update(connection, block_id, changes, (preview, frontier), updated_at)
@@ -167,8 +167,8 @@ def update_config(connection: Connection, block_id: str, changes: BlockChanges, 
     """Change settings; what `changes` leaves out stays.
 
     Raises:
-        NotFound: there is no such block, or it was deleted.
-        apsw.ConstraintError: the owner has another block of that label (a `Conflict` once translated).
+        RowNotFound: there is no such block, or it was deleted.
+        apsw.ConstraintError: the owner has another block of that label (a `RowConflict` once translated).
     """
     kept = ", ".join(f"{one.name} = coalesce(?, {one.name})" for one in fields(changes))
     _update(connection, block_id, kept, _SETTINGS.values(changes), updated_at)
@@ -178,7 +178,7 @@ def deactivate(connection: Connection, block_id: str, updated_at: str) -> None:
     """Delete the block softly: it is no longer found, its label is free, its bytes stay.
 
     Raises:
-        NotFound: there is no such block, or it was deleted already.
+        RowNotFound: there is no such block, or it was deleted already.
     """
     _update(connection, block_id, "is_active = 0", (), updated_at)
     embeddings.delete(connection, SearchKind.BLOCK, block_id)
@@ -190,14 +190,14 @@ def _update(connection: Connection, block_id: str, changes: str, values: Sequenc
         (*values, updated_at, block_id),
     )
     if connection.changes() == 0:
-        raise NotFound(f"there is no memory block {block_id}")
+        raise RowNotFound(f"there is no memory block {block_id}")
 
 
 def attach(connection: Connection, row: Attachment) -> None:
     """Lend a block to an agent, or change the permission of a loan.
 
     Raises:
-        apsw.ConstraintError: the block or the agent does not exist (a `Conflict` once translated).
+        apsw.ConstraintError: the block or the agent does not exist (a `RowConflict` once translated).
     """
     rest = "ON CONFLICT (block_id, agent_id) DO UPDATE SET permission = excluded.permission"
     _LOANS.insert(connection, [row], rest)
@@ -207,11 +207,11 @@ def detach(connection: Connection, block_id: str, agent_id: str) -> None:
     """End a loan.
 
     Raises:
-        NotFound: the block was not lent to this agent.
+        RowNotFound: the block was not lent to this agent.
     """
     connection.execute("DELETE FROM shared_block_agents WHERE block_id = ? AND agent_id = ?", (block_id, agent_id))
     if connection.changes() == 0:
-        raise NotFound(f"block {block_id} is not shared with {agent_id}")
+        raise RowNotFound(f"block {block_id} is not shared with {agent_id}")
 
 
 def list_attachments(

@@ -62,7 +62,7 @@ def append(connection: Connection, rows: Sequence[MessageRow]) -> None:
     """Add messages.
 
     Raises:
-        apsw.ConstraintError: a position is taken or the agent is missing (a `Conflict` once translated).
+        apsw.ConstraintError: a position is taken or the agent is missing (a `RowConflict` once translated).
     """
     _MESSAGES.insert(connection, rows)
 
@@ -71,7 +71,7 @@ def get(connection: Connection, message_id: str) -> MessageRow:
     """Return the message with this id.
 
     Raises:
-        NotFound: there is none, or it was deleted.
+        RowNotFound: there is none, or it was deleted.
     """
     return _MESSAGES.one(connection, "WHERE id = ? AND is_deleted = 0", (message_id,), f"message {message_id}")
 
@@ -224,7 +224,7 @@ def note_import(connection: Connection, row: ImportRow) -> None:
     """Note an import.
 
     Raises:
-        apsw.ConstraintError: the key was used, or the agent is missing (a `Conflict` once translated).
+        apsw.ConstraintError: the key was used, or the agent is missing (a `RowConflict` once translated).
     """
     connection.execute(
         f"INSERT INTO history_import ({_IMPORTS.columns}) VALUES (?, ?, ?, ?, ?)",
@@ -280,7 +280,7 @@ def get_blob(connection: Connection, digest: bytes) -> BlobRow:
     """Return the content with this digest.
 
     Raises:
-        NotFound: there is none.
+        RowNotFound: there is none.
     """
     return _BLOBS.one(connection, "WHERE digest = ?", (digest,), f"stored content {digest.hex()}")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pattern_db.connection import Connection, fetch_all
-from pattern_db.errors import Conflict
+from pattern_db.errors import RowConflict
 
 CONSTELLATION_ID = "constellation_id"
 CREATED_AT = "created_at"
@@ -29,13 +29,13 @@ def initialise(connection: Connection, constellation_id: str, created_at: str) -
     """Give a new file its name, once; again with the same id it changes nothing.
 
     Raises:
-        Conflict: the file belongs to another constellation: a database was put into the wrong folder.
+        RowConflict: the file belongs to another constellation: a database was put into the wrong folder.
     """
     found = get(connection, CONSTELLATION_ID)
     if found == constellation_id:
         return
     if found is not None:
-        raise Conflict(f"this file is constellation {found}, not {constellation_id}; restore the right one")
+        raise RowConflict(f"this file is constellation {found}, not {constellation_id}; restore the right one")
     put(connection, CONSTELLATION_ID, constellation_id)
     put(connection, CREATED_AT, created_at)
 

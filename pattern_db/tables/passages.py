@@ -58,7 +58,7 @@ def replace(
     vector, also if it moved to other lines.
 
     Raises:
-        apsw.ConstraintError: there is no such file (a `Conflict` once translated).
+        apsw.ConstraintError: there is no such file (a `RowConflict` once translated).
     """
     known: defaultdict[tuple[str, str], deque[PassageRow]] = defaultdict(deque)
     for row in of_file(connection, file_id):

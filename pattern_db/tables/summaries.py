@@ -56,7 +56,7 @@ def insert(connection: Connection, row: SummaryRow) -> None:
     """Add a summary.
 
     Raises:
-        apsw.ConstraintError: the agent or the summary before it is missing (a `Conflict` once translated).
+        apsw.ConstraintError: the agent or the summary before it is missing (a `RowConflict` once translated).
     """
     _SUMMARIES.insert(connection, [row])
 

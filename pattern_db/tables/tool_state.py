@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from pattern_db.columns import Json, from_json, to_json
 from pattern_db.connection import Connection, Table, fetch_all
-from pattern_db.errors import Conflict
+from pattern_db.errors import RowConflict
 
 
 def read(connection: Connection, agent_id: str, tool: str) -> dict[str, Json]:
@@ -24,8 +24,8 @@ def put(connection: Connection, agent_id: str, tool: str, name: str, value: Json
     """Keep a value under a name, in the place of what was there.
 
     Raises:
-        Conflict: the agent keeps `names_max` other names for this tool already.
-        apsw.ConstraintError: there is no such agent (a `Conflict` once translated).
+        RowConflict: the agent keeps `names_max` other names for this tool already.
+        apsw.ConstraintError: there is no such agent (a `RowConflict` once translated).
     """
     connection.execute(
         "INSERT INTO tool_state (agent_id, tool, name, value, updated_at) VALUES (?, ?, ?, ?, ?)"
@@ -36,7 +36,7 @@ def put(connection: Connection, agent_id: str, tool: str, name: str, value: Json
         connection, "SELECT count(*) FROM tool_state WHERE agent_id = ? AND tool = ?", (agent_id, tool)
     )
     if count > names_max:
-        raise Conflict(f"{tool} keeps at most {names_max} names; reset it, or use a name again")
+        raise RowConflict(f"{tool} keeps at most {names_max} names; reset it, or use a name again")
 
 
 def clear(connection: Connection, agent_id: str, tool: str) -> None:
@@ -66,7 +66,7 @@ def add_result(connection: Connection, row: ToolResultRow, *, count_max: int, by
     The new one stays, whatever its size.
 
     Raises:
-        apsw.ConstraintError: the id is taken or the agent is missing (a `Conflict` once translated).
+        apsw.ConstraintError: the id is taken or the agent is missing (a `RowConflict` once translated).
     """
     _RESULTS.insert(connection, [row])
     connection.execute(
@@ -81,7 +81,7 @@ def get_result(connection: Connection, agent_id: str, result_id: str) -> ToolRes
     """Return the agent's result with this id.
 
     Raises:
-        NotFound: the agent has none, or it was removed for newer ones.
+        RowNotFound: the agent has none, or it was removed for newer ones.
     """
     return _RESULTS.one(
         connection,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from pattern_db.columns import from_json
 from pattern_db.connection import Connection, Table
-from pattern_db.errors import NotFound
+from pattern_db.errors import RowNotFound
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ def create(connection: Connection, row: UserRow) -> None:
     """Add a user.
 
     Raises:
-        apsw.ConstraintError: the name (in any case) or address is taken (a `Conflict` once translated).
+        apsw.ConstraintError: the name (in any case) or address is taken (a `RowConflict` once translated).
     """
     _USERS.insert(connection, [row])
 
@@ -43,7 +43,7 @@ def get(connection: Connection, user_id: str) -> UserRow:
     """Return the user with this id.
 
     Raises:
-        NotFound: there is none.
+        RowNotFound: there is none.
     """
     return _USERS.one(connection, "WHERE id = ?", (user_id,), f"user {user_id}")
 
@@ -52,7 +52,7 @@ def find(connection: Connection, id_or_name: str) -> UserRow:
     """Return the user with this id, else with this name (in any case).
 
     Raises:
-        NotFound: there is none.
+        RowNotFound: there is none.
     """
     return _USERS.one(
         connection,
@@ -71,7 +71,7 @@ def set_disabled(connection: Connection, user_id: str, disabled_at: str | None, 
     """Shut a user out since `disabled_at`, or let them in again with None.
 
     Raises:
-        NotFound: there is no such user.
+        RowNotFound: there is no such user.
     """
     changes = {"disabled_at": disabled_at, "updated_at": updated_at}
     _USERS.change(connection, user_id, changes, f"user {user_id}")
@@ -99,7 +99,7 @@ def create_token(connection: Connection, row: TokenRow, token_hash: bytes) -> No
     """Add a token by the SHA-256 (32 bytes) of its secret.
 
     Raises:
-        apsw.ConstraintError: the hash is taken, or user or constellation are missing (`Conflict` once translated).
+        apsw.ConstraintError: the hash is taken, or user or constellation are missing (`RowConflict` once translated).
     """
     connection.execute(
         f"INSERT INTO tokens ({_TOKENS.columns}, token_hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -121,11 +121,11 @@ def revoke_token(connection: Connection, token_id: str, revoked_at: str) -> None
     """End the token's validity; again it changes nothing.
 
     Raises:
-        NotFound: there is none.
+        RowNotFound: there is none.
     """
     connection.execute("UPDATE tokens SET revoked_at = coalesce(revoked_at, ?) WHERE id = ?", (revoked_at, token_id))
     if connection.changes() == 0:
-        raise NotFound(f"there is no token {token_id}")
+        raise RowNotFound(f"there is no token {token_id}")
 
 
 def touch_token(connection: Connection, token_id: str, last_used_at: str) -> None:

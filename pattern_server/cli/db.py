@@ -20,7 +20,7 @@ from pattern_db.backup import hot_backup
 from pattern_db.connection import Connection, open_connection
 from pattern_db.database import Database, DatabaseThreads
 from pattern_db.enums import CONSTELLATION_OWNER as EVERYONE
-from pattern_db.errors import BackupInvalid, DatabaseError, NotFound, OwnedElsewhere, StorageFailed, translated
+from pattern_db.errors import BackupInvalid, DatabaseError, OwnedElsewhere, RowNotFound, StorageFailed, translated
 from pattern_db.files import DataDirLock, holder_of
 from pattern_db.migrate import Kind, Migrations, migrations_of
 from pattern_db.tables import agents, constellations
@@ -50,11 +50,11 @@ def targets(data_dir: Path, constellation: str | None = None) -> list[Target]:
     """Return the databases of a data directory, the global one first; with a name or id, that constellation's alone.
 
     Raises:
-        NotFound: there is no database here, or no such constellation.
+        RowNotFound: there is no database here, or no such constellation.
     """
     path = data_dir / "global.db"
     if not path.is_file():
-        raise NotFound(f"{data_dir} holds no databases yet; `pattern serve` makes them, or name another --data-dir")
+        raise RowNotFound(f"{data_dir} holds no databases yet; `pattern serve` makes them, or name another --data-dir")
     with closing(open_connection(path, readonly=True)) as connection, translated():
         if constellation is None:
             rows = constellations.list_all(connection)
@@ -234,7 +234,7 @@ def _owner_option(connection: Connection, owner: str) -> str:
         return "--everyone"
     try:
         return f"-a {agents.get(connection, owner).name}"
-    except NotFound:  # a group, for one
+    except RowNotFound:  # a group, for one
         return f"-a {owner}"
 
 

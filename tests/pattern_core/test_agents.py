@@ -18,7 +18,7 @@ from pattern_core.memory.block import NewBlock
 from pattern_core.testing import StoppedClock, says
 from pattern_core.tools.builtin.block_edit import block_edit
 from pattern_db.enums import AgentStatus
-from pattern_db.errors import Conflict as StorageConflict
+from pattern_db.errors import RowConflict
 from tests.support import START, USER, Running, acting, in_memory, note, rows, running, shout
 
 RULE = {"tool": "note", "type": "exit_loop"}
@@ -98,7 +98,7 @@ async def test_a_bad_block_leaves_no_agent_behind(world: Running) -> None:
     with pytest.raises(InvalidInput):
         await world.constellation.roster.create(spec(memory=[NewBlock(label="no/slash")]), author=USER)
     twice = [NewBlock(label="a"), NewBlock(label="a")]
-    with pytest.raises(StorageConflict, match="a block 'a' already"):
+    with pytest.raises(RowConflict, match="a block 'a' already"):
         await world.constellation.roster.create(spec(memory=twice), author=USER)
     assert await world.constellation.roster.all() == []
     assert await world.events() == []

@@ -22,7 +22,7 @@ from pattern_core.testing.model import Answer
 from pattern_db.connection import Connection
 from pattern_db.database import Database, DatabaseThreads
 from pattern_db.enums import TurnStatus
-from pattern_db.errors import NotFound
+from pattern_db.errors import RowNotFound
 from pattern_db.journal import turns
 from pattern_db.journal.turns import NewTurn
 from pattern_db.tables import agents, messages
@@ -114,7 +114,7 @@ async def test_an_event_is_stored_as_it_is_published(rig: Rig) -> None:
     assert await rig.database.read(read, 0, turn_id="turn_0") == published[:2]
     assert await rig.say() == []
     assert rig.log.latest == 3
-    with pytest.raises(NotFound):
+    with pytest.raises(RowNotFound):
         await rig.database.read(read, 0, turn_id="turn_9")
 
 
@@ -137,7 +137,7 @@ async def test_a_long_past_is_read_in_pieces(rig: Rig) -> None:
 
 async def test_a_stream_of_an_unknown_turn_says_so_when_it_must_look(rig: Rig) -> None:
     await rig.say(*"abcdef")
-    with pytest.raises(NotFound):
+    with pytest.raises(RowNotFound):
         await take(rig.log.subscribe(after=0, turn_id="turn_9"), 1)
 
 

@@ -10,14 +10,14 @@ import pytest
 from pattern_core.events import Draft, Event, append
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.connection import Connection, open_in_memory
-from pattern_db.errors import Conflict
+from pattern_db.errors import RowConflict
 from pattern_db.tables import meta
 from tests.pattern_core.turns.rig import accepted
 from tests.support import START
 
 
 def refuse(_connection: Connection) -> NoReturn:
-    raise Conflict("another was first")
+    raise RowConflict("another was first")
 
 
 async def test_work_is_stored_announced_and_settled() -> None:
@@ -40,7 +40,7 @@ async def test_refused_work_leaves_nothing() -> None:
         work.store(meta.put, "key", "value")
         work.store(refuse)
         work.when_settled(settled.append)
-        with pytest.raises(Conflict, match="another was first"):
+        with pytest.raises(RowConflict, match="another was first"):
             await rig.journal.commit_work(work)
         assert (await rig.stored(), rig.log.latest, settled) == (before, latest, [False])
 

@@ -10,7 +10,7 @@ from pattern_core.models.model import Usage
 from pattern_core.testing import Paced, calls, says
 from pattern_core.views import condition, view_turn
 from pattern_db.enums import IndexState, PathType
-from pattern_db.errors import NotFound
+from pattern_db.errors import RowNotFound
 from pattern_db.journal.usage import UsageSum
 from pattern_db.tables import embedding_indexes, folders
 from pattern_db.tables.folders import FolderRow
@@ -65,7 +65,7 @@ async def test_each_turn_shows_its_own_messages() -> None:
         for name in ("ada", "bob"):
             await it.agent(name)
         views = [await it.say("a"), await it.say("b", "bob"), await it.say("c")]
-        with pytest.raises(NotFound, match="no turn turn_9"):
+        with pytest.raises(RowNotFound, match="no turn turn_9"):
             await it.database.read(view_turn, "turn_9")
     shown = [[message.content for message in view.messages] for view in views]
     assert shown == [["a", "one"], ["b", "two"], ["c", "three"]]

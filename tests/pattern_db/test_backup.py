@@ -9,7 +9,7 @@ import pytest
 
 from pattern_db import backup, template
 from pattern_db.connection import Connection, fetch_all, open_connection, open_immutable, open_in_memory
-from pattern_db.errors import BackupFailed, BackupInvalid, Conflict, NotFound, StorageFailed
+from pattern_db.errors import BackupFailed, BackupInvalid, RowConflict, RowNotFound, StorageFailed
 from pattern_db.migrate import migrations_of
 from pattern_db.tables import agents, messages, meta
 from pattern_db.testing.disks import Call, FaultyDisk, Op, Trouble, WatchedDisk
@@ -85,7 +85,7 @@ def test_others_write_on_and_the_copy_is_one_moment(home: Path, tmp_path: Path) 
 def test_an_existing_file_is_replaced_only_on_request(connection: Connection, tmp_path: Path) -> None:
     target = tmp_path / "b.db"
     target.write_bytes(b"older")
-    with pytest.raises(Conflict):
+    with pytest.raises(RowConflict):
         backup.hot_backup(connection, target)
     assert target.read_bytes() == b"older"
     assert backup.hot_backup(connection, target, overwrite=True).rows["messages"] == 300
@@ -168,9 +168,9 @@ def test_restore_into_an_empty_folder_and_again(connection: Connection, tmp_path
 
 
 def test_missing_files(tmp_path: Path) -> None:
-    with pytest.raises(NotFound):
+    with pytest.raises(RowNotFound):
         backup.verify(tmp_path / "none.db")
-    with pytest.raises(NotFound):
+    with pytest.raises(RowNotFound):
         backup.restore(tmp_path / "none.db", tmp_path)
     assert list(tmp_path.iterdir()) == []
 

@@ -17,12 +17,12 @@ from pattern_db.columns import JSON_DEPTH_MAX, Json, check_depth, from_json, to_
 from pattern_db.connection import Connection, open_connection, open_in_memory
 from pattern_db.errors import (
     Busy,
-    Conflict,
     Corrupt,
     DatabaseError,
     DiskFull,
     IOFailed,
     OwnedElsewhere,
+    RowConflict,
     StorageFailed,
     translate,
     translated,
@@ -142,12 +142,12 @@ def raised(db: Connection, sql: str) -> BaseException:
 
 def test_what_exists_already_or_is_missing_is_a_conflict(db: Connection) -> None:
     twice = raised(db, "INSERT INTO meta (key, value) VALUES ('epoch', '1')")
-    assert isinstance(translate(twice), Conflict)
+    assert isinstance(translate(twice), RowConflict)
     orphan = raised(
         db, "INSERT INTO group_members (group_id, agent_id, joined_at) VALUES ('g', 'agt_ada', printf('%24d', 1))"
     )
     known = translate(orphan)
-    assert isinstance(known, Conflict)
+    assert isinstance(known, RowConflict)
     assert "does not exist" in known.message
 
 
@@ -185,7 +185,7 @@ def test_trouble_with_the_disk_is_translated(error: Exception, known: type[Datab
 
 
 def test_translated_keeps_the_cause_and_lets_bugs_through() -> None:
-    ours = Conflict("x")
+    ours = RowConflict("x")
     assert translate(ours) is ours
     with pytest.raises(DiskFull) as caught, translated():
         raise OSError(errno.ENOSPC, "full")

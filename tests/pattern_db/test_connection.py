@@ -15,7 +15,7 @@ from pattern_db.connection import (
     open_in_memory,
     transaction,
 )
-from pattern_db.errors import Corrupt, IOFailed, NotFound
+from pattern_db.errors import Corrupt, IOFailed, RowNotFound
 
 
 def pragma(connection: Connection, name: str) -> object:
@@ -59,7 +59,7 @@ def test_the_pages_of_the_schema_are_not_kept(tmp_path: Path) -> None:
 
 
 def test_a_file_is_made_only_on_request(tmp_path: Path) -> None:
-    with pytest.raises(NotFound, match="no database"):
+    with pytest.raises(RowNotFound, match="no database"):
         open_connection(tmp_path / "a.db")
     assert list(tmp_path.iterdir()) == []
     open_connection(tmp_path / "a.db", create=True).close()
@@ -106,7 +106,7 @@ def test_an_immutable_file_is_opened_without_a_trace(tmp_path: Path) -> None:
     assert fetch_all(copy, "SELECT count(*) FROM t") == [(0,)]
     assert [item.name for item in tmp_path.iterdir()] == [path.name]
     copy.close()
-    with pytest.raises(NotFound):
+    with pytest.raises(RowNotFound):
         open_immutable(tmp_path / "b.db")
 
 

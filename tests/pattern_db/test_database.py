@@ -13,7 +13,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from pattern_db.connection import Connection
 from pattern_db.database import Database, DatabaseThreads
-from pattern_db.errors import Conflict, NotFound, StorageFailed
+from pattern_db.errors import RowConflict, RowNotFound, StorageFailed
 from pattern_db.lane import BATCH_MAX, QUEUE_MAX, WOKEN_MAX
 from pattern_db.tables import meta
 from tests.pattern_db.word_files import (
@@ -35,13 +35,13 @@ async def test_a_failed_write_leaves_words(either: Database) -> None:
         await either.write(add_and_fail, "a")
     assert await either.read(words) == []
     await either.write(add, "a")
-    with pytest.raises(Conflict, match="exists already"):
+    with pytest.raises(RowConflict, match="exists already"):
         await either.write(add, "a")
     assert await either.read(words) == ["a"]
 
 
 async def test_a_missing_file_is_not_opened(tmp_path: Path, threads: DatabaseThreads) -> None:
-    with pytest.raises(NotFound, match="no database at"):
+    with pytest.raises(RowNotFound, match="no database at"):
         await Database.open(tmp_path / "none.db", threads)
 
 
@@ -88,7 +88,7 @@ async def test_one_bad_request_rolls_back_only_itself(database: Database) -> Non
         nursery.start_soon(fails, errors, lambda connection: (add(connection, "x"), add(connection, "x")), database)
         nursery.start_soon(database.write, add, "fine")
     assert sorted(await database.read(words)) == ["fine", "good"]
-    assert sorted(type(error).__name__ for error in errors) == ["Conflict", "ValueError"]
+    assert sorted(type(error).__name__ for error in errors) == ["RowConflict", "ValueError"]
     assert len(commits) == 1
 
 

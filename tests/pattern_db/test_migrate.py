@@ -9,11 +9,11 @@ import pytest
 from pattern_db import backup, maintenance, template
 from pattern_db.connection import Connection, fetch_all, open_connection, open_in_memory
 from pattern_db.errors import (
-    Conflict,
     DatabaseError,
     MigrationEdited,
     MigrationFailed,
-    NotFound,
+    RowConflict,
+    RowNotFound,
     SchemaOutdated,
     SchemaTooNew,
 )
@@ -168,9 +168,9 @@ def test_no_backup_no_migration(place: Folder) -> None:
     newer = place.write(FIRST, MORE)
     place.backup.parent.mkdir()
     place.backup.write_bytes(b"an older backup")
-    with pytest.raises(Conflict):
+    with pytest.raises(RowConflict):
         newer.migrate(place.database, backup_to=place.backup, now=NOW)
-    with pytest.raises(NotFound):
+    with pytest.raises(RowNotFound):
         newer.migrate(place.database.with_name("none.db"), backup_to=place.backup, now=NOW)
     assert (place.digest(), place.backup.read_bytes()) == (digest, b"an older backup")
 
@@ -403,7 +403,7 @@ def test_a_copy_is_in_wal_mode_and_alone(tmp_path: Path) -> None:
 def test_an_existing_file_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     path.write_bytes(b"mine")
-    with pytest.raises(Conflict):
+    with pytest.raises(RowConflict):
         template.create(path, migrations_of("global"), now=NOW)
     assert path.read_bytes() == b"mine"
     assert list(tmp_path.iterdir()) == [path]
@@ -418,7 +418,7 @@ def test_a_file_is_named_once(db: Connection) -> None:
     meta.initialise(db, "cst_1", NOW)
     meta.initialise(db, "cst_1", "2027-01-01T00:00:00.000Z")
     assert (meta.get(db, meta.CONSTELLATION_ID), meta.get(db, meta.CREATED_AT)) == ("cst_1", NOW)
-    with pytest.raises(Conflict, match="cst_1"):
+    with pytest.raises(RowConflict, match="cst_1"):
         meta.initialise(db, "cst_2", NOW)
 
 

@@ -13,7 +13,7 @@ from trio.testing import wait_all_tasks_blocked
 from pattern_db import template
 from pattern_db.connection import Connection, fetch_all, open_connection
 from pattern_db.database import Database, DatabaseThreads
-from pattern_db.errors import Conflict, StorageFailed
+from pattern_db.errors import RowConflict, StorageFailed
 from pattern_db.migrate import migrations_of
 
 PATIENCE_S = 60.0
@@ -93,7 +93,7 @@ async def fails(errors: list[BaseException], fn: Callable[[Connection], object],
     """Write, and note what it raised."""
     try:
         await database.write(fn)
-    except (StorageFailed, ValueError, Conflict) as error:
+    except (StorageFailed, ValueError, RowConflict) as error:
         errors.append(error)
 
 

@@ -11,7 +11,7 @@ from pattern_core.runtime import Runtime
 from pattern_db import backup
 from pattern_db.connection import open_connection
 from pattern_db.database import DatabaseThreads
-from pattern_db.errors import BackupInvalid, Conflict, MigrationEdited, NotFound, OwnedElsewhere
+from pattern_db.errors import BackupInvalid, MigrationEdited, OwnedElsewhere, RowConflict, RowNotFound
 from pattern_db.files import DataDirLock
 from pattern_db.tables import meta
 from pattern_server.files import UNFINISHED_NAME, ConstellationFiles
@@ -39,7 +39,7 @@ async def test_a_file_is_made_opened_and_counted(files: ConstellationFiles, tmp_
 
 async def test_missing_and_edited_files_are_refused(files: ConstellationFiles) -> None:
     with DatabaseThreads() as threads:
-        with pytest.raises(NotFound, match="missing"):
+        with pytest.raises(RowNotFound, match="missing"):
             async with files.open("con_1", threads):
                 pass
         assert not files.folder("con_1").exists()
@@ -63,7 +63,7 @@ async def test_a_copy_gets_a_new_id(files: ConstellationFiles, tmp_path: Path) -
         await files.adopt(copy, "con_2")
         async with files.open("con_2", threads) as database:
             assert await database.read(meta.get, meta.CONSTELLATION_ID) == "con_2"
-        with pytest.raises(Conflict):  # a file that was put into the wrong folder by hand
+        with pytest.raises(RowConflict):  # a file that was put into the wrong folder by hand
             (files.folder("con_1") / "pattern.db").write_bytes(copy.read_bytes())
             (files.folder("con_1")).rename(files.folder("con_3"))
             async with files.open("con_3", threads):

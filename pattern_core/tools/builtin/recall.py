@@ -13,7 +13,7 @@ from pattern_core.tools.hits import clamp, found
 from pattern_core.tools.tool import ToolContext, done, needed, tool
 from pattern_db.connection import Connection
 from pattern_db.enums import CONSTELLATION_OWNER, EffectClass, SearchKind
-from pattern_db.errors import Conflict, NotFound
+from pattern_db.errors import RowConflict, RowNotFound
 
 LIMIT_DEFAULT = 10
 SHOWN_CHARS_MAX = 12_000  # of one entry in one answer
@@ -85,18 +85,18 @@ def _store(connection: Connection, owner: str, new: NewEntry, terms: Terms, expe
     try:
         stored = entries.store(connection, owner, new, expected.entry_id, terms)
     except PatternError as error:  # the model reads why a transaction was refused; any other error would end its turn
-        raise Conflict(error.message) from None
+        raise RowConflict(error.message) from None
     if stored != expected:
-        raise Conflict(f"the archive changed meanwhile, and {stored.entry_id} says this; look at it first")
+        raise RowConflict(f"the archive changed meanwhile, and {stored.entry_id} says this; look at it first")
 
 
 def _find(connection: Connection, owners: Sequence[str], entry_id: str) -> ArchiveEntry:
     for owner in owners:
         try:
             return entries.find(connection, owner, entry_id)
-        except (PatternError, NotFound):
+        except (PatternError, RowNotFound):
             continue
-    raise NotFound(f"you have no archival entry {entry_id}; search finds those that you have")
+    raise RowNotFound(f"you have no archival entry {entry_id}; search finds those that you have")
 
 
 def _shown(entry: ArchiveEntry, start: int) -> dict[str, object]:

@@ -30,7 +30,7 @@ from pattern_core.limits import ARCHIVE_ENTRY_CHARS_MAX
 from pattern_core.testing import StoppedClock
 from pattern_db.connection import Connection
 from pattern_db.enums import CONSTELLATION_OWNER
-from pattern_db.errors import NotFound as RowNotFound
+from pattern_db.errors import RowNotFound
 from pattern_db.tables import agents, archival
 from tests.pattern_core.memory.rig import ADA, BOB, constellation
 from tests.support import START, USER, Running, running

@@ -13,7 +13,7 @@ from pattern_core.budgets.budget import Budget, TurnBudget
 from pattern_core.budgets.reservations import ModelCall
 from pattern_core.errors import LimitReached
 from pattern_db.connection import Connection, fetch_all
-from pattern_db.errors import Conflict, translated
+from pattern_db.errors import RowConflict, translated
 from pattern_db.journal import budgets, usage
 from pattern_db.journal.budgets import BudgetScope, Period, ReservationRow, Spent, Unit
 from pattern_db.journal.usage import UsageFilter
@@ -69,7 +69,7 @@ def test_a_call_is_reserved_and_settled(db: Connection) -> None:
     reservations.settle(db, took(one, 50))
     assert held(db) == Spent(0, 0)
     assert reserve(db, other, 50) is not None
-    with pytest.raises(Conflict), translated():
+    with pytest.raises(RowConflict), translated():
         reservations.settle(db, took(one, 50))
 
 

@@ -12,7 +12,7 @@ from pattern_core.errors import InvalidInput, NotFound
 from pattern_core.testing import StoppedClock
 from pattern_db.columns import unix_ms
 from pattern_db.database import Database
-from pattern_db.errors import NotFound as RowNotFound
+from pattern_db.errors import RowNotFound
 from pattern_db.journal.budgets import BudgetScope, Period, Unit
 from pattern_db.journal.usage import Grouping
 from tests.pattern_core.budgets.rig import NOW, call, new_turn, opened, took, worst

@@ -13,14 +13,12 @@ import pytest
 import trio
 import trio.testing
 
-from pattern_core.errors import Conflict, InvalidInput, LimitReached, Unavailable
-from pattern_core.errors import NotFound as NothingThere
+from pattern_core.errors import Conflict, InvalidInput, LimitReached, NotFound, Unavailable
 from pattern_core.files import folders as module
 from pattern_core.files.disk import FILE_BYTES_MAX, Skipped, UnreadableFile
 from pattern_core.search import SearchRequest, search
 from pattern_db.enums import FolderAccess, PathType, SearchKind
-from pattern_db.errors import Conflict as RowConflict
-from pattern_db.errors import NotFound
+from pattern_db.errors import RowConflict, RowNotFound
 from pattern_db.tables import files
 from pattern_db.tables.files import FileRow
 from tests.pattern_core.files.samples import ADA, Shelf, docx_of, locked, pdf_of
@@ -34,7 +32,7 @@ async def test_a_folders_life(shelf: Shelf) -> None:
     assert [row.name for row in await shelf.folders.all()] == ["books"]
     await shelf.folders.delete("books")
     assert await shelf.folders.all() == []
-    with pytest.raises(NotFound):
+    with pytest.raises(RowNotFound):
         await shelf.folders.get("books")
 
 
@@ -72,7 +70,7 @@ async def test_files_are_put_and_removed(shelf: Shelf) -> None:
     await shelf.folders.delete_file("papers", "notes/a.md")
     assert shelf.changes == changes + 1  # its vectors have to go
     for call in (shelf.folders.content, shelf.folders.delete_file):
-        with pytest.raises(NothingThere):
+        with pytest.raises(NotFound):
             await call("papers", "notes/a.md")
 
 
@@ -114,7 +112,7 @@ async def test_folders_are_attached_and_taken_away(shelf: Shelf) -> None:
     with pytest.raises(RowConflict):
         await shelf.folders.attach("papers", "agt_nobody", FolderAccess.READ)
     await shelf.folders.detach("papers", ADA)
-    with pytest.raises(NothingThere, match="not attached"):
+    with pytest.raises(NotFound, match="not attached"):
         await shelf.folders.detach("papers", ADA)
     assert await shelf.folders.attachments("papers") == []
 

@@ -23,7 +23,7 @@ from pattern_core.memory.checkpoint import (
 from pattern_core.memory.document import DocumentDamaged
 from pattern_core.memory.edits import AppendText
 from pattern_db.enums import Encoding
-from pattern_db.errors import NotFound
+from pattern_db.errors import RowNotFound
 from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
 from pattern_db.tables.block_checkpoints import CheckpointStamp
 from tests.pattern_core.memory.life import Life
@@ -242,7 +242,7 @@ def test_a_document_without_segments_is_whole_in_its_checkpoint(life: Life) -> N
     life.append("user:1", " more")
     whole = whole_document(life.connection, life.block_id)
     assert (whole.state()["content"], whole.frontier()) == ("initial more", life.document.frontier())
-    with pytest.raises(NotFound):
+    with pytest.raises(RowNotFound):
         whole_document(life.connection, "mem_none")
 
 

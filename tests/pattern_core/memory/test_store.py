@@ -18,7 +18,7 @@ from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import BlockType, Encoding, HistoryKind, Permission, UpdateSource
-from pattern_db.errors import Conflict as StorageConflict
+from pattern_db.errors import RowConflict
 from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
 from pattern_db.tables.memory_blocks import Attachment, Via
 from tests.pattern_core.memory.rig import ADA, ALL, BOB, BY_ADA, BY_USER, NOW, Rig, prompt_blocks
@@ -230,7 +230,7 @@ async def test_another_writer_is_noticed(rig: Rig) -> None:
     other = await rig.database.read(block_checkpoints.get_checkpoint_and_updates, block_id)
     assert other[0] is not None
     await rig.database.write(block_versions.store_update, block_id, other[0].snapshot, None, NOW)
-    with pytest.raises(StorageConflict, match="changed by another writer"):
+    with pytest.raises(RowConflict, match="changed by another writer"):
         await rig.commit(work)
     edited = await rig.store.edit(ADA, "notes", AppendText(text="c"), by=BY_ADA)
     assert (edited.block.content, edited.block.version) == ("ac", 2)

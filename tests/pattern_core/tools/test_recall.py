@@ -9,7 +9,7 @@ from pattern_core.tools.builtin.recall import SHOWN_CHARS_MAX, recall
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.connection import Connection
 from pattern_db.enums import CONSTELLATION_OWNER
-from pattern_db.errors import Conflict, NotFound
+from pattern_db.errors import RowConflict, RowNotFound
 from pattern_db.tables import archival
 from tests.pattern_core.memory.rig import ADA, BOB, NOW
 from tests.pattern_core.tools.rig import ToolRig
@@ -106,9 +106,9 @@ async def test_the_constellations_entries_may_be_read_and_others_not(tools: Tool
 
     await tools.rig.database.write(prepare)
     assert (await tools.call(recall, op="get", entry_id="arch_all"))["success"] is True
-    with pytest.raises(NotFound, match="you have no archival entry arch_bob"):
+    with pytest.raises(RowNotFound, match="you have no archival entry arch_bob"):
         await tools.call(recall, op="get", entry_id="arch_bob")
-    with pytest.raises(NotFound):
+    with pytest.raises(RowNotFound):
         await tools.call(recall, op="insert", content="The sea is green.", supersedes="arch_nowhere")
 
 
@@ -117,12 +117,12 @@ async def test_what_changed_between_the_look_and_the_commit_is_refused(tools: To
     work = UnitOfWork()
     await recall.call(tools.context(work), {"op": "insert", "content": "Ruth likes tea."})
     await tools.call(recall, op="insert", content="Ruth likes tea.")
-    with pytest.raises(Conflict, match="the archive changed meanwhile"):
+    with pytest.raises(RowConflict, match="the archive changed meanwhile"):
         await tools.rig.commit(work)
     near = UnitOfWork()
     await recall.call(tools.context(near), {"op": "insert", "content": "Ruth likes the sea"})
     await tools.call(recall, op="insert", content="Ruth likes sea")
-    with pytest.raises(Conflict, match="says nearly the same"):
+    with pytest.raises(RowConflict, match="says nearly the same"):
         await tools.rig.commit(near)
     assert await tools.rig.database.read(archival.count_rows, ADA) == 2
 

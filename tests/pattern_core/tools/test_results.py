@@ -6,15 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pattern_core.errors import InvalidInput
-from pattern_core.errors import NotFound as Damaged
+from pattern_core.errors import InvalidInput, NotFound
 from pattern_core.limits import RESULT_STORED_CHARS_MAX, RESULTS_MAX
 from pattern_core.tools import results as module
 from pattern_core.tools.builtin.result import LIMIT_DEFAULT, result
 from pattern_core.tools.results import PIECE_CHARS_MAX, to_text
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.connection import Connection
-from pattern_db.errors import NotFound
+from pattern_db.errors import RowNotFound
 from pattern_db.journal.steps import EffectRow
 from tests.pattern_core.memory.rig import ADA, BOB
 from tests.pattern_core.tools.rig import ToolRig
@@ -105,9 +104,9 @@ async def test_a_call_that_is_given_up_leaves_nothing(shelf: Shelf) -> None:
 
 async def test_results_are_the_agents_own(shelf: Shelf) -> None:
     result_id = await shelf.stored("x" * 50)
-    with pytest.raises(NotFound):
+    with pytest.raises(RowNotFound):
         await shelf.results.read(BOB, result_id, offset=0, limit=9)
-    with pytest.raises(NotFound):
+    with pytest.raises(RowNotFound):
         await shelf.results.find(BOB, result_id, "x", offset=0)
 
 
@@ -166,7 +165,7 @@ async def test_damage_is_reported(shelf: Shelf) -> None:
         connection.execute("UPDATE tool_results SET data = x'00ff'")
 
     await shelf.rig.database.write(damage)
-    with pytest.raises(Damaged, match="damaged"):
+    with pytest.raises(NotFound, match="damaged"):
         await shelf.results.read(ADA, result_id, offset=0, limit=9)
 
 

@@ -22,7 +22,7 @@ from pattern_core.turns.state import COMPLETED, Ending, FinishedCall
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.connection import Connection
 from pattern_db.enums import ApprovalKind, EffectClass, EffectStatus
-from pattern_db.errors import Conflict, StorageFailed
+from pattern_db.errors import RowConflict, StorageFailed
 from pattern_db.journal import steps, turns
 from pattern_db.journal.approvals import ApprovalRow
 from pattern_db.journal.budgets import BudgetRow, BudgetScope, Period, Unit
@@ -37,7 +37,7 @@ MAIL = ToolCall(call_id="c2", tool="mail", arguments={"to": "bob"})
 
 
 def refuse(_connection: Connection) -> NoReturn:
-    raise Conflict("somebody was first")
+    raise RowConflict("somebody was first")
 
 
 def done(row: EffectRow, content: str = "ok") -> FinishedCall:
@@ -89,7 +89,7 @@ async def test_a_flush_that_is_refused_stores_nothing_and_loses_nothing() -> Non
         before, said = await rig.stored(), rig.said
         refused = UnitOfWork()
         refused.store(refuse)
-        with pytest.raises(Conflict, match="somebody was first"):
+        with pytest.raises(RowConflict, match="somebody was first"):
             await rig.record.flush(refused)
         assert (await rig.stored(), rig.said, settled) == (before, said, [])
         assert not rig.record.is_flushed
@@ -155,7 +155,7 @@ async def test_an_intent_is_stored_with_its_decision() -> None:
             ("started", EPOCH, 1, START, "2026-01-01T00:00:01.500Z"),
         ]
         before = await rig.stored()
-        with pytest.raises(Conflict):
+        with pytest.raises(RowConflict):
             await rig.record.start_calls(planned, timeout_s=1.5)  # one of them started already
         assert await rig.stored() == before
 
@@ -177,7 +177,7 @@ async def test_a_result_commits_with_the_calls_own_writes_and_the_next_step() ->
         assert (await rig.names())[-3:] == ["noted", "tool.result", "step.started"]
 
 
-@pytest.mark.parametrize("error", [Conflict("no room"), Overloaded("no room")])
+@pytest.mark.parametrize("error", [RowConflict("no room"), Overloaded("no room")])
 async def test_writes_that_are_refused_become_an_error_and_the_step_waits_for_a_new_prompt(error: Exception) -> None:
     def no_room(_connection: Connection) -> NoReturn:
         raise error
@@ -257,7 +257,7 @@ async def test_a_turn_ends_once() -> None:
         await rig.record.end(Ending(status="limit"), closed=[done(row)])
         before, said = await rig.stored(), rig.said
         for closed in ([], [done(row)]):
-            with pytest.raises(Conflict):
+            with pytest.raises(RowConflict):
                 await rig.record.end(COMPLETED, closed=closed)
         assert (await rig.stored(), rig.said) == (before, said)
         assert [name for name in await rig.names() if name in TERMINAL] == ["turn.limit"]
@@ -345,7 +345,7 @@ async def test_a_turn_rests_with_its_questions_and_continues(left_s: float, left
         assert await rig.rows("SELECT status, deadline_at, time_left_ms FROM turn") == [("running", DEADLINE, None)]
         assert (await rig.names())[-1] == "turn.resumed"
         rig.record.resume(waited=True)
-        with pytest.raises(Conflict):
+        with pytest.raises(RowConflict):
             await rig.record.flush()
 
 
@@ -361,7 +361,7 @@ async def test_a_message_does_not_start_before_one_in_front_of_it() -> None:
         rig.record.key = 2
         rig.start()
         before = await rig.stored()
-        with pytest.raises(Conflict):
+        with pytest.raises(RowConflict):
             await rig.record.flush()
         assert await rig.stored() == before
 

@@ -6,7 +6,7 @@ import pytest
 
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.enums import ApprovalKind, ApprovalStatus
-from pattern_db.errors import Conflict, NotFound
+from pattern_db.errors import RowConflict, RowNotFound
 from pattern_db.journal import approvals
 from pattern_db.journal.approvals import ApprovalRow, GrantRow
 from pattern_db.tables import agents
@@ -35,7 +35,7 @@ def test_a_question_knows_its_turn_and_reads_back(db: Connection, make_turn: Mak
     approvals.insert(db, row("apr_2", args=b"b"))
     assert approvals.get(db, "apr_1") == replace(row(), turn=key)
     assert approvals.get(db, "apr_2").turn is None
-    with pytest.raises(NotFound, match="apr_3"):
+    with pytest.raises(RowNotFound, match="apr_3"):
         approvals.get(db, "apr_3")
 
 
@@ -47,7 +47,7 @@ def test_a_question_is_answered_once(db: Connection) -> None:
     assert answered.status is ApprovalStatus.APPROVED
     assert (answered.decided_by, answered.decision) == ("user:usr_1", {"note": "done"})
     assert approvals.find_pending(db, b"a") is None
-    with pytest.raises(Conflict, match="decided already"):
+    with pytest.raises(RowConflict, match="decided already"):
         decide(db, "apr_1", ApprovalStatus.DENIED)
 
 
@@ -70,7 +70,7 @@ def test_what_is_due(db: Connection) -> None:
     assert [one.id for one in approvals.due(db, LATER)] == ["apr_1"]
     decide(db, "apr_1", ApprovalStatus.EXPIRED)
     assert approvals.first_expiry(db) is None
-    with pytest.raises(Conflict):
+    with pytest.raises(RowConflict):
         decide(db, "apr_1")
     assert approvals.get(db, "apr_2").status is ApprovalStatus.PENDING
 
@@ -123,7 +123,7 @@ def test_a_grant_is_deleted_once_and_with_its_agent(db: Connection) -> None:
     approvals.insert_grant(db, GRANT)
     approvals.insert_grant(db, replace(GRANT, id="cgr_2"))
     approvals.delete_grant(db, "cgr_1")
-    with pytest.raises(NotFound, match="no consent cgr_1"):
+    with pytest.raises(RowNotFound, match="no consent cgr_1"):
         approvals.delete_grant(db, "cgr_1")
     agents.delete(db, "agt_ada")
     assert approvals.standing_grants(db, NOW, limit=9) == []

@@ -6,7 +6,7 @@ import apsw
 import pytest
 
 from pattern_db.connection import Connection, fetch_all
-from pattern_db.errors import Conflict, translated
+from pattern_db.errors import RowConflict, translated
 from pattern_db.journal import budgets, usage
 from pattern_db.journal.budgets import (
     BudgetRow,
@@ -94,7 +94,7 @@ def test_what_is_held(db: Connection, make_turn: MakeTurn) -> None:
     for row in (mine, other, holding(root, step=2)):
         budgets.hold(db, row)
     assert [budgets.next_no(db, root, step, 1, "step") for step in (2, 3)] == [1, 0]
-    with pytest.raises(Conflict), translated():
+    with pytest.raises(RowConflict), translated():
         budgets.hold(db, mine)
     assert budgets.held(db, BudgetScope.CONSTELLATION, "") == Spent(600, 60)
     assert budgets.held(db, BudgetScope.AGENT, "agt_bob") == Spent(200, 0)
@@ -161,7 +161,7 @@ def test_what_is_refused(db: Connection, make_turn: MakeTurn) -> None:
     turn = make_turn()
     usage.add(db, row(turn))
     for other in (turn, turn + 1):
-        with pytest.raises(Conflict), translated():
+        with pytest.raises(RowConflict), translated():
             usage.add(db, row(other))
     with pytest.raises(apsw.ConstraintError):
         usage.add(db, replace(row(turn, 2), output_tokens=-1))

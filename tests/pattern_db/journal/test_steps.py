@@ -7,7 +7,7 @@ import pytest
 
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.enums import EffectClass, EffectStatus
-from pattern_db.errors import Conflict
+from pattern_db.errors import RowConflict
 from pattern_db.journal import steps, turns
 from pattern_db.journal.steps import EffectRow, Key, StepRow
 from pattern_db.journal.turns import Started
@@ -30,7 +30,7 @@ def test_a_step_is_opened_and_closed_once(db: Connection, make_turn: MakeTurn) -
     assert steps.latest(db, turn) == replace(step(turn), status="done", finish_reason="stop")
     assert fetch_all(db, "SELECT provider_request_id, ended_at FROM step") == [("req_1", LATER)]
     for key in ((turn, 1, 1), (turn, 1, 2), (turn, 2, 1), (turn + 1, 1, 1)):
-        with pytest.raises(Conflict, match="is not open"):
+        with pytest.raises(RowConflict, match="is not open"):
             steps.close(db, key, status="done", ended_at=LATER)
 
 
@@ -113,11 +113,11 @@ def test_a_call_changes_only_from_where_it_should_be(
         change(db, key)
         assert steps.calls_of_turn(db, key[0]) != before
     else:
-        with pytest.raises(Conflict, match="not in a state"):
+        with pytest.raises(RowConflict, match="not in a state"):
             change(db, key)
         assert steps.calls_of_turn(db, key[0]) == before
     for other in ((key[0], 1, 1), (key[0], 2, 0), (key[0] + 1, 1, 0)):
-        with pytest.raises(Conflict):
+        with pytest.raises(RowConflict):
             change(db, other)
 
 

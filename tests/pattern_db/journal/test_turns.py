@@ -8,7 +8,7 @@ import apsw
 import pytest
 
 from pattern_db.connection import Connection, fetch_all
-from pattern_db.errors import Conflict, translated
+from pattern_db.errors import RowConflict, translated
 from pattern_db.journal import steps, turns
 from pattern_db.journal.steps import EffectRow
 from pattern_db.journal.turns import InboxRow, NewTurn, Started
@@ -42,7 +42,7 @@ def test_ids_and_idempotency_digests_are_taken_once(db: Connection, make_turn: M
         ("turn_2", {"idempotency": b"i" * 16}),
         ("turn_2", {"agent": "none"}),
     ):
-        with pytest.raises(Conflict), translated():
+        with pytest.raises(RowConflict), translated():
             make_turn(turn_id, **columns)
     make_turn("turn_3")
     make_turn("turn_4")  # no digest is no digest in common
@@ -85,10 +85,10 @@ def test_a_turn_changes_only_from_where_it_should_be(
         change(db, key)
         assert turns.by_key(db, key) != before
     else:
-        with pytest.raises(Conflict, match="any more"):
+        with pytest.raises(RowConflict, match="any more"):
             change(db, key)
         assert turns.by_key(db, key) == before
-    with pytest.raises(Conflict):
+    with pytest.raises(RowConflict):
         change(db, key + 1)
 
 
@@ -242,15 +242,15 @@ def test_only_the_next_message_is_taken_first(db: Connection, make_turn: MakeTur
         put(db, key, priority=priority)
     put(db, other, agent="bob")
     for key in (keys[0], keys[4], other):
-        with pytest.raises(Conflict, match="goes before it"):
+        with pytest.raises(RowConflict, match="goes before it"):
             turns.take_first_message(db, "agt_ada", key)
     for number in (2, 4, 0, 3, 1):  # by priority, and then in order
         assert turns.first_message(db, "agt_ada") == InboxRow(keys[number], "{}")
         turns.take_first_message(db, "agt_ada", keys[number])
-    with pytest.raises(Conflict):
+    with pytest.raises(RowConflict):
         turns.take_first_message(db, "agt_ada", keys[1])
     turns.take_message(db, other)
-    with pytest.raises(Conflict, match="taken already"):
+    with pytest.raises(RowConflict, match="taken already"):
         turns.take_message(db, other)
 
 
@@ -269,7 +269,7 @@ def test_what_is_refused(db: Connection, make_turn: MakeTurn) -> None:
     key = make_turn()
     put(db, key)
     for turn in (key, key + 1):
-        with pytest.raises(Conflict), translated():
+        with pytest.raises(RowConflict), translated():
             put(db, turn)
     other = make_turn("turn_2")
     for bad in ({"priority": 4}, {"priority": -1}, {"payload": "no json"}):

@@ -7,7 +7,7 @@ import pytest
 
 from pattern_db.connection import Connection
 from pattern_db.enums import AgentStatus, SearchKind
-from pattern_db.errors import NotFound
+from pattern_db.errors import RowNotFound
 from pattern_db.tables import agents, archival
 from pattern_db.tables.agents import AgentRow
 from pattern_db.tables.archival import ArchivalRow
@@ -52,7 +52,7 @@ def test_what_is_not_there(db: Connection) -> None:
         lambda: agents.update(db, ROW),
         lambda: agents.delete(db, "agt_eve"),
     ):
-        with pytest.raises(NotFound):
+        with pytest.raises(RowNotFound):
             act()
 
 

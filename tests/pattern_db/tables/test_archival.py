@@ -5,7 +5,7 @@ import pytest
 
 from pattern_db.connection import Connection
 from pattern_db.enums import SearchKind
-from pattern_db.errors import NotFound
+from pattern_db.errors import RowNotFound
 from pattern_db.tables import archival
 from pattern_db.tables.archival import ArchivalRow
 from tests.pattern_db import vector_rows
@@ -55,9 +55,9 @@ def test_chunks_are_read_and_deleted_with_their_entry(db: Connection) -> None:
 
 
 def test_what_is_not_there(db: Connection) -> None:
-    with pytest.raises(NotFound):
+    with pytest.raises(RowNotFound):
         archival.get(db, "arc_1")
-    with pytest.raises(NotFound):
+    with pytest.raises(RowNotFound):
         archival.delete(db, "arc_1")
     with pytest.raises(apsw.ConstraintError):
         archival.insert(db, entry(2, parent="arc_1"))
@@ -126,7 +126,7 @@ def test_what_is_filtered_by_changes_in_every_chunk(db: Connection) -> None:
     assert (second.tags, second.workspace, second.valid_from, second.metadata) == (["x"], "w", LATER, entry(2).metadata)
     archival.update(db, "arc_1", {"tags": None})
     assert archival.get(db, "arc_2").tags is None
-    with pytest.raises(NotFound):
+    with pytest.raises(RowNotFound):
         archival.update(db, "arc_9", {"tags": None})
     with pytest.raises(KeyError):
         archival.update(db, "arc_1", {"content": "other"})

@@ -7,7 +7,7 @@ import pytest
 
 from pattern_db.connection import Connection, transaction
 from pattern_db.enums import DamagedPart, Encoding, HistoryKind, UpdateSource
-from pattern_db.errors import Conflict, NotFound
+from pattern_db.errors import RowConflict, RowNotFound
 from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
 from pattern_db.tables.block_checkpoints import Segment
 from pattern_db.tables.block_versions import HistoryRow, UpdateStats
@@ -42,11 +42,11 @@ def test_numbers_rise_by_one_for_all_writers_of_a_block(db: Connection, make_blo
 
 def test_an_update_is_refused_after_a_lost_race_and_for_a_missing_block(db: Connection, block: str) -> None:
     assert block_versions.store_update(db, block, b"a", None, LATER, expected_seq=1) == 1
-    with pytest.raises(Conflict, match="changed by another writer"):
+    with pytest.raises(RowConflict, match="changed by another writer"):
         block_versions.store_update(db, block, b"b", None, LATER, expected_seq=1)
     memory_blocks.deactivate(db, block, LATER)
     for missing in ("blk_none", block):
-        with pytest.raises(NotFound):
+        with pytest.raises(RowNotFound):
             store(db, missing, b"a")
 
 
@@ -158,9 +158,9 @@ def test_a_late_consolidation_does_not_undo_a_newer_one(db: Connection, block: s
     store(db, block, b"a", b"b", b"c")
     block_checkpoints.consolidate_checkpoint(db, block, b"abc", None, 3, LATER)
     assert block_versions.list_pending(db) == []
-    with pytest.raises(Conflict):
+    with pytest.raises(RowConflict):
         block_checkpoints.consolidate_checkpoint(db, block, b"ab", None, 2, LATER)
-    with pytest.raises(Conflict):
+    with pytest.raises(RowConflict):
         block_checkpoints.consolidate_checkpoint(db, block, b"future", None, 9, LATER)
     checkpoint, _ = block_checkpoints.get_checkpoint_and_updates(db, block)
     assert checkpoint is not None
@@ -178,7 +178,7 @@ def test_earlier_checkpoints_stay_until_dropped(db: Connection, block: str) -> N
     assert block_checkpoints.snapshot_of(db, stamps[1].id) == (b"s2", Encoding.RAW)
     block_checkpoints.drop_checkpoints(db, block, [stamp.id for stamp in stamps])  # never the newest
     assert [item.snapshot for item in block_checkpoints.list_checkpoints(db, block)] == [b"s3"]
-    with pytest.raises(NotFound):
+    with pytest.raises(RowNotFound):
         block_checkpoints.snapshot_of(db, stamps[1].id)
 
 
@@ -188,7 +188,7 @@ def test_deleting_the_row_takes_updates_and_checkpoints_along(db: Connection, bl
     db.execute("DELETE FROM memory_blocks WHERE id = ?", (block,))
     for table in ("memory_block_updates", "memory_block_checkpoints"):
         assert db.execute(f"SELECT count(*) FROM {table}").fetchall() == [(0,)]
-    with pytest.raises(NotFound):
+    with pytest.raises(RowNotFound):
         block_checkpoints.get_checkpoint_and_updates(db, block)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from pattern_db.connection import Connection, fetch_all, transaction
 from pattern_db.enums import FolderAccess, PathType, SearchKind
-from pattern_db.errors import NotFound
+from pattern_db.errors import RowNotFound
 from pattern_db.tables import files, folders, passages
 from pattern_db.tables.files import FileRow
 from pattern_db.tables.folders import FolderAttachment, FolderRow
@@ -80,13 +80,13 @@ def test_files_are_listed_by_name_page_by_page(shelf: Connection) -> None:
 
 def test_a_deleted_file_takes_its_passages_along(shelf: Connection) -> None:
     files.put(shelf, file("a"))
-    with pytest.raises(NotFound):
+    with pytest.raises(RowNotFound):
         files.content(shelf, "file_a")  # it is on the disk
     passages.replace(shelf, "file_a", [piece("zebra")], new_id=lambda: "psg_1", now=NOW)
     files.delete(shelf, "file_a")
     assert fetch_all(shelf, "SELECT count(*) FROM file_passages") == [(0,)]
     for call in (files.delete, files.content):
-        with pytest.raises(NotFound):
+        with pytest.raises(RowNotFound):
             call(shelf, "file_a")
 
 
@@ -106,7 +106,7 @@ def test_a_folder_comes_back_as_it_was_stored(db: Connection) -> None:
     folders.create(db, replace(folder("other"), name="fld_papers"))
     assert folders.find(db, "fld_papers").name == "books", "an id goes before a name"
     for call in (lambda: folders.find(db, "papers"), lambda: folders.change(db, "x", name="y", description=None)):
-        with pytest.raises(NotFound):
+        with pytest.raises(RowNotFound):
             call()
 
 
@@ -134,7 +134,7 @@ def test_attachments_say_who_may_do_what(db: Connection) -> None:
     assert [one.agent_id for one in folders.attachments(db, "fld_papers")] == ["agt_ada", "agt_bob"]
     assert [row.name for row in folders.attached_local(db)] == ["notes"]
     folders.detach(db, "fld_papers", "agt_ada")
-    with pytest.raises(NotFound):
+    with pytest.raises(RowNotFound):
         folders.detach(db, "fld_papers", "agt_ada")
     with pytest.raises(apsw.ConstraintError):
         lend(db, "nowhere", "ada")
@@ -151,7 +151,7 @@ def test_a_deleted_folder_takes_everything_along(db: Connection) -> None:
         assert fetch_all(db, f"SELECT count(*) FROM {table}") == [(0,)]
     assert fetch_all(db, "SELECT rowid FROM file_passage_fts WHERE file_passage_fts MATCH 'zebra'") == []
     db.execute("INSERT INTO file_passage_fts(file_passage_fts, rank) VALUES ('integrity-check', 1)")
-    with pytest.raises(NotFound):
+    with pytest.raises(RowNotFound):
         folders.delete(db, "fld_papers")
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from pattern_db.connection import Connection
 from pattern_db.enums import CONSTELLATION_OWNER, BlockType, Permission
-from pattern_db.errors import NotFound
+from pattern_db.errors import RowNotFound
 from pattern_db.tables import agents, memory_blocks
 from pattern_db.tables.memory_blocks import Attachment, BlockChanges, BlockRow, Via
 from tests.pattern_db.conftest import LATER, MakeBlock
@@ -41,10 +41,10 @@ def test_a_deleted_label_can_be_used_again(db: Connection, make_block: MakeBlock
     memory_blocks.deactivate(db, block, LATER)
     make_block("persona", id="blk_second")
     assert [row.id for row in memory_blocks.list_all(db)] == ["blk_second"]
-    with pytest.raises(NotFound):
+    with pytest.raises(RowNotFound):
         memory_blocks.get(db, block)
     assert not memory_blocks.get(db, block, include_inactive=True).is_active
-    with pytest.raises(NotFound):
+    with pytest.raises(RowNotFound):
         memory_blocks.deactivate(db, block, LATER)
 
 
@@ -68,7 +68,7 @@ def test_content_changes_preview_and_version(db: Connection, block: str) -> None
     memory_blocks.update_content(db, block, "likes tea", b"v9", LATER)
     row = memory_blocks.get(db, block)
     assert (row.content_preview, row.frontier, row.updated_at) == ("likes tea", b"v9", LATER)
-    with pytest.raises(NotFound):
+    with pytest.raises(RowNotFound):
         memory_blocks.update_content(db, "blk_none", "", None, LATER)
 
 
@@ -93,7 +93,7 @@ def test_loans_are_made_listed_changed_and_ended(db: Connection, make_block: Mak
     assert memory_blocks.list_attachments(db, block_id=plan.id) == [replace(for_bob, permission=Permission.READ_ONLY)]
     memory_blocks.detach(db, plan.id, "agt_bob")
     assert memory_blocks.list_attachments(db) == [for_ada, too]
-    with pytest.raises(NotFound):
+    with pytest.raises(RowNotFound):
         memory_blocks.detach(db, plan.id, "agt_bob")
 
 

@@ -9,7 +9,7 @@ import pytest
 from pattern_db import search
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.enums import BatchType, Role, SearchKind
-from pattern_db.errors import NotFound
+from pattern_db.errors import RowNotFound
 from pattern_db.tables import agents, messages, summaries
 from pattern_db.tables.messages import ImportRow, MessageRow
 from pattern_db.tables.summaries import SummaryRow
@@ -93,7 +93,7 @@ def test_a_tombstone_is_seen_nowhere_and_its_position_stays_taken(db: Connection
     row = say(1, "secret", batch_id=at(1), session_id="s")
     vector_rows.insert(db, VectorRow(kind=SearchKind.MESSAGE, ref=row.id, scope="agt_ada"))
     messages.tombstone(db, [row.id, "msg_none"])
-    with pytest.raises(NotFound):
+    with pytest.raises(RowNotFound):
         messages.get(db, row.id)
     assert messages.recent(db, "agt_ada", 9) == []
     assert messages.by_batch(db, "agt_ada", at(1)) == []

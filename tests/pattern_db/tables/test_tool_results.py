@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pattern_db.connection import Connection, fetch_all
-from pattern_db.errors import Conflict, NotFound
+from pattern_db.errors import RowConflict, RowNotFound
 from pattern_db.tables import messages, tool_state
 from pattern_db.tables.messages import BlobRow
 from pattern_db.tables.tool_state import ToolResultRow
@@ -36,7 +36,7 @@ def test_the_oldest_beyond_the_count_go(db: Connection) -> None:
     assert kept(db) == ["res_2", "res_3", "res_4"]
     assert tool_state.get_result(db, "agt_ada", "res_4") == rows[4]
     for agent, gone in (("agt_ada", "res_1"), ("agt_bob", "res_4")):
-        with pytest.raises(NotFound, match="call the tool again"):
+        with pytest.raises(RowNotFound, match="call the tool again"):
             tool_state.get_result(db, agent, gone)
     assert kept(db, "agt_bob") == ["res_9"]
 
@@ -58,7 +58,7 @@ def put(db: Connection, name: str, value: object, *, agent: str = "agt_ada", too
 def test_names_are_bounded(db: Connection) -> None:
     put(db, "x", 1)
     put(db, "y", 1)
-    with pytest.raises(Conflict, match="at most 2 names"), db:
+    with pytest.raises(RowConflict, match="at most 2 names"), db:
         put(db, "z", 1)
     put(db, "y", 2)
     put(db, "x", {"other": True}, agent="agt_bob")

@@ -6,7 +6,7 @@ import apsw
 import pytest
 
 from pattern_db.connection import Connection
-from pattern_db.errors import NotFound
+from pattern_db.errors import RowNotFound
 from pattern_db.tables import constellations, users
 from pattern_db.tables.users import TokenRow, UserRow
 from tests.pattern_db.conftest import LATER
@@ -37,7 +37,7 @@ def test_what_is_not_there(global_db: Connection) -> None:
         lambda: users.find(global_db, "x"),
         lambda: users.set_disabled(global_db, "x", None, LATER),
     ):
-        with pytest.raises(NotFound):
+        with pytest.raises(RowNotFound):
             act()
 
 
@@ -80,7 +80,7 @@ def test_revoking_is_for_good_and_remembers_the_first_time(global_db: Connection
     users.revoke_token(global_db, "tok_1", "2028-01-01T00:00:00.000Z")
     assert users.find_token(global_db, HASH) == replace(TOKEN, last_used_at=LATER, revoked_at=LATER)
     users.touch_token(global_db, "tok_none", LATER)
-    with pytest.raises(NotFound):
+    with pytest.raises(RowNotFound):
         users.revoke_token(global_db, "tok_none", LATER)
 
 
@@ -89,7 +89,7 @@ def test_found_by_id_and_name_and_only_by_the_owner(global_db: Connection) -> No
     assert constellations.find(global_db, "home") == home
     assert constellations.find(global_db, "cst_home", owner_id="usr_root") == home
     for name in ("home", "cst_home"):
-        with pytest.raises(NotFound):
+        with pytest.raises(RowNotFound):
             constellations.find(global_db, name, owner_id="usr_eve")
 
 
@@ -101,7 +101,7 @@ def test_names_are_unique_for_one_owner_only(global_db: Connection) -> None:
     eves = replace(home, id="cst_eve", owner_id="usr_eve")
     constellations.create(global_db, eves)
     assert constellations.find(global_db, "home", owner_id="usr_eve") == eves
-    with pytest.raises(NotFound, match="give its id"):
+    with pytest.raises(RowNotFound, match="give its id"):
         constellations.find(global_db, "home")
     assert constellations.find(global_db, "cst_eve") == eves
     for other in ("cst_a", "cst_z"):  # named like the other one's id, and before or behind it
@@ -124,5 +124,5 @@ def test_rename_touch_delete(global_db: Connection) -> None:
         lambda: constellations.rename(global_db, "cst_home", "x"),
         lambda: constellations.delete(global_db, "cst_home"),
     ):
-        with pytest.raises(NotFound):
+        with pytest.raises(RowNotFound):
             act()

@@ -11,7 +11,7 @@ import click
 import pytest
 
 from pattern_core.errors import InvalidInput
-from pattern_db.errors import NotFound
+from pattern_db.errors import RowNotFound
 from pattern_server.cli import run
 from pattern_server.cli.client import ServerFailed
 from pattern_server.cli.command import ExitCode, reported
@@ -28,7 +28,7 @@ def raising(error: BaseException) -> ExitCode:
     ("error", "sentence", "code"),
     [
         (InvalidInput("Say more."), "Say more.", "invalid_input"),
-        (NotFound("There is no such row."), "There is no such row.", "not_found"),
+        (RowNotFound("There is no such row."), "There is no such row.", "not_found"),
         (ServerFailed("It is taken.", status=409, problem_code="conflict"), "It is taken.", "conflict"),
         (FileNotFoundError(2, "No such file or directory", "x.db"), "No such file or directory: x.db", "failed"),
         (ExceptionGroup("", [ExceptionGroup("", [InvalidInput("Say more.")])]), "Say more.", "invalid_input"),
