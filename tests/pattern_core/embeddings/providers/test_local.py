@@ -54,8 +54,7 @@ def is_alive(pid: int) -> bool:
 
 def kill(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
-    while is_alive(pid):
-        pass
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # a zombie may still have threads that end
 
 
 def rested(embedder: LocalEmbedder) -> None:
