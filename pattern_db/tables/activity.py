@@ -1,4 +1,4 @@
-"""What the agents of a constellation did lately (turns, and events for all agents), and their tasks."""
+"""What the agents of a constellation did recently (turns, and events for all agents), and their tasks."""
 
 from __future__ import annotations
 
