@@ -159,9 +159,10 @@ class _ExactSearch:
 
 @dataclass(frozen=True, slots=True)
 class Codes:
-    """Ids of embeddings, and the code of each as a row of words."""
+    """Ids of embeddings, in which row of `words` the code of each is, and all rows, empty ones included."""
 
     ids: NDArray[np.int64]
+    rows: NDArray[np.intp]
     words: NDArray[Any]
 
     def nearest(self, query: bytes, count: int) -> list[int]:
@@ -183,14 +184,16 @@ class Codes:
         """Return in how many bits each code differs from `own`."""
         import numpy as np
 
-        total: NDArray[np.uint16] = np.bitwise_count(self.words ^ own).sum(axis=1, dtype="u2")
-        return total
+        total: NDArray[np.uint16] = np.zeros(len(self.words), "u2")
+        for column, word in enumerate(own):  # `sum(axis=1)` takes three times as long
+            total += np.bitwise_count(self.words[:, column] ^ word)
+        return total[self.rows]
 
     def _sums(self, query: NDArray[np.float32], places: NDArray[np.intp]) -> NDArray[np.float32]:
         """Return for the code at each place the sum of the query's numbers, each with the sign that its bit says."""
         import numpy as np
 
-        codes = np.ascontiguousarray(self.words[places].view("u1").T)
+        codes = np.ascontiguousarray(self.words[self.rows[places]].view("u1").T)
         signs = np.unpackbits(np.arange(256, dtype="u1")[:, None], axis=1, bitorder="little").astype("f4") * 2 - 1
         tables = query.reshape(-1, 8) @ signs.T  # what each value of each byte adds
         total: NDArray[np.float32] = np.zeros(len(places), "f4")
@@ -219,7 +222,7 @@ def read_codes(
         (None if scopes is None else to_json(list(scopes)),),
     )
     ids, validity, codes = (b"".join([chunk[part] for chunk in chunks]) for part in range(3))
-    is_there: NDArray[np.bool_] = np.unpackbits(np.frombuffer(validity, "u1"), bitorder="little").astype("?")
+    rows = np.unpackbits(np.frombuffer(validity, "u1"), bitorder="little").nonzero()[0]
     bits = 64 if index.dimension % 64 == 0 else 8
     words = np.frombuffer(codes, f"<u{bits // 8}").reshape(-1, index.dimension // bits)
-    return Codes(np.frombuffer(ids, "<i8")[is_there], words[is_there])
+    return Codes(np.frombuffer(ids, "<i8")[rows], rows, words)
