@@ -19,6 +19,7 @@ from pattern_core.testing import StoppedClock, says
 from pattern_core.tools.builtin.block_edit import block_edit
 from pattern_db.enums import AgentStatus
 from pattern_db.errors import RowConflict
+from pattern_db.tables import agents
 from tests.support import START, USER, Running, acting, in_memory, note, rows, running, shout
 
 RULE = {"tool": "note", "type": "exit_loop"}
@@ -244,3 +245,24 @@ async def test_deleting_twice_at_once_deletes_once(tmp_path: Path) -> None:
         for _time in range(3):
             nursery.start_soon(delete, it)
     assert sorted(outcomes) == ["ada", "not found", "not found"]
+
+
+async def test_an_agent_that_is_deleted_while_it_is_read_is_not_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with acting(path=tmp_path / "pattern.db"):
+        pass
+    async with running([], path=tmp_path / "pattern.db") as it:
+        roster, read = it.constellation.roster, it.database.read
+
+        async def read_late(look: Any, *args: Any) -> Any:
+            found = await read(look, *args)
+            if look is agents.find:
+                monkeypatch.setattr(it.database, "read", read)
+                await roster.delete("ada")
+            return found
+
+        monkeypatch.setattr(it.database, "read", read_late)
+        assert (await roster.get("ada")).name == "ada"
+        with pytest.raises(NotFound):
+            await roster.get("ada")
