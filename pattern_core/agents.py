@@ -113,8 +113,7 @@ class Roster:
         if self._deleted != deleted:
             return agent  # maybe the one that is gone: not remembered
         agent = self._known.setdefault(agent.id, agent)  # it may have been changed while it was read
-        if agent.name == id_or_name:
-            self._ids_by_name[agent.name] = agent.id
+        self._ids_by_name[agent.name] = agent.id
         return agent
 
     async def all(self) -> list[Agent]:
