@@ -184,10 +184,13 @@ def test_the_digest_is_of_the_content_and_not_of_its_place(connection: Connectio
     assert backup.content_digest(connection) != before
 
 
-def test_broken_references_are_found(connection: Connection) -> None:
+def test_broken_references_are_found(connection: Connection, tmp_path: Path) -> None:
     connection.execute("PRAGMA foreign_keys = 0").fetchall()
     connection.execute("DELETE FROM agents")
     assert "messages" in backup.check_integrity(connection)[0]
+    connection.execute("VACUUM INTO ?", (str(tmp_path / "b.db"),)).fetchall()
+    with pytest.raises(BackupInvalid, match="refers to a missing row"):
+        backup.verify(tmp_path / "b.db")
 
 
 def test_a_global_database_can_be_copied_too(global_db: Connection, tmp_path: Path) -> None:

@@ -78,12 +78,19 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
         DataDirLock.acquire(tmp_path / "file")
 
 
-def test_a_file_appears_whole(tmp_path: Path) -> None:
+def test_a_file_appears_whole_and_lasts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = tmp_path / "new" / "a"
+    synced: list[tuple[int, bool]] = []
+
+    def fsync(descriptor: int) -> None:
+        synced.append((os.fstat(descriptor).st_ino, target.exists()))
+
     with files.temporary(target) as path:
         path.write_bytes(b"whole")
-        assert not target.exists()
+        content = path.stat().st_ino
+        monkeypatch.setattr(os, "fsync", fsync)
         files.replace(path, target)
+    assert synced == [(content, False), (target.parent.stat().st_ino, True)]
     assert target.read_bytes() == b"whole"
     assert list(target.parent.iterdir()) == [target]
 
