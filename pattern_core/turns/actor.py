@@ -333,7 +333,7 @@ class Actors:
             if row.ended_at is not None:
                 self.forget(agent_id)  # as above
                 return
-            turn.judge.calls = list(await self._database.read(facts.calls_of, row.key))
+            turn.judge.calls = await self._database.read(facts.calls_of, row.key)
             verdict = recovery.decide(row, found, self._services.limits.turn, self._journal.now())
             if isinstance(verdict, Ending):
                 await self._end(turn, verdict)

@@ -156,7 +156,7 @@ class TurnCalls:
                 NO_TOOL if tool is None else blake2b(place, digest_size=KEY_BYTES).hexdigest(),
             )
             planned.append(PlannedCall(row=row, arguments=call.arguments, tool=tool, refusal=refusal))
-            self._judge.calls.append(JudgedCall.of(row, given))
+            self._judge.calls[row.key] = JudgedCall.of(row, given)
         return planned
 
     def forced(self, calls: Sequence[AskedCall]) -> list[ToolCall]:
@@ -221,7 +221,7 @@ class TurnCalls:
         if self._judge.rules.rules:
             asked = AskedCall(tool=tool.name, arguments=planned.arguments, parameters=tool.spec.parameters)
             while True:  # several rules may ask, each for a scope of its own
-                verdict = self._judge.check(row, asked, is_approved=is_approved, agreed=agreed)
+                verdict = self._judge.before(row).check(asked, is_approved=is_approved, agreed=agreed)
                 if verdict.kind != "ask" or not await consent.is_standing(self._agent.id, row, verdict.scope):
                     break
                 agreed.add(verdict.scope)

@@ -251,7 +251,7 @@ class Turn:
             model=agent.model_name,
             tokens=self.record.history.tokens,
             spent_today=spent,
-            tools_called=frozenset(call.tool for call in self.judge.calls),
+            tools_called=frozenset(call.tool for call in self.judge.calls.values()),
             hour=int(now[11:13] or 0),
             source=self.record.source,
         )

@@ -64,12 +64,18 @@ class EffectRow:
     message_id: str | None = None
     deadline_at: str | None = None
 
+    @property
+    def key(self) -> Key:
+        """What names the call."""
+        return self.turn, self.step, self.call
+
 
 @dataclass(frozen=True, slots=True)
 class CallRow:
     """A call of a turn with what came of it: when it started and the beginning of its result's text."""
 
     step: int
+    call: int
     call_id: str
     tool: str
     args: str
@@ -242,7 +248,7 @@ def calls_with_results(connection: Connection, turn: int, *, chars_max: int) -> 
     A call that changes only this file has no start of its own: it starts as it ends.
     """
     rows = connection.execute(
-        f"SELECT effect.step, effect.call_id, effect.tool, {_ARGS}, effect.class, effect.status,"
+        f"SELECT effect.step, effect.call, effect.call_id, effect.tool, {_ARGS}, effect.class, effect.status,"
         " coalesce(effect.started_at, effect.ended_at), substr(messages.content, 1, ?)"
         " FROM effect LEFT JOIN messages ON messages.id = effect.message_id"
         " WHERE effect.turn = ? ORDER BY effect.step, effect.call",
