@@ -34,7 +34,7 @@ from pattern_core.rules.rule import AskedCall
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.results import to_text
 from pattern_core.tools.tool import Probe, ProbeFunction, Tool, Toolbox, ToolContext
-from pattern_core.turns.consent import AGREED, Attention, ToolConsent, denial, edited_note
+from pattern_core.turns.consent import AGREED, ToolConsent, denial, edited_note
 from pattern_core.turns.judge import Judge
 from pattern_core.turns.record import Record
 from pattern_core.turns.state import FinishedCall
@@ -128,6 +128,7 @@ class TurnCalls:
         self._record = record
         self._judge = judge
         self._agent = record.agent
+        self._question = partial(services.consent.question, record.agent, record.id)
         self._outside = 0  # calls that reach outside and run now
 
     # Planning
@@ -228,11 +229,11 @@ class TurnCalls:
             if verdict.kind == "refuse":
                 return replace(planned, refusal=f"Not run: {verdict.text}", is_forbidden=True)
             if verdict.kind == "ask" and row.args_hash not in self.in_doubt:
-                return self._asked(planned, verdict.text, scope=verdict.scope)
+                return replace(planned, question=self._question(row, verdict.text, scope=verdict.scope))
         if is_approved:
             return planned
         if row.args_hash in self.in_doubt:
-            return self._asked(planned, REPEATS_IN_DOUBT, kind=ApprovalKind.RECOVERY)
+            return replace(planned, question=self._question(row, REPEATS_IN_DOUBT, kind=ApprovalKind.RECOVERY))
         if agreed or tool.consent is None:  # who agreed to such calls is not asked again by the tool
             return planned
         try:
@@ -242,21 +243,7 @@ class TurnCalls:
         reason = tool.consent(planned.arguments)
         if reason is None or await consent.is_standing(self._agent.id, row, None):
             return planned
-        return self._asked(planned, reason)
-
-    def _asked(
-        self,
-        planned: PlannedCall,
-        reason: str,
-        *,
-        kind: ApprovalKind = ApprovalKind.TOOL,
-        scope: str | None = None,
-        attention: Attention | None = None,
-    ) -> PlannedCall:
-        question = self._services.consent.question(
-            self._agent, self._record.id, planned.row, reason, kind=kind, scope=scope, attention=attention
-        )
-        return replace(planned, question=question)
+        return replace(planned, question=self._question(row, reason))
 
     # After a restart, or a person's answer
 
@@ -300,7 +287,8 @@ class TurnCalls:
         is_doubtful = row.status == EffectStatus.STARTED and row.effect_class == EffectClass.UNSAFE
         if not is_doubtful:
             if tool is None and row.idempotency_key != NO_TOOL:
-                return self._asked(planned, GONE, kind=ApprovalKind.RECOVERY, attention="tool_gone")
+                gone = self._question(row, GONE, kind=ApprovalKind.RECOVERY, attention="tool_gone")
+                return replace(planned, question=gone)
             if not row.attempts or tool is None or tool.probe is None:
                 return planned
             known = await self._probed(planned, tool, tool.probe)
@@ -316,7 +304,8 @@ class TurnCalls:
                 return planned  # a person knew that it may have happened, and agreed
         match on_doubt:
             case "ask_human":
-                return self._asked(planned, INTERRUPTED, kind=ApprovalKind.RECOVERY, attention="in_doubt")
+                doubt = self._question(row, INTERRUPTED, kind=ApprovalKind.RECOVERY, attention="in_doubt")
+                return replace(planned, question=doubt)
             case "fail_turn":
                 raise InDoubt
             case "tell_model":
