@@ -98,25 +98,23 @@ class TurnServices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedCall:
-    """A decided call: its row, its parsed arguments, and its tool, or why none will run.
+    """A decided call: its row, its parsed arguments, and its tool if there is one.
 
-    `question` is what a person is to be asked before it runs, `answered` the approval that let it run or kept it from
-    it. `is_forbidden`: a rule keeps it from running, for the reason in `refusal`.
+    `finished` is what it comes to if it will not run. `question` is what a person is to be asked before it runs,
+    `answered` the approval that let it run or kept it from it.
     """
 
     row: EffectRow
     arguments: Mapping[str, object]
     tool: Tool | None
-    refusal: str | None = None
+    finished: FinishedCall | None = None
     question: ApprovalRow | None = None
     answered: ApprovalRow | None = None
-    is_forbidden: bool = False
 
     @property
     def is_inner(self) -> bool:
         """Whether the call touches nothing outside this file: it needs no stored intent."""
-        will_run = self.tool is not None and not self.is_forbidden and self.row.status != _DENIED
-        return not will_run or self.row.effect_class in _INNER
+        return self.finished is not None or self.row.effect_class in _INNER
 
 
 class TurnCalls:
@@ -156,7 +154,8 @@ class TurnCalls:
                 (EffectClass.PURE if tool is None else tool.effect).value,
                 NO_TOOL if tool is None else blake2b(place, digest_size=KEY_BYTES).hexdigest(),
             )
-            planned.append(PlannedCall(row=row, arguments=call.arguments, tool=tool, refusal=refusal))
+            finished = None if tool is not None else FinishedCall(row=row, status="error", content=refusal)
+            planned.append(PlannedCall(row=row, arguments=call.arguments, tool=tool, finished=finished))
             self._judge.calls[row.key] = JudgedCall.of(row, given)
         return planned
 
@@ -172,11 +171,12 @@ class TurnCalls:
             for index, call in enumerate(calls, first)
         ]
 
-    def _find(self, call: ToolCall) -> tuple[Tool | None, str | None]:
+    def _find(self, call: ToolCall) -> tuple[Tool | None, str]:
+        """Return the tool of a call; if none can run it, why."""
         if call.invalid is not None:
             return None, INVALID_JSON + call.invalid[:200]
         try:
-            return self._services.tools.get(call.tool, self._agent.enabled_tools), None
+            return self._services.tools.get(call.tool, self._agent.enabled_tools), ""
         except NotFound as error:
             return None, error.message
 
@@ -192,10 +192,10 @@ class TurnCalls:
                 full = await self._services.consent.approvals.full(asked + 1)
                 if full is not None:
                     why = f"Not run: it needs a person's consent, and {full}."
-                    verdict = replace(verdict, question=None, refusal=why, is_forbidden=True)
+                    verdict = replace(verdict, question=None, finished=_denied(verdict.row, why))
                 else:
                     asked += 1
-            if verdict.is_forbidden:
+            if verdict.finished is not None and verdict.finished.status == _DENIED:
                 self._judge.refuse(verdict.row)  # so that it does not count against those after it
             judged.append(verdict)
         return self._ask(judged) if asked else judged
@@ -227,7 +227,7 @@ class TurnCalls:
                     break
                 agreed.add(verdict.scope)
             if verdict.kind == "refuse":
-                return replace(planned, refusal=f"Not run: {verdict.text}", is_forbidden=True)
+                return replace(planned, finished=_denied(row, f"Not run: {verdict.text}"))
             if verdict.kind == "ask" and row.args_hash not in self.in_doubt:
                 return replace(planned, question=self._question(row, verdict.text, scope=verdict.scope))
         if is_approved:
@@ -278,7 +278,11 @@ class TurnCalls:
         tool, refusal = self._find(call)
         if row.idempotency_key == NO_TOOL and tool is not None:  # it came later; what was decided on stays a refusal
             tool, refusal = None, f"There was no tool {row.tool!r} when you called it; call it again."
-        return PlannedCall(row=row, arguments=call.arguments, tool=tool, refusal=refusal, answered=answered)
+        finished = None if tool is not None else FinishedCall(row=row, status="error", content=refusal)
+        if row.status == _DENIED:
+            is_doubtful = answered is not None and answered.kind is ApprovalKind.RECOVERY and row.attempts
+            finished = _in_doubt(row) if is_doubtful else _denied(row, denial(answered))
+        return PlannedCall(row=row, arguments=call.arguments, tool=tool, finished=finished, answered=answered)
 
     async def _resumed(self, planned: PlannedCall, on_doubt: OnDoubt) -> PlannedCall | FinishedCall:
         row, tool, answered = planned.row, planned.tool, planned.answered
@@ -310,7 +314,7 @@ class TurnCalls:
                 raise InDoubt
             case "tell_model":
                 self.in_doubt.add(row.args_hash)
-                return FinishedCall(row=row, status=EffectStatus.IN_DOUBT.value, content=IN_DOUBT)
+                return _in_doubt(row)
 
     # Running
 
@@ -375,11 +379,10 @@ class TurnCalls:
 
     async def _run(self, planned: PlannedCall, work: UnitOfWork) -> FinishedCall:
         """Run one call to a result; only cancellation and trouble with storage come out as exceptions."""
+        if planned.finished is not None:
+            return planned.finished
         row, tool = planned.row, planned.tool
-        if planned.is_forbidden or row.status == _DENIED:
-            return _denied(planned)
-        if tool is None:
-            return FinishedCall(row=row, status="error", content=planned.refusal or "Not run.")
+        assert tool is not None  # else it is finished
         services, record, limits = self._services, self._record, self._services.limits.turn
         timeout_s = tool.timeout_s or limits.tool_timeout_s
         context = ToolContext(
@@ -432,7 +435,7 @@ class TurnCalls:
             case "absent":
                 return None
             case "unknown":
-                return FinishedCall(row=row, status="in_doubt", content=IN_DOUBT)
+                return _in_doubt(row)
 
 
 async def _within(
@@ -461,14 +464,12 @@ def _error_text(row: EffectRow, error: BaseException) -> str:
     return f"Error: the tool failed ({type(error).__name__}: {error})"
 
 
-def _denied(planned: PlannedCall) -> FinishedCall:
-    """Return the result of a call that a rule forbids or no person agreed to; an unknown outcome stays unknown."""
-    if planned.is_forbidden:
-        return FinishedCall(row=planned.row, status=_DENIED, content=planned.refusal or "Not run.")
-    answered = planned.answered
-    if answered is not None and answered.kind is ApprovalKind.RECOVERY and planned.row.attempts:
-        return FinishedCall(row=planned.row, status="in_doubt", content=IN_DOUBT)
-    return FinishedCall(row=planned.row, status=_DENIED, content=denial(answered))
+def _denied(row: EffectRow, why: str) -> FinishedCall:
+    return FinishedCall(row=row, status=_DENIED, content=why)
+
+
+def _in_doubt(row: EffectRow) -> FinishedCall:
+    return FinishedCall(row=row, status=EffectStatus.IN_DOUBT.value, content=IN_DOUBT)
 
 
 def _timeout_text(row: EffectRow, timeout_s: float) -> str:
