@@ -71,12 +71,18 @@ class Judge:
         return self._moment(step - 1, [call for call in self.calls.values() if call.step < step]).offer(specs)
 
     def completed(
-        self, reply: ModelReply, specs: Sequence[ToolSpec], step: int
-    ) -> tuple[ModelReply, Sequence[AskedCall]]:
-        """Return the reply with the arguments that rules give, and the calls that its turn must begin with."""
-        wanted = [part for part in reply.parts if isinstance(part, ToolCall)] if self.rules.rules else []
+        self,
+        reply: ModelReply,
+        specs: Sequence[ToolSpec],
+        step: int,
+        forced: Callable[[Sequence[AskedCall]], Sequence[ToolCall]],
+    ) -> ModelReply:
+        """Return the reply with the arguments that rules give, and first the calls that must come first, as `forced`
+        makes them.
+        """
+        wanted = [part for part in reply.parts if isinstance(part, ToolCall)]
         if not wanted:
-            return reply, ()
+            return reply
         offered = self.offer(specs, step)
         parts: list[Part] = [
             replace(part, arguments=offered.filled(part.tool, part.arguments))
@@ -84,8 +90,9 @@ class Judge:
             else part
             for part in reply.parts
         ]
-        made = self._moment(step - 1).added([call.tool for call in wanted])
-        return replace(reply, parts=tuple(parts)), made
+        place = reply.parts.index(wanted[0])
+        parts[place:place] = forced(self._moment(step - 1).added([call.tool for call in wanted]))
+        return replace(reply, parts=tuple(parts))
 
     def runs_in_order(self, tools: Sequence[str], step: int) -> bool:
         """Return whether a rule looks at what came before, so that several calls must run one after another."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -281,7 +281,8 @@ class Turn:
         if asking.index == 0:  # the prompt was counted for the model that is asked first
             services.prompts.learn(self.agent.id, asking.prompt, reply.usage)
         if judge.rules.rules:
-            reply = self._completed(reply)
+            specs = services.tools.specs(self.agent.enabled_tools)
+            reply = judge.completed(reply, specs, record.step, self.calls.forced)
         planned = self.calls.plan([part for part in reply.parts if isinstance(part, ToolCall)])
         for part in reply.parts:
             if isinstance(part, Text | Reasoning):
@@ -342,22 +343,12 @@ class Turn:
             return DeadAttempt(is_charged=True, asking=asking)
         raise error
 
-    def _completed(self, reply: ModelReply) -> ModelReply:
-        """Return the reply with the arguments that rules give, and first the calls that must come first."""
-        specs = self._services.tools.specs(self.agent.enabled_tools)
-        reply, first = self.judge.completed(reply, specs, self.record.step)
-        if not first:
-            return reply
-        place = next(index for index, part in enumerate(reply.parts) if isinstance(part, ToolCall))
-        return replace(reply, parts=(*reply.parts[:place], *self.calls.forced(first), *reply.parts[place:]))
-
     # T4 to T6: the calls, and what follows them
 
     async def act(self, planned: Sequence[PlannedCall]) -> StepBorder | None:
         """Run the calls, and those that rules make after them; None if the turn rests now.
 
         Raises:
-            TurnStopped: it was asked to stop.
             LimitReached: a bound is passed, or the agent repeats itself.
         """
         self.bounds.check(
