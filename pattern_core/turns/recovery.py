@@ -41,7 +41,6 @@ from pattern_db.journal.events import EventRow
 from pattern_db.journal.steps import EffectRow, StepRow
 from pattern_db.journal.turns import TurnRow
 from pattern_db.tables import messages
-from pattern_db.tables.messages import MessageRow
 
 NOT_RUN = "Not run: the turn ended before."
 STARTED, COMPACTED = "step.started", "history.compacted"
@@ -71,11 +70,6 @@ class FoundTurn:
     compactions: Sequence[int] = ()
 
     @property
-    def of_step(self) -> list[EffectRow]:
-        """The calls of the newest step, in order."""
-        return [] if self.step is None else [call for call in self.calls if call.step == self.step.no]
-
-    @property
     def unanswered(self) -> list[EffectRow]:
         """Calls without a result."""
         return [call for call in self.calls if is_open(call)]
@@ -89,11 +83,6 @@ class FoundTurn:
         """Return what a person said about the call, if one was asked."""
         about = [row for row in self.approvals if (row.step, row.call) == (call.step, call.call)]
         return about[-1] if about else None
-
-
-@dataclass(frozen=True, slots=True)
-class Begin:
-    """The turn was started and has asked no model yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +109,8 @@ def is_open(call: EffectRow) -> bool:
     return call.status in OPEN or (call.status == EffectStatus.DENIED and call.message_id is None)
 
 
-def decide(row: TurnRow, found: FoundTurn, limits: TurnLimits, now: str) -> Ending | Begin | DeadAttempt | RunCalls:
-    """Return what to do with an unfinished turn; `now` is wall time as stored."""
+def decide(row: TurnRow, found: FoundTurn, limits: TurnLimits, now: str) -> Ending | DeadAttempt | RunCalls | None:
+    """Return what to do with an unfinished turn, None if it has asked no model yet; `now` is wall time as stored."""
     if row.cancel_reason is not None:
         return cancelled(row.cancel_reason)
     if row.deadline_at is not None and row.deadline_at <= now:
@@ -137,10 +126,10 @@ def decide(row: TurnRow, found: FoundTurn, limits: TurnLimits, now: str) -> Endi
         )
         return _interrupted("gave_up", message)
     if found.step is None:
-        return Begin()
+        return None
     if found.is_asking:
         return DeadAttempt(is_charged=True)
-    return RunCalls([(call, found.answered(call)) for call in found.of_step if is_open(call)])
+    return RunCalls([(call, found.answered(call)) for call in found.unanswered if call.step == step])
 
 
 def _interrupted(code: str, message: str) -> Ending:
@@ -166,26 +155,20 @@ def restore(connection: Connection, turn: TurnRow) -> FoundTurn:
     """Read all that a restart must know of an unfinished turn."""
     found = find(connection, turn.key)
     rows = messages.by_batch(connection, turn.agent_id, turn.batch_id or "")
-    decisions = [message for message in map(from_row, filter(_is_agents, rows)) if not _is_forced(message)]
+    spoken = [row for row in rows if row.role in (Role.USER, Role.ASSISTANT) and not row.is_said_by_call]
+    by_agent = [from_row(row) for row in spoken if row.role is Role.ASSISTANT]
+    decisions = [message for message in by_agent if not _is_forced(message)]
     written = [part for one in decisions for part in one.parts if isinstance(part, Text | Reasoning)]
     return replace(
         found,
         messages=len(rows),
         children=budgets.children(connection, turn.key),
         source=rows[0].source if rows else None,
-        is_addressed=next((row.role is Role.USER for row in reversed(rows) if _speaks(row)), False),
+        is_addressed=bool(spoken) and spoken[-1].role is Role.USER,
         said=frozenset(step for step, one in enumerate(decisions, 1) if one.text),
         output_chars=sum(len(part.text) for part in written),
         compactions=_compactions(events.named(connection, turn.key, (STARTED, COMPACTED)), is_open=found.is_asking),
     )
-
-
-def _is_agents(row: MessageRow) -> bool:
-    return row.role is Role.ASSISTANT and not row.is_said_by_call
-
-
-def _speaks(row: MessageRow) -> bool:
-    return row.role is Role.USER or _is_agents(row)
 
 
 def _is_forced(message: Message) -> bool:

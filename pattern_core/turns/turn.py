@@ -32,8 +32,8 @@ from pattern_core.rules.ruleset import RuleSet
 from pattern_core.turns.calls import PlannedCall, TurnCalls, TurnServices
 from pattern_core.turns.judge import Judge
 from pattern_core.turns.record import CallRefused, DeadAttempt, Record
-from pattern_core.turns.recovery import Begin, RunCalls
-from pattern_core.turns.state import COMPLETED, Asking, TurnStopped
+from pattern_core.turns.recovery import RunCalls
+from pattern_core.turns.state import COMPLETED, Asking
 from pattern_db.journal import budgets, turns
 from pattern_db.journal.budgets import BudgetScope
 
@@ -80,7 +80,7 @@ class Turn:
         self.stop_at_border(reason)
         self.scope.cancel()
 
-    async def run(self, found: Begin | DeadAttempt | RunCalls | None = None) -> None:
+    async def run(self, found: DeadAttempt | RunCalls | None = None) -> None:
         """Ask, act, ask again; return when the turn has ended, or rests: a person must answer, or the server drains.
 
         `found` says where an earlier process left it.
@@ -88,7 +88,6 @@ class Turn:
         Raises:
             ModelError: the provider failed for good.
             LimitReached: a bound of the turn or a budget was reached, or the agent repeats itself.
-            TurnStopped: it was asked to stop.
             InvalidInput: the agent's settings are not valid.
             InDoubt: a call may have happened, and the agent's turns are set to fail then.
         """
@@ -109,7 +108,7 @@ class Turn:
                 return await self.record.end(COMPLETED)
             self._notes, planned, dead = border.notes, None, None
 
-    async def _prepare(self, found: Begin | DeadAttempt | RunCalls | None) -> None:
+    async def _prepare(self, found: DeadAttempt | RunCalls | None) -> None:
         """Read the agent's settings and rules, and what a restart must know of the turn."""
         services, agent = self._services, self.agent
         self.settings = settings_of(agent.config)
@@ -125,9 +124,6 @@ class Turn:
             self.judge.tools = tuple(spec.name for spec in services.tools.specs(agent.enabled_tools))
             if timed := rules.timed(self.judge.tools):
                 self.judge.last_ms = await services.journal.database.read(facts.read, agent.id, timed)
-        if found is not None:
-            self.joins = bool(await services.journal.database.read(turns.steering_messages, agent.id))
-            self.is_addressed = self.is_addressed and isinstance(found, RunCalls)  # else the model is about to see it
         if isinstance(found, DeadAttempt) and self.record.step > 1:
             with suppress(LimitReached):  # decided otherwise then
                 self._notes = self.judge.border(self.record.step - 1).notes
@@ -359,7 +355,8 @@ class Turn:
         )
         while await self.calls.run(planned):
             if self.stop_reason is not None:
-                raise TurnStopped(self.stop_reason)
+                self.stop(self.stop_reason)
+                await trio.lowlevel.checkpoint()  # it ends here
             border = self.judge.border(self.record.step)
             if (border.ends or border.forced) and self.record.holds_work:
                 await self.record.flush()  # a call whose writes are refused ends no turn
