@@ -25,6 +25,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from pattern_core.conversation.history import from_row
 from pattern_core.limits import TurnLimits
@@ -81,8 +82,7 @@ class FoundTurn:
 
     def answered(self, call: EffectRow) -> ApprovalRow | None:
         """Return what a person said about the call, if one was asked."""
-        about = [row for row in self.approvals if (row.step, row.call) == (call.step, call.call)]
-        return about[-1] if about else None
+        return {(row.step, row.call): row for row in self.approvals}.get((call.step, call.call))  # the newest
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,16 +178,9 @@ def _is_forced(message: Message) -> bool:
 
 def _compactions(stored: Sequence[EventRow], *, is_open: bool) -> list[int]:
     """Return the steps, once per run of compactions between two questions to the model."""
-    found: list[int] = []
-    step, made_room = 0, False
-    for event in stored:
-        if event.name == COMPACTED:
-            made_room = True
-            continue
-        step = int(json.loads(event.data)["step"])
-        if made_room:
-            found.append(step)
-        made_room = False
-    if made_room:
-        found.append(step if is_open else step + 1)
+    opened = [(before.name, json.loads(one.data)["step"]) for before, one in pairwise(stored) if one.name == STARTED]
+    found = [step for before, step in opened if before == COMPACTED]
+    if stored and stored[-1].name == COMPACTED:
+        latest = max((json.loads(one.data)["step"] for one in stored if one.name == STARTED), default=0)
+        found.append(latest if is_open else latest + 1)
     return found
