@@ -202,16 +202,13 @@ class TurnCalls:
 
     def _ask(self, planned: Sequence[PlannedCall]) -> list[PlannedCall]:
         """T4: record the questions about the calls; return these as they stand then."""
-        rest, questions = [], []
-        for one in planned:
-            if one.question is None:
-                rest.append(one)
-            else:
-                questions.append((one.row, one.question))
-                rest.append(replace(one, row=replace(one.row, status=WAITING), question=None))
+        questions = [(one.row, one.question) for one in planned if one.question is not None]
         if questions:
             self._record.ask(questions)
-        return rest
+        return [
+            one if one.question is None else replace(one, row=replace(one.row, status=WAITING), question=None)
+            for one in planned
+        ]
 
     async def _one_judged(self, planned: PlannedCall) -> PlannedCall:
         row, tool, consent = planned.row, planned.tool, self._services.consent
@@ -357,20 +354,18 @@ class TurnCalls:
         if self._record.holds_work:  # a tool that reads sees what the one before it wrote
             await self._record.flush()
         work = UnitOfWork()
-        is_recorded = False
         journal = self._services.journal
         began_ms = journal.clock.now_ms()
         try:
             finished = await self._run(planned, work)
-            if finished.status != EffectStatus.DONE:  # a failed call leaves nothing behind
-                work.settle(committed=False)
-                work = UnitOfWork()
-            self._judge.finish(finished, began_ms)
-            self._record.finish(finished, work, planned.arguments)
-            is_recorded = True
-        finally:
-            if not is_recorded:
-                work.settle(committed=False)
+        except BaseException:
+            work.settle(committed=False)
+            raise
+        if finished.status != EffectStatus.DONE:  # a failed call leaves nothing behind
+            work.settle(committed=False)
+            work = UnitOfWork()
+        self._judge.finish(finished, began_ms)
+        self._record.finish(finished, work, planned.arguments)
         name = "unknown" if planned.tool is None else planned.tool.name  # what a model made up is no name of ours
         journal.meters.call_ended(name, finished.status, journal.seconds_since(began_ms))
         self._outside -= not planned.is_inner
