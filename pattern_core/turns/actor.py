@@ -292,8 +292,7 @@ class Actors:
 
         with self._registered(turn):
             arrival = None if delivery is None else delivery.arrival
-            limits = _settings(agent).limits
-            record.start(incoming, payload, limits=limits, arrival=arrival).when_settled(started)
+            record.start(incoming, payload, limits=turn.settings.limits, arrival=arrival).when_settled(started)
             try:
                 await self._run(turn)
             except RowConflict:
@@ -357,8 +356,8 @@ class Actors:
         left_s: float = math.inf,
     ) -> Turn:
         """Return a turn before its first step, with the time that its agent gives it; at most `left_s`."""
-        now_ms = self._journal.clock.now_ms()
-        wall_s = min(_settings(agent).limits.wall_s or self._services.limits.turn.turn_timeout_s, left_s)
+        now_ms, settings = self._journal.clock.now_ms(), _settings(agent)
+        wall_s = min(settings.limits.wall_s or self._services.limits.turn.turn_timeout_s, left_s)
         record = Record(
             journal=self._journal,
             agent=agent,
@@ -373,7 +372,7 @@ class Actors:
             deadline_at=iso(now_ms + max(0, round(wall_s * 1000))),
             began_ms=now_ms,
         )
-        return Turn(self._services, record)
+        return Turn(self._services, record, settings)
 
     def _found(self, row: TurnRow, found: FoundTurn, agent: Agent, history: History) -> Turn:
         """Return a turn as its rows say it is; its time continues from now, and is not longer if the clock was set

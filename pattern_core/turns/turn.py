@@ -12,7 +12,7 @@ from operator import itemgetter
 import trio
 
 from pattern_core import images
-from pattern_core.agent_settings import NO_SETTINGS, settings_of
+from pattern_core.agent_settings import AgentSettings, settings_of
 from pattern_core.budgets.budget import TurnBudget
 from pattern_core.compaction.summariser import SummaryUsage
 from pattern_core.errors import LimitReached
@@ -50,13 +50,13 @@ class Turn:
     called within `scope`, which bounds its time.
     """
 
-    def __init__(self, services: TurnServices, record: Record) -> None:
+    def __init__(self, services: TurnServices, record: Record, settings: AgentSettings) -> None:
         self.record = record
         self.agent = record.agent
         self.scope = trio.CancelScope(deadline=record.deadline)
         self.stop_reason: str | None = None  # why it ends at its next step border
         self.joins = False  # messages join it at its next step border
-        self.settings = NO_SETTINGS
+        self.settings = settings
         self.bounds = TurnBudget()
         self.judge = Judge(now_ms=services.journal.clock.now_ms)
         self.calls = TurnCalls(services, record, self.judge)
