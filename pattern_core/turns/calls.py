@@ -188,13 +188,10 @@ class TurnCalls:
         asked = 0
         for one in group:
             verdict = await self._one_judged(one)
-            if verdict.question is not None:
-                full = await self._services.consent.approvals.full(asked + 1)
-                if full is not None:
-                    why = f"Not run: it needs a person's consent, and {full}."
-                    verdict = replace(verdict, question=None, finished=_denied(verdict.row, why))
-                else:
-                    asked += 1
+            if verdict.question is not None and (full := await self._services.consent.approvals.full(asked + 1)):
+                why = f"Not run: it needs a person's consent, and {full}."
+                verdict = replace(verdict, question=None, finished=_denied(verdict.row, why))
+            asked += verdict.question is not None
             if verdict.finished is not None and verdict.finished.status == _DENIED:
                 self._judge.refuse(verdict.row)  # so that it does not count against those after it
             judged.append(verdict)
@@ -278,7 +275,7 @@ class TurnCalls:
         finished = None if tool is not None else FinishedCall(row=row, status="error", content=refusal)
         if row.status == _DENIED:
             is_doubtful = answered is not None and answered.kind is ApprovalKind.RECOVERY and row.attempts
-            finished = _in_doubt(row) if is_doubtful else _denied(row, denial(answered))
+            finished = in_doubt(row) if is_doubtful else _denied(row, denial(answered))
         return PlannedCall(row=row, arguments=call.arguments, tool=tool, finished=finished, answered=answered)
 
     async def _resumed(self, planned: PlannedCall, on_doubt: OnDoubt) -> PlannedCall | FinishedCall:
@@ -311,7 +308,7 @@ class TurnCalls:
                 raise InDoubt
             case "tell_model":
                 self.in_doubt.add(row.args_hash)
-                return _in_doubt(row)
+                return in_doubt(row)
 
     # Running
 
@@ -321,9 +318,7 @@ class TurnCalls:
         Raises:
             StorageFailed: the disk failed.
         """
-        is_ordered = len(planned) > 1 and self._judge.runs_in_order(
-            [one.row.tool for one in planned], self._record.step
-        )
+        is_ordered = self._judge.runs_in_order([one.row.tool for one in planned], self._record.step)
         for group in [[one] for one in planned] if is_ordered else [planned]:
             if self._record.holds_work:
                 await self._record.flush()  # rules judge by whether it was stored
@@ -398,7 +393,6 @@ class TurnCalls:
         result = await _within(timeout_s, tool.call, context, planned.arguments)
         if result is None:
             return FinishedCall(row=row, status="timeout", content=_timeout_text(row, timeout_s))
-        status, note = "error", "" if planned.answered is None else edited_note(planned.answered, row)
         if isinstance(result, outcome.Value):
             status, content = "done", to_text(result.value)
             if len(content) > limits.tool_result_chars_max:
@@ -406,8 +400,8 @@ class TurnCalls:
                 results = services.toolbox.results
                 content = await results.shorten(content, context.agent_id, row, limit=limit, reader=reader, work=work)
         else:
-            content = to_text(_error_text(row, result.error), limits.tool_result_chars_max)
-        return FinishedCall(row=row, status=status, content=note + content)
+            status, content = "error", to_text(_error_text(row, result.error), limits.tool_result_chars_max)
+        return FinishedCall(row=row, status=status, content=edited_note(planned.answered, row) + content)
 
     async def _probed(self, planned: PlannedCall, tool: Tool, probe: ProbeFunction) -> FinishedCall | None:
         """Return the outcome of a verifiable call that was started before, as its tool finds out.
@@ -424,13 +418,12 @@ class TurnCalls:
         verdict, text = answer if isinstance(answer, tuple) else (answer, "Done before the interruption.")
         match verdict:
             case "done":
-                note = "" if planned.answered is None else edited_note(planned.answered, row)
-                content = note + to_text(text, limits.tool_result_chars_max)
+                content = edited_note(planned.answered, row) + to_text(text, limits.tool_result_chars_max)
                 return FinishedCall(row=row, status="done", content=content)
             case "absent":
                 return None
             case "unknown":
-                return _in_doubt(row)
+                return in_doubt(row)
 
 
 async def _within(
@@ -463,7 +456,8 @@ def _denied(row: EffectRow, why: str) -> FinishedCall:
     return FinishedCall(row=row, status=_DENIED, content=why)
 
 
-def _in_doubt(row: EffectRow) -> FinishedCall:
+def in_doubt(row: EffectRow) -> FinishedCall:
+    """Return the result of a call that may or may not have happened."""
     return FinishedCall(row=row, status=EffectStatus.IN_DOUBT.value, content=IN_DOUBT)
 
 

@@ -35,9 +35,7 @@ Attention = Literal["in_doubt", "tool_gone"]
 
 
 class ToolConsent:
-    """Asks for consent to tool calls. `roster` knows which tools an agent has; `wake` has an agent look for
-    work.
-    """
+    """Asks for consent to tool calls. `roster` knows the tools of an agent; `wake` has an agent look for work."""
 
     def __init__(self, approvals: Approvals, tools: ToolRegistry, roster: Roster, wake: Callable[[str], None]) -> None:
         self.approvals = approvals
@@ -142,9 +140,9 @@ def denial(approval: ApprovalRow | None) -> str:
     return f"Not run: a person did not agree{f' ({reason})' if reason else ''}. Do not try it again unless asked to."
 
 
-def edited_note(approval: ApprovalRow, row: EffectRow) -> str:
+def edited_note(approval: ApprovalRow | None, row: EffectRow) -> str:
     """Return what stands before the result of a call that a person changed before agreeing; else nothing."""
-    return f"{EDITED}{row.args}]\n" if approval.status is ApprovalStatus.EDITED else ""
+    return f"{EDITED}{row.args}]\n" if approval is not None and approval.status is ApprovalStatus.EDITED else ""
 
 
 def _key(approval: Approval) -> tuple[int, int, int]:

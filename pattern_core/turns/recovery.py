@@ -31,7 +31,7 @@ from pattern_core.conversation.history import from_row
 from pattern_core.limits import TurnLimits
 from pattern_core.messages import Message, Reasoning, Text
 from pattern_core.rules.facts import FORCED_PREFIX, OPEN
-from pattern_core.turns.calls import IN_DOUBT
+from pattern_core.turns.calls import in_doubt
 from pattern_core.turns.record import DeadAttempt
 from pattern_core.turns.state import Ending, FinishedCall, cancelled
 from pattern_db.connection import Connection
@@ -73,7 +73,11 @@ class FoundTurn:
     @property
     def unanswered(self) -> list[EffectRow]:
         """Calls without a result."""
-        return [call for call in self.calls if is_open(call)]
+        return [
+            call
+            for call in self.calls
+            if call.status in OPEN or (call.status == EffectStatus.DENIED and call.message_id is None)
+        ]
 
     @property
     def is_asking(self) -> bool:
@@ -87,9 +91,7 @@ class FoundTurn:
 
 @dataclass(frozen=True, slots=True)
 class RunCalls:
-    """The newest step's decision is stored; these of its calls have no result yet (maybe none), with the answers that
-    people gave.
-    """
+    """The newest step is decided; these of its calls, maybe none, have no result yet, with what people answered."""
 
     calls: Sequence[tuple[EffectRow, ApprovalRow | None]]
 
@@ -102,11 +104,6 @@ def find(connection: Connection, turn: int) -> FoundTurn:
         calls=calls,
         approvals=approvals.of_turn(connection, turn) if calls else (),
     )
-
-
-def is_open(call: EffectRow) -> bool:
-    """Return whether the call has no result yet."""
-    return call.status in OPEN or (call.status == EffectStatus.DENIED and call.message_id is None)
 
 
 def decide(row: TurnRow, found: FoundTurn, limits: TurnLimits, now: str) -> Ending | DeadAttempt | RunCalls | None:
@@ -144,7 +141,7 @@ def close_calls(unanswered: Sequence[EffectRow]) -> list[FinishedCall]:
     happened.
     """
     return [
-        FinishedCall(row=row, status=EffectStatus.IN_DOUBT.value, content=IN_DOUBT)
+        in_doubt(row)
         if row.status == EffectStatus.STARTED.value or row.attempts
         else FinishedCall(row=row, status=EffectStatus.CANCELLED.value, content=NOT_RUN)
         for row in unanswered
@@ -156,8 +153,7 @@ def restore(connection: Connection, turn: TurnRow) -> FoundTurn:
     found = find(connection, turn.key)
     rows = messages.by_batch(connection, turn.agent_id, turn.batch_id or "")
     spoken = [row for row in rows if row.role in (Role.USER, Role.ASSISTANT) and not row.is_said_by_call]
-    by_agent = [from_row(row) for row in spoken if row.role is Role.ASSISTANT]
-    decisions = [message for message in by_agent if not _is_forced(message)]
+    decisions = [one for one in map(from_row, spoken) if one.role == "assistant" and not _is_forced(one)]
     written = [part for one in decisions for part in one.parts if isinstance(part, Text | Reasoning)]
     return replace(
         found,

@@ -216,15 +216,14 @@ class Turn:
         first = self._chain.links[0]
         known = services.models.facts(first.provider, first.model)
         window = min(self.settings.context_window, known.window)
+        output_max = min(services.limits.turn.output_tokens_max, known.output_max, max(window // OUTPUT_SHARE, 1))
         prompt = await services.prompts.make(
             agent,
             self.record.history,
             Offered(
                 tools=offered.tools,
                 window=window,
-                output_max=min(
-                    services.limits.turn.output_tokens_max, known.output_max, max(window // OUTPUT_SHARE, 1)
-                ),
+                output_max=output_max,
                 settings=self.settings,
                 force_tool=offered.forced,
                 rules=self.judge.rules.lines,
