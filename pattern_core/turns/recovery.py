@@ -118,9 +118,8 @@ def decide(row: TurnRow, found: FoundTurn, limits: TurnLimits, now: str) -> Endi
     # A turn that came as far as to wait got past what had cut it off.
     is_stuck = row.status != TurnStatus.WAITING and row.steps == step
     if is_stuck and row.resumes >= limits.resumes_max:
-        message = (
-            f"the same step was cut off {row.resumes + 1} times; look at the server's log before you send it again"
-        )
+        times = row.resumes + 1
+        message = f"the same step was cut off {times} times; look at the server's log before you send it again"
         return _interrupted("gave_up", message)
     if found.step is None:
         return None
