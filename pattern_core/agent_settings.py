@@ -12,10 +12,11 @@ The last three are described where they are used: `models.routing`, `budgets.bud
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
+from functools import partial
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, TypeAlias, get_type_hints
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_type_hints
 
 from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter
 
@@ -35,24 +36,21 @@ SWITCHED = ("guide", "rules", "pinned", "referred", "logs", "recalled", "tasks",
 SHARES: Mapping[str, int] = MappingProxyType({"pinned": 40, "recalled": 25, "logs": 15, "tasks": 10, "activity": 10})
 WINDOW_MAX = 100_000_000  # tokens
 
+T = TypeVar("T")
+
 
 def _completed(given: Mapping[str, int]) -> Mapping[str, int]:
-    _refuse_unknown(given, SHARES)
-    shares = {**SHARES, **given}
+    shares = {**SHARES, **_known_only(SHARES, given)}
     total = sum(shares.values())
     if total > 100:
         raise ValueError(f"the shares add up to {total}, with the defaults of those not named; 100 at most")
     return MappingProxyType(shares)
 
 
-def _switched(given: Mapping[str, bool]) -> Mapping[str, bool]:
-    _refuse_unknown(given, SWITCHED)
-    return given
-
-
-def _refuse_unknown(given: Iterable[str], known: Collection[str]) -> None:
+def _known_only(known: Collection[str], given: Mapping[str, T]) -> Mapping[str, T]:
     if unknown := [name for name in given if name not in known]:
         raise ValueError(f"{unknown[0]} is not known (known are: {', '.join(known)})")
+    return given
 
 
 def _not_blank(text: str) -> str:
@@ -75,7 +73,7 @@ class ContextSettings:
 
     extra_tokens: Annotated[int, Field(ge=0, le=100_000)] = 1_200
     shares: Annotated[Mapping[str, Percent], AfterValidator(_completed)] = field(default_factory=lambda: SHARES)
-    show: Annotated[Mapping[str, bool], AfterValidator(_switched)] = field(default_factory=dict)
+    show: Annotated[Mapping[str, bool], AfterValidator(partial(_known_only, SWITCHED))] = field(default_factory=dict)
     recall_max: Annotated[int, Field(ge=0, le=50)] = 5
     recall_timeout_ms: Annotated[int, Field(ge=0, le=10_000)] = 150
     activity_max: Annotated[int, Field(ge=0, le=100)] = 20

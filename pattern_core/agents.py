@@ -20,7 +20,7 @@ from pattern_core.tools.registry import ToolRegistry
 from pattern_core.unit_of_work import Storage, UnitOfWork
 from pattern_db.columns import Json
 from pattern_db.connection import Connection
-from pattern_db.enums import AgentStatus, BlockType
+from pattern_db.enums import AgentStatus
 from pattern_db.errors import RowNotFound
 from pattern_db.tables import agents
 from pattern_db.tables.agents import AgentRow
@@ -45,16 +45,8 @@ class AgentSpec:
 
 CHANGEABLE = {one.name for one in fields(AgentSpec)} - {"memory"} | {"status"}
 DEFAULT_MEMORY = (
-    NewBlock(
-        label="persona",
-        description="Who you are and how you work; keep it true as you grow.",
-        block_type=BlockType.CORE,
-    ),
-    NewBlock(
-        label="human",
-        description="What you know about the person you talk with.",
-        block_type=BlockType.CORE,
-    ),
+    NewBlock(label="persona", description="Who you are and how you work; keep it true as you grow."),
+    NewBlock(label="human", description="What you know about the person you talk with."),
 )
 
 Agent = AgentRow

@@ -22,7 +22,6 @@ from pattern_core.limits import Limits
 from pattern_core.unit_of_work import Storage, UnitOfWork, given_or_alone
 from pattern_db import errors
 from pattern_db.columns import Json, iso, to_json, unix_ms
-from pattern_db.connection import Connection
 from pattern_db.enums import ApprovalKind, ApprovalStatus
 from pattern_db.journal import approvals
 from pattern_db.journal.approvals import ApprovalRow, GrantRow
@@ -42,17 +41,6 @@ GRANT_SECONDS_MAX = 10 * 365 * 24 * 3600
 Approval = ApprovalRow
 Grant = GrantRow
 Scope = Literal["once", "time", "same", "always"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
-    """What a grant is about: an agent's tool (`tool:{name}`) or block (`block:{label}`), and 16 bytes that name the
-    arguments.
-    """
-
-    agent_id: str
-    name: str
-    args_hash: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +72,8 @@ class ApprovalQuestion:
     """What to ask whom: `request` is a JSON object with everything that is needed to do it, `audience` who should
     answer, `turn_id` the turn that asks.
 
-    A request with `agent_id`, `subject` and `digest` (of `Subject`, in hex) can be answered with a grant.
+    A request with `agent_id`, `subject` and `digest` can be answered with a grant. The subject is what that is about:
+    the agent's tool (`tool:{name}`) or block (`block:{label}`); the digest, 16 bytes in hex, names the arguments.
     """
 
     kind: ApprovalKind
@@ -128,10 +117,10 @@ class Approvals:
             Overloaded: too many questions are open.
         """
         row = self.row(question)
-        known, count = await self._storage.database.read(_open, row.args_hash, row.created_at)
+        known = await self._storage.database.read(approvals.find_pending, row.args_hash, row.created_at)
         if known is not None:
-            return known
-        if full := self._full(count):
+            return known.id
+        if full := await self.full():
             raise Overloaded(full)
         work.store(approvals.insert, row, turn_id=question.turn_id)
         work.event("approval.requested", requested(row))
@@ -140,9 +129,7 @@ class Approvals:
 
     async def full(self, wanted: int = 1) -> str | None:
         """Return why so many more questions cannot be asked now; None if they can."""
-        return self._full(await self._storage.database.read(approvals.count_pending) + wanted - 1)
-
-    def _full(self, count: int) -> str | None:
+        count = await self._storage.database.read(approvals.count_pending) + wanted - 1
         if count < self._limits.approvals_pending_max:
             return None
         return f"{count} questions to people are open already; they must answer some of them first"
@@ -239,12 +226,10 @@ class Grants:
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
 
-    async def covers(self, subject: Subject) -> bool:
+    async def covers(self, request: Mapping[str, Json]) -> bool:
         """Return whether the agent need not ask."""
-        now = self._storage.now()
-        return await self._storage.database.read(
-            approvals.is_granted, subject.agent_id, subject.name, subject.args_hash, now
-        )
+        subject = request["agent_id"], request["subject"], bytes.fromhex(request["digest"])
+        return await self._storage.database.read(approvals.is_granted, *subject, self._storage.now())
 
     def add(self, work: UnitOfWork, approval: Approval, answer: ApprovalAnswer) -> None:
         """Store a yes that is for more than its question; one for `once` stores nothing.
@@ -338,10 +323,3 @@ def _decision(answer: ApprovalAnswer, note: str) -> dict[str, Json]:
         "reason": answer.reason or None,
     }
     return {"note": note, **{name: value for name, value in said.items() if value is not None}}
-
-
-def _open(connection: Connection, args_hash: bytes, now: str) -> tuple[str | None, int]:
-    """Return the open question for the same thing, and how many questions are open."""
-    known = approvals.find_pending(connection, args_hash)
-    is_over = known is not None and known.expires_at is not None and known.expires_at <= now
-    return (None if known is None or is_over else known.id), approvals.count_pending(connection)

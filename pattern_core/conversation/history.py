@@ -188,10 +188,7 @@ class History:
     @property
     def words(self) -> str:
         """What was said last to the agent; empty if nothing was."""
-        for entry in reversed(self._entries):
-            if entry.shown.role == "user":
-                return entry.shown.text
-        return ""
+        return next((entry.shown.text for entry in reversed(self._entries) if entry.shown.role == "user"), "")
 
     @property
     def digest(self) -> bytes:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, fields
 from hashlib import blake2b
 from typing import ClassVar, Literal, get_args
 
-from pattern_core.approvals import ApprovalQuestion, Subject
+from pattern_core.approvals import ApprovalQuestion
 from pattern_core.errors import InvalidInput, PermissionDenied
 from pattern_core.memory.block import Attribution, Operation, short_name
 from pattern_core.memory.fields import Written
@@ -209,19 +209,22 @@ class Proposal:
 
 
 def question(proposal: Proposal, refusal: PermissionDenied) -> ApprovalQuestion:
-    """Return what to ask the person whom the block's permission names."""
+    """Return what to ask the person whom the block's permission names. Standing consent is about exactly this edit, or
+    all of the agent's blocks with this label.
+    """
     cause = dict(proposal.by.cause or {})
+    edit = to_json_value(proposal.edit)
     request = {
         "agent_id": proposal.agent_id,
         "agent": short_name(proposal.by.author),
         "label": proposal.label,
         "block_id": proposal.block_id,
         "operation": proposal.edit.operation.value,
-        "edit": to_json_value(proposal.edit),
+        "edit": edit,
         "author": proposal.by.author,
         "cause": cause,
-        "subject": subject_of(proposal).name,
-        "digest": subject_of(proposal).args_hash.hex(),
+        "subject": f"block:{proposal.label}",
+        "digest": blake2b(to_json(edit).encode(), digest_size=16).hexdigest(),
     }
     return ApprovalQuestion(
         kind=ApprovalKind.MEMORY,
@@ -229,12 +232,6 @@ def question(proposal: Proposal, refusal: PermissionDenied) -> ApprovalQuestion:
         audience=str(refusal.details["consent"]),
         turn_id=cause.get("turn"),
     )
-
-
-def subject_of(proposal: Proposal) -> Subject:
-    """Return what standing consent for such an edit is about: this label of this agent, and exactly this edit."""
-    digest = blake2b(to_json(to_json_value(proposal.edit)).encode(), digest_size=16).digest()
-    return Subject(agent_id=proposal.agent_id, name=f"block:{proposal.label}", args_hash=digest)
 
 
 def proposal_of(request: Json, approval_id: str, agreed: str) -> Proposal:

@@ -37,7 +37,7 @@ from pattern_core.memory.block import (
 from pattern_core.memory.checkpoint import pack
 from pattern_core.memory.content import entry_text, raw, value_of
 from pattern_core.memory.document import BlockDocument
-from pattern_core.memory.edits import BlockEdit, Proposal, proposal_of, question, subject_of
+from pattern_core.memory.edits import BlockEdit, Proposal, proposal_of, question
 from pattern_core.memory.opened import OpenBlock, OpenBlocks, changed_event, distinct, line_of, resolve
 from pattern_core.memory.plan import plan, plan_schema, plan_start
 from pattern_core.memory.schema import TIMESTAMP, LogSchema, Schema, TextSchema
@@ -196,13 +196,15 @@ class MemoryStore:
         planned = await plan(row, before, asked.edit, by, now_text(self.blocks.clock))
         if not planned.writes:
             return Edited(block=row, note=planned.note)
-        if refusal is not None and consent is not None and not await consent.grants.covers(subject_of(asked)):
-            approval_id = await consent.ask(question(asked, refusal), work)
-            note = (
-                f"Not changed yet: the block {row.label} is changed only with consent, and a person has been asked"
-                f" ({approval_id}). It will be changed when they agree; continue without it"
-            )
-            return Edited(block=row, note=note)
+        if refusal is not None and consent is not None:
+            asking = question(asked, refusal)
+            if not await consent.grants.covers(asking.request):
+                approval_id = await consent.ask(asking, work)
+                note = (
+                    f"Not changed yet: the block {row.label} is changed only with consent, and a person has been asked"
+                    f" ({approval_id}). It will be changed when they agree; continue without it"
+                )
+                return Edited(block=row, note=note)
         edited = self.blocks.change(opened, before, planned, by, work)
         archive(edited.block, planned.moved, self._ids, work)
         return edited

@@ -13,7 +13,7 @@ from pattern_db.columns import unix_ms
 from pattern_db.connection import Connection
 from pattern_db.enums import EffectStatus
 from pattern_db.journal import steps
-from pattern_db.journal.steps import CallRow, EffectRow
+from pattern_db.journal.steps import EffectRow, Key
 
 RESULT_CHARS_MAX = 20_000  # of a result that are looked at
 FORCED_PREFIX = "rule_"  # of the `call_id` of a call that a rule made
@@ -48,7 +48,7 @@ class JudgedCall:
     is_forced: bool = False
 
     @classmethod
-    def of(cls, row: EffectRow | CallRow, arguments: object, *, result: str = "", **outcome: Any) -> JudgedCall:
+    def of(cls, row: EffectRow, arguments: object, *, result: str = "", **outcome: Any) -> JudgedCall:
         """Return the call of a row. `arguments` are what their JSON says, maybe no object; `result` may begin with the
         line that `EDITED` begins; `outcome` are other fields that say what came of the call.
         """
@@ -90,15 +90,15 @@ def read(connection: Connection, agent_id: str, tools: Collection[str]) -> dict[
     return {tool: unix_ms(at) for tool, at in steps.last_used(connection, agent_id, tools).items()}
 
 
-def calls_of(connection: Connection, turn: int) -> tuple[JudgedCall, ...]:
+def calls_of(connection: Connection, turn: int) -> dict[Key, JudgedCall]:
     """Return the calls of the turn with this key, in order."""
     rows = steps.calls_with_results(connection, turn, chars_max=RESULT_CHARS_MAX)
-    return tuple(
-        JudgedCall.of(
+    return {
+        row.key: JudgedCall.of(
             row,
             json.loads(row.args),
-            result=row.result or "",
-            at_ms=None if row.started_at is None else unix_ms(row.started_at),
+            result=result or "",
+            at_ms=None if started_at is None else unix_ms(started_at),
         )
-        for row in rows
-    )
+        for row, started_at, result in rows
+    }

@@ -24,8 +24,8 @@ from pattern_core.turns import admission, recovery
 from pattern_core.turns.admission import Arrival, NotAtRest, Ticket
 from pattern_core.turns.calls import TurnServices
 from pattern_core.turns.record import DeadAttempt, Record
-from pattern_core.turns.recovery import Begin, FoundTurn, RunCalls
-from pattern_core.turns.state import Ending, TurnStopped, cancelled
+from pattern_core.turns.recovery import FoundTurn, RunCalls
+from pattern_core.turns.state import Ending, cancelled
 from pattern_core.turns.turn import Turn
 from pattern_db.columns import iso, unix_ms
 from pattern_db.connection import Connection
@@ -292,8 +292,7 @@ class Actors:
 
         with self._registered(turn):
             arrival = None if delivery is None else delivery.arrival
-            limits = _settings(agent).limits
-            record.start(incoming, payload, limits=limits, arrival=arrival).when_settled(started)
+            record.start(incoming, payload, limits=turn.settings.limits, arrival=arrival).when_settled(started)
             try:
                 await self._run(turn)
             except RowConflict:
@@ -333,11 +332,15 @@ class Actors:
             if row.ended_at is not None:
                 self.forget(agent_id)  # as above
                 return
-            turn.judge.calls = list(await self._database.read(facts.calls_of, row.key))
+            turn.judge.calls = await self._database.read(facts.calls_of, row.key)
             verdict = recovery.decide(row, found, self._services.limits.turn, self._journal.now())
             if isinstance(verdict, Ending):
                 await self._end(turn, verdict)
                 return
+            turn.joins = bool(await self._database.read(turns.steering_messages, agent_id)) or turn.joins
+            turn.is_addressed = found.is_addressed and isinstance(
+                verdict, RunCalls
+            )  # else the model is about to see it
             turn.record.resume(waited=row.status == TurnStatus.WAITING)
             await turn.record.flush()  # it counts, also if what follows ends the process
             await self._run(turn, verdict)
@@ -353,8 +356,8 @@ class Actors:
         left_s: float = math.inf,
     ) -> Turn:
         """Return a turn before its first step, with the time that its agent gives it; at most `left_s`."""
-        now_ms = self._journal.clock.now_ms()
-        wall_s = min(_settings(agent).limits.wall_s or self._services.limits.turn.turn_timeout_s, left_s)
+        now_ms, settings = self._journal.clock.now_ms(), _settings(agent)
+        wall_s = min(settings.limits.wall_s or self._services.limits.turn.turn_timeout_s, left_s)
         record = Record(
             journal=self._journal,
             agent=agent,
@@ -369,7 +372,7 @@ class Actors:
             deadline_at=iso(now_ms + max(0, round(wall_s * 1000))),
             began_ms=now_ms,
         )
-        return Turn(self._services, record)
+        return Turn(self._services, record, settings)
 
     def _found(self, row: TurnRow, found: FoundTurn, agent: Agent, history: History) -> Turn:
         """Return a turn as its rows say it is; its time continues from now, and is not longer if the clock was set
@@ -389,7 +392,6 @@ class Actors:
         turn.calls.in_doubt.update(call.args_hash for call in found.calls if call.status == EffectStatus.IN_DOUBT)
         turn.judge.said.update(found.said)
         turn.judge.compactions.extend(found.compactions)
-        turn.is_addressed = found.is_addressed
         turn.output_chars = found.output_chars
         return turn
 
@@ -421,25 +423,21 @@ class Actors:
         self._histories.move_to_end(agent_id)
         return known
 
-    async def _run(self, turn: Turn, found: Begin | DeadAttempt | RunCalls | None = None) -> None:
+    async def _run(self, turn: Turn, found: DeadAttempt | RunCalls | None = None) -> None:
         """Run the turn in its own scope and see to its one end. Outer cancellation leaves the turn open."""
         ending: Ending | None = None
         with turn.scope:
             try:
                 await turn.run(found)
-            except TurnStopped as stopped:
-                ending = cancelled(stopped.reason)
             except PatternError as error:
                 status = "limit" if isinstance(error, LimitReached) else "failed"
                 ending = Ending(status=status, error={"code": error.code, "message": error.message})
-        if turn.scope.cancelled_caught:
+        if turn.scope.cancelled_caught and turn.stop_reason is not None:
+            ending = cancelled(turn.stop_reason)
+        elif turn.scope.cancelled_caught:
             wall_s = turn.bounds.wall_s or 0.0
             limit = f"the turn took longer than {wall_s:g} s; send a message to continue it, or raise limits.wall_s"
-            ending = (
-                cancelled(turn.stop_reason)
-                if turn.stop_reason is not None
-                else Ending(status="limit", error={"code": "deadline", "message": limit})
-            )
+            ending = Ending(status="limit", error={"code": "deadline", "message": limit})
         if ending is not None:
             await self._end(turn, ending)
         elif turn.record.status == TurnStatus.WAITING:

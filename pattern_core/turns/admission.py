@@ -207,10 +207,7 @@ def _make_way(connection: Connection, incoming: IncomingMessage) -> tuple[str, s
             busy=True,
         )
     reason = STOPS.get(incoming.policy or "")
-    if reason is None:
-        return None
-    running = turns.running(connection, incoming.agent_id)
-    if running is None:
+    if reason is None or (running := turns.running(connection, incoming.agent_id)) is None:
         return None
     turns.request_cancel(connection, running.key, reason)
     return running.id, reason

@@ -34,7 +34,7 @@ from pattern_core.rules.rule import AskedCall
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.results import to_text
 from pattern_core.tools.tool import Probe, ProbeFunction, Tool, Toolbox, ToolContext
-from pattern_core.turns.consent import AGREED, Attention, ToolConsent, denial, edited_note
+from pattern_core.turns.consent import AGREED, ToolConsent, denial, edited_note
 from pattern_core.turns.judge import Judge
 from pattern_core.turns.record import Record
 from pattern_core.turns.state import FinishedCall
@@ -98,25 +98,23 @@ class TurnServices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedCall:
-    """A decided call: its row, its parsed arguments, and its tool, or why none will run.
+    """A decided call: its row, its parsed arguments, and its tool if there is one.
 
-    `question` is what a person is to be asked before it runs, `answered` the approval that let it run or kept it from
-    it. `is_forbidden`: a rule keeps it from running, for the reason in `refusal`.
+    `finished` is what it comes to if it will not run. `question` is what a person is to be asked before it runs,
+    `answered` the approval that let it run or kept it from it.
     """
 
     row: EffectRow
     arguments: Mapping[str, object]
     tool: Tool | None
-    refusal: str | None = None
+    finished: FinishedCall | None = None
     question: ApprovalRow | None = None
     answered: ApprovalRow | None = None
-    is_forbidden: bool = False
 
     @property
     def is_inner(self) -> bool:
         """Whether the call touches nothing outside this file: it needs no stored intent."""
-        will_run = self.tool is not None and not self.is_forbidden and self.row.status != _DENIED
-        return not will_run or self.row.effect_class in _INNER
+        return self.finished is not None or self.row.effect_class in _INNER
 
 
 class TurnCalls:
@@ -128,6 +126,7 @@ class TurnCalls:
         self._record = record
         self._judge = judge
         self._agent = record.agent
+        self._question = partial(services.consent.question, record.agent, record.id)
         self._outside = 0  # calls that reach outside and run now
 
     # Planning
@@ -155,8 +154,9 @@ class TurnCalls:
                 (EffectClass.PURE if tool is None else tool.effect).value,
                 NO_TOOL if tool is None else blake2b(place, digest_size=KEY_BYTES).hexdigest(),
             )
-            planned.append(PlannedCall(row=row, arguments=call.arguments, tool=tool, refusal=refusal))
-            self._judge.calls.append(JudgedCall.of(row, given))
+            finished = None if tool is not None else FinishedCall(row=row, status="error", content=refusal)
+            planned.append(PlannedCall(row=row, arguments=call.arguments, tool=tool, finished=finished))
+            self._judge.calls[row.key] = JudgedCall.of(row, given)
         return planned
 
     def forced(self, calls: Sequence[AskedCall]) -> list[ToolCall]:
@@ -171,11 +171,12 @@ class TurnCalls:
             for index, call in enumerate(calls, first)
         ]
 
-    def _find(self, call: ToolCall) -> tuple[Tool | None, str | None]:
+    def _find(self, call: ToolCall) -> tuple[Tool | None, str]:
+        """Return the tool of a call; if none can run it, why."""
         if call.invalid is not None:
             return None, INVALID_JSON + call.invalid[:200]
         try:
-            return self._services.tools.get(call.tool, self._agent.enabled_tools), None
+            return self._services.tools.get(call.tool, self._agent.enabled_tools), ""
         except NotFound as error:
             return None, error.message
 
@@ -187,30 +188,24 @@ class TurnCalls:
         asked = 0
         for one in group:
             verdict = await self._one_judged(one)
-            if verdict.question is not None:
-                full = await self._services.consent.approvals.full(asked + 1)
-                if full is not None:
-                    why = f"Not run: it needs a person's consent, and {full}."
-                    verdict = replace(verdict, question=None, refusal=why, is_forbidden=True)
-                else:
-                    asked += 1
-            if verdict.is_forbidden:
+            if verdict.question is not None and (full := await self._services.consent.approvals.full(asked + 1)):
+                why = f"Not run: it needs a person's consent, and {full}."
+                verdict = replace(verdict, question=None, finished=_denied(verdict.row, why))
+            asked += verdict.question is not None
+            if verdict.finished is not None and verdict.finished.status == _DENIED:
                 self._judge.refuse(verdict.row)  # so that it does not count against those after it
             judged.append(verdict)
         return self._ask(judged) if asked else judged
 
     def _ask(self, planned: Sequence[PlannedCall]) -> list[PlannedCall]:
         """T4: record the questions about the calls; return these as they stand then."""
-        rest, questions = [], []
-        for one in planned:
-            if one.question is None:
-                rest.append(one)
-            else:
-                questions.append((one.row, one.question))
-                rest.append(replace(one, row=replace(one.row, status=WAITING), question=None))
+        questions = [(one.row, one.question) for one in planned if one.question is not None]
         if questions:
             self._record.ask(questions)
-        return rest
+        return [
+            one if one.question is None else replace(one, row=replace(one.row, status=WAITING), question=None)
+            for one in planned
+        ]
 
     async def _one_judged(self, planned: PlannedCall) -> PlannedCall:
         row, tool, consent = planned.row, planned.tool, self._services.consent
@@ -221,18 +216,18 @@ class TurnCalls:
         if self._judge.rules.rules:
             asked = AskedCall(tool=tool.name, arguments=planned.arguments, parameters=tool.spec.parameters)
             while True:  # several rules may ask, each for a scope of its own
-                verdict = self._judge.check(row, asked, is_approved=is_approved, agreed=agreed)
+                verdict = self._judge.before(row).check(asked, is_approved=is_approved, agreed=agreed)
                 if verdict.kind != "ask" or not await consent.is_standing(self._agent.id, row, verdict.scope):
                     break
                 agreed.add(verdict.scope)
             if verdict.kind == "refuse":
-                return replace(planned, refusal=f"Not run: {verdict.text}", is_forbidden=True)
+                return replace(planned, finished=_denied(row, f"Not run: {verdict.text}"))
             if verdict.kind == "ask" and row.args_hash not in self.in_doubt:
-                return self._asked(planned, verdict.text, scope=verdict.scope)
+                return replace(planned, question=self._question(row, verdict.text, scope=verdict.scope))
         if is_approved:
             return planned
         if row.args_hash in self.in_doubt:
-            return self._asked(planned, REPEATS_IN_DOUBT, kind=ApprovalKind.RECOVERY)
+            return replace(planned, question=self._question(row, REPEATS_IN_DOUBT, kind=ApprovalKind.RECOVERY))
         if agreed or tool.consent is None:  # who agreed to such calls is not asked again by the tool
             return planned
         try:
@@ -242,21 +237,7 @@ class TurnCalls:
         reason = tool.consent(planned.arguments)
         if reason is None or await consent.is_standing(self._agent.id, row, None):
             return planned
-        return self._asked(planned, reason)
-
-    def _asked(
-        self,
-        planned: PlannedCall,
-        reason: str,
-        *,
-        kind: ApprovalKind = ApprovalKind.TOOL,
-        scope: str | None = None,
-        attention: Attention | None = None,
-    ) -> PlannedCall:
-        question = self._services.consent.question(
-            self._agent, self._record.id, planned.row, reason, kind=kind, scope=scope, attention=attention
-        )
-        return replace(planned, question=question)
+        return replace(planned, question=self._question(row, reason))
 
     # After a restart, or a person's answer
 
@@ -291,7 +272,11 @@ class TurnCalls:
         tool, refusal = self._find(call)
         if row.idempotency_key == NO_TOOL and tool is not None:  # it came later; what was decided on stays a refusal
             tool, refusal = None, f"There was no tool {row.tool!r} when you called it; call it again."
-        return PlannedCall(row=row, arguments=call.arguments, tool=tool, refusal=refusal, answered=answered)
+        finished = None if tool is not None else FinishedCall(row=row, status="error", content=refusal)
+        if row.status == _DENIED:
+            is_doubtful = answered is not None and answered.kind is ApprovalKind.RECOVERY and row.attempts
+            finished = in_doubt(row) if is_doubtful else _denied(row, denial(answered))
+        return PlannedCall(row=row, arguments=call.arguments, tool=tool, finished=finished, answered=answered)
 
     async def _resumed(self, planned: PlannedCall, on_doubt: OnDoubt) -> PlannedCall | FinishedCall:
         row, tool, answered = planned.row, planned.tool, planned.answered
@@ -300,7 +285,8 @@ class TurnCalls:
         is_doubtful = row.status == EffectStatus.STARTED and row.effect_class == EffectClass.UNSAFE
         if not is_doubtful:
             if tool is None and row.idempotency_key != NO_TOOL:
-                return self._asked(planned, GONE, kind=ApprovalKind.RECOVERY, attention="tool_gone")
+                gone = self._question(row, GONE, kind=ApprovalKind.RECOVERY, attention="tool_gone")
+                return replace(planned, question=gone)
             if not row.attempts or tool is None or tool.probe is None:
                 return planned
             known = await self._probed(planned, tool, tool.probe)
@@ -316,12 +302,13 @@ class TurnCalls:
                 return planned  # a person knew that it may have happened, and agreed
         match on_doubt:
             case "ask_human":
-                return self._asked(planned, INTERRUPTED, kind=ApprovalKind.RECOVERY, attention="in_doubt")
+                doubt = self._question(row, INTERRUPTED, kind=ApprovalKind.RECOVERY, attention="in_doubt")
+                return replace(planned, question=doubt)
             case "fail_turn":
                 raise InDoubt
             case "tell_model":
                 self.in_doubt.add(row.args_hash)
-                return FinishedCall(row=row, status=EffectStatus.IN_DOUBT.value, content=IN_DOUBT)
+                return in_doubt(row)
 
     # Running
 
@@ -331,9 +318,7 @@ class TurnCalls:
         Raises:
             StorageFailed: the disk failed.
         """
-        is_ordered = len(planned) > 1 and self._judge.runs_in_order(
-            [one.row.tool for one in planned], self._record.step
-        )
+        is_ordered = self._judge.runs_in_order([one.row.tool for one in planned], self._record.step)
         for group in [[one] for one in planned] if is_ordered else [planned]:
             if self._record.holds_work:
                 await self._record.flush()  # rules judge by whether it was stored
@@ -364,20 +349,18 @@ class TurnCalls:
         if self._record.holds_work:  # a tool that reads sees what the one before it wrote
             await self._record.flush()
         work = UnitOfWork()
-        is_recorded = False
         journal = self._services.journal
         began_ms = journal.clock.now_ms()
         try:
             finished = await self._run(planned, work)
-            if finished.status != EffectStatus.DONE:  # a failed call leaves nothing behind
-                work.settle(committed=False)
-                work = UnitOfWork()
-            self._judge.finish(finished, began_ms)
-            self._record.finish(finished, work, planned.arguments)
-            is_recorded = True
-        finally:
-            if not is_recorded:
-                work.settle(committed=False)
+        except BaseException:
+            work.settle(committed=False)
+            raise
+        if finished.status != EffectStatus.DONE:  # a failed call leaves nothing behind
+            work.settle(committed=False)
+            work = UnitOfWork()
+        self._judge.finish(finished, began_ms)
+        self._record.finish(finished, work, planned.arguments)
         name = "unknown" if planned.tool is None else planned.tool.name  # what a model made up is no name of ours
         journal.meters.call_ended(name, finished.status, journal.seconds_since(began_ms))
         self._outside -= not planned.is_inner
@@ -386,11 +369,10 @@ class TurnCalls:
 
     async def _run(self, planned: PlannedCall, work: UnitOfWork) -> FinishedCall:
         """Run one call to a result; only cancellation and trouble with storage come out as exceptions."""
+        if planned.finished is not None:
+            return planned.finished
         row, tool = planned.row, planned.tool
-        if planned.is_forbidden or row.status == _DENIED:
-            return _denied(planned)
-        if tool is None:
-            return FinishedCall(row=row, status="error", content=planned.refusal or "Not run.")
+        assert tool is not None  # else it is finished
         services, record, limits = self._services, self._record, self._services.limits.turn
         timeout_s = tool.timeout_s or limits.tool_timeout_s
         context = ToolContext(
@@ -411,7 +393,6 @@ class TurnCalls:
         result = await _within(timeout_s, tool.call, context, planned.arguments)
         if result is None:
             return FinishedCall(row=row, status="timeout", content=_timeout_text(row, timeout_s))
-        status, note = "error", "" if planned.answered is None else edited_note(planned.answered, row)
         if isinstance(result, outcome.Value):
             status, content = "done", to_text(result.value)
             if len(content) > limits.tool_result_chars_max:
@@ -419,8 +400,8 @@ class TurnCalls:
                 results = services.toolbox.results
                 content = await results.shorten(content, context.agent_id, row, limit=limit, reader=reader, work=work)
         else:
-            content = to_text(_error_text(row, result.error), limits.tool_result_chars_max)
-        return FinishedCall(row=row, status=status, content=note + content)
+            status, content = "error", to_text(_error_text(row, result.error), limits.tool_result_chars_max)
+        return FinishedCall(row=row, status=status, content=edited_note(planned.answered, row) + content)
 
     async def _probed(self, planned: PlannedCall, tool: Tool, probe: ProbeFunction) -> FinishedCall | None:
         """Return the outcome of a verifiable call that was started before, as its tool finds out.
@@ -437,13 +418,12 @@ class TurnCalls:
         verdict, text = answer if isinstance(answer, tuple) else (answer, "Done before the interruption.")
         match verdict:
             case "done":
-                note = "" if planned.answered is None else edited_note(planned.answered, row)
-                content = note + to_text(text, limits.tool_result_chars_max)
+                content = edited_note(planned.answered, row) + to_text(text, limits.tool_result_chars_max)
                 return FinishedCall(row=row, status="done", content=content)
             case "absent":
                 return None
             case "unknown":
-                return FinishedCall(row=row, status="in_doubt", content=IN_DOUBT)
+                return in_doubt(row)
 
 
 async def _within(
@@ -472,14 +452,13 @@ def _error_text(row: EffectRow, error: BaseException) -> str:
     return f"Error: the tool failed ({type(error).__name__}: {error})"
 
 
-def _denied(planned: PlannedCall) -> FinishedCall:
-    """Return the result of a call that a rule forbids or no person agreed to; an unknown outcome stays unknown."""
-    if planned.is_forbidden:
-        return FinishedCall(row=planned.row, status=_DENIED, content=planned.refusal or "Not run.")
-    answered = planned.answered
-    if answered is not None and answered.kind is ApprovalKind.RECOVERY and planned.row.attempts:
-        return FinishedCall(row=planned.row, status="in_doubt", content=IN_DOUBT)
-    return FinishedCall(row=planned.row, status=_DENIED, content=denial(answered))
+def _denied(row: EffectRow, why: str) -> FinishedCall:
+    return FinishedCall(row=row, status=_DENIED, content=why)
+
+
+def in_doubt(row: EffectRow) -> FinishedCall:
+    """Return the result of a call that may or may not have happened."""
+    return FinishedCall(row=row, status=EffectStatus.IN_DOUBT.value, content=IN_DOUBT)
 
 
 def _timeout_text(row: EffectRow, timeout_s: float) -> str:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Literal
 
 from pattern_core.agents import Agent, Roster
-from pattern_core.approvals import Approval, ApprovalAnswer, ApprovalQuestion, Approvals, Subject
+from pattern_core.approvals import Approval, ApprovalAnswer, ApprovalQuestion, Approvals
 from pattern_core.errors import Conflict, InvalidInput, NotFound
 from pattern_core.rules.facts import EDITED
 from pattern_core.tools.registry import ToolRegistry
@@ -35,9 +35,7 @@ Attention = Literal["in_doubt", "tool_gone"]
 
 
 class ToolConsent:
-    """Asks for consent to tool calls. `roster` knows which tools an agent has; `wake` has an agent look for
-    work.
-    """
+    """Asks for consent to tool calls. `roster` knows the tools of an agent; `wake` has an agent look for work."""
 
     def __init__(self, approvals: Approvals, tools: ToolRegistry, roster: Roster, wake: Callable[[str], None]) -> None:
         self.approvals = approvals
@@ -49,7 +47,7 @@ class ToolConsent:
 
     async def is_standing(self, agent_id: str, row: EffectRow, scope: str | None) -> bool:
         """Return whether a person agreed to such calls in advance."""
-        return await self.approvals.grants.covers(subject_of(agent_id, row, scope))
+        return await self.approvals.grants.covers({"agent_id": agent_id, **_subject(row, scope)})
 
     def question(
         self,
@@ -66,7 +64,6 @@ class ToolConsent:
         `scope`, or of its tool; what is asked because of an interruption (`attention` says what is wrong) is answered
         once.
         """
-        subject = subject_of(agent.id, row, scope)
         request: dict[str, Json] = {
             "agent_id": agent.id,
             "agent": agent.name,
@@ -77,7 +74,7 @@ class ToolConsent:
             "call_id": row.call_id,
         }
         if kind is ApprovalKind.TOOL:
-            request |= {"subject": subject.name, "digest": subject.args_hash.hex()}
+            request |= _subject(row, scope)
         if attention is not None:
             request["needs_attention"] = attention
         asked = self.approvals.row(ApprovalQuestion(kind=kind, request=request, audience=AUDIENCE))
@@ -125,10 +122,9 @@ class ToolConsent:
         work.when_settled(lambda committed: self._wake(agent_id) if committed else None)
 
 
-def subject_of(agent_id: str, row: EffectRow, scope: str | None) -> Subject:
+def _subject(row: EffectRow, scope: str | None) -> dict[str, Json]:
     """Return what standing consent for a call is about."""
-    name = f"tool:{row.tool}" if scope is None else f"scope:{scope}"
-    return Subject(agent_id=agent_id, name=name, args_hash=row.args_hash)
+    return {"subject": f"tool:{row.tool}" if scope is None else f"scope:{scope}", "digest": row.args_hash.hex()}
 
 
 def denial(approval: ApprovalRow | None) -> str:
@@ -144,9 +140,9 @@ def denial(approval: ApprovalRow | None) -> str:
     return f"Not run: a person did not agree{f' ({reason})' if reason else ''}. Do not try it again unless asked to."
 
 
-def edited_note(approval: ApprovalRow, row: EffectRow) -> str:
+def edited_note(approval: ApprovalRow | None, row: EffectRow) -> str:
     """Return what stands before the result of a call that a person changed before agreeing; else nothing."""
-    return f"{EDITED}{row.args}]\n" if approval.status is ApprovalStatus.EDITED else ""
+    return f"{EDITED}{row.args}]\n" if approval is not None and approval.status is ApprovalStatus.EDITED else ""
 
 
 def _key(approval: Approval) -> tuple[int, int, int]:

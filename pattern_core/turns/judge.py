@@ -5,7 +5,7 @@ A restart finds the same calls in their rows, so it comes to the same verdicts. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pattern_core.errors import LimitReached
@@ -13,10 +13,10 @@ from pattern_core.messages import Part, ToolCall
 from pattern_core.models.model import ModelReply, ToolSpec
 from pattern_core.rules.detectors import DetectorSettings, watch
 from pattern_core.rules.facts import REFUSED, JudgedCall
-from pattern_core.rules.rule import AskedCall, Moment, Offer, StepBorder, Verdict
+from pattern_core.rules.rule import AskedCall, Moment, Offer, StepBorder
 from pattern_core.rules.ruleset import NO_RULES, RuleSet
 from pattern_core.turns.state import FinishedCall
-from pattern_db.journal.steps import EffectRow
+from pattern_db.journal.steps import EffectRow, Key
 
 
 @dataclass(slots=True, kw_only=True)
@@ -24,7 +24,8 @@ class Judge:
     """The rules of one turn and the calls that it made.
 
     `tools` are the names of the tools that it may call, `last_ms` when rules with times saw them used last. `calls` are
-    in order. `said` are the steps with words in their decision, `compactions` the steps that room was made for.
+    in order, by their keys. `said` are the steps with words in their decision, `compactions` the steps that room was
+    made for.
     """
 
     now_ms: Callable[[], int]
@@ -32,40 +33,31 @@ class Judge:
     detectors: DetectorSettings = field(default_factory=DetectorSettings)
     tools: Sequence[str] = ()
     last_ms: Mapping[str, int] = field(default_factory=dict)
-    calls: list[JudgedCall] = field(default_factory=list)
+    calls: dict[Key, JudgedCall] = field(default_factory=dict)
     said: set[int] = field(default_factory=set)
     compactions: list[int] = field(default_factory=list)
 
     def count(self, step: int) -> int:
         """Return how many calls the step has so far."""
-        return [call.step for call in self.calls].count(step)
+        return [of_step for _turn, of_step, _call in self.calls].count(step)
 
     def finish(self, finished: FinishedCall, began_ms: int | None = None) -> None:
         """Note the outcome of a call that began at a time in unix ms (None: as noted before)."""
-        place = self._place(finished.row)
-        call = self.calls[place]
-        self.calls[place] = JudgedCall.of(
-            finished.row,
-            call.arguments,
-            status=finished.status,
-            result=finished.content,
-            at_ms=call.at_ms if began_ms is None else began_ms,
-        )
+        row = finished.row
+        call = self.calls[row.key]
+        at_ms = call.at_ms if began_ms is None else began_ms
+        outcome = JudgedCall.of(row, call.arguments, result=finished.content, status=finished.status, at_ms=at_ms)
+        self.calls[row.key] = outcome
 
     def refuse(self, row: EffectRow) -> None:
         """Note that a call will not run, before its result is stored."""
-        place = self._place(row)
-        self.calls[place] = replace(self.calls[place], status=REFUSED)
-
-    def _place(self, row: EffectRow) -> int:
-        first = next(index for index, call in enumerate(self.calls) if call.step == row.step)
-        return first + row.call
+        self.calls[row.key] = replace(self.calls[row.key], status=REFUSED)
 
     def _moment(self, step: int, calls: Sequence[JudgedCall] | None = None) -> Moment:
         """Return the turn after `step`, of whose calls only `calls` are looked at (None: all)."""
         return Moment(
             rules=self.rules.ordered,
-            calls=tuple(self.calls if calls is None else calls),
+            calls=tuple(self.calls.values() if calls is None else calls),
             tools=self.tools,
             step=step,
             last_ms=self.last_ms,
@@ -76,15 +68,21 @@ class Judge:
         """Return what the decision of a step may use, judged from the calls of the steps before it."""
         if not self.rules.rules:
             return Offer(tools=tuple(specs))
-        return self._moment(step - 1, [call for call in self.calls if call.step < step]).offer(specs)
+        return self._moment(step - 1, [call for call in self.calls.values() if call.step < step]).offer(specs)
 
     def completed(
-        self, reply: ModelReply, specs: Sequence[ToolSpec], step: int
-    ) -> tuple[ModelReply, Sequence[AskedCall]]:
-        """Return the reply with the arguments that rules give, and the calls that its turn must begin with."""
-        wanted = [part for part in reply.parts if isinstance(part, ToolCall)] if self.rules.rules else []
+        self,
+        reply: ModelReply,
+        specs: Sequence[ToolSpec],
+        step: int,
+        forced: Callable[[Sequence[AskedCall]], Sequence[ToolCall]],
+    ) -> ModelReply:
+        """Return the reply with the arguments that rules give, and first the calls that must come first, as `forced`
+        makes them.
+        """
+        wanted = [part for part in reply.parts if isinstance(part, ToolCall)]
         if not wanted:
-            return reply, ()
+            return reply
         offered = self.offer(specs, step)
         parts: list[Part] = [
             replace(part, arguments=offered.filled(part.tool, part.arguments))
@@ -92,24 +90,17 @@ class Judge:
             else part
             for part in reply.parts
         ]
-        made = self._moment(step - 1).added([call.tool for call in wanted])
-        return replace(reply, parts=tuple(parts)), made
+        place = reply.parts.index(wanted[0])
+        parts[place:place] = forced(self._moment(step - 1).added([call.tool for call in wanted]))
+        return replace(reply, parts=tuple(parts))
 
     def runs_in_order(self, tools: Sequence[str], step: int) -> bool:
         """Return whether a rule looks at what came before, so that several calls must run one after another."""
         return bool(self.rules.rules) and self._moment(step).in_order(tools)
 
-    def check(
-        self,
-        row: EffectRow,
-        asked: AskedCall,
-        *,
-        is_approved: bool,
-        agreed: Collection[str | None] = (),
-    ) -> Verdict:
-        """Return whether a call of the newest decision runs, after those before it; see `Moment.check`."""
-        before = self._moment(row.step, self.calls[: self._place(row)])
-        return before.check(asked, is_approved=is_approved, agreed=agreed)
+    def before(self, row: EffectRow) -> Moment:
+        """Return the moment before a call of the newest decision, in which it is judged."""
+        return self._moment(row.step, [call for key, call in self.calls.items() if key < row.key])
 
     def exit(self, step: int) -> StepBorder:
         """Return what follows a step after which the turn would end."""
@@ -121,13 +112,14 @@ class Judge:
         Raises:
             LimitReached: the agent repeats itself, and was warned before.
         """
+        calls = tuple(self.calls.values())
         compactions = [one for one in self.compactions if one <= step]  # a restart may know of the next step's
-        finding = watch(self.detectors, self.calls, compactions=compactions, said=self.said)
+        finding = watch(self.detectors, calls, compactions=compactions, said=self.said)
         if finding is not None and finding.kind == "stop":
             raise LimitReached(finding.text, detector=finding.detector)
         notes = [] if finding is None else [finding.text]
         # The decision ends the turn: it called nothing, or a call that ends turns has run.
-        has_called = any(call.step == step and not call.is_forced for call in self.calls)
+        has_called = any(call.step == step and not call.is_forced for call in calls)
         if not has_called or (self.rules.rules and self._moment(step).ends_after(step)):
             leaving = self.exit(step)
             if leaving.ends or leaving.forced:

@@ -379,7 +379,7 @@ class Record:
         """T4: record that calls wait for a person."""
         rows = self._record()
         for row, question in questions:
-            rows.store(steps.ask_about_call, (row.turn, row.step, row.call))
+            rows.store(steps.ask_about_call, row.key)
             rows.store(approvals.insert, question)
             rows.event("approval.requested", requested(question))
 
@@ -406,8 +406,7 @@ class Record:
         deadline_at = iso(unix_ms(now) + int(timeout_s * 1000))
         intent = UnitOfWork()
         for row in rows:
-            key = (row.turn, row.step, row.call)
-            intent.store(steps.start_call, key, epoch=self.journal.epoch, started_at=now, deadline_at=deadline_at)
+            intent.store(steps.start_call, row.key, epoch=self.journal.epoch, started_at=now, deadline_at=deadline_at)
         await self.flush(intent)
 
     def finish(self, finished: FinishedCall, work: UnitOfWork, arguments: Mapping[str, object] | None) -> None:
@@ -536,13 +535,7 @@ def _store_result(rows: UnitOfWork, finished: FinishedCall, row: MessageRow) -> 
     """Store the end of a call with `row`, the message that holds its result."""
     call = finished.row
     rows.store(messages.append, [row])
-    rows.store(
-        steps.finish_call,
-        (call.turn, call.step, call.call),
-        status=finished.status,
-        message_id=row.id,
-        ended_at=row.created_at,
-    )
+    rows.store(steps.finish_call, call.key, status=finished.status, message_id=row.id, ended_at=row.created_at)
     rows.drafts.append(resulted(call, finished.content, status=finished.status, message_id=row.id))
 
 

@@ -25,12 +25,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from pattern_core.conversation.history import from_row
 from pattern_core.limits import TurnLimits
 from pattern_core.messages import Message, Reasoning, Text
 from pattern_core.rules.facts import FORCED_PREFIX, OPEN
-from pattern_core.turns.calls import IN_DOUBT
+from pattern_core.turns.calls import in_doubt
 from pattern_core.turns.record import DeadAttempt
 from pattern_core.turns.state import Ending, FinishedCall, cancelled
 from pattern_db.connection import Connection
@@ -41,7 +42,6 @@ from pattern_db.journal.events import EventRow
 from pattern_db.journal.steps import EffectRow, StepRow
 from pattern_db.journal.turns import TurnRow
 from pattern_db.tables import messages
-from pattern_db.tables.messages import MessageRow
 
 NOT_RUN = "Not run: the turn ended before."
 STARTED, COMPACTED = "step.started", "history.compacted"
@@ -71,14 +71,13 @@ class FoundTurn:
     compactions: Sequence[int] = ()
 
     @property
-    def of_step(self) -> list[EffectRow]:
-        """The calls of the newest step, in order."""
-        return [] if self.step is None else [call for call in self.calls if call.step == self.step.no]
-
-    @property
     def unanswered(self) -> list[EffectRow]:
         """Calls without a result."""
-        return [call for call in self.calls if is_open(call)]
+        return [
+            call
+            for call in self.calls
+            if call.status in OPEN or (call.status == EffectStatus.DENIED and call.message_id is None)
+        ]
 
     @property
     def is_asking(self) -> bool:
@@ -87,20 +86,12 @@ class FoundTurn:
 
     def answered(self, call: EffectRow) -> ApprovalRow | None:
         """Return what a person said about the call, if one was asked."""
-        about = [row for row in self.approvals if (row.step, row.call) == (call.step, call.call)]
-        return about[-1] if about else None
-
-
-@dataclass(frozen=True, slots=True)
-class Begin:
-    """The turn was started and has asked no model yet."""
+        return {(row.step, row.call): row for row in self.approvals}.get((call.step, call.call))  # the newest
 
 
 @dataclass(frozen=True, slots=True)
 class RunCalls:
-    """The newest step's decision is stored; these of its calls have no result yet (maybe none), with the answers that
-    people gave.
-    """
+    """The newest step is decided; these of its calls, maybe none, have no result yet, with what people answered."""
 
     calls: Sequence[tuple[EffectRow, ApprovalRow | None]]
 
@@ -115,13 +106,8 @@ def find(connection: Connection, turn: int) -> FoundTurn:
     )
 
 
-def is_open(call: EffectRow) -> bool:
-    """Return whether the call has no result yet."""
-    return call.status in OPEN or (call.status == EffectStatus.DENIED and call.message_id is None)
-
-
-def decide(row: TurnRow, found: FoundTurn, limits: TurnLimits, now: str) -> Ending | Begin | DeadAttempt | RunCalls:
-    """Return what to do with an unfinished turn; `now` is wall time as stored."""
+def decide(row: TurnRow, found: FoundTurn, limits: TurnLimits, now: str) -> Ending | DeadAttempt | RunCalls | None:
+    """Return what to do with an unfinished turn, None if it has asked no model yet; `now` is wall time as stored."""
     if row.cancel_reason is not None:
         return cancelled(row.cancel_reason)
     if row.deadline_at is not None and row.deadline_at <= now:
@@ -132,15 +118,14 @@ def decide(row: TurnRow, found: FoundTurn, limits: TurnLimits, now: str) -> Endi
     # A turn that came as far as to wait got past what had cut it off.
     is_stuck = row.status != TurnStatus.WAITING and row.steps == step
     if is_stuck and row.resumes >= limits.resumes_max:
-        message = (
-            f"the same step was cut off {row.resumes + 1} times; look at the server's log before you send it again"
-        )
+        times = row.resumes + 1
+        message = f"the same step was cut off {times} times; look at the server's log before you send it again"
         return _interrupted("gave_up", message)
     if found.step is None:
-        return Begin()
+        return None
     if found.is_asking:
         return DeadAttempt(is_charged=True)
-    return RunCalls([(call, found.answered(call)) for call in found.of_step if is_open(call)])
+    return RunCalls([(call, found.answered(call)) for call in found.unanswered if call.step == step])
 
 
 def _interrupted(code: str, message: str) -> Ending:
@@ -155,7 +140,7 @@ def close_calls(unanswered: Sequence[EffectRow]) -> list[FinishedCall]:
     happened.
     """
     return [
-        FinishedCall(row=row, status=EffectStatus.IN_DOUBT.value, content=IN_DOUBT)
+        in_doubt(row)
         if row.status == EffectStatus.STARTED.value or row.attempts
         else FinishedCall(row=row, status=EffectStatus.CANCELLED.value, content=NOT_RUN)
         for row in unanswered
@@ -166,26 +151,19 @@ def restore(connection: Connection, turn: TurnRow) -> FoundTurn:
     """Read all that a restart must know of an unfinished turn."""
     found = find(connection, turn.key)
     rows = messages.by_batch(connection, turn.agent_id, turn.batch_id or "")
-    decisions = [message for message in map(from_row, filter(_is_agents, rows)) if not _is_forced(message)]
+    spoken = [row for row in rows if row.role in (Role.USER, Role.ASSISTANT) and not row.is_said_by_call]
+    decisions = [one for one in map(from_row, spoken) if one.role == "assistant" and not _is_forced(one)]
     written = [part for one in decisions for part in one.parts if isinstance(part, Text | Reasoning)]
     return replace(
         found,
         messages=len(rows),
         children=budgets.children(connection, turn.key),
         source=rows[0].source if rows else None,
-        is_addressed=next((row.role is Role.USER for row in reversed(rows) if _speaks(row)), False),
+        is_addressed=bool(spoken) and spoken[-1].role is Role.USER,
         said=frozenset(step for step, one in enumerate(decisions, 1) if one.text),
         output_chars=sum(len(part.text) for part in written),
         compactions=_compactions(events.named(connection, turn.key, (STARTED, COMPACTED)), is_open=found.is_asking),
     )
-
-
-def _is_agents(row: MessageRow) -> bool:
-    return row.role is Role.ASSISTANT and not row.is_said_by_call
-
-
-def _speaks(row: MessageRow) -> bool:
-    return row.role is Role.USER or _is_agents(row)
 
 
 def _is_forced(message: Message) -> bool:
@@ -195,16 +173,9 @@ def _is_forced(message: Message) -> bool:
 
 def _compactions(stored: Sequence[EventRow], *, is_open: bool) -> list[int]:
     """Return the steps, once per run of compactions between two questions to the model."""
-    found: list[int] = []
-    step, made_room = 0, False
-    for event in stored:
-        if event.name == COMPACTED:
-            made_room = True
-            continue
-        step = int(json.loads(event.data)["step"])
-        if made_room:
-            found.append(step)
-        made_room = False
-    if made_room:
-        found.append(step if is_open else step + 1)
+    opened = [(before.name, json.loads(one.data)["step"]) for before, one in pairwise(stored) if one.name == STARTED]
+    found = [step for before, step in opened if before == COMPACTED]
+    if stored and stored[-1].name == COMPACTED:
+        latest = max((json.loads(one.data)["step"] for one in stored if one.name == STARTED), default=0)
+        found.append(latest if is_open else latest + 1)
     return found

@@ -6,23 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pattern_core.budgets.reservations import WorstCase, worst_case
-from pattern_core.errors import PatternError
 from pattern_core.messages import ToolResult
 from pattern_core.models.routing import FactsOf, ModelChain
 from pattern_core.prompts.build import Prompt
 from pattern_core.turns.admission import ROLLED_BACK
 from pattern_db.enums import EffectStatus
 from pattern_db.journal.steps import EffectRow
-
-
-class TurnStopped(PatternError):
-    """The turn ends at this step border, because it was asked to stop."""
-
-    code = "stopped"
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(f"stopped: {reason}", reason=reason)
-        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -12,7 +12,7 @@ from operator import itemgetter
 import trio
 
 from pattern_core import images
-from pattern_core.agent_settings import NO_SETTINGS, settings_of
+from pattern_core.agent_settings import AgentSettings, settings_of
 from pattern_core.budgets.budget import TurnBudget
 from pattern_core.compaction.summariser import SummaryUsage
 from pattern_core.errors import LimitReached
@@ -32,8 +32,8 @@ from pattern_core.rules.ruleset import RuleSet
 from pattern_core.turns.calls import PlannedCall, TurnCalls, TurnServices
 from pattern_core.turns.judge import Judge
 from pattern_core.turns.record import CallRefused, DeadAttempt, Record
-from pattern_core.turns.recovery import Begin, RunCalls
-from pattern_core.turns.state import COMPLETED, Asking, TurnStopped
+from pattern_core.turns.recovery import RunCalls
+from pattern_core.turns.state import COMPLETED, Asking
 from pattern_db.journal import budgets, turns
 from pattern_db.journal.budgets import BudgetScope
 
@@ -50,13 +50,13 @@ class Turn:
     called within `scope`, which bounds its time.
     """
 
-    def __init__(self, services: TurnServices, record: Record) -> None:
+    def __init__(self, services: TurnServices, record: Record, settings: AgentSettings) -> None:
         self.record = record
         self.agent = record.agent
         self.scope = trio.CancelScope(deadline=record.deadline)
         self.stop_reason: str | None = None  # why it ends at its next step border
         self.joins = False  # messages join it at its next step border
-        self.settings = NO_SETTINGS
+        self.settings = settings
         self.bounds = TurnBudget()
         self.judge = Judge(now_ms=services.journal.clock.now_ms)
         self.calls = TurnCalls(services, record, self.judge)
@@ -80,7 +80,7 @@ class Turn:
         self.stop_at_border(reason)
         self.scope.cancel()
 
-    async def run(self, found: Begin | DeadAttempt | RunCalls | None = None) -> None:
+    async def run(self, found: DeadAttempt | RunCalls | None = None) -> None:
         """Ask, act, ask again; return when the turn has ended, or rests: a person must answer, or the server drains.
 
         `found` says where an earlier process left it.
@@ -88,7 +88,6 @@ class Turn:
         Raises:
             ModelError: the provider failed for good.
             LimitReached: a bound of the turn or a budget was reached, or the agent repeats itself.
-            TurnStopped: it was asked to stop.
             InvalidInput: the agent's settings are not valid.
             InDoubt: a call may have happened, and the agent's turns are set to fail then.
         """
@@ -109,7 +108,7 @@ class Turn:
                 return await self.record.end(COMPLETED)
             self._notes, planned, dead = border.notes, None, None
 
-    async def _prepare(self, found: Begin | DeadAttempt | RunCalls | None) -> None:
+    async def _prepare(self, found: DeadAttempt | RunCalls | None) -> None:
         """Read the agent's settings and rules, and what a restart must know of the turn."""
         services, agent = self._services, self.agent
         self.settings = settings_of(agent.config)
@@ -125,9 +124,6 @@ class Turn:
             self.judge.tools = tuple(spec.name for spec in services.tools.specs(agent.enabled_tools))
             if timed := rules.timed(self.judge.tools):
                 self.judge.last_ms = await services.journal.database.read(facts.read, agent.id, timed)
-        if found is not None:
-            self.joins = bool(await services.journal.database.read(turns.steering_messages, agent.id))
-            self.is_addressed = self.is_addressed and isinstance(found, RunCalls)  # else the model is about to see it
         if isinstance(found, DeadAttempt) and self.record.step > 1:
             with suppress(LimitReached):  # decided otherwise then
                 self._notes = self.judge.border(self.record.step - 1).notes
@@ -220,15 +216,14 @@ class Turn:
         first = self._chain.links[0]
         known = services.models.facts(first.provider, first.model)
         window = min(self.settings.context_window, known.window)
+        output_max = min(services.limits.turn.output_tokens_max, known.output_max, max(window // OUTPUT_SHARE, 1))
         prompt = await services.prompts.make(
             agent,
             self.record.history,
             Offered(
                 tools=offered.tools,
                 window=window,
-                output_max=min(
-                    services.limits.turn.output_tokens_max, known.output_max, max(window // OUTPUT_SHARE, 1)
-                ),
+                output_max=output_max,
                 settings=self.settings,
                 force_tool=offered.forced,
                 rules=self.judge.rules.lines,
@@ -251,7 +246,7 @@ class Turn:
             model=agent.model_name,
             tokens=self.record.history.tokens,
             spent_today=spent,
-            tools_called=frozenset(call.tool for call in self.judge.calls),
+            tools_called=frozenset(call.tool for call in self.judge.calls.values()),
             hour=int(now[11:13] or 0),
             source=self.record.source,
         )
@@ -281,7 +276,8 @@ class Turn:
         if asking.index == 0:  # the prompt was counted for the model that is asked first
             services.prompts.learn(self.agent.id, asking.prompt, reply.usage)
         if judge.rules.rules:
-            reply = self._completed(reply)
+            specs = services.tools.specs(self.agent.enabled_tools)
+            reply = judge.completed(reply, specs, record.step, self.calls.forced)
         planned = self.calls.plan([part for part in reply.parts if isinstance(part, ToolCall)])
         for part in reply.parts:
             if isinstance(part, Text | Reasoning):
@@ -342,22 +338,12 @@ class Turn:
             return DeadAttempt(is_charged=True, asking=asking)
         raise error
 
-    def _completed(self, reply: ModelReply) -> ModelReply:
-        """Return the reply with the arguments that rules give, and first the calls that must come first."""
-        specs = self._services.tools.specs(self.agent.enabled_tools)
-        reply, first = self.judge.completed(reply, specs, self.record.step)
-        if not first:
-            return reply
-        place = next(index for index, part in enumerate(reply.parts) if isinstance(part, ToolCall))
-        return replace(reply, parts=(*reply.parts[:place], *self.calls.forced(first), *reply.parts[place:]))
-
     # T4 to T6: the calls, and what follows them
 
     async def act(self, planned: Sequence[PlannedCall]) -> StepBorder | None:
         """Run the calls, and those that rules make after them; None if the turn rests now.
 
         Raises:
-            TurnStopped: it was asked to stop.
             LimitReached: a bound is passed, or the agent repeats itself.
         """
         self.bounds.check(
@@ -368,7 +354,8 @@ class Turn:
         )
         while await self.calls.run(planned):
             if self.stop_reason is not None:
-                raise TurnStopped(self.stop_reason)
+                self.stop(self.stop_reason)
+                await trio.lowlevel.checkpoint()  # it ends here
             border = self.judge.border(self.record.step)
             if (border.ends or border.forced) and self.record.holds_work:
                 await self.record.flush()  # a call whose writes are refused ends no turn

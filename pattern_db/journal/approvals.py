@@ -60,9 +60,10 @@ def get(connection: Connection, approval_id: str) -> ApprovalRow:
     return _APPROVALS.one(connection, "WHERE id = ?", (approval_id,), f"approval {approval_id}")
 
 
-def find_pending(connection: Connection, args_hash: bytes) -> ApprovalRow | None:
-    """Return the open question for the same thing, if there is one."""
-    return _APPROVALS.first(connection, "WHERE status = 'pending' AND args_hash = ?", (args_hash,))
+def find_pending(connection: Connection, args_hash: bytes, now: str) -> ApprovalRow | None:
+    """Return the open question for the same thing, if there is one and its time is not over."""
+    where = "WHERE status = 'pending' AND args_hash = ? AND (expires_at IS NULL OR expires_at > ?)"
+    return _APPROVALS.first(connection, where, (args_hash, now))
 
 
 def recent(

@@ -64,19 +64,10 @@ class EffectRow:
     message_id: str | None = None
     deadline_at: str | None = None
 
-
-@dataclass(frozen=True, slots=True)
-class CallRow:
-    """A call of a turn with what came of it: when it started and the beginning of its result's text."""
-
-    step: int
-    call_id: str
-    tool: str
-    args: str
-    effect_class: str
-    status: str
-    started_at: str | None
-    result: str | None
+    @property
+    def key(self) -> Key:
+        """What names the call."""
+        return self.turn, self.step, self.call
 
 
 _PLANNED = Table("effect", EffectRow, columns={"effect_class": "class"})
@@ -236,19 +227,20 @@ def last_used(connection: Connection, agent_id: str, tools: Collection[str]) -> 
     return {str(tool): str(last_at) for tool, last_at in rows}
 
 
-def calls_with_results(connection: Connection, turn: int, *, chars_max: int) -> list[CallRow]:
-    """Return all calls of a turn in order, each with at most `chars_max` characters of its result.
+def calls_with_results(
+    connection: Connection, turn: int, *, chars_max: int
+) -> list[tuple[EffectRow, str | None, str | None]]:
+    """Return all calls of a turn in order, each with its start and at most `chars_max` characters of its result.
 
     A call that changes only this file has no start of its own: it starts as it ends.
     """
     rows = connection.execute(
-        f"SELECT effect.step, effect.call_id, effect.tool, {_ARGS}, effect.class, effect.status,"
-        " coalesce(effect.started_at, effect.ended_at), substr(messages.content, 1, ?)"
-        " FROM effect LEFT JOIN messages ON messages.id = effect.message_id"
-        " WHERE effect.turn = ? ORDER BY effect.step, effect.call",
+        f"SELECT {_EFFECTS.columns}, coalesce(started_at, ended_at),"
+        " (SELECT substr(content, 1, ?) FROM messages WHERE id = effect.message_id)"
+        " FROM effect WHERE turn = ? ORDER BY step, call",
         (chars_max, turn),
     )
-    return [CallRow(*row) for row in rows]
+    return [(_EFFECTS.make(row), *row[-2:]) for row in rows]
 
 
 def _change_call(connection: Connection, key: Key, condition: str, changes: str, values: Values = ()) -> None:

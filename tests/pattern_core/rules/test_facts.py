@@ -74,7 +74,7 @@ def test_calls_of_a_turn(db: Connection) -> None:
     call(db, turn, 2, "forced", status="error")
     call(db, turn, 3, "broken", status="started")
     call(db, turn_of(db, name="turn_2"), 0, "other")
-    web, note, forced, broken = calls_of(db, turn)
+    web, note, forced, broken = calls_of(db, turn).values()
     assert (web.tool, web.arguments, web.status, web.step, web.at_ms) == ("web", {"n": 1}, "done", 1, unix_ms(NOW))
     assert (len(web.result), web.effect_class, web.is_forced) == (RESULT_CHARS_MAX, "unsafe", False)
     assert (note.at_ms, note.effect_class, note.result) == (unix_ms(NOW) + 1_000, "pure", "ok")

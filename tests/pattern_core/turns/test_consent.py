@@ -121,7 +121,7 @@ async def test_changed_arguments_are_run_and_shown() -> None:
         await over(one, turn_id)
         assert bank.paid == [("bob", 3)]
         assert "changed arguments" in shown(one)[0].content and EDITED in shown(one)[0].content
-        [call] = await one.database.read(facts.calls_of, 1)
+        [call] = (await one.database.read(facts.calls_of, 1)).values()
         assert call.result == "paid", "as rules read it"
         assert (await one.events(turn_id))[: len(before)] == before, "the call reads later as it did live"
 

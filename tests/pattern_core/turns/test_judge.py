@@ -36,7 +36,8 @@ def row(tool: str, call: int = 0, *, step: int = 1, is_forced: bool = False) -> 
 
 
 def plan(judge: Judge, *rows: EffectRow, arguments: Sequence[object] | None = None) -> None:
-    judge.calls += map(JudgedCall.of, rows, [{} for _row in rows] if arguments is None else arguments)
+    given = [{} for _row in rows] if arguments is None else arguments
+    judge.calls |= {row.key: JudgedCall.of(row, one) for row, one in zip(rows, given, strict=True)}
 
 
 def end(judge: Judge, one: EffectRow, content: str = "ok", status: str = "done") -> None:
@@ -48,11 +49,11 @@ def test_calls_are_noted_where_they_stand() -> None:
     plan(judge, row("note"))
     plan(judge, row("note", step=2), row("shout", 1, step=2), arguments=[{"text": "x"}, '{"broken'])
     end(judge, row("shout", 1, step=2), "y" * (RESULT_CHARS_MAX + 1), "error")
-    first, second, third = judge.calls
+    first, second, third = judge.calls.values()
     assert (first.status, second.status, third.status) == ("planned", "planned", "error")
     assert (len(third.result), third.at_ms, third.arguments) == (RESULT_CHARS_MAX, NOW_MS, {"invalid": '{"broken'})
     judge.refuse(row("note", step=2))
-    assert [call.status for call in judge.calls] == ["planned", "denied", "error"]
+    assert [call.status for call in judge.calls.values()] == ["planned", "denied", "error"]
     assert (judge.count(1), judge.count(2)) == (1, 2)
 
 
@@ -61,10 +62,10 @@ def test_a_result_that_becomes_an_error_later_keeps_its_time() -> None:
     both = row("note"), row("shout", 1)
     plan(judge, *both)
     end(judge, both[0])
-    assert judge.check(both[1], AskedCall(tool="shout"), is_approved=False).kind == "run"
+    assert judge.before(both[1]).check(AskedCall(tool="shout")).kind == "run"
     judge.finish(FinishedCall(row=both[0], status="error", content="Nothing was changed"))
-    assert (judge.calls[0].status, judge.calls[0].at_ms) == ("error", NOW_MS)
-    assert judge.check(both[1], AskedCall(tool="shout"), is_approved=False).kind == "refuse"
+    assert (judge.calls[both[0].key].status, judge.calls[both[0].key].at_ms) == ("error", NOW_MS)
+    assert judge.before(both[1]).check(AskedCall(tool="shout")).kind == "refuse"
 
 
 def test_a_turn_would_end_when_nothing_was_called_or_a_call_ends_it() -> None:

@@ -384,7 +384,6 @@ async def test_a_turn_is_found_as_its_rows_say() -> None:
         assert (turn.record.children, turn.judge.compactions, turn.calls.in_doubt) == (1, [3], {noted})
         assert turn.record.deadline == pytest.approx(trio.current_time() + 50, abs=20)
         assert turn.record.deadline_at == "2026-01-01T00:01:00.000Z"
-        await turn._prepare(RunCalls([]))
         assert not turn.is_addressed, "nobody wrote after its newest decision"
         await world.database.write(_name_source, "mail")
         assert (await found(world, turn_id)).record.source == "mail", "what the sender named comes before who it is"

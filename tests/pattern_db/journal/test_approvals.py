@@ -41,12 +41,12 @@ def test_a_question_knows_its_turn_and_reads_back(db: Connection, make_turn: Mak
 
 def test_a_question_is_answered_once(db: Connection) -> None:
     approvals.insert(db, row())
-    assert approvals.find_pending(db, b"a") == row()
+    assert approvals.find_pending(db, b"a", NOW) == row()
     decide(db, "apr_1")
     answered = approvals.get(db, "apr_1")
     assert answered.status is ApprovalStatus.APPROVED
     assert (answered.decided_by, answered.decision) == ("user:usr_1", {"note": "done"})
-    assert approvals.find_pending(db, b"a") is None
+    assert approvals.find_pending(db, b"a", NOW) is None
     with pytest.raises(RowConflict, match="decided already"):
         decide(db, "apr_1", ApprovalStatus.DENIED)
 
