@@ -7,9 +7,11 @@ connection, set no bound on the size of an event, and leave generators to the ga
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from codecs import getincrementaldecoder
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from io import IncrementalNewlineDecoder
 from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import urlsplit
 
@@ -30,7 +32,6 @@ DRAIN_S = 0.1  # after the reply, for the end of the body, so that the connectio
 IDLE_CONNECTIONS_MAX = 100  # how many are open at once is the gate's to bound
 EVENT_BYTES_MAX = 8 * 1024 * 1024  # of an event, and of an answer that is not streamed
 
-_BOM = b"\xef\xbb\xbf"
 _SIGN_OF_LIFE = TextDelta(text="")
 
 
@@ -243,11 +244,12 @@ class EventDecoder:
     """
 
     def __init__(self) -> None:
-        self._rest = bytearray()  # a line that is not complete
+        utf8 = getincrementaldecoder("utf-8-sig")("replace")
+        self._text = IncrementalNewlineDecoder(utf8, translate=True)
+        self._line: list[str] = []  # pieces of a line that is not complete
         self._event = ""
         self._data: list[str] = []
-        self._size = 0  # bytes of the event so far
-        self._has_begun = False
+        self._size = 0  # bytes since the chunk in which the last event ended
 
     def feed(self, chunk: bytes) -> list[StreamEvent]:
         """Return the events that `chunk` completes, in order.
@@ -255,15 +257,9 @@ class EventDecoder:
         Raises:
             Malformed: no end of an event came within `EVENT_BYTES_MAX` bytes.
         """
-        self._rest += chunk
-        lines: list[bytes] = []
-        if b"\n" in chunk or b"\r" in chunk:
-            lines = bytes(self._rest).splitlines(keepends=True)
-            self._rest.clear()
-            if not lines[-1].endswith(b"\n"):  # an open line, or perhaps the first half of \r\n
-                self._rest += lines.pop()
-        events = self._take(lines)
-        if self._size + len(self._rest) > EVENT_BYTES_MAX:
+        self._size += len(chunk)
+        events = self._take(self._text.decode(chunk))
+        if self._size > EVENT_BYTES_MAX:
             raise Malformed(f"an event of more than {EVENT_BYTES_MAX} bytes")
         return events
 
@@ -272,25 +268,24 @@ class EventDecoder:
 
         The standard would drop that one; some servers end their stream that way.
         """
-        return self._take([*bytes(self._rest).splitlines(), b""])
+        return self._take(self._text.decode(b"", final=True) + "\n\n")
 
-    def _take(self, lines: list[bytes]) -> list[StreamEvent]:
+    def _take(self, text: str) -> list[StreamEvent]:
         events: list[StreamEvent] = []
-        for raw in lines:
-            line = raw.rstrip(b"\r\n")
-            if not self._has_begun:
-                self._has_begun, line = True, line.removeprefix(_BOM)
+        piece, *begun = text.split("\n")
+        self._line.append(piece)
+        for piece in begun:
+            line = "".join(self._line)
+            self._line = [piece]
+            name, _, value = line.partition(":")
+            value = value.removeprefix(" ")
             if not line:
                 if self._data:
                     events.append(StreamEvent(event=self._event, data="\n".join(self._data)))
                 self._event, self._data, self._size = "", [], 0
-                continue
-            self._size += len(line)
-            name, _, value = line.partition(b":")
-            text = value.removeprefix(b" ").decode("utf-8", "replace")
-            if name == b"event":
-                self._event = text
-            elif name in (b"data", b"error"):  # `error`: how older servers of llama.cpp report what goes wrong
-                self._event = "error" if name == b"error" else self._event
-                self._data.append(text)
+            elif name == "event":
+                self._event = value
+            elif name in ("data", "error"):  # `error`: how older servers of llama.cpp report what goes wrong
+                self._event = "error" if name == "error" else self._event
+                self._data.append(value)
         return events
