@@ -177,7 +177,8 @@ class ReplyDraft:
             Malformed: a tool call came without the tool's name.
         """
         made: list[Part] = []
-        seen_ids = self._earlier_ids() if self.has_calls else set()
+        earlier = self._request.messages if self.has_calls else ()
+        seen_ids = {call.call_id for message in earlier for call in message.tool_calls}
         calls = 0
         for segment in self._segments:
             if isinstance(segment, CallDraft):
@@ -195,10 +196,6 @@ class ReplyDraft:
                 made.append(kind(text=text, signature=signature))
         return tuple(made)
 
-    def _earlier_ids(self) -> set[str]:
-        said = (message.parts for message in self._request.messages if message.role == "assistant")
-        return {part.call_id for parts in said for part in parts if isinstance(part, ToolCall)}
-
     def _call(self, draft: CallDraft, index: int, seen_ids: set[str]) -> ToolCall:
         if not draft.tool:
             raise Malformed("it called a tool without a name")
@@ -213,7 +210,7 @@ class Decoder(ABC):
     """Turns a vendor's events into a reply; pure. Each format says in `take` what its events mean.
 
     `finish` is the vendor's own word for why the answer ended, "" until it has; `FINISHES` translates it. `is_done`
-    becomes True once the vendor has said that nothing more comes.
+    becomes True once the vendor has said that nothing more comes, or with an answer in one piece.
     """
 
     FINISHES: ClassVar[Mapping[str, FinishReason]]
@@ -239,6 +236,7 @@ class Decoder(ABC):
 
     def whole(self, body: dict[str, object]) -> list[Delta]:
         """Take an answer that came as one JSON object, although a stream was asked for; raises as `take`."""
+        self.is_done = True
         return self.take(body, "")
 
     def feed(self, event: StreamEvent) -> list[Delta]:
