@@ -31,6 +31,7 @@ from pattern_core.models.providers.encoding import (
     as_str,
     image_base64,
     plain_name,
+    present,
     proof_of,
     system_words,
 )
@@ -99,18 +100,17 @@ def _takes_schema(request: ModelRequest) -> bool:
 
 
 def _encode_generation(request: ModelRequest) -> dict[str, object]:
-    config: dict[str, object] = {"maxOutputTokens": request.max_output_tokens}
-    if request.response_schema is not None and _takes_schema(request):
-        config |= {"responseMimeType": "application/json", "responseJsonSchema": dict(request.response_schema)}
-    thinking = _encode_thinking(request.model, request.reasoning_effort)
-    optional = {
+    config: dict[str, object] = {
+        "maxOutputTokens": request.max_output_tokens,
         "temperature": request.temperature,
         "topP": request.top_p,
         "stopSequences": list(request.stop)[:STOP_MAX] or None,
         "seed": None if request.seed is None else request.seed & ((1 << _SEED_BITS) - 1),
-        "thinkingConfig": thinking or None,
+        "thinkingConfig": _encode_thinking(request.model, request.reasoning_effort) or None,
     }
-    return config | {name: value for name, value in optional.items() if value is not None}
+    if request.response_schema is not None and _takes_schema(request):
+        config |= {"responseMimeType": "application/json", "responseJsonSchema": dict(request.response_schema)}
+    return present(config)
 
 
 def _encode_thinking(model: str, effort: ReasoningEffort | None) -> dict[str, object]:

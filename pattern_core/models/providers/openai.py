@@ -35,6 +35,7 @@ from pattern_core.models.providers.encoding import (
     json_object,
     nine_id,
     plain_name,
+    present,
     proof_of,
     result_words,
     short_id,
@@ -129,23 +130,20 @@ def encode(request: ModelRequest, server: Server) -> Encoded:
         "stream": True,
         "stream_options": {"include_usage": True},
         "max_completion_tokens" if server.is_own else "max_tokens": request.max_output_tokens,
+        "tools": [{"type": "function", "function": function_of(tool)} for tool in request.tools] or None,
+        "stop": None if is_reasoning(request.model) else list(request.stop) or None,
+        "reasoning_effort": effort_of(request),
+        "seed": None if request.seed is None else request.seed & ((1 << _SEED_BITS) - 1),
+        **sampling(request),
     }
-    if request.tools:
-        body["tools"] = [{"type": "function", "function": function_of(tool)} for tool in request.tools]
-        if request.force_tool is not None:
-            named = {"type": "function", "function": {"name": request.force_tool}}
-            body["tool_choice"] = "required" if request.force_tool == ANY_TOOL else named
+    if request.tools and request.force_tool is not None:
+        named = {"type": "function", "function": {"name": request.force_tool}}
+        body["tool_choice"] = "required" if request.force_tool == ANY_TOOL else named
     if request.response_schema is not None:
         schema = dict(request.response_schema)
         answer = {"name": "answer", "schema": schema, "strict": is_strict_schema(schema)}
         body["response_format"] = {"type": "json_schema", "json_schema": answer}
-    if request.stop and not is_reasoning(request.model):
-        body["stop"] = list(request.stop)
-    if (effort := effort_of(request)) is not None:
-        body["reasoning_effort"] = effort
-    if request.seed is not None:
-        body["seed"] = request.seed & ((1 << _SEED_BITS) - 1)
-    return body | sampling(request)
+    return present(body)
 
 
 def _is_of(host: str, domains: Sequence[str]) -> bool:
