@@ -314,28 +314,24 @@ class Gate:
         self._refuse_the_hopeless(tokens, now, deadline)
         if len(self._queue) >= self._waiting_max:
             raise self._busy(f"{len(self._queue)} calls are waiting for it already")
-        place, number = trio.lowlevel.ParkingLot(), None
+        place, is_waiting = trio.lowlevel.ParkingLot(), True
         self._queue.push(flow, place)
         try:
             with trio.CancelScope(deadline=deadline):
-                while True:
-                    until = self._ready_at(tokens, now) if self._queue.peek() is place else math.inf
-                    if until <= now:
-                        self._queue.pop()
-                        number = self._admit(tokens, now)
-                        break
+                while (until := self._ready_at(tokens, now) if self._queue.peek() is place else math.inf) > now:
                     with trio.move_on_at(until):
                         await place.park()
                     now = trio.current_time()
                     # What became known while it waited may be later than it can wait.
                     self._refuse_the_hopeless(tokens, now, deadline)
+                self._queue.pop()
+                is_waiting = False
+                return self._admit(tokens, now)
+            raise self._busy(f"no turn came within the time allowed; {self._health.allowed} calls run at once")
         finally:
-            if number is None:
+            if is_waiting:
                 self._queue.remove(flow, place)
             self._wake_first()
-        if number is None:
-            raise self._busy(f"no turn came within the time allowed; {self._health.allowed} calls run at once")
-        return number
 
     def leave(self, number: int, outcome: Outcome, *, pause_s: float = 0.0) -> None:
         """End a call: learn from how it ended, and let the next ones in.

@@ -38,10 +38,14 @@ _WINDOW_WORDS = re.compile(
     r"exceeds? the (?:available|model|maximum (?:\w+ ){0,3}(?:tokens|length))|reduce the length",
     re.IGNORECASE,
 )
-# Local servers notice it while they answer, as a fault of their own; their other faults may name the context too.
-_OVERFLOW = re.compile(r"context[^.]{0,60}(?:exceed|overflow)|exceed[^.]{0,60}context", re.IGNORECASE)
-# One call of more tokens than the account has per minute: to wait is of no use. Source: OpenAI's and Groq's answers.
-_LARGER_THAN_A_MINUTE = re.compile(r"request too large for", re.IGNORECASE)
+_TOO_LONG = {
+    400: _WINDOW_WORDS,
+    422: _WINDOW_WORDS,
+    # One call of more tokens than the account has per minute: waiting is of no use. Source: OpenAI's, Groq's answers.
+    429: re.compile(r"request too large for", re.IGNORECASE),
+    # Local servers notice it while they answer, as a fault of their own; their other faults may name the context too.
+    500: re.compile(r"context[^.]{0,60}(?:exceed|overflow)|exceed[^.]{0,60}context", re.IGNORECASE),
+}
 _NO_MONEY_CODE = re.compile(r"insufficient_quota|billing", re.IGNORECASE)
 _NO_MONEY = re.compile(
     r"billing|credit balance|insufficient (?:balance|credit|fund)|exceeded your current quota", re.IGNORECASE
@@ -149,7 +153,8 @@ def failure(
 
 def _kind(status: int, code: str, words: str, retry_after_s: float | None) -> tuple[type[ModelError], str]:
     """Return the class of the error, and what to do about it."""
-    if status == 413 or _is_too_long(status, code, words):
+    too_long = _TOO_LONG.get(status)
+    if status == 413 or (too_long and too_long.search(f"{code} {words}")):
         return WindowExceeded, "The prompt must become shorter."
     if status in (401, 403) or (status == 400 and _BAD_KEY.search(words)):
         return ModelRefused, "Check the provider's key and what it may use."
@@ -165,14 +170,6 @@ def _kind(status: int, code: str, words: str, retry_after_s: float | None) -> tu
     if status >= 500 or status == 409:  # 409 is a lock that the vendors' own clients wait for
         return ModelServerError, ""
     return (ModelRejected, "") if status >= 400 else (ModelGarbage, "Is the base_url right?")
-
-
-def _is_too_long(status: int, code: str, words: str) -> bool:
-    if status in (400, 422):
-        return _WINDOW_WORDS.search(f"{code} {words}") is not None
-    if status == 429:
-        return _LARGER_THAN_A_MINUTE.search(words) is not None
-    return status == 500 and _OVERFLOW.search(words) is not None
 
 
 def _is_broke(status: int, code: str, words: str, retry_after_s: float | None) -> bool:
