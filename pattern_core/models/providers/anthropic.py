@@ -268,32 +268,30 @@ class MessageDecoder(Decoder):
         match block.get("type"):
             case "text":
                 self.draft.begin_words(is_reasoning=False)
-                return self.draft.words(as_str(block.get("text")))
             case "thinking":
                 self.draft.begin_words(is_reasoning=True, mark=f"{ANTHROPIC}{self.request.model} ")
-                deltas = self.draft.words(as_str(block.get("thinking")), is_reasoning=True)
-                self.draft.sign(as_str(block.get("signature")))
-                return deltas
             case "redacted_thinking":
                 self.draft.begin_words(is_reasoning=True, mark=f"{REDACTED}{self.request.model} ")
-                self.draft.sign(as_str(block.get("data")))
             case "tool_use" if index is not None:
                 call = self.draft.begin_call(as_str(block.get("id")), as_str(block.get("name")))
                 if block.get("input"):  # empty at the start of a stream, whole in a document
                     call.arguments.append(json.dumps(block["input"]))
                 self.calls[index] = call
-        return []
+        return self._extend(index, block)
 
-    def _extend(self, index: int | None, delta: dict[str, object]) -> list[Delta]:
-        match delta.get("type"):
-            case "text_delta":
-                return self.draft.words(as_str(delta.get("text")))
-            case "thinking_delta":
-                return self.draft.words(as_str(delta.get("thinking")), is_reasoning=True)
-            case "signature_delta":
-                self.draft.sign(as_str(delta.get("signature")))
-            case "input_json_delta":
-                self.draft.extend(self.calls.get(index), as_str(delta.get("partial_json")))
+    def _extend(self, index: int | None, piece: dict[str, object]) -> list[Delta]:
+        """Take a delta, or what a block holds as it begins."""
+        match as_str(piece.get("type")).removesuffix("_delta"):
+            case "text":
+                return self.draft.words(as_str(piece.get("text")))
+            case "thinking" | "signature":
+                deltas = self.draft.words(as_str(piece.get("thinking")), is_reasoning=True)
+                self.draft.sign(as_str(piece.get("signature")))
+                return deltas
+            case "redacted_thinking":
+                self.draft.sign(as_str(piece.get("data")))
+            case "input_json":
+                self.draft.extend(self.calls.get(index), as_str(piece.get("partial_json")))
         return []
 
     def _count(self, usage: object) -> None:
