@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import math
 from abc import ABC, abstractmethod
+from codecs import IncrementalDecoder, getincrementaldecoder
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import ClassVar, NoReturn
 
 from pattern_core.messages import Part, Reasoning, Text, ToolCall
@@ -42,30 +44,26 @@ class StreamEvent:
     data: str
 
 
-_HIGH_SURROGATES = ("\ud800", "\udbff")
-
-
 @dataclass(slots=True)
 class _Words:
     """Text or reasoning; of a character whose halves come in two pieces, the first half waits for the second."""
 
     is_reasoning: bool
-    pieces: list[str] = field(default_factory=list)
-    half: str = ""
     mark: str = ""  # whose signature it is
     signature: str = ""
+    pieces: list[str] = field(default_factory=list)
+    utf16: IncrementalDecoder = field(default_factory=partial(getincrementaldecoder("utf-16-le"), "replace"))
 
     def add(self, piece: str) -> str:
         """Add a piece; return the part of the text that is complete now, which may be empty."""
-        text = self.half + piece
-        self.half = text[-1] if _HIGH_SURROGATES[0] <= text[-1] <= _HIGH_SURROGATES[1] else ""
-        whole = valid_unicode(text[: len(text) - len(self.half)])
+        whole = self.utf16.decode(piece.encode("utf-16-le", "surrogatepass"))
         self.pieces.append(whole)
         return whole
 
-    @property
-    def text(self) -> str:
-        return "".join(self.pieces) + valid_unicode(self.half)
+    def end(self) -> str:
+        """Return the whole text; a half that still waits is none."""
+        self.pieces.append(self.utf16.decode(b"", final=True))
+        return "".join(self.pieces)
 
 
 @dataclass(slots=True)
@@ -189,7 +187,7 @@ class ReplyDraft:
                 made.append(call)
                 calls += 1
                 continue
-            text = segment.text
+            text = segment.end()
             signature = valid_unicode(segment.mark + segment.signature) if segment.signature else None
             if text or signature:
                 kind = Reasoning if segment.is_reasoning else Text
