@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from codecs import getincrementaldecoder
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from io import IncrementalNewlineDecoder
 from typing import TYPE_CHECKING, ClassVar
@@ -63,12 +63,10 @@ class HttpClient(ABC):
         """
         client = await self._opened()
         async with AsyncExitStack() as stack:
-            try:
+            with self._translating():
                 stream = client.stream(method, self.base_url + path, json=body)
                 response = await stack.enter_async_context(stream)
-            except _failures() as error:
-                raise self._translated(error) from error
-            answer = VendorAnswer(response, self._translated, self._clock.now_ms())
+            answer = VendorAnswer(response, self._translating, self._clock.now_ms())
             stack.push_async_callback(answer.finish, 0.0)
             try:
                 if not response.is_success:
@@ -106,22 +104,24 @@ class HttpClient(ABC):
     def _garbage(self, why: str) -> ModelGarbage:
         return ModelGarbage(f"{self.name} sent what is not in its format: {self._redacted(why)}", provider=self.name)
 
-    def _translated(self, error: Exception) -> ModelError:
+    @contextmanager
+    def _translating(self) -> Iterator[None]:
+        """Translate all that sending a request and reading its answer raise."""
         import httpx2
 
-        host = urlsplit(self.base_url).netloc.rpartition("@")[2]
-        if isinstance(error, httpx2.TimeoutException):
-            return ModelTimeout(
-                f"No connection to {self.name} ({host}) within {CONNECT_TIMEOUT_S:g} s.", provider=self.name
-            )
-        cause = error.__cause__ or error
-        why = shortened(self._redacted(str(cause) or type(cause).__name__)).rstrip(".")
-        if isinstance(error, httpx2.DecodingError | ValueError):  # bad compression, or text that is not Unicode
-            return self._garbage(why)
-        return ModelUnreachable(
-            f"The connection to {self.name} ({host}) failed: {why}. Does it run, and is the base_url right?",
-            provider=self.name,
-        )
+        try:
+            yield
+        except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL, ValueError) as error:
+            where = f"{self.name} ({urlsplit(self.base_url).netloc.rpartition('@')[2]})"
+            if isinstance(error, httpx2.TimeoutException):
+                late = f"No connection to {where} within {CONNECT_TIMEOUT_S:g} s."
+                raise ModelTimeout(late, provider=self.name) from error
+            cause = error.__cause__ or error
+            why = shortened(self._redacted(str(cause) or type(cause).__name__)).rstrip(".")
+            if isinstance(error, httpx2.DecodingError | ValueError):  # bad compression, or text that is not Unicode
+                raise self._garbage(why) from error
+            broken = f"The connection to {where} failed: {why}. Does it run, and is the base_url right?"
+            raise ModelUnreachable(broken, provider=self.name) from error
 
     def _redacted(self, words: str) -> str:
         return words.replace(self._key, "***") if self._key else words  # some servers repeat the key that they refuse
@@ -181,33 +181,25 @@ async def _pass_on(events: Sequence[StreamEvent], decoder: Decoder, on_delta: On
         await on_delta(_SIGN_OF_LIFE)
 
 
-def _failures() -> tuple[type[Exception], ...]:
-    """Return all that sending a request and reading its answer raise."""
-    import httpx2
-
-    return (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL, ValueError)
-
-
 class VendorAnswer:
     """What a vendor answers, with the failures of reading translated; what is done with a chunk runs outside of that.
 
     Names of `headers` are in lower case. `now_ms` is the moment by the vendor's clock, unix milliseconds.
     """
 
-    def __init__(self, response: httpx2.Response, translated: Callable[[Exception], ModelError], now_ms: int) -> None:
+    def __init__(
+        self, response: httpx2.Response, translating: Callable[[], AbstractContextManager[None]], now_ms: int
+    ) -> None:
         self.headers = dict(response.headers)
         self.now_ms = vendor_now_ms(self.headers, now_ms)
         self.rate = rate_status(self.headers, self.now_ms, trio.current_time())
         self._chunks = response.aiter_bytes()
-        self._failures = _failures()
-        self._translated = translated
+        self._translating = translating
 
     async def next(self) -> bytes | None:
         """Return the next chunk, None at the end of the body."""
-        try:
+        with self._translating():
             return await anext(self._chunks, None)
-        except self._failures as error:
-            raise self._translated(error) from error
 
     async def rest(self, bytes_max: int = EVENT_BYTES_MAX) -> str:
         """Return the rest of the body as text.
