@@ -52,30 +52,19 @@ _NO_MONEY = re.compile(
 )
 _BAD_KEY = re.compile(r"api[ _]key not valid|api_key_invalid|api key expired", re.IGNORECASE)  # Google's 400
 # Codes and types of errors that come without a status of their own, within a stream that began with 200.
-_STATUS_OF_CODE = {
-    "invalid_request_error": 400,
-    "context_length_exceeded": 400,
-    "invalid_prompt": 400,
-    "authentication_error": 401,
-    "invalid_api_key": 401,
-    "billing_error": 402,
-    "insufficient_quota": 402,
-    "permission_error": 403,
-    "not_found_error": 404,
-    "model_not_found": 404,
-    "request_too_large": 413,
-    "rate_limit_error": 429,
-    "rate_limit_exceeded": 429,
-    "INVALID_ARGUMENT": 400,
-    "NOT_FOUND": 404,
-    "UNAUTHENTICATED": 401,
-    "PERMISSION_DENIED": 403,
-    "RESOURCE_EXHAUSTED": 429,
-    "UNAVAILABLE": 503,
-    "DEADLINE_EXCEEDED": 504,
-    "timeout_error": 504,
-    "overloaded_error": 529,
+_CODES = {
+    400: ("invalid_request_error", "context_length_exceeded", "invalid_prompt", "INVALID_ARGUMENT"),
+    401: ("authentication_error", "invalid_api_key", "UNAUTHENTICATED"),
+    402: ("billing_error", "insufficient_quota"),
+    403: ("permission_error", "PERMISSION_DENIED"),
+    404: ("not_found_error", "model_not_found", "NOT_FOUND"),
+    413: ("request_too_large",),
+    429: ("rate_limit_error", "rate_limit_exceeded", "RESOURCE_EXHAUSTED"),
+    503: ("UNAVAILABLE",),
+    504: ("timeout_error", "DEADLINE_EXCEEDED"),
+    529: ("overloaded_error",),
 }
+_STATUS_OF_CODE = {code: status for status, codes in _CODES.items() for code in codes}
 RESET_WAIT_MAX_S = 300.0  # a reset is when all is refilled; some of it is there long before
 RETRY_AFTER_MAX_S = 7 * 86_400.0  # those who wait have bounds of their own; this one keeps numbers sane
 
