@@ -183,14 +183,10 @@ def _listed(content: object) -> list[object]:
 
 def _encode_message(message: Message, model: str, server: Server) -> Sequence[Encoded]:
     if message.role == "tool":
-        results = [part for part in message.parts if isinstance(part, ToolResult)]
         return [
-            {
-                "role": "tool",
-                "tool_call_id": _id(part.call_id, model, server),
-                "content": result_words(part),
-            }
-            for part in results
+            {"role": "tool", "tool_call_id": _id(part.call_id, model, server), "content": result_words(part)}
+            for part in message.parts
+            if isinstance(part, ToolResult)
         ]
     if message.role != "assistant":
         return [{"role": message.role, "content": _encode_content(message)}]

@@ -225,23 +225,19 @@ class ResponseDecoder(Decoder):
         is_new = place not in self._seen
         deltas = self._begin(place, item) if is_new else []
         match item.get("type"):
-            case "message" if is_new:
-                for part in as_dicts(item.get("content")):
+            case "message":
+                for part in as_dicts(item.get("content")) if is_new else ():
                     deltas += self.draft.words(as_str(part.get("text")) or as_str(part.get("refusal")))
-            case "reasoning" if is_new:
-                texts = [as_str(part.get("text")) for part in as_dicts(item.get("summary"))]
+                if phase := as_str(item.get("phase")):
+                    self.draft.sign(json.dumps({"phase": phase}), is_reasoning=False)
+            case "reasoning":
+                texts = [as_str(part.get("text")) for part in as_dicts(item.get("summary")) if is_new]
                 deltas += self.draft.words("\n\n".join(texts), is_reasoning=True)
+                if encrypted := as_str(item.get("encrypted_content")):
+                    self.draft.sign(json.dumps({"id": as_str(item.get("id")), "encrypted_content": encrypted}))
             case "function_call" if (call := self.calls.get(place)) is None or not call.arguments:
                 self.draft.extend(call, as_str(item.get("arguments")))
-        self._sign(item)
         return deltas
-
-    def _sign(self, item: Mapping[str, object]) -> None:
-        match item:
-            case {"type": "reasoning", "encrypted_content": str(encrypted)} if encrypted:
-                self.draft.sign(json.dumps({"id": as_str(item.get("id")), "encrypted_content": encrypted}))
-            case {"type": "message", "phase": str(phase)} if phase:
-                self.draft.sign(json.dumps({"phase": phase}), is_reasoning=False)
 
     def _end(self, response: Mapping[str, object]) -> list[Delta]:
         self.keep_id(response)
