@@ -126,7 +126,7 @@ class ReplyDraft:
                 segment.signature += signature
                 return
 
-    def sign_thoughts(self, signature: str, last: str | None = None) -> None:
+    def sign_thoughts(self, signature: str, last: str) -> None:
         """Give all reasoning one signature, and what came last of it `last`; an empty one is made where there is
         none.
         """
@@ -136,7 +136,7 @@ class ReplyDraft:
             self._segments.insert(0, thoughts[0])
         for thought in thoughts:
             thought.signature = signature
-        thoughts[-1].signature = last or signature
+        thoughts[-1].signature = last
         self.grow(sum(len(thought.signature) for thought in thoughts))
 
     def begin_call(self, call_id: str = "", tool: str = "") -> CallDraft:
@@ -238,11 +238,11 @@ class Decoder(ABC):
         return self.take(body, "")
 
     def feed(self, event: StreamEvent) -> list[Delta]:
-        """Take the next event; return what can be shown now. Raises as `take`."""
+        """Take the next event; return what can be shown now. What comes after the end is skipped. Raises as `take`."""
         data = event.data.strip()
         if data.startswith("[DONE]"):
             self.is_done = True
-        elif data:
+        elif data and not self.is_done:
             return self.take(loads(data), event.event)
         return []
 

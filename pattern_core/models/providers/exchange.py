@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from codecs import getincrementaldecoder
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from io import IncrementalNewlineDecoder
@@ -163,22 +163,17 @@ class HttpProvider(HttpClient):
 
 async def _stream(answer: VendorAnswer, decoder: Decoder, on_delta: OnDelta) -> None:
     events = EventDecoder()
-    while not decoder.is_done and (chunk := await answer.next()) is not None:
-        await _pass_on(events.feed(chunk), decoder, on_delta)
-    await _pass_on(events.end(), decoder, on_delta)
+    chunk: bytes | None = b""
+    while not decoder.is_done and chunk is not None:
+        chunk = await answer.next()
+        has_shown = False
+        for event in events.end() if chunk is None else events.feed(chunk):
+            for delta in decoder.feed(event):
+                has_shown = True
+                await on_delta(delta)
+        if not has_shown:
+            await on_delta(_SIGN_OF_LIFE)
     await answer.finish(DRAIN_S)
-
-
-async def _pass_on(events: Sequence[StreamEvent], decoder: Decoder, on_delta: OnDelta) -> None:
-    has_shown = False
-    for event in events:
-        if decoder.is_done:
-            return
-        for delta in decoder.feed(event):
-            has_shown = True
-            await on_delta(delta)
-    if not has_shown:
-        await on_delta(_SIGN_OF_LIFE)
 
 
 class VendorAnswer:

@@ -346,10 +346,8 @@ class ChatDecoder(Decoder):
         if not self.draft.has_calls or not (self._thought_field or self._details):
             return
         proof = {"server": self.provider, "field": self._thought_field}
-        self.draft.sign_thoughts(
-            CHAT + json.dumps(proof),
-            last=CHAT + json.dumps({**proof, _DETAILS: self._details}) if self._details else None,
-        )
+        last = {**proof, _DETAILS: self._details} if self._details else proof
+        self.draft.sign_thoughts(CHAT + json.dumps(proof), CHAT + json.dumps(last))
 
 
 def _content(value: object) -> str:
