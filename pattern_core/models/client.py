@@ -143,7 +143,9 @@ class ModelClient:
             if gate.tokens.limit is not None:  # most answers are far shorter than they may be
                 tokens = request_tokens(request) + min(request.max_output_tokens, OUTPUT_HELD_MAX)
             try:
-                deadline = min(asking.deadline, trio.current_time() + asking.patience_s)
+                deadline = asking.deadline
+                if asking.patience_s < math.inf:
+                    deadline = min(deadline, trio.current_time() + asking.patience_s)
                 number = await gate.enter(flow=asking.flow, tokens=tokens, deadline=deadline)
             except ModelError as refusal:
                 refusal.details["attempts"] = attempt - 1
@@ -231,7 +233,7 @@ class _Asking:
     async def attempt(self, provider: Provider, request: ModelRequest) -> ModelReply:
         limits, name = self.limits, provider.name
         own_end = trio.current_time() + limits.model_timeout_s
-        self.ends_at = min(own_end, self.deadline)
+        self.ends_at = own_end if own_end < self.deadline else self.deadline
         self.scope = trio.CancelScope(deadline=self.ends_at)
         with self.scope:
             return await provider.ask(request, self.pass_on)

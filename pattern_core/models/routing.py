@@ -250,8 +250,8 @@ def fitted(request: ModelRequest, chain: ModelChain, index: int, facts: ModelFac
     """
     link = chain.links[index]
     output_max = request.max_output_tokens if link.max_output_tokens is None else link.max_output_tokens
-    if facts.is_known:
-        output_max = min(output_max, facts.output_max)
+    if facts.is_known and output_max > facts.output_max:
+        output_max = facts.output_max
     is_foreign = link.provider != chain.links[0].provider
     is_same = link.model == request.model and output_max == request.max_output_tokens and link.temperature is None
     if is_same and not is_foreign:
