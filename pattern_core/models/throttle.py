@@ -78,10 +78,8 @@ class Bucket:
 
     def level(self, now: float) -> int | None:
         """Return the units that may be taken now: below 0 where more was used than was held, None while unknown."""
-        if self.limit is None:
-            return None
         self._refill(now)
-        return math.floor(self._level)
+        return None if self.limit is None else math.floor(self._level)
 
     def wait_s(self, units: int, now: float) -> float:
         """Return the seconds until `units` may be taken. A call larger than the bucket waits until it is full."""
@@ -95,9 +93,8 @@ class Bucket:
 
     def take(self, units: int, now: float) -> None:
         """Hold `units` for a call that is sent now; ask `wait_s` first, and call `settle` when the call is over."""
-        if self.limit is not None:
-            self._refill(now)
-            self._level -= units
+        self._refill(now)
+        self._level -= units
 
     def learn(self, number: int, seen: Allowance, at: float, *, later: int) -> None:
         """Learn from the answer to call `number`, which counts it and all calls sent before it, `at` that moment.
@@ -129,8 +126,7 @@ class Bucket:
             self._level = min(self._level + held - used, float(self.limit))
 
     def _refill(self, now: float) -> None:
-        assert self.limit is not None
-        if now > self._seen_at:
+        if self.limit is not None and now > self._seen_at:
             self._level = min(self._level + (now - self._seen_at) * self._per_s, float(self.limit))
             self._seen_at = now
 

@@ -227,9 +227,8 @@ def retry_after_s(headers: Mapping[str, str], words: str, now_ms: int) -> float 
     for name, unit in (("retry-after-ms", "ms"), ("retry-after", "")):
         if name in headers and (wait_s := parse_wait_s(headers[name] + unit, now_ms)) is not None:
             return wait_s
-    resets = [parse_wait_s(headers[name], now_ms) for name in _RESET_HEADERS if name in headers]
-    known = [wait_s for wait_s in resets if wait_s is not None]
-    if known:
+    resets = (parse_wait_s(headers.get(name, ""), now_ms) for name in _RESET_HEADERS)
+    if known := [wait_s for wait_s in resets if wait_s is not None]:
         return min(max(known), RESET_WAIT_MAX_S)
     found = _WAIT_WORDS.search(words[:10_000])
     return parse_wait_s(found[1].rstrip("."), now_ms) if found else None

@@ -13,6 +13,7 @@ import json
 import mimetypes
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import ClassVar
 from urllib.parse import quote, urlsplit
 
@@ -135,12 +136,7 @@ def _version(model: str) -> tuple[int, int]:
 
 def _encode_messages(request: ModelRequest) -> list[dict[str, object]]:
     is_signing = _version(request.model) >= (3, 0)
-    turns = alternating(
-        request.messages,
-        "model",
-        "functionResponse",
-        lambda message: _encode_parts(message, is_signing=is_signing),
-    )
+    turns = alternating(request.messages, "model", "functionResponse", partial(_encode_parts, is_signing=is_signing))
     turns[-1][1].extend({"text": system_words(part)} for part in request.tail if part.strip())
     return [{"role": role, "parts": parts or [{"text": NOTHING}]} for role, parts in turns]
 
