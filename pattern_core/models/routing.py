@@ -21,7 +21,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints
 
-from pattern_core.messages import Message, Reasoning, ToolCall
+from pattern_core.messages import Message, Part, Reasoning, ToolCall
 from pattern_core.models.errors import (
     ModelError,
     ModelGarbage,
@@ -267,13 +267,14 @@ def fitted(request: ModelRequest, chain: ModelChain, index: int, facts: ModelFac
 
 def portable(messages: Sequence[Message]) -> list[Message]:
     """Return the conversation without the proofs that only their vendor accepts; other messages stay as they are."""
-    found: list[Message] = []
-    for message in messages:
-        parts = tuple(
-            replace(part, signature=None) if isinstance(part, Reasoning | ToolCall) else part for part in message.parts
-        )
-        found.append(message if parts == message.parts else replace(message, parts=parts))
-    return found
+
+    def unsigned(part: Part) -> Part:
+        return replace(part, signature=None) if isinstance(part, Reasoning | ToolCall) else part
+
+    return [
+        replace(message, parts=tuple(map(unsigned, message.parts))) if message.role == "assistant" else message
+        for message in messages
+    ]
 
 
 def next_link(chain: ModelChain, index: int, error: ModelError, facts_of: FactsOf) -> int | None:

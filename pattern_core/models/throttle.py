@@ -78,10 +78,8 @@ class Bucket:
 
     def level(self, now: float) -> int | None:
         """Return the units that may be taken now: below 0 where more was used than was held, None while unknown."""
-        if self.limit is None:
-            return None
         self._refill(now)
-        return math.floor(self._level)
+        return None if self.limit is None else math.floor(self._level)
 
     def wait_s(self, units: int, now: float) -> float:
         """Return the seconds until `units` may be taken. A call larger than the bucket waits until it is full."""
@@ -95,9 +93,8 @@ class Bucket:
 
     def take(self, units: int, now: float) -> None:
         """Hold `units` for a call that is sent now; ask `wait_s` first, and call `settle` when the call is over."""
-        if self.limit is not None:
-            self._refill(now)
-            self._level -= units
+        self._refill(now)
+        self._level -= units
 
     def learn(self, number: int, seen: Allowance, at: float, *, later: int) -> None:
         """Learn from the answer to call `number`, which counts it and all calls sent before it, `at` that moment.
@@ -129,8 +126,7 @@ class Bucket:
             self._level = min(self._level + held - used, float(self.limit))
 
     def _refill(self, now: float) -> None:
-        assert self.limit is not None
-        if now > self._seen_at:
+        if self.limit is not None and now > self._seen_at:
             self._level = min(self._level + (now - self._seen_at) * self._per_s, float(self.limit))
             self._seen_at = now
 
@@ -314,28 +310,24 @@ class Gate:
         self._refuse_the_hopeless(tokens, now, deadline)
         if len(self._queue) >= self._waiting_max:
             raise self._busy(f"{len(self._queue)} calls are waiting for it already")
-        place, number = trio.lowlevel.ParkingLot(), None
+        place, is_waiting = trio.lowlevel.ParkingLot(), True
         self._queue.push(flow, place)
         try:
             with trio.CancelScope(deadline=deadline):
-                while True:
-                    until = self._ready_at(tokens, now) if self._queue.peek() is place else math.inf
-                    if until <= now:
-                        self._queue.pop()
-                        number = self._admit(tokens, now)
-                        break
+                while (until := self._ready_at(tokens, now) if self._queue.peek() is place else math.inf) > now:
                     with trio.move_on_at(until):
                         await place.park()
                     now = trio.current_time()
                     # What became known while it waited may be later than it can wait.
                     self._refuse_the_hopeless(tokens, now, deadline)
+                self._queue.pop()
+                is_waiting = False
+                return self._admit(tokens, now)
+            raise self._busy(f"no turn came within the time allowed; {self._health.allowed} calls run at once")
         finally:
-            if number is None:
+            if is_waiting:
                 self._queue.remove(flow, place)
             self._wake_first()
-        if number is None:
-            raise self._busy(f"no turn came within the time allowed; {self._health.allowed} calls run at once")
-        return number
 
     def leave(self, number: int, outcome: Outcome, *, pause_s: float = 0.0) -> None:
         """End a call: learn from how it ended, and let the next ones in.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+from bisect import bisect_right
 from collections.abc import Iterable
 from functools import lru_cache
 
@@ -97,18 +98,13 @@ def clip(text: str, tokens_max: int) -> str:
     """
     if estimate_text(text) <= tokens_max:
         return text
-    low, high = 0, len(text)
-    while low < high:  # estimates rise with the length
-        middle = (low + high + 1) // 2
-        if estimate_text(text[:middle] + ELLIPSIS) <= tokens_max:
-            low = middle
-        else:
-            high = middle - 1
-    if low == 0:
-        return ELLIPSIS if estimate_text(ELLIPSIS) <= tokens_max else ""
-    kept = text[:low]
+    # Estimates rise with the length.
+    chars = bisect_right(range(len(text)), tokens_max, key=lambda chars: estimate_text(text[:chars] + ELLIPSIS)) - 1
+    if chars < 0:
+        return ""
+    kept = text[:chars]
     end = max(kept.rfind(mark) for mark in _ENDS)
-    return (kept[: end + 1] if end >= 2 * low // 3 else kept).rstrip() + ELLIPSIS
+    return (kept[: end + 1] if end >= 2 * chars // 3 else kept).rstrip() + ELLIPSIS
 
 
 def clip_middle(text: str, tokens_max: int, note: str) -> str:

@@ -28,6 +28,7 @@ from pattern_core.models.providers.encoding import (
     image_base64,
     plain_id,
     plain_name,
+    present,
     proof_of,
     system_words,
 )
@@ -76,39 +77,34 @@ def encode(request: ModelRequest) -> dict[str, object]:
     accept them, and not beside reasoning, where none do; there is no seed.
     """
     system: list[Encoded] = [{"type": "text", "text": part} for part in request.system if part.strip()]
-    for index in {0, len(system) - 1} if system else ():
-        system[index]["cache_control"] = _CACHED
+    tools: list[Encoded] = [
+        {"name": tool.name, "description": tool.description, "input_schema": dict(tool.parameters)}
+        for tool in request.tools
+    ]
+    for last in (*system[:1], *system[-1:], *tools[-1:]):
+        last["cache_control"] = _CACHED
     body: dict[str, object] = {
         "model": request.model,
         "max_tokens": request.max_output_tokens,
         "messages": _encode_messages(request),
         "stream": True,
+        "system": system or None,
+        "tools": tools or None,
+        "stop_sequences": list(request.stop) or None,
     }
-    if system:
-        body["system"] = system
-    if request.tools:
-        tools: list[Encoded] = [
-            {"name": tool.name, "description": tool.description, "input_schema": dict(tool.parameters)}
-            for tool in request.tools
-        ]
-        tools[-1]["cache_control"] = _CACHED
-        body["tools"] = tools
-        if request.force_tool is not None and not _UNFORCED.search(request.model):
-            is_any = request.force_tool == ANY_TOOL
-            body["tool_choice"] = {"type": "any"} if is_any else {"type": "tool", "name": request.force_tool}
+    if tools and request.force_tool is not None and not _UNFORCED.search(request.model):
+        is_any = request.force_tool == ANY_TOOL
+        body["tool_choice"] = {"type": "any"} if is_any else {"type": "tool", "name": request.force_tool}
     reasoning = _encode_reasoning(request)
     thinks = as_dict(reasoning.get("thinking")).get("type") in ("enabled", "adaptive")
     if not thinks and not _UNSAMPLED.search(request.model):
         # Newer models accept only one of them.
-        sampling = {"top_p": request.top_p} if request.temperature is None else {"temperature": request.temperature}
-        body |= {name: value for name, value in sampling.items() if value is not None}
-    if request.stop:
-        body["stop_sequences"] = list(request.stop)
+        body |= {"top_p": request.top_p} if request.temperature is None else {"temperature": request.temperature}
     body |= reasoning
     if request.response_schema is not None:
         answer = {"type": "json_schema", "schema": closed_schema(request.response_schema)}
         body["output_config"] = {**as_dict(body.get("output_config")), "format": answer}
-    return body
+    return present(body)
 
 
 def _encode_reasoning(request: ModelRequest) -> dict[str, object]:
@@ -118,7 +114,7 @@ def _encode_reasoning(request: ModelRequest) -> dict[str, object]:
     effort = request.reasoning_effort
     if _ALWAYS.search(request.model):
         level = "low" if effort == "none" else effort
-        return {"thinking": _THINKING, **({} if level is None else {"output_config": {"effort": level}})}
+        return {"thinking": _THINKING, "output_config": {"effort": level} if level else None}
     if effort is None:
         return {}
     if effort == "none" or (request.force_tool is not None and request.tools):
@@ -272,32 +268,30 @@ class MessageDecoder(Decoder):
         match block.get("type"):
             case "text":
                 self.draft.begin_words(is_reasoning=False)
-                return self.draft.words(as_str(block.get("text")))
             case "thinking":
                 self.draft.begin_words(is_reasoning=True, mark=f"{ANTHROPIC}{self.request.model} ")
-                deltas = self.draft.words(as_str(block.get("thinking")), is_reasoning=True)
-                self.draft.sign(as_str(block.get("signature")))
-                return deltas
             case "redacted_thinking":
                 self.draft.begin_words(is_reasoning=True, mark=f"{REDACTED}{self.request.model} ")
-                self.draft.sign(as_str(block.get("data")))
             case "tool_use" if index is not None:
                 call = self.draft.begin_call(as_str(block.get("id")), as_str(block.get("name")))
                 if block.get("input"):  # empty at the start of a stream, whole in a document
                     call.arguments.append(json.dumps(block["input"]))
                 self.calls[index] = call
-        return []
+        return self._extend(index, block)
 
-    def _extend(self, index: int | None, delta: dict[str, object]) -> list[Delta]:
-        match delta.get("type"):
-            case "text_delta":
-                return self.draft.words(as_str(delta.get("text")))
-            case "thinking_delta":
-                return self.draft.words(as_str(delta.get("thinking")), is_reasoning=True)
-            case "signature_delta":
-                self.draft.sign(as_str(delta.get("signature")))
-            case "input_json_delta":
-                self.draft.extend(self.calls.get(index), as_str(delta.get("partial_json")))
+    def _extend(self, index: int | None, piece: dict[str, object]) -> list[Delta]:
+        """Take a delta, or what a block holds as it begins."""
+        match as_str(piece.get("type")).removesuffix("_delta"):
+            case "text":
+                return self.draft.words(as_str(piece.get("text")))
+            case "thinking" | "signature":
+                deltas = self.draft.words(as_str(piece.get("thinking")), is_reasoning=True)
+                self.draft.sign(as_str(piece.get("signature")))
+                return deltas
+            case "redacted_thinking":
+                self.draft.sign(as_str(piece.get("data")))
+            case "input_json":
+                self.draft.extend(self.calls.get(index), as_str(piece.get("partial_json")))
         return []
 
     def _count(self, usage: object) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import math
 from abc import ABC, abstractmethod
+from codecs import IncrementalDecoder, getincrementaldecoder
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import ClassVar, NoReturn
 
 from pattern_core.messages import Part, Reasoning, Text, ToolCall
@@ -42,30 +44,26 @@ class StreamEvent:
     data: str
 
 
-_HIGH_SURROGATES = ("\ud800", "\udbff")
-
-
 @dataclass(slots=True)
 class _Words:
     """Text or reasoning; of a character whose halves come in two pieces, the first half waits for the second."""
 
     is_reasoning: bool
-    pieces: list[str] = field(default_factory=list)
-    half: str = ""
     mark: str = ""  # whose signature it is
     signature: str = ""
+    pieces: list[str] = field(default_factory=list)
+    utf16: IncrementalDecoder = field(default_factory=partial(getincrementaldecoder("utf-16-le"), "replace"))
 
     def add(self, piece: str) -> str:
         """Add a piece; return the part of the text that is complete now, which may be empty."""
-        text = self.half + piece
-        self.half = text[-1] if _HIGH_SURROGATES[0] <= text[-1] <= _HIGH_SURROGATES[1] else ""
-        whole = valid_unicode(text[: len(text) - len(self.half)])
+        whole = self.utf16.decode(piece.encode("utf-16-le", "surrogatepass"))
         self.pieces.append(whole)
         return whole
 
-    @property
-    def text(self) -> str:
-        return "".join(self.pieces) + valid_unicode(self.half)
+    def end(self) -> str:
+        """Return the whole text; a half that still waits is none."""
+        self.pieces.append(self.utf16.decode(b"", final=True))
+        return "".join(self.pieces)
 
 
 @dataclass(slots=True)
@@ -128,7 +126,7 @@ class ReplyDraft:
                 segment.signature += signature
                 return
 
-    def sign_thoughts(self, signature: str, last: str | None = None) -> None:
+    def sign_thoughts(self, signature: str, last: str) -> None:
         """Give all reasoning one signature, and what came last of it `last`; an empty one is made where there is
         none.
         """
@@ -138,7 +136,7 @@ class ReplyDraft:
             self._segments.insert(0, thoughts[0])
         for thought in thoughts:
             thought.signature = signature
-        thoughts[-1].signature = last or signature
+        thoughts[-1].signature = last
         self.grow(sum(len(thought.signature) for thought in thoughts))
 
     def begin_call(self, call_id: str = "", tool: str = "") -> CallDraft:
@@ -177,7 +175,8 @@ class ReplyDraft:
             Malformed: a tool call came without the tool's name.
         """
         made: list[Part] = []
-        seen_ids = self._earlier_ids() if self.has_calls else set()
+        earlier = self._request.messages if self.has_calls else ()
+        seen_ids = {call.call_id for message in earlier for call in message.tool_calls}
         calls = 0
         for segment in self._segments:
             if isinstance(segment, CallDraft):
@@ -188,16 +187,12 @@ class ReplyDraft:
                 made.append(call)
                 calls += 1
                 continue
-            text = segment.text
+            text = segment.end()
             signature = valid_unicode(segment.mark + segment.signature) if segment.signature else None
             if text or signature:
                 kind = Reasoning if segment.is_reasoning else Text
                 made.append(kind(text=text, signature=signature))
         return tuple(made)
-
-    def _earlier_ids(self) -> set[str]:
-        said = (message.parts for message in self._request.messages if message.role == "assistant")
-        return {part.call_id for parts in said for part in parts if isinstance(part, ToolCall)}
 
     def _call(self, draft: CallDraft, index: int, seen_ids: set[str]) -> ToolCall:
         if not draft.tool:
@@ -213,7 +208,7 @@ class Decoder(ABC):
     """Turns a vendor's events into a reply; pure. Each format says in `take` what its events mean.
 
     `finish` is the vendor's own word for why the answer ended, "" until it has; `FINISHES` translates it. `is_done`
-    becomes True once the vendor has said that nothing more comes.
+    becomes True once the vendor has said that nothing more comes, or with an answer in one piece.
     """
 
     FINISHES: ClassVar[Mapping[str, FinishReason]]
@@ -239,14 +234,15 @@ class Decoder(ABC):
 
     def whole(self, body: dict[str, object]) -> list[Delta]:
         """Take an answer that came as one JSON object, although a stream was asked for; raises as `take`."""
+        self.is_done = True
         return self.take(body, "")
 
     def feed(self, event: StreamEvent) -> list[Delta]:
-        """Take the next event; return what can be shown now. Raises as `take`."""
+        """Take the next event; return what can be shown now. What comes after the end is skipped. Raises as `take`."""
         data = event.data.strip()
         if data.startswith("[DONE]"):
             self.is_done = True
-        elif data:
+        elif data and not self.is_done:
             return self.take(loads(data), event.event)
         return []
 

@@ -107,6 +107,11 @@ def alternating(
     return turns if turns[-1][0] == "user" else [*turns, ("user", [])]
 
 
+def present(fields: Mapping[str, object]) -> dict[str, object]:
+    """Return the fields that have a value; vendors differ in what they make of null."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
 def function_of(tool: ToolSpec) -> dict[str, object]:
     """Return the tool as both of OpenAI's formats describe a function."""
     return {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}

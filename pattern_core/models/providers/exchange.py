@@ -7,9 +7,11 @@ connection, set no bound on the size of an event, and leave generators to the ga
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from codecs import getincrementaldecoder
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
+from io import IncrementalNewlineDecoder
 from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import urlsplit
 
@@ -30,7 +32,6 @@ DRAIN_S = 0.1  # after the reply, for the end of the body, so that the connectio
 IDLE_CONNECTIONS_MAX = 100  # how many are open at once is the gate's to bound
 EVENT_BYTES_MAX = 8 * 1024 * 1024  # of an event, and of an answer that is not streamed
 
-_BOM = b"\xef\xbb\xbf"
 _SIGN_OF_LIFE = TextDelta(text="")
 
 
@@ -62,12 +63,10 @@ class HttpClient(ABC):
         """
         client = await self._opened()
         async with AsyncExitStack() as stack:
-            try:
+            with self._translating():
                 stream = client.stream(method, self.base_url + path, json=body)
                 response = await stack.enter_async_context(stream)
-            except _failures() as error:
-                raise self._translated(error) from error
-            answer = VendorAnswer(response, self._translated, self._clock.now_ms())
+            answer = VendorAnswer(response, self._translating, self._clock.now_ms())
             stack.push_async_callback(answer.finish, 0.0)
             try:
                 if not response.is_success:
@@ -105,22 +104,24 @@ class HttpClient(ABC):
     def _garbage(self, why: str) -> ModelGarbage:
         return ModelGarbage(f"{self.name} sent what is not in its format: {self._redacted(why)}", provider=self.name)
 
-    def _translated(self, error: Exception) -> ModelError:
+    @contextmanager
+    def _translating(self) -> Iterator[None]:
+        """Translate all that sending a request and reading its answer raise."""
         import httpx2
 
-        host = urlsplit(self.base_url).netloc.rpartition("@")[2]
-        if isinstance(error, httpx2.TimeoutException):
-            return ModelTimeout(
-                f"No connection to {self.name} ({host}) within {CONNECT_TIMEOUT_S:g} s.", provider=self.name
-            )
-        cause = error.__cause__ or error
-        why = shortened(self._redacted(str(cause) or type(cause).__name__)).rstrip(".")
-        if isinstance(error, httpx2.DecodingError | ValueError):  # bad compression, or text that is not Unicode
-            return self._garbage(why)
-        return ModelUnreachable(
-            f"The connection to {self.name} ({host}) failed: {why}. Does it run, and is the base_url right?",
-            provider=self.name,
-        )
+        try:
+            yield
+        except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL, ValueError) as error:
+            where = f"{self.name} ({urlsplit(self.base_url).netloc.rpartition('@')[2]})"
+            if isinstance(error, httpx2.TimeoutException):
+                late = f"No connection to {where} within {CONNECT_TIMEOUT_S:g} s."
+                raise ModelTimeout(late, provider=self.name) from error
+            cause = error.__cause__ or error
+            why = shortened(self._redacted(str(cause) or type(cause).__name__)).rstrip(".")
+            if isinstance(error, httpx2.DecodingError | ValueError):  # bad compression, or text that is not Unicode
+                raise self._garbage(why) from error
+            broken = f"The connection to {where} failed: {why}. Does it run, and is the base_url right?"
+            raise ModelUnreachable(broken, provider=self.name) from error
 
     def _redacted(self, words: str) -> str:
         return words.replace(self._key, "***") if self._key else words  # some servers repeat the key that they refuse
@@ -162,29 +163,17 @@ class HttpProvider(HttpClient):
 
 async def _stream(answer: VendorAnswer, decoder: Decoder, on_delta: OnDelta) -> None:
     events = EventDecoder()
-    while not decoder.is_done and (chunk := await answer.next()) is not None:
-        await _pass_on(events.feed(chunk), decoder, on_delta)
-    await _pass_on(events.end(), decoder, on_delta)
+    chunk: bytes | None = b""
+    while not decoder.is_done and chunk is not None:
+        chunk = await answer.next()
+        has_shown = False
+        for event in events.end() if chunk is None else events.feed(chunk):
+            for delta in decoder.feed(event):
+                has_shown = True
+                await on_delta(delta)
+        if not has_shown:
+            await on_delta(_SIGN_OF_LIFE)
     await answer.finish(DRAIN_S)
-
-
-async def _pass_on(events: Sequence[StreamEvent], decoder: Decoder, on_delta: OnDelta) -> None:
-    has_shown = False
-    for event in events:
-        if decoder.is_done:
-            return
-        for delta in decoder.feed(event):
-            has_shown = True
-            await on_delta(delta)
-    if not has_shown:
-        await on_delta(_SIGN_OF_LIFE)
-
-
-def _failures() -> tuple[type[Exception], ...]:
-    """Return all that sending a request and reading its answer raise."""
-    import httpx2
-
-    return (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL, ValueError)
 
 
 class VendorAnswer:
@@ -193,20 +182,19 @@ class VendorAnswer:
     Names of `headers` are in lower case. `now_ms` is the moment by the vendor's clock, unix milliseconds.
     """
 
-    def __init__(self, response: httpx2.Response, translated: Callable[[Exception], ModelError], now_ms: int) -> None:
+    def __init__(
+        self, response: httpx2.Response, translating: Callable[[], AbstractContextManager[None]], now_ms: int
+    ) -> None:
         self.headers = dict(response.headers)
         self.now_ms = vendor_now_ms(self.headers, now_ms)
         self.rate = rate_status(self.headers, self.now_ms, trio.current_time())
         self._chunks = response.aiter_bytes()
-        self._failures = _failures()
-        self._translated = translated
+        self._translating = translating
 
     async def next(self) -> bytes | None:
         """Return the next chunk, None at the end of the body."""
-        try:
+        with self._translating():
             return await anext(self._chunks, None)
-        except self._failures as error:
-            raise self._translated(error) from error
 
     async def rest(self, bytes_max: int = EVENT_BYTES_MAX) -> str:
         """Return the rest of the body as text.
@@ -243,11 +231,12 @@ class EventDecoder:
     """
 
     def __init__(self) -> None:
-        self._rest = bytearray()  # a line that is not complete
+        utf8 = getincrementaldecoder("utf-8-sig")("replace")
+        self._text = IncrementalNewlineDecoder(utf8, translate=True)
+        self._line: list[str] = []  # pieces of a line that is not complete
         self._event = ""
         self._data: list[str] = []
-        self._size = 0  # bytes of the event so far
-        self._has_begun = False
+        self._size = 0  # bytes since the chunk in which the last event ended
 
     def feed(self, chunk: bytes) -> list[StreamEvent]:
         """Return the events that `chunk` completes, in order.
@@ -255,15 +244,9 @@ class EventDecoder:
         Raises:
             Malformed: no end of an event came within `EVENT_BYTES_MAX` bytes.
         """
-        self._rest += chunk
-        lines: list[bytes] = []
-        if b"\n" in chunk or b"\r" in chunk:
-            lines = bytes(self._rest).splitlines(keepends=True)
-            self._rest.clear()
-            if not lines[-1].endswith(b"\n"):  # an open line, or perhaps the first half of \r\n
-                self._rest += lines.pop()
-        events = self._take(lines)
-        if self._size + len(self._rest) > EVENT_BYTES_MAX:
+        self._size += len(chunk)
+        events = self._take(self._text.decode(chunk))
+        if self._size > EVENT_BYTES_MAX:
             raise Malformed(f"an event of more than {EVENT_BYTES_MAX} bytes")
         return events
 
@@ -272,25 +255,24 @@ class EventDecoder:
 
         The standard would drop that one; some servers end their stream that way.
         """
-        return self._take([*bytes(self._rest).splitlines(), b""])
+        return self._take(self._text.decode(b"", final=True) + "\n\n")
 
-    def _take(self, lines: list[bytes]) -> list[StreamEvent]:
+    def _take(self, text: str) -> list[StreamEvent]:
         events: list[StreamEvent] = []
-        for raw in lines:
-            line = raw.rstrip(b"\r\n")
-            if not self._has_begun:
-                self._has_begun, line = True, line.removeprefix(_BOM)
+        piece, *begun = text.split("\n")
+        self._line.append(piece)
+        for piece in begun:
+            line = "".join(self._line)
+            self._line = [piece]
+            name, _, value = line.partition(":")
+            value = value.removeprefix(" ")
             if not line:
                 if self._data:
                     events.append(StreamEvent(event=self._event, data="\n".join(self._data)))
                 self._event, self._data, self._size = "", [], 0
-                continue
-            self._size += len(line)
-            name, _, value = line.partition(b":")
-            text = value.removeprefix(b" ").decode("utf-8", "replace")
-            if name == b"event":
-                self._event = text
-            elif name in (b"data", b"error"):  # `error`: how older servers of llama.cpp report what goes wrong
-                self._event = "error" if name == b"error" else self._event
-                self._data.append(text)
+            elif name == "event":
+                self._event = value
+            elif name in ("data", "error"):  # `error`: how older servers of llama.cpp report what goes wrong
+                self._event = "error" if name == "error" else self._event
+                self._data.append(value)
         return events

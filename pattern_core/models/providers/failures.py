@@ -38,40 +38,33 @@ _WINDOW_WORDS = re.compile(
     r"exceeds? the (?:available|model|maximum (?:\w+ ){0,3}(?:tokens|length))|reduce the length",
     re.IGNORECASE,
 )
-# Local servers notice it while they answer, as a fault of their own; their other faults may name the context too.
-_OVERFLOW = re.compile(r"context[^.]{0,60}(?:exceed|overflow)|exceed[^.]{0,60}context", re.IGNORECASE)
-# One call of more tokens than the account has per minute: to wait is of no use. Source: OpenAI's and Groq's answers.
-_LARGER_THAN_A_MINUTE = re.compile(r"request too large for", re.IGNORECASE)
+_TOO_LONG = {
+    400: _WINDOW_WORDS,
+    422: _WINDOW_WORDS,
+    # One call of more tokens than the account has per minute: waiting is of no use. Source: OpenAI's, Groq's answers.
+    429: re.compile(r"request too large for", re.IGNORECASE),
+    # Local servers notice it while they answer, as a fault of their own; their other faults may name the context too.
+    500: re.compile(r"context[^.]{0,60}(?:exceed|overflow)|exceed[^.]{0,60}context", re.IGNORECASE),
+}
 _NO_MONEY_CODE = re.compile(r"insufficient_quota|billing", re.IGNORECASE)
 _NO_MONEY = re.compile(
     r"billing|credit balance|insufficient (?:balance|credit|fund)|exceeded your current quota", re.IGNORECASE
 )
 _BAD_KEY = re.compile(r"api[ _]key not valid|api_key_invalid|api key expired", re.IGNORECASE)  # Google's 400
 # Codes and types of errors that come without a status of their own, within a stream that began with 200.
-_STATUS_OF_CODE = {
-    "invalid_request_error": 400,
-    "context_length_exceeded": 400,
-    "invalid_prompt": 400,
-    "authentication_error": 401,
-    "invalid_api_key": 401,
-    "billing_error": 402,
-    "insufficient_quota": 402,
-    "permission_error": 403,
-    "not_found_error": 404,
-    "model_not_found": 404,
-    "request_too_large": 413,
-    "rate_limit_error": 429,
-    "rate_limit_exceeded": 429,
-    "INVALID_ARGUMENT": 400,
-    "NOT_FOUND": 404,
-    "UNAUTHENTICATED": 401,
-    "PERMISSION_DENIED": 403,
-    "RESOURCE_EXHAUSTED": 429,
-    "UNAVAILABLE": 503,
-    "DEADLINE_EXCEEDED": 504,
-    "timeout_error": 504,
-    "overloaded_error": 529,
+_CODES = {
+    400: ("invalid_request_error", "context_length_exceeded", "invalid_prompt", "INVALID_ARGUMENT"),
+    401: ("authentication_error", "invalid_api_key", "UNAUTHENTICATED"),
+    402: ("billing_error", "insufficient_quota"),
+    403: ("permission_error", "PERMISSION_DENIED"),
+    404: ("not_found_error", "model_not_found", "NOT_FOUND"),
+    413: ("request_too_large",),
+    429: ("rate_limit_error", "rate_limit_exceeded", "RESOURCE_EXHAUSTED"),
+    503: ("UNAVAILABLE",),
+    504: ("timeout_error", "DEADLINE_EXCEEDED"),
+    529: ("overloaded_error",),
 }
+_STATUS_OF_CODE = {code: status for status, codes in _CODES.items() for code in codes}
 RESET_WAIT_MAX_S = 300.0  # a reset is when all is refilled; some of it is there long before
 RETRY_AFTER_MAX_S = 7 * 86_400.0  # those who wait have bounds of their own; this one keeps numbers sane
 
@@ -149,7 +142,8 @@ def failure(
 
 def _kind(status: int, code: str, words: str, retry_after_s: float | None) -> tuple[type[ModelError], str]:
     """Return the class of the error, and what to do about it."""
-    if status == 413 or _is_too_long(status, code, words):
+    too_long = _TOO_LONG.get(status)
+    if status == 413 or (too_long and too_long.search(f"{code} {words}")):
         return WindowExceeded, "The prompt must become shorter."
     if status in (401, 403) or (status == 400 and _BAD_KEY.search(words)):
         return ModelRefused, "Check the provider's key and what it may use."
@@ -165,14 +159,6 @@ def _kind(status: int, code: str, words: str, retry_after_s: float | None) -> tu
     if status >= 500 or status == 409:  # 409 is a lock that the vendors' own clients wait for
         return ModelServerError, ""
     return (ModelRejected, "") if status >= 400 else (ModelGarbage, "Is the base_url right?")
-
-
-def _is_too_long(status: int, code: str, words: str) -> bool:
-    if status in (400, 422):
-        return _WINDOW_WORDS.search(f"{code} {words}") is not None
-    if status == 429:
-        return _LARGER_THAN_A_MINUTE.search(words) is not None
-    return status == 500 and _OVERFLOW.search(words) is not None
 
 
 def _is_broke(status: int, code: str, words: str, retry_after_s: float | None) -> bool:
@@ -241,9 +227,8 @@ def retry_after_s(headers: Mapping[str, str], words: str, now_ms: int) -> float 
     for name, unit in (("retry-after-ms", "ms"), ("retry-after", "")):
         if name in headers and (wait_s := parse_wait_s(headers[name] + unit, now_ms)) is not None:
             return wait_s
-    resets = [parse_wait_s(headers[name], now_ms) for name in _RESET_HEADERS if name in headers]
-    known = [wait_s for wait_s in resets if wait_s is not None]
-    if known:
+    resets = (parse_wait_s(headers.get(name, ""), now_ms) for name in _RESET_HEADERS)
+    if known := [wait_s for wait_s in resets if wait_s is not None]:
         return min(max(known), RESET_WAIT_MAX_S)
     found = _WAIT_WORDS.search(words[:10_000])
     return parse_wait_s(found[1].rstrip("."), now_ms) if found else None

@@ -13,6 +13,7 @@ import json
 import mimetypes
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import ClassVar
 from urllib.parse import quote, urlsplit
 
@@ -31,6 +32,7 @@ from pattern_core.models.providers.encoding import (
     as_str,
     image_base64,
     plain_name,
+    present,
     proof_of,
     system_words,
 )
@@ -99,18 +101,17 @@ def _takes_schema(request: ModelRequest) -> bool:
 
 
 def _encode_generation(request: ModelRequest) -> dict[str, object]:
-    config: dict[str, object] = {"maxOutputTokens": request.max_output_tokens}
-    if request.response_schema is not None and _takes_schema(request):
-        config |= {"responseMimeType": "application/json", "responseJsonSchema": dict(request.response_schema)}
-    thinking = _encode_thinking(request.model, request.reasoning_effort)
-    optional = {
+    config: dict[str, object] = {
+        "maxOutputTokens": request.max_output_tokens,
         "temperature": request.temperature,
         "topP": request.top_p,
         "stopSequences": list(request.stop)[:STOP_MAX] or None,
         "seed": None if request.seed is None else request.seed & ((1 << _SEED_BITS) - 1),
-        "thinkingConfig": thinking or None,
+        "thinkingConfig": _encode_thinking(request.model, request.reasoning_effort) or None,
     }
-    return config | {name: value for name, value in optional.items() if value is not None}
+    if request.response_schema is not None and _takes_schema(request):
+        config |= {"responseMimeType": "application/json", "responseJsonSchema": dict(request.response_schema)}
+    return present(config)
 
 
 def _encode_thinking(model: str, effort: ReasoningEffort | None) -> dict[str, object]:
@@ -135,12 +136,7 @@ def _version(model: str) -> tuple[int, int]:
 
 def _encode_messages(request: ModelRequest) -> list[dict[str, object]]:
     is_signing = _version(request.model) >= (3, 0)
-    turns = alternating(
-        request.messages,
-        "model",
-        "functionResponse",
-        lambda message: _encode_parts(message, is_signing=is_signing),
-    )
+    turns = alternating(request.messages, "model", "functionResponse", partial(_encode_parts, is_signing=is_signing))
     turns[-1][1].extend({"text": system_words(part)} for part in request.tail if part.strip())
     return [{"role": role, "parts": parts or [{"text": NOTHING}]} for role, parts in turns]
 

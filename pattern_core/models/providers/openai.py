@@ -35,6 +35,7 @@ from pattern_core.models.providers.encoding import (
     json_object,
     nine_id,
     plain_name,
+    present,
     proof_of,
     result_words,
     short_id,
@@ -115,35 +116,34 @@ def encode(request: ModelRequest, server: Server) -> Encoded:
         messages.append({"role": "system", "content": "\n\n".join(request.system)})
     for message in request.messages:
         messages += _encode_message(message, request.model, server)
-    tail = "\n\n".join(request.tail)
-    if server.is_own:
-        messages += [{"role": "system", "content": tail}] if tail else []
-    else:
+    if tail := "\n\n".join(request.tail):
+        last = messages[-1] if messages else {}
+        if last.get("role") == "tool" and not server.is_own and _MISTRAL.search(request.model):
+            last["content"] = _joined(last["content"], tail)  # these know no user's message behind a result
+        else:
+            messages.append({"role": "system" if server.is_own else "user", "content": tail})
+    if not server.is_own:
         messages = _folded(messages)
-        _add_tail(messages, tail, is_mistral=_MISTRAL.search(request.model) is not None)
     body: Encoded = {
         "model": request.model,
         "messages": messages,
         "stream": True,
         "stream_options": {"include_usage": True},
         "max_completion_tokens" if server.is_own else "max_tokens": request.max_output_tokens,
+        "tools": [{"type": "function", "function": function_of(tool)} for tool in request.tools] or None,
+        "stop": None if is_reasoning(request.model) else list(request.stop) or None,
+        "reasoning_effort": effort_of(request),
+        "seed": None if request.seed is None else request.seed & ((1 << _SEED_BITS) - 1),
+        **sampling(request),
     }
-    if request.tools:
-        body["tools"] = [{"type": "function", "function": function_of(tool)} for tool in request.tools]
-        if request.force_tool is not None:
-            named = {"type": "function", "function": {"name": request.force_tool}}
-            body["tool_choice"] = "required" if request.force_tool == ANY_TOOL else named
+    if request.tools and request.force_tool is not None:
+        named = {"type": "function", "function": {"name": request.force_tool}}
+        body["tool_choice"] = "required" if request.force_tool == ANY_TOOL else named
     if request.response_schema is not None:
         schema = dict(request.response_schema)
         answer = {"name": "answer", "schema": schema, "strict": is_strict_schema(schema)}
         body["response_format"] = {"type": "json_schema", "json_schema": answer}
-    if request.stop and not is_reasoning(request.model):
-        body["stop"] = list(request.stop)
-    if (effort := effort_of(request)) is not None:
-        body["reasoning_effort"] = effort
-    if request.seed is not None:
-        body["seed"] = request.seed & ((1 << _SEED_BITS) - 1)
-    return body | sampling(request)
+    return present(body)
 
 
 def _is_of(host: str, domains: Sequence[str]) -> bool:
@@ -181,30 +181,12 @@ def _listed(content: object) -> list[object]:
     return [{"type": "text", "text": content}] if content else []
 
 
-def _add_tail(messages: list[Encoded], tail: str, *, is_mistral: bool) -> None:
-    """Put what is said about this call alone at the end, in the user's words, as there may be no system message.
-
-    Mistral's models know no user's message behind a result.
-    """
-    if not tail:
-        return
-    last = messages[-1] if messages else {}
-    if last.get("role") == "user" or (is_mistral and last.get("role") == "tool"):
-        messages[-1] = {**last, "content": _joined(last["content"], tail)}
-    else:
-        messages.append({"role": "user", "content": tail})
-
-
 def _encode_message(message: Message, model: str, server: Server) -> Sequence[Encoded]:
     if message.role == "tool":
-        results = [part for part in message.parts if isinstance(part, ToolResult)]
         return [
-            {
-                "role": "tool",
-                "tool_call_id": _id(part.call_id, model, server),
-                "content": result_words(part),
-            }
-            for part in results
+            {"role": "tool", "tool_call_id": _id(part.call_id, model, server), "content": result_words(part)}
+            for part in message.parts
+            if isinstance(part, ToolResult)
         ]
     if message.role != "assistant":
         return [{"role": message.role, "content": _encode_content(message)}]
@@ -282,16 +264,27 @@ class ChatDecoder(Decoder):
         self._thought_field = ""  # in which the server sends thoughts
         self._details: list[dict[str, object]] = []
 
-    def whole(self, body: dict[str, object]) -> list[Delta]:
-        """Take a completion that was not streamed."""
-        self.is_done = True
-        return self._take(body, "message")
-
     def take(self, body: dict[str, object], kind: str) -> list[Delta]:
-        """Take one chunk."""
+        """Take one chunk, or the whole completion."""
         if kind == "error" and not body.get("error"):
             raise self.failed({"error": body})
-        return self._take(body, "delta")
+        if body.get("error") or body.get("object") == "error":
+            raise self.failed(body)
+        self.keep_id(body)
+        self.usage = usage_of(as_dict(body.get("usage")), "prompt", "completion") or self.usage
+        choices = body.get("choices")
+        if not isinstance(choices, list):
+            if "usage" in body or "id" in body:
+                return []
+            raise Malformed(f"a chunk without choices: {sorted(body)[:10]}")
+        if not choices:
+            return []
+        choice = as_dict(choices[0])
+        if choice.get("error") or choice.get("finish_reason") == "error":
+            raise self.failed(choice if choice.get("error") else {"message": "the server broke its answer off"})
+        deltas = self._take_delta(as_dict(choice.get("message" if self.is_done else "delta")))
+        self.finish = as_str(choice.get("finish_reason")) or self.finish
+        return deltas
 
     def reply(self, request_id: str | None) -> ModelReply:
         """Return the reply; some servers send `[DONE]` without a finish reason."""
@@ -302,32 +295,12 @@ class ChatDecoder(Decoder):
         self._sign_thoughts()
         return super().reply(request_id)
 
-    def _take(self, chunk: dict[str, object], field: str) -> list[Delta]:
-        if chunk.get("error") or chunk.get("object") == "error":
-            raise self.failed(chunk)
-        self.keep_id(chunk)
-        self.usage = usage_of(as_dict(chunk.get("usage")), "prompt", "completion") or self.usage
-        choices = chunk.get("choices")
-        if not isinstance(choices, list):
-            if "usage" in chunk or "id" in chunk:
-                return []
-            raise Malformed(f"a chunk without choices: {sorted(chunk)[:10]}")
-        if not choices:
-            return []
-        choice = as_dict(choices[0])
-        if choice.get("error") or choice.get("finish_reason") == "error":
-            raise self.failed(choice if choice.get("error") else {"message": "the server broke its answer off"})
-        deltas = self._take_delta(as_dict(choice.get(field)))
-        self.finish = as_str(choice.get("finish_reason")) or self.finish
-        return deltas
-
     def _take_delta(self, delta: Mapping[str, object]) -> list[Delta]:
-        thought = next((said for field in _THOUGHTS if (said := as_str(delta.get(field)))), "")
-        self._thought_field = self._thought_field or next(
-            (field for field in _THOUGHTS if isinstance(delta.get(field), str)), ""
-        )
+        thoughts = {field: said for field in _THOUGHTS if isinstance(said := delta.get(field), str)}
+        self._thought_field = self._thought_field or next(iter(thoughts), "")
         self._take_details(delta.get(_DETAILS))
-        deltas = self.draft.words(thought or _thinking(delta.get("content")), is_reasoning=True)
+        thought = next(filter(None, thoughts.values()), "") or _thinking(delta.get("content"))
+        deltas = self.draft.words(thought, is_reasoning=True)
         deltas += self.draft.words(_content(delta.get("content")))
         deltas += self.draft.words(as_str(delta.get("refusal")))
         for call in as_dicts(delta.get("tool_calls")):
@@ -373,10 +346,8 @@ class ChatDecoder(Decoder):
         if not self.draft.has_calls or not (self._thought_field or self._details):
             return
         proof = {"server": self.provider, "field": self._thought_field}
-        self.draft.sign_thoughts(
-            CHAT + json.dumps(proof),
-            last=CHAT + json.dumps({**proof, _DETAILS: self._details}) if self._details else None,
-        )
+        last = {**proof, _DETAILS: self._details} if self._details else proof
+        self.draft.sign_thoughts(CHAT + json.dumps(proof), CHAT + json.dumps(last))
 
 
 def _content(value: object) -> str:

@@ -30,6 +30,7 @@ from pattern_core.models.providers.encoding import (
     is_strict_schema,
     json_object,
     plain_name,
+    present,
     proof_of,
     result_words,
     short_id,
@@ -63,27 +64,22 @@ def encode_response(request: ModelRequest) -> dict[str, object]:
         "stream": True,
         "store": False,
         "max_output_tokens": request.max_output_tokens,
+        "instructions": "\n\n".join(request.system) if request.system else None,
+        # The vendor's own default for `strict` would ask that every argument be required.
+        "tools": [{"type": "function", **function_of(tool), "strict": False} for tool in request.tools] or None,
+        **sampling(request),
     }
-    if request.system:
-        body["instructions"] = "\n\n".join(request.system)
-    if request.tools:
-        body["tools"] = [
-            # The vendor's own default for `strict` would ask that every argument be required.
-            {"type": "function", **function_of(tool), "strict": False}
-            for tool in request.tools
-        ]
-        if request.force_tool is not None:
-            named = {"type": "function", "name": request.force_tool}
-            body["tool_choice"] = "required" if request.force_tool == ANY_TOOL else named
+    if request.tools and request.force_tool is not None:
+        named = {"type": "function", "name": request.force_tool}
+        body["tool_choice"] = "required" if request.force_tool == ANY_TOOL else named
     if not _WITHOUT_REASONING.search(request.model):
         body["include"] = ["reasoning.encrypted_content"]
-        effort = effort_of(request)
-        body["reasoning"] = {"summary": "auto", **({} if effort is None else {"effort": effort})}
+        body["reasoning"] = present({"summary": "auto", "effort": effort_of(request)})
     if request.response_schema is not None:
         schema = dict(request.response_schema)
         answer = {"type": "json_schema", "name": "answer", "schema": schema, "strict": is_strict_schema(schema)}
         body["text"] = {"format": answer}
-    return body | sampling(request)
+    return present(body)
 
 
 def is_reasoning(model: str) -> bool:
@@ -109,8 +105,7 @@ def sampling(request: ModelRequest) -> dict[str, object]:
     """Return the fields that say how to sample, in both of the vendor's formats; none for models that refuse them."""
     if is_reasoning(request.model) and effort_of(request) != "none":
         return {}
-    fields = {"temperature": request.temperature, "top_p": request.top_p}
-    return {name: value for name, value in fields.items() if value is not None}
+    return {"temperature": request.temperature, "top_p": request.top_p}
 
 
 def _encode_message(message: Message) -> Iterator[Encoded]:
@@ -135,29 +130,29 @@ def _encode_answer(parts: tuple[Part, ...]) -> Iterator[Encoded]:
     """Items in the model's order. Reasoning goes before what came of it: alone, at the end, it is refused."""
     waiting: list[Encoded] = []
     for part in parts:
+        item: Encoded
         match part:
             case Reasoning() if proof := json_object(proof_of(OPENAI, part.signature)):
                 summary = [{"type": "summary_text", "text": part.text}] if part.text else []
-                item = {"id": as_str(proof.get("id")), "encrypted_content": as_str(proof.get("encrypted_content"))}
-                waiting.append({"type": "reasoning", **item, "summary": summary})
+                kept = {name: as_str(proof.get(name)) for name in ("id", "encrypted_content")}
+                waiting.append({"type": "reasoning", **kept, "summary": summary})
+                continue
             case Text() if part.text:
-                said = as_str(json_object(proof_of(OPENAI, part.signature)).get("phase"))
-                phase = {"phase": said} if said else {}
+                phase = as_str(json_object(proof_of(OPENAI, part.signature)).get("phase")) or None
                 content = [{"type": "output_text", "text": part.text}]
-                yield from waiting
-                waiting = []
-                yield {"type": "message", "role": "assistant", "content": content, **phase}
+                item = present({"type": "message", "role": "assistant", "content": content, "phase": phase})
             case ToolCall():
                 # Invalid arguments are not replayed; the call's result says what was wrong with them.
-                arguments = json.dumps(dict(part.arguments), ensure_ascii=False)
-                yield from waiting
-                waiting = []
-                yield {
+                item = {
                     "type": "function_call",
                     "call_id": short_id(part.call_id, CALL_ID_CHARS_MAX),
                     "name": plain_name(part.tool),
-                    "arguments": arguments,
+                    "arguments": json.dumps(dict(part.arguments), ensure_ascii=False),
                 }
+            case _:
+                continue
+        yield from (*waiting, item)
+        waiting.clear()
 
 
 def _encode_input(part: Part) -> Encoded | None:
@@ -230,23 +225,19 @@ class ResponseDecoder(Decoder):
         is_new = place not in self._seen
         deltas = self._begin(place, item) if is_new else []
         match item.get("type"):
-            case "message" if is_new:
-                for part in as_dicts(item.get("content")):
+            case "message":
+                for part in as_dicts(item.get("content")) if is_new else ():
                     deltas += self.draft.words(as_str(part.get("text")) or as_str(part.get("refusal")))
-            case "reasoning" if is_new:
-                texts = [as_str(part.get("text")) for part in as_dicts(item.get("summary"))]
+                if phase := as_str(item.get("phase")):
+                    self.draft.sign(json.dumps({"phase": phase}), is_reasoning=False)
+            case "reasoning":
+                texts = [as_str(part.get("text")) for part in as_dicts(item.get("summary")) if is_new]
                 deltas += self.draft.words("\n\n".join(texts), is_reasoning=True)
+                if encrypted := as_str(item.get("encrypted_content")):
+                    self.draft.sign(json.dumps({"id": as_str(item.get("id")), "encrypted_content": encrypted}))
             case "function_call" if (call := self.calls.get(place)) is None or not call.arguments:
                 self.draft.extend(call, as_str(item.get("arguments")))
-        self._sign(item)
         return deltas
-
-    def _sign(self, item: Mapping[str, object]) -> None:
-        match item:
-            case {"type": "reasoning", "encrypted_content": str(encrypted)} if encrypted:
-                self.draft.sign(json.dumps({"id": as_str(item.get("id")), "encrypted_content": encrypted}))
-            case {"type": "message", "phase": str(phase)} if phase:
-                self.draft.sign(json.dumps({"phase": phase}), is_reasoning=False)
 
     def _end(self, response: Mapping[str, object]) -> list[Delta]:
         self.keep_id(response)

@@ -204,7 +204,7 @@ def test_thoughts_are_signed_all_together() -> None:
     )
     silent = ReplyDraft(REQUEST)
     silent.begin_call("c", "x")
-    silent.sign_thoughts("s")
+    silent.sign_thoughts("s", last="s")
     assert silent.parts() == (Reasoning(text="", signature="s"), ToolCall(call_id="c", tool="x"))
 
 
