@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from pattern_core.constellation import Runtime
 from pattern_core.errors import Conflict, NotFound, PermissionDenied
 from pattern_core.ids import now_text
-from pattern_core.runtime import Runtime
 from pattern_db import backup
 from pattern_db.errors import RowNotFound
 from pattern_db.files import sha256_of
