@@ -154,10 +154,7 @@ class Constellation:
             await self.database.watch(self._limits.commit_timeout_s)
 
     def _wire(self, opened: _Opened) -> None:
-        runtime, limits, database = self._runtime, self._limits, self.database
-        clock = runtime.clock
-        self._ids = ids = Ids(clock, runtime.randomness, last=opened.newest_position)
-        known = KnownBudgets(runtime.budgets, exist=bool(runtime.budgets) or opened.has_budgets)
+        runtime, limits, database, clock = self._runtime, self._limits, self.database, self._runtime.clock
         self.events = EventLog(database, buffer_max=limits.event_buffer_max, latest=opened.newest_event)
         self.embeddings = EmbeddingQueue(
             database=database, embedders=runtime.embedders, clock=clock, patience_s=limits.question_timeout_s
@@ -166,15 +163,19 @@ class Constellation:
             database=database,
             events=self.events,
             clock=clock,
-            ids=ids,
+            ids=Ids(clock, runtime.randomness, last=opened.newest_position),
             epoch=database.epoch,
-            budgets=known,
+            budgets=KnownBudgets(runtime.budgets, exist=bool(runtime.budgets) or opened.has_budgets),
             meters=runtime.meters,
+            after_commit=self.embeddings.wake,
         )
-        self._journal.after_commit = self.embeddings.wake
-        self.budgets = Budgets(database=database, clock=clock, known=known)
-        storage = Storage(database=database, commit=self._journal.commit_work, clock=clock, ids=ids)
-        self._wire_memory(storage)
+        self.budgets = Budgets(database=database, clock=clock, known=self._journal.budgets)
+        self.archive = Archive(self._journal)
+        storage = Storage(database=database, commit=self._journal.commit_work, clock=clock, ids=self._journal.ids)
+        self.approvals = Approvals(storage, limits)
+        self.memory = MemoryStore(storage, randomness=runtime.randomness, limits=limits, consent=self.approvals)
+        self.approvals.on_answer(ApprovalKind.MEMORY, self.memory.grant)
+        self.folders = Folders(storage, on_change=self.embeddings.wake)
         self.roster = Roster(storage, self.memory, self.tools, limits, on_rename=self._renamed)
         self.imports = HistoryImports(
             journal=self._journal, find_agent=self.roster.get, forget=self._forget, limits=limits
@@ -186,8 +187,21 @@ class Constellation:
             is_untrusted=self.tools.is_untrusted,
             forget=self._forget,
         )
-        self._toolbox = self._make_toolbox(storage, opened.halt)
-        self.halt = self._toolbox.halt
+        self.sharing = Sharing(self.memory.blocks)
+        self.revisions = Revisions(self.memory.blocks)
+        self.halt = Halt(storage, current=opened.halt, log=runtime.tools.halts_log)
+        web, shell = runtime.tools.web, runtime.tools.shell
+        self._toolbox = Toolbox(
+            storage=storage,
+            memory=self.memory,
+            sharing=self.sharing,
+            revisions=self.revisions,
+            search=self.search,
+            results=Results(storage),
+            halt=self.halt,
+            web=None if web is None else Web(web, clock=clock),
+            shell=None if shell is None else Shell(settings=shell, clock=clock, ids=storage.ids),
+        )
         self._services = self._turn_services(opened)
 
     def _forget(self, agent_id: str) -> None:
@@ -219,32 +233,6 @@ class Constellation:
             deliver=self._deliver,
             flush_late=lambda record: self._actors.flush_late(record),
             is_draining=lambda: self._is_draining or self.halt.current is not None,
-        )
-
-    def _wire_memory(self, storage: Storage) -> None:
-        self.approvals = Approvals(storage, self._limits)
-        self.memory = MemoryStore(
-            storage, randomness=self._runtime.randomness, limits=self._limits, consent=self.approvals
-        )
-        self.approvals.on_answer(ApprovalKind.MEMORY, self.memory.grant)
-        self.sharing = Sharing(self.memory.blocks)
-        self.revisions = Revisions(self.memory.blocks)
-        self.archive = Archive(self._journal)
-        self.folders = Folders(storage, on_change=self.embeddings.wake)
-
-    def _make_toolbox(self, storage: Storage, halt: HaltRow | None) -> Toolbox:
-        """Return what this constellation's tools use, as the operator allows it."""
-        settings, clock = self._runtime.tools, storage.clock
-        return Toolbox(
-            storage=storage,
-            memory=self.memory,
-            sharing=self.sharing,
-            revisions=self.revisions,
-            search=self.search,
-            results=Results(storage),
-            halt=Halt(storage, current=halt, log=settings.halts_log),
-            web=None if settings.web is None else Web(settings.web, clock=clock),
-            shell=None if settings.shell is None else Shell(settings=settings.shell, clock=clock, ids=storage.ids),
         )
 
     @property
@@ -287,8 +275,8 @@ class Constellation:
         return await self._actors.submit(self._arrival(incoming, agent))
 
     def _arrival(self, incoming: IncomingMessage, agent: Agent) -> Arrival:
-        now = self._journal.now()
-        return Arrival.of(incoming, agent, turn_id=self._ids.new("turn"), seed=self._ids.seed(), now=now)
+        ids = self._journal.ids
+        return Arrival.of(incoming, agent, turn_id=ids.new("turn"), seed=ids.seed(), now=self._journal.now())
 
     async def _deliver(self, sender: Record, work: UnitOfWork, target: str, content: str) -> str:
         """Accept a message from one agent to another within the calling tool's own transaction."""
@@ -318,15 +306,12 @@ class Constellation:
         admission.check(incoming, self._limits)
         arrival = self._arrival(incoming, agent)
 
-        def store(connection: Connection) -> list[Event]:
-            return admission.accept(connection, arrival, self._limits)[1]
-
         def settled(committed: bool) -> None:
             if committed:
                 sender.children += 1
                 self._actors.wake(agent.id)
 
-        work.store_and_tell(store)
+        work.store_and_tell(lambda connection: admission.accept(connection, arrival, self._limits)[1])
         work.when_settled(settled)
         return arrival.turn.id
 
