@@ -177,14 +177,11 @@ class TurnBudget:
 
     def over(self, limits: TurnLimits) -> TurnBudget:
         """Return these bounds, and the server's `limits` where they say nothing."""
-        return TurnBudget(
+        return replace(
+            self,
             steps=limits.steps_max if self.steps is None else self.steps,
             tool_calls=limits.tool_calls_max if self.tool_calls is None else self.tool_calls,
             wall_s=limits.turn_timeout_s if self.wall_s is None else self.wall_s,
-            tokens=self.tokens,
-            microdollars=self.microdollars,
-            children=self.children,
-            output_chars=self.output_chars,
         )
 
     def check(self, *, steps: int = 0, tool_calls: int = 0, children: int = 0, output_chars: int = 0) -> None:
@@ -197,13 +194,9 @@ class TurnBudget:
         Raises:
             LimitReached: a bound is passed; the message and `details["limit"]` name it.
         """
-        bounds = (
-            ("steps", self.steps, steps),
-            ("tool_calls", self.tool_calls, tool_calls),
-            ("children", self.children, children),
-            ("output_chars", self.output_chars, output_chars),
-        )
-        for name, bound, used in bounds:
+        used_of = {"steps": steps, "tool_calls": tool_calls, "children": children, "output_chars": output_chars}
+        for name, used in used_of.items():
+            bound = getattr(self, name)
             if bound is not None and used > bound:
                 raise LimitReached(_PASSED[name].format(bound=f"{bound:,g}"), limit=name, amount=bound)
 
