@@ -183,8 +183,13 @@ def foresee(connection: Connection, owner: str, new: NewEntry, entry_id: str, te
     """Return what `store` would come to now; nothing is stored. Raises as `store` does."""
     old = None if terms.supersedes is None else _row(connection, owner, terms.supersedes)
     found = _twin(connection, owner, new, terms, None if old is None else old.id)
-    if old is not None and (found is None or found != old.superseded_by):
-        _check_open(old, found)
+    if old is not None and found == old.id:
+        raise InvalidInput(f"the entry {old.id} says this already; there is nothing to supersede")
+    if old is not None and old.superseded_by not in (None, found):
+        raise Conflict(
+            f"the entry {old.id} was superseded by {old.superseded_by}; read that one, and supersede it if need be",
+            superseded_by=old.superseded_by,
+        )
     return StoredEntry(entry_id=found or entry_id, is_new=found is None)
 
 
@@ -214,16 +219,6 @@ def _similar(entry_id: str, content: str) -> SimilarEntry:
         entry_id=entry_id,
         content=shown,
     )
-
-
-def _check_open(old: ArchivalRow, found: str | None) -> None:
-    if found == old.id:
-        raise InvalidInput(f"the entry {old.id} says this already; there is nothing to supersede")
-    if old.superseded_by is not None:
-        raise Conflict(
-            f"the entry {old.id} was superseded by {old.superseded_by}; read that one, and supersede it if need be",
-            superseded_by=old.superseded_by,
-        )
 
 
 def _inheriting(new: NewEntry, old: ArchivalRow) -> NewEntry:
