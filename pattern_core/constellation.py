@@ -98,6 +98,7 @@ class _Opened:
     newest_turns: Sequence[TurnActivity]
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class Constellation:
     """One owner's agents over one open database.
 
@@ -105,25 +106,16 @@ class Constellation:
     other methods may be called from any task while it runs.
     """
 
-    def __init__(
-        self,
-        *,
-        id: str,  # noqa: A002  # the word that callers read
-        name: str,
-        database: Database,
-        models: ModelClient,
-        tools: ToolRegistry,
-        runtime: Runtime,
-    ) -> None:
-        self.id = id
-        self.name = name
-        self.database = database
-        self._models = models
-        self.tools = tools
-        self._runtime = runtime
-        self._limits = runtime.limits
-        self.mcp = McpServers(runtime.mcp, tools)
-        self._is_draining = False
+    id: str
+    name: str
+    database: Database
+    models: ModelClient
+    tools: ToolRegistry
+    runtime: Runtime
+    _is_draining: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self.mcp = McpServers(self.runtime.mcp, self.tools)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Recover, then serve until cancelled.
@@ -151,10 +143,11 @@ class Constellation:
             if self._toolbox.shell is not None:
                 await nursery.start(self._toolbox.shell.run, name="shell")
             task_status.started()
-            await self.database.watch(self._limits.commit_timeout_s)
+            await self.database.watch(self.runtime.limits.commit_timeout_s)
 
     def _wire(self, opened: _Opened) -> None:
-        runtime, limits, database, clock = self._runtime, self._limits, self.database, self._runtime.clock
+        runtime, database = self.runtime, self.database
+        limits, clock = runtime.limits, runtime.clock
         self.events = EventLog(database, buffer_max=limits.event_buffer_max, latest=opened.newest_event)
         self.embeddings = EmbeddingQueue(
             database=database, embedders=runtime.embedders, clock=clock, patience_s=limits.question_timeout_s
@@ -182,7 +175,7 @@ class Constellation:
         )
         self.compaction = Compaction(
             journal=self._journal,
-            models=self._models,
+            models=self.models,
             limits=limits,
             is_untrusted=self.tools.is_untrusted,
             forget=self._forget,
@@ -216,20 +209,20 @@ class Constellation:
             database=self.database,
             memory=self.memory,
             search=self.search,
-            clock=self._runtime.clock,
+            clock=self.runtime.clock,
             recent_turns=RecentTurns(opened.newest_turns),
         )
         return TurnServices(
             constellation_id=self.id,
             journal=self._journal,
-            models=self._models,
+            models=self.models,
             tools=self.tools,
             prompts=prompts,
             compaction=self.compaction,
             toolbox=self._toolbox,
             mcp=self.mcp,
             consent=ToolConsent(self.approvals, self.tools, self.roster, lambda agent_id: self._actors.wake(agent_id)),
-            limits=self._limits,
+            limits=self.runtime.limits,
             deliver=self._deliver,
             flush_late=lambda record: self._actors.flush_late(record),
             is_draining=lambda: self._is_draining or self.halt.current is not None,
@@ -270,7 +263,7 @@ class Constellation:
             raise Unavailable(
                 "the server is about to stop; send this again in a few seconds", retry_after_s=DRAIN_RETRY_S
             )
-        admission.check(incoming, self._limits)
+        admission.check(incoming, self.runtime.limits)
         agent = await self.roster.get(incoming.agent_id)
         return await self._actors.submit(self._arrival(incoming, agent))
 
@@ -282,7 +275,7 @@ class Constellation:
         """Accept a message from one agent to another within the calling tool's own transaction."""
         if self.halt.current is not None:
             raise Halted(self.halt.current)
-        if sender.depth >= self._limits.turn.depth_max:
+        if sender.depth >= self.runtime.limits.turn.depth_max:
             raise LimitReached(
                 f"this request was passed on {sender.depth} times already; answer it yourself instead of asking"
                 f" {target}"
@@ -303,7 +296,7 @@ class Constellation:
             depth=sender.depth + 1,
             policy="enqueue",
         )
-        admission.check(incoming, self._limits)
+        admission.check(incoming, self.runtime.limits)
         arrival = self._arrival(incoming, agent)
 
         def settled(committed: bool) -> None:
@@ -311,7 +304,7 @@ class Constellation:
                 sender.children += 1
                 self._actors.wake(agent.id)
 
-        work.store_and_tell(lambda connection: admission.accept(connection, arrival, self._limits)[1])
+        work.store_and_tell(lambda connection: admission.accept(connection, arrival, self.runtime.limits)[1])
         work.when_settled(settled)
         return arrival.turn.id
 
@@ -421,7 +414,7 @@ class Constellation:
             Conflict: the agent is at work, or its conversation is being compacted already.
             InvalidInput: the agent's `compaction` settings are not valid.
         """
-        usage = SummaryUsage(models=self._models, journal=self._journal, agent_id=agent.id)
+        usage = SummaryUsage(models=self.models, journal=self._journal, agent_id=agent.id)
         return await self.compaction.by_hand(agent, usage=usage)
 
     async def drain(self) -> None:
