@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from pattern_core.budgets.budget import KnownBudgets
 from pattern_core.events import Event, EventLog, append
-from pattern_core.ids import Clock, Ids, message_id
+from pattern_core.ids import Clock, Ids, message_id, now_text
 from pattern_core.messages import Message, Part, Role
 from pattern_core.models.model import Usage
 from pattern_core.unit_of_work import UnitOfWork
@@ -98,7 +98,7 @@ class Journal:
 
     def now(self) -> str:
         """Return the wall time as it is stored."""
-        return iso(self.clock.now_ms())
+        return now_text(self.clock)
 
     def seconds_since(self, began_ms: int) -> float:
         """Return the time since a wall time in unix milliseconds, at least 0."""

@@ -205,20 +205,17 @@ def _twin(connection: Connection, owner: str, new: NewEntry, terms: Terms, old: 
     groups = telling_groups(new.content)
     found = archival.candidates(connection, owner, groups, terms.now, chars=chars, limit=CANDIDATES_MAX)
     texts = archival.contents(connection, [entry for entry in found if entry != old])
-    for entry, parts in texts.items():
-        if is_near(new.content, "".join(parts)):
-            raise _similar(entry, "".join(parts))
+    for entry_id, parts in texts.items():
+        content = "".join(parts)
+        if is_near(new.content, content):
+            shown = content if len(content) <= SHOWN_CHARS_MAX else content[: SHOWN_CHARS_MAX - 1] + "…"
+            raise SimilarEntry(
+                f"nothing was stored: the entry {entry_id} says nearly the same: {shown!r}. Leave it at that, supersede"
+                " it, or store this too with `force`",
+                entry_id=entry_id,
+                content=shown,
+            )
     return None
-
-
-def _similar(entry_id: str, content: str) -> SimilarEntry:
-    shown = content if len(content) <= SHOWN_CHARS_MAX else content[: SHOWN_CHARS_MAX - 1] + "…"
-    return SimilarEntry(
-        f"nothing was stored: the entry {entry_id} says nearly the same: {shown!r}. Leave it at that, supersede it, or"
-        " store this too with `force`",
-        entry_id=entry_id,
-        content=shown,
-    )
 
 
 def _inheriting(new: NewEntry, old: ArchivalRow) -> NewEntry:
@@ -281,11 +278,11 @@ def _check_details(name: str, value: Json) -> None:
         raise InvalidInput(f"`{name}` has at most {DETAILS_CHARS_MAX} characters as JSON, this one {len(text)}")
 
 
+@dataclass(frozen=True, slots=True)
 class Archive:
     """The entries of all agents of a constellation. An `owner` is an agent's id, or CONSTELLATION_OWNER."""
 
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
+    journal: Journal
 
     async def add(
         self, owner: str, new: NewEntry, *, author: str, supersedes: str | None = None, force: bool = False
@@ -302,8 +299,8 @@ class Archive:
         """
         new = checked(new)
         new = replace(new, source={**(new.source or {}), "author": author})
-        entry_id = self._journal.ids.new("arch")
-        terms = Terms(now=self._journal.now(), supersedes=supersedes, force=force)
+        entry_id = self.journal.ids.new("arch")
+        terms = Terms(now=self.journal.now(), supersedes=supersedes, force=force)
 
         def change(connection: Connection) -> tuple[tuple[ArchiveEntry, bool], list[Event]]:
             stored = store(connection, owner, new, entry_id, terms)
@@ -312,7 +309,7 @@ class Archive:
             entry = find(connection, owner, stored.entry_id)
             return (entry, stored.is_new), append(connection, None, drafts, created_at=terms.now)
 
-        return await self._journal.commit(change)
+        return await self.journal.commit(change)
 
     async def get(self, owner: str, entry_id: str) -> ArchiveEntry:
         """Return one entry, whole.
@@ -320,7 +317,7 @@ class Archive:
         Raises:
             NotFound: there is none, or it is another owner's.
         """
-        return await self._journal.database.read(find, owner, entry_id)
+        return await self.journal.database.read(find, owner, entry_id)
 
     async def page(
         self,
@@ -336,7 +333,7 @@ class Archive:
         `after` leaves those older than an entry, named by its `created_at` and id. What has ended is shown only with
         `include_superseded`.
         """
-        valid_at = None if include_superseded else self._journal.now()
+        valid_at = None if include_superseded else self.journal.now()
 
         def read(connection: Connection) -> tuple[list[ArchiveEntry], bool]:
             rows = archival.list_for_agent(connection, owner, limit + 1, before=after, tag=tag, valid_at=valid_at)
@@ -350,7 +347,7 @@ class Archive:
                 shown.append(entry)
             return shown, len(shown) < len(rows)
 
-        return await self._journal.database.read(read)
+        return await self.journal.database.read(read)
 
     async def versions(self, owner: str, entry_id: str) -> list[ArchiveEntry]:
         """Return the entry with all that it superseded and that superseded it, oldest first.
@@ -363,7 +360,7 @@ class Archive:
             entry = find(connection, owner, entry_id)
             return whole(connection, archival.versions(connection, entry.id, VERSIONS_MAX))
 
-        return await self._journal.database.read(read)
+        return await self.journal.database.read(read)
 
     async def change(self, owner: str, entry_id: str, changes: Mapping[str, Json]) -> ArchiveEntry:
         """Change tags, metadata, workspace or the times between which the entry holds; its text stays.
@@ -374,7 +371,7 @@ class Archive:
             Conflict: the end of a superseded entry is when its successor took its place.
         """
         cleaned = checked_fields(changes)
-        now = self._journal.now()
+        now = self.journal.now()
 
         def change(connection: Connection) -> tuple[ArchiveEntry, list[Event]]:
             entry = find(connection, owner, entry_id)
@@ -385,7 +382,7 @@ class Archive:
             events = append(connection, None, [changed(owner, entry.id)], created_at=now)
             return find(connection, owner, entry.id), events
 
-        return await self._journal.commit(change)
+        return await self.journal.commit(change)
 
     async def delete(self, owner: str, entry_id: str) -> None:
         """Remove an entry for good. What it superseded stays, and stays ended.
@@ -393,14 +390,14 @@ class Archive:
         Raises:
             NotFound: there is no such entry, or it is another owner's.
         """
-        now = self._journal.now()
+        now = self.journal.now()
 
         def change(connection: Connection) -> tuple[None, list[Event]]:
             entry = find(connection, owner, entry_id)
             archival.delete(connection, entry.id)
             return None, append(connection, None, [changed(owner, entry.id, is_deleted=True)], created_at=now)
 
-        await self._journal.commit(change)
+        await self.journal.commit(change)
 
 
 def changed(owner: str, entry_id: str, supersedes: str | None = None, *, is_deleted: bool = False) -> Draft:
