@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import trio
@@ -13,32 +13,35 @@ from pattern_core import halt
 from pattern_core.agents import Agent, Roster
 from pattern_core.approvals import Approvals
 from pattern_core.archive.entries import Archive
-from pattern_core.budgets.budget import KnownBudgets
+from pattern_core.budgets.budget import Budget, KnownBudgets
 from pattern_core.budgets.usage import Budgets
 from pattern_core.compaction.compaction import Compaction, Made
 from pattern_core.compaction.summariser import SummaryUsage
 from pattern_core.conversation.imports import HistoryImports
+from pattern_core.embeddings.embedder import AbsentEmbedder
 from pattern_core.embeddings.embedding_queue import EmbeddingQueue
+from pattern_core.embeddings.questions import EmbedderShelf
 from pattern_core.errors import InvalidInput, LimitReached, NotFound, Unavailable
 from pattern_core.events import Event, EventLog, append, ended
 from pattern_core.files.folders import Folders
 from pattern_core.halt import Halt, Halted, HaltRow
-from pattern_core.ids import Ids
+from pattern_core.ids import Clock, Ids, Randomness, SystemClock, system_randomness
 from pattern_core.images import sweep_daily
-from pattern_core.journal import Journal
+from pattern_core.journal import Journal, Meters
+from pattern_core.limits import Limits
 from pattern_core.mcp_servers.servers import McpServers
+from pattern_core.mcp_servers.settings import McpSettings
 from pattern_core.memory.revisions import Revisions
 from pattern_core.memory.sharing import Sharing
 from pattern_core.memory.store import MemoryStore
 from pattern_core.models.client import ModelClient
 from pattern_core.prompts.activity import TURNS_MAX, RecentTurns
 from pattern_core.prompts.collect import Prompts
-from pattern_core.runtime import Runtime
 from pattern_core.search import SearchRequest, SearchResult, search
 from pattern_core.shell.shell import Shell
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.results import Results
-from pattern_core.tools.tool import Toolbox
+from pattern_core.tools.tool import Toolbox, ToolSettings
 from pattern_core.turns import admission
 from pattern_core.turns.actor import Actors
 from pattern_core.turns.admission import Arrival, IncomingMessage, Ticket
@@ -63,6 +66,25 @@ DRAIN_RETRY_S = 5
 AGENT_DELETED = "agent_deleted"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runtime:
+    """What a constellation gets from the world besides its file. Tests pass a clock that stands still and randomness
+    that repeats.
+
+    `limits` and `budgets` are those that the operator configured, `meters` keeps the operator's counts, `tools` is what
+    tools may reach, and `mcp` maps names to the servers of further tools.
+    """
+
+    clock: Clock = field(default_factory=SystemClock)
+    randomness: Randomness = field(default_factory=system_randomness)
+    embedders: EmbedderShelf = field(default_factory=lambda: EmbedderShelf(AbsentEmbedder()))
+    limits: Limits = field(default_factory=Limits)
+    budgets: Sequence[Budget] = ()
+    meters: Meters = field(default_factory=Meters)
+    tools: ToolSettings = field(default_factory=ToolSettings)
+    mcp: Mapping[str, McpSettings] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True)
 class _Opened:
     """What the file says when it is opened."""
@@ -76,6 +98,7 @@ class _Opened:
     newest_turns: Sequence[TurnActivity]
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class Constellation:
     """One owner's agents over one open database.
 
@@ -83,25 +106,16 @@ class Constellation:
     other methods may be called from any task while it runs.
     """
 
-    def __init__(
-        self,
-        *,
-        id: str,  # noqa: A002  # the word that callers read
-        name: str,
-        database: Database,
-        models: ModelClient,
-        tools: ToolRegistry,
-        runtime: Runtime,
-    ) -> None:
-        self.id = id
-        self.name = name
-        self.database = database
-        self._models = models
-        self.tools = tools
-        self._runtime = runtime
-        self._limits = runtime.limits
-        self.mcp = McpServers(runtime.mcp, tools)
-        self._is_draining = False
+    id: str
+    name: str
+    database: Database
+    models: ModelClient
+    tools: ToolRegistry
+    runtime: Runtime
+    _is_draining: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self.mcp = McpServers(self.runtime.mcp, self.tools)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Recover, then serve until cancelled.
@@ -129,13 +143,11 @@ class Constellation:
             if self._toolbox.shell is not None:
                 await nursery.start(self._toolbox.shell.run, name="shell")
             task_status.started()
-            await self.database.watch(self._limits.commit_timeout_s)
+            await self.database.watch(self.runtime.limits.commit_timeout_s)
 
     def _wire(self, opened: _Opened) -> None:
-        runtime, limits, database = self._runtime, self._limits, self.database
-        clock = runtime.clock
-        self._ids = ids = Ids(clock, runtime.randomness, last=opened.newest_position)
-        known = KnownBudgets(runtime.budgets, exist=bool(runtime.budgets) or opened.has_budgets)
+        runtime, database = self.runtime, self.database
+        limits, clock = runtime.limits, runtime.clock
         self.events = EventLog(database, buffer_max=limits.event_buffer_max, latest=opened.newest_event)
         self.embeddings = EmbeddingQueue(
             database=database, embedders=runtime.embedders, clock=clock, patience_s=limits.question_timeout_s
@@ -144,28 +156,45 @@ class Constellation:
             database=database,
             events=self.events,
             clock=clock,
-            ids=ids,
+            ids=Ids(clock, runtime.randomness, last=opened.newest_position),
             epoch=database.epoch,
-            budgets=known,
+            budgets=KnownBudgets(runtime.budgets, exist=bool(runtime.budgets) or opened.has_budgets),
             meters=runtime.meters,
+            after_commit=self.embeddings.wake,
         )
-        self._journal.after_commit = self.embeddings.wake
-        self.budgets = Budgets(database=database, clock=clock, known=known)
-        storage = Storage(database=database, commit=self._journal.commit_work, clock=clock, ids=ids)
-        self._wire_memory(storage)
+        self.budgets = Budgets(database=database, clock=clock, known=self._journal.budgets)
+        self.archive = Archive(self._journal)
+        storage = Storage(database=database, commit=self._journal.commit_work, clock=clock, ids=self._journal.ids)
+        self.approvals = Approvals(storage, limits)
+        self.memory = MemoryStore(storage, randomness=runtime.randomness, limits=limits, consent=self.approvals)
+        self.approvals.on_answer(ApprovalKind.MEMORY, self.memory.grant)
+        self.folders = Folders(storage, on_change=self.embeddings.wake)
         self.roster = Roster(storage, self.memory, self.tools, limits, on_rename=self._renamed)
         self.imports = HistoryImports(
             journal=self._journal, find_agent=self.roster.get, forget=self._forget, limits=limits
         )
         self.compaction = Compaction(
             journal=self._journal,
-            models=self._models,
+            models=self.models,
             limits=limits,
             is_untrusted=self.tools.is_untrusted,
             forget=self._forget,
         )
-        self._toolbox = self._make_toolbox(storage, opened.halt)
-        self.halt = self._toolbox.halt
+        self.sharing = Sharing(self.memory.blocks)
+        self.revisions = Revisions(self.memory.blocks)
+        self.halt = Halt(storage, current=opened.halt, log=runtime.tools.halts_log)
+        web, shell = runtime.tools.web, runtime.tools.shell
+        self._toolbox = Toolbox(
+            storage=storage,
+            memory=self.memory,
+            sharing=self.sharing,
+            revisions=self.revisions,
+            search=self.search,
+            results=Results(storage),
+            halt=self.halt,
+            web=None if web is None else Web(web, clock=clock),
+            shell=None if shell is None else Shell(settings=shell, clock=clock, ids=storage.ids),
+        )
         self._services = self._turn_services(opened)
 
     def _forget(self, agent_id: str) -> None:
@@ -180,49 +209,23 @@ class Constellation:
             database=self.database,
             memory=self.memory,
             search=self.search,
-            clock=self._runtime.clock,
+            clock=self.runtime.clock,
             recent_turns=RecentTurns(opened.newest_turns),
         )
         return TurnServices(
             constellation_id=self.id,
             journal=self._journal,
-            models=self._models,
+            models=self.models,
             tools=self.tools,
             prompts=prompts,
             compaction=self.compaction,
             toolbox=self._toolbox,
             mcp=self.mcp,
             consent=ToolConsent(self.approvals, self.tools, self.roster, lambda agent_id: self._actors.wake(agent_id)),
-            limits=self._limits,
+            limits=self.runtime.limits,
             deliver=self._deliver,
             flush_late=lambda record: self._actors.flush_late(record),
             is_draining=lambda: self._is_draining or self.halt.current is not None,
-        )
-
-    def _wire_memory(self, storage: Storage) -> None:
-        self.approvals = Approvals(storage, self._limits)
-        self.memory = MemoryStore(
-            storage, randomness=self._runtime.randomness, limits=self._limits, consent=self.approvals
-        )
-        self.approvals.on_answer(ApprovalKind.MEMORY, self.memory.grant)
-        self.sharing = Sharing(self.memory.blocks)
-        self.revisions = Revisions(self.memory.blocks)
-        self.archive = Archive(storage)
-        self.folders = Folders(storage, on_change=self.embeddings.wake)
-
-    def _make_toolbox(self, storage: Storage, halt: HaltRow | None) -> Toolbox:
-        """Return what this constellation's tools use, as the operator allows it."""
-        settings, clock = self._runtime.tools, storage.clock
-        return Toolbox(
-            storage=storage,
-            memory=self.memory,
-            sharing=self.sharing,
-            revisions=self.revisions,
-            search=self.search,
-            results=Results(storage),
-            halt=Halt(storage, current=halt, log=settings.halts_log),
-            web=None if settings.web is None else Web(settings.web, clock=clock),
-            shell=None if settings.shell is None else Shell(settings=settings.shell, clock=clock, ids=storage.ids),
         )
 
     @property
@@ -260,19 +263,19 @@ class Constellation:
             raise Unavailable(
                 "the server is about to stop; send this again in a few seconds", retry_after_s=DRAIN_RETRY_S
             )
-        admission.check(incoming, self._limits)
+        admission.check(incoming, self.runtime.limits)
         agent = await self.roster.get(incoming.agent_id)
         return await self._actors.submit(self._arrival(incoming, agent))
 
     def _arrival(self, incoming: IncomingMessage, agent: Agent) -> Arrival:
-        now = self._journal.now()
-        return Arrival.of(incoming, agent, turn_id=self._ids.new("turn"), seed=self._ids.seed(), now=now)
+        ids = self._journal.ids
+        return Arrival.of(incoming, agent, turn_id=ids.new("turn"), seed=ids.seed(), now=self._journal.now())
 
     async def _deliver(self, sender: Record, work: UnitOfWork, target: str, content: str) -> str:
         """Accept a message from one agent to another within the calling tool's own transaction."""
         if self.halt.current is not None:
             raise Halted(self.halt.current)
-        if sender.depth >= self._limits.turn.depth_max:
+        if sender.depth >= self.runtime.limits.turn.depth_max:
             raise LimitReached(
                 f"this request was passed on {sender.depth} times already; answer it yourself instead of asking"
                 f" {target}"
@@ -293,18 +296,15 @@ class Constellation:
             depth=sender.depth + 1,
             policy="enqueue",
         )
-        admission.check(incoming, self._limits)
+        admission.check(incoming, self.runtime.limits)
         arrival = self._arrival(incoming, agent)
-
-        def store(connection: Connection) -> list[Event]:
-            return admission.accept(connection, arrival, self._limits)[1]
 
         def settled(committed: bool) -> None:
             if committed:
                 sender.children += 1
                 self._actors.wake(agent.id)
 
-        work.store_and_tell(store)
+        work.store_and_tell(lambda connection: admission.accept(connection, arrival, self.runtime.limits)[1])
         work.when_settled(settled)
         return arrival.turn.id
 
@@ -414,7 +414,7 @@ class Constellation:
             Conflict: the agent is at work, or its conversation is being compacted already.
             InvalidInput: the agent's `compaction` settings are not valid.
         """
-        usage = SummaryUsage(models=self._models, journal=self._journal, agent_id=agent.id)
+        usage = SummaryUsage(models=self.models, journal=self._journal, agent_id=agent.id)
         return await self.compaction.by_hand(agent, usage=usage)
 
     async def drain(self) -> None:

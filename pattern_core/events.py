@@ -155,9 +155,8 @@ def resulted(effect: steps.EffectRow, content: str | None, *, status: str, messa
 
 def ended(status: str, error: Mapping[str, object] | None, data: Mapping[str, object] = NO_DATA) -> Draft:
     """Return the terminal event of a turn; `data` is stored with it."""
-    return Draft(
-        f"turn.{status}", data, {"status": status} if error is None else {"status": status, "error": dict(error)}
-    )
+    derived = {"status": status} if error is None else {"status": status, "error": dict(error)}
+    return Draft(f"turn.{status}", data, derived)
 
 
 class EventLog:
@@ -167,8 +166,8 @@ class EventLog:
         self.latest = latest
         self._database = database
         self._recent: deque[Event] = deque(maxlen=buffer_max)
-        self._arrived = trio.lowlevel.ParkingLot()
-        self._of_turn: dict[str, trio.lowlevel.ParkingLot] = {}
+        # By turn, since thousands may wait, each for its own; under None those that wait for any event.
+        self._waiting: dict[str | None, trio.lowlevel.ParkingLot] = {}
         self._ends: dict[str, trio.Event] = {}
 
     def publish(self, committed: tuple[object, Sequence[Event]]) -> None:
@@ -180,15 +179,11 @@ class EventLog:
             return
         self._recent.extend(published)
         self.latest = published[-1].seq
-        if self._arrived:
-            self._arrived.unpark_all()
-        if self._of_turn:
-            for turn_id in {event.turn_id for event in published if event.turn_id in self._of_turn}:
-                self._of_turn[turn_id].unpark_all()
-        if self._ends:
-            for event in published:
-                if event.name in RESTING and event.turn_id in self._ends:
-                    self._ends.pop(event.turn_id).set()
+        for turn_id in self._waiting.keys() & {None, *(event.turn_id for event in published)}:
+            self._waiting[turn_id].unpark_all()
+        for event in published:
+            if event.name in RESTING and event.turn_id in self._ends:
+                self._ends.pop(event.turn_id).set()
 
     async def rested(self, turn_id: str, *, after: int) -> None:
         """Wait until a turn that had not at event `after` has ended or waits for a person."""
@@ -197,9 +192,9 @@ class EventLog:
             async for event in self.subscribe(after=after, turn_id=turn_id):
                 if event.name in RESTING:
                     return
-        for event in islice(reversed(self._recent), count):
-            if event.turn_id == turn_id and event.name in RESTING:
-                return
+        newest = islice(reversed(self._recent), count)
+        if any(event.turn_id == turn_id and event.name in RESTING for event in newest):
+            return
         await self._ends.setdefault(turn_id, trio.Event()).wait()
 
     def subscribe(self, *, after: int, turn_id: str | None = None) -> Subscription:
@@ -211,26 +206,21 @@ class EventLog:
 
     async def next_after(self, cursor: int, turn_id: str | None) -> tuple[int, list[Event]]:
         """Wait for events after `cursor`; return the new cursor and those that the stream wants (maybe none)."""
-        if cursor >= self.latest and turn_id is None:
-            await self._arrived.park()
-        elif cursor >= self.latest and turn_id is not None:  # thousands may wait, each for its own turn
-            lot = self._of_turn.setdefault(turn_id, trio.lowlevel.ParkingLot())
+        if cursor >= self.latest:
+            lot = self._waiting.setdefault(turn_id, trio.lowlevel.ParkingLot())
             try:
                 await lot.park()
             finally:
-                if not lot and self._of_turn.get(turn_id) is lot:
-                    del self._of_turn[turn_id]
+                if not lot and self._waiting.get(turn_id) is lot:
+                    del self._waiting[turn_id]
         count = self.latest - cursor
         if count <= len(self._recent):
-            fresh = list(islice(reversed(self._recent), count))
-            fresh.reverse()
-            return self.latest, fresh if turn_id is None else [event for event in fresh if event.turn_id == turn_id]
+            fresh = [event for event in islice(reversed(self._recent), count) if turn_id in (None, event.turn_id)]
+            return self.latest, fresh[::-1]
         target = self.latest
         stored = await self._database.read_aside(read, cursor, turn_id=turn_id)
         older = [event for event in stored if event.seq <= target]  # the file is a moment ahead of what is announced
-        if len(older) < READ_MAX:
-            return target, older
-        return older[-1].seq, older
+        return (target if len(older) < READ_MAX else older[-1].seq), older
 
 
 class Subscription:

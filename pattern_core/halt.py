@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -147,11 +148,7 @@ def note(log: Path, halt: HaltRow) -> None:
 
     A log that cannot be written holds nothing up: the halt itself is stored.
     """
-    line = json.dumps(asdict(halt), ensure_ascii=False)
-    try:
-        known = log.read_text(encoding="utf-8") if log.exists() else ""
-        if halt.id not in known:
-            with log.open("a", encoding="utf-8") as file:
-                file.write(f"{line}\n")
-    except OSError:
-        return
+    with suppress(OSError), log.open("a+", encoding="utf-8") as file:
+        file.seek(0)
+        if halt.id not in file.read():
+            file.write(f"{json.dumps(asdict(halt), ensure_ascii=False)}\n")

@@ -7,13 +7,14 @@ Every commit is synced before it is acted on or published, and shielded from can
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from pattern_core.budgets.budget import KnownBudgets
 from pattern_core.events import Event, EventLog, append
-from pattern_core.ids import Clock, Ids, message_id
+from pattern_core.ids import Clock, Ids, message_id, now_text
 from pattern_core.messages import Message, Part, Role
-from pattern_core.runtime import Meters
+from pattern_core.models.model import Usage
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.columns import iso
 from pattern_db.connection import Connection
@@ -22,31 +23,48 @@ from pattern_db.database import Database
 T = TypeVar("T")
 
 
-class Journal:
-    """Commits for one constellation, with what goes into them: times of `clock` and `ids`."""
+class Meters:
+    """What is counted for an operator: here only `commits`, transactions of journals that are on disk, and `working`,
+    the agents that have work now. `pattern_server.metrics` counts the rest.
 
-    def __init__(
-        self,
-        *,
-        database: Database,
-        events: EventLog,
-        clock: Clock,
-        ids: Ids,
-        epoch: int,
-        budgets: KnownBudgets,
-        meters: Meters | None = None,
-    ) -> None:
-        self.epoch = epoch
-        self.meters: Meters = meters or Meters()
-        self.budgets = budgets
-        self.database = database
-        self.clock = clock
-        self.ids = ids
-        self._events = events
-        self.logged: dict[
-            str, tuple[bytes, bytes]
-        ] = {}  # digests of what each agent's last prompt showed: they are stored
-        self.after_commit: Callable[[], None] = lambda: None  # called after every commit; must not wait or raise
+    Every method returns at once and never raises. Names of tools and models are the agents' own: bound how many of them
+    are kept.
+    """
+
+    def __init__(self) -> None:
+        self.commits = 0
+        self.working = 0
+
+    def turn_ended(self, status: str, seconds: float) -> None:
+        """Count a turn that ended with a terminal `TurnStatus` value, `seconds` after it was started."""
+
+    def step_done(self, provider: str, model: str, seconds: float) -> None:
+        """Count a model's decision that is recorded, `seconds` after it was asked."""
+
+    def tokens(self, provider: str, model: str, usage: Usage, microdollars: int | None) -> None:
+        """Count the tokens of a model call, also of one for a summary; None where the price is not known."""
+
+    def call_ended(self, tool: str, status: str, seconds: float) -> None:
+        """Count a tool call that ended with a terminal `EffectStatus` value."""
+
+
+@dataclass(eq=False, kw_only=True)
+class Journal:
+    """Commits for one constellation, with what goes into them: times of `clock` and `ids`.
+
+    `logged` are the digests of what each agent's last prompt showed: they are stored. `after_commit` is called after
+    every commit and must not wait or raise.
+    """
+
+    database: Database
+    events: EventLog
+    clock: Clock
+    ids: Ids
+    epoch: int
+    budgets: KnownBudgets
+    meters: Meters = field(default_factory=Meters)
+    logged: dict[str, tuple[bytes, bytes]] = field(default_factory=dict)
+    after_commit: Callable[[], None] = lambda: None
 
     async def commit(self, fn: Callable[[Connection], tuple[T, list[Event]]]) -> T:
         """Run `fn` in a transaction, publish the events that it returns, and return its value.
@@ -55,7 +73,7 @@ class Journal:
             StorageFailed: the disk refused, or hangs.
             DatabaseError: the transaction was refused; nothing of it is stored.
         """
-        value, _events = await self.database.write_and_announce(fn, self._events.publish)
+        value, _events = await self.database.write_and_announce(fn, self.events.publish)
         self.meters.commits += 1
         self.after_commit()
         return value
@@ -80,7 +98,7 @@ class Journal:
 
     def now(self) -> str:
         """Return the wall time as it is stored."""
-        return iso(self.clock.now_ms())
+        return now_text(self.clock)
 
     def seconds_since(self, began_ms: int) -> float:
         """Return the time since a wall time in unix milliseconds, at least 0."""

@@ -66,7 +66,8 @@ def read(adapter: TypeAdapter[T], value: object, known: Known, *, place: str = "
         checked: T = adapter.validator.validate_json(_to_json(value), strict=True, extra=extra)
         return checked
     except ValidationError as error:
-        raise InvalidInput(in_one_line(_misfits(error, known, place))) from None
+        misfits = [_misfit(detail, known, place) for detail in error.errors(include_url=False)]
+        raise InvalidInput(in_one_line(misfits)) from None
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(f"{place or 'it'} is not JSON: {error}") from None
 
@@ -80,10 +81,6 @@ def in_one_line(misfits: Sequence[str]) -> str:
     """Return the first `MISFITS_MAX` misfits, and how many more there are."""
     more = len(misfits) - MISFITS_MAX
     return "; ".join([*misfits[:MISFITS_MAX], *([f"and {more} more"] if more > 0 else [])])
-
-
-def _misfits(error: ValidationError, known: Known, place: str) -> list[str]:
-    return [_misfit(detail, known, place) for detail in error.errors(include_url=False)]
 
 
 def _misfit(detail: Mapping[str, Any], known: Known, place: str) -> str:

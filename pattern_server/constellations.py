@@ -6,13 +6,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import trio
 
+from pattern_core.constellation import Constellation, Runtime
 from pattern_core.errors import Conflict, NotFound, PermissionDenied
 from pattern_core.ids import now_text
-from pattern_core.runtime import Runtime
 from pattern_db import backup
 from pattern_db.errors import RowNotFound
 from pattern_db.files import sha256_of
@@ -20,9 +19,6 @@ from pattern_server.accounts import Accounts, Principal, check_name
 from pattern_server.accounts import Constellation as Registered
 from pattern_server.files import ConstellationFiles
 from pattern_server.supervisor import Supervisor
-
-if TYPE_CHECKING:
-    from pattern_core.constellation import Constellation
 
 REACHED_MAX = 10_000  # names and ids whose meaning is remembered
 

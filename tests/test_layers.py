@@ -77,7 +77,7 @@ RULES = (
     Rule(
         ("prometheus_client",),
         ("pattern_server/metrics.py",),
-        "the core counts through pattern_core.runtime, without a format",
+        "the core counts through pattern_core.journal, without a format",
     ),
     Rule(("multiprocessing", "concurrent"), (), "work in parallel is trio's tasks and the database's threads"),
     Rule(
@@ -93,7 +93,7 @@ LATE = (
 )
 # A dotted call (or the start of one, ending with a dot) -> files that may, and what to do elsewhere.
 CLOCK = (
-    *("pattern_core/ids.py", "pattern_core/runtime.py"),
+    "pattern_core/ids.py",
     *("pattern_server/serve.py", "pattern_server/config.py"),
 )
 BANNED: dict[str, tuple[tuple[str, ...], str]] = {

@@ -6,10 +6,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Annotated, TypeAlias
 
 from pydantic import Field
@@ -25,7 +24,7 @@ MIDNIGHT = "T00:00:00.000Z"
 MICRO = 1_000_000  # micro-dollars in a dollar
 AMOUNT_MAX = 2**53  # what every JSON reader keeps exact: nine thousand million dollars
 # Digits, also in threes with commas between. A decimal comma is refused: 1,5 must not become fifteen dollars.
-_SUM = re.compile(r"\$?\s*(\d+|\d{1,3}(?:,\d{3})+)?(\.\d*)?", re.ASCII)
+_SUM = re.compile(r"\$?\s*(?=\.?\d)(\d+|\d{1,3}(?:,\d{3})+)?(\.\d*)?", re.ASCII)
 _PER = {Period.DAY: " a day", Period.MONTH: " a month", Period.TOTAL: ""}
 _WHOSE = {
     BudgetScope.TURN: "each turn",
@@ -94,11 +93,9 @@ def microdollars(text: str) -> int:
     Raises:
         InvalidInput: it is no sum of money, is negative or too large, or has parts smaller than a micro-dollar.
     """
-    found = _SUM.fullmatch(text.strip())
-    digits = "" if found is None else f"{found[1] or ''}{found[2] or ''}".replace(",", "")
-    with suppress(InvalidOperation):
-        value = Decimal(digits) * MICRO
-        if 0 <= value <= AMOUNT_MAX and value == value.to_integral_value():
+    if found := _SUM.fullmatch(text.strip()):
+        value = Decimal("".join(found.groups("")).replace(",", "")) * MICRO
+        if value <= AMOUNT_MAX and value == value.to_integral_value():
             return int(value)
     raise InvalidInput(f"{text!r} is no sum of money; write dollars with at most six decimals, such as 5 or 0.25")
 
@@ -177,14 +174,11 @@ class TurnBudget:
 
     def over(self, limits: TurnLimits) -> TurnBudget:
         """Return these bounds, and the server's `limits` where they say nothing."""
-        return TurnBudget(
+        return replace(
+            self,
             steps=limits.steps_max if self.steps is None else self.steps,
             tool_calls=limits.tool_calls_max if self.tool_calls is None else self.tool_calls,
             wall_s=limits.turn_timeout_s if self.wall_s is None else self.wall_s,
-            tokens=self.tokens,
-            microdollars=self.microdollars,
-            children=self.children,
-            output_chars=self.output_chars,
         )
 
     def check(self, *, steps: int = 0, tool_calls: int = 0, children: int = 0, output_chars: int = 0) -> None:
@@ -197,13 +191,9 @@ class TurnBudget:
         Raises:
             LimitReached: a bound is passed; the message and `details["limit"]` name it.
         """
-        bounds = (
-            ("steps", self.steps, steps),
-            ("tool_calls", self.tool_calls, tool_calls),
-            ("children", self.children, children),
-            ("output_chars", self.output_chars, output_chars),
-        )
-        for name, bound, used in bounds:
+        used_of = {"steps": steps, "tool_calls": tool_calls, "children": children, "output_chars": output_chars}
+        for name, used in used_of.items():
+            bound = getattr(self, name)
             if bound is not None and used > bound:
                 raise LimitReached(_PASSED[name].format(bound=f"{bound:,g}"), limit=name, amount=bound)
 

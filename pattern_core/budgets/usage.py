@@ -54,17 +54,17 @@ class UsageQuestion:
     after: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Budgets:
     """The budgets and the usage of one constellation."""
 
-    def __init__(self, *, database: Database, clock: Clock, known: KnownBudgets) -> None:
-        self._database = database
-        self._clock = clock
-        self._known = known
+    database: Database
+    clock: Clock
+    known: KnownBudgets
 
     async def every(self) -> list[BudgetView]:
         """Return all budgets as they stand, the stored ones first."""
-        return await self._database.read(_standing, self._known.configured, now_text(self._clock))
+        return await self.database.read(_standing, self.known.configured, now_text(self.clock))
 
     async def put(self, budget: Budget) -> BudgetView:
         """Store a budget, in the place of one about the same; calls that begin from now on keep it.
@@ -73,10 +73,10 @@ class Budgets:
             InvalidInput: it makes no sense.
         """
         check(budget)
-        now = now_text(self._clock)
-        self._known.exist = True
-        await self._database.write(budgets.put, budget, now=now)
-        return await self._database.read(_view, budget, now, is_configured=False)
+        now = now_text(self.clock)
+        self.known.exist = True
+        await self.database.write(budgets.put, budget, now=now)
+        return await self.database.read(_view, budget, now, is_configured=False)
 
     async def remove(self, name: str) -> None:
         """Delete the stored budget of this name.
@@ -85,8 +85,8 @@ class Budgets:
             NotFound: there is none.
         """
         named = of_name(name)
-        if named is None or not await self._database.write(budgets.remove, named):
-            is_configured = any(name == name_of(one) for one in self._known.configured)
+        if named is None or not await self.database.write(budgets.remove, named):
+            is_configured = any(name == name_of(one) for one in self.known.configured)
             known = " (what is configured is changed in pattern.toml)" if is_configured else ""
             raise NotFound(f"there is no stored budget {name!r}{known}; `pattern budget list` names them")
 
@@ -98,7 +98,7 @@ class Budgets:
             pattern_db.errors.RowNotFound: there is no such turn.
         """
         since, until = _time(question.since, "since"), _time(question.until, "until")
-        return await self._database.read_aside(_report, question, since, until)
+        return await self.database.read_aside(_report, question, since, until)
 
 
 def _time(given: str | None, name: str) -> str | None:

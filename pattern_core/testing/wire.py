@@ -188,17 +188,13 @@ def vendor(
     the pattern `path`, a request without one of the headers `keys`, and one with a `problem`.
     """
 
-    def refusal(request: WireRequest) -> Play | None:
+    def play(entry: Scripted, request: WireRequest) -> Play:
         if request.method != "POST" or not re.fullmatch(path, request.path):
             return refuses(404, f"there is no {request.method} {request.path}")
         if not any(key in request.headers for key in keys):
             return refuses(401, "no key was given")
-        found = problem(request)
-        return None if found is None else refuses(400, found)
-
-    def play(entry: Scripted, request: WireRequest) -> Play:
-        if (refused := refusal(request)) is not None:
-            return refused
+        if (found := problem(request)) is not None:
+            return refuses(400, found)
         if isinstance(entry, ModelReply):
             return replies(entry)
         return entry(request) if callable(entry) else entry
