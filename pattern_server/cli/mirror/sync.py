@@ -32,22 +32,17 @@ class Bell:
     """Rung when something changed; many rings before the next look are one."""
 
     def __init__(self) -> None:
-        self._send, self._receive = trio.open_memory_channel[None](1)
+        self._rung = trio.Event()
 
     def ring(self) -> None:
         """Ask for a look. Never waits."""
-        with suppress(trio.WouldBlock):
-            self._send.send_nowait(None)
+        self._rung.set()
 
     async def wait(self, timeout_s: float) -> None:
         """Wait until it rings, at most so long."""
         with trio.move_on_after(timeout_s):
-            await self._receive.receive()
-
-    def close(self) -> None:
-        """Close both ends; there are no further looks."""
-        self._send.close()
-        self._receive.close()
+            await self._rung.wait()
+        self._rung = trio.Event()
 
 
 async def watch_files(root: Path, bell: Bell, note: Callable[[str], None]) -> None:
