@@ -213,7 +213,7 @@ async def assembled(config: Config, providers: Mapping[str, Provider]) -> AsyncI
                 started_at=now_text(runtime.clock),
                 metrics=metrics,
             )
-            metrics.watch_gates(models.gate_figures)
+            metrics.gates = models.gate_figures
             nursery.start_soon(metrics.sample_lag, name="loop lag")
             yield Assembled(state=state, files=files, lock=lock, local_token=local_token)
             nursery.cancel_scope.cancel()
