@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -30,8 +30,6 @@ LAG_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 
 _NAME = re.compile(r"[A-Za-z0-9_.:/@-]{1,64}")
 _OTHER = "other"
-
-Gates: TypeAlias = Mapping[str, Mapping[str, object]]
 
 
 class _Names(dict[str, str]):
@@ -65,7 +63,8 @@ class Metrics(Meters):
 
     def __init__(self) -> None:
         super().__init__()
-        self.gates: Callable[[], Gates] = dict  # by provider, what its gate says of itself; numbers only are shown
+        # By provider, what its gate says of itself; numbers only are shown.
+        self.gates: Callable[[], Mapping[str, Mapping[str, object]]] = dict
         self._models = _Names()
         self._tools = _Names()
         self._turns: Counter[tuple[str, ...]] = Counter()

@@ -126,7 +126,10 @@ async def serve(
             url = await nursery.start(listening)
             ready = Ready(url=url, data_dir=config.data_dir, token=token)
             with _announced(parts, ready):
-                _log.info("ready", {"url": url, "data_dir": str(config.data_dir), "seconds": _since(began)})
+                _log.info(
+                    "ready",
+                    {"url": url, "data_dir": str(config.data_dir), "seconds": round(trio.current_time() - began, 3)},
+                )
                 on_ready(ready)
                 task_status.started(ready)
                 beside.start_soon(partial(trio.to_thread.run_sync, app.load))  # before the first request, if it can
@@ -364,10 +367,6 @@ def _shutdown_by_signals(nursery: trio.Nursery) -> trio.Event:
 
     nursery.start_soon(obey)
     return shutdown
-
-
-def _since(began: float) -> float:
-    return round(trio.current_time() - began, 3)
 
 
 def configure_logs(level: str, form: Literal["auto", "json", "text"]) -> None:
