@@ -140,15 +140,10 @@ class Metrics(Meters):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the families with their samples. Called by the library."""
-        yield from self._counts()
-        yield from self._gauges()
-        yield from self._durations()
-
-    def _counts(self) -> Iterator[Metric]:
-        from prometheus_client.metrics_core import CounterMetricFamily
+        from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
         model = ("provider", "model")
-        tables: tuple[tuple[str, str, Sequence[str], Mapping[tuple[str, ...], int]], ...] = (
+        counts: tuple[tuple[str, str, Sequence[str], Mapping[tuple[str, ...], int]], ...] = (
             ("turns", "Turns by how they ended.", ("status",), self._turns),
             ("steps", "Decisions of models that were stored.", model, self._steps),
             ("llm_tokens", "Tokens by kind; the kinds do not overlap.", (*model, "kind"), self._tokens),
@@ -158,15 +153,11 @@ class Metrics(Meters):
             ("commits", "Transactions of journals on disk.", (), {(): self.commits}),
             ("http_responses", "Answers by class of status.", ("status",), self._answers),
         )
-        for name, words, labels, samples in tables:
+        for name, words, labels, samples in counts:
             family = CounterMetricFamily(f"pattern_{name}", words, labels=labels)
             for values, count in sorted(samples.items()):
                 family.add_metric(values, count)
             yield family
-
-    def _gauges(self) -> Iterator[Metric]:
-        from prometheus_client.metrics_core import GaugeMetricFamily
-
         words = "Constellations by state; those that are parked are not counted."
         states = GaugeMetricFamily("pattern_constellations", words, labels=("state",))
         for state, count in self._states.items():
@@ -180,15 +171,12 @@ class Metrics(Meters):
                 if isinstance(value, int | float):
                     gates.add_metric((provider, what), value)
         yield gates
-
-    def _durations(self) -> Iterator[Metric]:
-        from prometheus_client.metrics_core import HistogramMetricFamily
-
-        tables = (
+        durations = (
             ("turn_seconds", "From a turn's start to its end.", self._turn_seconds),
             ("step_seconds", "From a model's being asked to its stored decision.", self._step_seconds),
             ("tool_call_seconds", "From a tool call's start to its end.", self._call_seconds),
             ("loop_lag_seconds", "How much later than asked for a task is woken.", self._lag),
         )
-        for name, words, values in tables:
-            yield HistogramMetricFamily(f"pattern_{name}", words, buckets=values.buckets(), sum_value=values.total)
+        for name, words, seconds in durations:
+            buckets = seconds.buckets()
+            yield HistogramMetricFamily(f"pattern_{name}", words, buckets=buckets, sum_value=seconds.total)
