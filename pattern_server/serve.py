@@ -203,7 +203,6 @@ async def assembled(config: Config, providers: Mapping[str, Provider]) -> AsyncI
                 supervisor=supervisor,
                 files=files,
                 backups=config.data_dir / "backups",
-                copy_registry=database.copy,
                 runtime=runtime,
             )
             state = ServerState(
