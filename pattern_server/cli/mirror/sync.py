@@ -201,7 +201,7 @@ async def keep(config: Config, output: Output, wanted: SyncWanted) -> None:
 async def _follow(
     config: Config, output: Output, make_rounds: Callable[[Api], Awaitable[tuple[int, Exception]]]
 ) -> None:
-    """Make rounds for as long as there is a server, wait while there is none; until the first round is refused."""
+    """Make rounds while there is a server and wait while there is none; end if the first round is refused."""
     pause_s, reported, has_worked = RETRY_S, "", False
     while True:
         lost: Exception = ServerUnreachable("no server runs at the moment")
