@@ -14,7 +14,7 @@ import contextlib
 import hmac
 from collections import OrderedDict
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Literal, get_args
 
@@ -177,25 +177,19 @@ class Accounts:
         """End a token's validity; the next request with it is refused.
 
         Raises:
-            NotFound: there is none.
+            RowNotFound: there is none.
         """
-        try:
-            await self.database.write(users.revoke_token, token_id, now_text(self._clock))
-        except RowNotFound as error:
-            raise NotFound(error.message) from None
+        await self.database.write(users.revoke_token, token_id, now_text(self._clock))
         self._known.clear()
 
     async def disable_user(self, user_id: str, *, disabled: bool = True) -> None:
         """Shut a user out, at once, or let them in again.
 
         Raises:
-            NotFound: there is none.
+            RowNotFound: there is none.
         """
         now = now_text(self._clock)
-        try:
-            await self.database.write(users.set_disabled, user_id, now if disabled else None, now)
-        except RowNotFound as error:
-            raise NotFound(error.message) from None
+        await self.database.write(users.set_disabled, user_id, now if disabled else None, now)
         self._known.clear()
 
     async def authenticate(self, secret: str) -> Principal:
@@ -264,29 +258,18 @@ class Accounts:
         rows = await self.database.read(constellations.list_all, owner_id=owner_id)
         return [row for row in rows if principal.constellation_id in (None, row.id)]
 
-    async def register(self, principal: Principal, *, constellation_id: str, name: str, db_path: str) -> Constellation:
-        """Enter a new constellation of the caller's into the registry.
+    async def register(self, row: Constellation) -> None:
+        """Enter a new constellation into the registry.
 
         Raises:
-            InvalidInput: the name does not fit.
-            Conflict: the caller has one of that name.
+            Conflict: its owner has one of that name.
         """
-        now = now_text(self._clock)
-        row = ConstellationRow(
-            id=constellation_id,
-            owner_id=principal.user_id,
-            name=check_name(name, "a constellation"),
-            db_path=db_path,
-            created_at=now,
-            last_accessed_at=now,
-        )
         try:
             await self.database.write(constellations.create, row)
         except RowConflict:
-            raise Conflict(f"you have a constellation named {name!r} already; choose another name") from None
-        return row
+            raise Conflict(f"you have a constellation named {row.name!r} already; choose another name") from None
 
-    async def rename(self, constellation: Constellation, name: str) -> Constellation:
+    async def rename(self, constellation_id: str, name: str) -> None:
         """Give a constellation another name.
 
         Raises:
@@ -294,20 +277,13 @@ class Accounts:
             Conflict: its owner has another one of that name.
         """
         try:
-            await self.database.write(constellations.rename, constellation.id, check_name(name, "a constellation"))
+            await self.database.write(constellations.rename, constellation_id, check_name(name, "a constellation"))
         except RowConflict:
             raise Conflict(f"there is a constellation named {name!r} already; choose another name") from None
-        except RowNotFound as error:
-            raise NotFound(error.message) from None
-        return replace(constellation, name=name)
 
-    async def unregister(self, constellation: Constellation) -> None:
-        """Remove a constellation from the registry; its files stay.
-
-        Raises:
-            DatabaseError: storage refused.
-        """
-        await self.database.write(constellations.delete, constellation.id)
+    async def unregister(self, constellation_id: str) -> None:
+        """Remove a constellation from the registry; its files stay."""
+        await self.database.write(constellations.delete, constellation_id)
 
 
 def check_name(name: str, whose: str) -> str:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import trio
 
 from pattern_core.constellation import Constellation, Runtime
-from pattern_core.errors import Conflict, NotFound, PermissionDenied
+from pattern_core.errors import Conflict, PermissionDenied
 from pattern_core.ids import now_text
 from pattern_db import backup
-from pattern_db.errors import RowNotFound
 from pattern_db.files import sha256_of
 from pattern_server.accounts import Accounts, Principal, check_name
 from pattern_server.accounts import Constellation as Registered
@@ -42,14 +41,12 @@ class Constellations:
         supervisor: Supervisor[Constellation],
         files: ConstellationFiles,
         backups: Path,
-        copy_registry: Callable[[Path], Awaitable[backup.Report]],
         runtime: Runtime,
     ) -> None:
         self._accounts = accounts
         self._supervisor = supervisor
         self._files = files
         self._backups = backups
-        self._copy_registry = copy_registry
         self._clock = runtime.clock
         # What ids and names mean to their callers. Another dictionary takes its place when the registry has changed, so
         # that a lookup which began before writes into one that nothing reads.
@@ -92,16 +89,13 @@ class Constellations:
         Raises:
             InvalidInput: the name does not fit.
             Conflict: the caller has one of that name.
-            NotFound: there is no such file.
+            RowNotFound: there is no such file.
             BackupInvalid: it is not a sound copy of a constellation.
             SchemaOutdated: it was made by an older server.
         """
         await self._check_free(principal, name)
         constellation_id = self._files.new_id()
-        try:
-            await self._files.adopt(copy, constellation_id)
-        except RowNotFound as error:
-            raise NotFound(error.message) from None
+        await self._files.adopt(copy, constellation_id)
         return await self._register(principal, constellation_id, name)
 
     async def _check_free(self, principal: Principal, name: str) -> None:
@@ -114,15 +108,24 @@ class Constellations:
             raise Conflict(f"you have a constellation named {name!r} already; choose another name")
 
     async def _register(self, principal: Principal, constellation_id: str, name: str) -> Registered:
-        path = self._files.relative_path(constellation_id)
+        now = now_text(self._clock)
+        row = Registered(
+            id=constellation_id,
+            owner_id=principal.user_id,
+            name=name,
+            db_path=self._files.relative_path(constellation_id),
+            created_at=now,
+            last_accessed_at=now,
+        )
         try:
-            return await self._accounts.register(principal, constellation_id=constellation_id, name=name, db_path=path)
+            await self._accounts.register(row)
         except BaseException:
             with trio.CancelScope(shield=True):
                 await self._files.remove(constellation_id)
             raise
         finally:
             self._reached = {}
+        return row
 
     async def rename(self, principal: Principal, id_or_name: str, name: str) -> Registered:
         """Give it another name.
@@ -134,9 +137,10 @@ class Constellations:
         """
         found = await self._accounts.constellation_for(principal, id_or_name)
         try:
-            return await self._accounts.rename(found, name)
+            await self._accounts.rename(found.id, name)
         finally:
             self._reached = {}
+        return replace(found, name=name)
 
     async def delete(self, principal: Principal, id_or_name: str) -> None:
         """Stop it and delete it with its files; there is no way back but a backup.
@@ -149,7 +153,7 @@ class Constellations:
         async with self._supervisor.aside(found.id):
             # Registry first: a crash in between leaves files that no name reaches, not a name without files.
             try:
-                await self._accounts.unregister(found)
+                await self._accounts.unregister(found.id)
             finally:
                 self._reached = {}
             await self._files.remove(found.id)
@@ -179,7 +183,7 @@ class Constellations:
         """
         if not principal.reaches_all:
             raise PermissionDenied("only an administrator may copy the users and tokens of this server")
-        return await _copied(await self._copy_registry(self._target("global")))
+        return await _copied(await self._accounts.database.copy(self._target("global")))
 
     def _target(self, name: str) -> Path:
         stamp = now_text(self._clock).replace(":", "").replace("-", "")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing, suppress
 from functools import partial
 from pathlib import Path
 
@@ -109,7 +108,7 @@ class ConstellationFiles:
             has_work = bool(await database.read(turns.agents_with_work))
         except DatabaseError:
             has_work = True  # not known; looking once too often costs little
-        with contextlib.suppress(OSError):  # a full disk: the log that stays behind says the same
+        with suppress(OSError):  # a full disk: the log that stays behind says the same
             if has_work:
                 mark.touch()
             else:
@@ -138,15 +137,12 @@ def _adopt(copy: Path, folder: Path, constellation_id: str) -> None:
     if backup.verify(copy).constellation_id is None:
         raise BackupInvalid(f"{copy} is not a copy of a constellation; `pattern backup` makes them")
     backup.restore(copy, folder)
-    connection = open_connection(folder / DATABASE_NAME)
-    try:
+    with closing(open_connection(folder / DATABASE_NAME)) as connection:
         migrations_of("constellation").check(connection)
         with translated(), connection:
             meta.put(connection, meta.CONSTELLATION_ID, constellation_id)
             # The original may live: what it continues must not happen a second time here.
             turns.request_cancel_all(connection, "restored_as_a_copy")
-    finally:
-        connection.close()
 
 
 def _remove(folder: Path) -> None:

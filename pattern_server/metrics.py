@@ -10,8 +10,8 @@ import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from itertools import accumulate
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -31,17 +31,6 @@ LAG_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 _NAME = re.compile(r"[A-Za-z0-9_.:/@-]{1,64}")
 _OTHER = "other"
 
-Gates: TypeAlias = Mapping[str, Mapping[str, object]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Now:
-    """What is counted elsewhere: constellations by state, and answers by class of status ("2xx" …)."""
-
-    awake: int
-    quarantined: int
-    answers: Mapping[str, int]
-
 
 class _Names(dict[str, str]):
     """The names that are kept apart, each for itself, so that no label can grow without bound or hold a sentence."""
@@ -53,27 +42,20 @@ class _Names(dict[str, str]):
         return name
 
 
-@dataclass(slots=True)
 class _Histogram:
     """How many values fell between the bounds, and their sum."""
 
-    bounds: Sequence[float]
-    counts: list[int] = field(init=False)
-    total: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.counts = [0] * (len(self.bounds) + 1)
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
 
     def observe(self, value: float) -> None:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
     def buckets(self) -> list[tuple[str, float]]:
-        found, running = [], 0
-        for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
-            running += count
-            found.append((bound, float(running)))
-        return found
+        return list(zip((*map(str, self.bounds), "+Inf"), accumulate(map(float, self.counts)), strict=True))
 
 
 class Metrics(Meters):
@@ -81,29 +63,27 @@ class Metrics(Meters):
 
     def __init__(self) -> None:
         super().__init__()
-        self._gates: Callable[[], Gates] = dict
+        # By provider, what its gate says of itself; numbers only are shown.
+        self.gates: Callable[[], Mapping[str, Mapping[str, object]]] = dict
         self._models = _Names()
         self._tools = _Names()
-        self._turns: Counter[str] = Counter()
+        self._turns: Counter[tuple[str, ...]] = Counter()
         self._steps: Counter[tuple[str, ...]] = Counter()
         self._tokens: Counter[tuple[str, ...]] = Counter()
         self._money: Counter[tuple[str, ...]] = Counter()
         self._unpriced: Counter[tuple[str, ...]] = Counter()
         self._calls: Counter[tuple[str, ...]] = Counter()
+        self._answers: Counter[tuple[str, ...]] = Counter()
+        self._states: Mapping[str, int] = {}
         self._turn_seconds = _Histogram(SECONDS)
         self._step_seconds = _Histogram(SECONDS)
         self._call_seconds = _Histogram(SECONDS)
         self._lag = _Histogram(LAG_SECONDS)
         self._registry: CollectorRegistry | None = None
-        self._now = Now(awake=0, quarantined=0, answers={})
-
-    def watch_gates(self, gates: Callable[[], Gates]) -> None:
-        """Show what `gates` returns when it is asked for: by provider, what its gate says of itself; numbers only."""
-        self._gates = gates
 
     def turn_ended(self, status: str, seconds: float) -> None:
         """Count a turn that ended with a terminal `TurnStatus` value, `seconds` after it was started."""
-        self._turns[status] += 1
+        self._turns[(status,)] += 1
         self._turn_seconds.observe(seconds)
 
     def step_done(self, provider: str, model: str, seconds: float) -> None:
@@ -133,6 +113,10 @@ class Metrics(Meters):
         self._calls[self._tools[tool], status] += 1
         self._call_seconds.observe(seconds)
 
+    def answered(self, status: int) -> None:
+        """Count an answer, by the class of its HTTP status ("2xx" …)."""
+        self._answers[(f"{status // 100}xx",)] += 1
+
     async def sample_lag(self) -> None:
         """See, until cancelled, how much later than asked for this task is woken: what every other task waits too."""
         while True:
@@ -140,9 +124,10 @@ class Metrics(Meters):
             await trio.sleep_until(due)
             self._lag.observe(max(0.0, trio.current_time() - due))
 
-    def text(self, now: Now) -> bytes:
-        """Return all counts as Prometheus reads them. The first call loads the library, which takes a tenth of a
-        second.
+    def text(self, states: Mapping[str, int]) -> bytes:
+        """Return all counts as Prometheus reads them, with those of constellations by their `states`.
+
+        The first call loads the library, which takes a tenth of a second.
         """
         from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
@@ -150,64 +135,48 @@ class Metrics(Meters):
             self._registry = CollectorRegistry(auto_describe=False)
             self._registry.register(self)
             ProcessCollector(registry=self._registry)
-        self._now = now
+        self._states = states
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
         """Yield the families with their samples. Called by the library."""
-        yield from self._counts()
-        yield from self._gauges()
-        yield from self._durations()
-
-    def _counts(self) -> Iterator[Metric]:
-        from prometheus_client.metrics_core import CounterMetricFamily
+        from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
         model = ("provider", "model")
-        tables: tuple[tuple[str, str, Sequence[str], Mapping[tuple[str, ...], int]], ...] = (
-            ("turns", "Turns by how they ended.", ("status",), _keyed(self._turns)),
+        counts: tuple[tuple[str, str, Sequence[str], Mapping[tuple[str, ...], int]], ...] = (
+            ("turns", "Turns by how they ended.", ("status",), self._turns),
             ("steps", "Decisions of models that were stored.", model, self._steps),
             ("llm_tokens", "Tokens by kind; the kinds do not overlap.", (*model, "kind"), self._tokens),
             ("llm_microdollars", "Cost in millionths of a dollar, where the price is known.", model, self._money),
             ("llm_unpriced_calls", "Model calls whose price is not known.", model, self._unpriced),
             ("tool_calls", "Tool calls by how they ended.", ("tool", "outcome"), self._calls),
             ("commits", "Transactions of journals on disk.", (), {(): self.commits}),
-            ("http_responses", "Answers by class of status.", ("status",), _keyed(self._now.answers)),
+            ("http_responses", "Answers by class of status.", ("status",), self._answers),
         )
-        for name, words, labels, samples in tables:
+        for name, words, labels, samples in counts:
             family = CounterMetricFamily(f"pattern_{name}", words, labels=labels)
             for values, count in sorted(samples.items()):
                 family.add_metric(values, count)
             yield family
-
-    def _gauges(self) -> Iterator[Metric]:
-        from prometheus_client.metrics_core import GaugeMetricFamily
-
         words = "Constellations by state; those that are parked are not counted."
         states = GaugeMetricFamily("pattern_constellations", words, labels=("state",))
-        states.add_metric(("awake",), self._now.awake)
-        states.add_metric(("quarantined",), self._now.quarantined)
+        for state, count in self._states.items():
+            states.add_metric((state,), count)
         yield states
         yield GaugeMetricFamily("pattern_agents_working", "Agents that have work now.", value=self.working)
         words = "What the gate of each provider says of itself."
         gates = GaugeMetricFamily("pattern_model_gate", words, labels=("provider", "what"))
-        for provider, figures in sorted(self._gates().items()):
+        for provider, figures in sorted(self.gates().items()):
             for what, value in sorted(figures.items()):
                 if isinstance(value, int | float):
                     gates.add_metric((provider, what), value)
         yield gates
-
-    def _durations(self) -> Iterator[Metric]:
-        from prometheus_client.metrics_core import HistogramMetricFamily
-
-        tables = (
+        durations = (
             ("turn_seconds", "From a turn's start to its end.", self._turn_seconds),
             ("step_seconds", "From a model's being asked to its stored decision.", self._step_seconds),
             ("tool_call_seconds", "From a tool call's start to its end.", self._call_seconds),
             ("loop_lag_seconds", "How much later than asked for a task is woken.", self._lag),
         )
-        for name, words, values in tables:
-            yield HistogramMetricFamily(f"pattern_{name}", words, buckets=values.buckets(), sum_value=values.total)
-
-
-def _keyed(counts: Mapping[str, int]) -> dict[tuple[str, ...], int]:
-    return {(name,): count for name, count in counts.items()}
+        for name, words, seconds in durations:
+            buckets = seconds.buckets()
+            yield HistogramMetricFamily(f"pattern_{name}", words, buckets=buckets, sum_value=seconds.total)

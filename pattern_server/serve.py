@@ -126,7 +126,10 @@ async def serve(
             url = await nursery.start(listening)
             ready = Ready(url=url, data_dir=config.data_dir, token=token)
             with _announced(parts, ready):
-                _log.info("ready", {"url": url, "data_dir": str(config.data_dir), "seconds": _since(began)})
+                _log.info(
+                    "ready",
+                    {"url": url, "data_dir": str(config.data_dir), "seconds": round(trio.current_time() - began, 3)},
+                )
                 on_ready(ready)
                 task_status.started(ready)
                 beside.start_soon(partial(trio.to_thread.run_sync, app.load))  # before the first request, if it can
@@ -200,7 +203,6 @@ async def assembled(config: Config, providers: Mapping[str, Provider]) -> AsyncI
                 supervisor=supervisor,
                 files=files,
                 backups=config.data_dir / "backups",
-                copy_registry=database.copy,
                 runtime=runtime,
             )
             state = ServerState(
@@ -213,7 +215,7 @@ async def assembled(config: Config, providers: Mapping[str, Provider]) -> AsyncI
                 started_at=now_text(runtime.clock),
                 metrics=metrics,
             )
-            metrics.watch_gates(models.gate_figures)
+            metrics.gates = models.gate_figures
             nursery.start_soon(metrics.sample_lag, name="loop lag")
             yield Assembled(state=state, files=files, lock=lock, local_token=local_token)
             nursery.cancel_scope.cancel()
@@ -364,10 +366,6 @@ def _shutdown_by_signals(nursery: trio.Nursery) -> trio.Event:
 
     nursery.start_soon(obey)
     return shutdown
-
-
-def _since(began: float) -> float:
-    return round(trio.current_time() - began, 3)
 
 
 def configure_logs(level: str, form: Literal["auto", "json", "text"]) -> None:

@@ -9,14 +9,14 @@ configured with.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
 from hashlib import blake2b
 from pathlib import PurePath
 from urllib.parse import urlsplit
 
 from pattern_core.budgets.budget import MICRO, Budget
-from pattern_core.embeddings.embedder import Embedder, EmbedderInfo
+from pattern_core.embeddings.embedder import EmbedderInfo
 from pattern_core.embeddings.providers import EMBEDDERS, make_embedder
 from pattern_core.embeddings.questions import EmbedderShelf
 from pattern_core.embeddings.settings import EmbedderSection, EmbedderSettings
@@ -160,12 +160,8 @@ def embedder_settings(config: Config, former: EmbedderSection | None = None) -> 
 
 def embedder_shelf(config: Config) -> EmbedderShelf:
     """Return the configured embedder, and what can be made again of others. Nothing is loaded or opened yet."""
-
-    def remake(wanted: EmbedderInfo) -> Iterator[Embedder]:
-        for settings in former_settings(config, wanted):
-            yield make_embedder(settings)
-
-    return EmbedderShelf(make_embedder(embedder_settings(config)), remake)
+    configured = make_embedder(embedder_settings(config))
+    return EmbedderShelf(configured, lambda wanted: map(make_embedder, former_settings(config, wanted)))
 
 
 def former_settings(config: Config, wanted: EmbedderInfo) -> list[EmbedderSettings]:

@@ -19,38 +19,37 @@ from pattern_server.cli.output import DONE, FAILED, Output
 
 
 class Entry(NamedTuple):
-    """One command: the module and name of its click command, and its line in `pattern --help`."""
+    """One command: the module with the click command of its name, and its line in `pattern --help`."""
 
     module: str
-    name: str
     help: str
 
 
 COMMANDS: Mapping[str, Entry] = MappingProxyType(
     {
-        "serve": Entry("pattern_server.cli.serve", "serve", "Run the server."),
-        "demo": Entry("pattern_server.cli.demo", "demo", "A guided tour that really runs, in a temporary folder."),
-        "constellation": Entry("pattern_server.cli.constellations", "constellation", "Sets of agents: create, list …"),
-        "agent": Entry("pattern_server.cli.agents", "agent", "Agents: create, list, show, edit, compact …"),
-        "rule": Entry("pattern_server.cli.rules", "rule", "What an agent may call when: add, list, remove."),
-        "chat": Entry("pattern_server.cli.chat", "chat", "Talk to an agent."),
-        "turn": Entry("pattern_server.cli.turns", "turn", "One turn: show, cancel."),
-        "why": Entry("pattern_server.cli.turns", "why", "What a turn's model was shown, and why."),
-        "memory": Entry("pattern_server.cli.memory", "memory", "What an agent keeps in mind: list, show, edit …"),
-        "folder": Entry("pattern_server.cli.folders", "folder", "Files that agents may read: create, add, attach …"),
-        "approvals": Entry("pattern_server.cli.approvals", "approvals", "What agents ask people's consent for."),
-        "tool": Entry("pattern_server.cli.tools", "tool", "The tools that agents may have: list."),
-        "mcp": Entry("pattern_server.cli.tools", "mcp", "MCP servers, whose tools agents may have: list, test …"),
-        "archive": Entry("pattern_server.cli.archive", "archive", "What an agent keeps for good: add, list …"),
-        "history": Entry("pattern_server.cli.history", "history", "What was said, and past messages from elsewhere."),
-        "search": Entry("pattern_server.cli.search", "search", "Find words in memory, archive and messages."),
-        "embeddings": Entry("pattern_server.cli.embeddings", "embeddings", "Search by meaning: status, switch …"),
-        "usage": Entry("pattern_server.cli.usage", "usage", "What model calls took: tokens and money."),
-        "budget": Entry("pattern_server.cli.usage", "budget", "What they may take: set, list, remove."),
-        "backup": Entry("pattern_server.cli.backup", "backup", "Copy a constellation into a file, while it works."),
-        "restore": Entry("pattern_server.cli.backup", "restore", "Make a constellation from such a file."),
-        "db": Entry("pattern_server.cli.db", "db", "The database files: status, migrate, check, vacuum."),
-        "doctor": Entry("pattern_server.cli.doctor", "doctor", "What is wrong here, and what to do about it."),
+        "serve": Entry("pattern_server.cli.serve", "Run the server."),
+        "demo": Entry("pattern_server.cli.demo", "A guided tour that really runs, in a temporary folder."),
+        "constellation": Entry("pattern_server.cli.constellations", "Sets of agents: create, list …"),
+        "agent": Entry("pattern_server.cli.agents", "Agents: create, list, show, edit, compact …"),
+        "rule": Entry("pattern_server.cli.rules", "What an agent may call when: add, list, remove."),
+        "chat": Entry("pattern_server.cli.chat", "Talk to an agent."),
+        "turn": Entry("pattern_server.cli.turns", "One turn: show, cancel."),
+        "why": Entry("pattern_server.cli.turns", "What a turn's model was shown, and why."),
+        "memory": Entry("pattern_server.cli.memory", "What an agent keeps in mind: list, show, edit …"),
+        "folder": Entry("pattern_server.cli.folders", "Files that agents may read: create, add, attach …"),
+        "approvals": Entry("pattern_server.cli.approvals", "What agents ask people's consent for."),
+        "tool": Entry("pattern_server.cli.tools", "The tools that agents may have: list."),
+        "mcp": Entry("pattern_server.cli.tools", "MCP servers, whose tools agents may have: list, test …"),
+        "archive": Entry("pattern_server.cli.archive", "What an agent keeps for good: add, list …"),
+        "history": Entry("pattern_server.cli.history", "What was said, and past messages from elsewhere."),
+        "search": Entry("pattern_server.cli.search", "Find words in memory, archive and messages."),
+        "embeddings": Entry("pattern_server.cli.embeddings", "Search by meaning: status, switch …"),
+        "usage": Entry("pattern_server.cli.usage", "What model calls took: tokens and money."),
+        "budget": Entry("pattern_server.cli.usage", "What they may take: set, list, remove."),
+        "backup": Entry("pattern_server.cli.backup", "Copy a constellation into a file, while it works."),
+        "restore": Entry("pattern_server.cli.backup", "Make a constellation from such a file."),
+        "db": Entry("pattern_server.cli.db", "The database files: status, migrate, check, vacuum."),
+        "doctor": Entry("pattern_server.cli.doctor", "What is wrong here, and what to do about it."),
     }
 )
 
@@ -72,7 +71,7 @@ class LazyGroup(click.Group):
         entry = self._table.get(cmd_name)
         if entry is None:
             return None
-        command: click.Command = getattr(import_module(entry.module), entry.name)
+        command: click.Command = getattr(import_module(entry.module), cmd_name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -134,8 +134,7 @@ async def _store(home: Home, agent: str, *below: str, content: str | None, tags:
             raise click.UsageError("Give the text to store, or pipe it in.")
         content = await trio.to_thread.run_sync(sys.stdin.read)
     body = {"content": content, "tags": list(tags), "force": force}
-    stored: Json = await home.call("POST", "agents", agent, "archival", *below, body=body)
-    return stored
+    return await home.call("POST", "agents", agent, "archival", *below, body=body)
 
 
 def _row(entry: Json) -> Json:

@@ -58,8 +58,7 @@ async def restore_file(api: Api, file: Path, name: str | None) -> Json:
         ServerFailed: the file is no sound copy, or the name is taken.
     """
     body = {"file": str(file.resolve()), "name": name or file.name.split(".")[0]}
-    made: Json = await api.call("POST", path("constellations", "restore"), body=body)
-    return made
+    return await api.call("POST", path("constellations", "restore"), body=body)
 
 
 @click.command()
@@ -94,23 +93,19 @@ async def _all(api: Api, output: Output, folder: Path, *, overwrite: bool) -> Ex
     if folder.exists() and not folder.is_dir():
         raise InvalidInput(f"{folder} is a file: with --all, -o names a folder")
     rows = await api.pages(path("constellations"))
+    wanted: list[tuple[str | None, str, str]] = [(None, "users and tokens", "global.db")]
+    # The id keeps apart what two owners gave the same name.
+    wanted += [(row["id"], row["name"], f"{row['name']}.{row['id']}.db") for row in rows]
     made: list[Json] = []
     skipped: list[Json] = []
-    with output.progress("Copying", len(rows) + 1) as advance:
-        try:
-            made.append(await back_up(api, None, folder / "global.db", overwrite=overwrite))
-        except PatternError as error:
-            output.error(f"users and tokens: {error.message}")
-            skipped.append({"error": error.message})
-        advance()
-        for row in rows:
+    with output.progress("Copying", len(wanted)) as advance:
+        for which, name, file in wanted:
             try:
-                # The id keeps apart what two owners gave the same name.
-                target = folder / f"{row['name']}.{row['id']}.db"
-                made.append(await back_up(api, row["id"], target, overwrite=overwrite))
+                made.append(await back_up(api, which, folder / file, overwrite=overwrite))
             except PatternError as error:
-                output.error(f"{row['name']}: {error.message}")
-                skipped.append({"constellation": row["id"], "error": error.message})
+                output.error(f"{name}: {error.message}")
+                failed = {"error": error.message}
+                skipped.append(failed if which is None else {"constellation": which, **failed})
             advance()
     copied = sum("constellation" in one for one in made)
     also = ", and the users and tokens," if copied < len(made) else ""

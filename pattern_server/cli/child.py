@@ -26,13 +26,9 @@ class ServerProcess:
 
     def __init__(self, data_dir: Path) -> None:
         self._data_dir = data_dir
+        self._log = data_dir / "server.log"
         self._process: trio.Process | None = None
         self._port = 0
-
-    @property
-    def log(self) -> Path:
-        """Where the server's standard error goes."""
-        return self._data_dir / "server.log"
 
     async def start(self) -> tuple[RunningServer, float]:
         """Start it and wait until it is ready; its address, and how long that took in seconds. Once more: same port.
@@ -44,7 +40,7 @@ class ServerProcess:
         self._data_dir.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "pattern_server", "serve", "--data-dir", str(self._data_dir)]
         command += ["--host", "127.0.0.1", "--port", str(self._port)]
-        with self.log.open("ab") as log:
+        with self._log.open("ab") as log:
             # In the data directory, so that no pattern.toml of the place where the user stands is read.
             process = await trio.lowlevel.open_process(
                 command, cwd=self._data_dir, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
@@ -100,7 +96,7 @@ class ServerProcess:
             yield Api(http, streams=True)
 
     def _end_of_log(self) -> str:
-        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
         return "\n".join(lines[-LOG_LINES_SHOWN:])
 
 

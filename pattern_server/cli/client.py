@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -112,7 +112,7 @@ class Api:
         self._http = http
         self.streams = streams  # False in-process, where an answer can only be had whole
 
-    async def get(self, where: str, **params: object) -> Any:
+    async def get(self, where: str, **params: object) -> Json:
         """Return the thing at a path."""
         return await self.call("GET", where, params=params)
 
@@ -124,12 +124,13 @@ class Api:
         body: object = None,
         params: Mapping[str, object] | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> Any:
-        """Send a request; the answer's JSON, or None where it has no body."""
+    ) -> Json:
+        """Send a request; the answer's JSON, which is empty where it has no body."""
         query = {name: str(value) for name, value in (params or {}).items() if value is not None}
         request = self._http.build_request(method, where, json=body, params=query, headers=dict(headers or {}))
         answer = await self._answered(request)
-        return answer.json() if answer.content else None
+        decoded: Json = answer.json() if answer.content else {}
+        return decoded
 
     async def put_bytes(self, where: str, data: bytes) -> Any:
         """Store bytes at a path as they are; the answer's JSON."""
@@ -159,8 +160,7 @@ class Api:
         while True:
             found, tag = await self.tagged(where)
             try:
-                changed: Json = await self.call(method, where, body=change(found), headers={"If-Match": tag})
-                return changed
+                return await self.call(method, where, body=change(found), headers={"If-Match": tag})
             except ServerFailed as error:
                 tries += 1
                 if error.problem_code != "version_mismatch" or tries == CHANGE_TRIES:
@@ -192,10 +192,8 @@ class Api:
     @asynccontextmanager
     async def _stream(self, method: str, where: str, body: object, headers: Mapping[str, str]) -> AsyncIterator[Events]:
         request = self._http.build_request(method, where, json=body, headers=dict(headers))
-        try:
+        with _reaching_the_server():
             answer = await self._http.send(request, stream=True)
-        except httpx2.TransportError as error:
-            raise _unreachable(error) from error
         try:
             if answer.is_error:
                 await answer.aread()
@@ -209,10 +207,8 @@ class Api:
             await answer.aclose()
 
     async def _answered(self, request: httpx2.Request) -> httpx2.Response:
-        try:
+        with _reaching_the_server():
             answer = await self._http.send(request)
-        except httpx2.TransportError as error:
-            raise _unreachable(error) from error
         if answer.is_error:
             raise failure(answer)
         return answer
@@ -235,14 +231,12 @@ class Events:
 
     async def __anext__(self) -> ServerEvent:
         fields: dict[str, str] = {}
-        try:
+        with _reaching_the_server():
             async for line in self._lines:
                 if not line and "data" in fields and fields.get("id", "").isdigit():
                     name = fields.get("event", "message")
                     return ServerEvent(seq=int(fields["id"]), name=name, data=json.loads(fields["data"]))
                 fields = _with_line(fields, line)
-        except httpx2.TransportError as error:
-            raise _unreachable(error) from error
         raise StopAsyncIteration
 
     async def leave(self) -> None:
@@ -267,11 +261,15 @@ def _with_line(fields: dict[str, str], line: str) -> dict[str, str]:
     return {**fields, name: joined} if name else fields
 
 
-def _unreachable(error: httpx2.TransportError) -> ServerUnreachable:
-    return ServerUnreachable(
-        f"the server stopped answering ({type(error).__name__}); see its log, or start it again with `pattern serve`."
-        " What it had accepted is stored and continues then"
-    )
+@contextmanager
+def _reaching_the_server() -> Iterator[None]:
+    try:
+        yield
+    except httpx2.TransportError as error:
+        raise ServerUnreachable(
+            f"the server stopped answering ({type(error).__name__}); see its log, or start it again with"
+            " `pattern serve`. What it had accepted is stored and continues then"
+        ) from error
 
 
 def failure(answer: httpx2.Response) -> ServerFailed:

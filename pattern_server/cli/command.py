@@ -62,7 +62,7 @@ class Home:
         """Return the path of what lies below it."""
         return path("constellations", self.name, *below)
 
-    async def get(self, *below: str, **params: object) -> Any:
+    async def get(self, *below: str, **params: object) -> Json:
         """Return the thing at a path."""
         return await self.api.get(self.at(*below), **params)
 
@@ -72,8 +72,8 @@ class Home:
 
     async def call(
         self, method: str, *below: str, body: object = None, headers: Mapping[str, str] | None = None
-    ) -> Any:
-        """Send a request; the answer's JSON, or None where it has no body."""
+    ) -> Json:
+        """Send a request; the answer's JSON, which is empty where it has no body."""
         return await self.api.call(method, self.at(*below), body=body, headers=headers)
 
     async def agent_names(self) -> dict[str, str]:

@@ -33,12 +33,11 @@ COLUMNS = ("database", "version", "state", "size", "free", "log")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """One database file: its name for people, its migrations, and the folder with the lock that protects it."""
+    """One database file, with its name for people; the lock of the folder that it is in protects it."""
 
     name: str
     kind: Kind
     path: Path
-    directory: Path
 
     @property
     def migrations(self) -> Migrations:
@@ -60,18 +59,10 @@ def targets(data_dir: Path, constellation: str | None = None) -> list[Target]:
             rows = constellations.list_all(connection)
         else:
             rows = [constellations.find(connection, constellation)]
-    found = [
-        Target(
-            name=row.name,
-            kind="constellation",
-            path=data_dir / row.db_path,
-            directory=(data_dir / row.db_path).parent,
-        )
-        for row in rows
-    ]
+    found = [Target(name=row.name, kind="constellation", path=data_dir / row.db_path) for row in rows]
     if constellation is not None:
         return found
-    return [Target(name="(global)", kind="global", path=path, directory=data_dir), *found]
+    return [Target(name="(global)", kind="global", path=path), *found]
 
 
 constellation_option = click.option(
@@ -148,7 +139,7 @@ def _migrate(data_dir: Path, target: Target, output: Output) -> dict[str, object
     folder = target.path.parent.name if target.kind == "constellation" else "global"
     copy = data_dir / "backups" / f"{folder}.before-migration.{stamp}.db"
     with _reported(target, output) as result:
-        with DataDirLock.acquire(target.directory):
+        with DataDirLock.acquire(target.path.parent):
             done = target.migrations.migrate(target.path, backup_to=copy, now=now)
         output.say(f"{target.name}: version {done.before} -> {done.after}; the copy made before is {done.backup}")
         result.update(before=done.before, after=done.after, applied=list(done.applied), backup=str(done.backup))
@@ -195,7 +186,7 @@ def check(config: Config, output: Output, constellation: str | None) -> ExitCode
 
 def _problems(target: Target) -> list[str]:
     try:
-        with DataDirLock.acquire(target.directory):
+        with DataDirLock.acquire(target.path.parent):
             return _problems_of(target, target.path)
     except OwnedElsewhere:
         return _problems_of_copy(target)
@@ -256,7 +247,7 @@ def _problems_of_copy(target: Target) -> list[str]:
 def vacuum(config: Config, output: Output, constellation: str | None) -> ExitCode:
     """Rewrite the files and their search indexes without gaps. A file in use is left out."""
     found = targets(config.data_dir, constellation)
-    if constellation is not None and (holder := holder_of(found[0].directory)) is not None:
+    if constellation is not None and (holder := holder_of(found[0].path.parent)) is not None:
         raise InvalidInput(
             f"{constellation} is in use by process {holder.pid}: stop the server, or wait until it has parked it"
         )
@@ -264,7 +255,7 @@ def vacuum(config: Config, output: Output, constellation: str | None) -> ExitCod
     with output.progress("Vacuuming", len(found)) as advance:
         for target in found:
             with _reported(target, output) as result:
-                with DataDirLock.acquire(target.directory), closing(open_connection(target.path)) as connection:
+                with DataDirLock.acquire(target.path.parent), closing(open_connection(target.path)) as connection:
                     target.migrations.check(connection)
                     with translated():
                         freed = maintenance.vacuum(connection)

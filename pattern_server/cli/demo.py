@@ -50,13 +50,13 @@ class Tour:
             yield Home(api, "home")
 
 
-async def say(home: Home, agent: str, content: str) -> Json:
-    """Send a message and wait for the turn to complete; the turn.
+async def say(home: Home, content: str) -> Json:
+    """Send ada a message and wait for the turn to complete; the turn.
 
     Raises:
         ClaimFailed: the turn ended otherwise.
     """
-    turn: Json = await home.call("POST", "agents", agent, "messages", body={"content": content})
+    turn = await home.call("POST", "agents", "ada", "messages", body={"content": content})
     claim(turn["status"] == "completed", f"the turn of {content!r} completes (it ended as {turn['status']})")
     return turn
 
@@ -66,15 +66,15 @@ def answer_of(turn: Json) -> str:
     return "\n".join(said["content"] for said in turn["messages"] if said["role"] == "assistant" and said["content"])
 
 
-async def exchange(tour: Tour, home: Home, text: str, *, agent: str = "ada") -> str:
-    """Say something to an agent in view of the audience; its answer.
+async def exchange(tour: Tour, home: Home, text: str) -> str:
+    """Say something to ada in view of the audience; its answer.
 
     Raises:
         ClaimFailed: there is none.
     """
-    answer = answer_of(await say(home, agent, text))
+    answer = answer_of(await say(home, text))
     tour.say(f"you> {text}")
-    tour.say(f"{agent}> " + f"\n   {' ' * (len(agent) + 2)}".join(answer.splitlines()))
+    tour.say("ada> " + "\n        ".join(answer.splitlines()))
     claim(answer.strip(), f"there is an answer to {text!r}")
     return answer
 
@@ -157,7 +157,7 @@ async def _find_by_meaning(tour: Tour, home: Home) -> None:
 
 
 async def _search(tour: Tour, home: Home, query: str) -> Json:
-    answer: Json = await home.call("POST", "search", body={"query": query, "limit": HITS})
+    answer = await home.call("POST", "search", body={"query": query, "limit": HITS})
     tour.say(f"pattern search -c home {query!r}")
     for hit in answer["hits"]:
         text = " ".join(str(hit["content"]).split())
@@ -172,7 +172,7 @@ def _is_settled(embeddings: Json) -> bool:
 
 async def _once(is_done: Callable[[Json], bool], home: Home, *place: str, wait_s: float) -> Json:
     """Return what is at a place of the API once it is done, or as it is after `wait_s` seconds."""
-    found: Json = await home.get(*place)
+    found = await home.get(*place)
     with trio.move_on_after(wait_s):
         while not is_done(found):
             await trio.sleep(LOOK_EVERY_S)
@@ -219,12 +219,12 @@ async def keep_limits(tour: Tour) -> None:
     tour.title("7. A budget that is checked before each call, and a prompt that explains itself")
     async with tour.home() as home:
         budget = {"scope": "agent", "agent": "cleo", "period": "day", "unit": "tokens"}
-        spent = (await _usage(home, "cleo"))["input_tokens"]
+        spent = await _input_tokens(home)
         made = await home.call("PUT", "budgets", body={**budget, "amount": spent + BUDGET_TOKENS})
         tour.say(f"pattern budget set -c home --agent cleo --per day --tokens {made['amount']}")
         turn = await home.call("POST", "agents", "cleo", "messages", body={"content": "What is the code of the gate?"})
         claim(turn["status"] == "limit", f"a call that might pass a budget is not made (it ended as {turn['status']})")
-        claim((await _usage(home, "cleo"))["input_tokens"] == spent, "a call that was not made costs nothing")
+        claim(await _input_tokens(home) == spent, "a call that was not made costs nothing")
         tour.say(f"cleo's next turn ends as {turn['status']}: {turn['error']['message']}")
         await home.call("DELETE", "budgets", made["id"])
         turn = await home.call("POST", "agents", "cleo", "messages", body={"content": "What is the code of the gate?"})
@@ -237,9 +237,8 @@ async def keep_limits(tour: Tour) -> None:
     claim(any(part["name"] == "human" for part in step["parts"]), "a prompt's explanation names the blocks in it")
 
 
-async def _usage(home: Home, agent: str) -> Json:
-    total: Json = (await home.get("usage", agent=agent))["total"]
-    return total
+async def _input_tokens(home: Home) -> int:
+    return int((await home.get("usage", agent="cleo"))["total"]["input_tokens"])
 
 
 TIME_MAX_S = 180.0  # far beyond the minute that it may take: better a failure than a tour that hangs
@@ -344,14 +343,14 @@ async def _copy(tour: Tour) -> None:
     async with tour.home() as home:
         async with trio.open_nursery() as nursery:
             for number in range(3):
-                nursery.start_soon(say, home, "ada", f"Remember that jar {number} holds plum jam.")
+                nursery.start_soon(say, home, f"Remember that jar {number} holds plum jam.")
             report = await back_up(home.api, "home", file)
         size = f"{report['bytes'] // 1024} KiB"
         tour.say(f"pattern backup -c home -o home.db: {size}, verified, while three more notes came in")
         restored = await restore_file(home.api, file, "copy")
         tour.say(f"pattern restore home.db --as copy: {restored['name']} ({restored['id']})")
         question, expected = ASKED[0]
-        answer = answer_of(await say(Home(home.api, "copy"), "ada", question))
+        answer = answer_of(await say(Home(home.api, "copy"), question))
         for word in expected:
             claim(word in answer, f"the restored agent still knows {word!r}")
     tour.say(f"the restored ada, asked {question!r}: knows it all")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import trio
@@ -43,10 +44,6 @@ def _note(day: int) -> str:
     return f"Remember that on day {day:02d} I sowed row {100 + day} of peas."
 
 
-def _key(day: int) -> str:
-    return f"demo-day-{day:02d}"
-
-
 @dataclass(slots=True)
 class Watch:
     """A client that follows all events, through a lost connection too."""
@@ -65,12 +62,10 @@ class Watch:
     async def follow(self, child: ServerProcess) -> None:
         """Read events without end; after a lost connection continue after the last one seen (`Last-Event-ID`)."""
         while True:
-            try:
+            with suppress(ServerUnreachable):
                 async with child.api() as api, api.events(_EVENTS, after=self.latest) as events:
                     async for event in events:
                         self.seen.append(event)
-            except ServerUnreachable:
-                pass
             await trio.sleep(RECONNECT_S)
 
 
@@ -104,10 +99,9 @@ async def _send_until_killed(child: ServerProcess, accepted: dict[int, str], cou
     """Send notes until `count` are accepted, and kill the server; `accepted` gets the turn of each day."""
 
     async def send(api: Api, day: int) -> None:
-        try:
+        # Killed under it, it cannot know whether the message was accepted, and sends it again.
+        with suppress(ServerUnreachable):
             accepted[day] = (await _send(api, day))["turn_id"]
-        except ServerUnreachable:
-            return  # killed under it: it cannot know whether the message was accepted, and sends it again
 
     async with child.api() as api, trio.open_nursery() as nursery:
         for day in range(1, count + 1):
@@ -119,9 +113,8 @@ async def _send_until_killed(child: ServerProcess, accepted: dict[int, str], cou
 
 
 async def _send(api: Api, day: int) -> Json:
-    headers = {"Prefer": "respond-async", "Idempotency-Key": _key(day)}
-    answer: Json = await api.call("POST", _WHERE, body={"content": _note(day)}, headers=headers)
-    return answer
+    headers = {"Prefer": "respond-async", "Idempotency-Key": f"demo-day-{day:02d}"}
+    return await api.call("POST", _WHERE, body={"content": _note(day)}, headers=headers)
 
 
 async def _send_again(child: ServerProcess, accepted: dict[int, str]) -> list[str]:

@@ -181,7 +181,7 @@ def _databases(config: Config) -> Looked:
         except DatabaseError as error:
             yield "problem", f"{target.name}: {error.message}"
     yield "ok", f"{sound} of {len(found)} can be opened at this version; `pattern db check` reads them whole"
-    known = {target.directory.name for target in found}
+    known = {target.path.parent.name for target in found}
     for file in sorted((config.data_dir / "constellations").glob("*/pattern.db")):
         if file.parent.name not in known:
             yield "note", f"{file} belongs to no constellation; if you want it: pattern restore {file} --as NAME"
@@ -229,14 +229,10 @@ async def _unreachable(config: Config) -> list[tuple[State, str]]:
     findings: list[tuple[State, str]] = []
 
     async def knock(name: str, url: httpx2.URL) -> None:
-        with trio.move_on_after(ANSWER_TIMEOUT_S):
-            try:
-                stream = await trio.open_tcp_stream(url.host, url.port or (443 if url.scheme == "https" else 80))
-            except OSError:
-                pass
-            else:
-                await stream.aclose()
-                return
+        with trio.move_on_after(ANSWER_TIMEOUT_S), suppress(OSError):
+            stream = await trio.open_tcp_stream(url.host, url.port or (443 if url.scheme == "https" else 80))
+            await stream.aclose()
+            return
         state: State = "problem" if name == config.default_provider else "note"
         advice = f"start it, or correct base_url below [providers.{name}]"
         findings.append((state, f"{name} takes no connection at {url}: {advice}"))

@@ -147,11 +147,8 @@ async def _until_done(api: Api, output: Output, name: str) -> Any:
             if state["state"] == "unavailable":
                 raise InvalidInput(state["reason"])
             # With a reason, what was being built is not continued.
-            if (
-                (state["building"] is None or state["reason"])
-                and state["state"] == "idle"
-                and state["done"] >= state["total"]
-            ):
+            is_built = state["building"] is None or state["reason"]
+            if is_built and state["state"] == "idle" and state["done"] >= state["total"]:
                 return state
             await trio.sleep(LOOK_EVERY_S)
             state = await Home(api, name).get("embeddings")

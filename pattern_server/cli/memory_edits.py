@@ -46,11 +46,9 @@ async def replace(
     try:
         if found is None:
             # The condition is that there still is no block (RFC 9110, section 13.1.2).
-            made: Json = await api.call("PUT", where, body={"content": content}, headers={"If-None-Match": "*"})
-            return made
+            return await api.call("PUT", where, body={"content": content}, headers={"If-None-Match": "*"})
         body = {**_body(found[0], content), "base_version": found[0]["version"]}
-        changed: Json = await api.call("PUT", where, body=body)
-        return changed
+        return await api.call("PUT", where, body=body)
     except (ServerFailed, InvalidInput) as error:
         kept = f" Your text is in {_kept(label, content)}." if keep else ""
         if isinstance(error, ServerFailed) and error.status == CHANGED_MEANWHILE:

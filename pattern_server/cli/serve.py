@@ -10,7 +10,7 @@ import trio
 
 from pattern_server.cli.command import data_dir_option, reported
 from pattern_server.cli.output import Output
-from pattern_server.config import Config, load
+from pattern_server.config import load
 from pattern_server.serve import Ready
 from pattern_server.serve import serve as serve_until_stopped
 
@@ -25,12 +25,12 @@ def serve(host: str | None, port: int | None, data_dir: Path | None) -> None:
     The first start makes the user admin and prints an API token, once.
     """
     output = Output()
-    code = reported(output, lambda: _serve(load(data_dir=data_dir, host=host, port=port), output))
-    click.get_current_context().exit(code)
 
+    def run() -> None:
+        config = load(data_dir=data_dir, host=host, port=port)
+        trio.run(partial(serve_until_stopped, config, on_ready=partial(welcome, output)))
 
-def _serve(config: Config, output: Output) -> None:
-    trio.run(partial(serve_until_stopped, config, on_ready=partial(welcome, output)))
+    click.get_current_context().exit(reported(output, run))
 
 
 def welcome(output: Output, ready: Ready) -> None:

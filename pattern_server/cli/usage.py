@@ -34,8 +34,13 @@ async def usage(home: Home, output: Output, by: str, **given: Any) -> None:
     if len(rows) > 1 or found["next_cursor"]:
         rows.append({**_usage_row(found["total"], by), by: "all"})
     output.table((by, *USAGE_COLUMNS), rows, empty="No model was asked.")
-    for note in _remarks(found["total"], has_more=bool(found["next_cursor"])):
-        output.note(note)
+    total = found["total"]
+    if total["unpriced_calls"]:
+        output.note(f"The price of {total['unpriced_calls']:,} calls is not known; their cost is not in the sums.")
+    if total["estimated_calls"]:
+        output.note(f"The tokens of {total['estimated_calls']:,} calls are estimated: no vendor reported them.")
+    if found["next_cursor"]:
+        output.note("There are more lines: --limit shows more of them, --since and --until fewer.")
 
 
 def _usage_row(line: Json, by: str) -> Json:
@@ -48,17 +53,6 @@ def _usage_row(line: Json, by: str) -> Json:
         **{kind: f"{line[f'{kind}_tokens']:,}" for kind in ("input", "cached", "output", "reasoning")},
         "cost": cost,
     }
-
-
-def _remarks(total: Json, *, has_more: bool) -> list[str]:
-    found = []
-    if total["unpriced_calls"]:
-        found.append(f"The price of {total['unpriced_calls']:,} calls is not known; their cost is not in the sums.")
-    if total["estimated_calls"]:
-        found.append(f"The tokens of {total['estimated_calls']:,} calls are estimated: no vendor reported them.")
-    if has_more:
-        found.append("There are more lines: --limit shows more of them, --since and --until fewer.")
-    return found
 
 
 @click.group()

@@ -81,7 +81,7 @@ class Border:
             await exchange.refuse(problem("internal", hint))
         finally:
             self._running -= 1
-            self._server.answers[f"{exchange.status // 100}xx"] += 1
+            self._server.metrics.answered(exchange.status)
             principal = state.get("principal")
             fields = {
                 "method": scope["method"],

@@ -7,10 +7,9 @@ A route says in its signature what its caller must be allowed (`home: ToRead` be
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import trio
@@ -32,7 +31,7 @@ API = "/api/v1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerState:
-    """The parts of a running server. `answers` counts responses by status class ("2xx" …)."""
+    """The parts of a running server."""
 
     config: Config
     accounts: Accounts
@@ -41,8 +40,7 @@ class ServerState:
     runtime: Runtime
     draining: trio.Event
     started_at: str
-    answers: Counter[str] = field(default_factory=Counter)
-    metrics: Metrics = field(default_factory=Metrics)
+    metrics: Metrics
 
 
 async def _server(request: Request) -> ServerState:

@@ -13,7 +13,9 @@ from pattern_core.errors import Conflict, InvalidInput, NotFound
 from pattern_core.ids import seeded_randomness
 from pattern_core.testing import StoppedClock
 from pattern_db.database import DatabaseThreads
+from pattern_db.errors import RowNotFound
 from pattern_db.tables import users
+from pattern_db.tables.constellations import ConstellationRow
 from pattern_server.accounts import TOUCH_AFTER_MS, Accounts, Principal, Unauthorized
 from pattern_server.global_database import GlobalDatabase, open_global
 
@@ -34,6 +36,11 @@ class Place:
             user, name="t", scopes=scopes or ["write", "chat"], constellation_id=constellation_id
         )
         return await self.accounts.authenticate(secret)
+
+    async def constellation(self, owner: Principal, id_: str, name: str) -> ConstellationRow:
+        row = ConstellationRow(id_, owner.user_id, name, db_path=id_, created_at=NOW, last_accessed_at=NOW)
+        await self.accounts.register(row)
+        return row
 
 
 @pytest.fixture
@@ -83,7 +90,7 @@ async def test_revocation_holds_at_once(place: Place) -> None:
     await place.accounts.revoke_token(str(other.token_id))
     with pytest.raises(Unauthorized, match="revoked"):
         await place.accounts.authenticate(secret)
-    with pytest.raises(NotFound):
+    with pytest.raises(RowNotFound):
         await place.accounts.revoke_token("token_none")
 
 
@@ -96,7 +103,7 @@ async def test_disabled_users_are_out_until_enabled(place: Place) -> None:
         await place.accounts.authenticate(secret)
     await place.accounts.disable_user(user.id, disabled=False)
     await place.accounts.authenticate(secret)
-    with pytest.raises(NotFound):
+    with pytest.raises(RowNotFound):
         await place.accounts.disable_user("user_none")
 
 
@@ -157,15 +164,17 @@ async def test_scopes_include_weaker_ones(place: Place, given: list[str], held: 
 
 
 @pytest.mark.parametrize("scopes", [[], ["root"], ["read", "root"]])
-async def test_unknown_scopes_are_refused(place: Place, scopes: list[str]) -> None:
+async def test_unknown_scopes_and_second_users_of_a_name_are_refused(place: Place, scopes: list[str]) -> None:
     user = await place.accounts.create_user("ann")
+    with pytest.raises(Conflict):
+        await place.accounts.create_user("ann")
     with pytest.raises(InvalidInput, match="read, chat, write, admin"):
         await place.accounts.create_token(user, name="t", scopes=scopes)
 
 
 async def test_others_constellations_do_not_exist(place: Place) -> None:
     ann, bob = await place.principal("ann"), await place.principal("bob")
-    home = await place.accounts.register(ann, constellation_id="con_1", name="home", db_path="x")
+    home = await place.constellation(ann, "con_1", "home")
     assert await place.accounts.constellation_for(ann, "home") == home
     assert await place.accounts.constellation_for(ann, "con_1") == home
     answers = set()
@@ -181,13 +190,13 @@ async def test_administrators_reach_all_own_ones_first(place: Place) -> None:
     await place.accounts.bootstrap()
     admin = await place.accounts.authenticate("local")
     ann, bob = await place.principal("ann"), await place.principal("bob")
-    await place.accounts.register(ann, constellation_id="con_1", name="home", db_path="x")
+    await place.constellation(ann, "con_1", "home")
     assert (await place.accounts.constellation_for(admin, "home")).id == "con_1"
-    await place.accounts.register(bob, constellation_id="con_2", name="home", db_path="x")
+    await place.constellation(bob, "con_2", "home")
     with pytest.raises(NotFound):
         await place.accounts.constellation_for(admin, "home")  # two users have one
     assert (await place.accounts.constellation_for(admin, "con_2")).id == "con_2"
-    await place.accounts.register(admin, constellation_id="con_3", name="home", db_path="x")
+    await place.constellation(admin, "con_3", "home")
     assert (await place.accounts.constellation_for(admin, "home")).id == "con_3"
     assert len(await place.accounts.constellations_of(admin)) == 3
 
@@ -195,29 +204,12 @@ async def test_administrators_reach_all_own_ones_first(place: Place) -> None:
 async def test_a_token_for_one_constellation_reaches_that_alone(place: Place) -> None:
     ann = await place.principal("ann")
     for number in (1, 2):
-        await place.accounts.register(ann, constellation_id=f"con_{number}", name=f"n{number}", db_path=f"x{number}")
+        await place.constellation(ann, f"con_{number}", f"n{number}")
     bound = await place.principal("ann", "read", constellation_id="con_1")
     assert (await place.accounts.constellation_for(bound, "n1")).id == "con_1"
     with pytest.raises(NotFound):
         await place.accounts.constellation_for(bound, "n2")
     assert [row.id for row in await place.accounts.constellations_of(bound)] == ["con_1"]
-
-
-async def test_names_are_checked_and_unique_for_one_owner(place: Place) -> None:
-    ann, bob = await place.principal("ann"), await place.principal("bob")
-    home = await place.accounts.register(ann, constellation_id="con_1", name="home", db_path="a")
-    await place.accounts.register(bob, constellation_id="con_2", name="home", db_path="b")
-    with pytest.raises(Conflict):
-        await place.accounts.register(ann, constellation_id="con_3", name="home", db_path="c")
-    other = await place.accounts.register(ann, constellation_id="con_4", name="other", db_path="d")
-    with pytest.raises(Conflict):
-        await place.accounts.rename(other, "home")
-    assert (await place.accounts.rename(home, "house")).name == "house"
-    for name in ("", " x", "x" * 101, "a/b", "a\nb", ".."):
-        with pytest.raises(InvalidInput):
-            await place.accounts.rename(home, name)
-    with pytest.raises(Conflict):
-        await place.accounts.create_user("ann")
 
 
 async def test_a_disk_that_cannot_be_written_refuses_no_token(place: Place) -> None:

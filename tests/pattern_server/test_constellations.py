@@ -9,7 +9,7 @@ import pytest
 import trio
 import trio.testing
 
-from pattern_core.errors import Conflict, NotFound, Unavailable
+from pattern_core.errors import Conflict, InvalidInput, NotFound, Unavailable
 from pattern_db.backup import verify
 from pattern_server.accounts import Constellation as Registered
 from pattern_server.accounts import Principal
@@ -36,6 +36,15 @@ async def test_of_two_who_make_the_same_name_one_wins(place: Place) -> None:
             nursery.start_soon(make)
     assert sorted(outcomes) == ["conflict"] * 3 + ["made"]
     assert len(list((place.parts.state.config.data_dir / "constellations").iterdir())) == 1
+
+
+async def test_a_new_name_is_checked(place: Place) -> None:
+    constellations, owner = place.parts.state.constellations, await principal(place)
+    await constellations.create(owner, "home")
+    other = await constellations.create(owner, "other")
+    for name in ("home", "", " x", "x" * 101, "a/b", "a\nb", ".."):
+        with pytest.raises(Conflict if name == "home" else InvalidInput):
+            await constellations.rename(owner, other.id, name)
 
 
 async def test_what_a_name_means_is_looked_up_once_until_the_registry_changes(

@@ -14,15 +14,15 @@ from trio.testing import MockClock
 from pattern_core.journal import Meters
 from pattern_core.models.model import Usage
 from pattern_core.testing.model import NO_USAGE, Answer, Paced, calls, says
-from pattern_server.metrics import NAMES_MAX, Metrics, Now
+from pattern_server.metrics import NAMES_MAX, Metrics
 from tests.support import note, running
 
-NOW = Now(awake=2, quarantined=1, answers={"2xx": 5, "4xx": 1})
+STATES = {"awake": 2, "quarantined": 1}
 
 
 def samples(metrics: Metrics) -> dict[str, float]:
     """Every sample by its name with the values of its labels, by name: `pattern_tool_calls_total done search`."""
-    families = text_string_to_metric_families(metrics.text(NOW).decode())
+    families = text_string_to_metric_families(metrics.text(STATES).decode())
     return {
         " ".join((sample.name, *(value for _label, value in sorted(sample.labels.items())))): sample.value
         for family in families
@@ -105,7 +105,8 @@ async def test_a_turn_is_counted_as_it_goes() -> None:
 
 def test_what_is_counted_elsewhere_is_shown() -> None:
     metrics = Metrics()
-    metrics.watch_gates(lambda: {"openai": {"running": 3, "is_closed": False, "reason": "words of an error"}})
+    metrics.gates = lambda: {"openai": {"running": 3, "is_closed": False, "reason": "words of an error"}}
+    metrics.answered(404)
     found = samples(metrics)
     assert found["pattern_constellations awake"] == 2
     assert found["pattern_constellations quarantined"] == 1

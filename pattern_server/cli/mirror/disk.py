@@ -157,11 +157,7 @@ class Disk:
         while (folder / name).exists():
             number += 1
             name = f"{path.replace('/', '%2F')}.{number}"
-        with suppress(FileNotFoundError):
-            (self.root / path).rename(folder / name)
-        self.explain(path, None)
-        with suppress(OSError):  # not empty, most often
-            (self.root / path).parent.rmdir()
+        self._rename(path, folder / name)
 
     def move(self, path: str, to: str) -> bool:
         """Rename a file; False, and nothing is changed, if something stands there already."""
@@ -169,12 +165,15 @@ class Disk:
         target.parent.mkdir(exist_ok=True)
         if target.exists() or target.is_symlink():
             return False
+        self._rename(path, target)
+        return True
+
+    def _rename(self, path: str, target: Path) -> None:
         self.explain(path, None)
         with suppress(FileNotFoundError):
             (self.root / path).rename(target)
-        with suppress(OSError):
+        with suppress(OSError):  # not empty, most often
             (self.root / path).parent.rmdir()
-        return True
 
     def explain(self, path: str, reason: str | None) -> None:
         """Write beside a file why it was refused, or remove that note."""

@@ -99,26 +99,6 @@ class MirrorReport:
             self._disk.explain(path, None)
 
 
-class Looks:
-    """When each file was last seen to change, so that one is taken only when it has been saved completely."""
-
-    def __init__(self, disk: Disk) -> None:
-        self._disk = disk
-        self._seen: dict[str, tuple[Signature | None, float]] = {}
-        self.is_unsettled = False  # in this round: some file was not at rest, and is to be looked at again
-
-    def is_at_rest(self, path: str, known: Known | None, local: Local) -> bool:
-        """Return whether the file has been the same for a moment."""
-        wanted = DOUBTFUL_SETTLE_S if is_doubtful(known, local) else SETTLE_S
-        signature, now = self._disk.signature(path), trio.current_time()
-        if path not in self._seen or self._seen[path][0] != signature:
-            self._seen[path] = (signature, now)
-        if now - self._seen[path][1] < wanted:
-            self.is_unsettled = True
-            return False
-        return True
-
-
 STEPS_MAX = 8  # steps taken for one block in one round; one that changes all the time waits for the next
 VANISHED_MIN = 2  # so many files of a folder gone at once, and none left, are a folder that is gone, not a decision
 CHANGED_MEANWHILE = 412
@@ -162,7 +142,8 @@ class Mirror:
         self._disk = Disk(root)
         self._rules = rules
         self._report = MirrorReport(self._disk, tell, is_dry=rules.is_dry)
-        self._looks = Looks(self._disk)
+        self._seen: dict[str, tuple[Signature | None, float]] = {}  # since when each file has been as it is
+        self._is_unsettled = False  # in this round: some file was not at rest, and is to be looked at again
         self._states = States(root / OWN / "blocks", is_dry=rules.is_dry)
         for name in self._states.unreadable:
             tell(MirrorEvent(path=f"{OWN}/blocks/{name}", did=Do.FORGET, note="it was damaged and is made again"))
@@ -177,10 +158,10 @@ class Mirror:
         """
         self._memory = memory
         self._report.skipped.clear()
-        self._looks.is_unsettled = False
+        self._is_unsettled = False
         owners = await memory.owners(names)
         await self._take_new_files(owners, await self._look(owners))
-        return RoundOutcome(skipped=sorted(self._report.skipped), is_unsettled=self._looks.is_unsettled)
+        return RoundOutcome(skipped=sorted(self._report.skipped), is_unsettled=self._is_unsettled)
 
     async def _look(self, owners: Sequence[Owner]) -> set[str]:
         """Look at every block of these owners once; the paths where their files belong."""
@@ -196,6 +177,17 @@ class Mirror:
             folder = paths[block.id].split("/")[0]
             await self._keep(block, paths[block.id], is_deletable=folder not in vanished)
         return set(paths.values()) | {known.path for known in self._states}
+
+    def _is_at_rest(self, path: str, known: Known | None, local: Local) -> bool:
+        """Return whether the file has been the same for a moment: one is taken only when it was saved completely."""
+        wanted = DOUBTFUL_SETTLE_S if is_doubtful(known, local) else SETTLE_S
+        signature, now = self._disk.signature(path), trio.current_time()
+        if path not in self._seen or self._seen[path][0] != signature:
+            self._seen[path] = (signature, now)
+        if now - self._seen[path][1] < wanted:
+            self._is_unsettled = True
+            return False
+        return True
 
     def _vanished_folders(self) -> set[str]:
         gone: dict[str, list[bool]] = {}
@@ -230,7 +222,7 @@ class Mirror:
         known = settled(replace(known, sent=None), local)
         action = decide(known, local, None, merge=merged)
         if action.do is Do.ASIDE:
-            if self._looks.is_at_rest(known.path, known, local):
+            if self._is_at_rest(known.path, known, local):
                 self._set_aside(known.block_id, known.path, action.note)
             return
         self._report.done(known.path, action.do, action.note)
@@ -261,13 +253,13 @@ class Mirror:
                 self._report.accept(at)
                 self._move(block, path)
                 return
-            if not _is_untouched(known, local) and not self._looks.is_at_rest(at, known, local):
+            if not _is_untouched(known, local) and not self._is_at_rest(at, known, local):
                 return
             next_block = await self._step(block, at, known, local, action)
             if next_block is None:
                 return
             block = next_block
-        self._looks.is_unsettled = True
+        self._is_unsettled = True
 
     async def _step(self, block: Block, path: str, known: Known | None, local: Local, action: Action) -> Block | None:
         """Take one step; the block to go on with, or None where this round ends for it."""
@@ -299,7 +291,7 @@ class Mirror:
         if known is not None:  # a new file needs no mark: it has no state, and says what the block says
             self._states.put(replace(known, incoming=(version, text)), is_durable=True)
         if not self._disk.write(path, text, expected=local, is_locked=block.remote.locked is not None):
-            self._looks.is_unsettled = True
+            self._is_unsettled = True
             return None
         self._states.put(Known(block_id=block.id, path=path, version=version, text=text))
         self._report.done(path, Do.WRITE, note, version)
@@ -403,7 +395,7 @@ class Mirror:
             self._report.refuse(path, local, local.problem)
         elif self._rules.is_dry:
             self._report.done(path, Do.PUSH, "a new block")
-        elif self._looks.is_at_rest(path, None, local):
+        elif self._is_at_rest(path, None, local):
             await self._create(path, owner, label, local)
 
     async def _create(self, path: str, owner: Owner, label: str, local: Local) -> None:
@@ -415,7 +407,7 @@ class Mirror:
                 raise
             is_new = error.status == CHANGED_MEANWHILE and label in {b.label for b in await self._memory.blocks(owner)}
             if is_new:  # it was made a moment ago: the next round sees both
-                self._looks.is_unsettled = True
+                self._is_unsettled = True
             else:
                 self._report.refuse(path, local, error.message)
             return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -32,22 +32,17 @@ class Bell:
     """Rung when something changed; many rings before the next look are one."""
 
     def __init__(self) -> None:
-        self._send, self._receive = trio.open_memory_channel[None](1)
+        self._rung = trio.Event()
 
     def ring(self) -> None:
         """Ask for a look. Never waits."""
-        with suppress(trio.WouldBlock):
-            self._send.send_nowait(None)
+        self._rung.set()
 
     async def wait(self, timeout_s: float) -> None:
         """Wait until it rings, at most so long."""
         with trio.move_on_after(timeout_s):
-            await self._receive.receive()
-
-    def close(self) -> None:
-        """Close both ends; there are no further looks."""
-        self._send.close()
-        self._receive.close()
+            await self._rung.wait()
+        self._rung = trio.Event()
 
 
 async def watch_files(root: Path, bell: Bell, note: Callable[[str], None]) -> None:
@@ -181,9 +176,8 @@ async def until_stopped(config: Config, output: Output, wanted: SyncWanted) -> E
 
 async def _stop_on_signal(scope: trio.CancelScope) -> None:
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async for _signal in signals:
-            scope.cancel()
-            return
+        await anext(aiter(signals))
+        scope.cancel()
 
 
 async def keep(config: Config, output: Output, wanted: SyncWanted) -> None:
@@ -197,52 +191,49 @@ async def keep(config: Config, output: Output, wanted: SyncWanted) -> None:
         found = await api.get(path("constellations", wanted.constellation))
     with opened(wanted.root, found["id"], wanted.rules, partial(_show, output)) as mirror, unwrapped():
         output.note(f"{wanted.root} mirrors the memory of {found['name']}; Ctrl-C ends it.")
-        keeper = _Keeper(mirror, wanted, found["id"], Bell())
+        bell = Bell()
+        rounds = partial(_rounds, mirror, wanted, found["id"], bell)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(watch_files, wanted.root, keeper.bell, output.note)
-            await keeper.follow(config, output)
+            nursery.start_soon(watch_files, wanted.root, bell, output.note)
+            await _follow(config, output, rounds)
 
 
-@dataclass(frozen=True, slots=True)
-class _Keeper:
-    """Rounds for as long as there is a server, and patience while there is none."""
+async def _follow(
+    config: Config, output: Output, make_rounds: Callable[[Api], Awaitable[tuple[int, Exception]]]
+) -> None:
+    """Make rounds while there is a server and wait while there is none; end if the first round is refused."""
+    pause_s, reported, has_worked = RETRY_S, "", False
+    while True:
+        lost: Exception = ServerUnreachable("no server runs at the moment")
+        if (server := running_server(config.data_dir)) is not None:
+            async with connection(server) as http:
+                rounds, lost = await make_rounds(Api(http, streams=True))
+            if rounds:
+                pause_s, reported, has_worked = RETRY_S, "", True
+            elif not has_worked and isinstance(lost, ServerFailed) and not is_passing(lost):
+                raise lost
+        if str(lost) != reported:
+            reported = str(lost)
+            output.note(f"Waiting: {reported}.")
+        await trio.sleep(pause_s)
+        pause_s = min(2 * pause_s, RETRY_MAX_S)
 
-    mirror: Mirror
-    wanted: SyncWanted
-    constellation: str
-    bell: Bell
 
-    async def follow(self, config: Config, output: Output) -> None:
-        """Make rounds until cancelled, or until the first round is refused."""
-        pause_s, reported, has_worked = RETRY_S, "", False
-        while True:
-            lost: Exception = ServerUnreachable("no server runs at the moment")
-            if (server := running_server(config.data_dir)) is not None:
-                async with connection(server) as http:
-                    rounds, lost = await self._rounds(Api(http, streams=True))
-                if rounds:
-                    pause_s, reported, has_worked = RETRY_S, "", True
-                elif not has_worked and isinstance(lost, ServerFailed) and not is_passing(lost):
-                    raise lost
-            if str(lost) != reported:
-                reported = str(lost)
-                output.note(f"Waiting: {reported}.")
-            await trio.sleep(pause_s)
-            pause_s = min(2 * pause_s, RETRY_MAX_S)
-
-    async def _rounds(self, api: Api) -> tuple[int, Exception]:
-        """Make rounds until something goes wrong; return how many succeeded, and what it was."""
-        memory, rounds = Memory(Home(api, self.constellation)), 0
-        try:
-            with unwrapped():
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(listen, api, path("constellations", self.constellation, "events"), self.bell)
-                    while True:
-                        outcome = await self.mirror.round(memory, self.wanted.agents)
-                        rounds += 1
-                        await self.bell.wait(SETTLE_S if outcome.is_unsettled else self.wanted.interval_s)
-        except (ServerFailed, ServerUnreachable, OSError) as error:
-            return rounds, error
+async def _rounds(
+    mirror: Mirror, wanted: SyncWanted, constellation: str, bell: Bell, api: Api
+) -> tuple[int, Exception]:
+    """Make rounds until something goes wrong; return how many succeeded, and what it was."""
+    memory, rounds = Memory(Home(api, constellation)), 0
+    try:
+        with unwrapped():
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(listen, api, path("constellations", constellation, "events"), bell)
+                while True:
+                    outcome = await mirror.round(memory, wanted.agents)
+                    rounds += 1
+                    await bell.wait(SETTLE_S if outcome.is_unsettled else wanted.interval_s)
+    except (ServerFailed, ServerUnreachable, OSError) as error:
+        return rounds, error
 
 
 def as_data(event: MirrorEvent) -> dict[str, object]:

@@ -48,8 +48,7 @@ async def list_all(
 ) -> object:
     """The questions to people, newest first."""
     wanted = None if status == "all" else ApprovalStatus(status)
-    before = paging.after
-    found = await home.constellation.approvals.list(paging.one_more, status=wanted, before=before)
+    found = await home.constellation.approvals.list(paging.one_more, status=wanted, before=paging.after)
     return paging.cut(found, lambda approval: approval.id)
 
 
@@ -70,8 +69,7 @@ async def decide(id: str, body: DecisionRequest, home: ToWrite) -> Approval:  # 
 @router.get("/grants", response_model=page_of(GRANT))
 async def list_grants(home: ToRead, paging: Paged) -> object:
     """What people agreed to in advance, newest first."""
-    before = paging.after
-    found = await home.constellation.approvals.grants.list(paging.one_more, before=before)
+    found = await home.constellation.approvals.grants.list(paging.one_more, before=paging.after)
     page = paging.cut(found, lambda grant: grant.id)
     return {**page, "items": [fields_with(one, same_arguments=one.args_hash is not None) for one in page["items"]]}
 

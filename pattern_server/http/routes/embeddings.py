@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
-from pattern_core.embeddings.embedding_queue import EmbeddingQueue, Progress, VectorIndex
+from pattern_core.embeddings.embedding_queue import Progress, VectorIndex
 from pattern_server.http.bodies import answer_of
 from pattern_server.http.routing import Router, ToRead, ToWrite
 
@@ -29,21 +27,19 @@ async def status(home: ToRead) -> Progress:
 @router.post("/switch", response_model=PROGRESS, status_code=202)
 async def switch(home: ToWrite) -> Progress:
     """Embed every text by the configured model; search uses the old vectors until the new ones are complete."""
-    return await _after(home.constellation.embeddings, home.constellation.embeddings.start_switch)
+    await home.constellation.embeddings.start_switch()
+    return await home.constellation.embeddings.progress()
 
 
 @router.delete("/switch", response_model=PROGRESS)
 async def cancel(home: ToWrite) -> Progress:
     """Give up a switch that is under way; the old vectors stay."""
-    return await _after(home.constellation.embeddings, home.constellation.embeddings.cancel_switch)
+    await home.constellation.embeddings.cancel_switch()
+    return await home.constellation.embeddings.progress()
 
 
 @router.post("/rebuild", response_model=PROGRESS, status_code=202)
 async def rebuild(home: ToWrite) -> Progress:
     """Look at every text again, and embed those whose vectors are not up to date."""
-    return await _after(home.constellation.embeddings, home.constellation.embeddings.rebuild)
-
-
-async def _after(queue: EmbeddingQueue, act: Callable[[], Awaitable[object]]) -> Progress:
-    await act()
-    return await queue.progress()
+    await home.constellation.embeddings.rebuild()
+    return await home.constellation.embeddings.progress()

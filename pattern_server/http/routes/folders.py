@@ -117,8 +117,7 @@ async def index(
 @router.get("/{f}/files", response_model=page_of(FILE))
 async def list_files(f: str, home: ToRead, paging: Paged) -> object:
     """The files, by name."""
-    after = paging.after
-    rows = await home.constellation.folders.files(f, limit=paging.one_more, after=after)
+    rows = await home.constellation.folders.files(f, limit=paging.one_more, after=paging.after)
     return paging.cut(rows, lambda row: row.name)
 
 

@@ -159,9 +159,8 @@ async def put(label: str, body: BlockPutRequest, home: ToWriteOwned, demanded: D
         made = await home.constellation.memory.create(home.owner, new_block(body, label), by=_by(home))
         return tagged(response, await block_answer(home.constellation, made))
     await _changed(home, found, body, demanded)
-    return tagged(
-        response, await block_answer(home.constellation, await home.constellation.memory.view(home.owner, label))
-    )
+    view = await home.constellation.memory.view(home.owner, label)
+    return tagged(response, await block_answer(home.constellation, view))
 
 
 @router.patch("/{label}", response_model=BLOCK)

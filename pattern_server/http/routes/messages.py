@@ -25,7 +25,7 @@ from pattern_core.turns.admission import IncomingMessage
 from pattern_core.views import TurnView
 from pattern_db.enums import Role
 from pattern_server.http.bodies import BY_VALUE, PagedTexts, RequestModel, answer_of, page_of
-from pattern_server.http.routes.turns import MESSAGE, TURN, turn_answer
+from pattern_server.http.routes.turns import MESSAGE, TURN
 from pattern_server.http.routing import Access, Router, ToChatOn, ToRead, ToWrite
 from pattern_server.http.sse import MEDIA_TYPE, EventStream
 
@@ -152,7 +152,7 @@ async def send(
     if patience_s:
         view = await _ended(home, ticket.turn_id, patience_s)
         if view is not None:
-            return turn_answer(view)
+            return view
     address = f"/api/v1/constellations/{constellation.id}/turns/{ticket.turn_id}"
     return JSONResponse(AcceptedResponse(turn_id=ticket.turn_id).model_dump(), 202, {"location": address})
 
@@ -211,8 +211,7 @@ async def _ended(home: Access, turn_id: str, patience_s: float) -> TurnView | No
 @router.get("/agents/{a}/messages", response_model=page_of(MESSAGE))
 async def history(a: str, home: ToRead, paging: PagedTexts) -> object:
     """The agent's messages, newest first."""
-    before = paging.after
-    rows = await home.constellation.messages(a, limit=paging.one_more, before=before)
+    rows = await home.constellation.messages(a, limit=paging.one_more, before=paging.after)
     return paging.cut(rows, lambda row: row.position)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import Header, Query
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from pattern_core.prompts.explain import TurnExplained, explain
 from pattern_core.views import StoredMessage, TurnView
@@ -31,7 +31,7 @@ _USAGE = answer_of(UsageSum, "input_tokens output_tokens cached_tokens cost_micr
 TURN = answer_of(
     TurnView,
     "turn_id agent_id status error approvals messages usage steps sender created_at started_at ended_at",
-    turn_id=str,
+    turn_id=Annotated[str, Field(validation_alias="id")],
     messages=list.__class_getitem__(MESSAGE),
     usage=_USAGE,
 )
@@ -46,15 +46,10 @@ class CancelResponse(BaseModel):
     status: str
 
 
-def turn_answer(view: TurnView) -> dict[str, Any]:
-    """Return the turn as clients are sent it."""
-    return {"turn_id": view.id, **{name: getattr(view, name) for name in TURN.model_fields if name != "turn_id"}}
-
-
 @router.get("/turns/{t}", response_model=TURN)
-async def show(t: str, home: ToRead) -> object:
+async def show(t: str, home: ToRead) -> TurnView:
     """One turn as it is now, with its messages."""
-    return turn_answer(await home.constellation.turn(t))
+    return await home.constellation.turn(t)
 
 
 @router.get("/turns/{t}/prompt")

@@ -100,8 +100,8 @@ async def test_a_change_that_is_refused_for_another_reason_is_not_tried_again() 
     assert asked == ["GET", "PATCH"]
 
 
-async def test_an_answer_without_a_body_is_none() -> None:
-    assert await api_of(lambda _: (204, {}, b"")).call("DELETE", "/x") is None
+async def test_an_answer_without_a_body_is_empty() -> None:
+    assert await api_of(lambda _: (204, {}, b"")).call("DELETE", "/x") == {}
 
 
 async def test_events_are_decoded() -> None:

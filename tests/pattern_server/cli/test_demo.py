@@ -62,7 +62,7 @@ def test_an_answer_is_what_the_agent_said() -> None:
 
 async def test_a_turn_that_does_not_complete_ends_the_tour() -> None:
     with pytest.raises(ClaimFailed, match="failed"):
-        await say(Home(api_of(lambda _: turn(status="failed")), "home"), "ada", "Hello.")
+        await say(Home(api_of(lambda _: turn(status="failed")), "home"), "Hello.")
 
 
 @asynccontextmanager

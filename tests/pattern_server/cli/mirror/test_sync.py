@@ -133,7 +133,6 @@ async def test_saving_a_file_rings_and_the_mirrors_notes_do_not(tmp_path: Path) 
         with trio.fail_after(PATIENCE_S):
             await bell.wait(2 * PATIENCE_S)
         nursery.cancel_scope.cancel()
-    bell.close()
 
 
 async def test_a_folder_that_cannot_be_watched_is_polled(tmp_path: Path) -> None:
@@ -145,7 +144,6 @@ async def test_a_folder_that_cannot_be_watched_is_polled(tmp_path: Path) -> None
             await bell.wait(60)
         nursery.cancel_scope.cancel()
     assert "cannot be watched" in notes[0]
-    bell.close()
 
 
 def stream(*names: str, first: int = 1) -> bytes:
@@ -174,4 +172,3 @@ async def test_events_are_followed_from_the_newest_through_refusals_and_a_restor
         await listen(api_of(answer), "/events", bell)
         await bell.wait(PATIENCE_S)
     assert asked == [sync.EVENT_NUMBER_MAX, 9, 11, 11, 3, 4]
-    bell.close()
