@@ -12,6 +12,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 import trio
 
@@ -25,11 +26,13 @@ from pattern_db.tables import files, passages
 from pattern_db.tables.files import FileRow
 from pattern_db.tables.passages import Piece
 
-TARGET_CHARS = 1_000  # a passage that has so much ends at the next paragraph
+TARGET_CHARS = 1_000
 CHARS_MAX = 1_500
-CHARS_MIN = 300  # a passage that has less continues over a heading or function
+CHARS_MIN = 300
 PASSAGES_MAX = 5_000  # of one file: all of them are stored in one transaction
 HEADING_CHARS_MAX = 200
+# What is enough for a passage to end where there begins: 0 nothing, 1 a paragraph, 2 a heading or function, 3 a page.
+_ENOUGH_CHARS = (CHARS_MAX, TARGET_CHARS, CHARS_MIN, 0)
 
 _FENCE = re.compile(r"^ {0,3}(```|~~~)")
 _HEADING = re.compile(r"^ {0,3}(#{1,6})[ \t]")
@@ -53,7 +56,6 @@ def split(name: str, document: Document) -> list[Piece]:
     """
     lines = document.text.split("\n")
     headed = list(_headed(lines, document.kind.syntax))
-    # What begins at a line: 0 nothing, 1 a paragraph, 2 a heading or function, 3 a page (never inside a passage).
     strengths = [strength for strength, _path in headed]
     for line in document.pages:
         strengths[line - 1] = 3
@@ -97,37 +99,20 @@ def _cut(line: str) -> Iterator[str]:
 
 def _ranges(lines: Sequence[str], strengths: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Yield the ranges of lines that make a passage each: from the first, to before the second."""
-    start, chars = 0, 0
-    for index, line in enumerate(lines):
-        size = len(line) + 1
-        if index > start and _ends_before(strengths[index], chars, size):
-            cut = index if strengths[index] else _best_cut(lines, strengths, start, index)
+    chars = [0, *accumulate(len(line) + 1 for line in lines)]  # before each line, and in all
+    start = 0
+    for index, strength in enumerate(strengths):
+        while index > start and (
+            chars[index] - chars[start] >= _ENOUGH_CHARS[strength]
+            or chars[index + 1] - chars[start] > CHARS_MAX + 1  # the last line's end does not count
+        ):
+            # Within a paragraph it ends at the last border that leaves it enough.
+            borders = [] if strength else range(index - 1, start, -1)
+            least = chars[start] + CHARS_MIN
+            cut = next((line for line in borders if strengths[line] and chars[line] >= least), index)
             yield start, cut
-            start, chars = cut, sum(len(kept) + 1 for kept in lines[cut:index])
-            if start < index and chars + size > CHARS_MAX + 1:
-                yield start, index
-                start, chars = index, 0
-        chars += size
+            start = cut
     yield start, len(lines)
-
-
-def _ends_before(strength: int, chars: int, size: int) -> bool:
-    """Return whether a passage of so many characters ends before a line of this strength and size."""
-    if strength == 3 or chars + size > CHARS_MAX + 1:  # the last line's end does not count
-        return True
-    return chars >= {0: CHARS_MAX, 1: TARGET_CHARS, 2: CHARS_MIN}[strength]
-
-
-def _best_cut(lines: Sequence[str], strengths: Sequence[int], start: int, end: int) -> int:
-    """Return where to end a passage that would become too long: at the last paragraph that leaves it enough, else at
-    `end`.
-    """
-    chars, best = 0, end
-    for index in range(start, end):
-        if index > start and strengths[index] and chars >= CHARS_MIN:
-            best = index
-        chars += len(lines[index]) + 1
-    return best
 
 
 def _headed(lines: Sequence[str], syntax: Syntax) -> Iterator[tuple[int, Sequence[str]]]:
