@@ -151,13 +151,11 @@ def walk(root: Path) -> Walk:
         Unavailable: the directory is not there, or vanished or was exchanged meanwhile.
     """
     found = Walk()
-    with _opened(root) as descriptor:
-        before = os.fstat(descriptor)
+    with _directory(root) as descriptor:
         _walk_into(descriptor, "", found)
         # A directory that was removed while it was read looks like one that lost its files.
-        with _opened(root) as again:
-            after = os.fstat(again)
-            if (before.st_dev, before.st_ino) != (after.st_dev, after.st_ino):
+        with _directory(root) as again:
+            if not os.path.samestat(os.fstat(descriptor), os.fstat(again)):
                 raise Unavailable(f"{root} was exchanged while it was read")
     found.entries.sort(key=lambda entry: entry.name)
     return found
@@ -234,15 +232,14 @@ def read_file(root: Path, name: str) -> bytes:
     with _file(root, check_name(name)) as (descriptor, status):
         if status.st_size > FILE_BYTES_MAX:
             raise too_long(status.st_size)
-        data = bytearray()
         try:
-            while piece := os.read(descriptor, 1024 * 1024):
-                data += piece
-                if len(data) > FILE_BYTES_MAX:  # it grows while it is read
-                    raise too_long(len(data))
+            with open(descriptor, "rb", closefd=False) as file:
+                data = file.read(FILE_BYTES_MAX + 1)
         except OSError as error:
             raise UnreadableFile(f"{name} cannot be read: {_words(error)}") from None
-        return bytes(data)
+        if len(data) > FILE_BYTES_MAX:  # it grew meanwhile
+            raise too_long(len(data))
+        return data
 
 
 def too_long(size: int) -> UnreadableFile:
@@ -260,7 +257,7 @@ def write_file(root: Path, name: str, data: bytes) -> None:
     """
     parts = check_name(name).split("/")
     try:
-        with _parent(root, parts[:-1], make=True) as parent:
+        with _directory(root, parts[:-1], make=True) as parent:
             _put_in_place(parent, parts[-1], data, name)
     except OSError as error:
         raise PatternError(f"{name} could not be written: {_words(error)}; nothing was changed") from None
@@ -297,7 +294,7 @@ def _put_in_place(parent: int, last: str, data: bytes, name: str) -> None:
 def _file(root: Path, name: str) -> Iterator[tuple[int, os.stat_result]]:
     parts = name.split("/")
     try:
-        with _parent(root, parts[:-1]) as parent:
+        with _directory(root, parts[:-1]) as parent:
             descriptor = os.open(_raw_name(parent, parts[-1]), _FILE, dir_fd=parent)
     except (FileNotFoundError, NotADirectoryError):
         raise NotFound(f"there is no file {name!r} in this folder") from None
@@ -313,17 +310,25 @@ def _file(root: Path, name: str) -> Iterator[tuple[int, os.stat_result]]:
 
 
 @contextmanager
-def _opened(root: Path) -> Iterator[int]:
-    """Yield the folder's directory. Its path was real when it was chosen: a link anywhere in it was put there since."""
+def _directory(root: Path, parts: Sequence[str] = (), *, make: bool = False) -> Iterator[int]:
+    """Yield the directory at the end of `parts` in the folder, opened link-free step by step.
+
+    The folder's own path was real when it was chosen: a link anywhere in it was put there since.
+    """
     here = os.open("/", _PASSAGE)
     try:
-        for part in root.parts[1:-1]:
-            here = _step(here, part, _PASSAGE)
-        here = _step(here, root.name or ".", _DIRECTORY)
-    except OSError as error:
-        os.close(here)
-        raise Unavailable(f"the directory {root} cannot be opened: {_words(error)}") from None
-    try:
+        try:
+            for part in root.parts[1:-1]:
+                here = _step(here, part, _PASSAGE)
+            here = _step(here, root.name or ".", _DIRECTORY)
+        except OSError as error:
+            raise Unavailable(f"the directory {root} cannot be opened: {_words(error)}") from None
+        for part in parts:
+            raw = _raw_name(here, part)
+            if make:
+                with suppress(FileExistsError):
+                    os.mkdir(raw, dir_fd=here)
+            here = _step(here, raw, _DIRECTORY)
         yield here
     finally:
         os.close(here)
@@ -334,23 +339,6 @@ def _step(here: int, part: str, flags: int) -> int:
     following = os.open(part, flags, dir_fd=here)
     os.close(here)
     return following
-
-
-@contextmanager
-def _parent(root: Path, parts: Sequence[str], *, make: bool = False) -> Iterator[int]:
-    """Yield the directory at the end of `parts`, opened link-free step by step."""
-    with _opened(root) as first:
-        here = os.dup(first)
-        try:
-            for part in parts:
-                raw = _raw_name(here, part)
-                if make:
-                    with suppress(FileExistsError):
-                        os.mkdir(raw, dir_fd=here)
-                here = _step(here, raw, _DIRECTORY)
-            yield here
-        finally:
-            os.close(here)
 
 
 def _raw_name(parent: int, part: str) -> str:

@@ -296,17 +296,15 @@ def read_pdf(data: bytes) -> tuple[str, list[int]]:
         Exception: whatever the library does on damaged bytes; it ends the child.
     """
     from pypdf import PdfReader  # heavy, and needed for this format only
-    from pypdf.errors import DependencyError, PdfReadError
+    from pypdf.errors import DependencyError, FileNotDecryptedError, PdfReadError
 
     try:
-        reader = PdfReader(io.BytesIO(data))
-        if reader.is_encrypted and not reader.decrypt(""):
-            raise UnreadableFile("the PDF is encrypted; save it without a password")
+        reader = PdfReader(io.BytesIO(data))  # which tries an empty password by itself
         count = len(reader.pages)
         if count > PDF_PAGES_MAX:
             raise UnreadableFile(f"the PDF has {count} pages; at most {PDF_PAGES_MAX} are read, so split it")
         texts = [page.extract_text().strip("\n") for page in reader.pages]
-    except DependencyError:
+    except (DependencyError, FileNotDecryptedError):
         raise UnreadableFile("the PDF is encrypted; save it without a password") from None
     except PdfReadError as error:
         raise UnreadableFile(f"the PDF is damaged: {error}") from None
