@@ -358,4 +358,5 @@ def _reason(error: Any) -> str:  # Any: an error, also one of pint's that names 
     if type(error).__name__ == "DimensionalityError":
         ends = [_symbols(_registry().Quantity(1, units)) or "a plain number" for units in (error.units1, error.units2)]
         return f"{ends[0]} cannot be converted to {ends[1]}"
-    return _REASONS.get(type(error).__name__, f"this has no result ({error})")
+    # Not looked up with a default, which would be made for each: some of pint's errors have no words for fractions.
+    return _REASONS.get(type(error).__name__) or f"this has no result ({error})"
