@@ -152,7 +152,10 @@ def walk(root: Path) -> Walk:
     """
     found = Walk()
     with _directory(root) as descriptor:
-        _walk_into(descriptor, "", found)
+        try:
+            _walk_into(descriptor, "", found)
+        except OSError as error:
+            _miss(found, "", error)
         # A directory that was removed while it was read looks like one that lost its files.
         with _directory(root) as again:
             if not os.path.samestat(os.fstat(descriptor), os.fstat(again)):
@@ -162,13 +165,7 @@ def walk(root: Path) -> Walk:
 
 
 def _walk_into(descriptor: int, prefix: str, found: Walk) -> None:
-    try:
-        with os.scandir(descriptor) as listed:
-            children = sorted(child.name for child in listed)
-    except OSError as error:
-        _miss(found, prefix, error)
-        return
-    for raw in children:
+    for raw in sorted(os.listdir(descriptor)):
         found.looked_at += 1
         if len(found.entries) >= FILES_MAX or found.looked_at > ENTRIES_MAX:
             if found.is_complete:
@@ -203,8 +200,8 @@ def _meet(descriptor: int, prefix: str, raw: str, found: Walk) -> None:
 
 
 def _miss(found: Walk, name: str, error: OSError) -> None:
-    found.skip(name.rstrip("/") or "the directory", _words(error))
-    found.unseen.append(unicodedata.normalize("NFC", name.rstrip("/")))
+    found.skip(name or "the directory", _words(error))
+    found.unseen.append(unicodedata.normalize("NFC", name))
 
 
 def look(root: Path, name: str) -> DiskEntry:
@@ -348,8 +345,7 @@ def _raw_name(parent: int, part: str) -> str:
     except FileNotFoundError:
         if part.isascii():
             return part
-        with os.scandir(parent) as listed:
-            return next((child.name for child in listed if unicodedata.normalize("NFC", child.name) == part), part)
+        return next((raw for raw in os.listdir(parent) if unicodedata.normalize("NFC", raw) == part), part)
     return part
 
 
