@@ -71,30 +71,24 @@ def split(name: str, document: Document) -> list[Piece]:
 
 def _pieces(lines: Sequence[str], first: int, last: int, heading: str, page: int | None) -> Iterator[Piece]:
     """Yield the lines `first` to `last` (from 0, excluded) as one passage, or a line that is too long as several."""
-    while first < last and not lines[first].strip():
-        first += 1
-    while last > first and not lines[last - 1].strip():
-        last -= 1
-    if first == last:
-        return
-    text = "\n".join(lines[first:last])
-    for part in [text] if len(text) <= CHARS_MAX else _cut(text):
-        yield Piece(content=part, start_line=first + 1, end_line=last, heading=heading, page=page)
+    filled = [index for index in range(first, last) if lines[index].strip()]
+    if filled:
+        start, end = filled[0], filled[-1] + 1
+        for part in _cut("\n".join(lines[start:end])):
+            yield Piece(content=part, start_line=start + 1, end_line=end, heading=heading, page=page)
 
 
-def _cut(line: str) -> Iterator[str]:
-    """Yield a line of more than `CHARS_MAX` characters in pieces that make it up again, cut after a sentence or
-    word.
-    """
+def _cut(text: str) -> Iterator[str]:
+    """Yield a text as it is; a line of more than `CHARS_MAX` characters in pieces, cut after a sentence or word."""
     start = 0
-    while len(line) - start > CHARS_MAX:
-        window = line[start : start + CHARS_MAX]
+    while len(text) - start > CHARS_MAX:
+        window = text[start : start + CHARS_MAX]
         ends = [found.end() for found in _SENTENCE_END.finditer(window) if found.end() >= TARGET_CHARS]
         end = start + (ends[-1] if ends else CHARS_MAX)
-        yield line[start:end]
+        yield text[start:end]
         start = end
-    if line[start:].strip() or start == 0:
-        yield line[start:]
+    if text[start:].strip():
+        yield text[start:]
 
 
 def _ranges(lines: Sequence[str], strengths: Sequence[int]) -> Iterator[tuple[int, int]]:
@@ -153,18 +147,15 @@ def _markdown(lines: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:
 def _code(lines: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:
     """Definitions after an empty line begin a passage; the path is that of the indentation."""
     path: list[tuple[int, str]] = []
-    was_empty = True
-    for line in lines:
-        is_empty = not line.strip()
-        strength = 1 if was_empty and not is_empty else 0
+    for line, paragraph in zip(lines, _paragraphs(lines), strict=True):
+        strength = paragraph
         indent = len(line) - len(line.lstrip())
-        if not is_empty and not line.lstrip().startswith((")", "]", "}")):
+        if line.strip() and not line.lstrip().startswith((")", "]", "}")):
             path = [(above, name) for above, name in path if above < indent]
         if found := _DEFINITION.match(line) or _SECTION.match(line):
             path += [(indent, found["name"])] if found["name"] else []
-            strength = 2 if was_empty or indent == 0 else 1
+            strength = 2 if paragraph or indent == 0 else 1
         yield strength, [name for _indent, name in path]
-        was_empty = is_empty
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
