@@ -63,7 +63,7 @@ _CODE_SUFFIXES = (
     " .svelte .css .scss .less .tf .nix .zig .v .vhd .asm .s .proto .graphql .gradle .cmake .toml .ini .cfg .yaml .yml"
     " .json .jsonc .xml .mk"
 )
-_CODE_NAMES = frozenset(_CODE_SUFFIXES.split())
+_KINDS |= dict.fromkeys(_CODE_SUFFIXES.split(), _CODE)
 # Formats with an own name that cannot be read here; what to do instead stands behind it.
 _OTHERS = {
     ".doc .dot .odt .rtf .pages .wpd": "word processor files other than .docx are not read; save it as .docx or .txt",
@@ -91,9 +91,7 @@ def kind_of(name: str) -> FileKind:
     suffix = PurePosixPath(name).suffix.lower()
     if suffix in _REFUSED:
         raise UnreadableFile(_REFUSED[suffix])
-    if suffix in _KINDS:
-        return _KINDS[suffix]
-    return _CODE if suffix in _CODE_NAMES else _TEXT
+    return _KINDS.get(suffix, _TEXT)
 
 
 async def read_document(name: str, data: bytes) -> Document:
@@ -108,8 +106,7 @@ async def read_document(name: str, data: bytes) -> Document:
     if not data:
         raise UnreadableFile("the file is empty: there is nothing in it to read")
     if not kind.reader:
-        text = await trio.to_thread.run_sync(read_text, data)
-        return Document(text=text, kind=kind)
+        return Document(text=await trio.to_thread.run_sync(read_text, data), kind=kind)
     what = f"the {kind.reader.upper()} file"
     found = await read_in_child(read_file, data, kind.reader, what=what, timeout_s=READ_TIMEOUT_S)
     return Document(text=found["text"], kind=kind, pages=tuple(found["pages"]))

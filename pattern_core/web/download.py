@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from email.message import Message
 from types import MappingProxyType
@@ -164,12 +165,11 @@ async def _ask(target: WebTarget, address: str, headers: Mapping[str, str], tls:
         },
     )
     # A transport of its own, no client: that would keep cookies, and follow what the environment says.
-    async with httpx2.AsyncHTTPTransport(verify=tls, trust_env=False) as transport:
-        response = await transport.handle_async_request(request)
-        try:
-            return await _read(target, response)
-        finally:
-            await response.aclose()
+    async with (
+        httpx2.AsyncHTTPTransport(verify=tls, trust_env=False) as transport,
+        aclosing(await transport.handle_async_request(request)) as response,
+    ):
+        return await _read(target, response)
 
 
 def _reason(error: BaseException) -> str:
