@@ -112,11 +112,11 @@ def _ranges(lines: Sequence[str], strengths: Sequence[int]) -> Iterator[tuple[in
 def _headed(lines: Sequence[str], syntax: Syntax) -> Iterator[tuple[int, Sequence[str]]]:
     """Yield for each line what begins there, as a strength, and the headings that it is under."""
     match syntax:
-        case Syntax.MARKDOWN:
+        case "markdown":
             return _markdown(lines)
-        case Syntax.CODE:
+        case "code":
             return _code(lines)
-        case Syntax.PROSE:
+        case "prose":
             return ((strength, ()) for strength in _paragraphs(lines))
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, Literal
 
 import trio
 
@@ -17,15 +16,10 @@ from pattern_core.files.readers import read_file, read_text
 READ_TIMEOUT_S = 60.0  # of wall time
 CPU_S = 30
 MEMORY_BYTES = 1024 * 1024 * 1024
+Syntax = Literal["prose", "markdown", "code"]
+"""Where a text has its natural borders."""
+
 _children = trio.CapacityLimiter(4)  # that read at once, of all constellations
-
-
-class Syntax(StrEnum):
-    """Where a text has its natural borders."""
-
-    PROSE = "prose"
-    MARKDOWN = "markdown"
-    CODE = "code"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,15 +42,15 @@ class Document:
 
 _DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 _KINDS = {
-    ".html": FileKind(content_type="text/html", reader="html", syntax=Syntax.MARKDOWN),
-    ".pdf": FileKind(content_type="application/pdf", reader="pdf", syntax=Syntax.PROSE),
-    ".docx": FileKind(content_type=_DOCX, reader="docx", syntax=Syntax.MARKDOWN),
-    ".md": FileKind(content_type="text/markdown", syntax=Syntax.MARKDOWN),
+    ".html": FileKind(content_type="text/html", reader="html", syntax="markdown"),
+    ".pdf": FileKind(content_type="application/pdf", reader="pdf", syntax="prose"),
+    ".docx": FileKind(content_type=_DOCX, reader="docx", syntax="markdown"),
+    ".md": FileKind(content_type="text/markdown", syntax="markdown"),
 }
 _KINDS |= dict.fromkeys((".htm", ".xhtml"), _KINDS[".html"])
 _KINDS |= dict.fromkeys((".markdown", ".mdown", ".mdx", ".qmd"), _KINDS[".md"])
-_TEXT = FileKind(content_type="text/plain", syntax=Syntax.PROSE)
-_CODE = FileKind(content_type="text/plain", syntax=Syntax.CODE)
+_TEXT = FileKind(content_type="text/plain", syntax="prose")
+_CODE = FileKind(content_type="text/plain", syntax="code")
 _CODE_SUFFIXES = (
     ".py .pyi .js .mjs .cjs .jsx .ts .tsx .java .kt .kts .scala .groovy .c .h .cc .cpp .cxx .hpp .cs .go .rs .rb .php"
     " .pl .pm .lua .r .jl .swift .m .mm .dart .ex .exs .erl .hs .ml .clj .lisp .el .sh .bash .zsh .fish .ps1 .sql .vue"
