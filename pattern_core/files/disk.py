@@ -95,8 +95,7 @@ def check_name(name: str) -> str:
     if len(parts) > DEPTH_MAX:
         raise InvalidInput(f"the file's name has {len(parts)} parts; folders go at most {DEPTH_MAX} deep")
     for part in parts:
-        problem = _problem(part)
-        if problem:
+        if problem := _problem(part):
             raise InvalidInput(
                 f"the file's name {normal[:100]!r} {problem}; write a path inside the folder, such as notes/garden.md"
             )
@@ -208,10 +207,7 @@ def look(root: Path, name: str) -> DiskEntry:
     """Return a file's size and time of change, without reading it.
 
     Raises:
-        InvalidInput: the name leads out of the folder.
-        NotFound: there is no such file.
-        UnreadableFile: it is a link or no regular file.
-        Unavailable: the directory is not there.
+        PatternError: as `read_file` does, but for what is too long.
     """
     with _file(root, check_name(name)) as (_descriptor, status):
         return DiskEntry(name=name, size=status.st_size, mtime_ns=status.st_mtime_ns)
