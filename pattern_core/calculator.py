@@ -12,8 +12,10 @@ import ast
 import math
 import operator
 import re
+from collections import ChainMap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from functools import cache, partial, reduce
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -85,104 +87,96 @@ async def calculate(expression: str, variables: Mapping[str, Mapping[str, Any]])
         InvalidInput: it cannot be read or has no result; the message has the reason.
     """
     # On a thread: the first unit loads pint, which takes a second.
-    return await trio.to_thread.run_sync(_Run(expression, variables).result)
+    return await trio.to_thread.run_sync(_calculated, expression, variables)
 
 
-class _Run:
-    """One calculation; `_made` holds the variables that it set, `_numbers` the numbers that stand in it."""
+def _calculated(expression: str, stored: Mapping[str, Mapping[str, Any]]) -> Calculated:
+    variables = ChainMap[str, Mapping[str, Any]]({}, dict(stored))  # those that it sets are in the first map
+    try:
+        *_, value = [_value(statement, variables) for statement in ast.parse(_python(expression)).body]
+        number, is_approximate = _digits(value if isinstance(value, Number) else value.magnitude)
+        text = number if isinstance(value, Number) else f"{number} {_symbols(value)}"
+        return Calculated(text=text, is_approximate=is_approximate, variables=variables.maps[0])
+    except _FAILURES as error:
+        raise InvalidInput(_reason(error)) from None
 
-    def __init__(self, expression: str, stored: Mapping[str, Mapping[str, Any]]) -> None:
-        self._made: dict[str, Mapping[str, Any]] = {}
-        self._stored = stored
-        self._numbers: list[Number] = []
-        self._python = self._rewritten(expression)
 
-    def _rewritten(self, text: str) -> str:
-        """Return the expression in Python's signs, with indices of `_numbers` in the places of numbers."""
-        if len(text) > EXPRESSION_CHARS_MAX:
-            raise InvalidInput(f"an expression has at most {EXPRESSION_CHARS_MAX} characters; calculate it in parts")
-        for typed, sign in _SIGNS.items():
-            text = text.replace(typed, sign)
-        if strange := _STRANGE.search(text):
-            is_percent = strange[0] in ("%", "percent")
-            raise InvalidInput(_PERCENT if is_percent else f"{strange[0]!r} has no meaning there; {_UNREADABLE}")
-        text = _NUMBER.sub(self._index, _INCH.sub(r"\1inch", text))
-        text = re.sub(rf"\b(?:{'|'.join(_WORDS)})\b", lambda found: _WORDS[found[0]], text)
-        statements = (" ".join(statement.split()) for statement in re.split(r"[;\r\n]", text))
-        python = "\n".join(filter(None, statements))
-        if not python:
-            raise InvalidInput("there is nothing to calculate: `expression` is empty")
-        return python
+def _python(text: str) -> str:
+    """Return the expression in Python's signs, with the digits of numbers in quotes."""
+    if len(text) > EXPRESSION_CHARS_MAX:
+        raise InvalidInput(f"an expression has at most {EXPRESSION_CHARS_MAX} characters; calculate it in parts")
+    for typed, sign in _SIGNS.items():
+        text = text.replace(typed, sign)
+    if strange := _STRANGE.search(text):
+        is_percent = strange[0] in ("%", "percent")
+        raise InvalidInput(_PERCENT if is_percent else f"{strange[0]!r} has no meaning there; {_UNREADABLE}")
+    text = _NUMBER.sub(_quoted, _INCH.sub(r"\1inch", text))
+    text = re.sub(rf"\b(?:{'|'.join(_WORDS)})\b", lambda found: _WORDS[found[0]], text)
+    statements = re.split(r"[;\r\n]", text)
+    python = "\n".join(" ".join(statement.split()) for statement in statements).strip()
+    if not python:
+        raise InvalidInput("there is nothing to calculate: `expression` is empty")
+    return python
 
-    def _index(self, found: re.Match[str]) -> str:
-        digits, exponent = found[1].replace("_", ""), found[2] or "0"
-        if len(exponent) > 4 or int(exponent) > EXPONENT_MAX:  # it could fill the memory
-            raise InvalidInput(f"{found[1]} is too large or too small; exponents go to {EXPONENT_MAX}")
-        self._numbers.append(_bounded(Fraction(digits.rstrip("."))))
-        index = str(len(self._numbers) - 1)
-        return f"factorial({index})" if found["factorial"] else index if found["beside"] is None else f"{index}@"
 
-    def result(self) -> Calculated:
-        """Calculate all statements; the result is that of the last."""
-        try:
-            *_, value = [self._value(statement) for statement in ast.parse(self._python).body]
-            number, is_approximate = _digits(value if isinstance(value, Number) else value.magnitude)
-            text = number if isinstance(value, Number) else f"{number} {_symbols(value)}"
-            return Calculated(text=text, is_approximate=is_approximate, variables=self._made)
-        except _FAILURES as error:
-            raise InvalidInput(_reason(error)) from None
+def _quoted(found: re.Match[str]) -> str:
+    exponent = found[2] or "0"
+    if len(exponent) > 4 or int(exponent) > EXPONENT_MAX:  # it could fill the memory
+        raise InvalidInput(f"{found[1]} is too large or too small; exponents go to {EXPONENT_MAX}")
+    number = f"['{found[1].replace('_', '')}']"  # beside another value it means nothing
+    return f"factorial({number})" if found["factorial"] else number if found["beside"] is None else f"{number}@"
 
-    def _value(self, node: ast.AST) -> Value:
-        match node:
-            case ast.Expr(value=expression):
-                return self._value(expression)
-            case ast.Assign(targets=[ast.Name(id=name)], value=expression):
-                if name in _CONSTANTS or name in _FUNCTIONS or len(name) > NAME_CHARS_MAX:
-                    raise InvalidInput(f"{name} has a meaning already, or is too long; choose another name")
-                value = self._value(expression)
-                self._made[name] = _to_json(value)
-                return value
-            case ast.Constant(value=index) if type(index) is int:
-                return self._numbers[index]
-            case ast.Name(id=name):
-                return self._named(name)
-            case ast.UnaryOp(op=ast.USub() | ast.UAdd() as sign, operand=operand):
-                value = self._value(operand)
-                return -value if isinstance(sign, ast.USub) else value
-            case ast.BinOp(op=ast.MatMult(), left=ast.BinOp(op=ast.Mult() | ast.Div() | ast.Mod() as op) as left):
-                # The unit belongs to what is right of the sign, but for 1/2 ft.
-                first, second, unit = self._value(left.left), self._value(left.right), self._value(node.right)
-                if not (isinstance(op, ast.Div) and isinstance(first, Number)):
-                    return _bounded(_OPERATORS[type(op)](first, _times(second, unit)))
-                if isinstance(left.left, ast.Constant):
-                    return _bounded(_times(first / second, unit))
+
+def _value(node: ast.AST, variables: ChainMap[str, Mapping[str, Any]]) -> Value:
+    match node:
+        case ast.Expr(value=expression):
+            return _value(expression, variables)
+        case ast.Assign(targets=[ast.Name(id=name)], value=expression):
+            if name in _CONSTANTS or name in _FUNCTIONS or len(name) > NAME_CHARS_MAX:
+                raise InvalidInput(f"{name} has a meaning already, or is too long; choose another name")
+            value = _value(expression, variables)
+            variables[name] = _to_json(value)
+            return value
+        case ast.List(elts=[ast.Constant(value=str(digits))]):
+            return _bounded(Fraction(digits))
+        case ast.Name(id=name):
+            return _from_json(variables[name]) if name in variables else _known(name)
+        case ast.UnaryOp(op=op, operand=operand) if type(op) in _OPERATORS:
+            return _OPERATORS[type(op)](_value(operand, variables))
+        case ast.BinOp(
+            op=ast.MatMult(), left=ast.BinOp(op=ast.Mult() | ast.Div() | ast.Mod() as op) as left, right=unit
+        ) if not (isinstance(op, ast.Div) and isinstance(left.left, ast.List)):
+            # The unit belongs to what is right of the sign, but for 1/2 ft.
+            first, second = _value(left.left, variables), _times(_value(left.right, variables), _value(unit, variables))
+            if isinstance(op, ast.Div) and isinstance(first, Number):
                 raise InvalidInput("a / 2 m has two meanings: write (a / 2) * m or a / (2 m)")
-            case ast.BinOp(op=op, left=left, right=right) if type(op) in _OPERATORS:
-                return _bounded(_OPERATORS[type(op)](self._value(left), self._value(right)))
-            case ast.Compare(left=left, ops=ops, comparators=targets) if all(isinstance(op, ast.In) for op in ops):
-                return reduce(_converted, map(self._value, targets), self._value(left))
-            case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in _FUNCTIONS:
-                values = [self._value(argument) for argument in arguments]
-                try:
-                    return _bounded(_FUNCTIONS[name](*values))
-                except (ValueError, TypeError) as error:
-                    raise InvalidInput(f"{name} does not take these values: {_reason(error)}") from None
-        raise InvalidInput(_UNREADABLE)
+            return _bounded(_OPERATORS[type(op)](first, second))
+        case ast.BinOp(op=op, left=left, right=right) if type(op) in _OPERATORS:
+            return _bounded(_OPERATORS[type(op)](_value(left, variables), _value(right, variables)))
+        case ast.Compare(left=left, ops=ops, comparators=targets) if all(isinstance(op, ast.In) for op in ops):
+            return reduce(_converted, (_value(target, variables) for target in targets), _value(left, variables))
+        case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in _FUNCTIONS:
+            values = [_value(argument, variables) for argument in arguments]
+            try:
+                return _bounded(_FUNCTIONS[name](*values))
+            except (ValueError, TypeError) as error:
+                raise InvalidInput(f"{name} does not take these values: {_reason(error)}") from None
+    raise InvalidInput(_UNREADABLE)
 
-    def _named(self, name: str) -> Value:
-        if stored := self._made.get(name, self._stored.get(name)):
-            return _from_json(stored)
-        if name in _CONSTANTS:
-            return _CONSTANTS[name]
-        try:
-            unit = _registry().Quantity(Fraction(1), _registry().parse_units(_MEANT.get(name, name)))
-            unit.to_root_units()  # what is a logarithm, such as dB, has no factor that leads there
-        except (AttributeError, TypeError, ValueError):
-            known = f"{name} is a function: write {name}(…)" if name in _FUNCTIONS else f"{name} is not known"
-            raise InvalidInput(
-                f"{known}; no variable or unit (logarithms such as dB are none) has that name. Set one by {name} = 5"
-            ) from None
-        return unit
+
+def _known(name: str) -> Value:
+    """Return the constant or the unit of this name."""
+    if name in _CONSTANTS:
+        return _CONSTANTS[name]
+    try:
+        unit = _registry().Quantity(Fraction(1), _registry().parse_units(_MEANT.get(name, name)))
+        unit.to_root_units()  # what is a logarithm, such as dB, has no factor that leads there
+    except (AttributeError, TypeError, ValueError):
+        known = f"{name} is a function: write {name}(…)" if name in _FUNCTIONS else f"{name} is not known"
+        raise InvalidInput(
+            f"{known}; no variable or unit (logarithms such as dB are none) has that name. Set one by {name} = 5"
+        ) from None
+    return unit
 
 
 def _plain(value: Value) -> Number:
@@ -197,17 +191,23 @@ def _on_number(change: Callable[[Number], Number], value: Value) -> Value:
 
 
 def _bounded(value: Value) -> Value:
-    """Return the value, its number a float if the exact form is too long, and without units that cancelled out.
+    """Return the value, its number a float if the exact form is too long. Units of one kind are brought together:
+    km·min/h becomes km, m/km a plain number.
 
     Raises:
         InvalidInput: it has too many units.
         OverflowError: it is too large for a float.
     """
     if not isinstance(value, Number):
-        powers = dict(value.unit_items()).values()
-        if len(powers) > UNITS_MAX or any(abs(power) > UNIT_POWER_MAX for power in powers):
+        kind_of = _registry().get_dimensionality
+        units: Any = _registry().UnitsContainer()  # Any: of powers that are fractions
+        for name, power in value.unit_items():
+            twin = next((other for other in units if kind_of(name) and kind_of(other) == kind_of(name)), name)
+            units = units.add(twin, power)
+        if len(units) > UNITS_MAX or any(abs(power) > UNIT_POWER_MAX for power in units.values()):
             raise InvalidInput(f"a value has at most {UNITS_MAX} units, and none to a power above {UNIT_POWER_MAX}")
-        return _on_number(_bounded, value) if powers else _bounded(value.magnitude)
+        value = value.to(units)
+        return _on_number(_bounded, value) if units else _bounded(value.magnitude)
     if isinstance(value, Fraction) and max(map(int.bit_length, value.as_integer_ratio())) > BITS_MAX:
         value = float(value)
     if isinstance(value, float) and not math.isfinite(value):
@@ -218,19 +218,7 @@ def _bounded(value: Value) -> Value:
 def _times(left: Value, right: Value) -> Value:
     if isinstance(left, Number) and not isinstance(right, Number) and right.magnitude == 1:
         return _registry().Quantity(left, right.units)  # so 20 °C is made; pint multiplies no temperatures on a scale
-    return _merged(left * right)
-
-
-def _merged(value: Value) -> Value:
-    """Bring units of one kind together: km·min/h becomes km, m/km a plain number."""
-    if isinstance(value, Number):
-        return value
-    merged: dict[str, Fraction] = {}
-    kind_of = _registry().get_dimensionality
-    for name, power in value.unit_items():
-        twin = next((other for other in merged if kind_of(name) and kind_of(other) == kind_of(name)), name)
-        merged[twin] = merged.get(twin, Fraction(0)) + power
-    return value.to(_registry().UnitsContainer({name: power for name, power in merged.items() if power}))
+    return left * right
 
 
 def _converted(value: Value, target: Value) -> Value:
@@ -280,14 +268,16 @@ def _whole(value: Value, least: float = -math.inf, most: float = math.inf) -> in
     return int(number)
 
 
-_OPERATORS: Mapping[type, Callable[[Value, Value], Value]] = {
+_OPERATORS: Mapping[type, Callable[..., Value]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: _times,
     ast.MatMult: _times,
-    ast.Div: lambda left, right: _merged(left / right),
+    ast.Div: operator.truediv,
     ast.Mod: operator.mod,
     ast.Pow: _power,
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
 }
 _CONSTANTS = {"pi": math.pi, "π": math.pi, "tau": math.tau, "e": math.e, "phi": (1 + math.sqrt(5)) / 2}
 _REAL = ("exp", "log10", "log2", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh")
@@ -338,8 +328,7 @@ def _digits(value: Number) -> tuple[str, bool]:
     if isinstance(value, float) or places is None:
         is_large = exact.numerator.bit_length() - exact.denominator.bit_length() > 1_000  # near the end of floats
         return str(int(exact)) if is_large else f"{float(value) or 0.0:.15g}", True
-    whole, rest = divmod(abs(int(exact * 10**places)), 10**places)
-    return f"{'-' if value < 0 else ''}{whole}" + (f".{rest:0{places}}" if places else ""), False
+    return f"{Decimal(f'{exact * 10**places}e-{places}'):f}", False
 
 
 def _symbols(quantity: Any) -> str:  # Any: pint's Quantity, whose own format writes no fractions
@@ -358,4 +347,5 @@ def _reason(error: Any) -> str:  # Any: an error, also one of pint's that names 
     if type(error).__name__ == "DimensionalityError":
         ends = [_symbols(_registry().Quantity(1, units)) or "a plain number" for units in (error.units1, error.units2)]
         return f"{ends[0]} cannot be converted to {ends[1]}"
-    return _REASONS.get(type(error).__name__, f"this has no result ({error})")
+    # Not looked up with a default, which would be made for each: some of pint's errors have no words for fractions.
+    return _REASONS.get(type(error).__name__) or f"this has no result ({error})"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 
 import trio
@@ -236,15 +237,10 @@ def lines_of(rows: Sequence[PassageRow], first: int, last: int) -> list[str]:
 
 
 def _window(path: str, first: int, total: int, wanted: Sequence[str], chars_max: int) -> Window:
-    shown: list[str] = []
-    left = chars_max
-    for line in wanted:
-        if len(line) + 1 > left:
-            break
-        shown.append(line)
-        left -= len(line) + 1
-    if shown or not wanted:
-        return Window(path=path, first=first, last=first + len(shown) - 1, total=total, text="\n".join(shown))
+    count = sum(chars <= chars_max for chars in accumulate(len(line) + 1 for line in wanted))
+    if count or not wanted:
+        text = "\n".join(wanted[:count])
+        return Window(path=path, first=first, last=first + count - 1, total=total, text=text)
     return Window(path=path, first=first, last=first, total=total, text=wanted[0][:chars_max], is_cut=True)
 
 

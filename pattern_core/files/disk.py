@@ -95,8 +95,7 @@ def check_name(name: str) -> str:
     if len(parts) > DEPTH_MAX:
         raise InvalidInput(f"the file's name has {len(parts)} parts; folders go at most {DEPTH_MAX} deep")
     for part in parts:
-        problem = _problem(part)
-        if problem:
+        if problem := _problem(part):
             raise InvalidInput(
                 f"the file's name {normal[:100]!r} {problem}; write a path inside the folder, such as notes/garden.md"
             )
@@ -151,26 +150,21 @@ def walk(root: Path) -> Walk:
         Unavailable: the directory is not there, or vanished or was exchanged meanwhile.
     """
     found = Walk()
-    with _opened(root) as descriptor:
-        before = os.fstat(descriptor)
-        _walk_into(descriptor, "", found)
+    with _directory(root) as descriptor:
+        try:
+            _walk_into(descriptor, "", found)
+        except OSError as error:
+            _miss(found, "", error)
         # A directory that was removed while it was read looks like one that lost its files.
-        with _opened(root) as again:
-            after = os.fstat(again)
-            if (before.st_dev, before.st_ino) != (after.st_dev, after.st_ino):
+        with _directory(root) as again:
+            if not os.path.samestat(os.fstat(descriptor), os.fstat(again)):
                 raise Unavailable(f"{root} was exchanged while it was read")
     found.entries.sort(key=lambda entry: entry.name)
     return found
 
 
 def _walk_into(descriptor: int, prefix: str, found: Walk) -> None:
-    try:
-        with os.scandir(descriptor) as listed:
-            children = sorted(child.name for child in listed)
-    except OSError as error:
-        _miss(found, prefix, error)
-        return
-    for raw in children:
+    for raw in sorted(os.listdir(descriptor)):
         found.looked_at += 1
         if len(found.entries) >= FILES_MAX or found.looked_at > ENTRIES_MAX:
             if found.is_complete:
@@ -205,18 +199,15 @@ def _meet(descriptor: int, prefix: str, raw: str, found: Walk) -> None:
 
 
 def _miss(found: Walk, name: str, error: OSError) -> None:
-    found.skip(name.rstrip("/") or "the directory", _words(error))
-    found.unseen.append(unicodedata.normalize("NFC", name.rstrip("/")))
+    found.skip(name or "the directory", _words(error))
+    found.unseen.append(unicodedata.normalize("NFC", name))
 
 
 def look(root: Path, name: str) -> DiskEntry:
     """Return a file's size and time of change, without reading it.
 
     Raises:
-        InvalidInput: the name leads out of the folder.
-        NotFound: there is no such file.
-        UnreadableFile: it is a link or no regular file.
-        Unavailable: the directory is not there.
+        PatternError: as `read_file` does, but for what is too long.
     """
     with _file(root, check_name(name)) as (_descriptor, status):
         return DiskEntry(name=name, size=status.st_size, mtime_ns=status.st_mtime_ns)
@@ -234,15 +225,14 @@ def read_file(root: Path, name: str) -> bytes:
     with _file(root, check_name(name)) as (descriptor, status):
         if status.st_size > FILE_BYTES_MAX:
             raise too_long(status.st_size)
-        data = bytearray()
         try:
-            while piece := os.read(descriptor, 1024 * 1024):
-                data += piece
-                if len(data) > FILE_BYTES_MAX:  # it grows while it is read
-                    raise too_long(len(data))
+            with open(descriptor, "rb", closefd=False) as file:
+                data = file.read(FILE_BYTES_MAX + 1)
         except OSError as error:
             raise UnreadableFile(f"{name} cannot be read: {_words(error)}") from None
-        return bytes(data)
+        if len(data) > FILE_BYTES_MAX:  # it grew meanwhile
+            raise too_long(len(data))
+        return data
 
 
 def too_long(size: int) -> UnreadableFile:
@@ -260,7 +250,7 @@ def write_file(root: Path, name: str, data: bytes) -> None:
     """
     parts = check_name(name).split("/")
     try:
-        with _parent(root, parts[:-1], make=True) as parent:
+        with _directory(root, parts[:-1], make=True) as parent:
             _put_in_place(parent, parts[-1], data, name)
     except OSError as error:
         raise PatternError(f"{name} could not be written: {_words(error)}; nothing was changed") from None
@@ -297,7 +287,7 @@ def _put_in_place(parent: int, last: str, data: bytes, name: str) -> None:
 def _file(root: Path, name: str) -> Iterator[tuple[int, os.stat_result]]:
     parts = name.split("/")
     try:
-        with _parent(root, parts[:-1]) as parent:
+        with _directory(root, parts[:-1]) as parent:
             descriptor = os.open(_raw_name(parent, parts[-1]), _FILE, dir_fd=parent)
     except (FileNotFoundError, NotADirectoryError):
         raise NotFound(f"there is no file {name!r} in this folder") from None
@@ -313,17 +303,25 @@ def _file(root: Path, name: str) -> Iterator[tuple[int, os.stat_result]]:
 
 
 @contextmanager
-def _opened(root: Path) -> Iterator[int]:
-    """Yield the folder's directory. Its path was real when it was chosen: a link anywhere in it was put there since."""
+def _directory(root: Path, parts: Sequence[str] = (), *, make: bool = False) -> Iterator[int]:
+    """Yield the directory at the end of `parts` in the folder, opened link-free step by step.
+
+    The folder's own path was real when it was chosen: a link anywhere in it was put there since.
+    """
     here = os.open("/", _PASSAGE)
     try:
-        for part in root.parts[1:-1]:
-            here = _step(here, part, _PASSAGE)
-        here = _step(here, root.name or ".", _DIRECTORY)
-    except OSError as error:
-        os.close(here)
-        raise Unavailable(f"the directory {root} cannot be opened: {_words(error)}") from None
-    try:
+        try:
+            for part in root.parts[1:-1]:
+                here = _step(here, part, _PASSAGE)
+            here = _step(here, root.name or ".", _DIRECTORY)
+        except OSError as error:
+            raise Unavailable(f"the directory {root} cannot be opened: {_words(error)}") from None
+        for part in parts:
+            raw = _raw_name(here, part)
+            if make:
+                with suppress(FileExistsError):
+                    os.mkdir(raw, dir_fd=here)
+            here = _step(here, raw, _DIRECTORY)
         yield here
     finally:
         os.close(here)
@@ -336,23 +334,6 @@ def _step(here: int, part: str, flags: int) -> int:
     return following
 
 
-@contextmanager
-def _parent(root: Path, parts: Sequence[str], *, make: bool = False) -> Iterator[int]:
-    """Yield the directory at the end of `parts`, opened link-free step by step."""
-    with _opened(root) as first:
-        here = os.dup(first)
-        try:
-            for part in parts:
-                raw = _raw_name(here, part)
-                if make:
-                    with suppress(FileExistsError):
-                        os.mkdir(raw, dir_fd=here)
-                here = _step(here, raw, _DIRECTORY)
-            yield here
-        finally:
-            os.close(here)
-
-
 def _raw_name(parent: int, part: str) -> str:
     """Return how the directory spells `part`: files may be stored in another of Unicode's forms than NFC."""
     try:
@@ -360,8 +341,7 @@ def _raw_name(parent: int, part: str) -> str:
     except FileNotFoundError:
         if part.isascii():
             return part
-        with os.scandir(parent) as listed:
-            return next((child.name for child in listed if unicodedata.normalize("NFC", child.name) == part), part)
+        return next((raw for raw in os.listdir(parent) if unicodedata.normalize("NFC", raw) == part), part)
     return part
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TypeVar, TypeVarTuple
+from functools import partial
+from pathlib import Path, PurePosixPath
 
 import trio
 
@@ -35,9 +35,6 @@ DISK_THREADS_MAX = 2  # of one constellation; a directory on a slow network must
 SETTLED_MS = 2_000  # a file changed later than so long ago may change again within the same tick of the file system
 SKIPPED_MAX = 1_000  # named in one report
 
-T = TypeVar("T")
-Ts = TypeVarTuple("Ts")
-
 Folder = FolderRow
 FolderFile = FileRow
 Borrower = FolderAttachment
@@ -51,6 +48,15 @@ class IndexReport:
     unchanged: int = 0
     removed: int = 0
     skipped: list[Skipped] = field(default_factory=list)
+
+    def note(self, row: FileRow, *, was_read: bool = False) -> None:
+        """Count a file that was looked at, and read if it had changed."""
+        if row.error is not None:
+            self.skipped.append(Skipped(name=row.name, reason=row.error))
+        elif was_read:
+            self.indexed += 1
+        else:
+            self.unchanged += 1
 
 
 class Folders:
@@ -72,7 +78,9 @@ class Folders:
         self._database = storage.database
         self._interval_s = interval_s
         self._on_change = on_change
-        self._limiter = trio.CapacityLimiter(DISK_THREADS_MAX)
+        # Abandoned when cancelled: a dead network file system must not hold up the server's end.
+        limiter = trio.CapacityLimiter(DISK_THREADS_MAX)
+        self._on_thread = partial(trio.to_thread.run_sync, limiter=limiter, abandon_on_cancel=True)
         self._one_at_a_time = trio.Lock()
         self._wanted = trio.Event()
 
@@ -177,9 +185,7 @@ class Folders:
             Unavailable: the folder's directory is not there.
         """
         folder, row = await self._file(id_or_name, name)
-        if folder.path_type is PathType.VIRTUAL:
-            return row, await self._database.read_aside(files.content, row.id)
-        return row, await self._on_thread(disk.read_file, Path(folder.path_value or ""), row.name)
+        return row, await self._data(folder, row.name, row)
 
     async def delete_file(self, id_or_name: str, name: str) -> None:
         """Remove a file of a virtual folder.
@@ -237,24 +243,22 @@ class Folders:
             attached = await self._database.read(folders.attached_local)
             for folder in attached:
                 try:
-                    await self._index(folder, is_asked=False, again=False)
-                except (Unavailable, NotFound):
+                    await self.index(folder.id, is_asked=False)
+                except (Unavailable, NotFound, RowNotFound):
                     continue  # noted on the folder, or the folder was deleted meanwhile
             with trio.move_on_after(self._interval_s if attached else math.inf):
                 await self._wanted.wait()
 
-    async def index(self, id_or_name: str, *, again: bool = False) -> IndexReport:
+    async def index(self, id_or_name: str, *, again: bool = False, is_asked: bool = True) -> IndexReport:
         """Look through a folder now; with `again` also files that seem unchanged are read.
 
-        An empty directory is believed here, since a person asks.
+        A directory that is empty all of a sudden is believed only if a person asks.
 
         Raises:
             NotFound: it was deleted meanwhile.
             Unavailable: its directory cannot be read now; nothing was removed.
         """
-        return await self._index(await self.get(id_or_name), is_asked=True, again=again)
-
-    async def _index(self, folder: FolderRow, *, is_asked: bool, again: bool) -> IndexReport:
+        folder = await self.get(id_or_name)
         async with self._one_at_a_time:
             try:
                 return await self._look_through(folder, is_asked=is_asked, again=again)
@@ -297,10 +301,10 @@ class Folders:
         mtime_ns = entry.mtime_ns if is_settled else None
         before = None if again else known
         if before is not None and _is_unchanged(before, entry):
-            _note_unchanged(before, report)
+            report.note(before)
             return
         try:
-            data = await self._data(folder, entry, known)
+            data = await self._data(folder, entry.name, known)
         except UnreadableFile as error:
             prepared = Prepared(row=unread(self._storage, folder.id, entry.name, entry.size, error.message))
         except NotFound:
@@ -309,7 +313,7 @@ class Folders:
             if before is not None and before.content_hash == hash_of(data):
                 if mtime_ns is not None:
                     await self._database.write(files.touch, before.id, mtime_ns)
-                _note_unchanged(before, report)
+                report.note(before)
                 return
             prepared = await prepare(self._storage, folder.id, entry.name, data, mtime_ns=mtime_ns)
         expected = known.content_hash if known is not None and entry.mtime_ns is None else None
@@ -319,19 +323,13 @@ class Folders:
             report.unchanged += 1  # written to the database meanwhile, and read in doing so
             return
         self._on_change()
-        if prepared.row.error is None:
-            report.indexed += 1
-        else:
-            report.skipped.append(Skipped(name=entry.name, reason=prepared.row.error))
+        report.note(prepared.row, was_read=True)
 
-    async def _data(self, folder: FolderRow, entry: DiskEntry, known: FileRow | None) -> bytes:
-        if known is not None and entry.mtime_ns is None:
+    async def _data(self, folder: FolderRow, name: str, known: FileRow | None) -> bytes:
+        """Return a file's bytes, from the database or the disk."""
+        if known is not None and folder.path_type is PathType.VIRTUAL:
             return await self._database.read_aside(files.content, known.id)
-        return await self._on_thread(disk.read_file, Path(folder.path_value or ""), entry.name)
-
-    async def _on_thread(self, call: Callable[[*Ts], T], *given: *Ts) -> T:
-        # Abandoned when cancelled: a dead network file system must not hold up the server's end.
-        return await trio.to_thread.run_sync(call, *given, limiter=self._limiter, abandon_on_cancel=True)
+        return await self._on_thread(disk.read_file, Path(folder.path_value or ""), name)
 
 
 def _is_unchanged(known: FileRow, entry: DiskEntry) -> bool:
@@ -341,24 +339,13 @@ def _is_unchanged(known: FileRow, entry: DiskEntry) -> bool:
     return (known.size_bytes, known.mtime_ns) == (entry.size, entry.mtime_ns)
 
 
-def _note_unchanged(row: FileRow, report: IndexReport) -> None:
-    if row.error is None:
-        report.unchanged += 1
-    else:
-        report.skipped.append(Skipped(name=row.name, reason=row.error))
-
-
 def _gone(known: dict[str, FileRow], walk: Walk) -> list[FileRow]:
     """Return rows whose files are certainly not there any more."""
     if not walk.is_complete:
         return []
     there = {entry.name for entry in walk.entries}
-    return [
-        row
-        for name, row in known.items()
-        if name not in there
-        and not any(not hidden or name == hidden or name.startswith(f"{hidden}/") for hidden in walk.unseen)
-    ]
+    missing = [row for name, row in known.items() if name not in there]
+    return [row for row in missing if not any(map(PurePosixPath(row.name).is_relative_to, walk.unseen))]
 
 
 def _create(connection: Connection, row: FolderRow) -> None:

@@ -12,6 +12,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 import trio
 
@@ -25,11 +26,13 @@ from pattern_db.tables import files, passages
 from pattern_db.tables.files import FileRow
 from pattern_db.tables.passages import Piece
 
-TARGET_CHARS = 1_000  # a passage that has so much ends at the next paragraph
+TARGET_CHARS = 1_000
 CHARS_MAX = 1_500
-CHARS_MIN = 300  # a passage that has less continues over a heading or function
+CHARS_MIN = 300
 PASSAGES_MAX = 5_000  # of one file: all of them are stored in one transaction
 HEADING_CHARS_MAX = 200
+# What is enough for a passage to end where there begins: 0 nothing, 1 a paragraph, 2 a heading or function, 3 a page.
+_ENOUGH_CHARS = (CHARS_MAX, TARGET_CHARS, CHARS_MIN, 0)
 
 _FENCE = re.compile(r"^ {0,3}(```|~~~)")
 _HEADING = re.compile(r"^ {0,3}(#{1,6})[ \t]")
@@ -53,7 +56,6 @@ def split(name: str, document: Document) -> list[Piece]:
     """
     lines = document.text.split("\n")
     headed = list(_headed(lines, document.kind.syntax))
-    # What begins at a line: 0 nothing, 1 a paragraph, 2 a heading or function, 3 a page (never inside a passage).
     strengths = [strength for strength, _path in headed]
     for line in document.pages:
         strengths[line - 1] = 3
@@ -69,75 +71,52 @@ def split(name: str, document: Document) -> list[Piece]:
 
 def _pieces(lines: Sequence[str], first: int, last: int, heading: str, page: int | None) -> Iterator[Piece]:
     """Yield the lines `first` to `last` (from 0, excluded) as one passage, or a line that is too long as several."""
-    while first < last and not lines[first].strip():
-        first += 1
-    while last > first and not lines[last - 1].strip():
-        last -= 1
-    if first == last:
-        return
-    text = "\n".join(lines[first:last])
-    for part in [text] if len(text) <= CHARS_MAX else _cut(text):
-        yield Piece(content=part, start_line=first + 1, end_line=last, heading=heading, page=page)
+    filled = [index for index in range(first, last) if lines[index].strip()]
+    if filled:
+        start, end = filled[0], filled[-1] + 1
+        for part in _cut("\n".join(lines[start:end])):
+            yield Piece(content=part, start_line=start + 1, end_line=end, heading=heading, page=page)
 
 
-def _cut(line: str) -> Iterator[str]:
-    """Yield a line of more than `CHARS_MAX` characters in pieces that make it up again, cut after a sentence or
-    word.
-    """
+def _cut(text: str) -> Iterator[str]:
+    """Yield a text as it is; a line of more than `CHARS_MAX` characters in pieces, cut after a sentence or word."""
     start = 0
-    while len(line) - start > CHARS_MAX:
-        window = line[start : start + CHARS_MAX]
+    while len(text) - start > CHARS_MAX:
+        window = text[start : start + CHARS_MAX]
         ends = [found.end() for found in _SENTENCE_END.finditer(window) if found.end() >= TARGET_CHARS]
         end = start + (ends[-1] if ends else CHARS_MAX)
-        yield line[start:end]
+        yield text[start:end]
         start = end
-    if line[start:].strip() or start == 0:
-        yield line[start:]
+    if text[start:].strip():
+        yield text[start:]
 
 
 def _ranges(lines: Sequence[str], strengths: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Yield the ranges of lines that make a passage each: from the first, to before the second."""
-    start, chars = 0, 0
-    for index, line in enumerate(lines):
-        size = len(line) + 1
-        if index > start and _ends_before(strengths[index], chars, size):
-            cut = index if strengths[index] else _best_cut(lines, strengths, start, index)
+    chars = [0, *accumulate(len(line) + 1 for line in lines)]  # before each line, and in all
+    start = 0
+    for index, strength in enumerate(strengths):
+        while index > start and (
+            chars[index] - chars[start] >= _ENOUGH_CHARS[strength]
+            or chars[index + 1] - chars[start] > CHARS_MAX + 1  # the last line's end does not count
+        ):
+            # Within a paragraph it ends at the last border that leaves it enough.
+            borders = [] if strength else range(index - 1, start, -1)
+            least = chars[start] + CHARS_MIN
+            cut = next((line for line in borders if strengths[line] and chars[line] >= least), index)
             yield start, cut
-            start, chars = cut, sum(len(kept) + 1 for kept in lines[cut:index])
-            if start < index and chars + size > CHARS_MAX + 1:
-                yield start, index
-                start, chars = index, 0
-        chars += size
+            start = cut
     yield start, len(lines)
-
-
-def _ends_before(strength: int, chars: int, size: int) -> bool:
-    """Return whether a passage of so many characters ends before a line of this strength and size."""
-    if strength == 3 or chars + size > CHARS_MAX + 1:  # the last line's end does not count
-        return True
-    return chars >= {0: CHARS_MAX, 1: TARGET_CHARS, 2: CHARS_MIN}[strength]
-
-
-def _best_cut(lines: Sequence[str], strengths: Sequence[int], start: int, end: int) -> int:
-    """Return where to end a passage that would become too long: at the last paragraph that leaves it enough, else at
-    `end`.
-    """
-    chars, best = 0, end
-    for index in range(start, end):
-        if index > start and strengths[index] and chars >= CHARS_MIN:
-            best = index
-        chars += len(lines[index]) + 1
-    return best
 
 
 def _headed(lines: Sequence[str], syntax: Syntax) -> Iterator[tuple[int, Sequence[str]]]:
     """Yield for each line what begins there, as a strength, and the headings that it is under."""
     match syntax:
-        case Syntax.MARKDOWN:
+        case "markdown":
             return _markdown(lines)
-        case Syntax.CODE:
+        case "code":
             return _code(lines)
-        case Syntax.PROSE:
+        case "prose":
             return ((strength, ()) for strength in _paragraphs(lines))
 
 
@@ -168,18 +147,15 @@ def _markdown(lines: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:
 def _code(lines: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:
     """Definitions after an empty line begin a passage; the path is that of the indentation."""
     path: list[tuple[int, str]] = []
-    was_empty = True
-    for line in lines:
-        is_empty = not line.strip()
-        strength = 1 if was_empty and not is_empty else 0
+    for line, paragraph in zip(lines, _paragraphs(lines), strict=True):
+        strength = paragraph
         indent = len(line) - len(line.lstrip())
-        if not is_empty and not line.lstrip().startswith((")", "]", "}")):
+        if line.strip() and not line.lstrip().startswith((")", "]", "}")):
             path = [(above, name) for above, name in path if above < indent]
         if found := _DEFINITION.match(line) or _SECTION.match(line):
             path += [(indent, found["name"])] if found["name"] else []
-            strength = 2 if was_empty or indent == 0 else 1
+            strength = 2 if paragraph or indent == 0 else 1
         yield strength, [name for _indent, name in path]
-        was_empty = is_empty
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -168,8 +168,7 @@ def _detected(data: bytes) -> str:
     from charset_normalizer import from_bytes  # heavy: its tables are loaded only for files that need it
 
     found = from_bytes(data[:DETECTED_BYTES])
-    best = found.best()
-    if best is None:
+    if (best := found.best()) is None:
         raise UnreadableFile("the file is no text in any known encoding; save it as UTF-8")
     # Short western texts fit several encodings equally well; the most frequent of them is the likeliest.
     equals = [match for match in found if (match.chaos, match.coherence) == (best.chaos, best.coherence)]
@@ -190,8 +189,7 @@ def web_page(data: bytes, wanted: Format, url: str, charset: str | None = None) 
     base = soup.find("base", href=True)
     address = url if base is None else urljoin(url, str(base["href"]))
     for tag in soup.find_all(_is_noise):
-        if not tag.decomposed:
-            tag.decompose()
+        tag.extract()
     body = _main_part(soup)
     _complete_links(body, address)
     if wanted == "html":
@@ -211,8 +209,7 @@ def _parsed(data: bytes, charset: str | None = None) -> tuple[BeautifulSoup, str
     for text in soup.find_all(string=lambda string: isinstance(string, PreformattedString)):
         text.extract()  # comments, doctypes
     for tag in soup.find_all(_INVISIBLE):
-        if not tag.decomposed:
-            tag.decompose()
+        tag.extract()
     for tag in soup.find_all(list(_ENDED)):
         while tag.parent is not None and tag.parent.name in _ENDED[tag.name]:
             tag.parent.insert_after(tag.extract())
@@ -255,15 +252,15 @@ def _complete_links(body: Tag, address: str) -> None:
     """Whole addresses, and no link or picture that cannot be followed from here."""
     for tag in body.find_all(["a", "img"]):
         name = "href" if tag.name == "a" else "src"
+        given, words = str(tag.get(name) or ""), str(tag.get("alt") or "")
         try:
-            whole = urljoin(address, str(tag.get(name) or ""))
+            whole = urljoin(address, given)
         except ValueError:
             whole = ""
-        if not whole.startswith(("http://", "https://", "mailto:")):
-            whole = ""
-        if tag.name == "img" and (not tag.get("alt") or not whole):
-            tag.replace_with(str(tag.get("alt") or ""))
-        elif not whole or str(tag.get(name) or "").startswith("#"):
+        leads_somewhere = whole.startswith(("http://", "https://", "mailto:"))
+        if tag.name == "img" and not (words and leads_somewhere):
+            tag.replace_with(words)
+        elif not leads_somewhere or given.startswith("#"):
             tag.unwrap()
         else:
             tag[name] = whole
@@ -296,17 +293,14 @@ def read_pdf(data: bytes) -> tuple[str, list[int]]:
         Exception: whatever the library does on damaged bytes; it ends the child.
     """
     from pypdf import PdfReader  # heavy, and needed for this format only
-    from pypdf.errors import DependencyError, PdfReadError
+    from pypdf.errors import DependencyError, FileNotDecryptedError, PdfReadError
 
     try:
-        reader = PdfReader(io.BytesIO(data))
-        if reader.is_encrypted and not reader.decrypt(""):
-            raise UnreadableFile("the PDF is encrypted; save it without a password")
-        count = len(reader.pages)
-        if count > PDF_PAGES_MAX:
+        reader = PdfReader(io.BytesIO(data))  # which tries an empty password by itself
+        if (count := len(reader.pages)) > PDF_PAGES_MAX:
             raise UnreadableFile(f"the PDF has {count} pages; at most {PDF_PAGES_MAX} are read, so split it")
         texts = [page.extract_text().strip("\n") for page in reader.pages]
-    except DependencyError:
+    except (DependencyError, FileNotDecryptedError):
         raise UnreadableFile("the PDF is encrypted; save it without a password") from None
     except PdfReadError as error:
         raise UnreadableFile(f"the PDF is damaged: {error}") from None
@@ -370,8 +364,7 @@ def _check_archive(data: bytes) -> None:
 def _docx_lines(blocks: Iterator[object]) -> Iterator[str]:
     was_item = False
     for block in blocks:
-        rows = getattr(block, "rows", None)
-        if rows is not None:
+        if (rows := getattr(block, "rows", None)) is not None:
             yield from ("| " + " | ".join(" ".join(cell.text.split()) for cell in row.cells) + " |" for row in rows)
             yield ""
             continue
@@ -389,8 +382,7 @@ def _docx_lines(blocks: Iterator[object]) -> Iterator[str]:
 
 def _style_mark(style: str) -> str:
     """Return what Markdown writes before a paragraph of this style."""
-    found = _HEADING_STYLE.match(style)
-    if found:
+    if found := _HEADING_STYLE.match(style):
         return "#" * min(int(found[1]), 6) + " "
     if style.lower() == "title":
         return "# "

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, Literal
 
 import trio
 
@@ -17,15 +16,10 @@ from pattern_core.files.readers import read_file, read_text
 READ_TIMEOUT_S = 60.0  # of wall time
 CPU_S = 30
 MEMORY_BYTES = 1024 * 1024 * 1024
+Syntax = Literal["prose", "markdown", "code"]
+"""Where a text has its natural borders."""
+
 _children = trio.CapacityLimiter(4)  # that read at once, of all constellations
-
-
-class Syntax(StrEnum):
-    """Where a text has its natural borders."""
-
-    PROSE = "prose"
-    MARKDOWN = "markdown"
-    CODE = "code"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,22 +42,22 @@ class Document:
 
 _DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 _KINDS = {
-    ".html": FileKind(content_type="text/html", reader="html", syntax=Syntax.MARKDOWN),
-    ".pdf": FileKind(content_type="application/pdf", reader="pdf", syntax=Syntax.PROSE),
-    ".docx": FileKind(content_type=_DOCX, reader="docx", syntax=Syntax.MARKDOWN),
-    ".md": FileKind(content_type="text/markdown", syntax=Syntax.MARKDOWN),
+    ".html": FileKind(content_type="text/html", reader="html", syntax="markdown"),
+    ".pdf": FileKind(content_type="application/pdf", reader="pdf", syntax="prose"),
+    ".docx": FileKind(content_type=_DOCX, reader="docx", syntax="markdown"),
+    ".md": FileKind(content_type="text/markdown", syntax="markdown"),
 }
 _KINDS |= dict.fromkeys((".htm", ".xhtml"), _KINDS[".html"])
 _KINDS |= dict.fromkeys((".markdown", ".mdown", ".mdx", ".qmd"), _KINDS[".md"])
-_TEXT = FileKind(content_type="text/plain", syntax=Syntax.PROSE)
-_CODE = FileKind(content_type="text/plain", syntax=Syntax.CODE)
+_TEXT = FileKind(content_type="text/plain", syntax="prose")
+_CODE = FileKind(content_type="text/plain", syntax="code")
 _CODE_SUFFIXES = (
     ".py .pyi .js .mjs .cjs .jsx .ts .tsx .java .kt .kts .scala .groovy .c .h .cc .cpp .cxx .hpp .cs .go .rs .rb .php"
     " .pl .pm .lua .r .jl .swift .m .mm .dart .ex .exs .erl .hs .ml .clj .lisp .el .sh .bash .zsh .fish .ps1 .sql .vue"
     " .svelte .css .scss .less .tf .nix .zig .v .vhd .asm .s .proto .graphql .gradle .cmake .toml .ini .cfg .yaml .yml"
     " .json .jsonc .xml .mk"
 )
-_CODE_NAMES = frozenset(_CODE_SUFFIXES.split())
+_KINDS |= dict.fromkeys(_CODE_SUFFIXES.split(), _CODE)
 # Formats with an own name that cannot be read here; what to do instead stands behind it.
 _OTHERS = {
     ".doc .dot .odt .rtf .pages .wpd": "word processor files other than .docx are not read; save it as .docx or .txt",
@@ -91,9 +85,7 @@ def kind_of(name: str) -> FileKind:
     suffix = PurePosixPath(name).suffix.lower()
     if suffix in _REFUSED:
         raise UnreadableFile(_REFUSED[suffix])
-    if suffix in _KINDS:
-        return _KINDS[suffix]
-    return _CODE if suffix in _CODE_NAMES else _TEXT
+    return _KINDS.get(suffix, _TEXT)
 
 
 async def read_document(name: str, data: bytes) -> Document:
@@ -108,8 +100,7 @@ async def read_document(name: str, data: bytes) -> Document:
     if not data:
         raise UnreadableFile("the file is empty: there is nothing in it to read")
     if not kind.reader:
-        text = await trio.to_thread.run_sync(read_text, data)
-        return Document(text=text, kind=kind)
+        return Document(text=await trio.to_thread.run_sync(read_text, data), kind=kind)
     what = f"the {kind.reader.upper()} file"
     found = await read_in_child(read_file, data, kind.reader, what=what, timeout_s=READ_TIMEOUT_S)
     return Document(text=found["text"], kind=kind, pages=tuple(found["pages"]))

@@ -113,7 +113,8 @@ class McpServer:
                     raise Unavailable(self._not_now())
                 patience.deadline = trio.current_time() + seconds
                 outlook = may_have_happened(tool)
-                return await self._answer(tool, name, arguments, key)
+                meta = {KEY: key} if tool.effect is EffectClass.IDEMPOTENT else {}
+                return await self._answer(name, arguments, meta, outlook)
         raise Unavailable(f"the MCP server {self.name} did not answer within {seconds:g} s. {outlook}")
 
     @contextmanager
@@ -127,9 +128,8 @@ class McpServer:
             self._used_at = trio.current_time()
             self._moved.unpark_all()
 
-    async def _answer(self, tool: Tool, name: str, arguments: Mapping[str, object], key: str) -> str:
+    async def _answer(self, name: str, arguments: Mapping[str, object], meta: Mapping[str, str], outlook: str) -> str:
         connection = self._connection
-        meta = {KEY: key} if tool.effect is EffectClass.IDEMPOTENT else {}
         try:
             text, is_error = await connection.call(name, arguments, meta)
         except InvalidInput as error:
@@ -138,7 +138,6 @@ class McpServer:
             if connection.lost.is_set():
                 await connection.over.wait()
             reason = connection.reason or error.message
-            outlook = may_have_happened(tool)
             raise Unavailable(f"the MCP server {self.name} cannot be used ({reason}). {outlook}") from error
         self._useless = -1
         if is_error:

@@ -74,12 +74,10 @@ class McpSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpSettings(McpSection):
-    """One server, with its address or program. `missing` names environment variables that it needs and that are not
-    set.
-    """
+    """One server, with its address or program."""
 
     reach: Stdio | Streamable
-    missing: Sequence[str] = ()
+    missing: Sequence[str] = ()  # environment variables that it needs and that are not set
 
     @property
     def place(self) -> str:

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from email.message import Message
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import trio
@@ -86,7 +86,7 @@ class Downloader:
         self._tls = tls
 
     async def get(
-        self, url: str, *, headers: Mapping[str, str] = MappingProxyType({}), redirects_max: int = REDIRECTS_MAX
+        self, url: str, *, headers: Mapping[str, str] | None = None, redirects_max: int = REDIRECTS_MAX
     ) -> Download:
         """Return the page at `url`, whatever its status. `headers` go wherever it is redirected to.
 
@@ -103,7 +103,7 @@ class Downloader:
             where = url
             for _ in range(redirects_max + 1):
                 target = self._policy.check(where)
-                answer = await self._visit(target, headers, self._tls)
+                answer = await self._visit(target, headers or {}, self._tls)
                 location = answer.headers.get("location")
                 if answer.status not in _REDIRECTS or location is None:
                     return answer
@@ -164,18 +164,17 @@ async def _ask(target: WebTarget, address: str, headers: Mapping[str, str], tls:
         },
     )
     # A transport of its own, no client: that would keep cookies, and follow what the environment says.
-    async with httpx2.AsyncHTTPTransport(verify=tls, trust_env=False) as transport:
-        response = await transport.handle_async_request(request)
-        try:
-            return await _read(target, response)
-        finally:
-            await response.aclose()
+    async with (
+        httpx2.AsyncHTTPTransport(verify=tls, trust_env=False) as transport,
+        aclosing(await transport.handle_async_request(request)) as response,
+    ):
+        return await _read(target, response)
 
 
 def _reason(error: BaseException) -> str:
     """Return why a connection failed, in the words of the innermost error: libraries wrap it, some without a word."""
-    words = str(error) or type(error).__name__
-    inner = error.__cause__ or error.__context__
+    words = type(error).__name__
+    inner: BaseException | None = error
     while inner is not None:
         words = str(inner) or words
         inner = inner.__cause__ or inner.__context__

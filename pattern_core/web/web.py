@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import trio
@@ -152,9 +153,7 @@ def _decoded(data: bytes, charset: str | None) -> str:
     if not data:
         return ""
     if charset is not None:
-        try:
+        with suppress(LookupError, ValueError):  # an unknown name: the bytes say more
             if codecs.lookup(charset).name not in _NO_TEXT:
                 return data.decode(charset, errors="replace")
-        except (LookupError, ValueError):
-            pass  # an unknown name: the bytes say more
     return read_text(data)

@@ -153,6 +153,7 @@ REFUSED = {
     "5 m to 2": "stands a unit",
     "20 degC + 5 degC": "points on a scale",
     "2 * 20 degC": "convert them to K",
+    "4 °F / 9 m": "convert them to K",
     "3 dB": "logarithms such as dB",
     "m^100": "to a power above 20",
     "2^(1 m)": "m cannot be converted to a plain number",

@@ -137,15 +137,13 @@ def write(path: Path, text: str | bytes, *, age_s: int = 100) -> None:
 
 def before_reading(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
     """Let something happen to a directory that is open already, just before it is read."""
-    scandir = os.scandir
 
-    def and_it_happens(descriptor: int) -> Any:
-        listed = scandir(descriptor)
+    def and_it_happens(descriptor: int) -> list[str]:
         monkeypatch.undo()
         happens()
-        return listed
+        return os.listdir(descriptor)
 
-    monkeypatch.setattr(os, "scandir", and_it_happens)
+    monkeypatch.setattr(os, "listdir", and_it_happens)
 
 
 async def found(shelf: Shelf, query: str) -> list[str]:

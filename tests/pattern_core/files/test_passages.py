@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
@@ -17,7 +18,7 @@ from pattern_db.tables.passages import Piece
 from tests.pattern_core.files.samples import Shelf
 
 
-def pieces(text: str, syntax: Syntax = Syntax.PROSE, pages: tuple[int, ...] = ()) -> list[Piece]:
+def pieces(text: str, syntax: Syntax = "prose", pages: tuple[int, ...] = ()) -> list[Piece]:
     kind = FileKind(content_type="text/plain", syntax=syntax)
     return split("a.md", Document(text=text, kind=kind, pages=pages))
 
@@ -32,7 +33,7 @@ def lines_of(text: str, found: list[Piece]) -> None:
 
 def test_what_is_short_stands_together() -> None:
     assert pieces("\n\nOne.\n\nTwo.\n") == [Piece(content="One.\n\nTwo.", start_line=3, end_line=5, heading="a.md")]
-    assert len(pieces("# A\nx\n# B\ny\n# C\nz\n", Syntax.MARKDOWN)) == 1
+    assert len(pieces("# A\nx\n# B\ny\n# C\nz\n", "markdown")) == 1
     found = pieces("one\ntwo\nthree", pages=(1, 2, 3))  # but for pages
     assert [(piece.page, piece.content) for piece in found] == [(1, "one"), (2, "two"), (3, "three")]
 
@@ -40,7 +41,7 @@ def test_what_is_short_stands_together() -> None:
 def test_markdown_ends_at_headings_and_keeps_their_path() -> None:
     words = "word " * 80
     text = f"# Garden\n{words}\n## Beds\n{words}\n```\n# no heading\n```\n### North\n{words}\n## Shed\n{words}"
-    found = pieces(text, Syntax.MARKDOWN)
+    found = pieces(text, "markdown")
     assert [piece.heading for piece in found] == [
         "a.md › Garden",
         "a.md › Garden › Beds",
@@ -55,7 +56,7 @@ def test_code_ends_at_definitions() -> None:
     body = "".join(f"    value_{number} = compute({number})  # a line\n" for number in range(12))
     text = f"import os\n\n\nclass Garden:\n    def water(self):\n{body}\n    def weed(self):\n{body}"
     text += f"\n\ndef main():\n{body}"
-    found = pieces(text, Syntax.CODE)
+    found = pieces(text, "code")
     assert [piece.content.split("\n")[0].strip() for piece in found][1:] == ["def weed(self):", "def main():"]
     assert [piece.heading for piece in found] == ["a.md", "a.md › Garden › weed", "a.md › main"]
     lines_of(text, found)
@@ -83,8 +84,8 @@ def test_a_change_moves_only_what_is_near() -> None:
     section = "## Part {0}\n" + "Words of part {0} about it. " * 20 + "\n\n"
     before = "# Book\n\n" + "".join(section.format(number) for number in range(30))
     after = before.replace("Words of part 12 about it. ", "New words, and many more of them than before. ", 3)
-    kept = {(p.heading, p.content) for p in pieces(before, Syntax.MARKDOWN)}
-    new = [p for p in pieces(after, Syntax.MARKDOWN) if (p.heading, p.content) not in kept]
+    kept = {(p.heading, p.content) for p in pieces(before, "markdown")}
+    new = [p for p in pieces(after, "markdown") if (p.heading, p.content) not in kept]
     assert [p.heading for p in new] == ["a.md › Book › Part 12"]
 
 
@@ -96,7 +97,7 @@ def test_too_many_passages_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @given(
     st.lists(st.text(st.sampled_from("ab #`.\n\t{}"), max_size=400), max_size=30).map("\n".join),
-    st.sampled_from(list(Syntax)),
+    st.sampled_from(get_args(Syntax)),
 )
 @settings(max_examples=60, deadline=None)
 def test_every_word_is_in_exactly_one_passage(text: str, syntax: Syntax) -> None:

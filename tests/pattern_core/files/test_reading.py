@@ -31,7 +31,7 @@ from pattern_core.files.readers import (
     read_text,
     web_page,
 )
-from pattern_core.files.reading import Syntax, kind_of, read_document
+from pattern_core.files.reading import kind_of, read_document
 from tests.pattern_core.files.samples import bomb, docx_of, locked, pdf_of
 
 
@@ -244,9 +244,9 @@ def test_a_child_answers_in_json() -> None:
 
 def test_the_name_says_who_reads() -> None:
     assert (kind_of("a/B.PDF").reader, kind_of("x.htm").reader) == ("pdf", "html")
-    assert (kind_of("x.md").syntax, kind_of("x.py").syntax) == (Syntax.MARKDOWN, Syntax.CODE)
+    assert (kind_of("x.md").syntax, kind_of("x.py").syntax) == ("markdown", "code")
     assert kind_of("Makefile").reader == ""
-    assert kind_of("notes.unheard-of").syntax is Syntax.PROSE
+    assert kind_of("notes.unheard-of").syntax == "prose"
 
 
 def test_lines_end_in_one_way_and_are_neither_none_nor_too_many() -> None:
@@ -258,9 +258,9 @@ def test_lines_end_in_one_way_and_are_neither_none_nor_too_many() -> None:
 
 async def test_text_is_read_here_and_the_rest_in_a_child() -> None:
     text = await read_document("a.py", b"x = 1\n")
-    assert (text.text, text.kind.syntax) == ("x = 1\n", Syntax.CODE)
+    assert (text.text, text.kind.syntax) == ("x = 1\n", "code")
     page = await read_document("a.html", b"<h1>Beds</h1>")
-    assert (page.text, page.kind.syntax, page.kind.content_type) == ("# Beds", Syntax.MARKDOWN, "text/html")
+    assert (page.text, page.kind.syntax, page.kind.content_type) == ("# Beds", "markdown", "text/html")
     assert (await read_document("a.pdf", pdf_of(["one", "two"]))).pages == (1, 2)
     assert (await read_document("a.docx", docx_of(("Heading 1", "Beds")))).text == "# Beds\n"
 
