@@ -219,7 +219,7 @@ class TurnCalls:
         is_approved = planned.answered is not None and planned.answered.status in AGREED
         agreed: set[str | None] = set()
         if self._judge.rules.rules:
-            asked = AskedCall(tool=tool.name, arguments=planned.arguments, parameters=tool.spec.parameters)
+            asked = AskedCall(tool=tool.name, arguments=planned.arguments, parameters=tool.parameters)
             while True:  # several rules may ask, each for a scope of its own
                 verdict = self._judge.check(row, asked, is_approved=is_approved, agreed=agreed)
                 if verdict.kind != "ask" or not await consent.is_standing(self._agent.id, row, verdict.scope):
@@ -236,7 +236,7 @@ class TurnCalls:
         if agreed or tool.consent is None:  # who agreed to such calls is not asked again by the tool
             return planned
         try:
-            tool.arguments.check(planned.arguments)
+            tool.check(planned.arguments)
         except InvalidInput:
             return planned  # arguments that do not fit are reported when it runs
         reason = tool.consent(planned.arguments)

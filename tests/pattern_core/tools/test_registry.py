@@ -39,7 +39,7 @@ def test_specs_keep_the_registrys_order_and_pass_over_unknown_names() -> None:
     specs = registry.specs(["listen", "gone", "look"])
     assert [spec.name for spec in specs] == ["look", "listen"]
     assert specs[1].description == "Listen."
-    assert specs[1].parameters == listen.arguments.schema
+    assert specs[1].parameters == listen.parameters
     assert registry.specs(["look"])[0] is specs[0]
 
 
@@ -122,6 +122,6 @@ def test_schemas_are_plain_enough_for_every_vendor() -> None:
         schema = json.dumps(one.spec.parameters)
         for word in ("$ref", "$defs", "anyOf", "oneOf", "exclusiveMinimum", '"null"'):
             assert word not in schema
-        properties = one.arguments.schema["properties"]
+        properties = one.parameters["properties"]
         assert isinstance(properties, dict)
         assert all(value.get("description") for value in properties.values())
