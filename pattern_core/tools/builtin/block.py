@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, assert_never
+from typing import Annotated, Literal
 
 from pattern_core.errors import InvalidInput
 from pattern_core.memory.block import BlockRow, BlockSettings, NewBlock, shown_schema, with_schema
@@ -59,8 +59,6 @@ async def block(
             return await _share(context, label, needed(agent, "agent", op), Permission(permission))
         case "unshare":
             return await _unshare(context, label, needed(agent, "agent", op))
-        case _:
-            assert_never(op)
 
 
 async def _set(context: ToolContext, label: str, settings: BlockSettings, word: str) -> dict[str, object]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, assert_never
+from typing import Annotated, Literal
 
 from pattern_core.errors import InvalidInput
 from pattern_core.files.access import AgentFiles, Located
@@ -84,8 +84,6 @@ async def file(
             before = await access.stored(place)
             after = _replaced(place, before, needed(old, "old", op), needed(content, "content", op))
             return await _write(context, place, "Changed", before, after)
-        case _:
-            assert_never(op)
 
 
 async def _list(access: AgentFiles, folder: str | None, pattern: str | None) -> dict[str, object]:

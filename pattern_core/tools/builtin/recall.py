@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal, assert_never
+from typing import Annotated, Literal
 
 from pattern_core.archive import entries
 from pattern_core.archive.entries import ArchiveEntry, NewEntry, SimilarEntry, StoredEntry, Terms, changed
@@ -60,8 +60,6 @@ async def recall(
             owners = (context.agent_id, CONSTELLATION_OWNER)
             entry = await context.storage.database.read(_find, owners, needed(entry_id, "entry_id", op))
             return _shown(entry, max(start, 0))
-        case _:
-            assert_never(op)
 
 
 async def _insert(context: ToolContext, content: str, tags: Sequence[str], terms: Terms) -> dict[str, object]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, assert_never
+from typing import Annotated, Literal
 
 from pattern_core.tools.results import PIECE_CHARS_MAX
 from pattern_core.tools.tool import ToolContext, needed, tool
@@ -30,5 +30,3 @@ async def result(
             return await results.read(context.agent_id, id, offset=offset, limit=limit)
         case "find":
             return await results.find(context.agent_id, id, needed(pattern, "pattern", op), offset=offset)
-        case _:
-            assert_never(op)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Literal, assert_never
+from typing import Annotated, Literal
 
 from pattern_core.errors import Unavailable
 from pattern_core.shell.policy import ShellSettings, verdict
@@ -74,8 +74,6 @@ async def shell(
             count = sum(task.is_running for task in tasks)
             words = f"{count} of {len(tasks)} tasks run" if tasks else "You have no tasks"
             return done(words, tasks=[_shown(task) for task in tasks])
-        case _:
-            assert_never(op)
 
 
 def _service(context: ToolContext) -> ShellService:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, assert_never
+from typing import Annotated, Any, Literal
 
 from pattern_core.errors import InvalidInput, Unavailable
 from pattern_core.files.readers import Format
@@ -48,8 +48,6 @@ async def web(
             return await _fetch(context, service, url, format, continue_from)
         case "search":
             return await _search(service, needed(query, "query", op), min(max(limit, 1), SEARCH_MAX))
-        case _:
-            assert_never(op)
 
 
 async def _fetch(context: ToolContext, service: Web, url: str | None, wanted: Format, offset: int) -> dict[str, object]:
