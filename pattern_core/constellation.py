@@ -37,7 +37,6 @@ from pattern_core.runtime import Runtime
 from pattern_core.search import SearchRequest, SearchResult, search
 from pattern_core.shell.shell import Shell
 from pattern_core.tools.registry import ToolRegistry
-from pattern_core.tools.results import Results
 from pattern_core.tools.tool import Toolbox
 from pattern_core.turns import admission
 from pattern_core.turns.actor import Actors
@@ -219,7 +218,6 @@ class Constellation:
             sharing=self.sharing,
             revisions=self.revisions,
             search=self.search,
-            results=Results(storage),
             halt=Halt(storage, current=halt, log=settings.halts_log),
             web=None if settings.web is None else Web(settings.web, clock=clock),
             shell=None if settings.shell is None else Shell(settings=settings.shell, clock=clock, ids=storage.ids),

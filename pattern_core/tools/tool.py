@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from pattern_core.search import SearchRequest, SearchResult
     from pattern_core.shell.policy import ShellSettings
     from pattern_core.shell.shell import Shell
-    from pattern_core.tools.results import Results
     from pattern_core.web.policy import WebSettings
     from pattern_core.web.web import Web
 
@@ -80,7 +79,6 @@ class Toolbox:
     sharing: Sharing
     revisions: Revisions
     search: Callable[[SearchRequest], Awaitable[SearchResult]]
-    results: Results
     halt: Halt
     web: Web | None = None
     shell: Shell | None = None

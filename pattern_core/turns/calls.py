@@ -32,7 +32,7 @@ from pattern_core.prompts.collect import Prompts
 from pattern_core.rules.facts import FORCED_PREFIX, JudgedCall
 from pattern_core.rules.rule import AskedCall
 from pattern_core.tools.registry import ToolRegistry
-from pattern_core.tools.results import to_text
+from pattern_core.tools.results import shorten, to_text
 from pattern_core.tools.tool import Probe, ProbeFunction, Tool, Toolbox, ToolContext
 from pattern_core.turns.consent import AGREED, Attention, ToolConsent, denial, edited_note
 from pattern_core.turns.judge import Judge
@@ -414,10 +414,8 @@ class TurnCalls:
         status, note = "error", "" if planned.answered is None else edited_note(planned.answered, row)
         if isinstance(result, outcome.Value):
             status, content = "done", to_text(result.value)
-            if len(content) > limits.tool_result_chars_max:
-                reader, limit = services.tools.reader(self._agent.enabled_tools), limits.tool_result_chars_max
-                results = services.toolbox.results
-                content = await results.shorten(content, context.agent_id, row, limit=limit, reader=reader, work=work)
+            reader, limit = services.tools.reader(self._agent.enabled_tools), limits.tool_result_chars_max
+            content = await shorten(content, row, context, limit=limit, reader=reader)
         else:
             content = to_text(_error_text(row, result.error), limits.tool_result_chars_max)
         return FinishedCall(row=row, status=status, content=note + content)
