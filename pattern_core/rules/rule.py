@@ -7,7 +7,7 @@ Nothing is counted anywhere: every answer follows from the turn's calls, so that
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from functools import cache, cached_property
 from itertools import takewhile
 from typing import Annotated, Any, ClassVar, Literal, Self, dataclass_transform
@@ -216,20 +216,9 @@ class ToolRule:
 
     def to_json(self) -> dict[str, Json]:
         """Return the rule in our format, without what is at its default."""
-        result: dict[str, Json] = {"tool": self.tool, "type": self.name}
-        for name, one in self.own_fields.items():
-            is_required = MISSING is one.default is one.default_factory
-            if (value := getattr(self, name)) or is_required:
-                result[name] = _plain(value)
-        if self.priority != PRIORITY:
-            result["priority"] = self.priority
-        return result if self.message is None else {**result, "message": self.message}
-
-
-def _plain(value: Any) -> Json:
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    return [_plain(one) for one in value] if isinstance(value, tuple) else value
+        own = _adapter(type(self)).dump_python(self, mode="json", exclude_defaults=True)  # type: ignore[arg-type]
+        common = {name: own.pop(name) for name in ("priority", "message") if name in own}
+        return {"tool": self.tool, "type": self.name, **own, **common}
 
 
 @cache
@@ -269,10 +258,6 @@ class Offer:
     forced: str | None = None
     prefill: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-
-    def filled(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a call's arguments with those that the rules give."""
-        return {**arguments, **self.prefill.get(tool, {})}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -81,8 +81,7 @@ class RuleSet:
 
     def timed(self, enabled: Collection[str]) -> tuple[str, ...]:
         """Return the enabled tools whose last use in any turn matters to a rule."""
-        timed = [rule for rule in self.rules if rule.is_timed]
-        return tuple(tool for tool in enabled if any(rule.covers(tool) for rule in timed)) if timed else ()
+        return tuple(tool for tool in enabled if any(rule.is_timed and rule.covers(tool) for rule in self.rules))
 
     def check_enabled(self, enabled: Collection[str]) -> None:
         """Pass if an agent with these tools enabled has all that its rules need.
@@ -115,8 +114,8 @@ def warnings_of(stored: Json, enabled: Collection[str]) -> tuple[str, ...]:
         return (error.message,)
 
 
-def _entries(stored: Json) -> Iterator[Mapping[str, Json]]:
-    """Yield the rules one by one, those of a map with its key as their tool."""
+def _entries(stored: Json) -> list[Json]:
+    """Return the rules in a list, those of a map with its key as their tool."""
     if isinstance(stored, dict):
         if isinstance(stored.get("type"), str) and isinstance(stored.get("tool"), str):
             raise InvalidInput("tool_rules is a list of rules: put this one rule into brackets, [{…}]")
@@ -124,16 +123,15 @@ def _entries(stored: Json) -> Iterator[Mapping[str, Json]]:
         stored = [{"tool": tool, **one} if isinstance(one, dict) else one for tool, one in pairs]
     if not isinstance(stored, list):
         raise InvalidInput('tool_rules is a list of rules, such as [{"tool": "web", "type": "max_calls", "count": 3}]')
-    for number, entry in enumerate(stored, 1):
-        if not isinstance(entry, dict):
-            raise InvalidInput(f"tool_rules, rule {number}: a rule is an object with `tool` and `type`")
-        yield entry
+    return stored
 
 
-def _read(entry: Mapping[str, Json]) -> tuple[str, list[ToolRule]]:
+def _read(entry: Json) -> tuple[str, list[ToolRule]]:
     """Return its author's name of the kind of a stored rule, in snake case, and the rules that it makes; its fields may
     be nested in several ways.
     """
+    if not isinstance(entry, dict):
+        raise InvalidInput("a rule is an object with `tool` and `type`")
     flat = dict(entry)
     if "tool_name" in flat:
         flat.setdefault("tool", flat.pop("tool_name"))
