@@ -58,7 +58,9 @@ async def block(
         case "share":
             return await _share(context, label, needed(agent, "agent", op), Permission(permission))
         case "unshare":
-            return await _unshare(context, label, needed(agent, "agent", op))
+            name = needed(agent, "agent", op)
+            await context.toolbox.sharing.unshare(context.agent_id, label, name, by=context.by, work=context.work)
+            return done(f"{name} does not see {label} any more")
 
 
 async def _set(context: ToolContext, label: str, settings: BlockSettings, word: str) -> dict[str, object]:
@@ -102,11 +104,6 @@ async def _share(context: ToolContext, label: str, agent: str, permission: Permi
         context.agent_id, label, agent, permission, by=context.by, work=context.work
     )
     return done(f"{loan.agent} sees {label} now", agent=loan.agent, permission=loan.permission.value)
-
-
-async def _unshare(context: ToolContext, label: str, agent: str) -> dict[str, object]:
-    await context.toolbox.sharing.unshare(context.agent_id, label, agent, by=context.by, work=context.work)
-    return done(f"{agent} does not see {label} any more")
 
 
 def _summary(view: BlockRow) -> dict[str, object]:
