@@ -296,5 +296,4 @@ def needed(value: T | None, name: str, op: str) -> T:
 
 def done(message: str, **data: object) -> dict[str, object]:
     """Return a tool's answer: `{"success": true, "message": words, "data"?: …}`."""
-    answer: dict[str, object] = {"success": True, "message": message}
-    return {**answer, "data": data} if data else answer
+    return {"success": True, "message": message, **({"data": data} if data else {})}
