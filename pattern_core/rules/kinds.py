@@ -57,7 +57,7 @@ OPERATION_PARAMETERS = ("op", "operation", "command")
 
 def _beside(rule: RequiresPreceding | RequiresFollowing, tools: Collection[str], moment: Moment) -> bool:
     """Order matters where the tool is called beside one of the others."""
-    return rule.concerns(tools) and covers_any(rule.tools, tools)
+    return covers_any((rule.tool,), tools) and covers_any(rule.tools, tools)
 
 
 def _around(rule: Child | Parent, tools: Collection[str], moment: Moment) -> bool:

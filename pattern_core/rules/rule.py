@@ -6,6 +6,7 @@ Nothing is counted anywhere: every answer follows from the turn's calls, so that
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from functools import cache, cached_property
@@ -166,7 +167,7 @@ class ToolRule:
 
     def needs_order(self, tools: Collection[str], moment: Moment) -> bool:
         """Return whether calls of these tools must run one after another, since the rule judges by what ran before."""
-        return not self.has_no_order and self.concerns(tools)
+        return not self.has_no_order and covers_any((self.tool,), tools)
 
     def show(self, spec: ToolSpec) -> ToolSpec | None:
         """Return its tool as the model may see it, None if it may not."""
@@ -186,10 +187,6 @@ class ToolRule:
     def covers(self, tool: str) -> bool:
         """Return whether the rule is about calls of this tool."""
         return covers(self.tool, tool)
-
-    def concerns(self, tools: Collection[str]) -> bool:
-        """Return whether the rule is about calls of one of these tools."""
-        return any(map(self.covers, tools))
 
     def refuse(self, text: str) -> Verdict:
         """Return a refusal with this reason."""
@@ -336,9 +333,7 @@ class Moment:
                     seen = rule.show(seen)
             if seen is not None:
                 shown.append(seen)
-        prefill: dict[str, Mapping[str, Any]] = {}
-        for narrowed in self.narrowed:
-            prefill = {**narrowed.prefill, **prefill}  # the rule that is judged first wins
+        prefill = ChainMap(*(dict(narrowed.prefill) for narrowed in self.narrowed))  # the rule judged first wins
         notes = [narrowed.note for narrowed in self.narrowed] if shown or not tools else [NOTHING_LEFT]
         notes += [missing.note for missing in self.missing]
         is_forced = bool(shown) and any(narrowed.note for narrowed in self.narrowed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Annotated, Literal
 
 from pattern_core.archive import entries
@@ -41,6 +42,7 @@ async def recall(
     """Your archive: keep what is too much for your memory blocks, and find it again. Entries are never changed: one
     that is no longer true is superseded by a new one, and kept.
     """
+    owners = [context.agent_id, CONSTELLATION_OWNER]
     match op:
         case "insert":
             terms = Terms(now=context.storage.now(), supersedes=supersedes, force=force)
@@ -49,7 +51,7 @@ async def recall(
             request = SearchRequest(
                 query=needed(query, "query", op),
                 kinds=[SearchKind.ARCHIVAL],
-                agents=[context.agent_id, CONSTELLATION_OWNER],
+                agents=owners,
                 tags=tags or None,
                 include_superseded=include_old,
                 now=context.storage.now(),
@@ -57,7 +59,6 @@ async def recall(
             )
             return found(await context.toolbox.search(request), "entry", "entries")
         case "get":
-            owners = (context.agent_id, CONSTELLATION_OWNER)
             entry = await context.storage.database.read(_find, owners, needed(entry_id, "entry_id", op))
             return _shown(entry, max(start, 0))
 
@@ -90,10 +91,8 @@ def _store(connection: Connection, owner: str, new: NewEntry, terms: Terms, expe
 
 def _find(connection: Connection, owners: Sequence[str], entry_id: str) -> ArchiveEntry:
     for owner in owners:
-        try:
+        with suppress(PatternError, RowNotFound):
             return entries.find(connection, owner, entry_id)
-        except (PatternError, RowNotFound):
-            continue
     raise RowNotFound(f"you have no archival entry {entry_id}; search finds those that you have")
 
 
