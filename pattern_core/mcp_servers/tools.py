@@ -210,8 +210,7 @@ def _part(part: Mapping[str, object]) -> str:
             return f"[resource: {uri}]"
         case {"type": "resource", "resource": {"uri": uri, "text": text}}:
             return f"[{uri}]\n{text}"
-        case _:
-            return f"[{part['type']}: not shown]"
+    return f"[{part['type']}: not shown]"
 
 
 def _says(text: str, structured: object) -> bool:

@@ -213,7 +213,8 @@ class ToolRule:
 
     def to_json(self) -> dict[str, Json]:
         """Return the rule in our format, without what is at its default."""
-        own = _adapter(type(self)).dump_python(self, mode="json", exclude_defaults=True)  # type: ignore[arg-type]
+        adapter = _adapter(type(self))  # type: ignore[arg-type]  # hashable
+        own = adapter.dump_python(self, mode="json", exclude_defaults=True)
         common = {name: own.pop(name) for name in ("priority", "message") if name in own}
         return {"tool": self.tool, "type": self.name, **own, **common}
 
