@@ -40,7 +40,6 @@ from pattern_core.prompts.collect import Prompts
 from pattern_core.search import SearchRequest, SearchResult, search
 from pattern_core.shell.shell import Shell
 from pattern_core.tools.registry import ToolRegistry
-from pattern_core.tools.results import Results
 from pattern_core.tools.tool import Toolbox, ToolSettings
 from pattern_core.turns import admission
 from pattern_core.turns.actor import Actors
@@ -190,7 +189,6 @@ class Constellation:
             sharing=self.sharing,
             revisions=self.revisions,
             search=self.search,
-            results=Results(storage),
             halt=self.halt,
             web=None if web is None else Web(web, clock=clock),
             shell=None if shell is None else Shell(settings=shell, clock=clock, ids=storage.ids),
@@ -387,6 +385,7 @@ class Constellation:
                 await self.cancel(turn_id, reason=AGENT_DELETED)
             await self.roster.delete(agent.id)
             self._actors.forget(agent.id)
+            self._journal.logged.pop(agent.id, None)
         finally:
             self._actors.release(agent.id)
 

@@ -64,7 +64,7 @@ class McpServer:
         self._retry_at = -math.inf
         self._moved = trio.lowlevel.ParkingLot()  # wakes tasks when anything of this changes
         self._connection = McpConnection(settings, self._moved)  # the newest, also while it is made
-        registry.expect(name)
+        registry.replace(name, ())
 
     async def started(self) -> None:
         """Start it, unless it runs or is left alone for now, and wait for the outcome."""

@@ -20,7 +20,7 @@ from typing import Any
 
 from pattern_core.mcp_servers.settings import McpSettings
 from pattern_core.tools.registry import FOREIGN
-from pattern_core.tools.tool import Arguments, Tool, ToolContext
+from pattern_core.tools.tool import Tool, ToolContext
 from pattern_db.enums import EffectClass
 
 NAME_CHARS_MAX = 64
@@ -58,7 +58,7 @@ def tools_of(server: str, settings: McpSettings, offered: Iterable[OfferedTool],
     for one in offered:
         if one.name and (settings.tools is None or one.name in settings.tools):
             tool = _tool(server, settings, one, call)
-            left -= len(tool.description) + len(str(tool.arguments.schema))
+            left -= len(tool.description) + len(str(tool.parameters))
             if left >= 0:
                 made.setdefault(tool.name, tool)
     return list(made.values())
@@ -75,8 +75,9 @@ def _tool(server: str, settings: McpSettings, offered: OfferedTool, call: CallTo
         name=tool_name(server, offered.name),
         description=_description(server, offered.description),
         effect=settings.effects.get(offered.name, EffectClass.IDEMPOTENT if is_trusted else settings.effect),
-        arguments=Arguments(schema=plain_schema(offered.schema), check=dict),  # only the server checks them
+        parameters=plain_schema(offered.schema),
         run=run,
+        check=dict,  # only the server checks them
         timeout_s=settings.start_timeout_s + settings.call_timeout_s + MARGIN_S,
     )
     return tool
@@ -209,8 +210,7 @@ def _part(part: Mapping[str, object]) -> str:
             return f"[resource: {uri}]"
         case {"type": "resource", "resource": {"uri": uri, "text": text}}:
             return f"[{uri}]\n{text}"
-        case _:
-            return f"[{part['type']}: not shown]"
+    return f"[{part['type']}: not shown]"
 
 
 def _says(text: str, structured: object) -> bool:

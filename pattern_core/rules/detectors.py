@@ -7,7 +7,6 @@ result that changes is progress, so polling until something changes is no loop.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -73,16 +72,12 @@ def watch(
     compactions: Sequence[int] = (),
     said: Collection[int] = (),
 ) -> LoopFinding | None:
-    """Return the loop that the newest step is part of, None if there is none. AskedCall once after each step's calls.
+    """Return the loop that the newest step is part of, None if there is none. Called once after each step's calls.
 
     `calls` are the turn's in order, `compactions` the steps that room was made for, `said` those in which the model
     said something to the user. A loop that is found for the first time in the turn is warned of; when it is found
     again, the turn stops.
     """
-    limits = (settings.identical, settings.ping_pong and 2 * settings.ping_pong, settings.no_progress)
-    is_short = len(calls) < min(filter(None, limits), default=math.inf)
-    if is_short and len(compactions) < (settings.compactions or math.inf):
-        return None  # as most turns are
     looked_at = [call for call in calls if not covers_any(settings.exempt, (call.tool,))]
     steps: dict[int, list[JudgedCall]] = {step: [] for step in (*compactions, *said, *(call.step for call in calls))}
     for call in looked_at:

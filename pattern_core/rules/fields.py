@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, TypeAlias
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator
 
 from pattern_core.rules.facts import JudgedCall
 
@@ -183,5 +183,5 @@ Patterns: TypeAlias = Annotated[tuple[Pattern, ...], Field(min_length=1, max_len
 Names: TypeAlias = Annotated[tuple[Name, ...], Field(min_length=1, max_length=NAMES_MAX)]
 Phrase: TypeAlias = Annotated[str, Field(min_length=1, max_length=TEXT_CHARS_MAX)]
 Count: TypeAlias = Annotated[int, BeforeValidator(_number), Field(ge=0, le=COUNT_MAX)]
-Seconds: TypeAlias = Annotated[float, BeforeValidator(_seconds), Field(gt=0, le=SECONDS_MAX)]
+Seconds: TypeAlias = Annotated[float, BeforeValidator(_seconds), Field(gt=0, le=SECONDS_MAX), PlainSerializer(_number)]
 CheckedCondition: TypeAlias = Annotated[Condition, PlainValidator(read_condition)]

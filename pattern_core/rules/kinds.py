@@ -57,7 +57,7 @@ OPERATION_PARAMETERS = ("op", "operation", "command")
 
 def _beside(rule: RequiresPreceding | RequiresFollowing, tools: Collection[str], moment: Moment) -> bool:
     """Order matters where the tool is called beside one of the others."""
-    return rule.concerns(tools) and covers_any(rule.tools, tools)
+    return covers_any((rule.tool,), tools) and covers_any(rule.tools, tools)
 
 
 def _around(rule: Child | Parent, tools: Collection[str], moment: Moment) -> bool:
@@ -363,13 +363,11 @@ class Cooldown(ToolRule):
 
     def objection(self, call: AskedCall, moment: Moment) -> Verdict | None:
         """Refuse while the tool rests. A call that is under way counts from now."""
-        starts = [at for tool, at in moment.last_ms.items() if self.covers(tool)]
-        used = [one for one in moment.calls if self.covers(one.tool) and (one.ran or one.status in OPEN)]
-        starts += [moment.now_ms if one.at_ms is None else one.at_ms for one in used]
-        passed_s = [(moment.now_ms - at) / 1000 for at in starts]
+        used = [one for one in moment.calls if one.ran or one.status in OPEN]
+        here = [(one.tool, moment.now_ms if one.at_ms is None else one.at_ms) for one in used]
+        passed_s = [(moment.now_ms - at) / 1000 for tool, at in (*moment.last_ms.items(), *here) if self.covers(tool)]
         # A start that lies further ahead than a rest is long was measured by a clock that has been set back since.
-        known_s = [one for one in passed_s if one > -self.seconds]
-        left_s = self.seconds - max(min(known_s), 0.0) if known_s else 0.0
+        left_s = max((self.seconds - max(one, 0.0) for one in passed_s if one > -self.seconds), default=0.0)
         text = f"it rests after each use; call it again in {duration(math.ceil(left_s))}."
         return self.refuse(text) if left_s > 0 else None
 

@@ -6,8 +6,9 @@ Nothing is counted anywhere: every answer follows from the turn's calls, so that
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from functools import cache, cached_property
 from itertools import takewhile
 from typing import Annotated, Any, ClassVar, Literal, Self, dataclass_transform
@@ -166,7 +167,7 @@ class ToolRule:
 
     def needs_order(self, tools: Collection[str], moment: Moment) -> bool:
         """Return whether calls of these tools must run one after another, since the rule judges by what ran before."""
-        return not self.has_no_order and self.concerns(tools)
+        return not self.has_no_order and covers_any((self.tool,), tools)
 
     def show(self, spec: ToolSpec) -> ToolSpec | None:
         """Return its tool as the model may see it, None if it may not."""
@@ -186,10 +187,6 @@ class ToolRule:
     def covers(self, tool: str) -> bool:
         """Return whether the rule is about calls of this tool."""
         return covers(self.tool, tool)
-
-    def concerns(self, tools: Collection[str]) -> bool:
-        """Return whether the rule is about calls of one of these tools."""
-        return any(map(self.covers, tools))
 
     def refuse(self, text: str) -> Verdict:
         """Return a refusal with this reason."""
@@ -216,20 +213,10 @@ class ToolRule:
 
     def to_json(self) -> dict[str, Json]:
         """Return the rule in our format, without what is at its default."""
-        result: dict[str, Json] = {"tool": self.tool, "type": self.name}
-        for name, one in self.own_fields.items():
-            is_required = MISSING is one.default is one.default_factory
-            if (value := getattr(self, name)) or is_required:
-                result[name] = _plain(value)
-        if self.priority != PRIORITY:
-            result["priority"] = self.priority
-        return result if self.message is None else {**result, "message": self.message}
-
-
-def _plain(value: Any) -> Json:
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    return [_plain(one) for one in value] if isinstance(value, tuple) else value
+        adapter = _adapter(type(self))  # type: ignore[arg-type]  # hashable
+        own = adapter.dump_python(self, mode="json", exclude_defaults=True)
+        common = {name: own.pop(name) for name in ("priority", "message") if name in own}
+        return {"tool": self.tool, "type": self.name, **own, **common}
 
 
 @cache
@@ -269,10 +256,6 @@ class Offer:
     forced: str | None = None
     prefill: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-
-    def filled(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a call's arguments with those that the rules give."""
-        return {**arguments, **self.prefill.get(tool, {})}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -351,9 +334,7 @@ class Moment:
                     seen = rule.show(seen)
             if seen is not None:
                 shown.append(seen)
-        prefill: dict[str, Mapping[str, Any]] = {}
-        for narrowed in self.narrowed:
-            prefill = {**narrowed.prefill, **prefill}  # the rule that is judged first wins
+        prefill = ChainMap(*(dict(narrowed.prefill) for narrowed in self.narrowed))  # the rule judged first wins
         notes = [narrowed.note for narrowed in self.narrowed] if shown or not tools else [NOTHING_LEFT]
         notes += [missing.note for missing in self.missing]
         is_forced = bool(shown) and any(narrowed.note for narrowed in self.narrowed)

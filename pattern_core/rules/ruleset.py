@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import combinations
+from itertools import combinations, product
 from typing import TypeVar
 
 from pydantic import TypeAdapter
@@ -81,8 +81,7 @@ class RuleSet:
 
     def timed(self, enabled: Collection[str]) -> tuple[str, ...]:
         """Return the enabled tools whose last use in any turn matters to a rule."""
-        timed = [rule for rule in self.rules if rule.is_timed]
-        return tuple(tool for tool in enabled if any(rule.covers(tool) for rule in timed)) if timed else ()
+        return tuple(tool for tool in enabled if any(rule.is_timed and rule.covers(tool) for rule in self.rules))
 
     def check_enabled(self, enabled: Collection[str]) -> None:
         """Pass if an agent with these tools enabled has all that its rules need.
@@ -115,8 +114,8 @@ def warnings_of(stored: Json, enabled: Collection[str]) -> tuple[str, ...]:
         return (error.message,)
 
 
-def _entries(stored: Json) -> Iterator[Mapping[str, Json]]:
-    """Yield the rules one by one, those of a map with its key as their tool."""
+def _entries(stored: Json) -> list[Json]:
+    """Return the rules in a list, those of a map with its key as their tool."""
     if isinstance(stored, dict):
         if isinstance(stored.get("type"), str) and isinstance(stored.get("tool"), str):
             raise InvalidInput("tool_rules is a list of rules: put this one rule into brackets, [{…}]")
@@ -124,16 +123,15 @@ def _entries(stored: Json) -> Iterator[Mapping[str, Json]]:
         stored = [{"tool": tool, **one} if isinstance(one, dict) else one for tool, one in pairs]
     if not isinstance(stored, list):
         raise InvalidInput('tool_rules is a list of rules, such as [{"tool": "web", "type": "max_calls", "count": 3}]')
-    for number, entry in enumerate(stored, 1):
-        if not isinstance(entry, dict):
-            raise InvalidInput(f"tool_rules, rule {number}: a rule is an object with `tool` and `type`")
-        yield entry
+    return stored
 
 
-def _read(entry: Mapping[str, Json]) -> tuple[str, list[ToolRule]]:
+def _read(entry: Json) -> tuple[str, list[ToolRule]]:
     """Return its author's name of the kind of a stored rule, in snake case, and the rules that it makes; its fields may
     be nested in several ways.
     """
+    if not isinstance(entry, dict):
+        raise InvalidInput("a rule is an object with `tool` and `type`")
     flat = dict(entry)
     if "tool_name" in flat:
         flat.setdefault("tool", flat.pop("tool_name"))
@@ -166,25 +164,39 @@ def _contradictions(rules: Sequence[ToolRule], enabled: Collection[str]) -> Iter
 
     What a pattern means depends on the agent's tools, so most sentences are about rules that name the same tool.
     """
-    firsts = list(_of_kind(rules, kinds.StartConstraint))
+    firsts = _of_kind(rules, kinds.StartConstraint)
     starters = {tool for rule in firsts for tool in rule.starters}
     starts = {rule.tool for rule in firsts if not rule.alternatives}
     required = sorted(starts | {rule.tool for rule in _of_kind(rules, kinds.RequiredBeforeExit)})
     yield from _of_order(rules, starters)
-    yield from _of_limits(rules, required)
+    for limit, tool in product(_of_kind(rules, kinds.MaxCalls), required):
+        if limit.count == 0 and limit.covers(tool):
+            yield f"`{tool}` must run, but max_calls allows it no call"
+    operations: dict[str, list[set[str]]] = {}
+    for allowed in _of_kind(rules, kinds.AllowedOperations):
+        operations.setdefault(allowed.tool, []).append({*allowed.operations})
+    for tool, sets in sorted(operations.items()):
+        if not set.intersection(*sets):
+            yield f"the rules allowed_operations of `{tool}` have no operation in common, so it never runs"
     yield from _of_next(rules, starts)
-    yield from _of_groups(rules, starters, required)
-    for due in _of_kind(rules, kinds.Periodic):
-        for rest in _of_kind(rules, kinds.Cooldown, due.tool):
-            if rest.seconds > due.seconds:
-                yield f"`{due.tool}` should run every {due.seconds:g} s, but rests for {rest.seconds:g} s"
+    groups = [group for rule in _of_kind(rules, kinds.ExclusiveGroups) for group in rule.groups]
+    for group in groups:
+        for first, second in combinations([tool for tool in required if covers_any(group, (tool,))], 2):
+            yield f"`{first}` and `{second}` must both run, but are in one exclusive group"
+    for group in groups:
+        for tool in sorted(starters & {*group}):
+            others = named(member for member in group if member != tool)
+            yield f"`{tool}` always runs first, so {others} of its exclusive group never can"
+    for due, rest in product(_of_kind(rules, kinds.Periodic), _of_kind(rules, kinds.Cooldown)):
+        if rest.covers(due.tool) and rest.seconds > due.seconds:
+            yield f"`{due.tool}` should run every {due.seconds:g} s, but rests for {rest.seconds:g} s"
     if enabled:
         yield from _of_absent(rules, enabled)
 
 
-def _of_kind(rules: Iterable[ToolRule], kind: type[R], tool: str | None = None) -> Iterator[R]:
-    """Yield the rules of a kind, in their order; with `tool`, those about that tool."""
-    return (rule for rule in rules if isinstance(rule, kind) and (tool is None or rule.covers(tool)))
+def _of_kind(rules: Iterable[ToolRule], kind: type[R]) -> list[R]:
+    """Return the rules of a kind, in their order."""
+    return [rule for rule in rules if isinstance(rule, kind)]
 
 
 def _of_order(rules: Sequence[ToolRule], starters: set[str]) -> Iterator[str]:
@@ -194,8 +206,8 @@ def _of_order(rules: Sequence[ToolRule], starters: set[str]) -> Iterator[str]:
         waits.setdefault(before.tool, set()).update(before.tools)
         if before.tool in starters:
             yield f"`{before.tool}` must run first, but may run only after {named(before.tools)}"
-        for late in _of_kind(rules, kinds.RequiresFollowing, before.tool):
-            if both := sorted({*before.tools} & {*late.tools}):
+        for late in _of_kind(rules, kinds.RequiresFollowing):
+            if (both := sorted({*before.tools} & {*late.tools})) and late.covers(before.tool):
                 yield f"`{before.tool}` may run only after {named(both)}, and only before it: it never runs"
     for above in _of_kind(rules, kinds.Parent):
         for tool in sorted(starters & {*above.children}):
@@ -216,28 +228,13 @@ def _stuck(waits: Mapping[str, Collection[str]]) -> list[str]:
     return sorted(left)
 
 
-def _of_limits(rules: Sequence[ToolRule], required: Sequence[str]) -> Iterator[str]:
-    """Yield what must run and may not, and what both ends the turn and continues it."""
-    for limit in _of_kind(rules, kinds.MaxCalls):
-        for tool in required:
-            if limit.count == 0 and limit.covers(tool):
-                yield f"`{tool}` must run, but max_calls allows it no call"
-    operations: dict[str, list[set[str]]] = {}
-    for allowed in _of_kind(rules, kinds.AllowedOperations):
-        operations.setdefault(allowed.tool, []).append({*allowed.operations})
-    for tool, sets in sorted(operations.items()):
-        if not set.intersection(*sets):
-            yield f"the rules allowed_operations of `{tool}` have no operation in common, so it never runs"
-    for leave in _of_kind(rules, kinds.ExitLoop):
-        for stay in _of_kind(rules, kinds.ContinueLoop):
-            if leave.tool == stay.tool:
-                winner = leave if leave.rank < stay.rank else stay
-                yield f"`{leave.tool}` both ends the turn and continues it; {winner.name} counts"
-
-
 def _of_next(rules: Sequence[ToolRule], starts: set[str]) -> Iterator[str]:
-    """Yield what must come directly after a tool, and cannot."""
-    children = list(_of_kind(rules, kinds.Child))
+    """Yield what should come directly after a tool and cannot, and what both ends the turn and continues it."""
+    exits, children = _of_kind(rules, kinds.ExitLoop), _of_kind(rules, kinds.Child)
+    for leave, stay in product(exits, _of_kind(rules, kinds.ContinueLoop)):
+        if leave.tool == stay.tool:
+            winner = leave.name if leave.rank < stay.rank else stay.name
+            yield f"`{leave.tool}` both ends the turn and continues it; {winner} counts"
     exact = [rule for rule in children if not any(map(is_pattern, rule.children))]
     for first, second in combinations(exact, 2):
         if first.tool == second.tool and {*first.children}.isdisjoint(second.children):
@@ -247,21 +244,9 @@ def _of_next(rules: Sequence[ToolRule], starts: set[str]) -> Iterator[str]:
         late = sorted(starts - {rule.tool, *rule.children})
         if rule.tool in starts and late:
             yield f"`{rule.tool}` and {named(late)} must run first, but directly after `{rule.tool}` comes another tool"
-    ending = {rule.tool for rule in _of_kind(rules, kinds.ExitLoop)}
     for rule in children:
-        if rule.tool in ending:
+        if rule.tool in {leave.tool for leave in exits}:
             yield f"the turn ends after `{rule.tool}`, so {named(rule.children)} never can follow it"
-
-
-def _of_groups(rules: Sequence[ToolRule], starters: set[str], required: Sequence[str]) -> Iterator[str]:
-    groups = [group for rule in _of_kind(rules, kinds.ExclusiveGroups) for group in rule.groups]
-    for group in groups:
-        for first, second in combinations([tool for tool in required if covers_any(group, (tool,))], 2):
-            yield f"`{first}` and `{second}` must both run, but are in one exclusive group"
-    for group in groups:
-        for tool in sorted(starters & {*group}):
-            others = named(member for member in group if member != tool)
-            yield f"`{tool}` always runs first, so {others} of its exclusive group never can"
 
 
 def _of_absent(rules: Sequence[ToolRule], enabled: Collection[str]) -> Iterator[str]:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from functools import lru_cache
 
 from pattern_core.errors import NotFound, Unavailable
 from pattern_core.models.model import ToolSpec
 from pattern_core.tools.tool import Tool, ToolSettings
 
 FOREIGN = "__"  # between a foreign server's name and its tool's
-ENABLED_KNOWN_MAX = 1_000  # sets of names with their specifications in memory
 
 
 class ToolRegistry:
@@ -26,6 +24,7 @@ class ToolRegistry:
 
     def __init__(self, tools: Iterable[Tool], settings: ToolSettings | None = None) -> None:
         self._own: dict[str, Tool] = {}
+        self._foreign: dict[str, dict[str, Tool]] = {}  # by server, in the order of their names
         self.off: dict[str, str] = {}
         for tool in tools:
             if tool.name in self._own or tool.name in self.off:
@@ -35,16 +34,13 @@ class ToolRegistry:
                 self._own[tool.name] = configured
             except Unavailable as error:
                 self.off[tool.name] = error.message
-        self._foreign: dict[str, dict[str, Tool]] = {}  # by server, in the order of their names
         self._made()
 
     def _made(self) -> None:
         servers = [self._foreign[server] for server in sorted(self._foreign)]
         self._tools = {name: tool for tools in (self._own, *servers) for name, tool in tools.items()}
-        self._readers = tuple(name for name, tool in self._own.items() if tool.reads_results)
         # Made once: a specification carries the digest that every prompt's hash needs.
         self._specs = {name: tool.spec for name, tool in self._tools.items()}
-        self._enabled = lru_cache(ENABLED_KNOWN_MAX)(self._specs_of)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -54,19 +50,14 @@ class ToolRegistry:
     @property
     def enabled_by_default(self) -> tuple[str, ...]:
         """The names of the tools of a new agent that names none."""
-        return tuple(name for name, tool in self._own.items() if tool.enabled_by_default)
+        return tuple(name for name, tool in self._tools.items() if tool.enabled_by_default)
 
     def reader(self, enabled: Collection[str]) -> str | None:
         """Return the enabled tool that reads stored results, if there is one."""
-        return next((name for name in self._readers if name in enabled), None)
-
-    def expect(self, server: str) -> None:
-        """There is a server of this name; what it offers is not known yet."""
-        self._foreign.setdefault(server, {})
-        self._enabled.cache_clear()
+        return next((name for name, tool in self._tools.items() if tool.reads_results and name in enabled), None)
 
     def replace(self, server: str, tools: Iterable[Tool]) -> None:
-        """All that a foreign server offers from now on.
+        """All that a foreign server offers from now on; nothing while that is not known yet.
 
         Raises:
             ValueError: two of them have one name, or a name does not begin with the server's.
@@ -93,7 +84,7 @@ class ToolRegistry:
             NotFound: there is no such tool, or not for this agent; the message lists what there is.
         """
         tool = self._tools.get(name)
-        if tool is None or (name not in enabled and not self._is_enabled(name, enabled)):
+        if tool is None or not self._is_enabled(name, enabled):
             there = ", ".join(other for other in self._tools if self._is_enabled(other, enabled)) or "none"
             raise NotFound(f"there is no tool {name!r}; your tools: {there}")
         return tool
@@ -105,9 +96,6 @@ class ToolRegistry:
 
     def specs(self, enabled: Collection[str]) -> tuple[ToolSpec, ...]:
         """Return the enabled tools as the model sees them. Names of tools that do not exist are ignored."""
-        return self._enabled(tuple(enabled))
-
-    def _specs_of(self, enabled: tuple[str, ...]) -> tuple[ToolSpec, ...]:
         return tuple(spec for name, spec in self._specs.items() if self._is_enabled(name, enabled))
 
     def _is_enabled(self, name: str, enabled: Collection[str]) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import reprlib
-from functools import partial
+from contextlib import suppress
 from itertools import islice
 
 import trio
@@ -16,7 +16,8 @@ import zstandard
 
 from pattern_core.errors import InvalidInput, NotFound
 from pattern_core.limits import RESULT_STORED_CHARS_MAX, RESULTS_BYTES_MAX, RESULTS_MAX
-from pattern_core.unit_of_work import Storage, UnitOfWork
+from pattern_core.tools.tool import ToolContext
+from pattern_db.connection import Connection
 from pattern_db.journal.steps import EffectRow
 from pattern_db.tables import tool_state
 from pattern_db.tables.tool_state import ToolResultRow
@@ -27,7 +28,6 @@ PATTERN_CHARS_MAX = 500
 AROUND_CHARS = 120  # shown on each side of a place
 TAIL_SHARE = 4  # of what is shown, one part in so many is the end: errors stand there
 _LEVEL = 3
-_INLINE_CHARS_MAX = 100_000  # compressing more takes a millisecond or more: that is done on a thread
 _to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str).encode
 
 
@@ -53,83 +53,80 @@ def to_text(result: object, chars_max: int | None = None) -> str:
     return text if chars_max is None or len(text) <= chars_max else _shown(text, chars_max)
 
 
-class Results:
-    """The long results of one constellation's agents."""
+async def shorten(text: str, call: EffectRow, context: ToolContext, *, limit: int, reader: str | None) -> str:
+    """Return a call's result if it has at most `limit` code points, else its beginning and end, and how to read on.
 
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
+    The whole of a longer text is added to the call's unit of work, except where it could not be read: the agent has no
+    `reader` (a tool that reads results), or the reader itself returned the text.
+    """
+    if len(text) <= limit:
+        return text
+    if reader is None or reader == call.tool:
+        return _shown(text, limit)
+    kept = text[:RESULT_STORED_CHARS_MAX]
+    row = ToolResultRow(
+        id=context.storage.ids.new("res"),
+        agent_id=context.agent_id,
+        tool=call.tool,
+        call_id=call.call_id,
+        chars=len(kept),
+        created_at=context.storage.now(),
+        data=await trio.to_thread.run_sync(zstandard.compress, kept.encode(), _LEVEL),
+    )
+    context.work.store(tool_state.add_result, row, count_max=RESULTS_MAX, bytes_max=RESULTS_BYTES_MAX)
+    lost = f"; only the first {RESULT_STORED_CHARS_MAX} are stored" if len(kept) < len(text) else ""
+    return _shown(text, limit, f"; read them with the tool {reader}: op=read, id={row.id}, offset=", lost)
 
-    async def shorten(
-        self, text: str, agent_id: str, call: EffectRow, *, limit: int, reader: str | None, work: UnitOfWork
-    ) -> str:
-        """Return a call's result if it has at most `limit` code points, else its beginning and end, and how to read on.
 
-        The whole of a longer text is added to `work`, except where it could not be read: the agent has no `reader` (a
-        tool that reads results), or the reader itself returned the text.
-        """
-        if len(text) <= limit:
-            return text
-        if reader is None or reader == call.tool:
-            return _shown(text, limit)
-        kept = text[:RESULT_STORED_CHARS_MAX]
-        row = ToolResultRow(
-            id=self._storage.ids.new("res"),
-            agent_id=agent_id,
-            tool=call.tool,
-            call_id=call.call_id,
-            chars=len(kept),
-            created_at=self._storage.now(),
-            data=await _packed(kept),
-        )
-        work.store(tool_state.add_result, row, count_max=RESULTS_MAX, bytes_max=RESULTS_BYTES_MAX)
-        lost = f"; only the first {RESULT_STORED_CHARS_MAX} are stored" if len(kept) < len(text) else ""
-        return _shown(text, limit, f"; read them with the tool {reader}: op=read, id={row.id}, offset=", lost)
+def read(connection: Connection, agent_id: str, result_id: str, *, offset: int, limit: int) -> str:
+    """Return at most `limit` characters (and never more than `PIECE_CHARS_MAX`) of a stored result from `offset` on,
+    below a line that says which they are.
 
-    async def read(self, agent_id: str, result_id: str, *, offset: int, limit: int) -> str:
-        """Return at most `limit` characters (and never more than `PIECE_CHARS_MAX`) of a stored result from `offset`
-        on, below a line that says which they are.
+    Raises:
+        InvalidInput: `offset` is not within the text, or `limit` is not positive.
+        NotFound: the agent has no such result, or it was removed for newer ones.
+    """
+    row, text = _whole(connection, agent_id, result_id)
+    if not 0 <= offset < max(len(text), 1) or limit < 1:
+        raise InvalidInput(f"{result_id} has {len(text)} characters; offset counts from 0, limit from 1")
+    end = min(offset + min(limit, PIECE_CHARS_MAX), len(text))
+    more = f"read on with offset={end}" if end < len(text) else "this is the end"
+    place = f"Characters {offset} to {end} of {len(text)} of a result of {row.tool}, {row.created_at}"
+    return f"{place}; {more}:\n{text[offset:end]}"
 
-        Raises:
-            InvalidInput: `offset` is not within the text, or `limit` is not positive.
-            NotFound: the agent has no such result, or it was removed for newer ones.
-        """
-        row, text = await self._whole(agent_id, result_id)
-        if not 0 <= offset < max(len(text), 1) or limit < 1:
-            raise InvalidInput(f"{result_id} has {len(text)} characters; offset counts from 0, limit from 1")
-        end = min(offset + min(limit, PIECE_CHARS_MAX), len(text))
-        more = f"read on with offset={end}" if end < len(text) else "this is the end"
-        place = f"Characters {offset} to {end} of {len(text)} of a result of {row.tool}, {row.created_at}"
-        return f"{place}; {more}:\n{text[offset:end]}"
 
-    async def find(self, agent_id: str, result_id: str, pattern: str, *, offset: int) -> str:
-        """Return the first `FOUND_MAX` places from `offset` on that hold `pattern` (plain words, in any case), a line
-        each, and where to find more.
+def find(connection: Connection, agent_id: str, result_id: str, pattern: str, *, offset: int) -> str:
+    """Return the first `FOUND_MAX` places from `offset` on that hold `pattern` (plain words, in any case), a line each,
+    and where to find more.
 
-        Raises:
-            InvalidInput: the pattern is empty or longer than `PATTERN_CHARS_MAX`, or `offset` is negative.
-            NotFound: the agent has no such result, or it was removed for newer ones.
-        """
-        if not 0 < len(pattern) <= PATTERN_CHARS_MAX or offset < 0:
-            raise InvalidInput(f"a pattern has 1 to {PATTERN_CHARS_MAX} characters, and offset counts from 0")
-        _row, text = await self._whole(agent_id, result_id)
-        matches = re.compile(re.escape(pattern), re.IGNORECASE).finditer(text, offset)
-        places = [match.span() for match in islice(matches, FOUND_MAX)]
-        if not places:
-            return f"Nothing in {result_id} holds {pattern!r} from offset {offset} on."
-        lines = [f"{len(places)} places, each with up to {AROUND_CHARS} characters around it:"]
-        for start, end in places:
-            first, last = max(start - AROUND_CHARS, 0), end + AROUND_CHARS
-            cut = "…" if last < len(text) else ""
-            lines.append(f"[offset {start}] {'…' if first else ''}{text[first:last]}{cut}")
-        if next(matches, None) is not None:
-            lines.append(f"There are more: find again from offset {places[-1][0] + 1}.")
-        return "\n".join(lines)
+    Raises:
+        InvalidInput: the pattern is empty or longer than `PATTERN_CHARS_MAX`, or `offset` is negative.
+        NotFound: the agent has no such result, or it was removed for newer ones.
+    """
+    if not 0 < len(pattern) <= PATTERN_CHARS_MAX or offset < 0:
+        raise InvalidInput(f"a pattern has 1 to {PATTERN_CHARS_MAX} characters, and offset counts from 0")
+    _row, text = _whole(connection, agent_id, result_id)
+    matches = re.compile(re.escape(pattern), re.IGNORECASE).finditer(text, offset)
+    places = [match.span() for match in islice(matches, FOUND_MAX)]
+    if not places:
+        return f"Nothing in {result_id} holds {pattern!r} from offset {offset} on."
+    lines = [f"{len(places)} places, each with up to {AROUND_CHARS} characters around it:"]
+    for start, end in places:
+        first, last = max(start - AROUND_CHARS, 0), end + AROUND_CHARS
+        cut = "…" if last < len(text) else ""
+        lines.append(f"[offset {start}] {'…' if first else ''}{text[first:last]}{cut}")
+    if next(matches, None) is not None:
+        lines.append(f"There are more: find again from offset {places[-1][0] + 1}.")
+    return "\n".join(lines)
 
-    async def _whole(self, agent_id: str, result_id: str) -> tuple[ToolResultRow, str]:
-        row = await self._storage.database.read(tool_state.get_result, agent_id, result_id)
-        if row.chars <= _INLINE_CHARS_MAX:
-            return row, _unpacked(row.data)
-        return row, await trio.to_thread.run_sync(_unpacked, row.data)
+
+def _whole(connection: Connection, agent_id: str, result_id: str) -> tuple[ToolResultRow, str]:
+    row = tool_state.get_result(connection, agent_id, result_id)
+    with suppress(zstandard.ZstdError, UnicodeDecodeError):
+        # A file may come from elsewhere: a small frame that says it holds gigabytes is not opened.
+        if 0 <= zstandard.get_frame_parameters(row.data).content_size <= 4 * RESULT_STORED_CHARS_MAX:
+            return row, zstandard.decompress(row.data).decode()
+    raise NotFound("what is stored of this result is damaged; call the tool again")
 
 
 def _shown(text: str, limit: int, read_on: str = "", lost: str = "") -> str:
@@ -143,20 +140,3 @@ def _shown(text: str, limit: int, read_on: str = "", lost: str = "") -> str:
     kept = max(limit - len(note(len(text), len(text))), 0)
     end = kept // TAIL_SHARE
     return (text[: kept - end] + note(kept - end, len(text) - end) + text[len(text) - end :])[:limit]
-
-
-async def _packed(text: str) -> bytes:
-    data = text.encode()
-    if len(text) <= _INLINE_CHARS_MAX:
-        return zstandard.compress(data, _LEVEL)
-    return await trio.to_thread.run_sync(partial(zstandard.compress, data, _LEVEL))
-
-
-def _unpacked(data: bytes) -> str:
-    try:
-        # A file may come from elsewhere: a small frame that says it holds gigabytes is not opened.
-        if 0 <= zstandard.get_frame_parameters(data).content_size <= 4 * RESULT_STORED_CHARS_MAX:
-            return zstandard.decompress(data).decode()
-    except (zstandard.ZstdError, UnicodeDecodeError):
-        pass
-    raise NotFound("what is stored of this result is damaged; call the tool again")

@@ -15,11 +15,10 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, fields
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_type_hints
 
 import trio
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
     from pattern_core.search import SearchRequest, SearchResult
     from pattern_core.shell.policy import ShellSettings
     from pattern_core.shell.shell import Shell
-    from pattern_core.tools.results import Results
     from pattern_core.web.policy import WebSettings
     from pattern_core.web.web import Web
 
@@ -47,6 +45,9 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 _DATA = ("default", "const", "enum", "examples")  # keywords of a schema whose values are data, not schemas
+# What tells the choices of a union apart refers to definitions, and each choice says it by itself.
+_LEFT_OUT = ("title", "discriminator", "$defs")
+_NULL = {"type": "null"}
 
 Probe = Literal["done", "absent", "unknown"]
 Deliver = Callable[[UnitOfWork, str, str], Awaitable[str]]
@@ -78,7 +79,6 @@ class Toolbox:
     sharing: Sharing
     revisions: Revisions
     search: Callable[[SearchRequest], Awaitable[SearchResult]]
-    results: Results
     halt: Halt
     web: Web | None = None
     shell: Shell | None = None
@@ -111,6 +111,7 @@ class ToolContext:
 
 
 ToolFunction = Callable[..., Awaitable[object]]
+CheckFunction = Callable[[Mapping[str, object]], dict[str, object]]
 ProbeFunction = Callable[[str], Awaitable[Probe | tuple[Probe, str]]]
 ConsentFunction = Callable[[Mapping[str, object]], str | None]
 """Return why a person must approve a call with these arguments, or None if no approval is needed. Pure."""
@@ -141,18 +142,20 @@ class ToolAttributes:
 class Tool(ToolAttributes):
     """A tool, with everything that the rest of the program must know about it.
 
-    `run` is called with the context and the checked arguments by name.
+    `parameters` is a JSON Schema object for the model. `run` is called with the context and, by name, what `check`
+    makes of the arguments: typed, with defaults filled in; it raises `InvalidInput`, whose message names each misfit.
     """
 
     name: str
     description: str
-    arguments: Arguments
+    parameters: Mapping[str, Any]
     run: ToolFunction
+    check: CheckFunction
 
     @property
     def spec(self) -> ToolSpec:
         """The tool as the model sees it."""
-        return ToolSpec(name=self.name, description=self.description, parameters=self.arguments.schema)
+        return ToolSpec(name=self.name, description=self.description, parameters=self.parameters)
 
     async def call(self, context: ToolContext, arguments: Mapping[str, object]) -> object:
         """Check the arguments and run.
@@ -161,7 +164,7 @@ class Tool(ToolAttributes):
             InvalidInput: the arguments do not fit the schema; the message names each misfit.
             PatternError: what the tool itself refuses, also from a task of its own.
         """
-        checked = self.arguments.check(arguments)
+        checked = self.check(arguments)
         try:
             return await self.run(context, **checked)
         except BaseExceptionGroup as group:
@@ -203,24 +206,15 @@ class tool(ToolAttributes):  # noqa: N801 - used as the function that it would b
         if (self.effect is EffectClass.VERIFIABLE) != (self.probe is not None):
             raise ValueError(f"the tool {name} must be verifiable and have a probe, or neither")
         attributes = {field.name: getattr(self, field.name) for field in fields(ToolAttributes)}
-        return Tool(**attributes, name=name, description=description, arguments=arguments_of(fn), run=fn)
+        parameters, check = arguments_of(fn)
+        return Tool(**attributes, name=name, description=description, parameters=parameters, run=fn, check=check)
 
 
 # Arguments
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arguments:
-    """What a tool accepts: `schema` is a JSON Schema object for the model. `check` returns the arguments that it sends
-    by name, typed and with defaults filled in, or raises `InvalidInput`, whose message names each misfit.
-    """
-
-    schema: Mapping[str, Any]
-    check: Callable[[Mapping[str, object]], dict[str, object]]
-
-
-def arguments_of(fn: Callable[..., Awaitable[object]]) -> Arguments:
-    """Return the arguments of `fn`, whose first parameter is the context and not shown to the model.
+def arguments_of(fn: ToolFunction) -> tuple[Mapping[str, Any], CheckFunction]:
+    """Return `Tool.parameters` and `Tool.check` of `fn`, whose first parameter is the context and not shown.
 
     `Annotated[str, "words"]` describes a parameter; a default makes it one that may be left out; `Literal` lists the
     values it may have.
@@ -229,86 +223,61 @@ def arguments_of(fn: Callable[..., Awaitable[object]]) -> Arguments:
         ValueError: a parameter has no annotation, is positional-only or variadic, or its type contains itself.
     """
     hints = get_type_hints(fn, include_extras=True)
-    parameters: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for parameter in list(inspect.signature(fn).parameters.values())[1:]:
+        name = parameter.name
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            raise ValueError(f"{fn.__name__}: the parameter {parameter.name} cannot be given by name")
-        if parameter.name not in hints:
-            raise ValueError(f"{fn.__name__}: the parameter {parameter.name} needs an annotation: the model reads it")
-        default = ... if parameter.default is parameter.empty else parameter.default
-        parameters[parameter.name] = (_described(hints[parameter.name]), default)
+            raise ValueError(f"{fn.__name__}: the parameter {name} cannot be given by name")
+        if name not in hints:
+            raise ValueError(f"{fn.__name__}: the parameter {name} needs an annotation: the model reads it")
+        words = [note for note in getattr(hints[name], "__metadata__", ()) if isinstance(note, str)]
+        described: dict[str, Any] = {"description": words[-1]} if words else {}
+        fields[name] = (
+            hints[name],
+            Field(... if parameter.default is parameter.empty else parameter.default, **described),
+        )
     # Strict and closed: the model reads what does not fit and corrects it; a guess would hide the mistake.
     config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
-    model = cast("type[BaseModel]", create_model(fn.__name__, __config__=config, **parameters))
-    schema = _schema(model)
-    return Arguments(schema=schema, check=partial(_checked, TypeAdapter(model), schema["properties"]))
+    model: TypeAdapter[BaseModel] = TypeAdapter(create_model(fn.__name__, __config__=config, **fields))
+
+    def check(arguments: Mapping[str, object]) -> dict[str, object]:
+        try:
+            return dict(read(model, arguments, lambda place: () if place else fields).__dict__)
+        except InvalidInput as error:
+            raise InvalidInput(f"the arguments do not fit: {error.message}") from None
+
+    raw = model.json_schema()
+    schema = _plain(raw, raw.get("$defs", {}))
+    names = ("type", "properties", "required", "additionalProperties")
+    return {name: schema[name] for name in names if name in schema}, check
 
 
-def _checked(
-    model: TypeAdapter[BaseModel], known: Collection[str], arguments: Mapping[str, object]
-) -> dict[str, object]:
-    try:
-        return dict(read(model, arguments, lambda place: () if place else known).__dict__)
-    except InvalidInput as error:
-        raise InvalidInput(f"the arguments do not fit: {error.message}") from None
-
-
-def _described(hint: Any) -> Any:  # Any: a type expression
-    """Turn the bare text in `Annotated[T, "text"]` into the field's description."""
-    if get_origin(hint) is not Annotated:
-        return hint
-    inner, *notes = get_args(hint)
-    for note in notes:
-        inner = Annotated[inner, Field(description=note) if isinstance(note, str) else note]
-    return inner
-
-
-def _schema(model: type[BaseModel]) -> dict[str, Any]:
-    raw = model.model_json_schema()
-    definitions = raw.pop("$defs", {})
-    schema = cast("dict[str, Any]", _inline(raw, definitions, ()))
-    return {name: schema[name] for name in ("type", "properties", "required", "additionalProperties") if name in schema}
-
-
-def _inline(node: Any, definitions: Mapping[str, Any], inside: tuple[str, ...]) -> Any:  # Any: a JSON value
+def _plain(node: Any, definitions: Mapping[str, Any], inside: tuple[str, ...] = ()) -> Any:  # Any: a JSON value
     """Return `node` with what its references refer to, without titles and without `null` as a choice."""
     if isinstance(node, list):
-        return [_inline(item, definitions, inside) for item in node]
+        return [_plain(one, definitions, inside) for one in node]
     if not isinstance(node, dict):
         return node
-    if "$ref" in node:
-        name = str(node["$ref"]).rsplit("/", 1)[-1]
+    while "$ref" in node:
+        name = node["$ref"].rsplit("/", 1)[-1]
         if name in inside:
             raise ValueError(f"the type {name} contains itself; a tool's arguments must be a finite tree")
-        target = _inline(definitions[name], definitions, (*inside, name))
-        rest = {key: value for key, value in node.items() if key != "$ref"}
-        return {**target, **cast("dict[str, Any]", _inline(rest, definitions, inside))}
-    plain = {
-        # A property may be called "title"; the generated titles are text beside the type.
-        key: (
-            {name: _inline(item, definitions, inside) for name, item in value.items()}
-            if key == "properties"
-            else value
-            if key in _DATA
-            else _inline(value, definitions, inside)
-        )
-        for key, value in node.items()
-        # What tells the choices of a union apart refers to definitions, and each choice says it by itself.
-        if key != "discriminator" and not (key == "title" and isinstance(value, str))
-    }
+        beside = {key: value for key, value in node.items() if key != "$ref"}
+        node, inside = {**definitions[name], **beside}, (*inside, name)
+    plain: dict[str, Any] = {}
+    for key, value in node.items():
+        if key == "properties":  # one of them may be called "title"
+            plain[key] = {name: _plain(one, definitions, inside) for name, one in value.items()}
+        elif key not in _LEFT_OUT:
+            plain[key] = value if key in _DATA else _plain(value, definitions, inside)
     if "properties" in plain:
-        plain["additionalProperties"] = False  # as `Arguments.check` has it, also of models that would accept more
-    return _without_null(plain)
-
-
-def _without_null(node: dict[str, Any]) -> dict[str, Any]:
-    """Return an argument that may be `null` is one that may be left out; some vendors know no union with `null`."""
-    choices = node.get("anyOf")
-    if choices is None or {"type": "null"} not in choices:
-        return node
-    kept = [choice for choice in choices if choice != {"type": "null"}]
-    rest = {key: value for key, value in node.items() if key != "anyOf" and not (key == "default" and value is None)}
-    return {**kept[0], **rest} if len(kept) == 1 else {"anyOf": kept, **rest}
+        plain["additionalProperties"] = False  # as `Tool.check` has it, also of models that would accept more
+    if _NULL in plain.get("anyOf", ()):  # it may be left out; some vendors know no union with `null`
+        choices = [choice for choice in plain.pop("anyOf") if choice != _NULL]
+        if plain.get("default", _NULL) is None:
+            del plain["default"]
+        plain = {**(choices[0] if len(choices) == 1 else {"anyOf": choices}), **plain}
+    return plain
 
 
 # What the builtin tools share
@@ -327,5 +296,4 @@ def needed(value: T | None, name: str, op: str) -> T:
 
 def done(message: str, **data: object) -> dict[str, object]:
     """Return a tool's answer: `{"success": true, "message": words, "data"?: …}`."""
-    answer: dict[str, object] = {"success": True, "message": message}
-    return {**answer, "data": data} if data else answer
+    return {"success": True, "message": message, **({"data": data} if data else {})}

@@ -32,7 +32,7 @@ from pattern_core.prompts.collect import Prompts
 from pattern_core.rules.facts import FORCED_PREFIX, JudgedCall
 from pattern_core.rules.rule import AskedCall
 from pattern_core.tools.registry import ToolRegistry
-from pattern_core.tools.results import to_text
+from pattern_core.tools.results import shorten, to_text
 from pattern_core.tools.tool import Probe, ProbeFunction, Tool, Toolbox, ToolContext
 from pattern_core.turns.consent import AGREED, ToolConsent, denial, edited_note
 from pattern_core.turns.judge import Judge
@@ -214,7 +214,7 @@ class TurnCalls:
         is_approved = planned.answered is not None and planned.answered.status in AGREED
         agreed: set[str | None] = set()
         if self._judge.rules.rules:
-            asked = AskedCall(tool=tool.name, arguments=planned.arguments, parameters=tool.spec.parameters)
+            asked = AskedCall(tool=tool.name, arguments=planned.arguments, parameters=tool.parameters)
             while True:  # several rules may ask, each for a scope of its own
                 verdict = self._judge.before(row).check(asked, is_approved=is_approved, agreed=agreed)
                 if verdict.kind != "ask" or not await consent.is_standing(self._agent.id, row, verdict.scope):
@@ -231,7 +231,7 @@ class TurnCalls:
         if agreed or tool.consent is None:  # who agreed to such calls is not asked again by the tool
             return planned
         try:
-            tool.arguments.check(planned.arguments)
+            tool.check(planned.arguments)
         except InvalidInput:
             return planned  # arguments that do not fit are reported when it runs
         reason = tool.consent(planned.arguments)
@@ -395,10 +395,8 @@ class TurnCalls:
             return FinishedCall(row=row, status="timeout", content=_timeout_text(row, timeout_s))
         if isinstance(result, outcome.Value):
             status, content = "done", to_text(result.value)
-            if len(content) > limits.tool_result_chars_max:
-                reader, limit = services.tools.reader(self._agent.enabled_tools), limits.tool_result_chars_max
-                results = services.toolbox.results
-                content = await results.shorten(content, context.agent_id, row, limit=limit, reader=reader, work=work)
+            reader, limit = services.tools.reader(self._agent.enabled_tools), limits.tool_result_chars_max
+            content = await shorten(content, row, context, limit=limit, reader=reader)
         else:
             status, content = "error", to_text(_error_text(row, result.error), limits.tool_result_chars_max)
         return FinishedCall(row=row, status=status, content=edited_note(planned.answered, row) + content)

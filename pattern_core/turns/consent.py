@@ -88,7 +88,7 @@ class ToolConsent:
         if answer.arguments is not None:
             if "needs_attention" in request:
                 raise InvalidInput("this call was decided on and may have happened as it is: agree to that, or deny it")
-            self._tools.get(request["tool"], self._tools.names).arguments.check(answer.arguments)
+            self._tools.get(request["tool"], self._tools.names).check(answer.arguments)
             arguments = answer.arguments
         args = to_json(dict(arguments))
         work.store(steps.approve_call, _key(approval), args=args, args_hash=steps.hash_call(request["tool"], args))

@@ -83,9 +83,9 @@ class Judge:
         wanted = [part for part in reply.parts if isinstance(part, ToolCall)]
         if not wanted:
             return reply
-        offered = self.offer(specs, step)
+        prefill = self.offer(specs, step).prefill
         parts: list[Part] = [
-            replace(part, arguments=offered.filled(part.tool, part.arguments))
+            replace(part, arguments={**part.arguments, **prefill.get(part.tool, {})})
             if isinstance(part, ToolCall) and part.invalid is None
             else part
             for part in reply.parts

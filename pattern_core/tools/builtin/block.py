@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, assert_never
+from typing import Annotated, Literal
 
 from pattern_core.errors import InvalidInput
 from pattern_core.memory.block import BlockRow, BlockSettings, NewBlock, shown_schema, with_schema
@@ -33,12 +33,13 @@ async def block(
     ] = "append",
 ) -> dict[str, object]:
     """Read or make memory blocks, share them, or change whether they stay in view. block_edit changes what they say."""
+    toolbox = context.toolbox
     match op:
         case "load":
-            view = await context.toolbox.memory.view(context.agent_id, label)
+            view = await toolbox.memory.view(context.agent_id, label)
             return done(f"Loaded {label}", **_summary(view), content=view.content)
         case "info":
-            view = await context.toolbox.memory.view(context.agent_id, label)
+            view = await toolbox.memory.view(context.agent_id, label)
             return done(f"Settings of {label}", **_summary(view), **_details(view))
         case "pin":
             return await _pin(context, label)
@@ -56,11 +57,13 @@ async def block(
         case "create":
             return await _create(context, label, content or "", description or "")
         case "share":
-            return await _share(context, label, needed(agent, "agent", op), Permission(permission))
+            name, can = needed(agent, "agent", op), Permission(permission)
+            loan = await toolbox.sharing.share(context.agent_id, label, name, can, by=context.by, work=context.work)
+            return done(f"{loan.agent} sees {label} now", agent=loan.agent, permission=loan.permission.value)
         case "unshare":
-            return await _unshare(context, label, needed(agent, "agent", op))
-        case _:
-            assert_never(op)
+            name = needed(agent, "agent", op)
+            await toolbox.sharing.unshare(context.agent_id, label, name, by=context.by, work=context.work)
+            return done(f"{name} does not see {label} any more")
 
 
 async def _set(context: ToolContext, label: str, settings: BlockSettings, word: str) -> dict[str, object]:
@@ -97,18 +100,6 @@ async def _create(context: ToolContext, label: str, content: str, description: s
     new = NewBlock(label=label, content=content, description=description, block_type=BlockType.WORKING, pinned=True)
     view = await context.toolbox.memory.create(context.agent_id, new, by=context.by, work=context.work)
     return done(f"Created {label}; it is in your view", **_summary(view))
-
-
-async def _share(context: ToolContext, label: str, agent: str, permission: Permission) -> dict[str, object]:
-    loan = await context.toolbox.sharing.share(
-        context.agent_id, label, agent, permission, by=context.by, work=context.work
-    )
-    return done(f"{loan.agent} sees {label} now", agent=loan.agent, permission=loan.permission.value)
-
-
-async def _unshare(context: ToolContext, label: str, agent: str) -> dict[str, object]:
-    await context.toolbox.sharing.unshare(context.agent_id, label, agent, by=context.by, work=context.work)
-    return done(f"{agent} does not see {label} any more")
 
 
 def _summary(view: BlockRow) -> dict[str, object]:

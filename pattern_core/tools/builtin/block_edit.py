@@ -6,47 +6,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Literal
 
-from pattern_core.memory.edits import (
-    AppendText,
-    BlockEdit,
-    DeleteItem,
-    Increment,
-    InsertItem,
-    ListAppend,
-    ListRemove,
-    Patch,
-    ReplaceMode,
-    ReplaceText,
-    SetField,
-    SetItem,
-    parse_range,
-)
+from pattern_core.memory import edits
 from pattern_core.memory.fields import Written
 from pattern_core.tools.tool import ToolContext, done, needed, tool
 from pattern_db.enums import EffectClass, HistoryKind
 
-Operation = Literal[
-    "append",
-    "replace",
-    "patch",
-    "edit_range",
-    "set_field",
-    "increment",
-    "add_to_field",
-    "remove_from_field",
-    "insert_item",
-    "set_item",
-    "delete_item",
-    "undo",
-    "redo",
-]
+OfText = Literal["append", "replace", "patch", "edit_range"]
+OfMap = Literal["set_field", "increment", "add_to_field", "remove_from_field"]
+OfList = Literal["insert_item", "set_item", "delete_item"]
+Revision = Literal["undo", "redo"]
 
 
 @tool(effect=EffectClass.LOCAL, returns_untrusted_text=False, enabled_by_default=True)
 async def block_edit(
     context: ToolContext,
     op: Annotated[
-        Operation,
+        Literal[OfText, OfMap, OfList, Revision],
         "append: add `content` at the end of a text, exactly as it is; in a list it is a new item, in a log an entry."
         " replace: `old` by `new`. patch: apply a unified diff. edit_range: replace whole lines."
         " For maps: set_field: set `field` to `value`; increment: add `value` to the counter `field`; add_to_field,"
@@ -65,7 +40,7 @@ async def block_edit(
         str | None, "For replace: the text to find; `N: text` for mode nth, a pattern for mode regex."
     ] = None,
     new: Annotated[str | None, "For replace: what stands there instead; empty removes it."] = None,
-    mode: Annotated[ReplaceMode, "For replace: which occurrences; regex replaces the first match."] = "first",
+    mode: Annotated[edits.ReplaceMode, "For replace: which occurrences; regex replaces the first match."] = "first",
     patch: Annotated[str | None, "For patch: the diff, with hunks such as `@@ -1,3 +1,3 @@`."] = None,
     field: Annotated[str | None, "For operations on a map: the field's name."] = None,
     value: Annotated[
@@ -98,7 +73,7 @@ async def block_edit(
     return done(edited.note, label=edited.block.label, chars=size, char_limit=edited.block.char_limit)
 
 
-async def _revise(context: ToolContext, op: Literal["undo", "redo"], label: str) -> dict[str, object]:
+async def _revise(context: ToolContext, op: Revision, label: str) -> dict[str, object]:
     revised = await context.toolbox.revisions.revert(
         context.agent_id, label, context.by, HistoryKind(op), work=context.work
     )
@@ -112,16 +87,16 @@ async def _revise(context: ToolContext, op: Literal["undo", "redo"], label: str)
 
 
 # What makes each operation's edit, of the arguments that it needs.
-_EDITS: Mapping[str, tuple[Callable[..., BlockEdit], Sequence[str]]] = {
-    "append": (lambda content: AppendText(text=content), ["content"]),
-    "replace": (ReplaceText, ["old", "new", "mode"]),
-    "patch": (Patch, ["patch"]),
-    "edit_range": (lambda content: parse_range(content), ["content"]),
-    "set_field": (SetField, ["field", "value"]),
-    "increment": (Increment, ["field", "delta"]),
-    "add_to_field": (ListAppend, ["field", "value"]),
-    "remove_from_field": (ListRemove, ["field", "value"]),
-    "insert_item": (InsertItem, ["number", "value"]),
-    "set_item": (SetItem, ["number", "value"]),
-    "delete_item": (DeleteItem, ["number"]),
+_EDITS: Mapping[str, tuple[Callable[..., edits.BlockEdit], Sequence[str]]] = {
+    "append": (lambda content: edits.AppendText(text=content), ["content"]),
+    "replace": (edits.ReplaceText, ["old", "new", "mode"]),
+    "patch": (edits.Patch, ["patch"]),
+    "edit_range": (lambda content: edits.parse_range(content), ["content"]),
+    "set_field": (edits.SetField, ["field", "value"]),
+    "increment": (edits.Increment, ["field", "delta"]),
+    "add_to_field": (edits.ListAppend, ["field", "value"]),
+    "remove_from_field": (edits.ListRemove, ["field", "value"]),
+    "insert_item": (edits.InsertItem, ["number", "value"]),
+    "set_item": (edits.SetItem, ["number", "value"]),
+    "delete_item": (edits.DeleteItem, ["number"]),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, assert_never
+from typing import Annotated, Literal
 
 from pattern_core.errors import InvalidInput
 from pattern_core.files.access import AgentFiles, Located
@@ -25,6 +25,7 @@ MATCH_CHARS_MAX = 300
 HITS_DEFAULT = 8
 HIT_CHARS_MAX = 1_500
 FILE_CHARS_MAX = 200_000  # of what an agent writes
+_DID = {"write": "Wrote", "append": "Added to", "replace": "Changed"}
 
 
 @tool(effect=EffectClass.LOCAL, enabled_by_default=True)
@@ -72,20 +73,16 @@ async def file(
         case "search":
             only = None if folder is None else (await access.folder(folder)).folder.name
             return await _search(context, needed(query, "query", op), only, clamp(limit or HITS_DEFAULT))
-        case "write":
+        case "write" | "append" | "replace":
             place = await access.for_writing(needed(path, "path", op), PathType.VIRTUAL)
-            return await _write(context, place, "Wrote", b"", _bytes(needed(content, "content", op)))
-        case "append":
-            place = await access.for_writing(needed(path, "path", op), PathType.VIRTUAL)
-            before = await access.stored(place)
-            return await _write(context, place, "Added to", before, before + _bytes(needed(content, "content", op)))
-        case "replace":
-            place = await access.for_writing(needed(path, "path", op), PathType.VIRTUAL)
-            before = await access.stored(place)
-            after = _replaced(place, before, needed(old, "old", op), needed(content, "content", op))
-            return await _write(context, place, "Changed", before, after)
-        case _:
-            assert_never(op)
+            before = b"" if op == "write" else await access.stored(place)
+            gone = _bytes(needed(old, "old", op)) if op == "replace" else None
+            added = _bytes(needed(content, "content", op))
+            after = before + added if gone is None else _replaced(place, before, gone, added)
+            new = await prepared(context, place, after)
+            # What it was made from must still be there.
+            context.work.store(store, new, after, expected_hash=hash_of(before) if before else None)
+            return done(f"{_DID[op]} {place.path}", bytes=len(after), passages=len(new.pieces))
 
 
 async def _list(access: AgentFiles, folder: str | None, pattern: str | None) -> dict[str, object]:
@@ -154,13 +151,13 @@ def _bytes(text: str) -> bytes:
     return check_text(text).encode()
 
 
-def _replaced(place: Located, before: bytes, old: str, new: str) -> bytes:
+def _replaced(place: Located, before: bytes, old: bytes, new: bytes) -> bytes:
     """Return the file with `old` replaced, which must stand in it exactly once: a guess could change another place."""
-    count = before.count(_bytes(old)) if old else 0
+    count = before.count(old) if old else 0
     if count != 1:
         found = "is not in it" if count == 0 else f"stands in it {count} times"
         raise InvalidInput(f"{place.path} was not changed: `old` {found}; read the file and give a text found once")
-    return before.replace(_bytes(old), _bytes(new))
+    return before.replace(old, new)
 
 
 async def prepared(context: ToolContext, place: Located, data: bytes) -> Prepared:
@@ -175,10 +172,3 @@ async def prepared(context: ToolContext, place: Located, data: bytes) -> Prepare
     if found.row.error is not None:
         raise UnreadableFile(f"{place.path} was not written: {found.row.error}")
     return found
-
-
-async def _write(context: ToolContext, place: Located, did: str, before: bytes, data: bytes) -> dict[str, object]:
-    """Store the file; `before` is what it was made from, which must still be there, empty if from nothing."""
-    new = await prepared(context, place, data)
-    context.work.store(store, new, data, expected_hash=hash_of(before) if before else None)
-    return done(f"{did} {place.path}", bytes=len(data), passages=len(new.pieces))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal, assert_never
+from contextlib import suppress
+from typing import Annotated, Literal
 
 from pattern_core.archive import entries
 from pattern_core.archive.entries import ArchiveEntry, NewEntry, SimilarEntry, StoredEntry, Terms, changed
@@ -41,6 +42,7 @@ async def recall(
     """Your archive: keep what is too much for your memory blocks, and find it again. Entries are never changed: one
     that is no longer true is superseded by a new one, and kept.
     """
+    owners = [context.agent_id, CONSTELLATION_OWNER]
     match op:
         case "insert":
             terms = Terms(now=context.storage.now(), supersedes=supersedes, force=force)
@@ -49,7 +51,7 @@ async def recall(
             request = SearchRequest(
                 query=needed(query, "query", op),
                 kinds=[SearchKind.ARCHIVAL],
-                agents=[context.agent_id, CONSTELLATION_OWNER],
+                agents=owners,
                 tags=tags or None,
                 include_superseded=include_old,
                 now=context.storage.now(),
@@ -57,11 +59,8 @@ async def recall(
             )
             return found(await context.toolbox.search(request), "entry", "entries")
         case "get":
-            owners = (context.agent_id, CONSTELLATION_OWNER)
             entry = await context.storage.database.read(_find, owners, needed(entry_id, "entry_id", op))
             return _shown(entry, max(start, 0))
-        case _:
-            assert_never(op)
 
 
 async def _insert(context: ToolContext, content: str, tags: Sequence[str], terms: Terms) -> dict[str, object]:
@@ -92,10 +91,8 @@ def _store(connection: Connection, owner: str, new: NewEntry, terms: Terms, expe
 
 def _find(connection: Connection, owners: Sequence[str], entry_id: str) -> ArchiveEntry:
     for owner in owners:
-        try:
+        with suppress(PatternError, RowNotFound):
             return entries.find(connection, owner, entry_id)
-        except (PatternError, RowNotFound):
-            continue
     raise RowNotFound(f"you have no archival entry {entry_id}; search finds those that you have")
 
 

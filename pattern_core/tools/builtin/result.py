@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, assert_never
+from typing import Annotated, Literal
 
-from pattern_core.tools.results import PIECE_CHARS_MAX
+from pattern_core.tools import results
 from pattern_core.tools.tool import ToolContext, needed, tool
 from pattern_db.enums import EffectClass
 
@@ -20,15 +20,14 @@ async def result(
     ],
     id: Annotated[str, "The result's id, such as res_01…, as the shortened result gave it."],  # noqa: A002 - the model's word
     offset: Annotated[int, "From this character on, counted from 0."] = 0,
-    limit: Annotated[int, f"For read: at most so many characters, 1 to {PIECE_CHARS_MAX}."] = LIMIT_DEFAULT,
+    limit: Annotated[int, f"For read: at most so many characters, 1 to {results.PIECE_CHARS_MAX}."] = LIMIT_DEFAULT,
     pattern: Annotated[str | None, "For find: plain words, in any case."] = None,
 ) -> str:
     """Read on in a tool's result that was shortened, or look for something in it."""
-    results = context.toolbox.results
+    read_aside = context.storage.database.read_aside  # it may be long
     match op:
         case "read":
-            return await results.read(context.agent_id, id, offset=offset, limit=limit)
+            return await read_aside(results.read, context.agent_id, id, offset=offset, limit=limit)
         case "find":
-            return await results.find(context.agent_id, id, needed(pattern, "pattern", op), offset=offset)
-        case _:
-            assert_never(op)
+            words = needed(pattern, "pattern", op)
+            return await read_aside(results.find, context.agent_id, id, words, offset=offset)

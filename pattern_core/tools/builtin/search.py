@@ -26,7 +26,6 @@ _KINDS: dict[Domain, tuple[SearchKind, ...]] = {
     "files": (SearchKind.FILE,),
 }
 _TALK = ("all", "conversations")  # domains that hold messages; roles and sessions narrow them to those
-_MESSAGES = (SearchKind.MESSAGE,)
 
 
 @tool(effect=EffectClass.PURE, enabled_by_default=True)
@@ -52,7 +51,7 @@ async def search(
     words, since_ms, until_ms = read_age(query, context.storage.clock.now_ms())
     request = SearchRequest(
         query=words,
-        kinds=_MESSAGES if (role is not None or by_session) and domain in _TALK else _KINDS[domain],
+        kinds=(SearchKind.MESSAGE,) if (role is not None or by_session) and domain in _TALK else _KINDS[domain],
         agents=[context.agent_id, CONSTELLATION_OWNER],
         roles=SPOKEN if role is None else [Role(role)],
         since=start_time if since_ms is None else iso(since_ms),

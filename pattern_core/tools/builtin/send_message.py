@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, assert_never
+from typing import Annotated, Literal
 
 from pattern_core.errors import InvalidInput
 from pattern_core.events import Draft
@@ -32,8 +32,6 @@ async def send_message(
             name = needed(target, "target", "agent")
             turn_id = await context.deliver(context.work, name, content)
             return done(f"Sent to {name}", turn_id=turn_id)
-        case _:
-            assert_never(target_type)
 
 
 def _to_user(context: ToolContext, content: str) -> dict[str, object]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Literal, assert_never
+from typing import Annotated, Literal
 
 from pattern_core.errors import Unavailable
 from pattern_core.shell.policy import ShellSettings, verdict
 from pattern_core.shell.shell import TIMEOUT_MAX_S, TIMEOUT_S, Command
-from pattern_core.shell.shell import Shell as ShellService
 from pattern_core.tools.tool import Tool, ToolContext, ToolSettings, done, needed, tool
 from pattern_db.enums import EffectClass
 
@@ -52,14 +51,18 @@ async def shell(
     """Run commands in a sandbox. Each starts in the same directory; spawn what takes minutes. Commands that
     change something may need a person's consent; a single program that only reads, or several joined by |, need none.
     """
-    service = _service(context)
+    service = context.toolbox.shell
+    if service is None:
+        raise Unavailable(
+            "this server runs no commands; an administrator names a directory for them in pattern.toml, as"
+            ' roots = ["/srv/work"] in the section [shell]'
+        )
     agent_id = context.agent_id
     match op:
         case "execute":
             line = needed(command, "command", op)
-            return _finished(
-                await service.execute(line, agent_id=agent_id, directory=directory, timeout_s=timeout), timeout
-            )
+            ended = await service.execute(line, agent_id=agent_id, directory=directory, timeout_s=timeout)
+            return _finished(ended, timeout)
         case "spawn":
             task = await service.spawn(needed(command, "command", op), agent_id=agent_id, directory=directory)
             return done(f"It runs as {task.id}; output shows what it prints", **_shown(task))
@@ -74,17 +77,6 @@ async def shell(
             count = sum(task.is_running for task in tasks)
             words = f"{count} of {len(tasks)} tasks run" if tasks else "You have no tasks"
             return done(words, tasks=[_shown(task) for task in tasks])
-        case _:
-            assert_never(op)
-
-
-def _service(context: ToolContext) -> ShellService:
-    if context.toolbox.shell is None:
-        raise Unavailable(
-            "this server runs no commands; an administrator names a directory for them in pattern.toml, as"
-            ' roots = ["/srv/work"] in the section [shell]'
-        )
-    return context.toolbox.shell
 
 
 def _shown(task: Command) -> dict[str, object]:
@@ -120,9 +112,8 @@ def _finished(ended: Command, timeout_s: float) -> dict[str, object]:
 
 def _output(task: Command, since: int) -> dict[str, object]:
     text, lost = task.output.since(max(0, since))
-    state = "It runs" if task.is_running else f"It is over, with exit code {task.exit_code}"
-    if not task.is_running and task.exit_code is None:
-        state = task.note.rstrip(".")
+    over = task.note.rstrip(".") if task.exit_code is None else f"It is over, with exit code {task.exit_code}"
+    state = "It runs" if task.is_running else over
     gap = f"; {lost} bytes before this are lost" if lost else ""
     position = task.output.total
     words = f"{state}{gap}; continue with since={position}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, assert_never
+from typing import Annotated, Any, Literal
 
 from pattern_core.errors import InvalidInput, Unavailable
 from pattern_core.files.readers import Format
@@ -47,9 +47,10 @@ async def web(
         case "fetch":
             return await _fetch(context, service, url, format, continue_from)
         case "search":
-            return await _search(service, needed(query, "query", op), min(max(limit, 1), SEARCH_MAX))
-        case _:
-            assert_never(op)
+            hits = await service.search(needed(query, "query", op), min(max(limit, 1), SEARCH_MAX))
+            results = [{"title": hit.title, "url": hit.url, "snippet": hit.snippet} for hit in hits]
+            count = f"{len(hits)} page{'' if len(hits) == 1 else 's'}"
+            return done(f"Found {count}" if hits else "Found no page; try other words", results=results)
 
 
 async def _fetch(context: ToolContext, service: Web, url: str | None, wanted: Format, offset: int) -> dict[str, object]:
@@ -87,10 +88,3 @@ def _shown(page: WebPage, offset: int) -> dict[str, object]:
         words += "; the page is longer than what is read of it"
     more: dict[str, object] = {"next_offset": end} if has_more else {}
     return done(words, content=content, metadata=known, **more)
-
-
-async def _search(service: Web, query: str, limit: int) -> dict[str, object]:
-    hits = await service.search(query, limit)
-    results = [{"title": hit.title, "url": hit.url, "snippet": hit.snippet} for hit in hits]
-    count = f"{len(hits)} page{'' if len(hits) == 1 else 's'}"
-    return done(f"Found {count}" if hits else "Found no page; try other words", results=results)

@@ -9,13 +9,13 @@ from pydantic import BaseModel
 from pattern_core.constellation import Constellation
 from pattern_core.mcp_servers.servers import McpServer, State, missing
 from pattern_core.tools.tool import Tool
-from pattern_server.http.bodies import answer_of, fields_with, items_of
+from pattern_server.http.bodies import answer_of, items_of
 from pattern_server.http.routing import Router, ToRead, ToWrite
 
 router = Router(prefix="/constellations/{c}", tags=["tools"])
 
 TOOL = answer_of(Tool, "name description effect enabled_by_default")
-MCP_TOOL = answer_of(Tool, "name description effect", "McpTool", parameters=dict[str, Any])
+MCP_TOOL = answer_of(Tool, "name description effect parameters", "McpTool")
 
 
 class ToolsResponse(BaseModel):
@@ -60,12 +60,11 @@ async def test(name: str, home: ToWrite) -> object:
 
 async def _shown(constellation: Constellation, server: McpServer) -> dict[str, Any]:
     enabled = {name for agent in await constellation.roster.all() for name in agent.enabled_tools}
-    tools = [fields_with(tool, parameters=tool.arguments.schema) for tool in server.tools or ()]
     return {
         "name": server.name,
         "place": server.settings.place,
         "state": server.state,
         "last_error": server.last_error,
-        "tools": None if server.tools is None else tools,
+        "tools": server.tools,
         "missing": missing(server, enabled),
     }

@@ -62,9 +62,10 @@ def test_tools_in_view(given: list[dict[str, Any]], calls: list[JudgedCall], sho
 
 def test_arguments_that_the_rules_give() -> None:
     found = offer(rules({**FIRST, "args": {"q": "x", "n": 2}}), after(), specs(*TOOLS))
-    assert found.filled("a", {"n": 9, "k": 1}) == {"n": 2, "k": 1, "q": "x"}
-    assert found.filled("b", {"n": 9}) == {"n": 9}
-    assert found.notes == ("Before anything else in this turn call `a`.",)
+    assert (found.prefill, found.notes) == (
+        {"a": {"n": 2, "q": "x"}},
+        ("Before anything else in this turn call `a`.",),
+    )
     child = offer(rules(CHILD), after(ran("a")), specs(*TOOLS))
     assert (child.prefill, child.notes) == ({"b": {"n": 1}}, ("Now call `b`.",))
     # Of two rules that give arguments the one that is judged first wins; of first tools, each gives its own.

@@ -11,7 +11,6 @@ from pattern_core.memory.block import Attribution, agent_author
 from pattern_core.memory.revisions import Revisions
 from pattern_core.memory.sharing import Sharing
 from pattern_core.search import SearchRequest, SearchResult, search
-from pattern_core.tools.results import Results
 from pattern_core.tools.tool import Tool, Toolbox, ToolContext
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.columns import iso
@@ -40,7 +39,6 @@ class ToolRig:
 
     def __post_init__(self) -> None:
         self.ids = self.rig.storage.ids
-        self.results = Results(self.rig.storage)
         blocks = self.rig.store.blocks
         self.sharing = Sharing(blocks)
         self.revisions = Revisions(blocks)
@@ -79,7 +77,6 @@ class ToolRig:
             sharing=self.sharing,
             revisions=self.revisions,
             search=self.search,
-            results=self.results,
             halt=cast("Halt", self.halt),  # only tests of emergency_halt need one, and set it
             web=self.web,
             shell=self.shell,

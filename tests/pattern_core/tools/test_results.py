@@ -25,12 +25,11 @@ class Shelf:
     """The results that Ada's tools store, and the commit that a turn makes."""
 
     def __init__(self, tools: ToolRig) -> None:
-        self.rig = tools.rig
-        self.results = tools.results
+        self.tools, self.rig = tools, tools.rig
 
     async def shorten(self, text: str, limit: int = 1_000, reader: str | None = "result") -> str:
         work = UnitOfWork()
-        shown = await self.results.shorten(text, ADA, WEB, limit=limit, reader=reader, work=work)
+        shown = await module.shorten(text, WEB, self.tools.context(work), limit=limit, reader=reader)
         await self.rig.commit(work)
         return shown
 
@@ -69,13 +68,15 @@ async def test_a_long_result_shows_both_ends_and_reads_on_where_it_stops(shelf: 
     assert note and text.startswith(head) and text.endswith(tail.split("…]\n")[1])
     assert f"op=read, id={result_id}, offset={len(head)}" in shown
     assert "11000 characters in all" in shown
-    which, _, text_on = (await shelf.results.read(ADA, result_id, offset=len(head), limit=9)).partition(":\n")
+    which, _, text_on = (
+        await shelf.rig.database.read(module.read, ADA, result_id, offset=len(head), limit=9)
+    ).partition(":\n")
     assert head + text_on == text[: len(head) + 9]
     assert which.startswith(f"Characters {len(head)} to {len(head) + 9} of 11000 of a result of web, 20")
 
 
 async def test_pieces_joined_are_the_whole(tools: ToolRig, shelf: Shelf) -> None:
-    text = "äöü€😀 " * 20_000  # longer than what is compressed in place
+    text = "äöü€😀 " * 20_000
     result_id = await shelf.stored(text)
     read, which = "", ""
     while not which.endswith("this is the end"):
@@ -97,7 +98,7 @@ async def test_a_result_that_cannot_be_read_on_is_cut_and_not_stored(shelf: Shel
 
 async def test_a_call_that_is_given_up_leaves_nothing(shelf: Shelf) -> None:
     work = UnitOfWork()
-    await shelf.results.shorten("x" * 50, ADA, WEB, limit=10, reader="result", work=work)
+    await module.shorten("x" * 50, WEB, shelf.tools.context(work), limit=10, reader="result")
     work.settle(committed=False)
     assert await shelf.ids() == []
 
@@ -105,9 +106,9 @@ async def test_a_call_that_is_given_up_leaves_nothing(shelf: Shelf) -> None:
 async def test_results_are_the_agents_own(shelf: Shelf) -> None:
     result_id = await shelf.stored("x" * 50)
     with pytest.raises(RowNotFound):
-        await shelf.results.read(BOB, result_id, offset=0, limit=9)
+        await shelf.rig.database.read(module.read, BOB, result_id, offset=0, limit=9)
     with pytest.raises(RowNotFound):
-        await shelf.results.find(BOB, result_id, "x", offset=0)
+        await shelf.rig.database.read(module.find, BOB, result_id, "x", offset=0)
 
 
 async def test_places_are_found_with_what_is_around_them(tools: ToolRig, shelf: Shelf) -> None:
@@ -136,10 +137,10 @@ async def test_odd_questions_are_refused(shelf: Shelf) -> None:
     result_id = await shelf.stored("x" * 50)
     for offset, limit in ((-1, 5), (50, 5), (0, 0)):
         with pytest.raises(InvalidInput, match="50 characters"):
-            await shelf.results.read(ADA, result_id, offset=offset, limit=limit)
+            await shelf.rig.database.read(module.read, ADA, result_id, offset=offset, limit=limit)
     for pattern in ("", "x" * 501):
         with pytest.raises(InvalidInput, match="1 to 500"):
-            await shelf.results.find(ADA, result_id, pattern, offset=0)
+            await shelf.rig.database.read(module.find, ADA, result_id, pattern, offset=0)
 
 
 async def test_what_is_stored_is_bounded(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +155,7 @@ async def test_a_result_beyond_all_bounds_is_stored_in_part_and_says_so(shelf: S
     shown = await shelf.shorten("x" * (RESULT_STORED_CHARS_MAX + 1))
     assert f"only the first {RESULT_STORED_CHARS_MAX} are stored" in shown
     [result_id] = await shelf.ids()
-    last = await shelf.results.read(ADA, result_id, offset=RESULT_STORED_CHARS_MAX - 1, limit=9)
+    last = await shelf.rig.database.read(module.read, ADA, result_id, offset=RESULT_STORED_CHARS_MAX - 1, limit=9)
     assert last.endswith("this is the end:\nx")
 
 
@@ -166,7 +167,7 @@ async def test_damage_is_reported(shelf: Shelf) -> None:
 
     await shelf.rig.database.write(damage)
     with pytest.raises(NotFound, match="damaged"):
-        await shelf.results.read(ADA, result_id, offset=0, limit=9)
+        await shelf.rig.database.read(module.read, ADA, result_id, offset=0, limit=9)
 
 
 def test_results_become_text_also_where_json_cannot_represent_them() -> None:

@@ -156,9 +156,11 @@ async def paint(
     return "painted"
 
 
+SCHEMA, CHECK = arguments_of(paint)
+
+
 def test_schema_is_plain_json_schema_without_references() -> None:
-    schema = arguments_of(paint).schema
-    assert schema == {
+    assert SCHEMA == {
         "type": "object",
         "properties": {
             "label": {"type": "string", "description": "What to paint."},
@@ -192,7 +194,7 @@ def test_schema_is_plain_json_schema_without_references() -> None:
 
 
 def test_check_fills_defaults_and_types() -> None:
-    checked = arguments_of(paint).check({"label": "wall", "colour": "blue", "share": 1, "places": None})
+    checked = CHECK({"label": "wall", "colour": "blue", "share": 1, "places": None})
     defaults = {"mode": "first", "times": 1, "wet": False}
     assert checked == {"label": "wall", "share": 1.0, "colour": Colour.BLUE, "places": None, **defaults}
 
@@ -213,7 +215,7 @@ def test_check_fills_defaults_and_types() -> None:
 )
 def test_each_misfit_is_named(arguments: dict[str, object], words: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        arguments_of(paint).check(arguments)
+        CHECK(arguments)
     assert words in caught.value.message
 
 
@@ -245,7 +247,7 @@ json_values = st.recursive(
 @given(st.dictionaries(st.sampled_from(["label", "mode", "times", "share", "colour", "places", "?"]), json_values))
 def test_whatever_a_model_sends_is_checked_or_refused(arguments: dict[str, object]) -> None:
     try:
-        checked = arguments_of(paint).check(arguments)
+        checked = CHECK(arguments)
     except InvalidInput as error:
         assert error.message
     else:
@@ -285,14 +287,14 @@ async def draw(
 
 
 def test_what_is_within_is_as_plain_and_as_closed() -> None:
-    schema = arguments_of(draw).schema
+    schema, check = arguments_of(draw)
     assert "#/$defs" not in json.dumps(schema)
     properties = cast("Mapping[str, Any]", schema["properties"])
     assert properties["names"]["default"] == {"title": "t"}
     assert [one["additionalProperties"] for one in properties["shape"]["oneOf"]] == [False, False]
     assert properties["at"]["required"] == ["x"]
     square = {"kind": "square", "side": 2}
-    checked = arguments_of(draw).check({"shape": square, "at": {"x": 1}})
+    checked = check({"shape": square, "at": {"x": 1}})
     assert checked == {"shape": Square(kind="square", side=2), "at": Point(1, 0), "names": {"title": "t"}}
     for arguments, words in (
         ({"shape": square, "at": {"x": "1"}}, "`at.x` must be a whole number"),
@@ -300,7 +302,7 @@ def test_what_is_within_is_as_plain_and_as_closed() -> None:
         ({"shape": {**square, "radius": 1}}, "`shape.square.radius` is not known"),
     ):
         with pytest.raises(InvalidInput, match=words):
-            arguments_of(draw).check(arguments)
+            check(arguments)
 
 
 async def test_each_service_is_there_by_its_own_settings(tmp_path: Path) -> None:
