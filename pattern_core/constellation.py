@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,34 +13,31 @@ from pattern_core import halt
 from pattern_core.agents import Agent, Roster
 from pattern_core.approvals import Approvals
 from pattern_core.archive.entries import Archive
-from pattern_core.budgets.budget import Budget, KnownBudgets
+from pattern_core.budgets.budget import KnownBudgets
 from pattern_core.budgets.usage import Budgets
 from pattern_core.compaction.compaction import Compaction, Made
 from pattern_core.compaction.summariser import SummaryUsage
 from pattern_core.conversation.imports import HistoryImports
-from pattern_core.embeddings.embedder import AbsentEmbedder
 from pattern_core.embeddings.embedding_queue import EmbeddingQueue
-from pattern_core.embeddings.questions import EmbedderShelf
 from pattern_core.errors import InvalidInput, LimitReached, NotFound, Unavailable
 from pattern_core.events import Event, EventLog, append, ended
 from pattern_core.files.folders import Folders
 from pattern_core.halt import Halt, Halted, HaltRow
-from pattern_core.ids import Clock, Ids, Randomness, SystemClock, system_randomness
+from pattern_core.ids import Ids
 from pattern_core.images import sweep_daily
-from pattern_core.journal import Journal, Meters
-from pattern_core.limits import Limits
+from pattern_core.journal import Journal
 from pattern_core.mcp_servers.servers import McpServers
-from pattern_core.mcp_servers.settings import McpSettings
 from pattern_core.memory.revisions import Revisions
 from pattern_core.memory.sharing import Sharing
 from pattern_core.memory.store import MemoryStore
 from pattern_core.models.client import ModelClient
 from pattern_core.prompts.activity import TURNS_MAX, RecentTurns
 from pattern_core.prompts.collect import Prompts
+from pattern_core.runtime import Runtime
 from pattern_core.search import SearchRequest, SearchResult, search
 from pattern_core.shell.shell import Shell
 from pattern_core.tools.registry import ToolRegistry
-from pattern_core.tools.tool import Toolbox, ToolSettings
+from pattern_core.tools.tool import Toolbox
 from pattern_core.turns import admission
 from pattern_core.turns.actor import Actors
 from pattern_core.turns.admission import Arrival, IncomingMessage, Ticket
@@ -63,25 +60,6 @@ from pattern_db.tables.messages import MessageRow
 
 DRAIN_RETRY_S = 5
 AGENT_DELETED = "agent_deleted"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Runtime:
-    """What a constellation gets from the world besides its file. Tests pass a clock that stands still and randomness
-    that repeats.
-
-    `limits` and `budgets` are those that the operator configured, `meters` keeps the operator's counts, `tools` is what
-    tools may reach, and `mcp` maps names to the servers of further tools.
-    """
-
-    clock: Clock = field(default_factory=SystemClock)
-    randomness: Randomness = field(default_factory=system_randomness)
-    embedders: EmbedderShelf = field(default_factory=lambda: EmbedderShelf(AbsentEmbedder()))
-    limits: Limits = field(default_factory=Limits)
-    budgets: Sequence[Budget] = ()
-    meters: Meters = field(default_factory=Meters)
-    tools: ToolSettings = field(default_factory=ToolSettings)
-    mcp: Mapping[str, McpSettings] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +140,8 @@ class Constellation:
             after_commit=self.embeddings.wake,
         )
         self.budgets = Budgets(database=database, clock=clock, known=self._journal.budgets)
-        self.archive = Archive(self._journal)
         storage = Storage(database=database, commit=self._journal.commit_work, clock=clock, ids=self._journal.ids)
+        self.archive = Archive(storage)
         self.approvals = Approvals(storage, limits)
         self.memory = MemoryStore(storage, randomness=runtime.randomness, limits=limits, consent=self.approvals)
         self.approvals.on_answer(ApprovalKind.MEMORY, self.memory.grant)

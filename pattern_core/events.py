@@ -179,9 +179,10 @@ class EventLog:
             return
         self._recent.extend(published)
         self.latest = published[-1].seq
-        for turn_id in self._waiting.keys() & {None, *(event.turn_id for event in published)}:
-            self._waiting[turn_id].unpark_all()
-        for event in published:
+        if self._waiting:
+            for turn_id in self._waiting.keys() & {None, *(event.turn_id for event in published)}:
+                self._waiting[turn_id].unpark_all()
+        for event in published if self._ends else ():
             if event.name in RESTING and event.turn_id in self._ends:
                 self._ends.pop(event.turn_id).set()
 
@@ -192,9 +193,9 @@ class EventLog:
             async for event in self.subscribe(after=after, turn_id=turn_id):
                 if event.name in RESTING:
                     return
-        newest = islice(reversed(self._recent), count)
-        if any(event.turn_id == turn_id and event.name in RESTING for event in newest):
-            return
+        for event in islice(reversed(self._recent), count):
+            if event.turn_id == turn_id and event.name in RESTING:
+                return
         await self._ends.setdefault(turn_id, trio.Event()).wait()
 
     def subscribe(self, *, after: int, turn_id: str | None = None) -> Subscription:

@@ -12,40 +12,15 @@ from typing import TypeVar
 
 from pattern_core.budgets.budget import KnownBudgets
 from pattern_core.events import Event, EventLog, append
-from pattern_core.ids import Clock, Ids, message_id, now_text
+from pattern_core.ids import Clock, Ids, message_id
 from pattern_core.messages import Message, Part, Role
-from pattern_core.models.model import Usage
+from pattern_core.runtime import Meters
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.columns import iso
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 
 T = TypeVar("T")
-
-
-class Meters:
-    """What is counted for an operator: here only `commits`, transactions of journals that are on disk, and `working`,
-    the agents that have work now. `pattern_server.metrics` counts the rest.
-
-    Every method returns at once and never raises. Names of tools and models are the agents' own: bound how many of them
-    are kept.
-    """
-
-    def __init__(self) -> None:
-        self.commits = 0
-        self.working = 0
-
-    def turn_ended(self, status: str, seconds: float) -> None:
-        """Count a turn that ended with a terminal `TurnStatus` value, `seconds` after it was started."""
-
-    def step_done(self, provider: str, model: str, seconds: float) -> None:
-        """Count a model's decision that is recorded, `seconds` after it was asked."""
-
-    def tokens(self, provider: str, model: str, usage: Usage, microdollars: int | None) -> None:
-        """Count the tokens of a model call, also of one for a summary; None where the price is not known."""
-
-    def call_ended(self, tool: str, status: str, seconds: float) -> None:
-        """Count a tool call that ended with a terminal `EffectStatus` value."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -98,7 +73,7 @@ class Journal:
 
     def now(self) -> str:
         """Return the wall time as it is stored."""
-        return now_text(self.clock)
+        return iso(self.clock.now_ms())
 
     def seconds_since(self, began_ms: int) -> float:
         """Return the time since a wall time in unix milliseconds, at least 0."""

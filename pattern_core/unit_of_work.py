@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec
 
 from pattern_core.errors import Conflict, NotFound
 from pattern_core.events import Draft, Event
@@ -29,7 +29,7 @@ class UnitOfWork:
 
     def __init__(self) -> None:
         self.drafts: list[Draft] = []
-        self._writes: list[Callable[[Connection], Sequence[Event]]] = []
+        self._writes: list[tuple[bool, Callable[..., Any], tuple[object, ...], dict[str, object]]] = []
         self._settled: list[Callable[[bool], None]] = []
 
     @property
@@ -39,16 +39,11 @@ class UnitOfWork:
 
     def store(self, fn: Callable[Concatenate[Connection, P], object], /, *args: P.args, **kwargs: P.kwargs) -> None:
         """Run `fn(connection, *args, **kwargs)` within the transaction, after what was added before."""
-
-        def write(connection: Connection) -> Sequence[Event]:
-            fn(connection, *args, **kwargs)
-            return ()
-
-        self._writes.append(write)
+        self._writes.append((False, fn, args, kwargs))
 
     def store_and_tell(self, fn: Callable[[Connection], Sequence[Event]]) -> None:
         """Run `fn(connection)`, which stores events by itself, within the transaction; they are published after it."""
-        self._writes.append(fn)
+        self._writes.append((True, fn, (), {}))
 
     def event(self, name: str, data: Mapping[str, object]) -> None:
         """Store an event with the transaction; it is published after the commit."""
@@ -60,7 +55,12 @@ class UnitOfWork:
 
     def run(self, connection: Connection) -> list[Event]:
         """Run everything that was added, within the caller's transaction; return the events that it stored."""
-        return [event for write in self._writes for event in write(connection)]
+        events: list[Event] = []
+        for publishes, fn, args, kwargs in self._writes:
+            stored = fn(connection, *args, **kwargs)
+            if publishes:
+                events += stored
+        return events
 
     def settle(self, *, committed: bool) -> None:
         """Call what `when_settled` added, the last one first."""

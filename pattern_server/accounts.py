@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Literal, get_args
 
-from pattern_core.constellation import Runtime
 from pattern_core.errors import Conflict, InvalidInput, NotFound, PatternError, PermissionDenied
 from pattern_core.ids import Ids, now_text
+from pattern_core.runtime import Runtime
 from pattern_db.connection import Connection
 from pattern_db.errors import DatabaseError, RowConflict, RowNotFound
 from pattern_db.tables import constellations, users

@@ -6,18 +6,22 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import trio
 
-from pattern_core.constellation import Constellation, Runtime
 from pattern_core.errors import Conflict, PermissionDenied
 from pattern_core.ids import now_text
+from pattern_core.runtime import Runtime
 from pattern_db import backup
 from pattern_db.files import sha256_of
 from pattern_server.accounts import Accounts, Principal, check_name
 from pattern_server.accounts import Constellation as Registered
 from pattern_server.files import ConstellationFiles
 from pattern_server.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from pattern_core.constellation import Constellation
 
 REACHED_MAX = 10_000  # names and ids whose meaning is remembered
 

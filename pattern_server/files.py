@@ -10,8 +10,8 @@ from pathlib import Path
 
 import trio
 
-from pattern_core.constellation import Runtime
 from pattern_core.ids import Ids, now_text
+from pattern_core.runtime import Runtime
 from pattern_db import backup, template
 from pattern_db.connection import Connection, open_connection
 from pattern_db.database import Database, DatabaseThreads

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from pattern_core.journal import Meters
 from pattern_core.models.model import Usage
+from pattern_core.runtime import Meters
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry

@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import trio
 
-from pattern_core.constellation import Runtime
 from pattern_core.embeddings.questions import EmbedderShelf
 from pattern_core.errors import Unavailable
 from pattern_core.ids import now_text
@@ -34,6 +33,7 @@ from pattern_core.models.errors import ModelNotConfigured
 from pattern_core.models.model import Provider
 from pattern_core.models.providers import make_provider
 from pattern_core.models.throttle import RetryPolicy
+from pattern_core.runtime import Runtime
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.tool import ToolSettings
 from pattern_db import files as durable

@@ -13,10 +13,9 @@ import trio.testing
 
 from pattern_core.agents import Agent, AgentSpec
 from pattern_core.budgets.budget import Budget
-from pattern_core.constellation import Constellation, Runtime
+from pattern_core.constellation import Constellation
 from pattern_core.events import Event, read
 from pattern_core.ids import Clock, message_id, seeded_randomness
-from pattern_core.journal import Meters
 from pattern_core.limits import Limits
 from pattern_core.memory.block import Attribution
 from pattern_core.messages import Message, Part
@@ -24,6 +23,7 @@ from pattern_core.models.catalogue import Catalogue
 from pattern_core.models.client import ModelClient
 from pattern_core.models.model import Provider
 from pattern_core.models.throttle import RetryPolicy
+from pattern_core.runtime import Meters, Runtime
 from pattern_core.testing import StoppedClock
 from pattern_core.testing.model import Answer, ScriptedProvider
 from pattern_core.tools.registry import ToolRegistry

@@ -174,7 +174,7 @@ def dummy() -> None:
     table="pattern_server/cli/__init__.py",
     replacements={
         '        "serve": Entry(': (
-            '        "dummy": Entry("pattern_server.cli.dummy", "dummy", "Do nothing."),\n        "serve": Entry('
+            '        "dummy": Entry("pattern_server.cli.dummy", "Do nothing."),\n        "serve": Entry('
         )
     },
     proof="""

@@ -7,7 +7,7 @@ held and the entry that took its place. What is stored already is not stored twi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
 from pattern_core.archive.texts import (
@@ -20,9 +20,9 @@ from pattern_core.archive.texts import (
 )
 from pattern_core.errors import Conflict, InvalidInput, LimitReached, NotFound
 from pattern_core.events import Draft, Event, append
-from pattern_core.journal import Journal
 from pattern_core.limits import ARCHIVE_ENTRY_CHARS_MAX, ARCHIVE_ROWS_MAX
 from pattern_core.messages import check_text
+from pattern_core.unit_of_work import Storage, UnitOfWork
 from pattern_core.validation import column_time
 from pattern_db.columns import Json, to_json
 from pattern_db.connection import Connection
@@ -183,13 +183,8 @@ def foresee(connection: Connection, owner: str, new: NewEntry, entry_id: str, te
     """Return what `store` would come to now; nothing is stored. Raises as `store` does."""
     old = None if terms.supersedes is None else _row(connection, owner, terms.supersedes)
     found = _twin(connection, owner, new, terms, None if old is None else old.id)
-    if old is not None and found == old.id:
-        raise InvalidInput(f"the entry {old.id} says this already; there is nothing to supersede")
-    if old is not None and old.superseded_by not in (None, found):
-        raise Conflict(
-            f"the entry {old.id} was superseded by {old.superseded_by}; read that one, and supersede it if need be",
-            superseded_by=old.superseded_by,
-        )
+    if old is not None and (found is None or found != old.superseded_by):
+        _check_open(old, found)
     return StoredEntry(entry_id=found or entry_id, is_new=found is None)
 
 
@@ -205,17 +200,30 @@ def _twin(connection: Connection, owner: str, new: NewEntry, terms: Terms, old: 
     groups = telling_groups(new.content)
     found = archival.candidates(connection, owner, groups, terms.now, chars=chars, limit=CANDIDATES_MAX)
     texts = archival.contents(connection, [entry for entry in found if entry != old])
-    for entry_id, parts in texts.items():
-        content = "".join(parts)
-        if is_near(new.content, content):
-            shown = content if len(content) <= SHOWN_CHARS_MAX else content[: SHOWN_CHARS_MAX - 1] + "…"
-            raise SimilarEntry(
-                f"nothing was stored: the entry {entry_id} says nearly the same: {shown!r}. Leave it at that, supersede"
-                " it, or store this too with `force`",
-                entry_id=entry_id,
-                content=shown,
-            )
+    for entry, parts in texts.items():
+        if is_near(new.content, "".join(parts)):
+            raise _similar(entry, "".join(parts))
     return None
+
+
+def _similar(entry_id: str, content: str) -> SimilarEntry:
+    shown = content if len(content) <= SHOWN_CHARS_MAX else content[: SHOWN_CHARS_MAX - 1] + "…"
+    return SimilarEntry(
+        f"nothing was stored: the entry {entry_id} says nearly the same: {shown!r}. Leave it at that, supersede it, or"
+        " store this too with `force`",
+        entry_id=entry_id,
+        content=shown,
+    )
+
+
+def _check_open(old: ArchivalRow, found: str | None) -> None:
+    if found == old.id:
+        raise InvalidInput(f"the entry {old.id} says this already; there is nothing to supersede")
+    if old.superseded_by is not None:
+        raise Conflict(
+            f"the entry {old.id} was superseded by {old.superseded_by}; read that one, and supersede it if need be",
+            superseded_by=old.superseded_by,
+        )
 
 
 def _inheriting(new: NewEntry, old: ArchivalRow) -> NewEntry:
@@ -278,11 +286,11 @@ def _check_details(name: str, value: Json) -> None:
         raise InvalidInput(f"`{name}` has at most {DETAILS_CHARS_MAX} characters as JSON, this one {len(text)}")
 
 
-@dataclass(frozen=True, slots=True)
 class Archive:
     """The entries of all agents of a constellation. An `owner` is an agent's id, or CONSTELLATION_OWNER."""
 
-    journal: Journal
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
 
     async def add(
         self, owner: str, new: NewEntry, *, author: str, supersedes: str | None = None, force: bool = False
@@ -299,17 +307,19 @@ class Archive:
         """
         new = checked(new)
         new = replace(new, source={**(new.source or {}), "author": author})
-        entry_id = self.journal.ids.new("arch")
-        terms = Terms(now=self.journal.now(), supersedes=supersedes, force=force)
+        entry_id = self._storage.ids.new("arch")
+        terms = Terms(now=self._storage.now(), supersedes=supersedes, force=force)
+        added: list[tuple[ArchiveEntry, bool]] = []
 
-        def change(connection: Connection) -> tuple[tuple[ArchiveEntry, bool], list[Event]]:
+        def change(connection: Connection) -> list[Event]:
             stored = store(connection, owner, new, entry_id, terms)
-            is_change = stored.is_new or supersedes is not None
-            drafts = [changed(owner, stored.entry_id, supersedes)] if is_change else []
-            entry = find(connection, owner, stored.entry_id)
-            return (entry, stored.is_new), append(connection, None, drafts, created_at=terms.now)
+            added.append((find(connection, owner, stored.entry_id), stored.is_new))
+            if not stored.is_new and supersedes is None:
+                return []
+            return append(connection, None, [changed(owner, stored.entry_id, terms.supersedes)], created_at=terms.now)
 
-        return await self.journal.commit(change)
+        await self._write(change)
+        return added[-1]
 
     async def get(self, owner: str, entry_id: str) -> ArchiveEntry:
         """Return one entry, whole.
@@ -317,7 +327,7 @@ class Archive:
         Raises:
             NotFound: there is none, or it is another owner's.
         """
-        return await self.journal.database.read(find, owner, entry_id)
+        return await self._storage.database.read(find, owner, entry_id)
 
     async def page(
         self,
@@ -333,7 +343,7 @@ class Archive:
         `after` leaves those older than an entry, named by its `created_at` and id. What has ended is shown only with
         `include_superseded`.
         """
-        valid_at = None if include_superseded else self.journal.now()
+        valid_at = None if include_superseded else self._storage.now()
 
         def read(connection: Connection) -> tuple[list[ArchiveEntry], bool]:
             rows = archival.list_for_agent(connection, owner, limit + 1, before=after, tag=tag, valid_at=valid_at)
@@ -347,7 +357,7 @@ class Archive:
                 shown.append(entry)
             return shown, len(shown) < len(rows)
 
-        return await self.journal.database.read(read)
+        return await self._storage.database.read(read)
 
     async def versions(self, owner: str, entry_id: str) -> list[ArchiveEntry]:
         """Return the entry with all that it superseded and that superseded it, oldest first.
@@ -360,7 +370,7 @@ class Archive:
             entry = find(connection, owner, entry_id)
             return whole(connection, archival.versions(connection, entry.id, VERSIONS_MAX))
 
-        return await self.journal.database.read(read)
+        return await self._storage.database.read(read)
 
     async def change(self, owner: str, entry_id: str, changes: Mapping[str, Json]) -> ArchiveEntry:
         """Change tags, metadata, workspace or the times between which the entry holds; its text stays.
@@ -371,18 +381,20 @@ class Archive:
             Conflict: the end of a superseded entry is when its successor took its place.
         """
         cleaned = checked_fields(changes)
-        now = self.journal.now()
+        now = self._storage.now()
+        found: list[ArchiveEntry] = []
 
-        def change(connection: Connection) -> tuple[ArchiveEntry, list[Event]]:
+        def change(connection: Connection) -> list[Event]:
             entry = find(connection, owner, entry_id)
             if "valid_to" in cleaned and entry.superseded_by is not None:
                 raise Conflict(f"the entry {entry.id} ended when {entry.superseded_by} took its place; change that one")
             checked_fields({"valid_from": entry.valid_from, "valid_to": entry.valid_to, **cleaned})
             archival.update(connection, entry.id, cleaned)
-            events = append(connection, None, [changed(owner, entry.id)], created_at=now)
-            return find(connection, owner, entry.id), events
+            found.append(find(connection, owner, entry.id))
+            return append(connection, None, [changed(owner, entry.id)], created_at=now)
 
-        return await self.journal.commit(change)
+        await self._write(change)
+        return found[-1]
 
     async def delete(self, owner: str, entry_id: str) -> None:
         """Remove an entry for good. What it superseded stays, and stays ended.
@@ -390,14 +402,19 @@ class Archive:
         Raises:
             NotFound: there is no such entry, or it is another owner's.
         """
-        now = self.journal.now()
+        now = self._storage.now()
 
-        def change(connection: Connection) -> tuple[None, list[Event]]:
+        def change(connection: Connection) -> list[Event]:
             entry = find(connection, owner, entry_id)
             archival.delete(connection, entry.id)
-            return None, append(connection, None, [changed(owner, entry.id, is_deleted=True)], created_at=now)
+            return append(connection, None, [changed(owner, entry.id, is_deleted=True)], created_at=now)
 
-        await self.journal.commit(change)
+        await self._write(change)
+
+    async def _write(self, fn: Callable[[Connection], list[Event]]) -> None:
+        work = UnitOfWork()
+        work.store_and_tell(fn)
+        await self._storage.commit(work)
 
 
 def changed(owner: str, entry_id: str, supersedes: str | None = None, *, is_deleted: bool = False) -> Draft:

@@ -55,9 +55,11 @@ def _border(text: str, start: int, end: int) -> int:
     """Return where the part that begins at `start` ends, at most at `end`."""
     middle = start + (end - start) // 2
     for border in _BORDERS:
-        ends = [found.end() for found in border.finditer(text, middle, end)]
-        if ends:
-            return ends[-1]
+        last = 0
+        for found in border.finditer(text, middle, end):
+            last = found.end()
+        if last:
+            return last
     return end
 
 

@@ -17,7 +17,7 @@ no budget (`KnownBudgets`), nothing of this is called.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TypeAlias
 
 from pattern_core.budgets.budget import (
@@ -145,8 +145,24 @@ def reserve(
 
 def usage_row(call: ModelCall | ReservationRow, usage: Usage, cost: int | None, at: str) -> UsageRow:
     """Return what a call took; `cost` is in micro-dollars, None where the price is not known."""
-    made = {field.name: getattr(call, field.name) for field in fields(ModelCall)}
-    return UsageRow(**made, **asdict(usage), cost_microdollars=cost, at=at)
+    return UsageRow(
+        turn=call.turn,
+        step=call.step,
+        attempt=call.attempt,
+        purpose=call.purpose,
+        provider=call.provider,
+        model=call.model,
+        agent_id=call.agent_id,
+        group_id=call.group_id,
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        cached_tokens=usage.cached_tokens,
+        cache_write_tokens=usage.cache_write_tokens,
+        reasoning_tokens=usage.reasoning_tokens,
+        is_estimate=usage.is_estimate,
+        cost_microdollars=cost,
+        at=at,
+    )
 
 
 def settle(connection: Connection, row: UsageRow, held: ReservationRow | None = None) -> None:

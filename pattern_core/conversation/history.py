@@ -188,7 +188,10 @@ class History:
     @property
     def words(self) -> str:
         """What was said last to the agent; empty if nothing was."""
-        return next((entry.shown.text for entry in reversed(self._entries) if entry.shown.role == "user"), "")
+        for entry in reversed(self._entries):
+            if entry.shown.role == "user":
+                return entry.shown.text
+        return ""
 
     @property
     def digest(self) -> bytes:

@@ -7,6 +7,7 @@ result that changes is progress, so polling until something changes is no loop.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -78,6 +79,10 @@ def watch(
     said something to the user. A loop that is found for the first time in the turn is warned of; when it is found
     again, the turn stops.
     """
+    limits = (settings.identical, settings.ping_pong and 2 * settings.ping_pong, settings.no_progress)
+    is_short = len(calls) < min(filter(None, limits), default=math.inf)
+    if is_short and len(compactions) < (settings.compactions or math.inf):
+        return None  # as most turns are
     looked_at = [call for call in calls if not covers_any(settings.exempt, (call.tool,))]
     steps: dict[int, list[JudgedCall]] = {step: [] for step in (*compactions, *said, *(call.step for call in calls))}
     for call in looked_at:

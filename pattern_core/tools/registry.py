@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from functools import lru_cache
 
 from pattern_core.errors import NotFound, Unavailable
 from pattern_core.models.model import ToolSpec
 from pattern_core.tools.tool import Tool, ToolSettings
 
 FOREIGN = "__"  # between a foreign server's name and its tool's
+ENABLED_KNOWN_MAX = 1_000  # sets of names with their specifications in memory
 
 
 class ToolRegistry:
@@ -41,6 +43,7 @@ class ToolRegistry:
         self._tools = {name: tool for tools in (self._own, *servers) for name, tool in tools.items()}
         # Made once: a specification carries the digest that every prompt's hash needs.
         self._specs = {name: tool.spec for name, tool in self._tools.items()}
+        self._enabled = lru_cache(ENABLED_KNOWN_MAX)(self._specs_of)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -96,6 +99,9 @@ class ToolRegistry:
 
     def specs(self, enabled: Collection[str]) -> tuple[ToolSpec, ...]:
         """Return the enabled tools as the model sees them. Names of tools that do not exist are ignored."""
+        return self._enabled(tuple(enabled))
+
+    def _specs_of(self, enabled: tuple[str, ...]) -> tuple[ToolSpec, ...]:
         return tuple(spec for name, spec in self._specs.items() if self._is_enabled(name, enabled))
 
     def _is_enabled(self, name: str, enabled: Collection[str]) -> bool:

@@ -10,14 +10,14 @@ import json
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import trio
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.routing import APIRoute
 
-from pattern_core.constellation import Constellation, Runtime
 from pattern_core.errors import PermissionDenied
+from pattern_core.runtime import Runtime
 from pattern_db.columns import check_depth
 from pattern_db.enums import CONSTELLATION_OWNER
 from pattern_server.accounts import SCOPES, Accounts, Principal, Scope
@@ -25,6 +25,9 @@ from pattern_server.config import Config
 from pattern_server.constellations import Constellations
 from pattern_server.metrics import Metrics
 from pattern_server.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from pattern_core.constellation import Constellation
 
 API = "/api/v1"
 

@@ -16,7 +16,7 @@ from typing import Annotated
 import trio
 
 from pattern_core.agents import Agent, AgentSpec
-from pattern_core.constellation import Constellation, Runtime
+from pattern_core.constellation import Constellation
 from pattern_core.conversation.imports import PastMessage
 from pattern_core.limits import IMPORT_MESSAGES_MAX
 from pattern_core.messages import Text, ToolCall
@@ -24,6 +24,7 @@ from pattern_core.models.catalogue import Catalogue
 from pattern_core.models.client import Account, ModelClient
 from pattern_core.models.model import ModelFacts, ModelReply, ModelRequest, OnDelta, Provider, Usage
 from pattern_core.models.throttle import ClientLimits, RetryPolicy
+from pattern_core.runtime import Runtime
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.tool import ToolContext, tool
 from pattern_core.turns.admission import IncomingMessage

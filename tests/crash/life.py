@@ -14,13 +14,14 @@ import trio
 
 from pattern_core.agents import AgentSpec
 from pattern_core.budgets.budget import Budget
-from pattern_core.constellation import Constellation, Runtime
+from pattern_core.constellation import Constellation
 from pattern_core.errors import Conflict
 from pattern_core.ids import seeded_randomness
 from pattern_core.limits import Limits, TurnLimits
 from pattern_core.memory.block import NewBlock
 from pattern_core.models.client import ModelClient
 from pattern_core.models.throttle import RetryPolicy
+from pattern_core.runtime import Runtime
 from pattern_core.testing import START_MS
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.tool import Tool

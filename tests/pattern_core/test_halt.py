@@ -53,6 +53,9 @@ async def test_a_halt_is_stored_with_an_entry_and_an_event() -> None:
         [entry] = await rig.database.read(archival.list_for_agent, ADA, 10)
         assert "Emergency halt (critical)" in entry.content
         assert (await opened(rig)).current == row  # as after a restart
+        for number in range(2):  # an archive may refuse an entry that says nearly the same as another one
+            await asked(rig, halt, f"{'It deletes everything. ' * 15}{number}")
+        assert len(await rig.database.read(archival.list_for_agent, ADA, 10)) == 3
 
 
 async def test_a_call_that_is_not_stored_halts_nothing() -> None:

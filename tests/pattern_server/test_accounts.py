@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pattern_core.constellation import Runtime
 from pattern_core.errors import Conflict, InvalidInput, NotFound
 from pattern_core.ids import seeded_randomness
+from pattern_core.runtime import Runtime
 from pattern_core.testing import StoppedClock
 from pattern_db.database import DatabaseThreads
 from pattern_db.errors import RowNotFound

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from pattern_core.constellation import Runtime
+from pattern_core.runtime import Runtime
 from pattern_db import backup
 from pattern_db.connection import open_connection
 from pattern_db.database import DatabaseThreads

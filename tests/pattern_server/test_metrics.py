@@ -11,8 +11,8 @@ import trio.testing
 from prometheus_client.parser import text_string_to_metric_families
 from trio.testing import MockClock
 
-from pattern_core.journal import Meters
 from pattern_core.models.model import Usage
+from pattern_core.runtime import Meters
 from pattern_core.testing.model import NO_USAGE, Answer, Paced, calls, says
 from pattern_server.metrics import NAMES_MAX, Metrics
 from tests.support import note, running

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pattern_core.conversation.history import (
+    IMPORTED_TOGETHER_MAX,
     LOST_RESULT,
     WAITING_RESULT,
     History,
@@ -465,3 +466,13 @@ def test_the_first_and_the_newest_summaries_stand_for_what_is_archived(empty: Co
     assert opening == Opening(chain=shown)
     assert [row.id for row in (*shown.head, *shown.tail)] == [f"sum_{at}" for at in (*range(4), *range(7, 15))]
     assert (shown.left_out, shown.left_out_messages) == (3, 30)
+
+
+def test_a_turn_leaves_whole_and_what_was_imported_where_a_person_speaks_or_after_many_messages(
+    empty: Connection,
+) -> None:
+    said = [("assistant", (Text(text="x"),))] * (IMPORTED_TOGETHER_MAX + 5) + turn()
+    imported = [row._replace(batch_id=None) for row in rows_of(numbered(said))]
+    assert [len(one.messages) for one in loaded(empty, *imported).exchanges()] == [IMPORTED_TOGETHER_MAX, 5, 4]
+    joined = rows_of(numbered([*turn(), *turn("and this?")]))
+    assert [len(one.messages) for one in loaded(empty, *joined).exchanges()] == [8]

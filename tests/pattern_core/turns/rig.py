@@ -13,7 +13,7 @@ from pattern_core.budgets.budget import KnownBudgets, TurnBudget
 from pattern_core.conversation.history import History
 from pattern_core.events import Event, EventLog, read
 from pattern_core.ids import Ids, seeded_randomness
-from pattern_core.journal import Journal, Meters
+from pattern_core.journal import Journal
 from pattern_core.limits import Limits
 from pattern_core.messages import Message, Part, Text, ToolCall, user
 from pattern_core.models.catalogue import Catalogue
@@ -27,6 +27,7 @@ from pattern_core.prompts.build import (
     halves_of,
 )
 from pattern_core.prompts.parts import NOTHING_FOUND
+from pattern_core.runtime import Meters
 from pattern_core.testing import StoppedClock
 from pattern_core.turns import admission
 from pattern_core.turns.admission import Arrival, IncomingMessage, Ticket

@@ -13,11 +13,11 @@ import trio
 import trio.testing
 
 from pattern_core.events import TERMINAL
-from pattern_core.journal import Meters
 from pattern_core.limits import Limits, TurnLimits
 from pattern_core.memory.block import NewBlock
 from pattern_core.messages import ToolCall, ToolResult
 from pattern_core.models.model import ModelReply, ModelRequest
+from pattern_core.runtime import Meters
 from pattern_core.testing.model import Answer, ScriptedProvider, calls, says, together
 from pattern_core.tools.builtin.block_edit import block_edit
 from pattern_core.tools.builtin.emergency_halt import emergency_halt

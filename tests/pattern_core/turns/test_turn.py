@@ -7,7 +7,6 @@ import trio
 import trio.testing
 
 from pattern_core.agents import AgentSpec
-from pattern_core.journal import Meters
 from pattern_core.limits import Limits, TurnLimits
 from pattern_core.memory.block import NewBlock
 from pattern_core.messages import Image, Text
@@ -16,6 +15,7 @@ from pattern_core.models.errors import ModelRejected, ModelServerError, WindowEx
 from pattern_core.models.model import ModelFacts, ModelReply, ModelRequest, Usage
 from pattern_core.models.tokens import estimate_request
 from pattern_core.prompts.build import MEMORY_AND_DATA
+from pattern_core.runtime import Meters
 from pattern_core.testing.model import Paced, ScriptedProvider, calls, says
 from pattern_core.turns.admission import IncomingMessage
 from pattern_core.turns.turn import OUTPUT_SHARE, SQUEEZES_MAX
