@@ -59,10 +59,11 @@ class Wanted:
     required: tuple[Term, ...] = ()
     excluded: tuple[Term, ...] = ()
 
-    @property
-    def is_plain(self) -> bool:
-        """True if any of the terms is enough, and an index answers each of them alone."""
-        return not self.required and not self.excluded and all(term.literal is None for term in self.terms)
+    def longest(self, count: int) -> Wanted:
+        """Return the longest terms that an index answers alone, in their order; any of them is enough."""
+        plain = [term for term in self.terms if term.literal is None]
+        kept = set(sorted(plain, key=lambda term: -len("".join(term.words)))[:count])
+        return Wanted(terms=tuple(term for term in plain if term in kept))
 
 
 @lru_cache(maxsize=128)

@@ -103,6 +103,25 @@ def nearest(
         wanted *= MORE_CANDIDATES
 
 
+def farthest(connection: Connection, vector: bytes, count: int) -> float:
+    """Return the cosine of the farthest of `count` texts, evenly over the active index: less than that is no text's.
+
+    Nearer to 0.0 where there are fewer texts; 0.0 without an index.
+    """
+    index = embedding_indexes.active(connection)
+    bounds = connection.execute("SELECT min(id), max(id) FROM embeddings").get
+    if index is None or bounds[0] is None or len(vector) != 4 * index.dimension:
+        return 0.0
+    first, last = bounds
+    ids = to_json([first + (last - first) * number // count for number in range(count)])
+    found, least = connection.execute(
+        "SELECT count(*), min(1 - vec_distance_cosine(vector, ?)) FROM embeddings"
+        " WHERE id IN (SELECT value FROM json_each(?)) AND index_id = ?",
+        (vector, ids, index.id),
+    ).get
+    return float(least) * found / count if found else 0.0
+
+
 def _may_be_many(connection: Connection, index: IndexRow, kind: SearchKind) -> bool:
     """Return whether there may be more vectors than are compared one by one, and codes of them."""
     if not (is_numpy_usable() and index.has_bits):

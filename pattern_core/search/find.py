@@ -21,7 +21,7 @@ from pattern_core.search.hits import hits_of, holds, stems_of
 from pattern_core.search.messages import by_session, name_words, speaker
 from pattern_core.search.plan import Meanings, Plan, Ranked, Selection, breadth, candidates, compare, plan, selection
 from pattern_core.search.postings import bits
-from pattern_core.search.request import GroupBy, Hit, Mode, QueryVector, SearchRequest, SearchResult, check
+from pattern_core.search.request import GroupBy, Mode, QueryVector, SearchRequest, SearchResult, check
 from pattern_db import search as storage
 from pattern_db import vectors
 from pattern_db.connection import Connection
@@ -33,6 +33,10 @@ from pattern_db.tables import embedding_indexes
 
 SWITCHES_MAX = 3  # of models, while one search looks for the vector of its query
 SAMPLED = 100  # messages, evenly over all there are: a person who says one in thirty is almost surely among them
+# Of relevance.
+COMPARED_MAX = 12  # hits that are looked through for the query's words
+COVERAGE_SHARE = 0.3
+FAR_OF = 24  # texts: the farthest of so many has nothing to do with the query
 # Of documents.
 MEANING_SHARE = 0.5
 SPECIAL_ROWS_MAX = 2_000
@@ -65,21 +69,21 @@ async def search(database: Database, request: SearchRequest, queries: QueryVecto
     if request.mode is not Mode.WORDS and queries is None:
         notice = f"searched by words only, not by {request.mode.value}: no embedder is configured"
     elif request.mode is not Mode.WORDS and queries is not None:
-        hits = await database.read(_find_by, request, None) if is_quick else None
-        if hits is not None:
-            return SearchResult(hits=hits, notice="searched by words alone: no text is embedded yet")
+        found = await database.read(_find_by, request, None) if is_quick else None
+        if found is not None:
+            return replace(found, notice="searched by words alone: no text is embedded yet")
         for _attempt in range(SWITCHES_MAX):
             answer = await query_vector(database, request, queries)
             notice = answer.notice
             if answer.vector is None:
                 break
-            hits = await database.read_aside(_find_by, request, answer)
-            if hits is not None:
-                return SearchResult(hits=hits, notice=notice)
+            found = await database.read_aside(_find_by, request, answer)
+            if found is not None:
+                return replace(found, notice=notice)
         else:
             notice = "searched by words alone: one embedding model takes over from another"
     by_words = database.read if is_quick else database.read_aside
-    return SearchResult(hits=await by_words(find, request, None), notice=notice)
+    return replace(await by_words(find, request, None), notice=notice)
 
 
 async def query_vector(database: Database, request: SearchRequest, queries: QueryVectors) -> QueryVector:
@@ -122,7 +126,7 @@ def blended(one: bytes, other: bytes) -> bytes:
     return vectors.packed([value / length for value in total])
 
 
-def _find_by(connection: Connection, request: SearchRequest, answer: QueryVector | None) -> list[Hit] | None:
+def _find_by(connection: Connection, request: SearchRequest, answer: QueryVector | None) -> SearchResult | None:
     """Return the best hits if `answer` is of the active index's model, or None and there is no index; None else."""
     index = embedding_indexes.active(connection)
     if (None if index is None else index.fingerprint) != (None if answer is None else answer.fingerprint):
@@ -130,20 +134,46 @@ def _find_by(connection: Connection, request: SearchRequest, answer: QueryVector
     return find(connection, request, None if answer is None else answer.vector)
 
 
-def find(connection: Connection, request: SearchRequest, vector: bytes | None) -> list[Hit]:
+def find(connection: Connection, request: SearchRequest, vector: bytes | None) -> SearchResult:
     """Return the best hits of a checked request. `vector` is the query's, None to compare words only."""
     searched = plan(connection, request, vector)
     if request.group_by is GroupBy.SESSION:
-        found, _ = messages.rank(connection, searched)
-        return hits_of(searched, by_session(found, searched.weights)[: request.limit])
-    lists = [
-        messages.rank(connection, searched, request.limit)
-        if kind is SearchKind.MESSAGE
-        else rank_documents(connection, searched, kind)
-        for kind in dict.fromkeys(request.kinds)
-    ]
-    together = _together(searched, [one for one in lists if one[0]])
-    return hits_of(searched, [(value, one, 1) for value, one in together[: request.limit]])
+        lists = [messages.rank(connection, searched)]
+        best = by_session(lists[0][0], searched.weights)
+    else:
+        lists = [
+            messages.rank(connection, searched, request.limit)
+            if kind is SearchKind.MESSAGE
+            else rank_documents(connection, searched, kind)
+            for kind in dict.fromkeys(request.kinds)
+        ]
+        best = [(value, one, 1) for value, one in _together(searched, [one for one in lists if one[0]])]
+    best = best[: request.limit]
+    near = max(meanings.best for _found, meanings in lists)
+    relevance = _relevance(connection, searched, [one for _value, one, _count in best], near)
+    return SearchResult(hits=hits_of(searched, best), relevance=relevance)
+
+
+def _relevance(connection: Connection, searched: Plan, best: Sequence[Ranked], near: float) -> float:
+    """Return how much the hits have to do with the query; `near` is the cosine of the nearest text.
+
+    By the nearest text and by the words of the best: the share of the query's that one text holds. What is near differs
+    between models, so it is measured from the cosine of a text that has nothing to do with the query. On LoCoMo 97 %
+    of the questions reach 0.44, and 9 % of messages about other things (`python -m tests.bench recall`).
+    """
+    covered = max((_coverage(searched, one) for one in best[:COMPARED_MAX]), default=0.0)
+    if searched.vector is None or not best:
+        return covered
+    far = vectors.farthest(connection, searched.vector, FAR_OF)
+    return min(max(near - far, 0.0) / (1 - far) + COVERAGE_SHARE * covered, 1.0)
+
+
+def _coverage(searched: Plan, one: Ranked) -> float:
+    """Return the share of the query's terms that the text holds, by their weights."""
+    text = f"{one.row.label or ''} {one.row.content}"
+    terms = zip(searched.wanted.terms, searched.weights, strict=True)
+    held = sum(weight for term, weight in terms if holds(text, stems_of(term.words)))
+    return held / (sum(searched.weights) or 1.0)
 
 
 def _together(searched: Plan, lists: Sequence[tuple[list[Ranked], Meanings]]) -> list[tuple[float, Ranked]]:
@@ -160,12 +190,8 @@ def _together(searched: Plan, lists: Sequence[tuple[list[Ranked], Meanings]]) ->
 
 
 def _strength(searched: Plan, best: Ranked, meanings: Meanings) -> float:
-    total = sum(searched.weights)
-    text = f"{best.row.label or ''} {best.row.content}"
-    terms = zip(searched.wanted.terms, searched.weights, strict=True)
-    held = sum(weight for term, weight in terms if holds(text, stems_of(term.words)))
     # What was found by its surroundings alone holds none of the words, and still is a find.
-    coverage = max(held / total if total > 0 else 0.0, 0.1)
+    coverage = max(_coverage(searched, best), 0.1)
     return coverage if searched.vector is None else (coverage + meanings.best) / 2
 
 

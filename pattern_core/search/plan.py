@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pattern_core.search.postings import Postings, gather
 from pattern_core.search.request import GroupBy, Mode, SearchRequest
@@ -57,8 +57,8 @@ QUICK = Breadth(
 
 
 def breadth(request: SearchRequest) -> Breadth:
-    """Return what the request calls for. What no index answers alone is not looked for in a part of the rows."""
-    if request.is_quick and request.wanted.is_plain:
+    """Return what the request calls for."""
+    if request.is_quick:
         return QUICK
     return SESSIONS if request.group_by is GroupBy.SESSION else FULL
 
@@ -104,8 +104,6 @@ class Plan:
 def plan(connection: Connection, request: SearchRequest, vector: bytes | None) -> Plan:
     """Look up how common the query's terms are."""
     wide, wanted = breadth(request), request.wanted
-    if wide.is_bounded:
-        wanted = replace(wanted, terms=wanted.terms[:POSTED_MAX])
     kinds = list(dict.fromkeys(request.kinds))
     posted = {kind: _posted(connection, kind, wanted, request, wide) for kind in kinds}
     sizes = {kind: storage.size(connection, kind) for kind in kinds}

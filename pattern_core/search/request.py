@@ -15,6 +15,7 @@ from pattern_db.search_terms import Wanted, parse
 
 LIMIT_MAX = 500
 QUERY_CHARS_MAX = 16_000
+QUICK_TERMS_MAX = 10  # that a quick search looks for, the longest: each costs a look into the index
 FILTER_VALUES_MAX = 200  # agents, tags or sessions in one request
 KINDS = tuple(SearchKind)
 
@@ -38,8 +39,8 @@ class SearchRequest(Filters):
     """What to look for and where: the filters say what a hit must satisfy.
 
     `since` and `until` may be any RFC 3339 times with an offset. `group_by` session ranks conversations: each hit is
-    the best message of one. `is_quick`: the work is bounded, whatever there is (`plan.QUICK`), as long as the
-    query consists of plain words.
+    the best message of one. `is_quick`: the work is bounded, whatever there is (`plan.QUICK`), and the query is plain
+    text: nothing in it must occur or must not.
     """
 
     query: str
@@ -52,7 +53,8 @@ class SearchRequest(Filters):
     @property
     def wanted(self) -> Wanted:
         """The query as it is read."""
-        return parse(self.query)
+        wanted = parse(self.query)
+        return wanted.longest(QUICK_TERMS_MAX) if self.is_quick else wanted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,9 +81,13 @@ class Hit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchResult:
-    """The hits, best first, and a notice if the search was not quite the one that was asked for."""
+    """The hits, best first, and a notice if the search was not quite the one that was asked for.
+
+    `relevance` says whether the hits have to do with the query at all: from 0.0 for the best of what does not to 1.0.
+    """
 
     hits: Sequence[Hit]
+    relevance: float = 0.0
     notice: str | None = None
 
 

@@ -80,7 +80,7 @@ class Judge:
         """Return the reply with the arguments that rules give, and first the calls that must come first, as `forced`
         makes them.
         """
-        wanted = [part for part in reply.parts if isinstance(part, ToolCall)]
+        wanted = [part for part in reply.parts if isinstance(part, ToolCall)] if self.rules.rules else []
         if not wanted:
             return reply
         prefill = self.offer(specs, step).prefill

@@ -38,6 +38,7 @@ import numpy as np
 import trio
 from numpy.typing import NDArray
 
+from pattern_core.constellation import Constellation
 from pattern_core.search import messages
 from pattern_core.search.find import query_vector
 from pattern_core.search.plan import Ranked, plan
@@ -194,10 +195,8 @@ class Asked:
 
     async def compared(self, talk: Conversation) -> list[Compared]:
         """What a hybrid search compares for each question."""
-        state = self._place.parts.state
         found: list[Compared] = []
-        owner = await state.accounts.authenticate(self._place.parts.local_token)
-        async with state.constellations.use(owner, talk.name) as constellation:
+        async with self.constellation(talk) as constellation:
             for question in talk.questions:
                 request = SearchRequest(query=question.text, kinds=[SearchKind.MESSAGE], limit=LIMIT)
                 vector = await query_vector(constellation.database, request, constellation.embeddings)
@@ -210,6 +209,18 @@ class Asked:
                     )
                 )
         return found
+
+    @asynccontextmanager
+    async def constellation(self, talk: Conversation) -> AsyncIterator[Constellation]:
+        """The constellation that holds a conversation."""
+        state = self._place.parts.state
+        owner = await state.accounts.authenticate(self._place.parts.local_token)
+        async with state.constellations.use(owner, talk.name) as constellation:
+            yield constellation
+
+    def turn_of(self, message_id: str) -> str:
+        """The turn that a message is."""
+        return self._turns[message_id]
 
     async def _search(self, talk: Conversation, body: dict[str, Any]) -> list[dict[str, Any]]:
         answer = await self._place.admin.post(f"/constellations/{talk.name}/search", json=body, timeout=120)

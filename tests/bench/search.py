@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from pattern_core.agent_settings import ContextSettings
-from pattern_core.prompts.recalled import CANDIDATES, query_of
+from pattern_core.prompts.collect import CANDIDATES
 from pattern_core.search.find import find
 from pattern_core.search.request import Mode, SearchRequest
 from pattern_db import search as storage
@@ -208,7 +208,7 @@ def _compared(
 def _of_a_turn(message: str, size: int) -> SearchRequest:
     """What a turn that answers the message looks for, with `size` messages before it."""
     return SearchRequest(
-        query=query_of(message),
+        query=message,
         kinds=[SearchKind.MESSAGE],
         agents=["agt"],
         before=f"{size - IN_VIEW:019}",

@@ -44,6 +44,19 @@ def test_the_nearest_come_first(db: Connection) -> None:
     assert refs(vectors.nearest(db, SearchKind.BLOCK, QUERY, ["agt_ada"], 3)) == ["blk_1"]
 
 
+def test_the_farthest_of_some_texts_says_what_has_nothing_to_do_with_a_query(db: Connection) -> None:
+    assert vectors.farthest(db, QUERY, 24) == 0.0
+    angles = [math.pi * number / 48 for number in range(48)]
+    for number, angle in enumerate(angles):
+        put(db, f"msg_{number}", math.cos(angle), math.sin(angle), 0, 0)
+    looked_at = [math.cos(angles[47 * number // 24]) for number in range(24)]
+    assert vectors.farthest(db, QUERY, 24) == pytest.approx(min(looked_at))
+    assert vectors.farthest(db, vectors.packed([1, 0]), 24) == 0.0
+    embeddings.delete_scope(db, "agt_ada")
+    put(db, "msg_1", -1, 0, 0, 0)
+    assert vectors.farthest(db, QUERY, 24) == pytest.approx(-1 / 24)
+
+
 def test_another_agents_equal_vector_does_not_take_the_place(db: Connection) -> None:
     put(db, "msg_1", 1, 0, 0, 0, scope="agt_ada")
     put(db, "msg_2", 1, 0, 0, 0, scope="agt_bob")

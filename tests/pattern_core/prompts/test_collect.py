@@ -97,7 +97,6 @@ async def test_what_was_said_long_ago_is_recalled_once_per_turn_and_only_if_it_i
     first, second, third = it.provider.requests
     assert section(first, "recalled") == section(second, "recalled") == ""
     assert f'<data from="the conversation of 2024-05-01, user">\n{KEYS}\n</data>' in section(third, "recalled")
-    assert "Noted." not in section(third, "recalled")
     assert KEYS in "".join(message.text for message in first.messages)
     assert KEYS not in "".join(message.text for message in third.messages)
 

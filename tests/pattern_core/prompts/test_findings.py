@@ -20,8 +20,8 @@ from pattern_core.prompts.activity import (
     task_parts,
     turn_line,
 )
+from pattern_core.prompts.collect import QUERY_CHARS_MAX, RELEVANCE_MIN, Searching, choose, recall, source_of
 from pattern_core.prompts.parts import Findings, Kind, Part
-from pattern_core.prompts.recalled import Searching, choose, query_of, recall, source_of, terms
 from pattern_core.search import Hit, SearchRequest, SearchResult
 from pattern_core.untrusted import MASK
 from pattern_db.columns import unix_ms
@@ -205,16 +205,10 @@ class Library:
         """The hits."""
         self.asked.append(request)
         await trio.sleep(self._takes_s)
-        return SearchResult(hits=self._hits)
+        return SearchResult(hits=self._hits, relevance=RELEVANCE_MIN)
 
 
-def test_telling_words_are_compared_by_their_beginnings() -> None:
-    assert terms("Where is the Greenhouse? greenhouses!") == {"where", "greenh"}
-    assert terms("hi, ok?") == frozenset()
-    assert terms("東京タワー") == {"東京", "京タ", "タワ", "ワー"}
-
-
-async def test_what_shares_words_with_the_message_is_shown_with_its_source() -> None:
+async def test_what_speaks_to_the_message_is_shown_with_its_source() -> None:
     library = Library(hit("The greenhouse keys hang behind the clock. Password: tulip-2020"))
     found = await recalled(library.search)
     [part] = found.parts
@@ -223,23 +217,18 @@ async def test_what_shares_words_with_the_message_is_shown_with_its_source() -> 
     )
     assert (part.kind, part.reason) == (Kind.RECALLED, "found for the message: its words fit (+0.81)")
     [asked] = library.asked
-    assert (asked.query, asked.kinds, asked.before) == (query_of(WORDS), KINDS, "42")
+    assert (asked.query, asked.kinds, asked.before) == (WORDS, KINDS, "42")
     assert asked.agents == ["agent_ada", CONSTELLATION_OWNER]
-
-
-def test_the_longest_words_are_asked_for_in_their_order() -> None:
-    assert query_of("Hi, do you know where the greenhouse keys hang?") == "know where greenhouse keys hang"
-    many = query_of(" ".join(f"word{'s' * length}" for length in range(20)))
-    assert [len(word) - 4 for word in many.split()] == [14, 15, 16, 17, 18, 19]
-    assert query_of("昨日の会議はどこ") == "昨日の会議はどこ"
-    assert query_of("hi") == ""
 
 
 async def test_nothing_is_looked_for_without_words_or_where_it_is_switched_off() -> None:
     library = Library(hit("greenhouse keys"))
-    assert not (await recalled(library.search, words="hi")).parts
+    for words in ("Who are you?", "?!", "", " "):
+        assert not (await recalled(library.search, words=words)).parts
     assert not (await recalled(library.search, settings=ContextSettings(recall_max=0))).parts
     assert library.asked == []
+    assert (await recalled(library.search, words="greenhouse " * 1_000)).parts
+    assert len(library.asked[0].query) == QUERY_CHARS_MAX
 
 
 async def test_a_turn_does_not_wait_for_a_slow_search(autojump_clock: trio.testing.MockClock) -> None:
@@ -260,39 +249,41 @@ async def test_a_search_that_fails_fails_no_turn() -> None:
     assert [one.reason for one in found.left_out] == ["the search failed: no"]
 
 
+def chosen(*hits: Hit, in_view: Sequence[str] = (), most: int = 2, relevance: float = RELEVANCE_MIN) -> Findings:
+    return choose(SearchResult(hits=hits, relevance=relevance), in_view, ContextSettings(recall_max=most))
+
+
 def test_what_is_not_shown_says_why() -> None:
-    wanted = terms(WORDS)
-    hits = [
-        hit("Something else altogether."),
+    found = chosen(
         hit("Ruth lives in Lisbon."),
         hit("the greenhouse keys hang behind the clock"),
         hit("The greenhouse keys, again"),
         hit("Those greenhouse keys, once more"),
         hit(" "),
-    ]
-    found = choose(hits, wanted, IN_VIEW, RECALLING)
+        in_view=IN_VIEW,
+    )
     assert [part.ref for part in found.parts] == ["id of the greenhouse keys", "id of The greenhouse keys,"]
     assert [one.reason for one in found.left_out] == [
-        "it shares 0 of the 6 telling words of the message",
-        "it shares 1 of the 6 telling words of the message",
+        "the prompt shows the same words already",
+        "2 passages are shown (context.recall_max)",
     ]
-    alone = choose(hits[4:], wanted, (), ContextSettings(recall_max=5))
-    assert [one.reason for one in alone.left_out] == ["it has no words"]
-    more = choose(hits[2:5], wanted, (), RECALLING)
-    assert [one.reason for one in more.left_out] == ["2 passages are shown (context.recall_max)"]
+    assert [one.reason for one in chosen(hit(" ")).left_out] == ["it has no words"]
+
+
+def test_nothing_is_shown_where_the_best_has_nothing_to_do_with_the_message() -> None:
+    found = chosen(hit("the greenhouse keys"), relevance=RELEVANCE_MIN - 0.01)
+    assert found.parts == []
+    assert [one.reason for one in found.left_out] == ["nothing that was found speaks to the message (0.43 of 0.44)"]
 
 
 def test_the_same_words_are_never_shown_twice() -> None:
-    wanted = terms("the greenhouse keys")
-    seen = choose([hit("greenhouse keys")], wanted, ["I said: greenhouse keys!"], RECALLING)
+    seen = chosen(hit("greenhouse keys"), in_view=["I said: greenhouse keys!"])
     assert [one.reason for one in seen.left_out] == ["the prompt shows the same words already"]
-    twice = choose([hit("greenhouse keys"), hit("greenhouse keys")], wanted, (), RECALLING)
-    assert len(twice.parts) == 1
+    assert len(chosen(hit("greenhouse keys"), hit("greenhouse keys")).parts) == 1
 
 
 def test_a_long_passage_is_shown_as_its_excerpt() -> None:
-    long = hit("word " * 1_000 + "greenhouse keys", snippet="… greenhouse keys")
-    [part] = choose([long], terms("greenhouse keys"), (), RECALLING).parts
+    [part] = chosen(hit("word " * 1_000 + "greenhouse keys", snippet="… greenhouse keys")).parts
     assert part.text == '<data from="the archive, 2025-06-01">\n… greenhouse keys\n</data>'
 
 

@@ -35,7 +35,7 @@ class Past(Texts):
     def find(self, query: str, **fields: Any) -> list[str]:
         """The ids of what is found by words."""
         request = asked(query, **fields)
-        return [hit.id for hit in find(self.db, request, None)]
+        return [hit.id for hit in find(self.db, request, None).hits]
 
 
 def asked(query: str, **fields: Any) -> SearchRequest:

@@ -360,3 +360,18 @@ def test_the_reason_names_what_counts() -> None:
     assert reason(Ranked(row=ROW, parts={"words": 0.5, "question": -0.17, "length": 0.001})) == (
         "its words fit (+0.50), it asks (-0.17)"
     )
+
+
+async def test_relevance_says_whether_anything_has_to_do_with_the_query(past: Past) -> None:
+    for number in range(24):
+        past.embed(SearchKind.MESSAGE, past.say(f"harbour {number}"), f"harbour boats {number}")
+    past.embed(SearchKind.MESSAGE, past.say("the greenhouse keys"), "greenhouse keys hang")
+
+    async def relevance(query: str, **fields: Any) -> float:
+        return (await search(past.database, SearchRequest(query=query, **fields), Vectors())).relevance
+
+    assert await relevance("greenhouse keys") > 0.8
+    assert await relevance("mathematics homework") < 0.3
+    assert await relevance("greenhouse keys", mode=Mode.WORDS) == pytest.approx(1.0)
+    assert 0.3 < await relevance("greenhouse mathematics", mode=Mode.WORDS) < 0.7
+    assert await relevance("mathematics homework", mode=Mode.WORDS) == 0.0
