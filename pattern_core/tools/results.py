@@ -54,13 +54,11 @@ def to_text(result: object, chars_max: int | None = None) -> str:
 
 
 async def shorten(text: str, call: EffectRow, context: ToolContext, *, limit: int, reader: str | None) -> str:
-    """Return a call's result if it has at most `limit` code points, else its beginning and end, and how to read on.
+    """Return the beginning and the end of a result with more than `limit` code points, and how to read on.
 
-    The whole of a longer text is added to the call's unit of work, except where it could not be read: the agent has no
+    The whole text is added to the call's unit of work, except where it could not be read: the agent has no
     `reader` (a tool that reads results), or the reader itself returned the text.
     """
-    if len(text) <= limit:
-        return text
     if reader is None or reader == call.tool:
         return _shown(text, limit)
     kept = text[:RESULT_STORED_CHARS_MAX]

@@ -395,8 +395,9 @@ class TurnCalls:
             return FinishedCall(row=row, status="timeout", content=_timeout_text(row, timeout_s))
         if isinstance(result, outcome.Value):
             status, content = "done", to_text(result.value)
-            reader, limit = services.tools.reader(self._agent.enabled_tools), limits.tool_result_chars_max
-            content = await shorten(content, row, context, limit=limit, reader=reader)
+            if len(content) > (limit := limits.tool_result_chars_max):
+                reader = services.tools.reader(self._agent.enabled_tools)
+                content = await shorten(content, row, context, limit=limit, reader=reader)
         else:
             status, content = "error", to_text(_error_text(row, result.error), limits.tool_result_chars_max)
         return FinishedCall(row=row, status=status, content=edited_note(planned.answered, row) + content)

@@ -43,11 +43,11 @@ class Judge:
 
     def finish(self, finished: FinishedCall, began_ms: int | None = None) -> None:
         """Note the outcome of a call that began at a time in unix ms (None: as noted before)."""
-        row = finished.row
-        call = self.calls[row.key]
+        row, key = finished.row, finished.row.key
+        call = self.calls[key]
         at_ms = call.at_ms if began_ms is None else began_ms
         outcome = JudgedCall.of(row, call.arguments, result=finished.content, status=finished.status, at_ms=at_ms)
-        self.calls[row.key] = outcome
+        self.calls[key] = outcome
 
     def refuse(self, row: EffectRow) -> None:
         """Note that a call will not run, before its result is stored."""

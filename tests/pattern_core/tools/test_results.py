@@ -53,12 +53,6 @@ def numbered(lines: int) -> str:
     return "".join(f"line {number:05d}\n" for number in range(lines))
 
 
-async def test_what_fits_stays_and_stores_nothing(shelf: Shelf) -> None:
-    text = "x" * 1_000
-    assert await shelf.shorten(text) == text
-    assert await shelf.ids() == []
-
-
 async def test_a_long_result_shows_both_ends_and_reads_on_where_it_stops(shelf: Shelf) -> None:
     text = numbered(1_000)
     shown = await shelf.shorten(text)

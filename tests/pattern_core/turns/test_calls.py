@@ -223,9 +223,19 @@ async def test_a_long_result_is_shown_by_its_ends_and_can_be_read_on() -> None:
         assert (await world.say("go")).status == "completed"
         shown, read = results(world)
         assert len(shown) <= 300
+        assert len(await world.database.read(rows, "SELECT id FROM tool_results")) == 1
         assert shown.startswith("[0][1]")
         assert "[499]" in shown
         assert text[1000:1050] in read
+
+
+async def test_a_result_that_fits_stays_and_is_not_kept() -> None:
+    limits = Limits(turn=TurnLimits(tool_result_chars_max=300))
+    script: list[Answer] = [calls("shout", {"text": "x" * 300}), says("ok")]
+    async with acting(script, tools=[shout, result], limits=limits) as world:
+        await world.say("go")
+        assert results(world) == ["X" * 300]
+        assert await world.database.read(rows, "SELECT id FROM tool_results") == []
 
 
 async def test_without_the_reader_a_long_result_is_cut_and_not_kept() -> None:
