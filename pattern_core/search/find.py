@@ -97,6 +97,8 @@ async def query_vector(database: Database, request: SearchRequest, queries: Quer
     other = None if bare is None else await queries.query_vector(bare)
     if other is None or other.vector is None or other.fingerprint != answer.fingerprint:
         return answer
+    if len(other.vector) != len(answer.vector):  # one model may make vectors of several lengths
+        return answer
     return replace(answer, vector=blended(answer.vector, other.vector))
 
 
@@ -129,7 +131,8 @@ def blended(one: bytes, other: bytes) -> bytes:
 def _find_by(connection: Connection, request: SearchRequest, answer: QueryVector | None) -> SearchResult | None:
     """Return the best hits if `answer` is of the active index's model, or None and there is no index; None else."""
     index = embedding_indexes.active(connection)
-    if (None if index is None else index.fingerprint) != (None if answer is None else answer.fingerprint):
+    wanted = None if index is None else (index.fingerprint, 4 * index.dimension)
+    if wanted != (None if answer is None else (answer.fingerprint, len(answer.vector or b""))):
         return None
     return find(connection, request, None if answer is None else answer.vector)
 

@@ -37,10 +37,12 @@ class Vectors:
 
     notice: str | None = None
     fingerprints: list[str] = field(default_factory=list)  # of the answers to come, then the one of `Texts.embed`
+    dimensions: list[int] = field(default_factory=list)  # as well
 
     async def query_vector(self, text: str) -> QueryVector:
         fingerprint = self.fingerprints.pop(0) if self.fingerprints else "f"
-        vector = None if self.notice else hashed_words(text, DIMENSION)
+        dimension = self.dimensions.pop(0) if self.dimensions else DIMENSION
+        vector = None if self.notice else hashed_words(text, dimension)
         return QueryVector(vector=vector, notice=self.notice, fingerprint=fingerprint)
 
 
@@ -375,3 +377,14 @@ async def test_relevance_says_whether_anything_has_to_do_with_the_query(past: Pa
     assert await relevance("greenhouse keys", mode=Mode.WORDS) == pytest.approx(1.0)
     assert 0.3 < await relevance("greenhouse mathematics", mode=Mode.WORDS) < 0.7
     assert await relevance("mathematics homework", mode=Mode.WORDS) == 0.0
+
+
+async def test_vectors_of_one_model_and_several_lengths_are_never_compared(past: Past) -> None:
+    said = past.say("green tea", name="Ruth")
+    past.embed(SearchKind.MESSAGE, said, "green tea")
+    queries = Vectors(dimensions=[2 * DIMENSION])
+    result = await looked(past, "green tea", queries, mode=Mode.MEANING)
+    assert ([hit.id for hit in result.hits], queries.dimensions) == ([said], [])
+    queries = Vectors(dimensions=[DIMENSION, 2 * DIMENSION])  # the second is that of the question without the name
+    result = await looked(past, "Ruth green tea", queries, mode=Mode.MEANING)
+    assert ([hit.id for hit in result.hits], queries.dimensions) == ([said], [])
