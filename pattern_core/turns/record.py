@@ -504,9 +504,7 @@ class Record:
         payload: Mapping[str, Any] = NO_DATA,
         arguments: Mapping[str, object] | None = None,
     ) -> MessageRow:
-        """Return the row of a message; the `payload` of an accepted one may name its source and the source's
-        metadata.
-        """
+        """Return the row of a message; the `payload` of an accepted one may name its source, with metadata."""
         row = to_row(
             message,
             agent_id=self.agent.id,
