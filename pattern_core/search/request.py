@@ -15,7 +15,7 @@ from pattern_db.search_terms import Wanted, parse
 
 LIMIT_MAX = 500
 QUERY_CHARS_MAX = 16_000
-QUICK_TERMS_MAX = 10  # that a quick search looks for, the longest: each costs a look into the index
+QUICK_TERMS_MAX = 6  # that a quick search looks for, the longest: each costs a look into the index
 FILTER_VALUES_MAX = 200  # agents, tags or sessions in one request
 KINDS = tuple(SearchKind)
 
