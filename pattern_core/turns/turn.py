@@ -157,7 +157,7 @@ class Turn:
             except CallRefused:
                 continue  # a result that it shows is an error now
             if seen is None:
-                self.is_addressed = self.is_addressed and dead is not None
+                self.is_addressed = False  # the prompt shows what joined
                 return asking
             look = None
             await self._find_more(seen)

@@ -167,11 +167,11 @@ def test_overload_halves_once_per_burst_and_answers_in_a_row_add_one() -> None:
         health.succeeded()
     health.newest = 9
     health.overloaded(5)  # of the same burst, but it begins the count again
-    for allowed in (*[8] * (SUCCESSES_PER_STEP - 1), 9):
+    for allowed in (*[8] * (SUCCESSES_PER_STEP - 1), *[9] * SUCCESSES_PER_STEP, 10):
         health.succeeded()
         assert health.allowed == allowed
     health.overloaded(6)
-    assert health.allowed == 4
+    assert health.allowed == 5
 
 
 def test_concurrency_stays_within_its_bounds() -> None:
