@@ -134,7 +134,7 @@ async def test_the_failure_of_the_configured_one_comes_first() -> None:
         await shelf.of(OLD)
 
 
-async def test_only_a_few_are_kept() -> None:
+async def test_only_the_few_that_were_asked_last_are_kept() -> None:
     made: list[Closing] = []
 
     def remake(wanted: EmbedderInfo) -> Iterator[Embedder]:
@@ -142,6 +142,7 @@ async def test_only_a_few_are_kept() -> None:
         yield made[-1]
 
     shelf = EmbedderShelf(ScriptedEmbedder(), remake)
-    for number in range(FORMER_MAX + 2):
+    for number in (*range(FORMER_MAX), 0, FORMER_MAX, FORMER_MAX + 1):
         await shelf.of(replace(OLD, fingerprint=f"{number}"))
-    assert [embedder.is_closed for embedder in made] == [True] * 2 + [False] * FORMER_MAX
+    assert [number for number, embedder in enumerate(made) if embedder.is_closed] == [1, 2]
+    assert len(made) == FORMER_MAX + 2
