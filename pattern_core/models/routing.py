@@ -21,7 +21,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints
 
-from pattern_core.messages import Message, Part, Reasoning, ToolCall
+from pattern_core.messages import Image, Message, Part, ToolResult
 from pattern_core.models.errors import (
     ModelError,
     ModelGarbage,
@@ -269,7 +269,7 @@ def portable(messages: Sequence[Message]) -> list[Message]:
     """Return the conversation without the proofs that only their vendor accepts; other messages stay as they are."""
 
     def unsigned(part: Part) -> Part:
-        return replace(part, signature=None) if isinstance(part, Reasoning | ToolCall) else part
+        return part if isinstance(part, Image | ToolResult) else replace(part, signature=None)
 
     return [
         replace(message, parts=tuple(map(unsigned, message.parts))) if message.role == "assistant" else message

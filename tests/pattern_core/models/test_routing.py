@@ -175,7 +175,7 @@ THOUGHT = Message(
     role="assistant",
     parts=(
         Reasoning(text="hm", signature="proof"),
-        Text(text="yes"),
+        Text(text="yes", signature="proof"),
         ToolCall(call_id="1", tool="t", signature="proof"),
     ),
 )
