@@ -22,18 +22,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, StringConstraints
 
 from pattern_core.messages import Image, Message, Part, ToolResult
-from pattern_core.models.errors import (
-    ModelError,
-    ModelGarbage,
-    ModelNotConfigured,
-    ModelOverloaded,
-    ModelRefused,
-    ModelServerError,
-    ModelTimeout,
-    ModelUnreachable,
-    WindowExceeded,
-    was_shown,
-)
+from pattern_core.models.errors import ModelError, ModelOverloaded, ModelRejected, WindowExceeded, was_shown
 from pattern_core.models.model import ModelFacts, ModelRequest
 
 LINKS_MAX = 8
@@ -46,10 +35,6 @@ MICRODOLLARS = 1_000_000
 
 Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=NAME_CHARS_MAX)]
 Names = Annotated[tuple[Name, ...], Field(min_length=1, max_length=NAMES_MAX)]
-
-# A refused key and a missing provider are the operator's to correct, but no reason for an agent to be silent; each move
-# is reported, so that they do not go unnoticed.
-_OUTAGES = (ModelUnreachable, ModelTimeout, ModelServerError, ModelGarbage, ModelRefused, ModelNotConfigured)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,7 +276,8 @@ def next_link(chain: ModelChain, index: int, error: ModelError, facts_of: FactsO
             return None
         windows = [facts_of(link.provider, link.model).window for link in chain.links]
         return next((one for one in rest if windows[one] > windows[index]), None)
-    may_move = (
-        chain.settings.fallback_on_rate_limit if isinstance(error, ModelOverloaded) else isinstance(error, _OUTAGES)
-    )
+    # A refused key and a missing provider are the operator's to correct, but no reason for an agent to be silent; each
+    # move is reported, so that they do not go unnoticed. Only a request that was rejected would be rejected again.
+    is_busy = isinstance(error, ModelOverloaded)
+    may_move = chain.settings.fallback_on_rate_limit if is_busy else not isinstance(error, ModelRejected)
     return next(iter(rest), None) if may_move else None

@@ -224,21 +224,14 @@ class FairQueue(Generic[T]):
         """Return the item whose turn it is; None if there is none."""
         return next(iter(self), None)
 
-    def pop(self) -> T:
-        """Take the item whose turn it is; its flow goes to the end of the row. There is one."""
-        flow = next(iter(self.flows))
-        items = self.flows.pop(flow)
-        item = items.popleft()
-        if items:
-            self.flows[flow] = items
-        return item
-
-    def remove(self, flow: str, item: T) -> None:
-        """Take an item that is there out before its turn."""
+    def remove(self, flow: str, item: T, *, is_served: bool) -> None:
+        """Remove an item that is there; after one that is served its flow goes to the end of the row."""
         items = self.flows[flow]
         items.remove(item)
         if not items:
             del self.flows[flow]
+        elif is_served:
+            self.flows[flow] = self.flows.pop(flow)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,7 +303,7 @@ class Gate:
         self._refuse_the_hopeless(tokens, now, deadline)
         if len(self._queue) >= self._waiting_max:
             raise self._busy(f"{len(self._queue)} calls are waiting for it already")
-        place, is_waiting = trio.lowlevel.ParkingLot(), True
+        place, is_served = trio.lowlevel.ParkingLot(), False
         self._queue.push(flow, place)
         try:
             with trio.CancelScope(deadline=deadline):
@@ -320,13 +313,11 @@ class Gate:
                     now = trio.current_time()
                     # What became known while it waited may be later than it can wait.
                     self._refuse_the_hopeless(tokens, now, deadline)
-                self._queue.pop()
-                is_waiting = False
+                is_served = True
                 return self._admit(tokens, now)
             raise self._busy(f"no turn came within the time allowed; {self._health.allowed} calls run at once")
         finally:
-            if is_waiting:
-                self._queue.remove(flow, place)
+            self._queue.remove(flow, place, is_served=is_served)
             self._wake_first()
 
     def leave(self, number: int, outcome: Outcome, *, pause_s: float = 0.0) -> None:
