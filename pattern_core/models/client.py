@@ -150,7 +150,9 @@ class ModelClient:
             if gate.tokens.limit is not None:  # most answers are far shorter than they may be
                 tokens = request_tokens(request) + min(request.max_output_tokens, OUTPUT_HELD_MAX)
             try:
-                deadline = min(asking.deadline, trio.current_time() + asking.patience_s)
+                deadline = asking.deadline
+                if asking.patience_s < math.inf:
+                    deadline = min(deadline, trio.current_time() + asking.patience_s)
                 number = await gate.enter(flow=asking.flow, tokens=tokens, deadline=deadline)
             except ModelError as refusal:
                 refusal.details["attempts"] = attempt - 1
@@ -177,7 +179,7 @@ class ModelClient:
         """Ask once; the scope's deadline is the end of the attempt, or of the silence that is allowed within it."""
         limits, name = self._limits, provider.name
         own_end = trio.current_time() + limits.model_timeout_s
-        ends_at = min(own_end, asking.deadline)
+        ends_at = own_end if own_end < asking.deadline else asking.deadline
 
         async def pass_on(delta: Delta) -> None:
             if delta.text:
