@@ -5,7 +5,7 @@ Source: OpenAI API reference, "Create chat completion", its streaming chunks and
 
 from __future__ import annotations
 
-from pattern_core.messages import Part, Reasoning, Text, ToolCall
+from pattern_core.messages import Part, Text, ToolCall
 from pattern_core.models.model import ModelReply, Usage
 from pattern_core.testing import wire
 
@@ -18,14 +18,12 @@ _FINISH = {
 }
 
 
-def replies(reply: ModelReply, *, slice_chars: int = 8) -> wire.Play:
-    """Return the stream that makes a client see `reply`, its texts and arguments in pieces of `slice_chars`
-    characters.
-    """
+def replies(reply: ModelReply) -> wire.Play:
+    """Return the stream that makes a client see `reply`."""
     deltas: list[dict[str, object]] = [{"role": "assistant", "content": ""}]
     calls = 0
     for part in reply.parts:
-        deltas += _deltas(part, calls, slice_chars)
+        deltas += _deltas(part, calls)
         calls += isinstance(part, ToolCall)
     chunks = [chunk(delta) for delta in deltas]
     chunks.append(chunk({}, finish_reason=_FINISH[reply.finish_reason]))
@@ -82,22 +80,14 @@ def _problem(request: wire.WireRequest) -> str | None:
     return None
 
 
-def _deltas(part: Part, index: int, size: int) -> list[dict[str, object]]:
-    match part:
-        case Text():
-            return [{"content": piece} for piece in wire.pieces(part.text, size)]
-        case Reasoning():
-            return [{"reasoning_content": piece} for piece in wire.pieces(part.text, size)]
-        case ToolCall():
-            head: dict[str, object] = {"name": part.tool, "arguments": ""}
-            first = {"index": index, "id": part.call_id, "type": "function", "function": head}
-            rest = [
-                {"index": index, "function": {"arguments": piece}}
-                for piece in wire.pieces(wire.raw_arguments(part), size)
-            ]
-            return [{"tool_calls": [call]} for call in (first, *rest)]
-        case _:
-            raise ValueError(f"a model does not answer with {part}")
+def _deltas(part: Part, index: int) -> list[dict[str, object]]:
+    texts = wire.pieces(part)
+    if not isinstance(part, ToolCall):
+        return [{"content" if isinstance(part, Text) else "reasoning_content": piece} for piece in texts]
+    head: dict[str, object] = {"name": part.tool, "arguments": ""}
+    first = {"index": index, "id": part.call_id, "type": "function", "function": head}
+    rest = [{"index": index, "function": {"arguments": piece}} for piece in texts]
+    return [{"tool_calls": [call]} for call in (first, *rest)]
 
 
 # Clients use `base_url` f"{server.url}/v1".

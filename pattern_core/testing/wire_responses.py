@@ -22,13 +22,11 @@ _PIECES: dict[str, tuple[str, _Event]] = {  # by the type of an item: what its p
 }
 
 
-def replies(reply: ModelReply, *, slice_chars: int = 8) -> wire.Play:
-    """Return the stream that makes a client see `reply`, its texts and arguments in pieces of `slice_chars`
-    characters.
-    """
+def replies(reply: ModelReply) -> wire.Play:
+    """Return the stream that makes a client see `reply`."""
     datas: list[_Event] = [{"type": "response.created", "response": {"id": "resp_scripted", "status": "in_progress"}}]
     for place, part in enumerate(reply.parts):
-        datas += _item(part, place, slice_chars)
+        datas += _item(part, place)
     return wire.events(*datas, ending(reply), names=True)
 
 
@@ -65,17 +63,13 @@ def _problem(request: wire.WireRequest) -> str | None:
     return None
 
 
-def _item(part: Part, place: int, size: int) -> list[_Event]:
-    """Return the wire.events of one item: it begins, its pieces come, it is whole."""
+def _item(part: Part, place: int) -> list[_Event]:
+    """Return the events of one item: it begins, its pieces come, it is whole."""
     whole = _whole(part, place)
     kind, empty = _PIECES[str(whole["type"])]
-    text = part.text if isinstance(part, Text | Reasoning) else str(whole["arguments"])
     return [
         {"type": "response.output_item.added", "output_index": place, "item": whole | empty},
-        *(
-            {"type": f"response.{kind}.delta", "output_index": place, "delta": piece}
-            for piece in wire.pieces(text, size)
-        ),
+        *({"type": f"response.{kind}.delta", "output_index": place, "delta": piece} for piece in wire.pieces(part)),
         {"type": f"response.{kind}.done", "output_index": place},
         {"type": "response.output_item.done", "output_index": place, "item": whole},
     ]
@@ -92,10 +86,9 @@ def _whole(part: Part, place: int) -> _Event:
             proof = json_object(proof_of(OPENAI, part.signature))
             return {"type": "reasoning", "id": f"rs_{place}", "summary": summary, **proof}
         case ToolCall():
-            called = {"call_id": part.call_id, "name": part.tool, "arguments": wire.raw_arguments(part)}
+            called = {"call_id": part.call_id, "name": part.tool, "arguments": "".join(wire.pieces(part))}
             return {"type": "function_call", "id": f"fc_{place}", **called}
-        case _:
-            raise ValueError(f"a model does not answer with {part}")
+    raise ValueError(f"a model does not answer with {part}")
 
 
 # Clients use `base_url` f"{server.url}/v1".

@@ -15,7 +15,7 @@ from pattern_core.testing import calls, says, together, wire_anthropic, wire_goo
 from pattern_core.testing.wire import Play, Scripted
 
 REPLY = together(
-    says("hello", usage=Usage(input_tokens=7, output_tokens=3, cached_tokens=2)),
+    says("hello you", usage=Usage(input_tokens=7, output_tokens=3, cached_tokens=2)),
     calls("search", {"q": "ż"}, call_id="c1"),
 )
 
@@ -30,8 +30,8 @@ REPLY = together(
                 'event: message_start\ndata: {"type": "message_start"',
                 '"delta": {"type": "thinking_delta", "thinking": "so"}',
                 '"delta": {"type": "signature_delta", "signature": "sig"}',
-                '"delta": {"type": "text_delta", "text": "hell"}',
-                '"delta": {"type": "text_delta", "text": "o"}',
+                '"delta": {"type": "text_delta", "text": "hello yo"}',
+                '"delta": {"type": "text_delta", "text": "u"}',
                 '"usage": {"output_tokens": 3, "output_tokens_details": {"thinking_tokens": 0}}',
                 '{"type": "message_stop"}',
             ],
@@ -41,8 +41,8 @@ REPLY = together(
             Reasoning(text="so"),
             [
                 '"delta": {"reasoning_content": "so"}',
-                '"delta": {"content": "hell"}',
-                '"delta": {"content": "o"}',
+                '"delta": {"content": "hello yo"}',
+                '"delta": {"content": "u"}',
                 '"function": {"name": "search", "arguments": ""}',
                 '"prompt_tokens": 7',
                 "data: [DONE]",
@@ -66,8 +66,8 @@ REPLY = together(
             Reasoning(text="so"),
             [
                 '"parts": [{"text": "so", "thought": true}]',
-                '"parts": [{"text": "hell"}]',
-                '"parts": [{"text": "o"}]',
+                '"parts": [{"text": "hello yo"}]',
+                '"parts": [{"text": "u"}]',
                 '"parts": [{"functionCall": {"id": "c1", "name": "search", "args": {"q": "ż"}}}]',
                 '"candidatesTokenCount": 3',
             ],
@@ -75,7 +75,7 @@ REPLY = together(
     ],
 )
 def test_a_reply_as_the_vendor_streams_it(replies: Callable[..., Play], thought: Reasoning, pieces: list[str]) -> None:
-    body = replies(replace(REPLY, parts=(thought, *REPLY.parts)), slice_chars=4).body.decode()
+    body = replies(replace(REPLY, parts=(thought, *REPLY.parts))).body.decode()
     for piece in pieces:  # in this order
         _before, found, body = body.partition(piece)
         assert found == piece
