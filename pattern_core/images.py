@@ -1,13 +1,13 @@
 """Images in messages: checked when they come, stored once by their digest, read only for the request that shows them.
 
 A conversation in memory holds digests alone. Just before a model is asked, `shown_to` puts the bytes of the newest
-images in place; older ones, and all of them for a model that takes none, are replaced by words that say so.
+images in place; older ones, and all of them for a model that accepts none, are replaced by words that say so.
 
 Images that no message shows any more are removed (`sweep`): once a day at most, in the background, a few at a
 time. An image becomes unused when its agent is deleted, when a turn is rolled back, or when the message that brought it
 is cancelled in the line. None of these counts who else shows it, since it is stored once for all; so the messages are
 looked through instead, piece by piece and beside the writes. What is younger than a day is left alone, and whatever was
-said while this looked is looked at again in the transaction that removes. Every transaction is whole by itself:
+said while this looked is looked at again in the transaction that removes. Every transaction is complete by itself:
 cancelled or killed, the sweep begins again the next time.
 """
 
@@ -99,7 +99,7 @@ def size_of(data: bytes) -> tuple[int, int] | None:
 
 
 def _jpeg(data: bytes) -> tuple[int, int] | None:
-    """Return the sides in the first frame's header, which stands behind any number of other segments."""
+    """Return the sides in the first frame's header, which follows any number of other segments."""
     at = 2  # behind the marker that begins the file
     while at + 9 <= len(data) and data[at] == 0xFF:
         marker = data[at + 1]
@@ -181,7 +181,7 @@ def read(connection: Connection, digest: str) -> Image:
 
 
 async def shown_to(database: Database, request: ModelRequest, *, takes_images: bool) -> ModelRequest:
-    """Return the request as a model is sent it: with the bytes of its images, or with words for them if it takes none.
+    """Return the request as a model is sent it: with the bytes of its images, or words if it accepts none.
 
     Raises:
         DatabaseError: storage refused.
@@ -232,7 +232,7 @@ def _read(connection: Connection, image: Image) -> Image:
 
 
 async def sweep_daily(journal: Journal) -> None:
-    """Sweep when a day has gone by since the last time, until cancelled.
+    """Sweep when a day has passed since the last time, until cancelled.
 
     Raises:
         StorageFailed: the disk failed; reopen the file.

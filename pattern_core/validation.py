@@ -40,7 +40,7 @@ _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")  # the second of a
 T = TypeVar("T")
 _to_json = json.JSONEncoder().encode
 Known = Callable[[tuple[Any, ...]], Collection[str]]
-"""Returns the names that an object may have, which stands at this place: the keys and numbers that lead to it."""
+"""Returns the names that an object at this place may have: the keys and numbers that lead to it."""
 
 
 def column_time(text: str | None, name: str) -> str | None:

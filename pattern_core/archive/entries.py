@@ -62,7 +62,7 @@ class NewEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveEntry(NewEntry):
-    """An entry whole. It holds from `valid_from` (None: since it was stored) until `valid_to` (None: until now)."""
+    """A complete entry. It holds from `valid_from` (None: since it was stored) until `valid_to` (None: until now)."""
 
     id: str
     agent_id: str
@@ -86,7 +86,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredEntry:
-    """What storing came to: the entry's id, and whether it is new or was there already."""
+    """The result of storing: the entry's id, and whether it is new or was there already."""
 
     entry_id: str
     is_new: bool
@@ -134,7 +134,7 @@ def checked_fields(fields: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def find(connection: Connection, owner: str, entry_id: str) -> ArchiveEntry:
-    """Return the owner's entry with this id, whole; a chunk's id finds the entry that it is a part of.
+    """Return the owner's entry with this id, complete; a chunk's id finds the entry that it is a part of.
 
     Raises:
         NotFound: there is none, or it is another owner's.
@@ -180,7 +180,7 @@ def store(connection: Connection, owner: str, new: NewEntry, entry_id: str, term
 
 
 def foresee(connection: Connection, owner: str, new: NewEntry, entry_id: str, terms: Terms) -> StoredEntry:
-    """Return what `store` would come to now; nothing is stored. Raises as `store` does."""
+    """Return what `store` would return now; nothing is stored. Raises as `store` does."""
     old = None if terms.supersedes is None else _row(connection, owner, terms.supersedes)
     found = _twin(connection, owner, new, terms, None if old is None else old.id)
     if old is not None and (found is None or found != old.superseded_by):
@@ -322,7 +322,7 @@ class Archive:
         return added[-1]
 
     async def get(self, owner: str, entry_id: str) -> ArchiveEntry:
-        """Return one entry, whole.
+        """Return one entry, complete.
 
         Raises:
             NotFound: there is none, or it is another owner's.

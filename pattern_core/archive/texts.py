@@ -70,7 +70,7 @@ def content_hash(text: str) -> bytes:
 
 
 def is_near(text: str, known: str) -> bool:
-    """Return whether both texts say the same, as far as their words tell.
+    """Return whether both texts say the same, judged by their words.
 
     Either their words are the same in the same order but for fillers such as "the", or both are long, nearly all runs
     of three words are common, and no word that differs could be a name, a number or a negation.
@@ -86,7 +86,7 @@ def is_near(text: str, known: str) -> bool:
 
 
 def telling_groups(text: str) -> list[list[str]]:
-    """Return groups of words by which texts like `text` can be looked up: each has at least one group whole.
+    """Return groups of words by which texts like `text` can be looked up: each has all words of at least one group.
 
     Up to 3 groups of the longest 4 words of as many stretches of the beginning, each word with a letter or digit.
     """

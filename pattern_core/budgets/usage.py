@@ -21,7 +21,7 @@ class BudgetView:
     """A budget as it stands. `spent`, `held` (by calls under way) and `left` are in its unit, `left` at least 0.
 
     They are None where it holds for each of several agents or turns. `unpriced_calls` of its period cost money that
-    could not be counted. `is_configured` tells that it is the operator's and stands in the configuration.
+    could not be counted. `is_configured`: it is the operator's, from the configuration.
     """
 
     id: str

@@ -23,7 +23,7 @@ ANY_TOOL = "*"  # as `force_tool`: some tool must be called, whichever
 class ToolSpec:
     """A tool as the model sees it. `parameters` is a JSON Schema object without `$ref`.
 
-    `digest` (16 bytes over all three) stands for the tool in a prompt's prefix hash, and where tools are compared.
+    `digest` (16 bytes over all three) represents the tool in a prompt's prefix hash, and where tools are compared.
     """
 
     name: str = field(compare=False)
@@ -192,7 +192,7 @@ class RateStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelReply:
-    """A whole answer: its parts in the order in which the model produced them.
+    """A complete answer: its parts in the order in which the model produced them.
 
     `rate` is what the vendor's headers said of its limits, None where they said nothing.
     """
@@ -213,7 +213,7 @@ class Provider(Protocol):
     name: str
 
     async def ask(self, request: ModelRequest, on_delta: OnDelta) -> ModelReply:
-        """Ask once; call `on_delta` for each piece as it arrives and return the whole answer.
+        """Ask once; call `on_delta` for each piece as it arrives and return the complete answer.
 
         Cancelling the call closes the connection to the vendor.
 

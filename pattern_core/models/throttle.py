@@ -60,12 +60,12 @@ class ClientLimits:
 
 
 class Bucket:
-    """Requests or tokens of one key, as far as a vendor's answers tell. It holds no call back until a limit is known.
+    """Requests or tokens of one key, as far as a vendor's answers show it. No call waits until a limit is known.
 
     Vendors refill their buckets steadily: `limit` units within some time, at most `limit` in it. What an answer says
     is true for the moment when the vendor admitted that call, so calls that were sent later are subtracted again.
     Calls are numbered in the order in which they are sent. `stated` is a limit per minute that the operator set;
-    answers count beside it only where they tell a lower one.
+    answers count beside it only where they state a lower one.
     """
 
     def __init__(self, stated: int | None = None) -> None:
@@ -175,7 +175,7 @@ class Health:
         self._pause_s = PAUSE_S
 
     def succeeded(self) -> None:
-        """Note a whole answer."""
+        """Note a complete answer."""
         self.answered()
         if self.allowed < self.most:
             self._successes += 1

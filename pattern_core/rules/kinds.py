@@ -412,7 +412,7 @@ class RequiresConsent(ToolRule):
 class AllowedOperations(ToolRule):
     """Only these values of the argument that names the operation; others are not shown to the model and refused.
 
-    `parameter` None takes the first of `OPERATION_PARAMETERS` that the tool has.
+    `parameter` None means the first of `OPERATION_PARAMETERS` that the tool has.
     """
 
     name = "allowed_operations"

@@ -139,7 +139,7 @@ class ToolRule:
         """Return a rule of this kind from its fields in JSON, under our names or those of other formats.
 
         Raises:
-            InvalidInput: a field is missing, is not known or will not do; the message names it and what it takes.
+            InvalidInput: a field is missing, is not known or not valid; the message names it and what is accepted.
         """
         own = cls.own_fields
         # Null is as good as nothing, and so is an empty list.
@@ -154,7 +154,7 @@ class ToolRule:
         return rule
 
     def objection(self, call: AskedCall, moment: Moment) -> Verdict | None:
-        """Return what stands against a call of its tool that is about to run: a refusal, or a question to a person."""
+        """Return the objection to a call of its tool that is about to run: a refusal, or a question to a person."""
         return None
 
     def narrow(self, moment: Moment) -> Narrowed | None:
@@ -178,7 +178,7 @@ class ToolRule:
         return None
 
     def judge(self, call: AskedCall, moment: Moment) -> Verdict | None:
-        """Return what stands against any call that is about to run."""
+        """Return the objection to any call that is about to run."""
         narrowed = self.narrow(moment)
         if narrowed is not None and call.tool not in narrowed.tools:
             return self.refuse(narrowed.why.replace("{tool}", call.tool))

@@ -44,8 +44,8 @@ class RuleSet:
         """Return the rules of the column `agents.tool_rules`, in its order; None is no rules.
 
         Raises:
-            InvalidInput: it is none of the formats that are known; the message names the rule, its field and what that
-                takes.
+            InvalidInput: it is none of the formats that are known; the message names the rule, its field and what is
+                accepted.
         """
         if stored is None:
             return NO_RULES

@@ -41,7 +41,7 @@ _CACHED = {"type": "ephemeral"}
 # Models with a budget of tokens to think; later ones decide by themselves and get an effort.
 # Some always think and refuse to be asked not to; the newest of them cannot be made to call a tool; and thoughts of the
 # newest are bound to all that stood before them, which the words about each call alone change, so none is sent back.
-# Source: the vendor's migration guides for Fable 5.1 and Opus 5.5; of what they leave open the worse is taken to be so.
+# Source: the vendor's migration guides for Fable 5.1 and Opus 5.5; where they say nothing, the worse is assumed.
 _LATER = r"[a-z]+-(?:[6-9]|\d\d)(?!\d)"
 _ALWAYS = re.compile(rf"claude-(?:fable|mythos|opus-5[-.][5-9](?!\d)|{_LATER})")
 _UNFORCED = re.compile(rf"claude-(?:(?:fable|mythos)-5[-.][1-9](?!\d)|opus-5[-.][5-9](?!\d)|{_LATER})")

@@ -61,7 +61,7 @@ class _Words:
         return whole
 
     def end(self) -> str:
-        """Return the whole text; a half that still waits is none."""
+        """Return the complete text; half a character at its end becomes U+FFFD."""
         self.pieces.append(self.utf16.decode(b"", final=True))
         return "".join(self.pieces)
 

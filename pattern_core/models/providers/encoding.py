@@ -4,8 +4,8 @@ What models and their servers write may hold halves of characters (lone surrogat
 values of another type.
 
 A conversation may hold what another vendor's model wrote, and a model may call a tool that was not offered by a name
-that its own vendor refuses to read again. What is once in the history stays there, so it is sent as something that
-stands for it: the same one for a call, for its result and in every later request.
+that its own vendor refuses to read again. What is once in the history stays there, so a substitute is sent: the
+same one for a call, for its result and in every later request.
 
 Sources: Anthropic API reference, `tool_use` (`[a-zA-Z0-9_-]`); OpenAI's refusals ("Expected a string with maximum
 length 40", 64 for responses; names `^[a-zA-Z0-9_-]+$`, at most 64 characters); Mistral's ("must be a-z, A-Z, 0-9, with

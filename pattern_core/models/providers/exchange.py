@@ -1,7 +1,7 @@
 """Questions to a vendor over HTTP: the only place where a provider of models or vectors waits, fails or is cancelled.
 
-The vendors' own libraries are not used: their streams swallow comments and pings, which tell a slow model from a dead
-connection, set no bound on the size of an event, and leave generators to the garbage collector when a call fails.
+The vendors' own libraries are not used: their streams swallow comments and pings, which distinguish a slow model from a
+dead connection, set no bound on the size of an event, and leave generators to the garbage collector when a call fails.
 """
 
 from __future__ import annotations

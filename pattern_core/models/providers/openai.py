@@ -1,6 +1,6 @@
 """OpenAI's models, and the many servers that speak its chat completions (Ollama, llama.cpp, vLLM, OpenRouter …).
 
-What compatible servers do differently and is put up with here: no usage, no `[DONE]`, no `finish_reason` before
+What compatible servers do differently and is accepted here: no usage, no `[DONE]`, no `finish_reason` before
 `[DONE]`, tool calls without id or index or in one piece, arguments as objects, `null` for empty, errors within a 200,
 thoughts in fields of their own, which some want back with the calls that came of them (DeepSeek's guide "Thinking
 mode", OpenRouter's guide "Reasoning tokens").
