@@ -7,7 +7,7 @@ hides a slip. Its own messages name Python's types; ours name those of JSON, and
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Literal, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -67,7 +67,8 @@ def read(adapter: TypeAdapter[T], value: object, known: Known, *, place: str = "
         return checked
     except ValidationError as error:
         misfits = [_misfit(detail, known, place) for detail in error.errors(include_url=False)]
-        raise InvalidInput(in_one_line(misfits)) from None
+        more = len(misfits) - MISFITS_MAX
+        raise InvalidInput("; ".join([*misfits[:MISFITS_MAX], *([f"and {more} more"] if more > 0 else [])])) from None
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(f"{place or 'it'} is not JSON: {error}") from None
 
@@ -75,12 +76,6 @@ def read(adapter: TypeAdapter[T], value: object, known: Known, *, place: str = "
 def without_null(value: object) -> object:
     """Return an object without its members that are null: they stand for the default."""
     return {key: one for key, one in value.items() if one is not None} if isinstance(value, dict) else value
-
-
-def in_one_line(misfits: Sequence[str]) -> str:
-    """Return the first `MISFITS_MAX` misfits, and how many more there are."""
-    more = len(misfits) - MISFITS_MAX
-    return "; ".join([*misfits[:MISFITS_MAX], *([f"and {more} more"] if more > 0 else [])])
 
 
 def _misfit(detail: Mapping[str, Any], known: Known, place: str) -> str:
