@@ -150,8 +150,13 @@ class ToolRule:
                 given[name] = given.pop(found)
         given = {key: value for key, value in given.items() if key not in _IGNORED}
         known = ("tool", "type", *own, "priority", "message")
-        rule: Self = read(_adapter(cls), given, lambda _: known, place=cls.name)  # type: ignore[arg-type]  # hashable
+        rule: Self = read(cls._adapter(), given, lambda _: known, place=cls.name)
         return rule
+
+    @classmethod
+    @cache
+    def _adapter(cls) -> pydantic.TypeAdapter[Any]:
+        return pydantic.TypeAdapter(cls)
 
     def objection(self, call: AskedCall, moment: Moment) -> Verdict | None:
         """Return the objection to a call of its tool that is about to run: a refusal, or a question to a person."""
@@ -213,15 +218,9 @@ class ToolRule:
 
     def to_json(self) -> dict[str, Json]:
         """Return the rule in our format, without what is at its default."""
-        adapter = _adapter(type(self))  # type: ignore[arg-type]  # hashable
-        own = adapter.dump_python(self, mode="json", exclude_defaults=True)
+        own = self._adapter().dump_python(self, mode="json", exclude_defaults=True)
         common = {name: own.pop(name) for name in ("priority", "message") if name in own}
         return {"tool": self.tool, "type": self.name, **own, **common}
-
-
-@cache
-def _adapter(kind: type[ToolRule]) -> pydantic.TypeAdapter[Any]:
-    return pydantic.TypeAdapter(kind)
 
 
 def sentence(template: str, **parts: Callable[[Any], str]) -> Callable[[ToolRule], str]:
