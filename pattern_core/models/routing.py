@@ -127,9 +127,8 @@ def holds(condition: StepCondition, facts: StepFacts) -> str | None:
             spent = Decimal(facts.spent_today) / MICRODOLLARS
             return f"${spent:.2f} of ${max_usd:.2f} are spent today" if spent >= max_usd else None
         case PromptLength(min_tokens=least):
-            return (
-                f"the prompt has about {facts.tokens:,} tokens, at least {least:,}" if facts.tokens >= least else None
-            )
+            why = f"the prompt has about {facts.tokens:,} tokens, at least {least:,}"
+            return why if facts.tokens >= least else None
         case ToolCalled(tools=tools):
             called = next((tool for tool in tools if tool in facts.tools_called), None)
             return None if called is None else f"the tool {called} was called in this turn"

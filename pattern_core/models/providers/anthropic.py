@@ -189,11 +189,8 @@ def _encode_part(part: Part, role: str, model: str) -> Encoded | None:
                 "input": dict(part.arguments),
             }
         case ToolResult():
-            result: Encoded = {
-                "type": "tool_result",
-                "tool_use_id": plain_id(part.call_id, CALL_ID_CHARS_MAX),
-                "content": part.content,
-            }
+            answered = plain_id(part.call_id, CALL_ID_CHARS_MAX)
+            result: Encoded = {"type": "tool_result", "tool_use_id": answered, "content": part.content}
             return {**result, "is_error": True} if part.is_error else result
 
 

@@ -7,6 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from codecs import IncrementalDecoder, getincrementaldecoder
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import ClassVar, NoReturn
@@ -280,13 +281,11 @@ def loads(text: str) -> dict[str, object]:
     Raises:
         Malformed: it is none.
     """
-    try:
+    with suppress(ValueError, RecursionError):
         value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise Malformed(f"not JSON: {valid_unicode(text[:80])!r}") from error
-    if not isinstance(value, dict):
-        raise Malformed(f"not a JSON object: {valid_unicode(text[:80])!r}")
-    return value
+        if isinstance(value, dict):
+            return value
+    raise Malformed(f"not a JSON object: {valid_unicode(text[:80])!r}")
 
 
 def tool_call(call_id: str, tool: str, arguments: str) -> ToolCall:

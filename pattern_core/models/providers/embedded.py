@@ -148,14 +148,9 @@ class _Excerpt:
 
     def __str__(self) -> str:
         day = f", {self.created_at[:10]}" if self.created_at else ""
-        match self.kind:
-            case "block" | "file":
-                origin = f"{'memory block' if self.kind == 'block' else 'file'} {self.label}".rstrip()
-            case "message":
-                origin = {"user": "you said", "assistant": "I said"}.get(self.role, "from our conversations") + day
-            case _:
-                origin = f"archive{day}"
-        return f"- {self.text} ({origin})"
+        said = {"user": "you said", "assistant": "I said"}.get(self.role, "from our conversations")
+        named = {"block": f"memory block {self.label}", "file": f"file {self.label}", "message": f"{said}{day}"}
+        return f"- {self.text} ({named.get(self.kind, f'archive{day}').rstrip()})"
 
 
 class _Turn:

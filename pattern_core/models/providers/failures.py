@@ -110,10 +110,9 @@ def vendor_words(body: object) -> tuple[str, str]:
 
 def refusal(provider: str, status: int, headers: Mapping[str, str], text: str, now_ms: int) -> errors.ModelError:
     """Return the error for a whole answer that is no success; names of headers in lower case."""
-    try:
+    body: object = text
+    with suppress(ValueError, RecursionError):
         body = json.loads(text)
-    except (ValueError, RecursionError):
-        body = text
     words, code = vendor_words(body)
     return failure(provider, status, words, code=code, retry_after_s=retry_after_s(headers, words, now_ms))
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import ClassVar
 from urllib.parse import urlsplit
@@ -78,10 +79,9 @@ class Server:
     @classmethod
     def at(cls, name: str, base_url: str) -> Server:
         """Return the server at an address."""
-        try:
+        host = ""
+        with suppress(ValueError):  # no address; the connection fails and says so
             host = urlsplit(base_url).hostname or ""
-        except ValueError:  # no address; who connects to it says so
-            host = ""
         return cls(name=name, is_own=_is_of(host, _OWN_HOSTS), wants_thoughts=_is_of(host, _THINKING_HOSTS))
 
 
