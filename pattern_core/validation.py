@@ -89,12 +89,8 @@ def _misfit(detail: Mapping[str, Any], known: Known, place: str) -> str:
         return f"`{name}` is not known" + (f" (known are: {names})" if names else "")
     if kind == "json_invalid":
         return f"the text is not valid Unicode or JSON ({detail['ctx']['error']})"
-    found = _excerpt(detail["input"])
+    text = json.dumps(detail["input"], ensure_ascii=False, default=str)
+    found = text if len(text) <= EXCERPT_CHARS else text[:EXCERPT_CHARS] + "…"
     if kind in _WANTED:
         return f"`{name}` must be {_WANTED[kind].format(**detail.get('ctx', {}))}, not {found}"
     return f"`{name}`: {str(detail['msg']).removeprefix('Value error, ')} (got {found})"
-
-
-def _excerpt(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= EXCERPT_CHARS else text[:EXCERPT_CHARS] + "…"

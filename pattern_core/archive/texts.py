@@ -82,7 +82,8 @@ def is_near(text: str, known: str) -> bool:
         return False
     one, other = _shingles(first), _shingles(second)
     differing = Counter(first) - Counter(second) | Counter(second) - Counter(first)
-    return len(one & other) / len(one | other) >= SIMILAR_MIN and all(map(_is_harmless, differing))
+    is_harmless = all(word.islower() and word.isalpha() and word not in _DENIALS for word in differing)
+    return is_harmless and len(one & other) / len(one | other) >= SIMILAR_MIN
 
 
 def telling_groups(text: str) -> list[list[str]]:
@@ -110,10 +111,3 @@ def _words(text: str) -> list[str]:
 def _shingles(words: Sequence[str]) -> set[tuple[str, ...]]:
     folded = [word.casefold() for word in words]
     return {tuple(folded[at : at + SHINGLE_WORDS]) for at in range(len(folded) - SHINGLE_WORDS + 1)}
-
-
-def _is_harmless(word: str) -> bool:
-    """Return whether another fact cannot hang on this word: all in lower case, so no name, without digits, no
-    negation.
-    """
-    return word.islower() and word.isalpha() and word not in _DENIALS
