@@ -127,7 +127,7 @@ class ModelClient:
             asking.patience_s = math.inf if is_patient else FALLBACK_PATIENCE_S
             try:
                 facts = self.facts(link.provider, link.model)
-                return await self._ask(fitted(request, chain, index, facts), link.provider, asking)
+                return await self._ask(fitted(request, link, facts), link.provider, asking)
             except ModelError as error:
                 error.details["link"] = index
                 following = next_link(chain, index, error, self.facts)

@@ -14,14 +14,13 @@ The first rule whose condition holds chooses the model; the agent's own comes ne
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints
 
-from pattern_core.messages import Image, Message, Part, ToolResult
 from pattern_core.models.errors import ModelError, ModelOverloaded, ModelRejected, WindowExceeded, was_shown
 from pattern_core.models.model import ModelFacts, ModelRequest
 
@@ -227,38 +226,15 @@ def choose(settings: RoutingSettings, facts: StepFacts) -> ModelChain:
     return ModelChain(links=tuple(named.values()), settings=settings)
 
 
-def fitted(request: ModelRequest, chain: ModelChain, index: int, facts: ModelFacts) -> ModelRequest:
-    """Return the request as a link is asked it: its model and settings, no longer an answer than the model can give.
-
-    The proofs that only the first provider understands are not sent to another one.
-    """
-    link = chain.links[index]
+def fitted(request: ModelRequest, link: Link, facts: ModelFacts) -> ModelRequest:
+    """Return the request as a link is asked it: its model and settings, no longer an answer than the model can give."""
     output_max = request.max_output_tokens if link.max_output_tokens is None else link.max_output_tokens
     if facts.is_known and output_max > facts.output_max:
         output_max = facts.output_max
-    is_foreign = link.provider != chain.links[0].provider
-    is_same = link.model == request.model and output_max == request.max_output_tokens and link.temperature is None
-    if is_same and not is_foreign:
+    if link.model == request.model and output_max == request.max_output_tokens and link.temperature is None:
         return request
-    return replace(
-        request,
-        model=link.model,
-        temperature=request.temperature if link.temperature is None else link.temperature,
-        max_output_tokens=output_max,
-        messages=portable(request.messages) if is_foreign else request.messages,
-    )
-
-
-def portable(messages: Sequence[Message]) -> list[Message]:
-    """Return the conversation without the proofs that only their vendor accepts; other messages stay as they are."""
-
-    def unsigned(part: Part) -> Part:
-        return part if isinstance(part, Image | ToolResult) else replace(part, signature=None)
-
-    return [
-        replace(message, parts=tuple(map(unsigned, message.parts))) if message.role == "assistant" else message
-        for message in messages
-    ]
+    temperature = request.temperature if link.temperature is None else link.temperature
+    return replace(request, model=link.model, temperature=temperature, max_output_tokens=output_max)
 
 
 def next_link(chain: ModelChain, index: int, error: ModelError, facts_of: FactsOf) -> int | None:

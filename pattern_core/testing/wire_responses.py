@@ -79,16 +79,20 @@ def _whole(part: Part, place: int) -> _Event:
     match part:
         case Text():
             content = [{"type": "output_text", "text": part.text, "annotations": []}]
-            phase = json_object(proof_of(OPENAI, part.signature))
-            return {"type": "message", "id": f"msg_{place}", "role": "assistant", "content": content, **phase}
+            message = {"type": "message", "id": f"msg_{place}", "role": "assistant", "content": content}
+            return message | _proof(part.signature)
         case Reasoning():
             summary = [{"type": "summary_text", "text": part.text}]
-            proof = json_object(proof_of(OPENAI, part.signature))
-            return {"type": "reasoning", "id": f"rs_{place}", "summary": summary, **proof}
+            return {"type": "reasoning", "id": f"rs_{place}", "summary": summary, **_proof(part.signature)}
         case ToolCall():
             called = {"call_id": part.call_id, "name": part.tool, "arguments": "".join(wire.pieces(part))}
             return {"type": "function_call", "id": f"fc_{place}", **called}
     raise ValueError(f"a model does not answer with {part}")
+
+
+def _proof(signature: str | None) -> _Event:
+    proof = json_object(proof_of(OPENAI, signature))
+    return {name: value for name, value in proof.items() if name != "server"}
 
 
 # Clients use `base_url` f"{server.url}/v1".

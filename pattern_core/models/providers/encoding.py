@@ -31,8 +31,9 @@ NOTHING = "(no words)"  # for vendors that accept no turn without any
 LOST_IMAGE = "(There was an image here; it is not at hand any more.)"
 
 # Whose signature it is: proofs of reasoning are replayed to the vendor that made them and to no other, so that an agent
-# that moves to another model loses the proofs and nothing else. A stored signature begins with its vendor's mark;
-# Anthropic's are bound to a model, whose name comes next, with a space behind it.
+# that moves to another model loses the proofs and nothing else. A stored signature begins with its vendor's mark.
+# Anthropic's are bound to a model, whose name comes next, with a space behind it; those of OpenAI and of servers that
+# speak its formats to a provider, whose name is the field `server` of the JSON object that comes next.
 ANTHROPIC = "anthropic:"
 OPENAI = "openai:"  # of the responses format
 CHAT = "chat:"  # of chat completions, by servers that give calls an `extra_content`
@@ -85,6 +86,12 @@ def image_url(image: Image) -> str | None:
 def proof_of(mark: str, signature: str | None) -> str | None:
     """Return the vendor's proof as it came, None if there is none or it does not begin with the vendor's mark."""
     return (signature[len(mark) :] or None) if signature and signature.startswith(mark) else None
+
+
+def proof_by(server: str, mark: str, signature: str | None) -> dict[str, object]:
+    """Return the JSON object that the provider `server` gave as its proof; an empty one if another did."""
+    proof = json_object(proof_of(mark, signature))
+    return proof if proof.pop("server", None) == server else {}
 
 
 def alternating(

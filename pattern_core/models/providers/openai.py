@@ -33,11 +33,10 @@ from pattern_core.models.providers.encoding import (
     function_of,
     image_url,
     is_strict_schema,
-    json_object,
     nine_id,
     plain_name,
     present,
-    proof_of,
+    proof_by,
     result_words,
     short_id,
     system_words,
@@ -105,7 +104,7 @@ class OpenAIProvider(HttpProvider):
     def encode(self, request: ModelRequest) -> tuple[str, dict[str, object], Decoder]:
         """Return path, body and decoder, in the format that the server accepts."""
         if self.settings.api == "responses" or (self._server.is_own and needs_responses(request.model)):
-            return "/responses", encode_response(request), ResponseDecoder(request, self.name)
+            return "/responses", encode_response(request, self.name), ResponseDecoder(request, self.name)
         return "/chat/completions", encode(request, self._server), ChatDecoder(request, self.name)
 
 
@@ -220,18 +219,15 @@ def _encode_call(call: ToolCall, model: str, server: Server) -> Encoded:
     arguments = json.dumps(dict(call.arguments), ensure_ascii=False)
     function = {"name": plain_name(call.tool), "arguments": arguments}
     encoded: Encoded = {"id": _id(call.call_id, model, server), "type": "function", "function": function}
-    proof = proof_of(CHAT, call.signature)
-    return encoded if proof is None else {**encoded, "extra_content": json_object(proof)}
+    extra = proof_by(server.name, CHAT, call.signature)
+    return {**encoded, "extra_content": extra} if extra else encoded
 
 
 def _encode_thoughts(message: Message, server: Server) -> Encoded:
     """Return the thoughts behind calls, in the fields in which this server sent them; no other server gets them."""
     fields: Encoded = {_THOUGHTS[0]: ""} if server.wants_thoughts else {}
     for part in message.parts:
-        if not isinstance(part, Reasoning) or (signature := proof_of(CHAT, part.signature)) is None:
-            continue
-        proof = json_object(signature)
-        if proof.get("server") != server.name:
+        if not isinstance(part, Reasoning) or not (proof := proof_by(server.name, CHAT, part.signature)):
             continue
         field = as_str(proof.get("field"))
         if field in _THOUGHTS:
@@ -321,7 +317,7 @@ class ChatDecoder(Decoder):
         call.call_id = call.call_id or call_id
         call.tool = call.tool or name
         if extra := as_dict(piece.get("extra_content")):  # Google's compatible server asks for it back
-            call.signature = CHAT + json.dumps(extra)
+            call.signature = CHAT + json.dumps({"server": self.provider, **extra})
             self.draft.grow(len(call.signature))
         arguments = function.get("arguments")
         text = json.dumps(arguments) if isinstance(arguments, dict | list) else as_str(arguments)

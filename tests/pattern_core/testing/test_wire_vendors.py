@@ -50,7 +50,7 @@ REPLY = together(
         ),
         (
             wire_responses.replies,
-            Reasoning(text="so", signature='openai:{"id": "rs", "encrypted_content": "x"}'),
+            Reasoning(text="so", signature='openai:{"server": "openai", "id": "rs", "encrypted_content": "x"}'),
             [
                 '{"type": "response.created"',
                 '{"type": "response.reasoning_summary_text.delta"',

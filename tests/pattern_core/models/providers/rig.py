@@ -125,10 +125,10 @@ RESPONSES = Vendor(
     serve=wire_responses.serve_responses,
     replies=wire_responses.replies,
     reply=rich(
-        'openai:{"id": "rs_0", "encrypted_content": "gAAA"}',
+        'openai:{"server": "openai", "id": "rs_0", "encrypted_content": "gAAA"}',
         Usage(input_tokens=9, output_tokens=5, cached_tokens=2, cache_write_tokens=3, reasoning_tokens=4),
         "resp_scripted",
-        text='openai:{"phase": "commentary"}',
+        text='openai:{"server": "openai", "phase": "commentary"}',
     ),
     path="/v1/responses",
     headers={"authorization": "Bearer sk-secret"},
