@@ -65,7 +65,7 @@ MessageCount: TypeAlias = Annotated[int, Field(ge=1, le=10_000)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextSettings:
-    """What a prompt shows beside core memory and the conversation.
+    """What a prompt shows in addition to core memory and the conversation.
 
     `extra_tokens` is shared out by `shares` (in hundredths); kinds that `show` says false of are never shown. A turn
     waits at most `recall_timeout_ms` for what is recalled.

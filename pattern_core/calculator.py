@@ -44,7 +44,7 @@ _NUMBER = re.compile(
     r"(?:(?P<factorial>!)|(?P<beside>\s*(?!(?:to|as|in|of|per|mod)\b)(?=[^\W\d]|\()))?"
 )
 _STRANGE = re.compile(r"%|\bpercent\b|(?<!\d)!|[^\w\s+\-*/(),;=.!]")
-# Where a unit is due, `in` is an inch: behind a number, or behind another word of this kind.
+# Where a unit is due, `in` is an inch: after a number, or after another word of this kind.
 _INCH = re.compile(r"((?:\d|\b(?:to|in|as|per))\s*)in\b(?!\s*(?!(?:to|in|as)\b)[\w(])")
 # What people type, in Python's signs. The degree sign comes after those that contain it.
 _SIGNS = {"°C": " degC ", "°F": " degF ", "°": " degree ", "℃": " degC ", "℉": " degF ", "√": " sqrt "}
@@ -122,7 +122,7 @@ def _quoted(found: re.Match[str]) -> str:
     exponent = found[2] or "0"
     if len(exponent) > 4 or int(exponent) > EXPONENT_MAX:  # it could fill the memory
         raise InvalidInput(f"{found[1]} is too large or too small; exponents go to {EXPONENT_MAX}")
-    number = f"['{found[1].replace('_', '')}']"  # beside another value it means nothing
+    number = f"['{found[1].replace('_', '')}']"  # next to another value it means nothing
     return f"factorial({number})" if found["factorial"] else number if found["beside"] is None else f"{number}@"
 
 

@@ -61,7 +61,7 @@ SWEPT_AT = "images_swept_at"  # in the table of what a file knows about itself
 _PNG, _JPEG, _GIFS = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", (b"GIF87a", b"GIF89a")
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # markers of JPEG's frames, whatever their coding
 _BARE = frozenset({0x01, *range(0xD0, 0xD8)})  # markers without a length
-_SCAN = 0xDA  # the marker behind which there are only pixels
+_SCAN = 0xDA  # the marker after which there are only pixels
 
 
 def media_type_of(data: bytes) -> str | None:
@@ -100,7 +100,7 @@ def size_of(data: bytes) -> tuple[int, int] | None:
 
 def _jpeg(data: bytes) -> tuple[int, int] | None:
     """Return the sides in the first frame's header, which follows any number of other segments."""
-    at = 2  # behind the marker that begins the file
+    at = 2  # after the marker that begins the file
     while at + 9 <= len(data) and data[at] == 0xFF:
         marker = data[at + 1]
         if marker in _FRAMES:
@@ -195,7 +195,7 @@ async def shown_to(database: Database, request: ModelRequest, *, takes_images: b
 def hydrated(connection: Connection, messages: Sequence[Message]) -> list[Message]:
     """Return the messages with the bytes of their newest images in place, for the request that is about to be sent.
 
-    At most `IMAGES_SHOWN_MAX` images and `IMAGES_SHOWN_BYTES_MAX` bytes; words stand for the older ones, which are not
+    At most `IMAGES_SHOWN_MAX` images and `IMAGES_SHOWN_BYTES_MAX` bytes; words replace the older ones, which are not
     read. What is not stored any more stays without bytes, which each provider reports to the model.
     """
     images = [image for message in messages for image in message.images]

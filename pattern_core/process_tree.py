@@ -118,7 +118,7 @@ def descendants(root: int) -> list[int]:
 
 
 def process_stats() -> Iterator[tuple[int, list[str]]]:
-    """Yield every process that /proc shows, with the fields behind its name: state, parent …"""
+    """Yield every process that /proc shows, with the fields after its name: state, parent …"""
     with suppress(OSError):
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():

@@ -74,7 +74,7 @@ def read(adapter: TypeAdapter[T], value: object, known: Known, *, place: str = "
 
 
 def without_null(value: object) -> object:
-    """Return an object without its members that are null: they stand for the default."""
+    """Return an object without its members that are null: they mean the default."""
     return {key: one for key, one in value.items() if one is not None} if isinstance(value, dict) else value
 
 

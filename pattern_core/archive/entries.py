@@ -77,7 +77,7 @@ _AS_STORED = {field.name for field in fields(ArchiveEntry)} - {"content", "tags"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """How to store: at which time, in place of which entry, and whether also beside one that says nearly the same."""
+    """How to store: at which time, in place of which entry, and whether even if one says nearly the same."""
 
     now: str
     supersedes: str | None = None
@@ -386,7 +386,7 @@ class Archive:
         return found[-1]
 
     async def delete(self, owner: str, entry_id: str) -> None:
-        """Remove an entry for good. What it superseded stays, and stays ended.
+        """Remove an entry permanently. What it superseded stays, and stays ended.
 
         Raises:
             NotFound: there is no such entry, or it is another owner's.

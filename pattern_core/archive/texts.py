@@ -38,8 +38,8 @@ _BEFORE, _AFTER = "\"'“”‘’«»([{", "\"'“”‘’«»)]}.,;:!…"
 def split(text: str, chars_max: int = CHUNK_CHARS_MAX) -> list[str]:
     """`text` in parts of 1 to `chars_max` characters that joined are the text; one part if it is short enough.
 
-    A part ends at the last good border of its second half, so that none is much shorter than need be; only a word
-    longer than half a part is cut in its middle.
+    A part ends at the last good border of its second half, so that none is much shorter than necessary; only a word
+    longer than half a part is cut in the middle.
     """
     parts: list[str] = []
     start = 0

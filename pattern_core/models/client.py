@@ -43,13 +43,13 @@ class Account:
 
 @dataclass(slots=True)
 class _Asking:
-    """How a question is put to models, beside what is asked, and how far its answer came."""
+    """How a question is put to models, apart from what is asked, and how far its answer came."""
 
     on_delta: OnDelta
     deadline: float
     on_retry: OnRetry | None
     flow: str
-    attempts_max: int  # beside the policy's own bound
+    attempts_max: int  # in addition to the policy's own bound
     patience_s: float = math.inf
     is_last: bool = True  # there is no other model to go to
     was_shown: bool = False  # a piece of the answer; nothing is asked again then

@@ -124,10 +124,10 @@ class LongPrices:
 class ModelFacts:
     """One model. `window` (the longest prompt and answer together) and `output_max` (the longest answer) are tokens.
 
-    Prices are micro-dollars per million tokens, None where they are not known; a cache price of None beside a known
+    Prices are micro-dollars per million tokens, None where they are not known; a cache price of None with a known
     input price means that cached input costs the same. `trained_window` is what an open model was made for, where the
     server that runs it decides how much of that there is. `source` is the page that the figures are from, `as_of` the
-    day (ISO 8601) on which they stood there; both say so where the figures are the operator's or unknown. What is no
+    day (ISO 8601) on which they were read; both say so where the figures are the operator's or unknown. What is no
     language model answers by rules, and writes no summaries.
     """
 

@@ -26,7 +26,7 @@ from pattern_core.models.model import ModelFacts, ModelRequest
 
 LINKS_MAX = 8
 RULES_MAX = 32
-FALLBACKS_MAX = LINKS_MAX - 2  # beside the model of a rule and the agent's own
+FALLBACKS_MAX = LINKS_MAX - 2  # in addition to the model of a rule and the agent's own
 NAMES_MAX = 64  # tools or sources of one condition
 NAME_CHARS_MAX = 200
 RETRIES_MAX = 10

@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientLimits:
-    """Bounds per key, for all agents that share it. Limits per minute are the operator's own, beside the vendor's."""
+    """Bounds per key, for all agents that share it. Limits per minute are the operator's own."""
 
     calls_max: Annotated[int, Field(ge=1, le=1_000)] = 16  # at once
     waiting_max: Annotated[int, Field(ge=0, le=100_000)] = 1_000  # further ones that wait their turn
@@ -58,7 +58,7 @@ class Bucket:
     Vendors refill their buckets steadily: `limit` units within some time, at most `limit` in it. What an answer says
     is true for the moment when the vendor admitted that call, so calls that were sent later are subtracted again.
     Calls are numbered in the order in which they are sent. `stated` is a limit per minute that the operator set;
-    answers count beside it only where they state a lower one.
+    answers count in addition only where they state a lower one.
     """
 
     def __init__(self, stated: int | None = None) -> None:

@@ -47,7 +47,7 @@ OPERATION_PARAMETERS = ("op", "operation", "command")
 
 
 def _beside(rule: RequiresPreceding | RequiresFollowing, tools: Collection[str], moment: Moment) -> bool:
-    """Order matters where the tool is called beside one of the others."""
+    """Order matters where the tool is called together with one of the others."""
     return covers_any((rule.tool,), tools) and covers_any(rule.tools, tools)
 
 

@@ -37,7 +37,7 @@ SKIPPED = "the turn ended with the call before it."
 PRIORITY = 5  # of a rule that names none
 PRIORITY_MAX = 255
 NOTHING_LEFT = "The rules of your tools leave none to call now: answer in words."
-# What others store beside a rule and we have no use for.
+# Fields that other formats store with a rule and that have no use here.
 _IGNORED = frozenset({"metadata", "prompt_template", "id", "conditions"})
 # What a kind must define one of: a rule with none of it would be stored and shown to the model, and enforce nothing.
 _EFFECTS = ("judge", "objection", "narrow", "lack", "show", "precede", "ends", "must_be_enabled")
@@ -56,7 +56,7 @@ class AskedCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Whether a call runs, is refused (`text` is why, for the model, to stand behind "Not run: "), or a person is asked
+    """Whether a call runs, is refused (`text` is why, for the model, to follow "Not run: "), or a person is asked
     whether it may (`text` is why); an agreement for `scope` (None: for this tool alone) may cover later calls.
     """
 
@@ -118,7 +118,7 @@ class ToolRule:
     must_be_enabled: ClassVar[bool] = False  # an agent must have its tool
     ends: ClassVar[bool | None] = None  # whether the turn ends after its tool ran (true) or continues (false)
     is_timed: ClassVar[bool] = False  # it asks when its tool was used last, in any turn
-    own_fields: ClassVar[Mapping[str, Field[Any]]]  # those that a kind has beside those of all
+    own_fields: ClassVar[Mapping[str, Field[Any]]]  # of a kind, without those of all kinds
     has_no_order: ClassVar[bool] = False  # what it says of a call does not depend on how the calls before it ended
 
     tool: Pattern
@@ -198,7 +198,7 @@ class ToolRule:
         return Verdict(kind="refuse", text=self.with_message(text))
 
     def with_message(self, text: str) -> str:
-        """Return a text with the author's words behind it."""
+        """Return a text, followed by the author's words."""
         return text if self.message is None else f"{text} {self.message}"
 
     @property
@@ -305,7 +305,7 @@ class Moment:
         return frozenset(tool for tool in self.tools if covers_any(patterns, (tool,)))
 
     def is_open(self, tool: str) -> bool:
-        """Return whether the agent has the tool and no rule refuses it for good."""
+        """Return whether the agent has the tool and no rule refuses it permanently."""
         final = (rule for rule in self.rules if rule.is_final and rule.covers(tool))
         return tool in self.tools and all(rule.judge(AskedCall(tool=tool), self) is None for rule in final)
 

@@ -269,7 +269,7 @@ def _is_enabled(name: str, enabled: Collection[str]) -> bool:
 
 
 def _named_by(rule: ToolRule) -> Iterator[str]:
-    """Yield the tools that the rule names beside its own."""
+    """Yield the tools that the rule names in addition to its own."""
     for field in ("tools", "children", "alternatives"):
         yield from getattr(rule, field, ())
     if isinstance(rule, kinds.Conditional):

@@ -53,7 +53,7 @@ def refuses(status: int, message: str, *, kind: str = "api_error", headers: dict
 
 
 def _problem(request: wire.WireRequest) -> str | None:
-    """Return the vendor's rules: those of turns, no text is empty, results stand first."""
+    """Return the vendor's rules: those of turns, no text is empty, results come first."""
     body = request.json()
     messages = body.get("messages")
     if "anthropic-version" not in request.headers or not isinstance(body.get("max_tokens"), int):

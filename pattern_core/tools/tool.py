@@ -121,7 +121,7 @@ ConfigureFunction = Callable[["Tool", "ToolSettings"], "Tool"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolAttributes:
-    """What a tool declares beside its function. Every default is the safe value: unsafe, untrusted and off.
+    """What a tool declares in addition to its function. Every default is the safe value: unsafe, untrusted and off.
 
     `probe`, for verifiable tools, returns for an idempotency key whether an earlier start happened: "done" (with the
     result's text), "absent" or "unknown".

@@ -270,7 +270,7 @@ class Decoder(ABC):
         self.reply_id = self.reply_id or as_str(body.get(field))[:200]
 
     def failed(self, body: Mapping[str, object]) -> ModelError:
-        """Return the error that an error message in the middle of an answer stands for."""
+        """Return the error for an error message in the middle of an answer."""
         words, code = vendor_words(body)
         return failure(self.provider, None, words, code="" if code == "error" else code)
 

@@ -1,4 +1,4 @@
-"""What an answer says beside its content: how the vendor refuses, what is left of its limits, when to come back; pure.
+"""What an answer says apart from its content: how the vendor refuses, what is left of its limits, when to retry; pure.
 
 Names of headers are in lower case. Sources of the limits: OpenAI's guide "Rate limits", "Rate limits in headers"
 (`x-ratelimit-limit-requests`, resets such as `6m0s`); Anthropic's API reference, "Rate limits", "Response headers"
@@ -33,7 +33,7 @@ _WINDOW_WORDS = re.compile(
 _TOO_LONG = {
     400: _WINDOW_WORDS,
     422: _WINDOW_WORDS,
-    # One call of more tokens than the account has per minute: waiting is of no use. Source: OpenAI's, Groq's answers.
+    # One call of more tokens than the account has per minute: waiting does not help. Source: OpenAI's, Groq's answers.
     429: re.compile(r"request too large for", re.IGNORECASE),
     # Local servers notice it while they answer, as a fault of their own; their other faults may name the context too.
     500: re.compile(r"context[^.]{0,60}(?:exceed|overflow)|exceed[^.]{0,60}context", re.IGNORECASE),
@@ -82,7 +82,7 @@ _EPOCH_MS_MIN = 1_000_000_000_000
 
 
 def vendor_words(body: object) -> tuple[str, str]:
-    """Return the message and the code (or type) of a vendor's error body; both "" where it is nothing of the kind.
+    """Return the message and the code (or type) of a vendor's error body; both "" where it is not one.
 
     Bodies: `{"error": {"message", "code", "type"}}`, `{"error": "words"}`, `{"message"}`, `{"detail"}`, plain text.
     Google's may be in a list, repeat the HTTP status as `code`, have their own word for it as `status`, and say under

@@ -118,7 +118,7 @@ def encode(request: ModelRequest, server: Server) -> Encoded:
     if tail := "\n\n".join(request.tail):
         last = messages[-1] if messages else {}
         if last.get("role") == "tool" and not server.is_own and _MISTRAL.search(request.model):
-            last["content"] = _joined(last["content"], tail)  # these know no user's message behind a result
+            last["content"] = _joined(last["content"], tail)  # these accept no user's message after a result
         else:
             messages.append({"role": "system" if server.is_own else "user", "content": tail})
     if not server.is_own:
@@ -153,7 +153,7 @@ def _folded(messages: Sequence[Encoded]) -> list[Encoded]:
     """Return the conversation as the templates of open models know it.
 
     They raise at a system message that is not the first one, and many at two of one role in a row. Calls and their
-    results stand between as they are.
+    results stay between as they are.
     """
     made: list[Encoded] = []
     for index, message in enumerate(messages):
@@ -224,7 +224,7 @@ def _encode_call(call: ToolCall, model: str, server: Server) -> Encoded:
 
 
 def _encode_thoughts(message: Message, server: Server) -> Encoded:
-    """Return the thoughts behind calls, in the fields in which this server sent them; no other server gets them."""
+    """Return the thoughts that led to calls, in the fields in which this server sent them; others get none."""
     fields: Encoded = {_THOUGHTS[0]: ""} if server.wants_thoughts else {}
     for part in message.parts:
         if not isinstance(part, Reasoning) or not (proof := proof_by(server.name, CHAT, part.signature)):
@@ -338,7 +338,7 @@ class ChatDecoder(Decoder):
             last |= detail | grown
 
     def _sign_thoughts(self) -> None:
-        """Keep with the thoughts behind calls in which form the server sent them: some want them back."""
+        """Keep with the thoughts that led to calls in which form the server sent them: some want them back."""
         if not self.draft.has_calls or not (self._thought_field or self._details):
             return
         proof = {"server": self.provider, "field": self._thought_field}
