@@ -223,12 +223,10 @@ def _with_images(messages: Sequence[Message], put: Callable[[Image], Part]) -> l
 
 def _read(connection: Connection, image: Image) -> Image:
     """Return the image with its bytes, if they are stored."""
-    if image.data is not None or image.digest is None:
-        return image
-    try:
-        return replace(image, data=message_table.get_blob(connection, bytes.fromhex(image.digest)).data)
-    except RowNotFound:
-        return image
+    if image.data is None and image.digest is not None:
+        with suppress(RowNotFound):
+            return replace(image, data=message_table.get_blob(connection, bytes.fromhex(image.digest)).data)
+    return image
 
 
 async def sweep_daily(journal: Journal) -> None:
