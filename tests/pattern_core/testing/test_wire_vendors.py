@@ -11,7 +11,7 @@ import pytest
 
 from pattern_core.messages import Reasoning, ToolResult
 from pattern_core.models.model import Usage
-from pattern_core.testing import calls, says, together, wire_anthropic, wire_google, wire_openai, wire_responses
+from pattern_core.testing import calls, says, together, wire_anthropic, wire_google, wire_openai
 from pattern_core.testing.wire import Play, Scripted
 
 REPLY = together(
@@ -49,7 +49,7 @@ REPLY = together(
             ],
         ),
         (
-            wire_responses.replies,
+            wire_openai.response_replies,
             Reasoning(text="so", signature='openai:{"server": "openai", "id": "rs", "encrypted_content": "x"}'),
             [
                 '{"type": "response.created"',
@@ -127,7 +127,7 @@ ANSWERS: dict[str, Any] = {
 VENDORS: dict[str, tuple[Callable[..., Any], Callable[..., dict[str, object]], str, dict[str, str]]] = {
     "anthropic": (wire_anthropic.serve_anthropic, anthropic, "/v1/messages", ANTHROPIC_KEY),
     "chat": (wire_openai.serve_openai, chat, "/v1/chat/completions", KEY),
-    "responses": (wire_responses.serve_responses, responses, "/v1/responses", KEY),
+    "responses": (wire_openai.serve_responses, responses, "/v1/responses", KEY),
     "google": (wire_google.serve_google, google, GOOGLE_PATH, GOOGLE_KEY),
 }
 every = pytest.mark.parametrize("vendor", VENDORS)

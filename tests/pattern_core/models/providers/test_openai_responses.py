@@ -9,7 +9,7 @@ from pattern_core.messages import Message, Reasoning, Text, ToolCall, ToolResult
 from pattern_core.models.model import ModelReply, ModelRequest, ReasoningEffort, ToolSpec
 from pattern_core.models.providers.draft import StreamEvent
 from pattern_core.models.providers.openai_responses import ResponseDecoder, encode_response, needs_responses, sampling
-from pattern_core.testing.wire_responses import ending
+from pattern_core.testing.wire_openai import ending
 from tests.pattern_core.models.providers.rig import RESPONSES
 
 REQUEST, RICH = RESPONSES.request, RESPONSES.reply
