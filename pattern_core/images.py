@@ -143,11 +143,10 @@ def image_of_url(url: str, media_type: str | None = None) -> Image:
     Raises:
         InvalidInput: it is no address of the web, or too long.
     """
-    try:
+    is_address = False
+    with suppress(ValueError):
         parts = urlsplit(url)
         is_address = parts.scheme in ("http", "https") and bool(parts.hostname)
-    except ValueError:
-        is_address = False
     if not is_address or not url.isascii() or any(char.isspace() or not char.isprintable() for char in url):
         raise InvalidInput("an image's `url` is no address that begins with https:// or http://; check it")
     if media_type not in (None, *MEDIA_TYPES):
