@@ -65,7 +65,7 @@ MessageCount: TypeAlias = Annotated[int, Field(ge=1, le=10_000)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextSettings:
-    """What a prompt shows beside core memory and the conversation.
+    """What a prompt shows in addition to core memory and the conversation.
 
     `extra_tokens` is shared out by `shares` (in hundredths); kinds that `show` says false of are never shown. A turn
     waits at most `recall_timeout_ms` for what is recalled.
@@ -121,10 +121,13 @@ class CompactionSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sampling:
-    """How a model answers; None is the vendor's default, and as `max_output_tokens` all that a turn may use.
+class AgentSettings:
+    """An agent's config.
 
-    `response_schema` is a JSON Schema that the answer must follow.
+    How its model answers: None is the vendor's default, and as `max_output_tokens` all that a turn may use;
+    `response_schema` is a JSON Schema that the answer must follow. `message_policy` says what happens to a message that
+    comes while the agent is busy, `on_doubt` what happens to an unsafe call that was cut off. `context_window` is in
+    tokens; a model's own may be smaller.
     """
 
     max_output_tokens: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
@@ -133,16 +136,6 @@ class Sampling:
     stop: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(max_length=16)] = ()
     reasoning_effort: ReasoningEffort | None = None
     response_schema: dict[str, Any] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentSettings(Sampling):
-    """An agent's config.
-
-    `message_policy` says what happens to a message that comes while the agent is busy, `on_doubt` what happens to an
-    unsafe call that was cut off. `context_window` is in tokens; a model's own may be smaller.
-    """
-
     message_policy: MessagePolicy = "enqueue"
     on_doubt: OnDoubt = "tell_model"
     context_window: Annotated[int, Field(ge=1_000, le=WINDOW_MAX)] = WINDOW_MAX

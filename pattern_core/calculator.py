@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from functools import cache, partial, reduce
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import trio
@@ -32,8 +32,7 @@ NAME_CHARS_MAX = 40
 EXPONENT_MAX = 400  # of a number written as 1e400
 BITS_MAX = 4_096  # of an exact number's parts: 1,233 digits
 FACTORIAL_MAX = 500
-UNITS_MAX = 12  # different ones in one value
-UNIT_POWER_MAX = 20
+UNIT_POWERS_MAX = 20  # of all units of a value together: kg·m^2/s has 4
 DECIMALS_MAX = 20  # shown of an exact number; others have 15 digits
 
 Number: TypeAlias = Fraction | float
@@ -45,7 +44,7 @@ _NUMBER = re.compile(
     r"(?:(?P<factorial>!)|(?P<beside>\s*(?!(?:to|as|in|of|per|mod)\b)(?=[^\W\d]|\()))?"
 )
 _STRANGE = re.compile(r"%|\bpercent\b|(?<!\d)!|[^\w\s+\-*/(),;=.!]")
-# Where a unit is due, `in` is an inch: behind a number, or behind another word of this kind.
+# Where a unit is due, `in` is an inch: after a number, or after another word of this kind.
 _INCH = re.compile(r"((?:\d|\b(?:to|in|as|per))\s*)in\b(?!\s*(?!(?:to|in|as)\b)[\w(])")
 # What people type, in Python's signs. The degree sign comes after those that contain it.
 _SIGNS = {"°C": " degC ", "°F": " degF ", "°": " degree ", "℃": " degC ", "℉": " degF ", "√": " sqrt "}
@@ -123,7 +122,7 @@ def _quoted(found: re.Match[str]) -> str:
     exponent = found[2] or "0"
     if len(exponent) > 4 or int(exponent) > EXPONENT_MAX:  # it could fill the memory
         raise InvalidInput(f"{found[1]} is too large or too small; exponents go to {EXPONENT_MAX}")
-    number = f"['{found[1].replace('_', '')}']"  # beside another value it means nothing
+    number = f"['{found[1].replace('_', '')}']"  # next to another value it means nothing
     return f"factorial({number})" if found["factorial"] else number if found["beside"] is None else f"{number}@"
 
 
@@ -153,8 +152,11 @@ def _value(node: ast.AST, variables: ChainMap[str, Mapping[str, Any]]) -> Value:
             return _bounded(_OPERATORS[type(op)](first, second))
         case ast.BinOp(op=op, left=left, right=right) if type(op) in _OPERATORS:
             return _bounded(_OPERATORS[type(op)](_value(left, variables), _value(right, variables)))
-        case ast.Compare(left=left, ops=ops, comparators=targets) if all(isinstance(op, ast.In) for op in ops):
-            return reduce(_converted, (_value(target, variables) for target in targets), _value(left, variables))
+        case ast.Compare(left=left, ops=[ast.In()], comparators=[target]):
+            value, unit = _value(left, variables), _value(target, variables)
+            if isinstance(unit, Number) or unit.magnitude != 1:
+                raise InvalidInput("after `to` stands one unit, such as cm or km/h")
+            return _bounded(_registry().Quantity(value).to(unit.units))
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in _FUNCTIONS:
             values = [_value(argument, variables) for argument in arguments]
             try:
@@ -173,9 +175,8 @@ def _known(name: str) -> Value:
         unit.to_root_units()  # what is a logarithm, such as dB, has no factor that leads there
     except (AttributeError, TypeError, ValueError):
         known = f"{name} is a function: write {name}(…)" if name in _FUNCTIONS else f"{name} is not known"
-        raise InvalidInput(
-            f"{known}; no variable or unit (logarithms such as dB are none) has that name. Set one by {name} = 5"
-        ) from None
+        hint = f"no variable or unit (logarithms such as dB are none) has that name. Set one by {name} = 5"
+        raise InvalidInput(f"{known}; {hint}") from None
     return unit
 
 
@@ -204,8 +205,8 @@ def _bounded(value: Value) -> Value:
         for name, power in value.unit_items():
             twin = next((other for other in units if kind_of(name) and kind_of(other) == kind_of(name)), name)
             units = units.add(twin, power)
-        if len(units) > UNITS_MAX or any(abs(power) > UNIT_POWER_MAX for power in units.values()):
-            raise InvalidInput(f"a value has at most {UNITS_MAX} units, and none to a power above {UNIT_POWER_MAX}")
+        if sum(map(abs, units.values())) > UNIT_POWERS_MAX:
+            raise InvalidInput(f"the powers of a value's units add up to at most {UNIT_POWERS_MAX}")
         value = value.to(units)
         return _on_number(_bounded, value) if units else _bounded(value.magnitude)
     if isinstance(value, Fraction) and max(map(int.bit_length, value.as_integer_ratio())) > BITS_MAX:
@@ -219,12 +220,6 @@ def _times(left: Value, right: Value) -> Value:
     if isinstance(left, Number) and not isinstance(right, Number) and right.magnitude == 1:
         return _registry().Quantity(left, right.units)  # so 20 °C is made; pint multiplies no temperatures on a scale
     return left * right
-
-
-def _converted(value: Value, target: Value) -> Value:
-    if isinstance(target, Number) or target.magnitude != 1:
-        raise InvalidInput("after `to` stands a unit, such as cm or km/h")
-    return _bounded(_registry().Quantity(value).to(target.units))
 
 
 def _power(base: Value, exponent: Value) -> Value:
@@ -257,10 +252,6 @@ def _rounded(value: Value, places: Value = Fraction(0)) -> Value:
     )
 
 
-def _real(function: Callable[[float], float], value: Value) -> float:
-    return function(float(_plain(value)))
-
-
 def _whole(value: Value, least: float = -math.inf, most: float = math.inf) -> int:
     number = _plain(value)
     if number != int(number) or not least <= number <= most:
@@ -281,11 +272,10 @@ _OPERATORS: Mapping[type, Callable[..., Value]] = {
 }
 _CONSTANTS = {"pi": math.pi, "π": math.pi, "tau": math.tau, "e": math.e, "phi": (1 + math.sqrt(5)) / 2}
 _REAL = ("exp", "log10", "log2", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh")
+_REAL_FUNCTIONS = {**{name: getattr(math, name) for name in _REAL}, "log": math.log10, "ln": math.log}
 _FUNCTIONS: Mapping[str, Callable[..., Value]] = {
-    **{name: partial(_real, getattr(math, name)) for name in _REAL},
+    **{name: lambda value, *, real=real: real(float(_plain(value))) for name, real in _REAL_FUNCTIONS.items()},
     **dict.fromkeys(("mean", "avg"), lambda first, *others: sum(others, start=first) / (len(others) + 1)),
-    "log": partial(_real, math.log10),
-    "ln": partial(_real, math.log),
     "sqrt": lambda value: _power(value, Fraction(1, 2)),
     "cbrt": lambda value: _power(value, Fraction(1, 3)),
     "abs": abs,
@@ -326,8 +316,7 @@ def _digits(value: Number) -> tuple[str, bool]:
     exact = Fraction(value)
     places = next((n for n in range(DECIMALS_MAX + 1) if (exact * 10**n).denominator == 1), None)
     if isinstance(value, float) or places is None:
-        is_large = exact.numerator.bit_length() - exact.denominator.bit_length() > 1_000  # near the end of floats
-        return str(int(exact)) if is_large else f"{float(value) or 0.0:.15g}", True
+        return f"{float(value) or 0.0:.15g}", True
     return f"{Decimal(f'{exact * 10**places}e-{places}'):f}", False
 
 

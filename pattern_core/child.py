@@ -1,10 +1,10 @@
 """The program of every one-shot child: `python -m pattern_core.child MEMORY_BYTES CPU_S MODULE FUNCTION [ARGUMENT…]`.
 
-It bounds itself, gives the function what stands on standard input and writes what the function returns to standard
+It bounds itself, gives the function its standard input and writes what the function returns to standard
 output. Exit codes: 0 done, 3 refused, with the reason on standard error; anything else is the work's death.
 
 It starts fast, so it imports next to nothing; what the work needs is imported with its module. Work that needs nothing
-but the standard library stands here, too.
+but the standard library is defined here, too.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Images in messages: checked when they come, stored once by their digest, read only for the request that shows them.
 
 A conversation in memory holds digests alone. Just before a model is asked, `shown_to` puts the bytes of the newest
-images in place; older ones, and all of them for a model that takes none, are replaced by words that say so.
+images in place; older ones, and all of them for a model that accepts none, are replaced by words that say so.
 
 Images that no message shows any more are removed (`sweep`): once a day at most, in the background, a few at a
 time. An image becomes unused when its agent is deleted, when a turn is rolled back, or when the message that brought it
 is cancelled in the line. None of these counts who else shows it, since it is stored once for all; so the messages are
 looked through instead, piece by piece and beside the writes. What is younger than a day is left alone, and whatever was
-said while this looked is looked at again in the transaction that removes. Every transaction is whole by itself:
+said while this looked is looked at again in the transaction that removes. Every transaction is complete by itself:
 cancelled or killed, the sweep begins again the next time.
 """
 
@@ -61,7 +61,7 @@ SWEPT_AT = "images_swept_at"  # in the table of what a file knows about itself
 _PNG, _JPEG, _GIFS = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", (b"GIF87a", b"GIF89a")
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # markers of JPEG's frames, whatever their coding
 _BARE = frozenset({0x01, *range(0xD0, 0xD8)})  # markers without a length
-_SCAN = 0xDA  # the marker behind which there are only pixels
+_SCAN = 0xDA  # the marker after which there are only pixels
 
 
 def media_type_of(data: bytes) -> str | None:
@@ -99,8 +99,8 @@ def size_of(data: bytes) -> tuple[int, int] | None:
 
 
 def _jpeg(data: bytes) -> tuple[int, int] | None:
-    """Return the sides in the first frame's header, which stands behind any number of other segments."""
-    at = 2  # behind the marker that begins the file
+    """Return the sides in the first frame's header, which follows any number of other segments."""
+    at = 2  # after the marker that begins the file
     while at + 9 <= len(data) and data[at] == 0xFF:
         marker = data[at + 1]
         if marker in _FRAMES:
@@ -143,11 +143,10 @@ def image_of_url(url: str, media_type: str | None = None) -> Image:
     Raises:
         InvalidInput: it is no address of the web, or too long.
     """
-    try:
+    is_address = False
+    with suppress(ValueError):
         parts = urlsplit(url)
         is_address = parts.scheme in ("http", "https") and bool(parts.hostname)
-    except ValueError:
-        is_address = False
     if not is_address or not url.isascii() or any(char.isspace() or not char.isprintable() for char in url):
         raise InvalidInput("an image's `url` is no address that begins with https:// or http://; check it")
     if media_type not in (None, *MEDIA_TYPES):
@@ -181,7 +180,7 @@ def read(connection: Connection, digest: str) -> Image:
 
 
 async def shown_to(database: Database, request: ModelRequest, *, takes_images: bool) -> ModelRequest:
-    """Return the request as a model is sent it: with the bytes of its images, or with words for them if it takes none.
+    """Return the request as a model is sent it: with the bytes of its images, or words if it accepts none.
 
     Raises:
         DatabaseError: storage refused.
@@ -195,7 +194,7 @@ async def shown_to(database: Database, request: ModelRequest, *, takes_images: b
 def hydrated(connection: Connection, messages: Sequence[Message]) -> list[Message]:
     """Return the messages with the bytes of their newest images in place, for the request that is about to be sent.
 
-    At most `IMAGES_SHOWN_MAX` images and `IMAGES_SHOWN_BYTES_MAX` bytes; words stand for the older ones, which are not
+    At most `IMAGES_SHOWN_MAX` images and `IMAGES_SHOWN_BYTES_MAX` bytes; words replace the older ones, which are not
     read. What is not stored any more stays without bytes, which each provider reports to the model.
     """
     images = [image for message in messages for image in message.images]
@@ -223,16 +222,14 @@ def _with_images(messages: Sequence[Message], put: Callable[[Image], Part]) -> l
 
 def _read(connection: Connection, image: Image) -> Image:
     """Return the image with its bytes, if they are stored."""
-    if image.data is not None or image.digest is None:
-        return image
-    try:
-        return replace(image, data=message_table.get_blob(connection, bytes.fromhex(image.digest)).data)
-    except RowNotFound:
-        return image
+    if image.data is None and image.digest is not None:
+        with suppress(RowNotFound):
+            return replace(image, data=message_table.get_blob(connection, bytes.fromhex(image.digest)).data)
+    return image
 
 
 async def sweep_daily(journal: Journal) -> None:
-    """Sweep when a day has gone by since the last time, until cancelled.
+    """Sweep when a day has passed since the last time, until cancelled.
 
     Raises:
         StorageFailed: the disk failed; reopen the file.

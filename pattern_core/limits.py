@@ -8,14 +8,14 @@ KEY_CHARS_MAX = 255  # of an idempotency key
 IMPORT_MESSAGES_MAX = 10_000  # of one import; they are stored in one transaction
 
 ARCHIVE_ENTRY_CHARS_MAX = 200_000
-ARCHIVE_ROWS_MAX = 100_000  # of one owner; a long entry takes one for each chunk
+ARCHIVE_ROWS_MAX = 100_000  # of one owner; a long entry counts once for each chunk
 
 RESULT_STORED_CHARS_MAX = 4_000_000  # stored of one tool's result; what is beyond is lost, and the text says so
 RESULTS_MAX = 200  # long results kept per agent
 RESULTS_BYTES_MAX = 32 * 1024 * 1024  # of them, compressed, kept per agent
 
 IMAGES_MAX = 10  # in one message
-IMAGE_BYTES_MAX = 5 * 1024 * 1024 * 3 // 4  # of one image: Anthropic takes 5 MiB of base64, the others more
+IMAGE_BYTES_MAX = 5 * 1024 * 1024 * 3 // 4  # of one image: Anthropic accepts 5 MiB of base64, the others more
 IMAGES_SHOWN_MAX = 20  # newest images that one request shows …
 IMAGES_SHOWN_BYTES_MAX = 12 * 1024 * 1024  # … and their bytes together: as base64 they fit the vendors' bound
 

@@ -14,7 +14,7 @@ _HEX = re.compile(r"(?:[0-9a-f]{2})+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Text:
-    """Plain words; `signature` is a vendor's proof of the reasoning behind them, where it puts that here."""
+    """Plain words; `signature` is a vendor's proof of the reasoning that led to them."""
 
     text: str
     signature: str | None = None

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-END_S = 2.0  # for killed processes to be gone
+END_S = 2.0  # for killed processes to end
 LIBC = ctypes.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
@@ -26,7 +26,7 @@ class ProcessTree:
     """The one child of this process, which does `begin` and exits with what that returns, and everything below it.
 
     What the child leaves behind becomes a child of this process. With `is_contained` the child is the first process of
-    a namespace instead: it passes SIGTERM on, and takes all others with it when it ends.
+    a namespace instead: it passes SIGTERM on, and ends all others when it ends.
     """
 
     def __init__(self, begin: Callable[[], int], *, is_contained: bool = False) -> None:
@@ -79,7 +79,7 @@ class ProcessTree:
             self._signal(signal.SIGTERM if grace_s else signal.SIGKILL)
 
     def end(self) -> None:
-        """Kill what the child left behind, and wait until it is gone, `END_S` at most."""
+        """Kill what the child left behind, and wait until it has ended, `END_S` at most."""
         deadline = time.monotonic() + END_S
         while not self._is_contained and time.monotonic() < deadline:
             self._signal(signal.SIGKILL)
@@ -118,7 +118,7 @@ def descendants(root: int) -> list[int]:
 
 
 def process_stats() -> Iterator[tuple[int, list[str]]]:
-    """Yield every process that /proc shows, with the fields behind its name: state, parent …"""
+    """Yield every process that /proc shows, with the fields after its name: state, parent …"""
     with suppress(OSError):
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():

@@ -44,7 +44,7 @@ class Meters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
-    """A clock and a source of randomness, of which tests pass ones that stand still and repeat; the embedders.
+    """A clock and a source of randomness, where tests pass ones that are fixed and repeat; the embedders.
 
     `limits` and `budgets` are those that the operator configured, `meters` keeps the operator's counts, `tools` is what
     tools may reach, and `mcp` maps names to the servers of further tools.

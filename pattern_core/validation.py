@@ -7,7 +7,7 @@ hides a slip. Its own messages name Python's types; ours name those of JSON, and
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Literal, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -40,7 +40,7 @@ _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")  # the second of a
 T = TypeVar("T")
 _to_json = json.JSONEncoder().encode
 Known = Callable[[tuple[Any, ...]], Collection[str]]
-"""Returns the names that an object may have, which stands at this place: the keys and numbers that lead to it."""
+"""Returns the names that an object at this place may have: the keys and numbers that lead to it."""
 
 
 def column_time(text: str | None, name: str) -> str | None:
@@ -67,20 +67,15 @@ def read(adapter: TypeAdapter[T], value: object, known: Known, *, place: str = "
         return checked
     except ValidationError as error:
         misfits = [_misfit(detail, known, place) for detail in error.errors(include_url=False)]
-        raise InvalidInput(in_one_line(misfits)) from None
+        more = len(misfits) - MISFITS_MAX
+        raise InvalidInput("; ".join([*misfits[:MISFITS_MAX], *([f"and {more} more"] if more > 0 else [])])) from None
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(f"{place or 'it'} is not JSON: {error}") from None
 
 
 def without_null(value: object) -> object:
-    """Return an object without its members that are null: they stand for the default."""
+    """Return an object without its members that are null: they mean the default."""
     return {key: one for key, one in value.items() if one is not None} if isinstance(value, dict) else value
-
-
-def in_one_line(misfits: Sequence[str]) -> str:
-    """Return the first `MISFITS_MAX` misfits, and how many more there are."""
-    more = len(misfits) - MISFITS_MAX
-    return "; ".join([*misfits[:MISFITS_MAX], *([f"and {more} more"] if more > 0 else [])])
 
 
 def _misfit(detail: Mapping[str, Any], known: Known, place: str) -> str:
@@ -94,12 +89,8 @@ def _misfit(detail: Mapping[str, Any], known: Known, place: str) -> str:
         return f"`{name}` is not known" + (f" (known are: {names})" if names else "")
     if kind == "json_invalid":
         return f"the text is not valid Unicode or JSON ({detail['ctx']['error']})"
-    found = _excerpt(detail["input"])
+    text = json.dumps(detail["input"], ensure_ascii=False, default=str)
+    found = text if len(text) <= EXCERPT_CHARS else text[:EXCERPT_CHARS] + "…"
     if kind in _WANTED:
         return f"`{name}` must be {_WANTED[kind].format(**detail.get('ctx', {}))}, not {found}"
     return f"`{name}`: {str(detail['msg']).removeprefix('Value error, ')} (got {found})"
-
-
-def _excerpt(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= EXCERPT_CHARS else text[:EXCERPT_CHARS] + "…"

@@ -1,1 +1,1 @@
-"""The archive: entries that agents keep for good, find again and supersede, never overwrite."""
+"""The archive: entries that agents keep permanently, find again and supersede, never overwrite."""

@@ -62,7 +62,7 @@ class NewEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveEntry(NewEntry):
-    """An entry whole. It holds from `valid_from` (None: since it was stored) until `valid_to` (None: until now)."""
+    """A complete entry. It holds from `valid_from` (None: since it was stored) until `valid_to` (None: until now)."""
 
     id: str
     agent_id: str
@@ -77,7 +77,7 @@ _AS_STORED = {field.name for field in fields(ArchiveEntry)} - {"content", "tags"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """How to store: at which time, in place of which entry, and whether also beside one that says nearly the same."""
+    """How to store: at which time, in place of which entry, and whether even if one says nearly the same."""
 
     now: str
     supersedes: str | None = None
@@ -86,7 +86,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredEntry:
-    """What storing came to: the entry's id, and whether it is new or was there already."""
+    """The result of storing: the entry's id, and whether it is new or was there already."""
 
     entry_id: str
     is_new: bool
@@ -134,7 +134,7 @@ def checked_fields(fields: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def find(connection: Connection, owner: str, entry_id: str) -> ArchiveEntry:
-    """Return the owner's entry with this id, whole; a chunk's id finds the entry that it is a part of.
+    """Return the owner's entry with this id, complete; a chunk's id finds the entry that it is a part of.
 
     Raises:
         NotFound: there is none, or it is another owner's.
@@ -171,8 +171,15 @@ def store(connection: Connection, owner: str, new: NewEntry, entry_id: str, term
     """
     stored = foresee(connection, owner, new, entry_id, terms)
     old = None if terms.supersedes is None else _row(connection, owner, terms.supersedes)
+    if old is not None:
+        new = replace(
+            new,
+            tags=new.tags or tuple(old.tags or ()),
+            workspace=old.workspace if new.workspace is None else new.workspace,
+            metadata=old.metadata if new.metadata is None else new.metadata,
+        )
     if stored.is_new:
-        _insert(connection, owner, new if old is None else _inheriting(new, old), entry_id, terms.now)
+        _insert(connection, owner, new, entry_id, terms.now)
     if old is not None:
         until = terms.now if new.valid_from is None else new.valid_from
         archival.supersede(connection, old.id, by=stored.entry_id, valid_to=until)
@@ -180,11 +187,16 @@ def store(connection: Connection, owner: str, new: NewEntry, entry_id: str, term
 
 
 def foresee(connection: Connection, owner: str, new: NewEntry, entry_id: str, terms: Terms) -> StoredEntry:
-    """Return what `store` would come to now; nothing is stored. Raises as `store` does."""
+    """Return what `store` would return now; nothing is stored. Raises as `store` does."""
     old = None if terms.supersedes is None else _row(connection, owner, terms.supersedes)
     found = _twin(connection, owner, new, terms, None if old is None else old.id)
-    if old is not None and (found is None or found != old.superseded_by):
-        _check_open(old, found)
+    if old is not None and found == old.id:
+        raise InvalidInput(f"the entry {old.id} says this already; there is nothing to supersede")
+    if old is not None and old.superseded_by not in (None, found):
+        raise Conflict(
+            f"the entry {old.id} was superseded by {old.superseded_by}; read that one, and supersede it if need be",
+            superseded_by=old.superseded_by,
+        )
     return StoredEntry(entry_id=found or entry_id, is_new=found is None)
 
 
@@ -201,38 +213,15 @@ def _twin(connection: Connection, owner: str, new: NewEntry, terms: Terms, old: 
     found = archival.candidates(connection, owner, groups, terms.now, chars=chars, limit=CANDIDATES_MAX)
     texts = archival.contents(connection, [entry for entry in found if entry != old])
     for entry, parts in texts.items():
-        if is_near(new.content, "".join(parts)):
-            raise _similar(entry, "".join(parts))
+        if is_near(new.content, content := "".join(parts)):
+            shown = content if len(content) <= SHOWN_CHARS_MAX else content[: SHOWN_CHARS_MAX - 1] + "…"
+            raise SimilarEntry(
+                f"nothing was stored: the entry {entry} says nearly the same: {shown!r}. Leave it at that, supersede"
+                " it, or store this too with `force`",
+                entry_id=entry,
+                content=shown,
+            )
     return None
-
-
-def _similar(entry_id: str, content: str) -> SimilarEntry:
-    shown = content if len(content) <= SHOWN_CHARS_MAX else content[: SHOWN_CHARS_MAX - 1] + "…"
-    return SimilarEntry(
-        f"nothing was stored: the entry {entry_id} says nearly the same: {shown!r}. Leave it at that, supersede it, or"
-        " store this too with `force`",
-        entry_id=entry_id,
-        content=shown,
-    )
-
-
-def _check_open(old: ArchivalRow, found: str | None) -> None:
-    if found == old.id:
-        raise InvalidInput(f"the entry {old.id} says this already; there is nothing to supersede")
-    if old.superseded_by is not None:
-        raise Conflict(
-            f"the entry {old.id} was superseded by {old.superseded_by}; read that one, and supersede it if need be",
-            superseded_by=old.superseded_by,
-        )
-
-
-def _inheriting(new: NewEntry, old: ArchivalRow) -> NewEntry:
-    return replace(
-        new,
-        tags=new.tags or tuple(old.tags or ()),
-        workspace=old.workspace if new.workspace is None else new.workspace,
-        metadata=old.metadata if new.metadata is None else new.metadata,
-    )
 
 
 def _insert(connection: Connection, owner: str, new: NewEntry, entry_id: str, now: str) -> None:
@@ -322,7 +311,7 @@ class Archive:
         return added[-1]
 
     async def get(self, owner: str, entry_id: str) -> ArchiveEntry:
-        """Return one entry, whole.
+        """Return one entry, complete.
 
         Raises:
             NotFound: there is none, or it is another owner's.
@@ -397,7 +386,7 @@ class Archive:
         return found[-1]
 
     async def delete(self, owner: str, entry_id: str) -> None:
-        """Remove an entry for good. What it superseded stays, and stays ended.
+        """Remove an entry permanently. What it superseded stays, and stays ended.
 
         Raises:
             NotFound: there is no such entry, or it is another owner's.

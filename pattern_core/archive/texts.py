@@ -38,8 +38,8 @@ _BEFORE, _AFTER = "\"'“”‘’«»([{", "\"'“”‘’«»)]}.,;:!…"
 def split(text: str, chars_max: int = CHUNK_CHARS_MAX) -> list[str]:
     """`text` in parts of 1 to `chars_max` characters that joined are the text; one part if it is short enough.
 
-    A part ends at the last good border of its second half, so that none is much shorter than need be; only a word
-    longer than half a part is cut in its middle.
+    A part ends at the last good border of its second half, so that none is much shorter than necessary; only a word
+    longer than half a part is cut in the middle.
     """
     parts: list[str] = []
     start = 0
@@ -70,7 +70,7 @@ def content_hash(text: str) -> bytes:
 
 
 def is_near(text: str, known: str) -> bool:
-    """Return whether both texts say the same, as far as their words tell.
+    """Return whether both texts say the same, judged by their words.
 
     Either their words are the same in the same order but for fillers such as "the", or both are long, nearly all runs
     of three words are common, and no word that differs could be a name, a number or a negation.
@@ -82,11 +82,12 @@ def is_near(text: str, known: str) -> bool:
         return False
     one, other = _shingles(first), _shingles(second)
     differing = Counter(first) - Counter(second) | Counter(second) - Counter(first)
-    return len(one & other) / len(one | other) >= SIMILAR_MIN and all(map(_is_harmless, differing))
+    is_harmless = all(word.islower() and word.isalpha() and word not in _DENIALS for word in differing)
+    return is_harmless and len(one & other) / len(one | other) >= SIMILAR_MIN
 
 
 def telling_groups(text: str) -> list[list[str]]:
-    """Return groups of words by which texts like `text` can be looked up: each has at least one group whole.
+    """Return groups of words by which texts like `text` can be looked up: each has all words of at least one group.
 
     Up to 3 groups of the longest 4 words of as many stretches of the beginning, each word with a letter or digit.
     """
@@ -110,10 +111,3 @@ def _words(text: str) -> list[str]:
 def _shingles(words: Sequence[str]) -> set[tuple[str, ...]]:
     folded = [word.casefold() for word in words]
     return {tuple(folded[at : at + SHINGLE_WORDS]) for at in range(len(folded) - SHINGLE_WORDS + 1)}
-
-
-def _is_harmless(word: str) -> bool:
-    """Return whether another fact cannot hang on this word: all in lower case, so no name, without digits, no
-    negation.
-    """
-    return word.islower() and word.isalpha() and word not in _DENIALS

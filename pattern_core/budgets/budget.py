@@ -132,7 +132,7 @@ def kept_by(
 
     Of an agent's budgets of one period and unit the nearest holds: its own, else the stored one of each agent, else
     the configured one of each agent. The configured ones of the constellation are the operator's: they hold whatever
-    is stored, and what is stored holds beside them. Those of turns are fixed when a turn starts.
+    is stored, and what is stored holds in addition. Those of turns are fixed when a turn starts.
     """
     agents: dict[tuple[Period, Unit], Budget] = {}
     others: list[Budget] = []

@@ -4,9 +4,9 @@
 |---|---|
 | T1 the turn starts | `open_turn` fixes what it may spend |
 | T2 a model is about to be asked | `reserve` holds the worst case, or refuses |
-| T3 it answered | `settle` stores what it took and lets go |
+| T3 it answered | `settle` stores what it used and releases the rest |
 | an attempt died | `settle` with an estimate; `recover` for calls that are no step's |
-| T8 the turn ended | `budgets.let_go_of_turn` lets go of the rest |
+| T8 the turn ended | `budgets.let_go_of_turn` releases what is left |
 
 Every call is checked along the whole chain: its turn, the turns that led to it, its agent, its group, the
 constellation. What is spent and what calls under way may still take are counted together in one transaction, so
@@ -43,7 +43,7 @@ Cost: TypeAlias = Callable[[Usage], int | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorstCase:
-    """The most that a call may take: the prompt and all output that is allowed; and what its prompt alone takes.
+    """The most that a call may use: the prompt and all output that is allowed; and what its prompt alone uses.
 
     Money is in micro-dollars, None where the price is not known.
     """

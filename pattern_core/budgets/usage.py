@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from pattern_core.budgets.budget import MIDNIGHT, Budget, KnownBudgets, check, name_of, of_name, period_of
@@ -21,7 +22,7 @@ class BudgetView:
     """A budget as it stands. `spent`, `held` (by calls under way) and `left` are in its unit, `left` at least 0.
 
     They are None where it holds for each of several agents or turns. `unpriced_calls` of its period cost money that
-    could not be counted. `is_configured` tells that it is the operator's and stands in the configuration.
+    could not be counted. `is_configured`: it is the operator's, from the configuration.
     """
 
     id: str
@@ -104,12 +105,9 @@ class Budgets:
 def _time(given: str | None, name: str) -> str | None:
     if given is None:
         return None
-    try:
+    with suppress(ValueError):
         return canonical(f"{given}{MIDNIGHT}" if len(given) == DAY_CHARS else given)
-    except ValueError:
-        raise InvalidInput(
-            f"{name} is {given!r}; write a date such as 2026-11-21, or a time such as 2026-11-21T22:00:00Z"
-        ) from None
+    raise InvalidInput(f"{name} is {given!r}; write a date such as 2026-11-21, or a time such as 2026-11-21T22:00:00Z")
 
 
 def _standing(connection: Connection, configured: Sequence[Budget], now: str) -> list[BudgetView]:

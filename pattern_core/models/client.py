@@ -41,6 +41,20 @@ class Account:
     limits: ClientLimits = field(default_factory=ClientLimits)
 
 
+@dataclass(slots=True)
+class _Asking:
+    """How a question is put to models, apart from what is asked, and how far its answer came."""
+
+    on_delta: OnDelta
+    deadline: float
+    on_retry: OnRetry | None
+    flow: str
+    attempts_max: int  # in addition to the policy's own bound
+    patience_s: float = math.inf
+    is_last: bool = True  # there is no other model to go to
+    was_shown: bool = False  # a piece of the answer; nothing is asked again then
+
+
 class ModelClient:
     """The one way to ask a model; providers stay the owner's to close.
 
@@ -104,14 +118,7 @@ class ModelClient:
             ModelError: what the provider raised last.
         """
         settings = chain.settings
-        asking = _Asking(
-            on_delta=on_delta,
-            deadline=deadline,
-            on_retry=on_retry,
-            flow=flow,
-            limits=self._limits,
-            attempts_max=settings.max_retries + 1,
-        )
+        asking = _Asking(on_delta, deadline, on_retry, flow, attempts_max=settings.max_retries + 1)
         index = 0
         while True:
             link = chain.links[index]
@@ -120,7 +127,7 @@ class ModelClient:
             asking.patience_s = math.inf if is_patient else FALLBACK_PATIENCE_S
             try:
                 facts = self.facts(link.provider, link.model)
-                return await self._ask(fitted(request, chain, index, facts), link.provider, asking)
+                return await self._ask(fitted(request, link, facts), link.provider, asking)
             except ModelError as error:
                 error.details["link"] = index
                 following = next_link(chain, index, error, self.facts)
@@ -153,12 +160,11 @@ class ModelClient:
             outcome: Outcome = None
             delay_s = 0.0
             try:
-                outcome = await asking.attempt(provider, request)
+                outcome = await self._attempt(provider, request, asking)
                 return outcome
             except ModelError as error:
                 outcome = failure = error
-                error.details["shown"] = asking.was_shown
-                error.details["attempts"] = attempt
+                error.details |= {"shown": asking.was_shown, "attempts": attempt}
                 delay_s = self._retry.delay_s(attempt, error, draw=self._randomness.getrandbits(53) / (1 << 53))
                 if not self._may_repeat(error, attempt, delay_s, asking):
                     raise
@@ -168,6 +174,31 @@ class ModelClient:
                 await asking.on_retry(attempt, failure, delay_s)
             await trio.sleep(delay_s)
             attempt += 1
+
+    async def _attempt(self, provider: Provider, request: ModelRequest, asking: _Asking) -> ModelReply:
+        """Ask once; the scope's deadline is the end of the attempt, or of the silence that is allowed within it."""
+        limits, name = self._limits, provider.name
+        own_end = trio.current_time() + limits.model_timeout_s
+        ends_at = own_end if own_end < asking.deadline else asking.deadline
+
+        async def pass_on(delta: Delta) -> None:
+            if delta.text:
+                asking.was_shown = True
+                scope.deadline = ends_at  # showing is our time, not the provider's
+                await asking.on_delta(delta)
+            scope.deadline = min(ends_at, trio.current_time() + limits.model_idle_timeout_s)
+
+        with trio.CancelScope(deadline=ends_at) as scope:
+            return await provider.ask(request, pass_on)
+        if scope.deadline < ends_at:
+            silent = f"{name} fell silent for {limits.model_idle_timeout_s:g} s in the middle of its answer."
+            raise ModelTimeout(silent, provider=name)
+        if own_end <= asking.deadline:
+            slow = f"{name} did not finish its answer within {limits.model_timeout_s:g} s."
+            raise ModelTimeout(f"{slow} A slow model needs a longer model_timeout_s.", provider=name)
+        late = ModelTimeout(f"{name} had not answered when the time of the turn was up.", provider=name)
+        late.details["deadline"] = True  # the turn's, which says nothing of the vendor
+        raise late
 
     def _may_repeat(self, error: ModelError, attempt: int, delay_s: float, asking: _Asking) -> bool:
         """Return whether a call is made again after attempt number `attempt` failed with `error`.
@@ -179,20 +210,14 @@ class ModelClient:
         retry, asked_s = self._retry, error.retry_after_s
         is_too_late = trio.current_time() + delay_s >= asking.deadline
         if isinstance(error, ModelOverloaded) and asked_s is not None:
-            why = None
-            if retry.is_absurd(error):
-                why = f"and no call waits longer than {retry.retry_after_cap_s:g} s"
-            elif is_too_late:
-                why = "and the time of the turn ends before that"
-            elif delay_s > asking.patience_s:
-                why = "and another model can be asked now"
-            if why is not None:
-                late = ModelOverloaded(
-                    f"{error.message} It asks to come back in {asked_s:.0f} s, {why}.",
-                    provider=error.provider,
-                    status=error.status,
-                    retry_after_s=asked_s,
-                )
+            reasons = {
+                f"and no call waits longer than {retry.retry_after_cap_s:g} s": retry.is_absurd(error),
+                "and the time of the turn ends before that": is_too_late,
+                "and another model can be asked now": delay_s > asking.patience_s,
+            }
+            if why := next((why for why, holds in reasons.items() if holds), None):
+                words = f"{error.message} It asks to come back in {asked_s:.0f} s, {why}."
+                late = ModelOverloaded(words, provider=error.provider, status=error.status, retry_after_s=asked_s)
                 late.details |= error.details
                 raise late from error
         if asking.was_shown or is_too_late or attempt >= asking.attempts_max:
@@ -208,52 +233,3 @@ def _gates(accounts: Mapping[str, Account]) -> dict[str, Gate]:
         sharing.setdefault(account.key, []).append(name)
     made = {key: Gate(tuple(names), accounts[names[0]].limits) for key, names in sharing.items()}
     return {name: made[account.key] for name, account in accounts.items()}
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Asking:
-    """How a question is put to a model, beside what is asked, and how far its answer came.
-
-    `is_last`: there is no other model to go to. Each attempt is bounded in whole and in silence: the deadline of its
-    `scope` is the end of whichever ends first.
-    """
-
-    on_delta: OnDelta
-    deadline: float
-    on_retry: OnRetry | None
-    flow: str
-    limits: TurnLimits
-    attempts_max: int  # beside the policy's own bound
-    patience_s: float = math.inf
-    is_last: bool = True
-    was_shown: bool = False  # a piece of the answer; nothing is asked again then
-    ends_at: float = math.inf
-    scope: trio.CancelScope = field(init=False)
-
-    async def attempt(self, provider: Provider, request: ModelRequest) -> ModelReply:
-        limits, name = self.limits, provider.name
-        own_end = trio.current_time() + limits.model_timeout_s
-        self.ends_at = own_end if own_end < self.deadline else self.deadline
-        self.scope = trio.CancelScope(deadline=self.ends_at)
-        with self.scope:
-            return await provider.ask(request, self.pass_on)
-        if self.scope.deadline < self.ends_at:
-            raise ModelTimeout(
-                f"{name} fell silent for {limits.model_idle_timeout_s:g} s in the middle of its answer.", provider=name
-            )
-        if self.deadline < own_end:
-            late = ModelTimeout(f"{name} had not answered when the time of the turn was up.", provider=name)
-            late.details["deadline"] = True  # the turn's, which says nothing of the vendor
-            raise late
-        raise ModelTimeout(
-            f"{name} did not finish its answer within {limits.model_timeout_s:g} s. "
-            "A slow model needs a longer model_timeout_s.",
-            provider=name,
-        )
-
-    async def pass_on(self, delta: Delta) -> None:
-        if delta.text:
-            self.was_shown = True
-            self.scope.deadline = self.ends_at  # showing is our time, not the provider's
-            await self.on_delta(delta)
-        self.scope.deadline = min(self.ends_at, trio.current_time() + self.limits.model_idle_timeout_s)

@@ -23,7 +23,7 @@ ANY_TOOL = "*"  # as `force_tool`: some tool must be called, whichever
 class ToolSpec:
     """A tool as the model sees it. `parameters` is a JSON Schema object without `$ref`.
 
-    `digest` (16 bytes over all three) stands for the tool in a prompt's prefix hash, and where tools are compared.
+    `digest` (16 bytes over all three) represents the tool in a prompt's prefix hash, and where tools are compared.
     """
 
     name: str = field(compare=False)
@@ -124,10 +124,10 @@ class LongPrices:
 class ModelFacts:
     """One model. `window` (the longest prompt and answer together) and `output_max` (the longest answer) are tokens.
 
-    Prices are micro-dollars per million tokens, None where they are not known; a cache price of None beside a known
+    Prices are micro-dollars per million tokens, None where they are not known; a cache price of None with a known
     input price means that cached input costs the same. `trained_window` is what an open model was made for, where the
     server that runs it decides how much of that there is. `source` is the page that the figures are from, `as_of` the
-    day (ISO 8601) on which they stood there; both say so where the figures are the operator's or unknown. What is no
+    day (ISO 8601) on which they were read; both say so where the figures are the operator's or unknown. What is no
     language model answers by rules, and writes no summaries.
     """
 
@@ -192,7 +192,7 @@ class RateStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelReply:
-    """A whole answer: its parts in the order in which the model produced them.
+    """A complete answer: its parts in the order in which the model produced them.
 
     `rate` is what the vendor's headers said of its limits, None where they said nothing.
     """
@@ -213,7 +213,7 @@ class Provider(Protocol):
     name: str
 
     async def ask(self, request: ModelRequest, on_delta: OnDelta) -> ModelReply:
-        """Ask once; call `on_delta` for each piece as it arrives and return the whole answer.
+        """Ask once; call `on_delta` for each piece as it arrives and return the complete answer.
 
         Cancelling the call closes the connection to the vendor.
 

@@ -14,31 +14,19 @@ The first rule whose condition holds chooses the model; the agent's own comes ne
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints
 
-from pattern_core.messages import Message, Part, Reasoning, ToolCall
-from pattern_core.models.errors import (
-    ModelError,
-    ModelGarbage,
-    ModelNotConfigured,
-    ModelOverloaded,
-    ModelRefused,
-    ModelServerError,
-    ModelTimeout,
-    ModelUnreachable,
-    WindowExceeded,
-    was_shown,
-)
+from pattern_core.models.errors import ModelError, ModelOverloaded, ModelRejected, WindowExceeded, was_shown
 from pattern_core.models.model import ModelFacts, ModelRequest
 
 LINKS_MAX = 8
 RULES_MAX = 32
-FALLBACKS_MAX = LINKS_MAX - 2  # beside the model of a rule and the agent's own
+FALLBACKS_MAX = LINKS_MAX - 2  # in addition to the model of a rule and the agent's own
 NAMES_MAX = 64  # tools or sources of one condition
 NAME_CHARS_MAX = 200
 RETRIES_MAX = 10
@@ -46,10 +34,6 @@ MICRODOLLARS = 1_000_000
 
 Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=NAME_CHARS_MAX)]
 Names = Annotated[tuple[Name, ...], Field(min_length=1, max_length=NAMES_MAX)]
-
-# A refused key and a missing provider are the operator's to correct, but no reason for an agent to be silent; each move
-# is reported, so that they do not go unnoticed.
-_OUTAGES = (ModelUnreachable, ModelTimeout, ModelServerError, ModelGarbage, ModelRefused, ModelNotConfigured)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,9 +126,8 @@ def holds(condition: StepCondition, facts: StepFacts) -> str | None:
             spent = Decimal(facts.spent_today) / MICRODOLLARS
             return f"${spent:.2f} of ${max_usd:.2f} are spent today" if spent >= max_usd else None
         case PromptLength(min_tokens=least):
-            return (
-                f"the prompt has about {facts.tokens:,} tokens, at least {least:,}" if facts.tokens >= least else None
-            )
+            why = f"the prompt has about {facts.tokens:,} tokens, at least {least:,}"
+            return why if facts.tokens >= least else None
         case ToolCalled(tools=tools):
             called = next((tool for tool in tools if tool in facts.tools_called), None)
             return None if called is None else f"the tool {called} was called in this turn"
@@ -243,38 +226,15 @@ def choose(settings: RoutingSettings, facts: StepFacts) -> ModelChain:
     return ModelChain(links=tuple(named.values()), settings=settings)
 
 
-def fitted(request: ModelRequest, chain: ModelChain, index: int, facts: ModelFacts) -> ModelRequest:
-    """Return the request as a link is asked it: its model and settings, no longer an answer than the model can give.
-
-    The proofs that only the first provider understands are not sent to another one.
-    """
-    link = chain.links[index]
+def fitted(request: ModelRequest, link: Link, facts: ModelFacts) -> ModelRequest:
+    """Return the request as a link is asked it: its model and settings, no longer an answer than the model can give."""
     output_max = request.max_output_tokens if link.max_output_tokens is None else link.max_output_tokens
     if facts.is_known and output_max > facts.output_max:
         output_max = facts.output_max
-    is_foreign = link.provider != chain.links[0].provider
-    is_same = link.model == request.model and output_max == request.max_output_tokens and link.temperature is None
-    if is_same and not is_foreign:
+    if link.model == request.model and output_max == request.max_output_tokens and link.temperature is None:
         return request
-    return replace(
-        request,
-        model=link.model,
-        temperature=request.temperature if link.temperature is None else link.temperature,
-        max_output_tokens=output_max,
-        messages=portable(request.messages) if is_foreign else request.messages,
-    )
-
-
-def portable(messages: Sequence[Message]) -> list[Message]:
-    """Return the conversation without the proofs that only their vendor accepts; other messages stay as they are."""
-
-    def unsigned(part: Part) -> Part:
-        return replace(part, signature=None) if isinstance(part, Reasoning | ToolCall) else part
-
-    return [
-        replace(message, parts=tuple(map(unsigned, message.parts))) if message.role == "assistant" else message
-        for message in messages
-    ]
+    temperature = request.temperature if link.temperature is None else link.temperature
+    return replace(request, model=link.model, temperature=temperature, max_output_tokens=output_max)
 
 
 def next_link(chain: ModelChain, index: int, error: ModelError, facts_of: FactsOf) -> int | None:
@@ -291,7 +251,8 @@ def next_link(chain: ModelChain, index: int, error: ModelError, facts_of: FactsO
             return None
         windows = [facts_of(link.provider, link.model).window for link in chain.links]
         return next((one for one in rest if windows[one] > windows[index]), None)
-    may_move = (
-        chain.settings.fallback_on_rate_limit if isinstance(error, ModelOverloaded) else isinstance(error, _OUTAGES)
-    )
+    # A refused key and a missing provider are the operator's to correct, but no reason for an agent to be silent; each
+    # move is reported, so that they do not go unnoticed. Only a request that was rejected would be rejected again.
+    is_busy = isinstance(error, ModelOverloaded)
+    may_move = chain.settings.fallback_on_rate_limit if is_busy else not isinstance(error, ModelRejected)
     return next(iter(rest), None) if may_move else None

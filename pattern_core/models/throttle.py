@@ -19,14 +19,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 import trio
 from pydantic import Field
 
-from pattern_core.models.errors import (
-    ModelError,
-    ModelGarbage,
-    ModelOverloaded,
-    ModelServerError,
-    ModelTimeout,
-    ModelUnreachable,
-)
+from pattern_core.models import errors
 from pattern_core.models.model import Allowance, ModelReply, RateStatus
 
 PERIOD_S = 60.0  # vendors state their limits per minute
@@ -43,7 +36,7 @@ SUCCESSES_PER_STEP = 8  # answers in a row after which one more call may run at 
 
 BreakerState = Literal["closed", "open", "half_open"]
 
-Outcome = ModelReply | ModelError | None
+Outcome = ModelReply | errors.ModelError | None
 """How a call ended; None if it was given up before it showed anything."""
 
 T = TypeVar("T")
@@ -51,7 +44,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientLimits:
-    """Bounds per key, for all agents that share it. Limits per minute are the operator's own, beside the vendor's."""
+    """Bounds per key, for all agents that share it. Limits per minute are the operator's own."""
 
     calls_max: Annotated[int, Field(ge=1, le=1_000)] = 16  # at once
     waiting_max: Annotated[int, Field(ge=0, le=100_000)] = 1_000  # further ones that wait their turn
@@ -60,12 +53,12 @@ class ClientLimits:
 
 
 class Bucket:
-    """Requests or tokens of one key, as far as a vendor's answers tell. It holds no call back until a limit is known.
+    """Requests or tokens of one key, as far as a vendor's answers show it. No call waits until a limit is known.
 
     Vendors refill their buckets steadily: `limit` units within some time, at most `limit` in it. What an answer says
     is true for the moment when the vendor admitted that call, so calls that were sent later are subtracted again.
     Calls are numbered in the order in which they are sent. `stated` is a limit per minute that the operator set;
-    answers count beside it only where they tell a lower one.
+    answers count in addition only where they state a lower one.
     """
 
     def __init__(self, stated: int | None = None) -> None:
@@ -175,7 +168,7 @@ class Health:
         self._pause_s = PAUSE_S
 
     def succeeded(self) -> None:
-        """Note a whole answer."""
+        """Note a complete answer."""
         self.answered()
         if self.allowed < self.most:
             self._successes += 1
@@ -224,21 +217,14 @@ class FairQueue(Generic[T]):
         """Return the item whose turn it is; None if there is none."""
         return next(iter(self), None)
 
-    def pop(self) -> T:
-        """Take the item whose turn it is; its flow goes to the end of the row. There is one."""
-        flow = next(iter(self.flows))
-        items = self.flows.pop(flow)
-        item = items.popleft()
-        if items:
-            self.flows[flow] = items
-        return item
-
-    def remove(self, flow: str, item: T) -> None:
-        """Take an item that is there out before its turn."""
+    def remove(self, flow: str, item: T, *, is_served: bool) -> None:
+        """Remove an item that is there; after one that is served its flow goes to the end of the row."""
         items = self.flows[flow]
         items.remove(item)
         if not items:
             del self.flows[flow]
+        elif is_served:
+            self.flows[flow] = self.flows.pop(flow)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,18 +244,18 @@ class RetryPolicy:
     jitter: float = 0.25
     retry_after_cap_s: float = 300.0
 
-    def again(self, attempt: int, error: ModelError) -> bool:
+    def again(self, attempt: int, error: errors.ModelError) -> bool:
         """Return whether attempt number `attempt`, which failed with `error`, may be followed by another."""
         attempts_max = self.attempts_max
-        if isinstance(error, ModelGarbage):
+        if isinstance(error, errors.ModelGarbage):
             attempts_max = min(attempts_max, self.garbage_attempts_max)
         return error.retryable and attempt < attempts_max and not self.is_absurd(error)
 
-    def is_absurd(self, error: ModelError) -> bool:
+    def is_absurd(self, error: errors.ModelError) -> bool:
         """Return whether the provider asks to come back later than any call waits: that is refused at once."""
         return error.retry_after_s is not None and error.retry_after_s > self.retry_after_cap_s
 
-    def delay_s(self, attempt: int, error: ModelError, *, draw: float = 0.0) -> float:
+    def delay_s(self, attempt: int, error: errors.ModelError, *, draw: float = 0.0) -> float:
         """Return the seconds to wait after attempt number `attempt` failed; `draw` is random in [0, 1)."""
         # Beyond 60 doublings the cap has long decided; the bound keeps the power a finite float.
         wait_s = min(self.cap_s, self.base_s * self.factor ** min(attempt - 1, 60))
@@ -310,7 +296,7 @@ class Gate:
         self._refuse_the_hopeless(tokens, now, deadline)
         if len(self._queue) >= self._waiting_max:
             raise self._busy(f"{len(self._queue)} calls are waiting for it already")
-        place, is_waiting = trio.lowlevel.ParkingLot(), True
+        place, is_served = trio.lowlevel.ParkingLot(), False
         self._queue.push(flow, place)
         try:
             with trio.CancelScope(deadline=deadline):
@@ -320,13 +306,11 @@ class Gate:
                     now = trio.current_time()
                     # What became known while it waited may be later than it can wait.
                     self._refuse_the_hopeless(tokens, now, deadline)
-                self._queue.pop()
-                is_waiting = False
+                is_served = True
                 return self._admit(tokens, now)
             raise self._busy(f"no turn came within the time allowed; {self._health.allowed} calls run at once")
         finally:
-            if is_waiting:
-                self._queue.remove(flow, place)
+            self._queue.remove(flow, place, is_served=is_served)
             self._wake_first()
 
     def leave(self, number: int, outcome: Outcome, *, pause_s: float = 0.0) -> None:
@@ -344,19 +328,18 @@ class Gate:
                     self.tokens.settle(number, held, outcome.usage.input_tokens + outcome.usage.output_tokens, now)
                 if self._health.failures or self._health.allowed < self._health.most:
                     self._health.succeeded()
-            case ModelError():
+            case errors.ModelError():
                 self._failed(number, outcome, now, pause_s)
         if self._queue.flows:
             self._wake_first()
 
-    def _failed(self, number: int, error: ModelError, now: float, pause_s: float) -> None:
-        if isinstance(error, ModelOverloaded):
+    def _failed(self, number: int, error: errors.ModelError, now: float, pause_s: float) -> None:
+        is_outage = isinstance(error, errors.ModelUnreachable | errors.ModelTimeout | errors.ModelServerError)
+        if isinstance(error, errors.ModelOverloaded):
             self._overloads += 1
             self._health.overloaded(number)
             self._paused_until = max(self._paused_until, now + pause_s)
-        is_outage = isinstance(error, ModelUnreachable | ModelTimeout | ModelServerError) or (
-            isinstance(error, ModelOverloaded) and error.status == 503  # what proxies say for a server that is down
-        )
+            is_outage = error.status == 503  # what proxies say for a server that is down
         if not is_outage:
             self._health.answered()
         elif error.details.get("deadline") is not True:  # the turn's own deadline says nothing of the vendor
@@ -427,7 +410,7 @@ class Gate:
         wait_s = open_until - now
         if 0 < wait_s < math.inf and (wait_s > BREAKER_PATIENCE_S or open_until >= deadline):
             self._refused += 1
-            raise ModelUnreachable(
+            raise errors.ModelUnreachable(
                 f"{self.names[0]} failed {self._health.failures} times in a row and is left alone for "
                 f"{wait_s:.0f} s more. Ask again then, or give the agent a model to fall back to.",
                 provider=self.names[0],
@@ -449,8 +432,7 @@ class Gate:
             self.tokens.learn(number, rate.tokens, at, later=sum(later))
         self._is_metered = self.tokens.limit is not None or self._requests.limit is not None
 
-    def _busy(self, why: str, wait_s: float | None = None) -> ModelOverloaded:
+    def _busy(self, why: str, wait_s: float = math.inf) -> errors.ModelOverloaded:
         self._refused += 1
-        name = self.names[0]
-        finite = wait_s if wait_s is not None and math.isfinite(wait_s) else None
-        return ModelOverloaded(f"{name} is busy: {why}. Ask again later.", provider=name, retry_after_s=finite)
+        name, known = self.names[0], wait_s if math.isfinite(wait_s) else None
+        return errors.ModelOverloaded(f"{name} is busy: {why}. Ask again later.", provider=name, retry_after_s=known)

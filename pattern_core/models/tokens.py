@@ -60,11 +60,6 @@ def message_tokens(message: Message) -> int:
     return TOKENS_PER_MESSAGE + estimate_parts(message.parts)
 
 
-def estimate_messages(messages: Iterable[Message]) -> int:
-    """Return tokens of a conversation."""
-    return sum(map(message_tokens, messages))
-
-
 def estimate_tools(tools: Iterable[ToolSpec]) -> int:
     """Return tokens of the tools offered, with their schemas."""
     return sum(map(_tool_tokens, tools))
@@ -79,7 +74,7 @@ def _tool_tokens(tool: ToolSpec) -> int:
 def estimate_request(request: ModelRequest) -> int:
     """Return tokens of all that a request shows to the model."""
     instructions = sum(map(estimate_text, (*request.system, *request.tail)))
-    return instructions + estimate_messages(request.messages) + estimate_tools(request.tools)
+    return instructions + sum(map(message_tokens, request.messages)) + estimate_tools(request.tools)
 
 
 def request_tokens(request: ModelRequest) -> int:

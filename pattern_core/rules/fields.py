@@ -35,7 +35,7 @@ Condition: TypeAlias = Mapping[str, Any]  # one of the objects above, checked by
 
 
 def is_pattern(name: str) -> bool:
-    """Return whether a name may stand for several tools: `*` means any characters, `?` one."""
+    """Return whether a name may mean several tools: `*` means any characters, `?` one."""
     return "*" in name or "?" in name
 
 

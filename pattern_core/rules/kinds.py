@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field, replace
+from itertools import product
 from typing import Annotated, Any, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -37,17 +38,7 @@ from pattern_core.rules.fields import (
     times,
     to_number,
 )
-from pattern_core.rules.rule import (
-    NOTHING_LEFT,
-    AskedCall,
-    Missing,
-    Moment,
-    Narrowed,
-    ToolRule,
-    Verdict,
-    known_as,
-    sentence,
-)
+from pattern_core.rules.rule import AskedCall, Missing, Moment, Narrowed, ToolRule, Verdict, known_as, sentence
 
 START_ATTEMPTS = 3  # decisions that may pass a first tool over, or fail with it, before it counts as tried
 
@@ -56,7 +47,7 @@ OPERATION_PARAMETERS = ("op", "operation", "command")
 
 
 def _beside(rule: RequiresPreceding | RequiresFollowing, tools: Collection[str], moment: Moment) -> bool:
-    """Order matters where the tool is called beside one of the others."""
+    """Order matters where the tool is called together with one of the others."""
     return covers_any((rule.tool,), tools) and covers_any(rule.tools, tools)
 
 
@@ -270,8 +261,7 @@ class Conditional(ToolRule):
         if tool is None and not self.strict:
             return None
         follows = f"What `{self.tool}` returned leads to"
-        found = _only(self, () if tool is None else (tool,), last, moment, follows=follows)
-        return found if found.tools else replace(found, note=NOTHING_LEFT)
+        return _only(self, () if tool is None else (tool,), last, moment, follows=follows)
 
 
 def _only(rule: ToolRule, tools: Collection[str], last: JudgedCall, moment: Moment, **more: Any) -> Narrowed:
@@ -323,11 +313,10 @@ class ExclusiveGroups(ToolRule):
 
     def objection(self, call: AskedCall, moment: Moment) -> Verdict | None:
         """Refuse a tool of a group of which another was used, or is about to be."""
-        for group in self.groups:
-            if covers_any(group, (call.tool,)):
-                for other in moment.calls:
-                    if other.tool != call.tool and other.status in USED and covers_any(group, (other.tool,)):
-                        return self.refuse(f"of {named(group)} only one is used in a turn, and `{other.tool}` was.")
+        mine = [group for group in self.groups if covers_any(group, (call.tool,))]
+        for group, other in product(mine, moment.calls):
+            if other.tool != call.tool and other.status in USED and covers_any(group, (other.tool,)):
+                return self.refuse(f"of {named(group)} only one is used in a turn, and `{other.tool}` was.")
         return None
 
 
@@ -412,7 +401,7 @@ class RequiresConsent(ToolRule):
 class AllowedOperations(ToolRule):
     """Only these values of the argument that names the operation; others are not shown to the model and refused.
 
-    `parameter` None takes the first of `OPERATION_PARAMETERS` that the tool has.
+    `parameter` None means the first of `OPERATION_PARAMETERS` that the tool has.
     """
 
     name = "allowed_operations"

@@ -37,7 +37,7 @@ SKIPPED = "the turn ended with the call before it."
 PRIORITY = 5  # of a rule that names none
 PRIORITY_MAX = 255
 NOTHING_LEFT = "The rules of your tools leave none to call now: answer in words."
-# What others store beside a rule and we have no use for.
+# Fields that other formats store with a rule and that have no use here.
 _IGNORED = frozenset({"metadata", "prompt_template", "id", "conditions"})
 # What a kind must define one of: a rule with none of it would be stored and shown to the model, and enforce nothing.
 _EFFECTS = ("judge", "objection", "narrow", "lack", "show", "precede", "ends", "must_be_enabled")
@@ -56,7 +56,7 @@ class AskedCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Whether a call runs, is refused (`text` is why, for the model, to stand behind "Not run: "), or a person is asked
+    """Whether a call runs, is refused (`text` is why, for the model, to follow "Not run: "), or a person is asked
     whether it may (`text` is why); an agreement for `scope` (None: for this tool alone) may cover later calls.
     """
 
@@ -118,7 +118,7 @@ class ToolRule:
     must_be_enabled: ClassVar[bool] = False  # an agent must have its tool
     ends: ClassVar[bool | None] = None  # whether the turn ends after its tool ran (true) or continues (false)
     is_timed: ClassVar[bool] = False  # it asks when its tool was used last, in any turn
-    own_fields: ClassVar[Mapping[str, Field[Any]]]  # those that a kind has beside those of all
+    own_fields: ClassVar[Mapping[str, Field[Any]]]  # of a kind, without those of all kinds
     has_no_order: ClassVar[bool] = False  # what it says of a call does not depend on how the calls before it ended
 
     tool: Pattern
@@ -139,7 +139,7 @@ class ToolRule:
         """Return a rule of this kind from its fields in JSON, under our names or those of other formats.
 
         Raises:
-            InvalidInput: a field is missing, is not known or will not do; the message names it and what it takes.
+            InvalidInput: a field is missing, is not known or not valid; the message names it and what is accepted.
         """
         own = cls.own_fields
         # Null is as good as nothing, and so is an empty list.
@@ -150,11 +150,16 @@ class ToolRule:
                 given[name] = given.pop(found)
         given = {key: value for key, value in given.items() if key not in _IGNORED}
         known = ("tool", "type", *own, "priority", "message")
-        rule: Self = read(_adapter(cls), given, lambda _: known, place=cls.name)  # type: ignore[arg-type]  # hashable
+        rule: Self = read(cls._adapter(), given, lambda _: known, place=cls.name)
         return rule
 
+    @classmethod
+    @cache
+    def _adapter(cls) -> pydantic.TypeAdapter[Any]:
+        return pydantic.TypeAdapter(cls)
+
     def objection(self, call: AskedCall, moment: Moment) -> Verdict | None:
-        """Return what stands against a call of its tool that is about to run: a refusal, or a question to a person."""
+        """Return the objection to a call of its tool that is about to run: a refusal, or a question to a person."""
         return None
 
     def narrow(self, moment: Moment) -> Narrowed | None:
@@ -178,7 +183,7 @@ class ToolRule:
         return None
 
     def judge(self, call: AskedCall, moment: Moment) -> Verdict | None:
-        """Return what stands against any call that is about to run."""
+        """Return the objection to any call that is about to run."""
         narrowed = self.narrow(moment)
         if narrowed is not None and call.tool not in narrowed.tools:
             return self.refuse(narrowed.why.replace("{tool}", call.tool))
@@ -193,7 +198,7 @@ class ToolRule:
         return Verdict(kind="refuse", text=self.with_message(text))
 
     def with_message(self, text: str) -> str:
-        """Return a text with the author's words behind it."""
+        """Return a text, followed by the author's words."""
         return text if self.message is None else f"{text} {self.message}"
 
     @property
@@ -213,15 +218,9 @@ class ToolRule:
 
     def to_json(self) -> dict[str, Json]:
         """Return the rule in our format, without what is at its default."""
-        adapter = _adapter(type(self))  # type: ignore[arg-type]  # hashable
-        own = adapter.dump_python(self, mode="json", exclude_defaults=True)
+        own = self._adapter().dump_python(self, mode="json", exclude_defaults=True)
         common = {name: own.pop(name) for name in ("priority", "message") if name in own}
         return {"tool": self.tool, "type": self.name, **own, **common}
-
-
-@cache
-def _adapter(kind: type[ToolRule]) -> pydantic.TypeAdapter[Any]:
-    return pydantic.TypeAdapter(kind)
 
 
 def sentence(template: str, **parts: Callable[[Any], str]) -> Callable[[ToolRule], str]:
@@ -306,7 +305,7 @@ class Moment:
         return frozenset(tool for tool in self.tools if covers_any(patterns, (tool,)))
 
     def is_open(self, tool: str) -> bool:
-        """Return whether the agent has the tool and no rule refuses it for good."""
+        """Return whether the agent has the tool and no rule refuses it permanently."""
         final = (rule for rule in self.rules if rule.is_final and rule.covers(tool))
         return tool in self.tools and all(rule.judge(AskedCall(tool=tool), self) is None for rule in final)
 

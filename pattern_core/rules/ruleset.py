@@ -44,8 +44,8 @@ class RuleSet:
         """Return the rules of the column `agents.tool_rules`, in its order; None is no rules.
 
         Raises:
-            InvalidInput: it is none of the formats that are known; the message names the rule, its field and what that
-                takes.
+            InvalidInput: it is none of the formats that are known; the message names the rule, its field and what is
+                accepted.
         """
         if stored is None:
             return NO_RULES
@@ -269,7 +269,7 @@ def _is_enabled(name: str, enabled: Collection[str]) -> bool:
 
 
 def _named_by(rule: ToolRule) -> Iterator[str]:
-    """Yield the tools that the rule names beside its own."""
+    """Yield the tools that the rule names in addition to its own."""
     for field in ("tools", "children", "alternatives"):
         yield from getattr(rule, field, ())
     if isinstance(rule, kinds.Conditional):

@@ -136,37 +136,25 @@ class ScriptedProvider:
         if isinstance(answer, Exception):
             raise answer
         paced = answer if isinstance(answer, Paced) else Paced(answer=answer)
-        reply = _with_call_ids(paced.answer, request)
         if paced.gate is not None:
             await paced.gate.wait()
         if paced.delay_s:
             await trio.sleep(paced.delay_s)
-        shown = 0
-        for part in reply.parts:
-            for piece in self._pieces(part):
-                if paced.breaks is not None and shown >= paced.shown:
-                    raise paced.breaks
-                await on_delta(piece)
-                shown += 1
-                if paced.between_s:
-                    await trio.sleep(paced.between_s)
+        deltas: list[TextDelta | ReasoningDelta] = []
+        parts: list[Part] = []
+        for index, part in enumerate(paced.answer.parts):
+            made = part
+            match part:
+                case Text() | Reasoning() if size := self._slice_chars or len(part.text):
+                    delta = TextDelta if isinstance(part, Text) else ReasoningDelta
+                    deltas += [delta(text=part.text[at : at + size]) for at in range(0, len(part.text), size)]
+                case ToolCall(call_id=""):
+                    made = replace(part, call_id=made_up_call_id(request, index))
+            parts.append(made)
+        for piece in deltas if paced.breaks is None else deltas[: paced.shown]:
+            await on_delta(piece)
+            if paced.between_s:
+                await trio.sleep(paced.between_s)
         if paced.breaks is not None:
             raise paced.breaks
-        return reply
-
-    def _pieces(self, part: Part) -> list[TextDelta | ReasoningDelta]:
-        if not isinstance(part, Text | Reasoning) or not part.text:
-            return []
-        delta = TextDelta if isinstance(part, Text) else ReasoningDelta
-        size = self._slice_chars or len(part.text)
-        return [delta(text=part.text[at : at + size]) for at in range(0, len(part.text), size)]
-
-
-def _with_call_ids(reply: ModelReply, request: ModelRequest) -> ModelReply:
-    parts = [
-        replace(part, call_id=made_up_call_id(request, index))
-        if isinstance(part, ToolCall) and not part.call_id
-        else part
-        for index, part in enumerate(reply.parts)
-    ]
-    return replace(reply, parts=tuple(parts))
+        return replace(paced.answer, parts=tuple(parts))

@@ -15,11 +15,12 @@ from itertools import pairwise
 
 import trio
 
-from pattern_core.messages import ToolCall
+from pattern_core.messages import Part, Reasoning, Text, ToolCall
 from pattern_core.models.model import ModelReply
 
 HEAD_BYTES_MAX = 64 * 1024
 BODY_BYTES_MAX = 64 * 1024 * 1024
+PIECE_CHARS = 8  # of words and arguments that are streamed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,14 +206,20 @@ def vendor(
     return serve
 
 
-def pieces(text: str, size: int) -> list[str]:
-    """Return the text in pieces of `size` characters."""
-    return [text[at : at + size] for at in range(0, len(text), size)]
+def pieces(part: Part) -> list[str]:
+    """Return the words of a part, or the arguments of a call as the model wrote them, in the pieces in which they come.
 
-
-def raw_arguments(call: ToolCall) -> str:
-    """Return a call's arguments as the model wrote them."""
-    return json.dumps(dict(call.arguments), ensure_ascii=False) if call.invalid is None else call.invalid
+    Raises:
+        ValueError: no model answers with such a part.
+    """
+    match part:
+        case Text() | Reasoning():
+            text = part.text
+        case ToolCall():
+            text = json.dumps(dict(part.arguments), ensure_ascii=False) if part.invalid is None else part.invalid
+        case _:
+            raise ValueError(f"a model does not answer with {part}")
+    return [text[at : at + PIECE_CHARS] for at in range(0, len(text), PIECE_CHARS)]
 
 
 def disorder(turns: Iterable[tuple[str, Sequence[str], Sequence[str]]], assistant: str) -> str | None:

@@ -5,7 +5,7 @@ Source: Anthropic API reference, "Create a Message", "Streaming Messages" and "E
 
 from __future__ import annotations
 
-from pattern_core.messages import Part, Reasoning, Text, ToolCall
+from pattern_core.messages import Part, Reasoning, ToolCall
 from pattern_core.models.model import ModelReply
 from pattern_core.models.providers.encoding import ANTHROPIC, REDACTED, proof_of
 from pattern_core.testing import wire
@@ -20,10 +20,8 @@ _STOP = {
 PING: dict[str, object] = {"type": "ping"}
 
 
-def replies(reply: ModelReply, *, slice_chars: int = 8) -> wire.Play:
-    """Return the stream that makes a client see `reply`, its texts and arguments in pieces of `slice_chars`
-    characters.
-    """
+def replies(reply: ModelReply) -> wire.Play:
+    """Return the stream that makes a client see `reply`."""
     counted = reply.usage
     before = {
         "input_tokens": counted.input_tokens - counted.cached_tokens - counted.cache_write_tokens,
@@ -37,7 +35,7 @@ def replies(reply: ModelReply, *, slice_chars: int = 8) -> wire.Play:
         PING,
     ]
     for index, part in enumerate(reply.parts):
-        datas += _block(part, index, slice_chars)
+        datas += _block(part, index)
     ending: dict[str, object] = {
         "type": "message_delta",
         "delta": {"stop_reason": _STOP[reply.finish_reason], "stop_sequence": None},
@@ -55,7 +53,7 @@ def refuses(status: int, message: str, *, kind: str = "api_error", headers: dict
 
 
 def _problem(request: wire.WireRequest) -> str | None:
-    """Return the vendor's rules: those of turns, no text is empty, results stand first."""
+    """Return the vendor's rules: those of turns, no text is empty, results come first."""
     body = request.json()
     messages = body.get("messages")
     if "anthropic-version" not in request.headers or not isinstance(body.get("max_tokens"), int):
@@ -69,30 +67,26 @@ def _problem(request: wire.WireRequest) -> str | None:
             return f"messages.{index}: text must not be empty"
         results = [block["tool_use_id"] for block in content if block["type"] == "tool_result"]
         if any(block["type"] != "tool_result" for block in content[: len(results)]):
-            return f"messages.{index}: each tool_use is wire.answered first in the next message"
+            return f"messages.{index}: each tool_use is answered first in the next message"
         turns.append((message["role"], results, [block["id"] for block in content if block["type"] == "tool_use"]))
     return wire.disorder(turns, "assistant")
 
 
-def _block(part: Part, index: int, size: int) -> list[dict[str, object]]:
+def _block(part: Part, index: int) -> list[dict[str, object]]:
+    texts = wire.pieces(part)
+    start: dict[str, object] = {"type": "text", "text": ""}
+    deltas = [{"type": "text_delta", "text": piece} for piece in texts]
     match part:
-        case Text():
-            start: dict[str, object] = {"type": "text", "text": ""}
-            deltas = [{"type": "text_delta", "text": piece} for piece in wire.pieces(part.text, size)]
         case Reasoning() if data := proof_of(REDACTED, part.signature):
-            start = {"type": "redacted_thinking", "data": data.rpartition(" ")[2]}
-            deltas = []
+            start, deltas = {"type": "redacted_thinking", "data": data.rpartition(" ")[2]}, []
         case Reasoning():
             start = {"type": "thinking", "thinking": "", "signature": ""}
-            deltas = [{"type": "thinking_delta", "thinking": piece} for piece in wire.pieces(part.text, size)]
+            deltas = [{"type": "thinking_delta", "thinking": piece} for piece in texts]
             if proof := proof_of(ANTHROPIC, part.signature):
                 deltas.append({"type": "signature_delta", "signature": proof.rpartition(" ")[2]})
         case ToolCall():
             start = {"type": "tool_use", "id": part.call_id, "name": part.tool, "input": {}}
-            raw = ["", *wire.pieces(wire.raw_arguments(part), size)]
-            deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in raw]
-        case _:
-            raise ValueError(f"a model does not answer with {part}")
+            deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in ("", *texts)]
     return [
         {"type": "content_block_start", "index": index, "content_block": start},
         *({"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pattern_core.messages import Part, Reasoning, Text, ToolCall
+from pattern_core.messages import Part, Reasoning, ToolCall
 from pattern_core.models.model import ModelReply
 from pattern_core.models.providers.encoding import GOOGLE, proof_of
 from pattern_core.testing import wire
@@ -22,12 +22,9 @@ _FINISH = {
 }
 
 
-def replies(reply: ModelReply, *, slice_chars: int = 8) -> wire.Play:
-    """Return the stream that makes a client see `reply`, its texts in pieces of `slice_chars` characters.
-
-    Calls come whole, as they do from the vendor.
-    """
-    chunks = [chunk(part) for piece in reply.parts for part in _parts(piece, slice_chars)]
+def replies(reply: ModelReply) -> wire.Play:
+    """Return the stream that makes a client see `reply`; calls come whole, as they do from the vendor."""
+    chunks = [chunk(part) for piece in reply.parts for part in _parts(piece)]
     counted = reply.usage
     last = chunk(finish=_FINISH[reply.finish_reason])
     last["usageMetadata"] = {
@@ -69,18 +66,14 @@ def _problem(request: wire.WireRequest) -> str | None:
     return wire.disorder(turns, "model")
 
 
-def _parts(part: Part, size: int) -> list[dict[str, object]]:
+def _parts(part: Part) -> list[dict[str, object]]:
     """Return a part as the pieces in which it comes; words that are signed come in one piece, as they are one part."""
-    match part:
-        case ToolCall():
-            call = {"id": part.call_id, "name": part.tool, "args": dict(part.arguments)}
-            return [{"functionCall": call, **_signed(part.signature)}]
-        case Text() | Reasoning():
-            thought = {"thought": True} if isinstance(part, Reasoning) else {}
-            texts = wire.pieces(part.text, size) if part.signature is None else [part.text]
-            return [{"text": text, **thought, **_signed(part.signature)} for text in texts]
-        case _:
-            raise ValueError(f"a model does not answer with {part}")
+    texts = wire.pieces(part)
+    signed = _signed(getattr(part, "signature", None))
+    if isinstance(part, ToolCall):
+        return [{"functionCall": {"id": part.call_id, "name": part.tool, "args": dict(part.arguments)}, **signed}]
+    thought = {"thought": True} if isinstance(part, Reasoning) else {}
+    return [{"text": text, **thought, **signed} for text in (["".join(texts)] if signed else texts)]
 
 
 def _signed(signature: str | None) -> dict[str, object]:

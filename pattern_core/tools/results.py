@@ -26,7 +26,7 @@ PIECE_CHARS_MAX = 16_000  # below what a result may hold, so that reading on is 
 FOUND_MAX = 20  # places shown for one pattern
 PATTERN_CHARS_MAX = 500
 AROUND_CHARS = 120  # shown on each side of a place
-TAIL_SHARE = 4  # of what is shown, one part in so many is the end: errors stand there
+TAIL_SHARE = 4  # of what is shown, one part in so many is the end: errors are there
 _LEVEL = 3
 _to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str).encode
 

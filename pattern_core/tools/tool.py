@@ -45,7 +45,7 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 _DATA = ("default", "const", "enum", "examples")  # keywords of a schema whose values are data, not schemas
-# What tells the choices of a union apart refers to definitions, and each choice says it by itself.
+# What distinguishes the choices of a union refers to definitions, and each choice says it by itself.
 _LEFT_OUT = ("title", "discriminator", "$defs")
 _NULL = {"type": "null"}
 
@@ -121,7 +121,7 @@ ConfigureFunction = Callable[["Tool", "ToolSettings"], "Tool"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolAttributes:
-    """What a tool declares beside its function. Every default is the safe value: unsafe, untrusted and off.
+    """What a tool declares in addition to its function. Every default is the safe value: unsafe, untrusted and off.
 
     `probe`, for verifiable tools, returns for an idempotency key whether an earlier start happened: "done" (with the
     result's text), "absent" or "unknown".
@@ -172,7 +172,7 @@ class Tool(ToolAttributes):
 
 
 def _what_counts(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return what a tool with tasks of its own came to: being cancelled, else its only error, else all of them.
+    """Return how a tool with tasks of its own ended: being cancelled, else its only error, else all of them.
 
     A task that fails while it is cancelled must not hide that: the call's time is over, or its turn's.
     """

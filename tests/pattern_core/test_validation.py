@@ -10,7 +10,7 @@ import pytest
 from pydantic import Field, TypeAdapter
 
 from pattern_core.errors import InvalidInput
-from pattern_core.validation import EXCERPT_CHARS, MISFITS_MAX, column_time, in_one_line, read, without_null
+from pattern_core.validation import EXCERPT_CHARS, MISFITS_MAX, column_time, read, without_null
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +57,13 @@ def test_each_misfit_is_named(value: object, words: str) -> None:
 
 
 def test_the_first_misfits_are_named_and_the_others_counted() -> None:
-    assert in_one_line(["a", "b"]) == "a; b"
-    assert in_one_line(["a"] * (MISFITS_MAX + 2)) == "; ".join(["a"] * MISFITS_MAX) + "; and 2 more"
+    def refusal(count: int) -> str:
+        with pytest.raises(InvalidInput) as refused:
+            read(PARCEL, {"label": "x", "stops": [1] * count}, known, place="parcel")
+        return refused.value.message
+
+    assert refusal(2) == "`parcel.stops.0` must be text, not 1; `parcel.stops.1` must be text, not 1"
+    assert refusal(MISFITS_MAX + 2).count(";") == MISFITS_MAX and refusal(MISFITS_MAX + 2).endswith("; and 2 more")
 
 
 def test_times_are_read_with_their_offset() -> None:

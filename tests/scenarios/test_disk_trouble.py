@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from pattern_core.models.model import ModelReply, ModelRequest
-from pattern_core.testing import wire_anthropic, wire_google, wire_responses
+from pattern_core.testing import wire_anthropic, wire_google, wire_openai
 from pattern_core.testing.model import ScriptedProvider, calls, says, together
 from pattern_core.testing.wire import Entry, Play, WireServer, document, events
 from pattern_core.testing.wire_openai import chunk, refuses, replies, serve_openai
@@ -192,8 +192,8 @@ FORMATS = {
     "chat": Format(serve=serve_openai, replies=replies, provider={"kind": "openai"}, path="/v1"),
     "google": Format(serve=wire_google.serve_google, replies=wire_google.replies, provider={"kind": "google"}),
     "responses": Format(
-        serve=wire_responses.serve_responses,
-        replies=wire_responses.replies,
+        serve=wire_openai.serve_responses,
+        replies=wire_openai.response_replies,
         provider={"kind": "openai", "api": "responses"},
         path="/v1",
     ),

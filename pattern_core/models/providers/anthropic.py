@@ -40,8 +40,8 @@ CALL_ID_CHARS_MAX = 64
 _CACHED = {"type": "ephemeral"}
 # Models with a budget of tokens to think; later ones decide by themselves and get an effort.
 # Some always think and refuse to be asked not to; the newest of them cannot be made to call a tool; and thoughts of the
-# newest are bound to all that stood before them, which the words about each call alone change, so none is sent back.
-# Source: the vendor's migration guides for Fable 5.1 and Opus 5.5; of what they leave open the worse is taken to be so.
+# newest are bound to everything before them, which the words about each call alone change, so none is sent back.
+# Source: the vendor's migration guides for Fable 5.1 and Opus 5.5; where they say nothing, the worse is assumed.
 _LATER = r"[a-z]+-(?:[6-9]|\d\d)(?!\d)"
 _ALWAYS = re.compile(rf"claude-(?:fable|mythos|opus-5[-.][5-9](?!\d)|{_LATER})")
 _UNFORCED = re.compile(rf"claude-(?:(?:fable|mythos)-5[-.][1-9](?!\d)|opus-5[-.][5-9](?!\d)|{_LATER})")
@@ -74,7 +74,7 @@ def encode(request: ModelRequest) -> dict[str, object]:
     Marks for the vendor's prompt cache, of which there may be four, end the tools, the first system part, the last one,
     and the conversation before the tail: tools stay cached when instructions change, those when memory does, and all of
     it while only messages are added. Temperature and the like are sent only if set, not to newer models, which do not
-    accept them, and not beside reasoning, where none do; there is no seed.
+    accept them, and not together with reasoning, where none do; there is no seed.
     """
     system: list[Encoded] = [{"type": "text", "text": part} for part in request.system if part.strip()]
     tools: list[Encoded] = [
@@ -121,7 +121,7 @@ def _encode_reasoning(request: ModelRequest) -> dict[str, object]:
         return {"thinking": {"type": "disabled"}}  # the vendor allows no reasoning before a forced call
     if not _BUDGETED.search(request.model):
         return {"thinking": _THINKING, "output_config": {"effort": effort}}
-    # The answer needs room beside its reasoning: at least half of what may come.
+    # The answer needs room in addition to its reasoning: at least half of what may come.
     budget = min(_BUDGETS[effort], request.max_output_tokens // 2)
     if budget < _BUDGETS["low"] or _has_thoughtless_calls(request):
         return {"thinking": {"type": "disabled"}}
@@ -189,11 +189,8 @@ def _encode_part(part: Part, role: str, model: str) -> Encoded | None:
                 "input": dict(part.arguments),
             }
         case ToolResult():
-            result: Encoded = {
-                "type": "tool_result",
-                "tool_use_id": plain_id(part.call_id, CALL_ID_CHARS_MAX),
-                "content": part.content,
-            }
+            answered = plain_id(part.call_id, CALL_ID_CHARS_MAX)
+            result: Encoded = {"type": "tool_result", "tool_use_id": answered, "content": part.content}
             return {**result, "is_error": True} if part.is_error else result
 
 

@@ -7,6 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from codecs import IncrementalDecoder, getincrementaldecoder
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import ClassVar, NoReturn
@@ -61,7 +62,7 @@ class _Words:
         return whole
 
     def end(self) -> str:
-        """Return the whole text; a half that still waits is none."""
+        """Return the complete text; half a character at its end becomes U+FFFD."""
         self.pieces.append(self.utf16.decode(b"", final=True))
         return "".join(self.pieces)
 
@@ -269,7 +270,7 @@ class Decoder(ABC):
         self.reply_id = self.reply_id or as_str(body.get(field))[:200]
 
     def failed(self, body: Mapping[str, object]) -> ModelError:
-        """Return the error that an error message in the middle of an answer stands for."""
+        """Return the error for an error message in the middle of an answer."""
         words, code = vendor_words(body)
         return failure(self.provider, None, words, code="" if code == "error" else code)
 
@@ -280,13 +281,11 @@ def loads(text: str) -> dict[str, object]:
     Raises:
         Malformed: it is none.
     """
-    try:
+    with suppress(ValueError, RecursionError):
         value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise Malformed(f"not JSON: {valid_unicode(text[:80])!r}") from error
-    if not isinstance(value, dict):
-        raise Malformed(f"not a JSON object: {valid_unicode(text[:80])!r}")
-    return value
+        if isinstance(value, dict):
+            return value
+    raise Malformed(f"not a JSON object: {valid_unicode(text[:80])!r}")
 
 
 def tool_call(call_id: str, tool: str, arguments: str) -> ToolCall:

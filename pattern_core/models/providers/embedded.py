@@ -74,11 +74,11 @@ _STOP = frozenset(
 )
 _ME = frozenset({"me", "myself", "i"})
 _BLOCK = re.compile(
-    r'<block:(?P<label>[^\n<>"]+?) permission="(?P<permission>[a-z_]+)"(?P<more>[^<>\n]*)>\n'
+    r'<block:(?P<label>[^\n<>"]+?) permission="(?P<permission>[a-z_]+)"'
+    r'(?:[^<>\n]*\bchars="(?P<used>\d{1,12})/(?P<limit>\d{1,12})")?[^<>\n]*>\n'
     r"(?P<content>.*?)\n?</block:(?P=label)>",
     re.DOTALL,
 )
-_CHARS = re.compile(r'\bchars="(\d{1,12})/(\d{1,12})"')
 _ASKS = ("partner", "human")  # permissions with which a change waits for a person
 _MARKED = re.compile(r'<data from="[^"]*">\n(?P<text>.*)\n</data>', re.DOTALL)
 _PIECE = re.compile(r"(?:\S+\s*|\s+){1,3}")
@@ -148,14 +148,9 @@ class _Excerpt:
 
     def __str__(self) -> str:
         day = f", {self.created_at[:10]}" if self.created_at else ""
-        match self.kind:
-            case "block" | "file":
-                origin = f"{'memory block' if self.kind == 'block' else 'file'} {self.label}".rstrip()
-            case "message":
-                origin = {"user": "you said", "assistant": "I said"}.get(self.role, "from our conversations") + day
-            case _:
-                origin = f"archive{day}"
-        return f"- {self.text} ({origin})"
+        said = {"user": "you said", "assistant": "I said"}.get(self.role, "from our conversations")
+        named = {"block": f"memory block {self.label}", "file": f"file {self.label}", "message": f"{said}{day}"}
+        return f"- {self.text} ({named.get(self.kind, f'archive{day}').rstrip()})"
 
 
 class _Turn:
@@ -328,12 +323,11 @@ def _hits(content: str) -> Iterable[_Excerpt]:
 
 
 def _block(found: re.Match[str]) -> _Block:
-    chars = _CHARS.search(found["more"])
     return _Block(
         label=unescape(found["label"]),
         permission=found["permission"],
         content=found["content"],
-        room=int(chars[2]) - int(chars[1]) if chars else None,
+        room=None if found["limit"] is None else int(found["limit"]) - int(found["used"]),
     )
 
 
@@ -342,9 +336,6 @@ def _home_of(fact: str, blocks: Sequence[_Block]) -> _Block | None:
 
     One that needs a person's consent only if there is no other.
     """
-    fitting = [one for one in blocks if one.label != "persona" and (one.room is None or one.room > len(fact) + 1)]
-    for permissions in (("append", "read_write", "admin"), _ASKS):
-        allowed = [one for one in fitting if one.permission in permissions]
-        if allowed:
-            return next((one for one in allowed if one.label == "human"), allowed[0])
-    return None
+    allowed = [one for one in blocks if one.label != "persona" and one.permission != "read_only"]
+    fitting = [one for one in allowed if one.room is None or one.room > len(fact) + 1]
+    return min(fitting, key=lambda one: (one.permission in _ASKS, one.label != "human"), default=None)

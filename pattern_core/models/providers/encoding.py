@@ -4,8 +4,8 @@ What models and their servers write may hold halves of characters (lone surrogat
 values of another type.
 
 A conversation may hold what another vendor's model wrote, and a model may call a tool that was not offered by a name
-that its own vendor refuses to read again. What is once in the history stays there, so it is sent as something that
-stands for it: the same one for a call, for its result and in every later request.
+that its own vendor refuses to read again. What is once in the history stays there, so a substitute is sent: the
+same one for a call, for its result and in every later request.
 
 Sources: Anthropic API reference, `tool_use` (`[a-zA-Z0-9_-]`); OpenAI's refusals ("Expected a string with maximum
 length 40", 64 for responses; names `^[a-zA-Z0-9_-]+$`, at most 64 characters); Mistral's ("must be a-z, A-Z, 0-9, with
@@ -26,13 +26,14 @@ from pattern_core.messages import Image, Message, ToolResult
 from pattern_core.models.model import ToolSpec
 
 TOOL_NAME_CHARS_MAX = 64
-TOOL_NAMES_MAX = 1_024  # names kept at hand: a conversation repeats the same few
+TOOL_NAMES_MAX = 1_024  # names kept in memory: a conversation repeats the same few
 NOTHING = "(no words)"  # for vendors that accept no turn without any
 LOST_IMAGE = "(There was an image here; it is not at hand any more.)"
 
 # Whose signature it is: proofs of reasoning are replayed to the vendor that made them and to no other, so that an agent
-# that moves to another model loses the proofs and nothing else. A stored signature begins with its vendor's mark;
-# Anthropic's are bound to a model, whose name comes next, with a space behind it.
+# that moves to another model loses the proofs and nothing else. A stored signature begins with its vendor's mark.
+# Anthropic's are bound to a model, whose name comes next, followed by a space; those of OpenAI and of servers that
+# speak its formats to a provider, whose name is the field `server` of the JSON object that comes next.
 ANTHROPIC = "anthropic:"
 OPENAI = "openai:"  # of the responses format
 CHAT = "chat:"  # of chat completions, by servers that give calls an `extra_content`
@@ -58,12 +59,12 @@ def plain_id(call_id: str, chars_max: int) -> str:
 
 
 def short_id(call_id: str, chars_max: int) -> str:
-    """Return the id, or a digest that stands for it where it has more than `chars_max` characters."""
+    """Return the id, or a digest in its place where it has more than `chars_max` characters."""
     return call_id if len(call_id) <= chars_max else f"call_{_digest(call_id)}"[:chars_max]
 
 
 def nine_id(call_id: str) -> str:
-    """Return the id, or a digest that stands for it where it is not nine letters and digits."""
+    """Return the id, or a digest in its place where it is not nine letters and digits."""
     return call_id if _NINE.fullmatch(call_id) else _digest(call_id)[:9]
 
 
@@ -72,7 +73,7 @@ def _digest(call_id: str) -> str:
 
 
 def image_base64(image: Image) -> str | None:
-    """Return the image's bytes as base64, None where they are not at hand."""
+    """Return the image's bytes as base64, None where they are not available."""
     return None if image.data is None else b64encode(image.data).decode("ascii")
 
 
@@ -87,12 +88,18 @@ def proof_of(mark: str, signature: str | None) -> str | None:
     return (signature[len(mark) :] or None) if signature and signature.startswith(mark) else None
 
 
+def proof_by(server: str, mark: str, signature: str | None) -> dict[str, object]:
+    """Return the JSON object that the provider `server` gave as its proof; an empty one if another did."""
+    proof = json_object(proof_of(mark, signature))
+    return proof if proof.pop("server", None) == server else {}
+
+
 def alternating(
     messages: Iterable[Message], assistant: str, result: str, encode: Callable[[Message], list[Encoded]]
 ) -> list[tuple[str, list[Encoded]]]:
     """Return turns of alternating roles, beginning and ending with "user"; `assistant` is the vendor's other role.
 
-    In each of them results, which have the field `result`, stand before words.
+    In each of them results, which have the field `result`, come before words.
     """
     turns: list[tuple[str, list[Encoded]]] = [("user", [])]
     for message in messages:
@@ -157,7 +164,7 @@ def _objects_in(schema: object) -> Iterator[dict[str, object]]:
         for key, item in schema.items():
             if key not in _VALUE_KEYWORDS:
                 yield from _objects_in(item)
-        # A property may itself be called "type" or "properties": then what stands there has another form.
+        # A property may itself be called "type" or "properties": then its value has another form.
         kind = schema.get("type", "object" if isinstance(schema.get("properties"), dict) else None)
         if kind == "object":
             yield schema

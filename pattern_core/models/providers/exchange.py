@@ -1,7 +1,7 @@
 """Questions to a vendor over HTTP: the only place where a provider of models or vectors waits, fails or is cancelled.
 
-The vendors' own libraries are not used: their streams swallow comments and pings, which tell a slow model from a dead
-connection, set no bound on the size of an event, and leave generators to the garbage collector when a call fails.
+The vendors' own libraries are not used: their streams swallow comments and pings, which distinguish a slow model from a
+dead connection, set no bound on the size of an event, and leave generators to the garbage collector when a call fails.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from codecs import getincrementaldecoder
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from io import IncrementalNewlineDecoder
 from typing import TYPE_CHECKING, ClassVar
@@ -215,12 +215,9 @@ class VendorAnswer:
         The client's generators are nested, and closing the outer one leaves the inner ones to the garbage collector;
         a read that is cancelled unwinds them all and closes the socket.
         """
-        try:
-            with trio.move_on_after(timeout_s):
-                while await self.next() is not None:
-                    pass
-        except ModelError:
-            pass
+        with suppress(ModelError), trio.move_on_after(timeout_s):
+            while await self.next() is not None:
+                pass
 
 
 class EventDecoder:

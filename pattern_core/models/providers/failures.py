@@ -1,4 +1,4 @@
-"""What an answer says beside its content: how the vendor refuses, what is left of its limits, when to come back; pure.
+"""What an answer says apart from its content: how the vendor refuses, what is left of its limits, when to retry; pure.
 
 Names of headers are in lower case. Sources of the limits: OpenAI's guide "Rate limits", "Rate limits in headers"
 (`x-ratelimit-limit-requests`, resets such as `6m0s`); Anthropic's API reference, "Rate limits", "Response headers"
@@ -12,19 +12,11 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-from pattern_core.models.errors import (
-    ModelError,
-    ModelGarbage,
-    ModelOverloaded,
-    ModelRefused,
-    ModelRejected,
-    ModelServerError,
-    ModelTimeout,
-    WindowExceeded,
-)
+from pattern_core.models import errors
 from pattern_core.models.model import Allowance, RateStatus
 from pattern_core.models.providers.encoding import as_dict, as_str, valid_unicode
 
@@ -41,7 +33,7 @@ _WINDOW_WORDS = re.compile(
 _TOO_LONG = {
     400: _WINDOW_WORDS,
     422: _WINDOW_WORDS,
-    # One call of more tokens than the account has per minute: waiting is of no use. Source: OpenAI's, Groq's answers.
+    # One call of more tokens than the account has per minute: waiting does not help. Source: OpenAI's, Groq's answers.
     429: re.compile(r"request too large for", re.IGNORECASE),
     # Local servers notice it while they answer, as a fault of their own; their other faults may name the context too.
     500: re.compile(r"context[^.]{0,60}(?:exceed|overflow)|exceed[^.]{0,60}context", re.IGNORECASE),
@@ -90,7 +82,7 @@ _EPOCH_MS_MIN = 1_000_000_000_000
 
 
 def vendor_words(body: object) -> tuple[str, str]:
-    """Return the message and the code (or type) of a vendor's error body; both "" where it is nothing of the kind.
+    """Return the message and the code (or type) of a vendor's error body; both "" where it is not one.
 
     Bodies: `{"error": {"message", "code", "type"}}`, `{"error": "words"}`, `{"message"}`, `{"detail"}`, plain text.
     Google's may be in a list, repeat the HTTP status as `code`, have their own word for it as `status`, and say under
@@ -116,19 +108,18 @@ def vendor_words(body: object) -> tuple[str, str]:
     return words, str(code)
 
 
-def refusal(provider: str, status: int, headers: Mapping[str, str], text: str, now_ms: int) -> ModelError:
+def refusal(provider: str, status: int, headers: Mapping[str, str], text: str, now_ms: int) -> errors.ModelError:
     """Return the error for a whole answer that is no success; names of headers in lower case."""
-    try:
+    body: object = text
+    with suppress(ValueError, RecursionError):
         body = json.loads(text)
-    except (ValueError, RecursionError):
-        body = text
     words, code = vendor_words(body)
     return failure(provider, status, words, code=code, retry_after_s=retry_after_s(headers, words, now_ms))
 
 
 def failure(
     provider: str, status: int | None, words: str, *, code: str = "", retry_after_s: float | None = None
-) -> ModelError:
+) -> errors.ModelError:
     """Return the error for an answer of `status`, or without one for an error in the middle of a stream."""
     if status is None:
         status = _STATUS_OF_CODE.get(code, int(code) if re.fullmatch(r"[45]\d\d", code) else 500)
@@ -140,35 +131,27 @@ def failure(
     return kind(f"{line} {advice}".rstrip(), provider=provider, status=status, retry_after_s=retry_after_s)
 
 
-def _kind(status: int, code: str, words: str, retry_after_s: float | None) -> tuple[type[ModelError], str]:
+def _kind(status: int, code: str, words: str, retry_after_s: float | None) -> tuple[type[errors.ModelError], str]:
     """Return the class of the error, and what to do about it."""
     too_long = _TOO_LONG.get(status)
     if status == 413 or (too_long and too_long.search(f"{code} {words}")):
-        return WindowExceeded, "The prompt must become shorter."
+        return errors.WindowExceeded, "The prompt must become shorter."
     if status in (401, 403) or (status == 400 and _BAD_KEY.search(words)):
-        return ModelRefused, "Check the provider's key and what it may use."
-    if status == 402 or _is_broke(status, code, words, retry_after_s):
-        return ModelRefused, "Check the account's plan and credit."
+        return errors.ModelRefused, "Check the provider's key and what it may use."
+    # Google names the plan and billing at limits per minute too, and says when to come back.
+    names_money = _NO_MONEY_CODE.search(code) or ((status == 400 or retry_after_s is None) and _NO_MONEY.search(words))
+    if status == 402 or (status in (400, 429) and names_money):
+        return errors.ModelRefused, "Check the account's plan and credit."
     match status:
         case 404:
-            return ModelRefused, "Check the model_name and the base_url."
+            return errors.ModelRefused, "Check the model_name and the base_url."
         case 429 | 503 | 529:
-            return ModelOverloaded, ""
+            return errors.ModelOverloaded, ""
         case 408:
-            return ModelTimeout, ""
+            return errors.ModelTimeout, ""
     if status >= 500 or status == 409:  # 409 is a lock that the vendors' own clients wait for
-        return ModelServerError, ""
-    return (ModelRejected, "") if status >= 400 else (ModelGarbage, "Is the base_url right?")
-
-
-def _is_broke(status: int, code: str, words: str, retry_after_s: float | None) -> bool:
-    """Return whether no money is left. Google names the plan and billing at limits per minute too, and when to come
-    back.
-    """
-    if status not in (400, 429):
-        return False
-    is_for_good = status == 400 or retry_after_s is None
-    return bool(_NO_MONEY_CODE.search(code) or (is_for_good and _NO_MONEY.search(words)))
+        return errors.ModelServerError, ""
+    return (errors.ModelRejected, "") if status >= 400 else (errors.ModelGarbage, "Is the base_url right?")
 
 
 def shortened(words: str) -> str:
@@ -252,13 +235,8 @@ def _duration_s(text: str) -> float | None:
 
 
 def _until_date_s(text: str, now_ms: int) -> float | None:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        try:
-            moment = parsedate_to_datetime(text)
-        except (ValueError, IndexError, TypeError):
-            return None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return moment.timestamp() - now_ms / 1_000
+    for parse in (datetime.fromisoformat, parsedate_to_datetime):
+        with suppress(ValueError, IndexError, TypeError):
+            moment = parse(text)
+            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() - now_ms / 1_000
+    return None

@@ -1,7 +1,7 @@
 """Google's Gemini models: requests, and the chunks of their streams.
 
 What is particular to it: a conversation is turns of alternating roles, calls need no ids and differ by their
-order, thoughts are words with a mark, and a signature stands at whatever part the thoughts led to: a call, words, or
+order, thoughts are words with a mark, and a signature belongs to whatever part the thoughts led to: a call, words, or
 empty words. Each is kept where it came and replayed there; the newest models refuse a call without.
 
 Source: Gemini API reference, "Generating content"; guides "Thinking", "Thought signatures", "Structured output".

@@ -1,6 +1,6 @@
 """OpenAI's models, and the many servers that speak its chat completions (Ollama, llama.cpp, vLLM, OpenRouter …).
 
-What compatible servers do differently and is put up with here: no usage, no `[DONE]`, no `finish_reason` before
+What compatible servers do differently and is accepted here: no usage, no `[DONE]`, no `finish_reason` before
 `[DONE]`, tool calls without id or index or in one piece, arguments as objects, `null` for empty, errors within a 200,
 thoughts in fields of their own, which some want back with the calls that came of them (DeepSeek's guide "Thinking
 mode", OpenRouter's guide "Reasoning tokens").
@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import ClassVar
 from urllib.parse import urlsplit
@@ -32,11 +33,10 @@ from pattern_core.models.providers.encoding import (
     function_of,
     image_url,
     is_strict_schema,
-    json_object,
     nine_id,
     plain_name,
     present,
-    proof_of,
+    proof_by,
     result_words,
     short_id,
     system_words,
@@ -78,10 +78,9 @@ class Server:
     @classmethod
     def at(cls, name: str, base_url: str) -> Server:
         """Return the server at an address."""
-        try:
+        host = ""
+        with suppress(ValueError):  # no address; the connection fails and says so
             host = urlsplit(base_url).hostname or ""
-        except ValueError:  # no address; who connects to it says so
-            host = ""
         return cls(name=name, is_own=_is_of(host, _OWN_HOSTS), wants_thoughts=_is_of(host, _THINKING_HOSTS))
 
 
@@ -105,7 +104,7 @@ class OpenAIProvider(HttpProvider):
     def encode(self, request: ModelRequest) -> tuple[str, dict[str, object], Decoder]:
         """Return path, body and decoder, in the format that the server accepts."""
         if self.settings.api == "responses" or (self._server.is_own and needs_responses(request.model)):
-            return "/responses", encode_response(request), ResponseDecoder(request, self.name)
+            return "/responses", encode_response(request, self.name), ResponseDecoder(request, self.name)
         return "/chat/completions", encode(request, self._server), ChatDecoder(request, self.name)
 
 
@@ -119,7 +118,7 @@ def encode(request: ModelRequest, server: Server) -> Encoded:
     if tail := "\n\n".join(request.tail):
         last = messages[-1] if messages else {}
         if last.get("role") == "tool" and not server.is_own and _MISTRAL.search(request.model):
-            last["content"] = _joined(last["content"], tail)  # these know no user's message behind a result
+            last["content"] = _joined(last["content"], tail)  # these accept no user's message after a result
         else:
             messages.append({"role": "system" if server.is_own else "user", "content": tail})
     if not server.is_own:
@@ -154,7 +153,7 @@ def _folded(messages: Sequence[Encoded]) -> list[Encoded]:
     """Return the conversation as the templates of open models know it.
 
     They raise at a system message that is not the first one, and many at two of one role in a row. Calls and their
-    results stand between as they are.
+    results stay between as they are.
     """
     made: list[Encoded] = []
     for index, message in enumerate(messages):
@@ -220,18 +219,15 @@ def _encode_call(call: ToolCall, model: str, server: Server) -> Encoded:
     arguments = json.dumps(dict(call.arguments), ensure_ascii=False)
     function = {"name": plain_name(call.tool), "arguments": arguments}
     encoded: Encoded = {"id": _id(call.call_id, model, server), "type": "function", "function": function}
-    proof = proof_of(CHAT, call.signature)
-    return encoded if proof is None else {**encoded, "extra_content": json_object(proof)}
+    extra = proof_by(server.name, CHAT, call.signature)
+    return {**encoded, "extra_content": extra} if extra else encoded
 
 
 def _encode_thoughts(message: Message, server: Server) -> Encoded:
-    """Return the thoughts behind calls, in the fields in which this server sent them; no other server gets them."""
+    """Return the thoughts that led to calls, in the fields in which this server sent them; others get none."""
     fields: Encoded = {_THOUGHTS[0]: ""} if server.wants_thoughts else {}
     for part in message.parts:
-        if not isinstance(part, Reasoning) or (signature := proof_of(CHAT, part.signature)) is None:
-            continue
-        proof = json_object(signature)
-        if proof.get("server") != server.name:
+        if not isinstance(part, Reasoning) or not (proof := proof_by(server.name, CHAT, part.signature)):
             continue
         field = as_str(proof.get("field"))
         if field in _THOUGHTS:
@@ -321,7 +317,7 @@ class ChatDecoder(Decoder):
         call.call_id = call.call_id or call_id
         call.tool = call.tool or name
         if extra := as_dict(piece.get("extra_content")):  # Google's compatible server asks for it back
-            call.signature = CHAT + json.dumps(extra)
+            call.signature = CHAT + json.dumps({"server": self.provider, **extra})
             self.draft.grow(len(call.signature))
         arguments = function.get("arguments")
         text = json.dumps(arguments) if isinstance(arguments, dict | list) else as_str(arguments)
@@ -342,7 +338,7 @@ class ChatDecoder(Decoder):
             last |= detail | grown
 
     def _sign_thoughts(self) -> None:
-        """Keep with the thoughts behind calls in which form the server sent them: some want them back."""
+        """Keep with the thoughts that led to calls in which form the server sent them: some want them back."""
         if not self.draft.has_calls or not (self._thought_field or self._details):
             return
         proof = {"server": self.provider, "field": self._thought_field}

@@ -28,10 +28,9 @@ from pattern_core.models.providers.encoding import (
     function_of,
     image_url,
     is_strict_schema,
-    json_object,
     plain_name,
     present,
-    proof_of,
+    proof_by,
     result_words,
     short_id,
 )
@@ -52,9 +51,9 @@ _LEAST_EFFORTS = (
 )
 
 
-def encode_response(request: ModelRequest) -> dict[str, object]:
-    """Return the body of the request."""
-    items = [item for message in request.messages for item in _encode_message(message)]
+def encode_response(request: ModelRequest, server: str) -> dict[str, object]:
+    """Return the body of the request; `server` is the provider's name, whose own proofs alone are sent."""
+    items = [item for message in request.messages for item in _encode_message(message, server)]
     tail = "\n\n".join(request.tail)
     if tail.strip():
         items.append({"type": "message", "role": "system", "content": [{"type": "input_text", "text": tail}]})
@@ -108,7 +107,7 @@ def sampling(request: ModelRequest) -> dict[str, object]:
     return {"temperature": request.temperature, "top_p": request.top_p}
 
 
-def _encode_message(message: Message) -> Iterator[Encoded]:
+def _encode_message(message: Message, server: str) -> Iterator[Encoded]:
     match message.role:
         case "tool":
             for result in message.parts:
@@ -119,26 +118,26 @@ def _encode_message(message: Message) -> Iterator[Encoded]:
                         "output": result_words(result),
                     }
         case "assistant":
-            yield from _encode_answer(message.parts)
+            yield from _encode_answer(message.parts, server)
         case role:
             content = [item for part in message.parts if (item := _encode_input(part))]
             if content:
                 yield {"type": "message", "role": role, "content": content}
 
 
-def _encode_answer(parts: tuple[Part, ...]) -> Iterator[Encoded]:
+def _encode_answer(parts: tuple[Part, ...], server: str) -> Iterator[Encoded]:
     """Items in the model's order. Reasoning goes before what came of it: alone, at the end, it is refused."""
     waiting: list[Encoded] = []
     for part in parts:
         item: Encoded
         match part:
-            case Reasoning() if proof := json_object(proof_of(OPENAI, part.signature)):
+            case Reasoning() if proof := proof_by(server, OPENAI, part.signature):
                 summary = [{"type": "summary_text", "text": part.text}] if part.text else []
                 kept = {name: as_str(proof.get(name)) for name in ("id", "encrypted_content")}
                 waiting.append({"type": "reasoning", **kept, "summary": summary})
                 continue
             case Text() if part.text:
-                phase = as_str(json_object(proof_of(OPENAI, part.signature)).get("phase")) or None
+                phase = as_str(proof_by(server, OPENAI, part.signature).get("phase")) or None
                 content = [{"type": "output_text", "text": part.text}]
                 item = present({"type": "message", "role": "assistant", "content": content, "phase": phase})
             case ToolCall():
@@ -229,15 +228,18 @@ class ResponseDecoder(Decoder):
                 for part in as_dicts(item.get("content")) if is_new else ():
                     deltas += self.draft.words(as_str(part.get("text")) or as_str(part.get("refusal")))
                 if phase := as_str(item.get("phase")):
-                    self.draft.sign(json.dumps({"phase": phase}), is_reasoning=False)
+                    self._sign(is_reasoning=False, phase=phase)
             case "reasoning":
                 texts = [as_str(part.get("text")) for part in as_dicts(item.get("summary")) if is_new]
                 deltas += self.draft.words("\n\n".join(texts), is_reasoning=True)
                 if encrypted := as_str(item.get("encrypted_content")):
-                    self.draft.sign(json.dumps({"id": as_str(item.get("id")), "encrypted_content": encrypted}))
+                    self._sign(is_reasoning=True, id=as_str(item.get("id")), encrypted_content=encrypted)
             case "function_call" if (call := self.calls.get(place)) is None or not call.arguments:
                 self.draft.extend(call, as_str(item.get("arguments")))
         return deltas
+
+    def _sign(self, *, is_reasoning: bool, **proof: str) -> None:
+        self.draft.sign(json.dumps({"server": self.provider, **proof}), is_reasoning=is_reasoning)
 
     def _end(self, response: Mapping[str, object]) -> list[Delta]:
         self.keep_id(response)

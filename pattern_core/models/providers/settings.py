@@ -19,7 +19,7 @@ class ProviderSettings:
     `omit` names fields of the request's body that a compatible server does not accept, such as `seed`. `api` says
     which of OpenAI's formats is spoken, where the kind is "openai": chat completions, which every compatible server
     knows, or responses, which keep the reasoning of OpenAI's own models from step to step. `account` are headers that
-    tell OpenAI, and no other server, whose account it is.
+    identify the account, sent to OpenAI and to no other server.
     """
 
     kind: str

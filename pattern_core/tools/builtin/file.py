@@ -76,8 +76,8 @@ async def file(
         case "write" | "append" | "replace":
             place = await access.for_writing(needed(path, "path", op), PathType.VIRTUAL)
             before = b"" if op == "write" else await access.stored(place)
-            gone = _bytes(needed(old, "old", op)) if op == "replace" else None
-            added = _bytes(needed(content, "content", op))
+            gone = check_text(needed(old, "old", op)).encode() if op == "replace" else None
+            added = check_text(needed(content, "content", op)).encode()
             after = before + added if gone is None else _replaced(place, before, gone, added)
             new = await prepared(context, place, after)
             # What it was made from must still be there.
@@ -145,10 +145,6 @@ async def _search(context: ToolContext, query: str, folder: str | None, limit: i
         shown.append(entry if place.page is None else {**entry, "page": place.page})
     words = f"Found {len(shown)} passages" if shown else "Found no passage; try other words, or grep"
     return done(words + (f" ({result.notice})" if result.notice else ""), hits=shown)
-
-
-def _bytes(text: str) -> bytes:
-    return check_text(text).encode()
 
 
 def _replaced(place: Located, before: bytes, old: bytes, new: bytes) -> bytes:

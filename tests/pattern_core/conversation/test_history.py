@@ -32,7 +32,7 @@ from pattern_core.conversation.opening import (
 )
 from pattern_core.limits import PromptLimits
 from pattern_core.messages import Image, Message, Part, Reasoning, Text, ToolCall, ToolResult, user
-from pattern_core.models.tokens import estimate_messages, estimate_text, message_tokens
+from pattern_core.models.tokens import estimate_text, message_tokens
 from pattern_db import template
 from pattern_db.connection import Connection
 from pattern_db.migrate import migrations_of
@@ -236,7 +236,7 @@ def test_totals_are_those_of_what_is_shown_and_a_look_is_a_snapshot(moves: list[
         elif entries := history.exchanges():
             newest = entries[-1].messages[-1]
             history.replace(newest, None if move == "drop" else returned(number, content="short"))
-        assert history.tokens == estimate_messages(history.messages)
+        assert history.tokens == sum(map(message_tokens, history.messages))
         assert history.cursor == (history.messages[-1].position if history.messages else "")
     assert all(list(looked) == then for looked, then in seen)
 
@@ -274,7 +274,7 @@ def test_another_opening_changes_what_stands_before_the_messages() -> None:
             each.append(message(9, "user", Text(text="more")))
     history.limit_opening(0)
     assert len(history.messages) == 4 + 2
-    assert history.tokens == estimate_messages(history.messages)
+    assert history.tokens == sum(map(message_tokens, history.messages))
 
 
 @settings(max_examples=60)
@@ -287,7 +287,7 @@ def test_a_loaded_history_is_the_repaired_conversation(empty: Connection, conver
     assert found.messages == live.messages
     assert found.digest == live.digest
     assert found.cursor == live.cursor
-    assert found.tokens == estimate_messages(found.messages)
+    assert found.tokens == sum(map(message_tokens, found.messages))
 
 
 @settings(max_examples=60)

@@ -15,7 +15,6 @@ from pattern_core.models.tokens import (
     ELLIPSIS,
     clip,
     clip_middle,
-    estimate_messages,
     estimate_parts,
     estimate_request,
     estimate_text,
@@ -87,7 +86,7 @@ def test_every_part_counts() -> None:
         8 + 10,
     ]
     assert estimate_parts([Image(media_type="", url="https://x/a.png"), words]) == 1_600 + 10
-    assert estimate_messages([Message(role="assistant", parts=(words, call))]) == 4 + 10 + 14
+    assert sum(map(message_tokens, [Message(role="assistant", parts=(words, call))])) == 4 + 10 + 14
     assert message_tokens(Message(role="assistant", parts=(words, call))) == 4 + 10 + 14
 
 

@@ -34,7 +34,6 @@ from pattern_core.models.routing import (
     StepFacts,
     choose,
     fitted,
-    portable,
 )
 from pattern_core.models.throttle import RetryPolicy
 from pattern_core.testing import Paced, ScriptedProvider, says
@@ -175,7 +174,7 @@ THOUGHT = Message(
     role="assistant",
     parts=(
         Reasoning(text="hm", signature="proof"),
-        Text(text="yes"),
+        Text(text="yes", signature="proof"),
         ToolCall(call_id="1", tool="t", signature="proof"),
     ),
 )
@@ -292,31 +291,12 @@ async def test_the_agent_may_forbid_it(kind: type[ModelError], flag: str) -> Non
 
 
 def test_the_request_is_fitted_to_the_link() -> None:
-    chain = ModelChain(
-        links=(
-            Link(provider="a", model="m1", reason=""),
-            Link(provider="a", model="m2", reason="", temperature=0.0, max_output_tokens=20),
-            Link(provider="b", model="m3", reason=""),
-        )
-    )
-    own = fitted(REQUEST, chain, 0, facts_of("a", "m1"))
+    first = Link(provider="a", model="m1", reason="")
+    second = Link(provider="a", model="m2", reason="", temperature=0.0, max_output_tokens=20)
+    own = fitted(REQUEST, first, facts_of("a", "m1"))
     assert (own.model, own.temperature, own.max_output_tokens) == ("m1", 1.0, 50)
-    assert own.messages is REQUEST.messages
-    same = fitted(REQUEST, chain, 1, facts_of("a", "m2"))
+    same = fitted(REQUEST, second, facts_of("a", "m2"))
     assert (same.model, same.temperature, same.max_output_tokens) == ("m2", 0.0, 20)
-    assert same.messages is REQUEST.messages
-    foreign = fitted(REQUEST, chain, 2, facts_of("b", "m3"))
-    assert foreign.model == "m3"
-    assert foreign.messages == portable(REQUEST.messages)
-    assert fitted(own, chain, 0, facts_of("a", "m1")) is own, "it fits already"
+    assert fitted(own, first, facts_of("a", "m1")) is own, "it fits already"
     unknown = replace(facts_of("a", "m1"), is_known=False)
-    assert fitted(REQUEST, chain, 0, unknown).max_output_tokens == 500, "an unknown model's answers are not cut"
-
-
-def test_portable_drops_proofs_and_nothing_else() -> None:
-    plain = user("hello")
-    first, second = portable([plain, THOUGHT])
-    assert first is plain
-    assert [getattr(part, "signature", None) for part in second.parts] == [None, None, None]
-    assert second.text == "yes" and len(second.parts) == 3
-    assert THOUGHT.parts[0] == Reasoning(text="hm", signature="proof")
+    assert fitted(REQUEST, first, unknown).max_output_tokens == 500, "an unknown model's answers are not cut"

@@ -18,7 +18,7 @@ from pattern_core.embeddings.local.child import serve
 from pattern_core.embeddings.local.models import FoundModel, ModelUnusable
 from pattern_core.embeddings.providers.deterministic import hashed_words
 from pattern_core.embeddings.settings import EmbedderSettings, Prefixes
-from pattern_core.testing.embedding_child import DIMENSION, played
+from tests.pattern_core.embeddings.played_child import DIMENSION, played
 
 ROOT = Path(__file__).resolve().parents[4]
 

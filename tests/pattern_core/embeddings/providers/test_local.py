@@ -19,8 +19,8 @@ from pattern_core.embeddings.local.models import _has
 from pattern_core.embeddings.providers.deterministic import hashed_words
 from pattern_core.embeddings.providers.local import LocalEmbedder, LocalLimits, Turns, child_command
 from pattern_core.embeddings.settings import EmbedderSettings, Purpose
-from pattern_core.testing.embedding_child import DIMENSION, stand_in_command
 from tests.pattern_core.embeddings.local import golden
+from tests.pattern_core.embeddings.played_child import DIMENSION, stand_in_command
 
 ROOT = Path(__file__).resolve().parents[4]
 LIMITS = LocalLimits(rest_s=60.0, unusable_s=300.0)
@@ -280,7 +280,7 @@ async def test_the_child_ends_with_its_parent() -> None:
     script = (
         "import trio, sys\n"
         "from pattern_core.embeddings.providers.local import Worker\n"
-        "from pattern_core.testing.embedding_child import stand_in_command\n"
+        "from tests.pattern_core.embeddings.played_child import stand_in_command\n"
         "async def main():\n"
         "    worker = Worker(stand_in_command())\n"
         "    await worker.ask({'do': 'info'}, timeout_s=20)\n"

@@ -23,8 +23,8 @@ from pattern_core.models.providers.settings import Secret
 from pattern_core.models.throttle import RetryPolicy
 from pattern_core.testing import StoppedClock
 from pattern_core.testing.wire import Entry, Play, WireServer, document
-from pattern_core.testing.wire_embeddings import DIGEST, DIMENSION, google, numbers, ollama, openai_vectors
 from pattern_core.testing.wire_openai import refuses
+from tests.pattern_core.embeddings.wire_embeddings import DIGEST, DIMENSION, google, numbers, ollama, openai_vectors
 
 QUICK = RetryPolicy(base_s=0.01, cap_s=0.02)
 KEY = Secret("sk-secret")

@@ -19,7 +19,7 @@ from pattern_core.models.providers.exchange import HttpProvider
 from pattern_core.models.providers.google import GoogleProvider
 from pattern_core.models.providers.openai import OpenAIProvider
 from pattern_core.models.providers.settings import OpenAIFormat, ProviderSettings, Secret
-from pattern_core.testing import StoppedClock, wire_anthropic, wire_google, wire_openai, wire_responses
+from pattern_core.testing import StoppedClock, wire_anthropic, wire_google, wire_openai
 from pattern_core.testing.wire import Entry, Play, WireServer
 
 
@@ -122,13 +122,13 @@ OPENAI = Vendor(
 RESPONSES = Vendor(
     name="openai",
     make=OpenAIProvider,
-    serve=wire_responses.serve_responses,
-    replies=wire_responses.replies,
+    serve=wire_openai.serve_responses,
+    replies=wire_openai.response_replies,
     reply=rich(
-        'openai:{"id": "rs_0", "encrypted_content": "gAAA"}',
+        'openai:{"server": "openai", "id": "rs_0", "encrypted_content": "gAAA"}',
         Usage(input_tokens=9, output_tokens=5, cached_tokens=2, cache_write_tokens=3, reasoning_tokens=4),
         "resp_scripted",
-        text='openai:{"phase": "commentary"}',
+        text='openai:{"server": "openai", "phase": "commentary"}',
     ),
     path="/v1/responses",
     headers={"authorization": "Bearer sk-secret"},

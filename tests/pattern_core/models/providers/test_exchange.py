@@ -23,7 +23,7 @@ from pattern_core.testing.wire import Play
 from pattern_core.testing.wire_openai import replies
 from tests.pattern_core.models.providers.rig import OPENAI, connected
 
-HELLO = replies(says("hello"), slice_chars=2)
+HELLO = replies(says("hello"))
 
 
 async def test_it_opens_again_after_closing_and_keeps_the_id_of_the_request() -> None:

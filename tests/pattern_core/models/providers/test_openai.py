@@ -351,9 +351,10 @@ def test_what_servers_hang_on_a_call_goes_back_to_them() -> None:
     piece["tool_calls"][0]["extra_content"] = extra  # type: ignore[index]  # JSON
     (kept,) = parts_of(piece).parts
     assert isinstance(kept, ToolCall)
-    assert kept.signature == 'chat:{"google": {"thought_signature": "s"}}'
+    assert kept.signature == 'chat:{"server": "openai", "google": {"thought_signature": "s"}}'
     request = ModelRequest(model="m", system=(), messages=[Message(role="assistant", parts=(kept,))])
-    assert messages_of(request, OTHER)[0]["tool_calls"][0]["extra_content"] == extra
+    assert messages_of(request, Server(name="openai"))[0]["tool_calls"][0]["extra_content"] == extra
+    assert "extra_content" not in messages_of(request, OTHER)[0]["tool_calls"][0], "another server may refuse the field"
 
 
 @pytest.mark.parametrize(

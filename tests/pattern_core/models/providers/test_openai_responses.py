@@ -9,7 +9,7 @@ from pattern_core.messages import Message, Reasoning, Text, ToolCall, ToolResult
 from pattern_core.models.model import ModelReply, ModelRequest, ReasoningEffort, ToolSpec
 from pattern_core.models.providers.draft import StreamEvent
 from pattern_core.models.providers.openai_responses import ResponseDecoder, encode_response, needs_responses, sampling
-from pattern_core.testing.wire_responses import ending
+from pattern_core.testing.wire_openai import ending
 from tests.pattern_core.models.providers.rig import RESPONSES
 
 REQUEST, RICH = RESPONSES.request, RESPONSES.reply
@@ -76,7 +76,7 @@ def test_the_fields_of_a_request() -> None:
         reasoning_effort="high",
         force_tool="*",
     )
-    assert encode_response(request) == {
+    assert encode_response(request, "openai") == {
         "model": "gpt-5",
         "instructions": "one\n\ntwo",
         "input": [
@@ -100,7 +100,8 @@ def test_the_fields_of_a_request() -> None:
         "reasoning": {"summary": "auto", "effort": "high"},
         "text": {"format": {"type": "json_schema", "name": "answer", "schema": schema, "strict": True}},
     }
-    named = encode_response(replace(request, model="gpt-4.1", force_tool="search", response_schema={"type": "object"}))
+    changed = replace(request, model="gpt-4.1", force_tool="search", response_schema={"type": "object"})
+    named = encode_response(changed, "openai")
     assert named["tool_choice"] == {"type": "function", "name": "search"}
     assert not {"include", "reasoning"} & set(named)
     assert named["temperature"] == 0.0
@@ -136,7 +137,7 @@ def test_models_that_reason_are_not_told_how_to_sample(
 ) -> None:
     request = ModelRequest(model=model, system=(), messages=(), temperature=0.5, top_p=0.9, reasoning_effort=effort)
     assert sampling(request) == ({"temperature": 0.5, "top_p": 0.9} if is_sampled else {})
-    body = encode_response(request)
+    body = encode_response(request, "openai")
     assert ("temperature" in body) == is_sampled
     assert ("reasoning" in body) == (model not in ("gpt-5-chat-latest", "gpt-4.1", "ft:gpt-4.1:me"))
 
@@ -151,7 +152,7 @@ def test_the_messages_of_a_request() -> None:
                 Reasoning(text="hm", signature="of-anthropic"),
                 Reasoning(text="", signature="openai:no json"),
                 ToolCall(call_id=long_id, tool="t", invalid="{"),
-                Reasoning(text="", signature='openai:{"id": "rs_0", "encrypted_content": "gAAA"}'),
+                Reasoning(text="", signature='openai:{"server": "openai", "id": "rs_0", "encrypted_content": "g"}'),
             ),
         ),
         Message(role="tool", parts=(ToolResult(call_id=long_id, tool="t", content="bad", is_error=True),)),
@@ -180,3 +181,11 @@ def test_the_messages_of_a_request() -> None:
             "phase": "commentary",
         },
     ]
+
+
+def test_proofs_go_back_to_the_server_that_made_them_alone() -> None:
+    """Another one speaks the same format, and refuses what it cannot decrypt."""
+    request = replace(REQUEST, messages=[Message(role="assistant", parts=RICH.parts[:2])])
+    own, other = (json.dumps(encode_response(request, name)) for name in ("openai", "azure"))
+    assert "gAAA" in own and "commentary" in own
+    assert "gAAA" not in other and "commentary" not in other and "Za" in other

@@ -90,7 +90,12 @@ def main(arguments: list[str]) -> int:
 
 def stand_in_command(settings: EmbedderSettings | None = None) -> list[str]:
     """Return how to start it."""
-    return [sys.executable, "-m", "pattern_core.testing.embedding_child", (settings or EmbedderSettings()).to_json()]
+    return [
+        sys.executable,
+        "-m",
+        "tests.pattern_core.embeddings.played_child",
+        (settings or EmbedderSettings()).to_json(),
+    ]
 
 
 if __name__ == "__main__":
