@@ -63,8 +63,11 @@ class Application(FastAPI):
 
     def openapi(self) -> dict[str, Any]:
         """Return the description of the whole API. The first call takes half a second: make it in a thread."""
-        self.load()
-        return super().openapi()
+        if self.openapi_schema is None:
+            self.load()
+            module = import_module("pattern_server.http.openapi")  # words that few processes need
+            self.openapi_schema = module.describe(super().openapi(), self.routes)
+        return self.openapi_schema
 
 
 def build_app(server: ServerState) -> Application:

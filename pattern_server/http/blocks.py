@@ -42,7 +42,7 @@ class _SettingsRequest(RequestModel):
     pinned: bool | None = None
 
 
-class BlockPatchRequest(_SettingsRequest):
+class BlockUpdateRequest(_SettingsRequest):
     """Settings of a block to change."""
 
     label: str | None = None
@@ -62,7 +62,7 @@ class BlockPutRequest(_SettingsRequest):
     base_version: int | None = None
 
 
-class BlockRequest(_SettingsRequest):
+class BlockCreateRequest(_SettingsRequest):
     """A memory block to make together with its agent, as `PUT …/memory/{label}`; `char_limit` 0 is the default."""
 
     label: str
@@ -97,7 +97,7 @@ def tagged(response: Response, block: Mapping[str, Any]) -> Mapping[str, Any]:
     return block
 
 
-def new_block(asked: BlockRequest | BlockPutRequest, label: str) -> NewBlock:
+def new_block(asked: BlockCreateRequest | BlockPutRequest, label: str) -> NewBlock:
     """Return the block to make: the template's, if one is named, with what else is asked for in its place.
 
     Raises:
@@ -114,7 +114,7 @@ def new_block(asked: BlockRequest | BlockPutRequest, label: str) -> NewBlock:
     return replace(start, **given)
 
 
-def settings_of(asked: BlockPutRequest | BlockPatchRequest, found: BlockRow) -> BlockSettings | None:
+def settings_of(asked: BlockPutRequest | BlockUpdateRequest, found: BlockRow) -> BlockSettings | None:
     """Return what of the settings is asked to be other than it is; None if nothing is.
 
     Raises:

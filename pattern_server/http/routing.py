@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import trio
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Depends, Path, Request, Response
 from fastapi.routing import APIRoute
 
 from pattern_core.errors import PermissionDenied
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pattern_core.constellation import Constellation
 
 API = "/api/v1"
+OwnerInPath = Annotated[str, Path(description="Id or name of an agent; `_constellation_` for what all agents see.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +124,7 @@ class Demand:
         async with server.constellations.use(caller, c) as constellation:
             yield AwakeAccess(server, caller, c, constellation)
 
-    async def owner(self, request: Request, c: str, a: str) -> AsyncIterator[OwnerAccess]:
+    async def owner(self, request: Request, c: str, a: OwnerInPath) -> AsyncIterator[OwnerAccess]:
         """Yield the caller's access to what the owner in the path has (`a`: an agent, or `_constellation_`).
 
         Raises:

@@ -27,7 +27,7 @@ MESSAGE = answer_of(
     "id agent_id position role content parts tool_call_id tool_name tool_args tool_result source source_metadata"
     " batch_id sequence_in_batch session_id workspace is_archived created_at",
 )
-_USAGE = answer_of(UsageSum, "input_tokens output_tokens cached_tokens cost_microdollars is_estimate")
+_USAGE = answer_of(UsageSum, "input_tokens output_tokens cached_tokens cost_microdollars is_estimate", "Usage")
 TURN = answer_of(
     TurnView,
     "turn_id agent_id status error approvals messages usage steps sender created_at started_at ended_at",
@@ -35,10 +35,11 @@ TURN = answer_of(
     messages=list.__class_getitem__(MESSAGE),
     usage=_USAGE,
 )
-_EVENTS: dict[int | str, dict[str, Any]] = {200: {"description": "Server-sent events.", "content": {MEDIA_TYPE: {}}}}
+EVENTS = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Event"}}}
+_ANSWERS: dict[int | str, dict[str, Any]] = {200: {"description": "Server-sent events.", "content": EVENTS}}
 
 
-class CancelResponse(BaseModel):
+class TurnCancellation(BaseModel):
     """Whether the turn was still open when it was asked to stop, and its status now."""
 
     turn_id: str
@@ -47,36 +48,49 @@ class CancelResponse(BaseModel):
 
 
 @router.get("/turns/{t}", response_model=TURN)
-async def show(t: str, home: ToRead) -> TurnView:
-    """One turn as it is now, with its messages."""
+async def get(t: str, home: ToRead) -> TurnView:
+    """Show a turn.
+
+    Return the turn as it is now, with its messages.
+    """
     return await home.constellation.turn(t)
 
 
 @router.get("/turns/{t}/prompt")
-async def show_prompt(t: str, home: ToRead) -> TurnExplained:
-    """What each model call of a turn was shown and why, and what was left out for lack of room.
+async def get_prompt(t: str, home: ToRead) -> TurnExplained:
+    """Explain the prompts of a turn.
 
-    Texts are made again from the rows that they came from, at the versions that were shown.
+    Return what each model call of the turn was shown and why, and what was left out for lack of room. Texts are
+    restored from the stored rows at the versions that were shown.
     """
     return await explain(home.constellation.database, t)
 
 
 @router.post("/turns/{t}/cancel")
-async def cancel(t: str, home: ToChat) -> CancelResponse:
-    """Ask a turn to stop. Asking again, or when it has ended, changes nothing."""
+async def cancel(t: str, home: ToChat) -> TurnCancellation:
+    """Cancel a turn.
+
+    Ask the turn to stop. A second request, or one for a turn that has ended, changes nothing.
+    """
     cancelled = await home.constellation.cancel(t)
-    return CancelResponse(turn_id=t, cancelled=cancelled, status=(await home.constellation.turn(t)).status)
+    return TurnCancellation(turn_id=t, cancelled=cancelled, status=(await home.constellation.turn(t)).status)
 
 
-@router.get("/turns/{t}/events", response_class=StreamingResponse, responses=_EVENTS)
-async def events_of_turn(t: str, home: ToReadOn, after: After = 0, last_event_id: LastEventId = None) -> EventStream:
-    """The turn's events from its first, up to the terminal one."""
+@router.get("/turns/{t}/events", response_class=StreamingResponse, responses=_ANSWERS)
+async def stream(t: str, home: ToReadOn, after: After = 0, last_event_id: LastEventId = None) -> EventStream:
+    """Stream the events of a turn.
+
+    Return server-sent events from the first event of the turn up to the terminal one.
+    """
     return await _stream(home, place_of(last_event_id, after), t)
 
 
-@router.get("/events", response_class=StreamingResponse, responses=_EVENTS)
-async def events(home: ToReadOn, after: After = 0, last_event_id: LastEventId = None) -> EventStream:
-    """All events of the constellation after `after`, then those to come, without end."""
+@router.get("/events", response_class=StreamingResponse, responses=_ANSWERS)
+async def stream_constellation(home: ToReadOn, after: After = 0, last_event_id: LastEventId = None) -> EventStream:
+    """Stream the events of a constellation.
+
+    Return server-sent events after `after`: the stored ones, then new ones, until the client disconnects.
+    """
     return await _stream(home, place_of(last_event_id, after))
 
 

@@ -24,7 +24,7 @@ router = Router(prefix="/constellations/{c}", tags=["usage"])
 _GROUP_ID = re.compile(r"group_[0-9a-hjkmnp-tv-z]{26}", re.ASCII)
 
 
-class UsageResponse(BaseModel):
+class UsageReport(BaseModel):
     """The lines of one page, and the sum over all lines of all pages. Cached and cache-write tokens are part of the
     input, reasoning of the output; `cost_microdollars` leaves out the `unpriced_calls`.
     """
@@ -61,9 +61,12 @@ class BudgetRequest(RequestModel):
     amount: Annotated[int, Field(ge=0, le=AMOUNT_MAX)]
 
 
-@router.get("/usage", response_model=UsageResponse)
+@router.get("/usage", response_model=UsageReport)
 async def report(asked: Annotated[UsageRequest, Query()], home: ToRead) -> object:
-    """Tokens and money: days and turns newest first, agents and models by name."""
+    """Report usage.
+
+    Return tokens and cost: days and turns newest first, agents and models by name.
+    """
     paging = Paging(asked.limit, asked.cursor)
     after = paging.after
     question = UsageQuestion(
@@ -91,14 +94,20 @@ async def _agent_id(constellation: Constellation, id_or_name: str) -> str:
 
 @router.get("/budgets", response_model=Page[BudgetView])
 async def list_budgets(home: ToRead, paging: Paged) -> object:
-    """The budgets as they stand, those of the server's configuration among them."""
+    """List budgets.
+
+    Return all budgets with what is spent and left, including those of the server's configuration.
+    """
     found = await home.constellation.budgets.every()
     return paging.of_all(found, lambda budget: (budget.id, str(budget.is_configured)))
 
 
 @router.put("/budgets")
 async def put_budget(body: BudgetRequest, home: ToWrite) -> BudgetView:
-    """Set a budget, in the place of one about the same; calls that begin from now on keep it."""
+    """Set a budget.
+
+    It replaces one with the same scope, period and unit, and holds for calls that start from now on.
+    """
     if body.agent is not None and body.scope is not BudgetScope.AGENT:
         raise InvalidInput("`agent` goes with the scope agent")
     if body.group is not None and body.scope is not BudgetScope.GROUP:
@@ -110,6 +119,9 @@ async def put_budget(body: BudgetRequest, home: ToWrite) -> BudgetView:
 
 
 @router.delete("/budgets/{budget}", status_code=204)
-async def remove_budget(budget: str, home: ToWrite) -> None:
-    """Take a budget away, by its id."""
+async def delete_budget(budget: str, home: ToWrite) -> None:
+    """Delete a budget.
+
+    Budgets of the server's configuration cannot be deleted here.
+    """
     await home.constellation.budgets.remove(budget)

@@ -16,7 +16,7 @@ from pattern_core.limits import IMAGE_BYTES_MAX
 from pattern_core.testing.model import Paced, ScriptedProvider, says
 from pattern_server.http import border
 from pattern_server.http.app import api_routes
-from pattern_server.http.routes.messages import ImageRequest, parts_of
+from pattern_server.http.routes.messages import ImagePartRequest, parts_of
 from tests.pattern_server.place import API, Place, client_of
 
 AGENTS = "/constellations/home/agents"
@@ -93,7 +93,7 @@ async def test_an_import_may_be_longer_than_other_bodies(home: Place) -> None:
 
 
 def test_an_image_that_is_too_large_is_not_decoded() -> None:
-    image = ImageRequest.model_validate({"type": "image", "data": "A" * (2 * IMAGE_BYTES_MAX + 1)})
+    image = ImagePartRequest.model_validate({"type": "image", "data": "A" * (2 * IMAGE_BYTES_MAX + 1)})
     with pytest.raises(InvalidInput, match="make it smaller"):
         parts_of([image])
 
