@@ -193,6 +193,8 @@ class ApiRoute(APIRoute):
     """A route of the API: `scope` is what it demands of its caller, and its body is read by `StrictRequest`."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        if options.get("status_code") == 204:
+            options["response_class"] = Response  # no body, hence no type of one
         super().__init__(path, endpoint, **options)
         owners = (getattr(each.call, "__self__", None) for each in self.dependant.dependencies)
         demand = next((owner for owner in owners if isinstance(owner, Demand)), None)
