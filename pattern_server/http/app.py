@@ -82,7 +82,7 @@ def build_app(server: ServerState) -> Application:
         openapi_url=None,  # routes/health.py has it, so that making it delays no request
         exception_handlers={
             RequestValidationError: _handler(of_validation),
-            HTTPException: _handler(of_framework),
+            HTTPException: _refuse,
             PatternError: _handler(of_error),
             DatabaseError: _handler(of_error),
         },
@@ -96,6 +96,15 @@ def build_app(server: ServerState) -> Application:
 def api_routes() -> list[ApiRoute]:
     """Return every route of the API."""
     return [route for name in RESOURCES for route in import_module(name).router.routes]
+
+
+async def _refuse(request: Request, error: HTTPException) -> Response:
+    """Return the answer to what no route is for; a wrong method's names those of all routes with the path."""
+    response = of_framework(error)
+    if response.status_code == 405:
+        routes = [route for route in request.app.router.routes if route.matches(request.scope)[0] is not Match.NONE]
+        response.headers["allow"] = ", ".join(sorted({method for route in routes for method in route.methods}))
+    return response
 
 
 def _handler(answer: Callable[[Any], Response]) -> Callable[[Request, Any], Awaitable[Response]]:
