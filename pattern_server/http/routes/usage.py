@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from pattern_core.budgets.budget import AMOUNT_MAX, Budget
 from pattern_core.budgets.usage import BudgetView, UsageQuestion
@@ -36,8 +36,6 @@ class UsageReport(BaseModel):
 
 class UsageRequest(BaseModel):
     """What to report. Times are RFC 3339 with an offset, or dates, which mean midnight UTC."""
-
-    model_config = ConfigDict(extra="forbid")
 
     by: Grouping = Field(default=Grouping.DAY, description="what a line is about")
     agent: str | None = Field(default=None, description="only this agent's calls; its id or name")
