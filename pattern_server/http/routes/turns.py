@@ -9,10 +9,12 @@ from fastapi import Header, Query
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
+from pattern_core.errors import InvalidInput
 from pattern_core.prompts.explain import TurnExplained, explain
-from pattern_core.views import StoredMessage, TurnView
+from pattern_core.views import StoredMessage, TurnView, view_turns
+from pattern_db.enums import TurnStatus
 from pattern_db.journal.usage import UsageSum
-from pattern_server.http.bodies import answer_of
+from pattern_server.http.bodies import Paged, answer_of, page_of
 from pattern_server.http.routing import Access, Router, ToChat, ToRead, ToReadOn
 from pattern_server.http.sse import MEDIA_TYPE, EventStream, place_of
 
@@ -28,13 +30,12 @@ MESSAGE = answer_of(
     " batch_id sequence_in_batch session_id workspace is_archived created_at",
 )
 _USAGE = answer_of(UsageSum, "input_tokens output_tokens cached_tokens cost_microdollars is_estimate", "Usage")
+_SUMMARY = "turn_id agent_id status error approvals usage steps sender created_at started_at ended_at"
+_OWN: dict[str, Any] = {"turn_id": Annotated[str, Field(validation_alias="id")], "usage": _USAGE}
 TURN = answer_of(
-    TurnView,
-    "turn_id agent_id status error approvals messages usage steps sender created_at started_at ended_at",
-    turn_id=Annotated[str, Field(validation_alias="id")],
-    messages=list.__class_getitem__(MESSAGE),
-    usage=_USAGE,
+    TurnView, _SUMMARY.replace("usage", "messages usage"), messages=list.__class_getitem__(MESSAGE), **_OWN
 )
+TURN_SUMMARY = answer_of(TurnView, _SUMMARY, "TurnSummary", **_OWN)
 EVENTS = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Event"}}}
 _ANSWERS: dict[int | str, dict[str, Any]] = {200: {"description": "Server-sent events.", "content": EVENTS}}
 
@@ -45,6 +46,30 @@ class TurnCancellation(BaseModel):
     turn_id: str
     cancelled: bool
     status: str
+
+
+@router.get("/turns", response_model=page_of(TURN_SUMMARY))
+async def list_all(
+    home: ToRead,
+    paging: Paged,
+    status: Annotated[TurnStatus | None, Query(description="only turns with this status")] = None,
+    agent: Annotated[str | None, Query(description="only turns of this agent; its id or name")] = None,
+) -> object:
+    """List turns.
+
+    Return the turns, newest first, without their messages.
+    """
+    after = paging.after
+    if after is not None and not (after.isdecimal() and len(after) < 19):
+        raise InvalidInput("the cursor is of another list; send `next_cursor` of the page before, or none")
+    rows = await home.constellation.database.read_aside(
+        view_turns,
+        paging.one_more,
+        before=None if after is None else int(after),
+        status=status,
+        agent_id=None if agent is None else (await home.constellation.roster.get(agent)).id,
+    )
+    return paging.cut(rows, lambda row: str(row.key))
 
 
 @router.get("/turns/{t}", response_model=TURN)

@@ -116,7 +116,7 @@ def recorded() -> list[tuple[str, Step]]:
     for path in recordings():
         for step in read(path.read_text(encoding="utf-8")):
             where = "/api/v1" + step.path.partition("?")[0]
-            if step.method.lower() in METHODS and not step.path.startswith("//"):
+            if step.recorded and step.method.lower() in METHODS and not step.path.startswith("//"):
                 found += [(where, step)]
     return found
 

@@ -10,6 +10,7 @@ import trio
 
 from pattern_core.embeddings.embedder import TextsRefused
 from pattern_core.embeddings.settings import Purpose
+from pattern_server.http.bodies import encode_cursor
 from tests.pattern_core.embeddings.stage import ScriptedEmbedder
 from tests.pattern_server.place import DETERMINISTIC, Place, config_for, serving
 
@@ -119,3 +120,21 @@ async def test_texts_that_are_left_out_are_listed(place: Place) -> None:
     told = await until(place, state="idle", skipped=1)
     assert told["refusals"] == [{"kind": "archival", "ref": made[0]["id"], "reason": "it cannot stand poison"}]
     assert told["done"] == told["total"]
+
+
+async def test_turns_are_listed_page_by_page_as_they_are_shown_one_by_one(home: Place) -> None:
+    said = [(await home.say(f"Number {number}")).json() for number in range(3)]
+    where = "/constellations/home/turns"
+    first = (await home.admin.get(where, params={"limit": 2})).json()
+    last = (await home.admin.get(where, params={"limit": 2, "cursor": first["next_cursor"]})).json()
+    assert last["next_cursor"] is None
+    without = [{name: value for name, value in turn.items() if name != "messages"} for turn in said]
+    assert [*first["items"], *last["items"]] == without[::-1]
+    assert (await home.admin.get(where, params={"status": "completed", "agent": "ada"})).json()["items"] == without[
+        ::-1
+    ]
+    assert (await home.admin.get(where, params={"status": "running"})).json() == {"items": [], "next_cursor": None}
+    for cursor in (encode_cursor("ada"), encode_cursor("9" * 30), encode_cursor("1", "2"), "x"):
+        assert (await home.admin.get(where, params={"cursor": cursor})).status_code == 422
+    assert (await home.admin.get(where, params={"status": "done"})).status_code == 422
+    assert (await home.admin.get(where, params={"agent": "nobody"})).status_code == 404
