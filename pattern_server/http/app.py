@@ -99,11 +99,12 @@ def api_routes() -> list[ApiRoute]:
 
 
 async def _refuse(request: Request, error: HTTPException) -> Response:
-    """Return the answer to what no route is for; a wrong method's names those of all routes with the path."""
+    """Return the answer to what no route is for; a wrong method's names all methods of the path."""
     response = of_framework(error)
     if response.status_code == 405:
-        routes = [route for route in request.app.router.routes if route.matches(request.scope)[0] is not Match.NONE]
-        response.headers["allow"] = ", ".join(sorted({method for route in routes for method in route.methods}))
+        found = [route for route in request.app.router.routes if route.matches(request.scope)[0] is not Match.NONE]
+        allowed = {method for route in found if route.path == found[0].path for method in route.methods}
+        response.headers["allow"] = ", ".join(sorted(allowed))
     return response
 
 

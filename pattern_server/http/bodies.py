@@ -90,7 +90,8 @@ def decode_cursor(cursor: str | None, length: int) -> tuple[str, ...] | None:
     if cursor is None:
         return None
     try:
-        place = json.loads(base64.urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4)))
+        padded = cursor.encode() + b"=" * (-len(cursor) % 4)
+        place = json.loads(base64.b64decode(padded, b"-_", validate=True))
     except (ValueError, binascii.Error):
         place = None
     if not isinstance(place, list) or len(place) != length or not all(isinstance(part, str) for part in place):

@@ -30,6 +30,22 @@ from pattern_server.http.routing import ApiRoute
 
 _GENERIC = re.compile(r"(Page|Items)_(\w+)_")
 _GENERIC_NAMES = {"Page": "Page", "Items": "List"}
+_NAME = {"minLength": 1, "maxLength": 100, "pattern": "^[^/]+$"}
+_LABEL = {"minLength": 1, "maxLength": 128}
+# What the code demands of texts in requests. Only said here, since the code's own refusals say more than a schema's.
+_BOUNDS: Mapping[str, Mapping[str, Any]] = {
+    "AgentCreateRequest.name": _NAME,
+    "AgentUpdateRequest.name": _NAME,
+    "BlockCreateRequest.label": _LABEL,
+    "BlockUpdateRequest.label": _LABEL,
+    "ConstellationRequest.name": _NAME,
+    "RestoreRequest.file": {"pattern": "^/"},
+    "RestoreRequest.name": _NAME,
+    "SearchQueryRequest.query": {"pattern": r"\S", "maxLength": 16_000},
+    "cursor": {"pattern": "^[A-Za-z0-9_-]+$"},
+    "idempotency-key": {"minLength": 1, "maxLength": 255},
+    "if-none-match": {"pattern": r"^\*$"},
+}
 _PROBLEM: Mapping[str, Any] = {
     "type": "object",
     "description": "What went wrong (RFC 9457). Some codes have further members.",
@@ -88,6 +104,7 @@ def _complete(operation: dict[str, Any], method: str, route: APIRoute) -> None:
     for parameter in operation.get("parameters", ()):
         parameter["schema"].pop("title", None)
         parameter.setdefault("description", FIELDS.get(parameter["name"]))
+        _bound(parameter["name"], parameter["schema"])
     # The framework's 422 has a body that is never sent.
     responses = {status: answer for status, answer in operation["responses"].items() if status != "422"}
     if isinstance(route, ApiRoute):
@@ -141,6 +158,14 @@ def _explain(name: str, schema: dict[str, Any]) -> None:
         inner.pop("title", None)
         if words := FIELDS.get(f"{name}.{field}") or FIELDS.get(field):
             inner.setdefault("description", words)
+        _bound(f"{name}.{field}", inner)
+
+
+def _bound(place: str, schema: dict[str, Any]) -> None:
+    """Add what the code demands of a field or parameter to its schema; null stays allowed."""
+    for choice in (schema, *schema.get("anyOf", ())):
+        if choice.get("type") == "string":
+            choice |= _BOUNDS.get(place, {})
 
 
 def _example(name: str, schema: Mapping[str, Any], schemas: Mapping[str, Any]) -> Any:

@@ -44,6 +44,9 @@ IdempotencyKey = Annotated[str | None, Header(description="makes a repeated requ
 
 _WAIT = re.compile(r"\bwait\s*=\s*(\d{1,6})\b", re.IGNORECASE)
 # What a digest names never changes. The bytes come from people, so a browser is to do nothing with them but show them.
+_IMAGES = {
+    f"image/{kind}": {"schema": {"type": "string", "format": "binary"}} for kind in ("png", "jpeg", "gif", "webp")
+}
 _IMAGE_HEADERS = {
     "cache-control": "private, max-age=31536000, immutable",
     "content-security-policy": "default-src 'none'",
@@ -260,7 +263,7 @@ async def compact(a: str, home: ToWrite) -> Made:
     return await home.constellation.compact(await home.constellation.roster.get(a))
 
 
-@router.get("/images/{digest}", response_class=Response, responses={200: {"content": {"image/*": {}}}})
+@router.get("/images/{digest}", response_class=Response, responses={200: {"content": _IMAGES}})
 async def get_image(digest: str, home: ToRead) -> Response:
     """Download an image.
 

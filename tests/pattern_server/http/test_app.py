@@ -97,6 +97,8 @@ async def test_a_405_names_all_methods_of_the_path(home: Place) -> None:
     assert answer.headers["allow"] == "GET, POST"
     inner = await home.admin.post(f"{AGENTS}/ada/memory/human")
     assert inner.headers["allow"] == "DELETE, GET, PATCH, PUT"
+    # Not those of a constellation with this name.
+    assert (await home.admin.put("/constellations/restore", json={})).headers["allow"] == "POST"
 
 
 @pytest.mark.parametrize("is_declared", [True, False])

@@ -153,6 +153,12 @@ def test_cursors_of_another_list_are_refused() -> None:
     assert decode_cursor(None, 2) is None
 
 
+def test_a_cursor_with_other_signs_is_refused() -> None:
+    cursor = encode_cursor("a")
+    with pytest.raises(InvalidInput):
+        decode_cursor(f"{cursor[:2]}!*{cursor[2:]}", 1)
+
+
 @given(st.lists(st.tuples(PRINTABLE, PRINTABLE), unique=True, max_size=30), st.integers(1, 7))
 def test_pages_show_each_row_once_in_order(rows: list[tuple[str, str]], limit: int) -> None:
     seen: list[tuple[str, str]] = []
