@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +36,13 @@ expected-statuses = ["2xx", "401", "403", "404", "409", "412", "422"]
 """
 
 
+def needs(module: str) -> pytest.MarkDecorator:
+    return pytest.mark.skipif(find_spec(module) is None, reason=f"{module} is not installed; `make test` installs it")
+
+
+@needs("schemathesis")
 @pytest.mark.slow
 async def test_a_fuzzer_finds_no_answer_that_is_not_described(home: Place, tmp_path: Path) -> None:
-    pytest.importorskip("schemathesis", reason="schemathesis is not installed; `make test` installs it")
     admin, where = home.admin, "/constellations/home"
     ids = {
         "c": (await admin.get(where)).json()["id"],
@@ -57,13 +62,11 @@ async def test_a_fuzzer_finds_no_answer_that_is_not_described(home: Place, tmp_p
     assert f"Tested: {len(operations()) - 2}" in report, report
 
 
+@needs("openapi_python_client")
 async def test_a_generated_client_reads_answers_and_problems(
     home: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    generator: Any = pytest.importorskip(
-        "openapi_python_client", reason="openapi-python-client is not installed; `make test` installs it"
-    )
-    config = import_module("openapi_python_client.config")
+    generator, config = import_module("openapi_python_client"), import_module("openapi_python_client.config")
     images = dict.fromkeys(("image/png", "image/jpeg", "image/gif", "image/webp"), "application/octet-stream")
     options = config.Config.from_sources(
         config.ConfigFile(post_hooks=[], content_type_overrides=images),
