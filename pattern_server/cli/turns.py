@@ -17,6 +17,7 @@ from pattern_server.cli.output import Output, cut, in_line, when
 COLUMNS = ("part", "tokens", "place", "why", "text")
 LIST_COLUMNS = ("id=turn_id", "status", "agent", "accepted", "cost")
 AGENT_CHARS_MAX = 10
+COST_SHOWN_MIN = 100  # micro-dollars
 LEFT_OUT_COLUMNS = ("part", "tokens", "why")
 TEXT_CHARS_MAX = 60  # shown of each part in the table; --json has more
 
@@ -28,7 +29,9 @@ def turn() -> None:
 
 @turn.command("list")
 @click.option("-a", "--agent", metavar="NAME", help="Only turns of this agent.")
-@click.option("--status", type=click.Choice([*TurnStatus]), help="Only turns with this status.")
+@click.option(
+    "--status", type=click.Choice([status.value for status in TurnStatus]), help="Only turns with this status."
+)
 @click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="How many of the newest turns.")
 @in_constellation
 async def list_all(home: Home, output: Output, agent: str | None, status: str | None, limit: int) -> None:
@@ -45,7 +48,7 @@ def _line(turn: Json, names: Mapping[str, str]) -> Json:
         **turn,
         "agent": cut(names.get(turn["agent_id"], ""), AGENT_CHARS_MAX),
         "accepted": when(turn["created_at"])[len("2026-") :],
-        "cost": "" if cost is None else f"${cost / MICRO:.4f}",
+        "cost": "" if cost is None else "<$0.0001" if 0 < cost < COST_SHOWN_MIN else f"${cost / MICRO:.4f}",
     }
 
 

@@ -43,17 +43,16 @@ class _SettingsRequest(RequestModel):
 
 
 class BlockUpdateRequest(_SettingsRequest):
-    """Settings of a block to change."""
+    """The settings of a block to change."""
 
     label: str | None = None
 
 
 class BlockPutRequest(_SettingsRequest):
-    """The whole content of a block, and settings to set with it; those that are left out stay (or are the defaults).
+    """The whole content of a block, and settings to change with it.
 
-    `content` is text (for other shapes the JSON that an editor shows), `value` JSON. `base_version`: the content was
-    made from that version, and what others changed since is merged with it. `template` names a ready-made block; what
-    is given besides it goes before. `schema` is `"Text"`, `{"Map": {…}}` …
+    Send `content`, which is text, or `value`, which is JSON. Settings that are left out stay as they are. `template` is
+    for a block that does not exist yet; what is sent besides it has priority.
     """
 
     content: str | None = None
@@ -63,7 +62,7 @@ class BlockPutRequest(_SettingsRequest):
 
 
 class BlockCreateRequest(_SettingsRequest):
-    """A memory block to make together with its agent, as `PUT …/memory/{label}`; `char_limit` 0 is the default."""
+    """A memory block to create together with its agent; `char_limit` 0 is the default."""
 
     label: str
     content: str = ""

@@ -23,8 +23,8 @@ BY_VALUE = Field(strict=False)  # for enums, which come as their values: strict 
 
 T = TypeVar("T")
 
-PageLimit = Annotated[int, Query(ge=1, le=PAGE_MAX, description="how many at most")]
-Cursor = Annotated[str | None, Query(description="`next_cursor` of the page before")]
+PageLimit = Annotated[int, Query(ge=1, le=PAGE_MAX, description="How many at most.")]
+Cursor = Annotated[str | None, Query(description="`next_cursor` of the page before.")]
 
 
 class RequestModel(BaseModel):

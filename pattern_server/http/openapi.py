@@ -152,8 +152,8 @@ def _explain(name: str, schema: dict[str, Any]) -> None:
     schema.pop("title", None)
     if words := SCHEMAS.get(name):
         schema["description"] = words
-    elif "description" not in schema:
-        schema["description"] = "A page of a list." if "next_cursor" in schema["properties"] else "A whole list."
+    elif name.endswith(("Page", "List")):
+        schema.setdefault("description", "A page of a list." if name.endswith("Page") else "A whole list.")
     for field, inner in schema.get("properties", {}).items():
         inner.pop("title", None)
         if words := FIELDS.get(f"{name}.{field}") or FIELDS.get(field):

@@ -23,7 +23,9 @@ from pattern_server.settings import catalogue_of, default_model_of
 
 router = Router(prefix="/constellations/{c}/agents", tags=["agents"])
 
-IfMatch = Annotated[str | None, Header(description="the agent's `ETag`: it is changed only if it still has that one")]
+IfMatch = Annotated[
+    str | None, Header(description="The agent's `ETag`: the change is refused (412) if it has another one by now.")
+]
 
 # `rule_warnings` are what in its tool rules contradicts or can never be met, a sentence each.
 AGENT = answer_of(
@@ -45,7 +47,7 @@ MODEL = answer_of(
 
 
 class AgentCreateRequest(RequestModel):
-    """An agent to make. Without provider and model it gets the server's defaults; without `memory` the usual blocks."""
+    """The agent to create. Provider and model default to those of the server, `memory` to the usual blocks."""
 
     name: str
     description: str | None = None
@@ -60,7 +62,7 @@ class AgentCreateRequest(RequestModel):
 
 
 class AgentUpdateRequest(RequestModel):
-    """Fields of an agent to change."""
+    """The fields of an agent to change."""
 
     name: str | None = None
     description: str | None = None

@@ -25,9 +25,11 @@ GRANT = answer_of(
 
 
 class DecisionRequest(RequestModel):
-    """An answer. A yes may hold for longer than the question: `time` for any such call within `seconds`, `same` for the
-    same arguments, `always` for any; the last two until they are revoked, or for `seconds`. `arguments` replace those
-    of a tool call, though not for the scope `same`. A no is for the question alone; the agent sees its `reason`.
+    """The answer to a question.
+
+    An approval can hold for later calls: `time` for any within `seconds`, `same` for the same arguments, `always` for
+    any; the last two until they are revoked, or for `seconds`. `arguments` replace those of a tool call, except with
+    the scope `same`. A denial holds for this question only; the agent sees its `reason`.
     """
 
     decision: Literal["approve", "deny"]
@@ -43,7 +45,7 @@ async def list_all(
     paging: Paged,
     status: Annotated[
         Literal["pending", "approved", "edited", "denied", "expired", "cancelled", "all"],
-        Query(description="which ones"),
+        Query(description="Only approvals with this status."),
     ] = "pending",
 ) -> object:
     """List approvals.

@@ -30,10 +30,7 @@ STORED = answer_of(ArchiveEntry, _FIELDS, "StoredArchiveEntry", is_new=bool)
 
 
 class ArchiveEntryRequest(RequestModel):
-    """An entry to store. Times are RFC 3339 with an offset; `force` stores it beside one that says nearly the same.
-
-    `source` is an object of links to what it was made from, such as `{"message": "msg_…", "url": "https://…"}`.
-    """
+    """The entry to store."""
 
     content: str
     tags: list[str] = Field(default_factory=list)
@@ -46,13 +43,13 @@ class ArchiveEntryRequest(RequestModel):
 
 
 class ArchiveEntryCreateRequest(ArchiveEntryRequest):
-    """An entry to store; `supersedes` is the id of the one that it takes the place of."""
+    """The entry to store, and the one that it replaces, if any."""
 
     supersedes: str | None = None
 
 
 class ArchiveEntryUpdateRequest(RequestModel):
-    """Fields of an entry to change; null takes a value away. The text stays: supersede the entry to correct it."""
+    """The fields of an entry to change; null removes a value. To correct the text, supersede the entry."""
 
     tags: list[str] | None = None
     metadata: dict[str, Any] | None = None
@@ -75,8 +72,8 @@ async def create(body: ArchiveEntryCreateRequest, home: ToWriteOwned, response: 
 async def list_all(
     home: ToReadOwned,
     paging: PagedTexts,
-    tag: Annotated[str | None, Query(description="only entries with this tag")] = None,
-    include_superseded: Annotated[bool, Query(description="also entries that no longer hold")] = False,
+    tag: Annotated[str | None, Query(description="Only entries with this tag.")] = None,
+    include_superseded: Annotated[bool, Query(description="Also entries that no longer hold.")] = False,
 ) -> object:
     """List archive entries.
 

@@ -28,13 +28,13 @@ HALT = answer_of(HaltRow, f"halted {_HALT}", halted=bool, **dict.fromkeys(_HALT.
 
 
 class ConstellationRequest(RequestModel):
-    """A constellation to make or rename."""
+    """The name of a constellation."""
 
     name: str
 
 
 class RestoreRequest(RequestModel):
-    """A copy, by its path on the server's machine, and the name of the constellation to make from it."""
+    """The backup, and the name of the constellation to create from it."""
 
     file: str
     name: str

@@ -35,7 +35,7 @@ ATTACHMENT = answer_of(Borrower, "agent agent_id access attached_at", agent=str)
 
 
 class FolderCreateRequest(RequestModel):
-    """A folder to make. `path` is a local one's directory on the server's machine, as its whole path."""
+    """The folder to create. Only local folders have a `path`."""
 
     name: str
     description: str | None = None
@@ -44,14 +44,14 @@ class FolderCreateRequest(RequestModel):
 
 
 class FolderUpdateRequest(RequestModel):
-    """What to change about a folder; an empty description removes it."""
+    """The fields of a folder to change; an empty description removes it."""
 
     name: str | None = None
     description: str | None = None
 
 
 class AttachmentRequest(RequestModel):
-    """Which agent (by id or name) may do what in a folder."""
+    """The agent to attach the folder to, and what it may do there."""
 
     agent: str
     access: Annotated[FolderAccess, BY_VALUE] = FolderAccess.READ
@@ -125,7 +125,7 @@ async def delete(f: str, home: ToWrite) -> None:
 async def index(
     f: str,
     home: ToWrite,
-    again: Annotated[bool, Query(description="also read what seems unchanged")] = False,
+    again: Annotated[bool, Query(description="Also read files that seem unchanged.")] = False,
 ) -> IndexReport:
     """Index a folder.
 

@@ -44,7 +44,7 @@ REPAIRED = answer_of(Edited, "block note is_exact", "BlockRepair", block=BLOCK, 
 
 
 class BlockDiff(BaseModel):
-    """What differs between two versions, as a unified diff; empty if nothing does."""
+    """The difference between two versions."""
 
     older: int = Field(alias="from")
     newer: int = Field(alias="to")
@@ -52,27 +52,25 @@ class BlockDiff(BaseModel):
 
 
 class BlockBlame(BaseModel):
-    """Every line of the block with its origin."""
+    """The lines of a block with their authors."""
 
     lines: list[Blamed]
 
 
 class UndoRequest(RequestModel):
-    """Whose newest edit to take back or bring again: an agent's name or id, or an author such as `user:…`; by default
-    the caller's own.
-    """
+    """The author of the edit. Without a body: the caller."""
 
     author: str | None = None
 
 
 class RollbackRequest(RequestModel):
-    """The version to go back to."""
+    """The version to roll back to."""
 
     version: int
 
 
 class ShareRequest(RequestModel):
-    """An agent, by name or id, and what it may do: read_only, append or read_write."""
+    """The agent to share the block with, and what it may do: `read_only`, `append` or `read_write`."""
 
     agent: str
     permission: Annotated[Permission, BY_VALUE] = Permission.READ_ONLY
@@ -104,8 +102,8 @@ class Conditions:
 
 
 async def _conditions(
-    if_match: Annotated[str | None, Header(description='the version that is expected, such as `"3"`')] = None,
-    if_none_match: Annotated[str | None, Header(description="`*`: only if there is no such block")] = None,
+    if_match: Annotated[str | None, Header(description='The expected version, such as `"3"`, or `*` for any.')] = None,
+    if_none_match: Annotated[str | None, Header(description="`*`: only create a new block.")] = None,
 ) -> Conditions:
     if if_none_match not in (None, "*"):
         raise InvalidInput("If-None-Match takes `*` here: only if there is no such block")
@@ -121,7 +119,7 @@ def _version(tag: str) -> int:
 
 
 Demanded = Annotated[Conditions, Depends(_conditions)]
-AtVersion = Annotated[int | None, Query(ge=0, description="the block as it was at that version")]
+AtVersion = Annotated[int | None, Query(ge=0, description="Return the block as it was at this version.")]
 
 
 @router.get("", response_model=page_of(BLOCK))
@@ -210,8 +208,10 @@ async def history(label: str, home: ToReadOwned, paging: Paged) -> object:
 async def diff(
     label: str,
     home: ToReadOwned,
-    older: Annotated[int | None, Query(alias="from", ge=0, description="by default the one before")] = None,
-    newer: Annotated[int | None, Query(alias="to", ge=0, description="by default the newest")] = None,
+    older: Annotated[
+        int | None, Query(alias="from", ge=0, description="The older version. Default: the one before `to`.")
+    ] = None,
+    newer: Annotated[int | None, Query(alias="to", ge=0, description="The newer version. Default: the newest.")] = None,
 ) -> object:
     """Compare two versions of a memory block.
 

@@ -40,7 +40,9 @@ SUMMARY = answer_of(
 COMPACTED = answer_of(Made, "messages tokens_before tokens_after summary_ids trouble", "Compaction")
 IMPORTED = answer_of(Imported, "ids", "HistoryImport")
 
-IdempotencyKey = Annotated[str | None, Header(description="makes a repeated request harmless")]
+IdempotencyKey = Annotated[
+    str | None, Header(description="A key of yours: a repeated request with it has the same result as the first.")
+]
 
 _WAIT = re.compile(r"\bwait\s*=\s*(\d{1,6})\b", re.IGNORECASE)
 # What a digest names never changes. The bytes come from people, so a browser is to do nothing with them but show them.
@@ -54,14 +56,14 @@ _IMAGE_HEADERS = {
 
 
 class TextPartRequest(RequestModel):
-    """Words of a message."""
+    """A text."""
 
     type: Literal["text"]
     text: str
 
 
 class ImagePartRequest(RequestModel):
-    """An image of a message: either `data` (base64) or a `url`. `media_type` may be left out."""
+    """An image: either `data` or a `url`."""
 
     type: Literal["image"]
     data: str | None = None
@@ -70,10 +72,7 @@ class ImagePartRequest(RequestModel):
 
 
 class MessageRequest(RequestModel):
-    """A message for an agent: words, or a list of words and images in order.
-
-    `priority` is 0 (low) to 3 (urgent); `policy` says what to do if the agent is busy.
-    """
+    """A message to an agent."""
 
     content: str | list[Annotated[TextPartRequest | ImagePartRequest, Field(discriminator="type")]]
     priority: int = 1
@@ -83,7 +82,7 @@ class MessageRequest(RequestModel):
 
 
 class PastMessageRequest(RequestModel):
-    """A message of the past. `created_at` is an RFC 3339 time with an offset (default: now), `name` is who spoke."""
+    """A message of the past."""
 
     role: Annotated[Role, BY_VALUE]
     content: str
@@ -95,13 +94,13 @@ class PastMessageRequest(RequestModel):
 
 
 class HistoryRequest(RequestModel):
-    """Past messages, in any order of their times."""
+    """The messages to import, in any order."""
 
     messages: Annotated[list[PastMessageRequest], Field(min_length=1, max_length=IMPORT_MESSAGES_MAX)]
 
 
 class AcceptedMessage(BaseModel):
-    """A message that was accepted; its turn runs."""
+    """A message that was accepted. Its turn runs."""
 
     turn_id: str
     status: str = "accepted"
@@ -121,8 +120,8 @@ async def send(
     a: str,
     body: MessageRequest,
     home: ToChatOn,
-    accept: Annotated[str, Header(description="`text/event-stream` for the turn's events")] = "",
-    prefer: Annotated[str, Header(description="`respond-async`, or `wait=SECONDS` (RFC 7240)")] = "",
+    accept: Annotated[str, Header(description="`text/event-stream` for the turn's events.")] = "",
+    prefer: Annotated[str, Header(description="`respond-async`, or `wait=SECONDS` (RFC 7240).")] = "",
     idempotency_key: IdempotencyKey = None,
 ) -> object:
     """Send a message to an agent.

@@ -25,8 +25,9 @@ SEARCH = answer_of(SearchResult, "hits notice", hits=list.__class_getitem__(_HIT
 
 
 class SearchQueryRequest(RequestModel):
-    """What to find, and where. `agents` are ids or names; times are RFC 3339 with an offset; `roles` and `sessions`
-    hold for messages; `tags`: at least one of them. `group_by` session ranks conversations, each by its best message.
+    """What to search for, and where.
+
+    `roles` and `sessions` apply to messages. An entry needs one of the `tags`.
     """
 
     query: str

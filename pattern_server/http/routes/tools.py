@@ -19,14 +19,14 @@ MCP_TOOL = answer_of(Tool, "name description effect parameters", "McpTool")
 
 
 class ToolList(BaseModel):
-    """All tools; `off` has those that the server's configuration switches off, with the reason."""
+    """The tools that agents can have, and those that the configuration switches off."""
 
     items: list[TOOL]  # type: ignore[valid-type]  # made above
     off: dict[str, str]
 
 
 class McpServerStatus(BaseModel):
-    """A server. `tools` are null until it was first asked; `missing` are enabled names that it does not offer."""
+    """A configured MCP server."""
 
     name: str
     place: str

@@ -20,8 +20,8 @@ from pattern_server.http.sse import MEDIA_TYPE, EventStream, place_of
 
 router = Router(prefix="/constellations/{c}", tags=["turns"])
 
-After = Annotated[int, Query(ge=0, description="begin after this event; 0 begins with the first")]
-LastEventId = Annotated[str | None, Header(description="the last event seen; wins over `after`")]
+After = Annotated[int, Query(ge=0, description="Number of the last event seen; 0: start with the first.")]
+LastEventId = Annotated[str | None, Header(description="Number of the last event seen; has priority over `after`.")]
 
 # An image in `parts` has a `digest`, by which `GET /constellations/{c}/images/{digest}` gives its bytes, or a `url`.
 MESSAGE = answer_of(
@@ -41,7 +41,7 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {200: {"description": "Server-sent e
 
 
 class TurnCancellation(BaseModel):
-    """Whether the turn was still open when it was asked to stop, and its status now."""
+    """The result of cancelling a turn."""
 
     turn_id: str
     cancelled: bool
@@ -52,8 +52,8 @@ class TurnCancellation(BaseModel):
 async def list_all(
     home: ToRead,
     paging: Paged,
-    status: Annotated[TurnStatus | None, Query(description="only turns with this status")] = None,
-    agent: Annotated[str | None, Query(description="only turns of this agent; its id or name")] = None,
+    status: Annotated[TurnStatus | None, Query(description="Only turns with this status.")] = None,
+    agent: Annotated[str | None, Query(description="Only turns of this agent (id or name).")] = None,
 ) -> object:
     """List turns.
 

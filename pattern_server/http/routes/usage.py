@@ -25,8 +25,10 @@ _GROUP_ID = re.compile(r"group_[0-9a-hjkmnp-tv-z]{26}", re.ASCII)
 
 
 class UsageReport(BaseModel):
-    """The lines of one page, and the sum over all lines of all pages. Cached and cache-write tokens are part of the
-    input, reasoning of the output; `cost_microdollars` leaves out the `unpriced_calls`.
+    """One page of usage, and the sum over all pages.
+
+    Cached and cache-write tokens are part of the input, reasoning tokens of the output. `cost_microdollars` does not
+    include `unpriced_calls`.
     """
 
     total: UsageLine
@@ -37,18 +39,24 @@ class UsageReport(BaseModel):
 class UsageRequest(BaseModel):
     """What to report. Times are RFC 3339 with an offset, or dates, which mean midnight UTC."""
 
-    by: Grouping = Field(default=Grouping.DAY, description="what a line is about")
-    agent: str | None = Field(default=None, description="only this agent's calls; its id or name")
-    turn: str | None = Field(default=None, description="only this turn's calls and those of turns that it led to")
-    since: str | None = Field(default=None, description="calls from then on")
-    until: str | None = Field(default=None, description="calls before it")
+    by: Grouping = Field(default=Grouping.DAY, description="What the lines are about.")
+    agent: str | None = Field(default=None, description="Only calls of this agent (id or name).")
+    turn: str | None = Field(default=None, description="Only calls of this turn and of those that it led to.")
+    since: str | None = Field(
+        default=None, description="Only calls from this time on: RFC 3339 with an offset, or a date (midnight UTC)."
+    )
+    until: str | None = Field(
+        default=None, description="Only calls before this time: RFC 3339 with an offset, or a date (midnight UTC)."
+    )
     limit: PageLimit = 100
     cursor: Cursor = None
 
 
 class BudgetRequest(RequestModel):
-    """A budget to set. `agent` (id or name) goes with the scope agent, and without one it is for each agent; `group`
-    (its id) goes with the scope group. A budget of turns has the period total.
+    """The budget to set.
+
+    `agent` belongs to the scope `agent`, and without it the budget holds for each agent; `group` belongs to the scope
+    `group`. A budget of turns has the period `total`.
     """
 
     scope: Annotated[BudgetScope, BY_VALUE]

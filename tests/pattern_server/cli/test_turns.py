@@ -28,19 +28,20 @@ def test_what_a_turn_took() -> None:
 async def test_turns_are_listed_within_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
     agent = {"id": "agent_01kdvdnbyg1sxdjpxfs3sa9mkv", "name": "adalbert the gardener"}
     usage = {"input_tokens": 1, "output_tokens": 1, "cost_microdollars": 12_345_678, "is_estimate": False}
-    turn = {"turn_id": "turn_01kdvdncxrhd99fdtgj8yepfzx", "agent_id": agent["id"], "status": "interrupted"}
-    turns = [{**turn, "usage": usage, "created_at": "2026-01-31T12:00:00.000Z"}]
+    turn: Any = {"turn_id": "turn_01kdvdncxrhd99fdtgj8yepfzx", "agent_id": agent["id"], "status": "interrupted"}
+    turn |= {"usage": usage, "created_at": "2026-01-31T12:00:00.000Z"}
+    turns = [turn, {**turn, "usage": {**usage, "cost_microdollars": 42}}]
 
     def answer(request: httpx2.Request) -> Answer:
         is_turns = request.url.path.endswith("/turns")
         return as_json({"items": turns if is_turns else [agent], "next_cursor": None})
 
     await below(list_all)(api_of(answer), Output(), agent=None, status=None, limit=20, constellation="home")
-    head, row = capsys.readouterr().out.splitlines()
+    head, row, cheap = capsys.readouterr().out.splitlines()
     assert head.split() == ["id", "status", "agent", "accepted", "cost"]
     assert row.split(maxsplit=2)[:2] == [turn["turn_id"], "interrupted"]
     assert "adalbert" in row and "01-31 12:00" in row and row.rstrip().endswith("$12.3457")
-    assert len(row.rstrip()) <= 80
+    assert len(row.rstrip()) <= 80 and cheap.rstrip().endswith(" <$0.0001")
 
 
 CORE = {

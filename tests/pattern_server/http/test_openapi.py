@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
+from urllib.parse import unquote
 
 from jsonschema import Draft202012Validator
 from referencing import Registry
@@ -160,6 +161,9 @@ def test_what_is_recorded_is_as_described() -> None:
                 (line.split(": ")[1].split(";")[0] for line in lines if line.startswith("content-type")), "none"
             )
             checked[kind] += 1
+            given = next((line.partition(": ")[2] for line in lines if line.startswith("location: ")), None)
+            if given is not None and operation_of(unquote(given), "get") is None:
+                wrong.append(f"{step.name}: nothing is at {given}")
             wrong += [f"{step.name}: {status} {one}" for one in misfits_of_answer(content, kind, lines)]
     assert not wrong, "\n".join(wrong)
     assert checked["application/json"] > 150 and checked["application/problem+json"] > 100
