@@ -87,7 +87,11 @@ def describe(made: dict[str, Any], routes: Sequence[BaseRoute]) -> dict[str, Any
     content = {PROBLEM_TYPE: {"schema": {"$ref": f"{SCHEMA_PLACE}Problem"}}}
     responses = {f"Problem{status}": {"description": text, "content": content} for status, text in PROBLEMS.items()}
     responses["Problem"] = {"description": "Any other failure.", "content": content}
-    bearer = {"type": "http", "scheme": "bearer", "description": "A token of `pattern token create`."}
+    bearer = {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "An API token with the scope that the operation names.",
+    }
     components = {
         "schemas": dict(sorted(schemas.items())),
         "responses": responses,
