@@ -50,6 +50,7 @@ class Application(FastAPI):
         super().__init__(**options)
         self.unloaded = list(RESOURCES)
         self._loading = threading.Lock()
+        self._described: dict[str, Any] | None = None
 
     def load(self, wanted: Scope | None = None) -> None:
         """Import modules until one has a route for the wanted request, or all. Call it in a thread."""
@@ -63,11 +64,12 @@ class Application(FastAPI):
 
     def openapi(self) -> dict[str, Any]:
         """Return the description of the whole API. The first call takes half a second: make it in a thread."""
-        if self.openapi_schema is None:
-            self.load()
-            module = import_module("pattern_server.http.openapi")  # words that few processes need
-            self.openapi_schema = module.describe(super().openapi(), self.routes)
-        return self.openapi_schema
+        self.load()
+        with self._loading:  # the framework keeps what it made itself, which is never to be shown
+            if self._described is None:
+                module = import_module("pattern_server.http.openapi")  # words that few processes need
+                self._described = module.describe(super().openapi(), self.routes)
+            return self._described
 
 
 def build_app(server: ServerState) -> Application:

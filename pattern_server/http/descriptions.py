@@ -52,7 +52,7 @@ SCHEMA_NAMES: Mapping[str, str] = {
 SCHEMAS: Mapping[str, str] = {
     "Agent": "An agent: instructions, model, tools and settings.",
     "AgentModel": "The model of an agent. Prices are in millionths of a dollar per million tokens, null if unknown.",
-    "AgentStatus": "`active` agents work, `hibernated` ones rest, `archived` ones are kept for their past only.",
+    "AgentStatus": "`active` agents work; `hibernated` and `archived` ones refuse messages.",
     "Approval": "A question to a person about something that an agent wants to do.",
     "ApprovalStatus": "The state of a question to a person; `edited` is approved with other arguments.",
     "ArchiveEntry": "An entry of an archive. It holds from `valid_from` to `valid_to`.",

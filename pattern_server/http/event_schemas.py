@@ -62,9 +62,9 @@ EVENTS: Mapping[str, tuple[str, str]] = {
     "turn.completed": ("The turn ended: it is done.", "status? joined?"),
     "turn.failed": ("The turn ended: it failed.", "status? error:object?"),
     "turn.cancelled": ("The turn ended: it was cancelled.", "status? error:object?"),
-    "turn.interrupted": ("The turn ended: a newer message interrupted it.", "status? error:object?"),
+    "turn.interrupted": ("The turn ended: it was cut off too often or for too long.", "status? error:object?"),
     "turn.limit": ("The turn ended: it reached one of its limits.", "status? error:object?"),
-    "turn.parked": ("The turn ended: it was parked.", "status? error:object?"),
+    "turn.parked": ("Reserved: no turn ends like this at present.", "status? error:object?"),
 }
 
 
