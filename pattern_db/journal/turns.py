@@ -128,7 +128,7 @@ def newest(
     """Return turns, newest first: at most `limit` of those with keys smaller than `before`, this status, this agent."""
     given = {"agent_id = ?": agent_id, "status = ?": status}
     values = {condition: value for condition, value in given.items() if value is not None}
-    # Apart, since each half has an index of its own. The open ones are few: `+key` has them found first, then sorted.
+    # Apart, since each half is found in its own way. The open ones are few: `+key` has them found first, then sorted.
     halves = [("ended_at IS NULL", "+key"), ("ended_at IS NOT NULL", "key")]
     if status in _OPEN:
         del halves[1]

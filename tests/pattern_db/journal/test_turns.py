@@ -249,14 +249,15 @@ def test_the_newest_turns_come_first_by_status_and_agent(db: Connection, make_tu
     ("which", "indexes"),
     [
         ({}, ["turn_open", "INTEGER PRIMARY KEY (rowid<?)"]),
-        ({"agent_id": "agt_ada"}, ["turn_open (agent_id=?)", "turn_ended (agent_id=? AND rowid<?)"]),
+        # From the newest on: 37 ms for an agent with three among 100,000. An index would cost each turn a WAL frame.
+        ({"agent_id": "agt_ada"}, ["turn_open (agent_id=?)", "INTEGER PRIMARY KEY (rowid<?)"]),
         ({"agent_id": "agt_ada", "status": TurnStatus.WAITING}, ["turn_open (agent_id=?)"]),
         ({"status": TurnStatus.RUNNING}, ["turn_open"]),
         ({"status": TurnStatus.FAILED}, ["turn_failed (status=? AND rowid<?)"]),
         (
             {"status": TurnStatus.COMPLETED},
             ["INTEGER PRIMARY KEY (rowid<?)"],
-        ),  # from the newest on, and most of them are completed
+        ),  # most of them are
     ],
 )
 def test_turns_are_listed_by_an_index(
