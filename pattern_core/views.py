@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pattern_db.connection import Connection
 from pattern_db.enums import ApprovalStatus, TurnStatus
 from pattern_db.journal import approvals, turns, usage
+from pattern_db.journal.turns import TurnRow
 from pattern_db.journal.usage import UsageSum
 from pattern_db.tables import embedding_indexes, folders, messages
 from pattern_db.tables.embedding_indexes import IndexRow
@@ -20,11 +21,11 @@ StoredMessage = MessageRow
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnView:
-    """A turn with its messages (oldest first) and what it used; `error` is `{"code", "message"}` or None.
-
-    `approvals` are the questions that it waits for.
+    """A turn with its messages (oldest first; none in a list) and what it used; `error` is `{"code", "message"}` or
+    None. `approvals` are the questions that it waits for.
     """
 
+    key: int
     id: str
     agent_id: str
     status: str
@@ -56,13 +57,28 @@ def view_turn(connection: Connection, turn_id: str) -> TurnView:
         pattern_db.errors.RowNotFound: there is none.
     """
     row = turns.by_id(connection, turn_id)
+    return _view(
+        connection, row, [] if row.batch_id is None else messages.by_batch(connection, row.agent_id, row.batch_id)
+    )
+
+
+def view_turns(
+    connection: Connection, limit: int, *, before: int | None, status: TurnStatus | None, agent_id: str | None
+) -> list[TurnView]:
+    """Return turns as `turns.newest` selects them, without their messages."""
+    found = turns.newest(connection, limit, before=before, status=status, agent_id=agent_id)
+    return [_view(connection, row, []) for row in found]
+
+
+def _view(connection: Connection, row: TurnRow, said: list[MessageRow]) -> TurnView:
     asked = approvals.of_turn(connection, row.key) if row.status == TurnStatus.WAITING else []
     return TurnView(
+        key=row.key,
         id=row.id,
         agent_id=row.agent_id,
         status=row.status,
         error=None if row.error is None else json.loads(row.error),
-        messages=[] if row.batch_id is None else messages.by_batch(connection, row.agent_id, row.batch_id),
+        messages=said,
         usage=usage.of_turn(connection, row.key),
         steps=row.steps,
         approvals=[one.id for one in asked if one.status is ApprovalStatus.PENDING],

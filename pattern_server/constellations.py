@@ -28,7 +28,7 @@ REACHED_MAX = 10_000  # names and ids whose meaning is remembered
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
-    """A verified copy: where it is, its size in bytes and its SHA-256 (hex)."""
+    """A verified copy: its absolute path, its size in bytes and its SHA-256 (hex)."""
 
     path: Path
     size: int
@@ -196,4 +196,4 @@ class Constellations:
 
 async def _copied(report: backup.Report) -> Copy:
     digest = await trio.to_thread.run_sync(sha256_of, report.path)
-    return Copy(path=report.path, size=report.bytes, sha256=digest)
+    return Copy(path=report.path.absolute(), size=report.bytes, sha256=digest)

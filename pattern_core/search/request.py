@@ -116,6 +116,8 @@ def check(request: SearchRequest) -> SearchRequest:
         raise InvalidInput(f"the limit is between 1 and {LIMIT_MAX}, not {request.limit}")
     if not request.kinds:
         raise InvalidInput(f"name at least one kind: {', '.join(SearchKind)}")
+    if request.group_by is GroupBy.SESSION and SearchKind.MESSAGE not in request.kinds:
+        raise InvalidInput("only messages have sessions: add the kind message, or leave out `group_by`")
     for name, values in (("agents", request.agents), ("tags", request.tags), ("sessions", request.sessions)):
         if values is not None and len(values) > FILTER_VALUES_MAX:
             raise InvalidInput(f"at most {FILTER_VALUES_MAX} {name} can be named, these are {len(values)}")

@@ -11,10 +11,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pattern_db.connection import Connection, Table, Values
+from pattern_db.enums import TurnStatus
 from pattern_db.errors import RowConflict
 
 _NEW = "agent_id, id, sender, seed, created_at, parent_turn, depth, idempotency, fingerprint"  # as in NewTurn
 _NEXT_EVENT = "(SELECT coalesce(max(seq), 0) + 1 FROM event)"
+_OPEN = (TurnStatus.QUEUED, TurnStatus.RUNNING, TurnStatus.WAITING)
+_KEY_MAX = 2**63 - 1
+_FAILED = "status NOT IN ('queued', 'running', 'waiting', 'completed')"  # as the index turn_failed says it
 _BUSY = "SELECT 1 FROM turn WHERE agent_id = ?1 AND ended_at IS NULL AND status <> 'waiting' LIMIT 1"
 
 
@@ -111,6 +115,31 @@ def by_id(connection: Connection, turn_id: str) -> TurnRow:
         RowNotFound: there is none.
     """
     return _TURNS.one(connection, "WHERE id = ?", (turn_id,), f"turn {turn_id}")
+
+
+def newest(
+    connection: Connection,
+    limit: int,
+    *,
+    before: int | None = None,
+    status: TurnStatus | None = None,
+    agent_id: str | None = None,
+) -> list[TurnRow]:
+    """Return turns, newest first: at most `limit` of those with keys smaller than `before`, this status, this agent."""
+    given = {"agent_id = ?": agent_id, "status = ?": status}
+    values = {condition: value for condition, value in given.items() if value is not None}
+    # Apart, since each half is found in its own way. The open ones are few: `+key` has them found first, then sorted.
+    halves = [("ended_at IS NULL", "+key"), ("ended_at IS NOT NULL", "key")]
+    if status in _OPEN:
+        del halves[1]
+    elif status is not None:
+        halves = [("ended_at IS NOT NULL" + ("" if status is TurnStatus.COMPLETED else f" AND {_FAILED}"), "key")]
+    found: list[TurnRow] = []
+    for half, key in halves:
+        where = " AND ".join([half, f"{key} < ?", *values])
+        last = _KEY_MAX if before is None else before
+        found += _TURNS.select(connection, f"WHERE {where} ORDER BY {key} DESC LIMIT {limit}", (last, *values.values()))
+    return sorted(found, key=lambda row: -row.key)[:limit]
 
 
 def by_idempotency(connection: Connection, idempotency: bytes) -> TurnRow | None:

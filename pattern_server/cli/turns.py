@@ -1,24 +1,55 @@
-"""`pattern turn …` and `pattern why`: what came of a turn, stopping one, and what its model was shown."""
+"""`pattern turn …` and `pattern why`: what ran and runs, stopping it, and what its model was shown."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import click
 
-from pattern_core.budgets.budget import dollars
+from pattern_core.budgets.budget import MICRO, dollars
 from pattern_core.errors import NotFound
+from pattern_db.enums import TurnStatus
 from pattern_server.cli.client import Json
 from pattern_server.cli.command import Home, in_constellation
 from pattern_server.cli.history import said
-from pattern_server.cli.output import Output, cut, in_line
+from pattern_server.cli.output import Output, cut, in_line, when
 
 COLUMNS = ("part", "tokens", "place", "why", "text")
+LIST_COLUMNS = ("id=turn_id", "status", "agent", "accepted", "cost")
+AGENT_CHARS_MAX = 10
+COST_SHOWN_MIN = 100  # micro-dollars
 LEFT_OUT_COLUMNS = ("part", "tokens", "why")
 TEXT_CHARS_MAX = 60  # shown of each part in the table; --json has more
 
 
 @click.group()
 def turn() -> None:
-    """Turns: from a message to the agent's rest. `pattern usage --by turn` and `pattern chat --json` show their ids."""
+    """Turns: from a message to the agent's rest."""
+
+
+@turn.command("list")
+@click.option("-a", "--agent", metavar="NAME", help="Only turns of this agent.")
+@click.option(
+    "--status", type=click.Choice([status.value for status in TurnStatus]), help="Only turns with this status."
+)
+@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="How many of the newest turns.")
+@in_constellation
+async def list_all(home: Home, output: Output, agent: str | None, status: str | None, limit: int) -> None:
+    """List what runs, waits and ran, newest first."""
+    found = await home.pages("turns", most=limit, agent=agent, status=status)
+    names = {} if output.is_json or not found else await home.agent_names()
+    output.table(LIST_COLUMNS, found, empty="There is no such turn.", shown=lambda one: _line(one, names))
+
+
+def _line(turn: Json, names: Mapping[str, str]) -> Json:
+    """Return a turn as a line of the list, which fits into 80 columns."""
+    cost = turn["usage"]["cost_microdollars"]
+    return {
+        **turn,
+        "agent": cut(names.get(turn["agent_id"], ""), AGENT_CHARS_MAX),
+        "accepted": when(turn["created_at"])[len("2026-") :],
+        "cost": "" if cost is None else "<$0.0001" if 0 < cost < COST_SHOWN_MIN else f"${cost / MICRO:.4f}",
+    }
 
 
 @turn.command("show")

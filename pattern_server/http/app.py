@@ -50,6 +50,7 @@ class Application(FastAPI):
         super().__init__(**options)
         self.unloaded = list(RESOURCES)
         self._loading = threading.Lock()
+        self._described: dict[str, Any] | None = None
 
     def load(self, wanted: Scope | None = None) -> None:
         """Import modules until one has a route for the wanted request, or all. Call it in a thread."""
@@ -64,7 +65,11 @@ class Application(FastAPI):
     def openapi(self) -> dict[str, Any]:
         """Return the description of the whole API. The first call takes half a second: make it in a thread."""
         self.load()
-        return super().openapi()
+        with self._loading:  # the framework keeps what it made itself, which is never to be shown
+            if self._described is None:
+                module = import_module("pattern_server.http.openapi")  # words that few processes need
+                self._described = module.describe(super().openapi(), self.routes)
+            return self._described
 
 
 def build_app(server: ServerState) -> Application:
@@ -79,7 +84,7 @@ def build_app(server: ServerState) -> Application:
         openapi_url=None,  # routes/health.py has it, so that making it delays no request
         exception_handlers={
             RequestValidationError: _handler(of_validation),
-            HTTPException: _handler(of_framework),
+            HTTPException: _refuse,
             PatternError: _handler(of_error),
             DatabaseError: _handler(of_error),
         },
@@ -93,6 +98,16 @@ def build_app(server: ServerState) -> Application:
 def api_routes() -> list[ApiRoute]:
     """Return every route of the API."""
     return [route for name in RESOURCES for route in import_module(name).router.routes]
+
+
+async def _refuse(request: Request, error: HTTPException) -> Response:
+    """Return the answer to what no route is for; a wrong method's names all methods of the path."""
+    response = of_framework(error)
+    if response.status_code == 405:
+        found = [route for route in request.app.router.routes if route.matches(request.scope)[0] is not Match.NONE]
+        allowed = {method for route in found if route.path == found[0].path for method in route.methods}
+        response.headers["allow"] = ", ".join(sorted(allowed))
+    return response
 
 
 def _handler(answer: Callable[[Any], Response]) -> Callable[[Request, Any], Awaitable[Response]]:

@@ -42,18 +42,17 @@ class _SettingsRequest(RequestModel):
     pinned: bool | None = None
 
 
-class BlockPatchRequest(_SettingsRequest):
-    """Settings of a block to change."""
+class BlockUpdateRequest(_SettingsRequest):
+    """The settings of a block to change."""
 
     label: str | None = None
 
 
 class BlockPutRequest(_SettingsRequest):
-    """The whole content of a block, and settings to set with it; those that are left out stay (or are the defaults).
+    """The whole content of a block, and settings to change with it.
 
-    `content` is text (for other shapes the JSON that an editor shows), `value` JSON. `base_version`: the content was
-    made from that version, and what others changed since is merged with it. `template` names a ready-made block; what
-    is given besides it goes before. `schema` is `"Text"`, `{"Map": {…}}` …
+    Send `content`, which is text, or `value`, which is JSON. Settings that are left out stay as they are. `template` is
+    for a block that does not exist yet; what is sent besides it has priority.
     """
 
     content: str | None = None
@@ -62,8 +61,8 @@ class BlockPutRequest(_SettingsRequest):
     base_version: int | None = None
 
 
-class BlockRequest(_SettingsRequest):
-    """A memory block to make together with its agent, as `PUT …/memory/{label}`; `char_limit` 0 is the default."""
+class BlockCreateRequest(_SettingsRequest):
+    """A memory block to create together with its agent; `char_limit` 0 is the default."""
 
     label: str
     content: str = ""
@@ -97,7 +96,7 @@ def tagged(response: Response, block: Mapping[str, Any]) -> Mapping[str, Any]:
     return block
 
 
-def new_block(asked: BlockRequest | BlockPutRequest, label: str) -> NewBlock:
+def new_block(asked: BlockCreateRequest | BlockPutRequest, label: str) -> NewBlock:
     """Return the block to make: the template's, if one is named, with what else is asked for in its place.
 
     Raises:
@@ -114,7 +113,7 @@ def new_block(asked: BlockRequest | BlockPutRequest, label: str) -> NewBlock:
     return replace(start, **given)
 
 
-def settings_of(asked: BlockPutRequest | BlockPatchRequest, found: BlockRow) -> BlockSettings | None:
+def settings_of(asked: BlockPutRequest | BlockUpdateRequest, found: BlockRow) -> BlockSettings | None:
     """Return what of the settings is asked to be other than it is; None if nothing is.
 
     Raises:

@@ -23,8 +23,8 @@ BY_VALUE = Field(strict=False)  # for enums, which come as their values: strict 
 
 T = TypeVar("T")
 
-PageLimit = Annotated[int, Query(ge=1, le=PAGE_MAX, description="how many at most")]
-Cursor = Annotated[str | None, Query(description="`next_cursor` of the page before")]
+PageLimit = Annotated[int, Query(ge=1, le=PAGE_MAX, description="How many at most.")]
+Cursor = Annotated[str | None, Query(description="`next_cursor` of the page before.")]
 
 
 class RequestModel(BaseModel):
@@ -34,14 +34,14 @@ class RequestModel(BaseModel):
 
 
 class Page(BaseModel, Generic[T]):
-    """Some rows of a list; `next_cursor` asks for those after them and is null at the end."""
+    """A page of a list. Send `next_cursor` as `cursor` to get the next page; it is null on the last one."""
 
     items: list[T]
     next_cursor: str | None
 
 
 class Items(BaseModel, Generic[T]):
-    """All rows of a short list."""
+    """A whole list."""
 
     items: list[T]
 
@@ -55,9 +55,8 @@ def answer_of(source: type, names: str, title: str = "", /, **other: Any) -> typ
     types = {**get_type_hints(source), **other}
     fields: dict[str, Any] = {name: (types[name], ...) for name in (*names.split(), *other)}
     return create_model(
-        f"{title or source.__name__.removesuffix('Row').removesuffix('View')}Response",
+        title or source.__name__.removesuffix("Row").removesuffix("View"),
         __config__=ConfigDict(from_attributes=True),
-        __doc__=source.__doc__,
         **fields,
     )
 
@@ -91,7 +90,8 @@ def decode_cursor(cursor: str | None, length: int) -> tuple[str, ...] | None:
     if cursor is None:
         return None
     try:
-        place = json.loads(base64.urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4)))
+        padded = cursor.encode() + b"=" * (-len(cursor) % 4)
+        place = json.loads(base64.b64decode(padded, b"-_", validate=True))
     except (ValueError, binascii.Error):
         place = None
     if not isinstance(place, list) or len(place) != length or not all(isinstance(part, str) for part in place):

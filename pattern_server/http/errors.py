@@ -70,6 +70,12 @@ class TooLarge(PatternError):
     code = "too_large"
 
 
+class UnsupportedMediaType(PatternError):
+    """The request's body is of a type that is not read there."""
+
+    code = "unsupported_media_type"
+
+
 class RequestTimeout(PatternError):
     """The request's body did not arrive in time."""
 

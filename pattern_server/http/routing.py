@@ -13,16 +13,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import trio
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Depends, Path, Request, Response
+from fastapi.dependencies.utils import get_flat_params
+from fastapi.params import Header
+from fastapi.params import Path as PathParameter
 from fastapi.routing import APIRoute
 
-from pattern_core.errors import PermissionDenied
+from pattern_core.errors import InvalidInput, PermissionDenied
 from pattern_core.runtime import Runtime
 from pattern_db.columns import check_depth
 from pattern_db.enums import CONSTELLATION_OWNER
 from pattern_server.accounts import SCOPES, Accounts, Principal, Scope
 from pattern_server.config import Config
 from pattern_server.constellations import Constellations
+from pattern_server.http.errors import UnsupportedMediaType
 from pattern_server.metrics import Metrics
 from pattern_server.supervisor import Supervisor
 
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
     from pattern_core.constellation import Constellation
 
 API = "/api/v1"
+OwnerInPath = Annotated[str, Path(description="Id or name of an agent; `_constellation_` for what all agents see.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +128,7 @@ class Demand:
         async with server.constellations.use(caller, c) as constellation:
             yield AwakeAccess(server, caller, c, constellation)
 
-    async def owner(self, request: Request, c: str, a: str) -> AsyncIterator[OwnerAccess]:
+    async def owner(self, request: Request, c: str, a: OwnerInPath) -> AsyncIterator[OwnerAccess]:
         """Yield the caller's access to what the owner in the path has (`a`: an agent, or `_constellation_`).
 
         Raises:
@@ -189,24 +194,56 @@ def _refuse_constant(name: str) -> None:
 
 
 class ApiRoute(APIRoute):
-    """A route of the API: `scope` is what it demands of its caller, and its body is read by `StrictRequest`."""
+    """A route of the API: `scope` is what it demands of its caller, and its body is read by `StrictRequest`.
+
+    A body that is not declared as JSON and query parameters that the route does not know are refused.
+    """
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        if options.get("status_code") == 204:
+            options["response_class"] = Response  # no body, hence no type of one
         super().__init__(path, endpoint, **options)
         owners = (getattr(each.call, "__self__", None) for each in self.dependant.dependencies)
         demand = next((owner for owner in owners if isinstance(owner, Demand)), None)
         if demand is None:
             raise AssertionError(f"{path} demands no scope; give it a parameter such as `caller: MayRead`")
         self.scope: Scope = demand.scope
+        others = (Header, PathParameter)
+        declared = [one for one in get_flat_params(self.dependant) if not isinstance(one.field_info, others)]
+        self.query = sorted(one.alias for one in declared)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return the framework's handler, given our kind of request."""
         handle = super().get_route_handler()
 
         async def strictly(request: Request) -> Response:
-            return await handle(StrictRequest(request.scope, request.receive))
+            if request.scope["query_string"]:
+                self._check_query(request)
+            strict = StrictRequest(request.scope, request.receive)
+            if self.body_field is not None and not _is_json(request) and await strict.body():
+                raise UnsupportedMediaType("send the body as JSON with the header `Content-Type: application/json`")
+            return await handle(strict)
 
         return strictly
+
+    def _check_query(self, request: Request) -> None:
+        """Refuse parameters that the route does not know: a misspelled one would be ignored silently.
+
+        Raises:
+            InvalidInput: there is one.
+        """
+        unknown = sorted({*request.query_params} - {*self.query})
+        if unknown:
+            known = f"known are {', '.join(self.query)}" if self.query else "it has no query parameters"
+            raise InvalidInput(
+                f"this request has no query parameter {unknown[0]!r}; {known}",
+                errors=[{"field": f"query.{name}", "message": "This parameter is not known here"} for name in unknown],
+            )
+
+
+def _is_json(request: Request) -> bool:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
 
 
 class Router(APIRouter):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
@@ -8,7 +10,7 @@ from pattern_core.embeddings.embedder import EmbedderInfo
 from pattern_core.models.errors import ModelRefused
 from pattern_core.models.model import Usage
 from pattern_core.testing import Paced, calls, says
-from pattern_core.views import condition, view_turn
+from pattern_core.views import condition, view_turn, view_turns
 from pattern_db.enums import IndexState, PathType
 from pattern_db.errors import RowNotFound
 from pattern_db.journal.usage import UsageSum
@@ -38,6 +40,16 @@ async def test_a_turn_that_completed() -> None:
         ("assistant", "done"),
     ]
     assert view.usage == UsageSum(200, 20, 80, None, False)
+
+
+async def test_turns_are_listed_without_their_messages() -> None:
+    async with running([says("one"), says("two")]) as it:
+        agent = await it.agent()
+        views = [await it.say("hello"), await it.say("again")]
+        listed = await it.database.read(view_turns, 10, before=None, status=None, agent_id=agent.id)
+        assert listed == [replace(view, messages=[]) for view in reversed(views)]
+        (older,) = await it.database.read(view_turns, 1, before=listed[0].key, status=None, agent_id=None)
+        assert older.id == views[0].id
 
 
 async def test_a_turn_that_failed_says_why() -> None:

@@ -13,7 +13,7 @@ from pattern_core.errors import Conflict, InvalidInput, NotFound, Unavailable
 from pattern_db.backup import verify
 from pattern_server.accounts import Constellation as Registered
 from pattern_server.accounts import Principal
-from tests.pattern_server.place import Place
+from tests.pattern_server.place import Place, config_for, serving
 
 
 async def principal(place: Place) -> Principal:
@@ -142,6 +142,18 @@ async def test_a_lost_file_is_an_error_of_its_constellation_alone(place: Place) 
     assert "missing" in answer.json()["detail"]
     assert (await place.admin.get("/constellations/other/agents")).status_code == 200
     assert (await place.admin.get("/constellations/home")).status_code == 200
+
+
+async def test_a_copy_in_a_relative_data_directory_is_restored_by_the_path_of_the_answer(alone: Path) -> None:
+    config = config_for(alone).model_copy(update={"data_dir": Path("data")})
+    async with serving(config) as place:
+        await place.constellation(agent=None)
+        for where in ("/constellations/home/backup", "/backup"):
+            made = (await place.admin.post(where)).json()
+            assert Path(made["path"]).is_absolute()
+        made = (await place.admin.post("/constellations/home/backup")).json()
+        body = {"file": made["path"], "name": "again"}
+        assert (await place.admin.post("/constellations/restore", json=body)).status_code == 201
 
 
 async def test_a_copy_is_made_while_agents_work(place: Place) -> None:

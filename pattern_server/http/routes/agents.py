@@ -16,14 +16,16 @@ from pattern_core.models.providers import PROVIDERS
 from pattern_core.rules.ruleset import warnings_of
 from pattern_db.enums import AgentStatus
 from pattern_server.config import Config
-from pattern_server.http.blocks import BlockRequest, new_block
+from pattern_server.http.blocks import BlockCreateRequest, new_block
 from pattern_server.http.bodies import BY_VALUE, Paged, RequestModel, answer_of, fields_with, page_of
 from pattern_server.http.routing import Router, ToRead, ToWrite
 from pattern_server.settings import catalogue_of, default_model_of
 
 router = Router(prefix="/constellations/{c}/agents", tags=["agents"])
 
-IfMatch = Annotated[str | None, Header(description="the agent's `ETag`: it is changed only if it still has that one")]
+IfMatch = Annotated[
+    str | None, Header(description="The agent's `ETag`: the change is refused (412) if it has another one by now.")
+]
 
 # `rule_warnings` are what in its tool rules contradicts or can never be met, a sentence each.
 AGENT = answer_of(
@@ -38,13 +40,14 @@ MODEL = answer_of(
     ModelFacts,
     "provider model window prompt_window trained_window output_max input_price output_price cache_read_price"
     " cache_write_price images tools reasoning source as_of is_known",
+    "AgentModel",
     prompt_window=int,
     is_configured=bool,
 )
 
 
-class AgentRequest(RequestModel):
-    """An agent to make. Without provider and model it gets the server's defaults; without `memory` the usual blocks."""
+class AgentCreateRequest(RequestModel):
+    """The agent to create. Provider and model default to those of the server, `memory` to the usual blocks."""
 
     name: str
     description: str | None = None
@@ -55,11 +58,11 @@ class AgentRequest(RequestModel):
     enabled_tools: list[str] | None = None
     tool_rules: Any = None
     status: Annotated[AgentStatus, BY_VALUE] = AgentStatus.ACTIVE
-    memory: list[BlockRequest] | None = None
+    memory: list[BlockCreateRequest] | None = None
 
 
-class AgentPatchRequest(RequestModel):
-    """Fields of an agent to change."""
+class AgentUpdateRequest(RequestModel):
+    """The fields of an agent to change."""
 
     name: str | None = None
     description: str | None = None
@@ -74,18 +77,24 @@ class AgentPatchRequest(RequestModel):
 
 @router.get("", response_model=page_of(AGENT))
 async def list_all(home: ToRead, paging: Paged) -> object:
-    """The constellation's agents, by name."""
+    """List agents.
+
+    Return the agents of the constellation by name.
+    """
     page = paging.of_all(await home.constellation.roster.all(), lambda agent: (agent.name, agent.id))
     return {**page, "items": [_answer(agent) for agent in page["items"]]}
 
 
 @router.post("", status_code=201, response_model=AGENT)
-async def create(body: AgentRequest, home: ToWrite, response: Response) -> object:
-    """Make an agent, with its memory blocks."""
+async def create(body: AgentCreateRequest, home: ToWrite, response: Response) -> object:
+    """Create an agent.
+
+    Return the new agent. Its memory blocks are created with it.
+    """
     config = home.server.config
     provider, model = _model_of(config, body.model_provider, body.model_name)
     _check_other_models(config, body.config)
-    given = {name: getattr(body, name) for name in AgentRequest.model_fields if name not in ("status", "memory")}
+    given = {name: getattr(body, name) for name in AgentCreateRequest.model_fields if name not in ("status", "memory")}
     memory = None if body.memory is None else [new_block(block, block.label) for block in body.memory]
     spec = AgentSpec(**{**given, "model_provider": provider, "model_name": model, "memory": memory})
     agent = await home.constellation.roster.create(spec, author=home.caller.author)
@@ -96,16 +105,22 @@ async def create(body: AgentRequest, home: ToWrite, response: Response) -> objec
 
 
 @router.get("/{a}", response_model=AGENT)
-async def show(a: str, home: ToRead, response: Response) -> object:
-    """One agent, by id or name. With its `ETag` as `If-Match` a change does not overwrite what others changed."""
+async def get(a: str, home: ToRead, response: Response) -> object:
+    """Show an agent.
+
+    Return the agent with this id or name. Send its `ETag` as `If-Match` with an update to keep the changes of others.
+    """
     return _tagged(response, await home.constellation.roster.get(a))
 
 
 @router.patch("/{a}", response_model=AGENT)
-async def change(
-    a: str, body: AgentPatchRequest, home: ToWrite, response: Response, if_match: IfMatch = None
+async def update(
+    a: str, body: AgentUpdateRequest, home: ToWrite, response: Response, if_match: IfMatch = None
 ) -> object:
-    """Change the given fields of an agent; a turn under way continues with the old ones."""
+    """Update an agent.
+
+    Change the fields that are sent. A turn that already runs continues with the old values.
+    """
     changes = body.model_dump(include=body.model_fields_set)
     empty = sorted(
         name for name, value in changes.items() if value is None and name not in ("description", "tool_rules")
@@ -122,13 +137,19 @@ async def change(
 
 @router.delete("/{a}", status_code=204)
 async def delete(a: str, home: ToWrite) -> None:
-    """Delete an agent with its messages and memory. To keep its past, set its status to `archived` instead."""
+    """Delete an agent.
+
+    Its messages and memory are deleted with it. To keep its past, set its status to `archived` instead.
+    """
     await home.constellation.delete_agent(a)
 
 
 @router.get("/{a}/model", response_model=MODEL)
-async def show_model(a: str, home: ToRead) -> object:
-    """The window, prices and abilities of the agent's model, and where the figures are from."""
+async def get_model(a: str, home: ToRead) -> object:
+    """Show the model of an agent.
+
+    Return the window, prices and abilities of the model, and where the figures come from.
+    """
     config = home.server.config
     agent = await home.constellation.roster.get(a)
     facts = catalogue_of(config).facts(agent.model_provider, agent.model_name)

@@ -25,9 +25,11 @@ GRANT = answer_of(
 
 
 class DecisionRequest(RequestModel):
-    """An answer. A yes may hold for longer than the question: `time` for any such call within `seconds`, `same` for the
-    same arguments, `always` for any; the last two until they are revoked, or for `seconds`. `arguments` replace those
-    of a tool call, though not for the scope `same`. A no is for the question alone; the agent sees its `reason`.
+    """The answer to a question.
+
+    An approval can hold for later calls: `time` for any within `seconds`, `same` for the same arguments, `always` for
+    any; the last two until they are revoked, or for `seconds`. `arguments` replace those of a tool call, except with
+    the scope `same`. A denial holds for this question only; the agent sees its `reason`.
     """
 
     decision: Literal["approve", "deny"]
@@ -43,24 +45,33 @@ async def list_all(
     paging: Paged,
     status: Annotated[
         Literal["pending", "approved", "edited", "denied", "expired", "cancelled", "all"],
-        Query(description="which ones"),
+        Query(description="Only approvals with this status."),
     ] = "pending",
 ) -> object:
-    """The questions to people, newest first."""
+    """List approvals.
+
+    Return the questions to people, newest first.
+    """
     wanted = None if status == "all" else ApprovalStatus(status)
     found = await home.constellation.approvals.list(paging.one_more, status=wanted, before=paging.after)
     return paging.cut(found, lambda approval: approval.id)
 
 
 @router.get("/approvals/{id}", response_model=APPROVAL)
-async def show(id: str, home: ToRead) -> Approval:  # noqa: A002 - the path's own word
-    """One question."""
+async def get(id: str, home: ToRead) -> Approval:  # noqa: A002 - the path's own word
+    """Show an approval.
+
+    Return one question with its state.
+    """
     return await home.constellation.approvals.get(id)
 
 
 @router.post("/approvals/{id}", response_model=APPROVAL)
 async def decide(id: str, body: DecisionRequest, home: ToWrite) -> Approval:  # noqa: A002 - the path's own word
-    """Answer a question, once. On `approve` what was asked for is done with the answer, exactly once."""
+    """Answer an approval.
+
+    A question can be answered once. On `approve`, what was asked for is done exactly once, together with the answer.
+    """
     given = body.model_dump(exclude={"decision"})
     answer = ApprovalAnswer(approve=body.decision == "approve", by=home.caller.author, **given)
     return await home.constellation.approvals.decide(id, answer)
@@ -68,14 +79,20 @@ async def decide(id: str, body: DecisionRequest, home: ToWrite) -> Approval:  # 
 
 @router.get("/grants", response_model=page_of(GRANT))
 async def list_grants(home: ToRead, paging: Paged) -> object:
-    """What people agreed to in advance, newest first."""
+    """List grants.
+
+    Return what people agreed to in advance, newest first.
+    """
     found = await home.constellation.approvals.grants.list(paging.one_more, before=paging.after)
     page = paging.cut(found, lambda grant: grant.id)
     return {**page, "items": [fields_with(one, same_arguments=one.args_hash is not None) for one in page["items"]]}
 
 
 @router.delete("/grants/{id}", status_code=204)
-async def revoke(id: str, home: ToWrite) -> Response:  # noqa: A002 - the path's own word
-    """Revoke a consent: the agent asks again."""
+async def revoke_grant(id: str, home: ToWrite) -> Response:  # noqa: A002 - the path's own word
+    """Revoke a grant.
+
+    The agent has to ask again.
+    """
     await home.constellation.approvals.grants.revoke(id, by=home.caller.author)
     return Response(status_code=204)

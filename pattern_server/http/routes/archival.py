@@ -26,14 +26,11 @@ router = Router(prefix="/constellations/{c}/agents/{a}/archival", tags=["archive
 _FIELDS = "id agent_id content tags metadata workspace source valid_from valid_to superseded_by chunks created_at"
 ENTRY = answer_of(ArchiveEntry, _FIELDS)
 # `is_new` is false if the archive held it already, word for word.
-STORED = answer_of(ArchiveEntry, _FIELDS, "StoredEntry", is_new=bool)
+STORED = answer_of(ArchiveEntry, _FIELDS, "StoredArchiveEntry", is_new=bool)
 
 
-class EntryRequest(RequestModel):
-    """An entry to store. Times are RFC 3339 with an offset; `force` stores it beside one that says nearly the same.
-
-    `source` is an object of links to what it was made from, such as `{"message": "msg_…", "url": "https://…"}`.
-    """
+class ArchiveEntryRequest(RequestModel):
+    """The entry to store."""
 
     content: str
     tags: list[str] = Field(default_factory=list)
@@ -45,14 +42,14 @@ class EntryRequest(RequestModel):
     force: bool = False
 
 
-class NewEntryRequest(EntryRequest):
-    """An entry to store; `supersedes` is the id of the one that it takes the place of."""
+class ArchiveEntryCreateRequest(ArchiveEntryRequest):
+    """The entry to store, and the one that it replaces, if any."""
 
     supersedes: str | None = None
 
 
-class EntryPatchRequest(RequestModel):
-    """Fields of an entry to change; null takes a value away. The text stays: supersede the entry to correct it."""
+class ArchiveEntryUpdateRequest(RequestModel):
+    """The fields of an entry to change; null removes a value. To correct the text, supersede the entry."""
 
     tags: list[str] | None = None
     metadata: dict[str, Any] | None = None
@@ -61,11 +58,12 @@ class EntryPatchRequest(RequestModel):
     valid_to: str | None = None
 
 
-@router.post("", status_code=201, response_model=STORED)
-async def add(body: NewEntryRequest, home: ToWriteOwned, response: Response) -> object:
-    """Store an entry. What is there already, word for word, is not stored again: the answer is that entry (200).
+@router.post("", status_code=201, response_model=STORED, responses={200: {"model": STORED}})
+async def create(body: ArchiveEntryCreateRequest, home: ToWriteOwned, response: Response) -> object:
+    """Store an archive entry.
 
-    An entry that says nearly the same is named in a 409 `similar_entry`; `force` stores the new one beside it.
+    If the archive has an entry with exactly this text, nothing is stored and that entry is returned (200). If an entry
+    says nearly the same, the answer is 409 `similar_entry` and names it; `force` stores the new one as well.
     """
     return await _stored(home, body, body.supersedes, response)
 
@@ -74,12 +72,13 @@ async def add(body: NewEntryRequest, home: ToWriteOwned, response: Response) -> 
 async def list_all(
     home: ToReadOwned,
     paging: PagedTexts,
-    tag: Annotated[str | None, Query(description="only entries with this tag")] = None,
-    include_superseded: Annotated[bool, Query(description="also entries that no longer hold")] = False,
+    tag: Annotated[str | None, Query(description="Only entries with this tag.")] = None,
+    include_superseded: Annotated[bool, Query(description="Also entries that no longer hold.")] = False,
 ) -> object:
-    """The entries, newest first; without those that were superseded or have ended, unless they are asked for.
+    """List archive entries.
 
-    A page ends early where its texts would pass a million characters.
+    Return the entries, newest first; without those that were superseded or have ended, unless they are asked for. A
+    page ends early if its texts would exceed a million characters.
     """
     place = decode_cursor(paging.cursor, 2)
     after = None if place is None else (place[0], place[1])
@@ -90,41 +89,53 @@ async def list_all(
 
 
 @router.get("/{id}", response_model=ENTRY)
-async def show(id: str, home: ToReadOwned) -> object:  # noqa: A002 - the word of the path
-    """One entry, whole; the id of one of its chunks, as a search gives it, finds it too."""
+async def get(id: str, home: ToReadOwned) -> object:  # noqa: A002 - the word of the path
+    """Show an archive entry.
+
+    Return the whole entry. The id of one of its chunks, as search returns it, finds it too.
+    """
     return await home.constellation.archive.get(home.owner, id)
 
 
 @router.get("/{id}/history", response_model=items_of(ENTRY))
-async def versions(id: str, home: ToReadOwned) -> object:  # noqa: A002 - the word of the path
-    """What an entry superseded, itself, and what superseded it; oldest first."""
+async def history(id: str, home: ToReadOwned) -> object:  # noqa: A002 - the word of the path
+    """List versions of an archive entry.
+
+    Return what the entry superseded, itself, and what superseded it, oldest first.
+    """
     return {"items": await home.constellation.archive.versions(home.owner, id)}
 
 
-@router.post("/{id}/supersede", status_code=201, response_model=STORED)
-async def supersede(id: str, body: EntryRequest, home: ToWriteOwned, response: Response) -> object:  # noqa: A002 - the word of the path
-    """Store an entry in the place of this one, which stays and ends when the new one begins.
+@router.post("/{id}/supersede", status_code=201, response_model=STORED, responses={200: {"model": STORED}})
+async def supersede(id: str, body: ArchiveEntryRequest, home: ToWriteOwned, response: Response) -> object:  # noqa: A002 - the word of the path
+    """Supersede an archive entry.
 
-    Tags, workspace and metadata that the new one does not name are taken over. Asked again, the answer is the same
-    entry (200).
+    Store an entry that replaces this one. The old entry stays and ends when the new one begins. Tags, workspace and
+    metadata that the new entry does not name are copied. A repeated request returns the same entry (200).
     """
     return await _stored(home, body, id, response)
 
 
 @router.patch("/{id}", response_model=ENTRY)
-async def change(id: str, body: EntryPatchRequest, home: ToWriteOwned) -> object:  # noqa: A002 - the word of the path
-    """Change what is known about an entry: tags, metadata, workspace, and from when to when it holds."""
+async def update(id: str, body: ArchiveEntryUpdateRequest, home: ToWriteOwned) -> object:  # noqa: A002 - the word of the path
+    """Update an archive entry.
+
+    Change tags, metadata, workspace, and the time for which the entry holds.
+    """
     changes = body.model_dump(include=body.model_fields_set)
     return await home.constellation.archive.change(home.owner, id, changes)
 
 
 @router.delete("/{id}", status_code=204)
 async def delete(id: str, home: ToWriteOwned) -> None:  # noqa: A002 - the word of the path
-    """Remove an entry for good. To keep it as something that was once true, set its `valid_to` instead."""
+    """Delete an archive entry.
+
+    The entry is removed for good. To keep it as something that was true once, set its `valid_to` instead.
+    """
     await home.constellation.archive.delete(home.owner, id)
 
 
-async def _stored(home: OwnerAccess, body: EntryRequest, supersedes: str | None, response: Response) -> object:
+async def _stored(home: OwnerAccess, body: ArchiveEntryRequest, supersedes: str | None, response: Response) -> object:
     new = NewEntry(**body.model_dump(exclude={"force", "supersedes"}))
     author = home.caller.author
     entry, is_new = await home.constellation.archive.add(

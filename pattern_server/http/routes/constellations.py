@@ -28,13 +28,13 @@ HALT = answer_of(HaltRow, f"halted {_HALT}", halted=bool, **dict.fromkeys(_HALT.
 
 
 class ConstellationRequest(RequestModel):
-    """A constellation to make or rename."""
+    """The name of a constellation."""
 
     name: str
 
 
 class RestoreRequest(RequestModel):
-    """A copy, by its path on the server's machine, and the name of the constellation to make from it."""
+    """The backup, and the name of the constellation to create from it."""
 
     file: str
     name: str
@@ -42,27 +42,39 @@ class RestoreRequest(RequestModel):
 
 @router.get("/me", response_model=ME)
 async def me(caller: MayRead) -> object:
-    """Whose token this is, and what it may do."""
+    """Show the owner and the scopes of the token.
+
+    Return the user that the token belongs to, and what it may do.
+    """
     return fields_with(caller, scopes=[scope for scope in SCOPES if scope in caller.scopes])
 
 
 @router.get("/constellations", response_model=page_of(CONSTELLATION))
 async def list_all(server: Server, caller: MayRead, paging: Paged) -> object:
-    """Your constellations by name; for administrators everybody's."""
+    """List constellations.
+
+    Return your constellations by name; an administrator sees those of all users.
+    """
     page = paging.of_all(await server.accounts.constellations_of(caller), lambda row: (row.name, row.id))
     return {**page, "items": [_answer(server, row) for row in page["items"]]}
 
 
 @router.post("/constellations", status_code=201, response_model=CONSTELLATION)
 async def create(body: ConstellationRequest, server: Server, caller: MayWrite, response: Response) -> object:
-    """Make an empty constellation."""
+    """Create a constellation.
+
+    It is empty: create agents in it next.
+    """
     caller.require_unbound()
     return _made(server, await server.constellations.create(caller, body.name), response)
 
 
 @router.post("/constellations/restore", status_code=201, response_model=CONSTELLATION)
 async def restore(body: RestoreRequest, server: Server, caller: MayAdminister, response: Response) -> object:
-    """Make a constellation from a copy on the server's machine."""
+    """Restore a constellation from a backup.
+
+    Create a new constellation from a backup file on the server's machine. Only for administrators.
+    """
     path = Path(body.file)
     if not path.is_absolute() or "\0" in body.file:
         raise InvalidInput("`file` is an absolute path on the server's machine")
@@ -70,45 +82,66 @@ async def restore(body: RestoreRequest, server: Server, caller: MayAdminister, r
 
 
 @router.get("/constellations/{c}", response_model=CONSTELLATION)
-async def show(c: str, server: Server, caller: MayRead) -> object:
-    """One constellation, by id or name."""
+async def get(c: str, server: Server, caller: MayRead) -> object:
+    """Show a constellation.
+
+    Return the constellation with this id or name, and whether it is in use.
+    """
     return _answer(server, await server.accounts.constellation_for(caller, c))
 
 
 @router.patch("/constellations/{c}", response_model=CONSTELLATION)
 async def rename(c: str, body: ConstellationRequest, server: Server, caller: MayWrite) -> object:
-    """Give a constellation another name."""
+    """Rename a constellation.
+
+    Its id stays the same.
+    """
     return _answer(server, await server.constellations.rename(caller, c, body.name))
 
 
 @router.delete("/constellations/{c}", status_code=204)
 async def delete(c: str, server: Server, caller: MayWrite) -> None:
-    """Delete a constellation with all its agents and everything that they remember. Only a backup brings it back."""
+    """Delete a constellation.
+
+    All its agents and everything that they remember is deleted. Only a backup brings it back.
+    """
     await server.constellations.delete(caller, c)
 
 
 @router.get("/constellations/{c}/halt", response_model=HALT)
-async def show_halt(home: ToRead) -> object:
-    """Whether an agent halted everything, and why."""
+async def get_halt(home: ToRead) -> object:
+    """Show whether the constellation is halted.
+
+    Return which agent halted all work, and why.
+    """
     halt = home.constellation.halt.current
     return dict.fromkeys(_HALT.split()) | {"halted": False} if halt is None else fields_with(halt, halted=True)
 
 
 @router.post("/constellations/{c}/resume", response_model=HALT)
 async def resume(home: ToWrite) -> object:
-    """Let a halted constellation continue; the answer is the halt that ends."""
+    """Resume a halted constellation.
+
+    Return the halt that this ends.
+    """
     return fields_with(await home.constellation.resume(by=home.caller.author), halted=False)
 
 
 @router.post("/constellations/{c}/backup", status_code=201)
-async def copy(c: str, server: Server, caller: MayWrite) -> Copy:
-    """Copy the constellation, while it works, into the server's `backups` folder; the copy is verified."""
+async def backup(c: str, server: Server, caller: MayWrite) -> Copy:
+    """Back up a constellation.
+
+    Write a verified copy into the server's folder `backups` while the constellation works. Return its absolute path.
+    """
     return await server.constellations.copy(caller, c)
 
 
 @router.post("/backup", status_code=201)
-async def copy_registry(server: Server, caller: MayAdminister) -> Copy:
-    """Copy users, tokens and the list of constellations into the server's `backups` folder; the copy is verified."""
+async def backup_registry(server: Server, caller: MayAdminister) -> Copy:
+    """Back up users, tokens and the list of constellations.
+
+    Write a verified copy into the server's folder `backups`. Return its absolute path. Only for administrators.
+    """
     return await server.constellations.copy_registry(caller)
 
 

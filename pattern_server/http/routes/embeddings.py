@@ -8,38 +8,51 @@ from pattern_server.http.routing import Router, ToRead, ToWrite
 
 router = Router(prefix="/constellations/{c}/embeddings", tags=["embeddings"])
 
-_INDEX = answer_of(VectorIndex, "provider model dimension fingerprint created_at completed_at")
+_INDEX = answer_of(VectorIndex, "provider model dimension fingerprint created_at completed_at", "EmbeddingIndex")
 # Search answers from `active`; `building` takes its place.
 PROGRESS = answer_of(
     Progress,
     "state reason done total skipped refusals model switch_needed configured active building",
+    "EmbeddingProgress",
     active=_INDEX | None,
     building=_INDEX | None,
 )
 
 
 @router.get("", response_model=PROGRESS)
-async def status(home: ToRead) -> Progress:
-    """How many texts have vectors, of which model, and what holds it up."""
+async def get(home: ToRead) -> Progress:
+    """Show the progress of embeddings.
+
+    Return how many texts have vectors, of which model, and what delays the rest.
+    """
     return await home.constellation.embeddings.progress()
 
 
 @router.post("/switch", response_model=PROGRESS, status_code=202)
-async def switch(home: ToWrite) -> Progress:
-    """Embed every text by the configured model; search uses the old vectors until the new ones are complete."""
+async def start_switch(home: ToWrite) -> Progress:
+    """Switch to the configured embedding model.
+
+    Embed every text with it; search uses the old vectors until the new ones are complete.
+    """
     await home.constellation.embeddings.start_switch()
     return await home.constellation.embeddings.progress()
 
 
 @router.delete("/switch", response_model=PROGRESS)
-async def cancel(home: ToWrite) -> Progress:
-    """Give up a switch that is under way; the old vectors stay."""
+async def cancel_switch(home: ToWrite) -> Progress:
+    """Cancel a switch to another embedding model.
+
+    The old vectors stay in use.
+    """
     await home.constellation.embeddings.cancel_switch()
     return await home.constellation.embeddings.progress()
 
 
 @router.post("/rebuild", response_model=PROGRESS, status_code=202)
 async def rebuild(home: ToWrite) -> Progress:
-    """Look at every text again, and embed those whose vectors are not up to date."""
+    """Rebuild embeddings.
+
+    Check every text again, and embed those whose vectors are missing or outdated.
+    """
     await home.constellation.embeddings.rebuild()
     return await home.constellation.embeddings.progress()

@@ -27,13 +27,15 @@ FOLDER = answer_of(
     "id name description path_type path_value embedding_model status status_reason indexed_at created_at",
 )
 FILE = answer_of(
-    FolderFile, "id name content_type size_bytes status error line_count passage_count uploaded_at indexed_at"
+    FolderFile,
+    "id name content_type size_bytes status error line_count passage_count uploaded_at indexed_at",
+    "FolderFile",
 )
 ATTACHMENT = answer_of(Borrower, "agent agent_id access attached_at", agent=str)
 
 
-class FolderRequest(RequestModel):
-    """A folder to make. `path` is a local one's directory on the server's machine, as its whole path."""
+class FolderCreateRequest(RequestModel):
+    """The folder to create. Only local folders have a `path`."""
 
     name: str
     description: str | None = None
@@ -41,15 +43,15 @@ class FolderRequest(RequestModel):
     path: str | None = None
 
 
-class FolderPatchRequest(RequestModel):
-    """What to change about a folder; an empty description removes it."""
+class FolderUpdateRequest(RequestModel):
+    """The fields of a folder to change; an empty description removes it."""
 
     name: str | None = None
     description: str | None = None
 
 
 class AttachmentRequest(RequestModel):
-    """Which agent (by id or name) may do what in a folder."""
+    """The agent to attach the folder to, and what it may do there."""
 
     agent: str
     access: Annotated[FolderAccess, BY_VALUE] = FolderAccess.READ
@@ -57,14 +59,20 @@ class AttachmentRequest(RequestModel):
 
 @router.get("", response_model=page_of(FOLDER))
 async def list_all(home: ToRead, paging: Paged) -> object:
-    """The folders, by name."""
+    """List folders.
+
+    Return the folders of the constellation by name.
+    """
     rows = await home.constellation.folders.all()
     return paging.of_all(rows, lambda row: (row.name, row.id))
 
 
 @router.post("", status_code=201, response_model=FOLDER)
-async def create(body: FolderRequest, home: ToWrite, response: Response) -> object:
-    """Make a folder. A local one's files are known after `…/index`, or soon after it is attached."""
+async def create(body: FolderCreateRequest, home: ToWrite, response: Response) -> object:
+    """Create a folder.
+
+    The files of a local folder are indexed by `…/index`, or soon after the folder is attached to an agent.
+    """
     root = None
     if body.path_type is PathType.LOCAL:
         is_admin = home.caller.is_admin and "admin" in home.caller.scopes
@@ -87,20 +95,29 @@ async def create(body: FolderRequest, home: ToWrite, response: Response) -> obje
 
 
 @router.get("/{f}", response_model=FOLDER)
-async def show(f: str, home: ToRead) -> object:
-    """One folder, by id or name."""
+async def get(f: str, home: ToRead) -> object:
+    """Show a folder.
+
+    Return the folder with this id or name.
+    """
     return await home.constellation.folders.get(f)
 
 
 @router.patch("/{f}", response_model=FOLDER)
-async def change(f: str, body: FolderPatchRequest, home: ToWrite) -> object:
-    """Change a folder's name or description."""
+async def update(f: str, body: FolderUpdateRequest, home: ToWrite) -> object:
+    """Update a folder.
+
+    Change its name or description.
+    """
     return await home.constellation.folders.change(f, name=body.name, description=body.description)
 
 
 @router.delete("/{f}", status_code=204)
 async def delete(f: str, home: ToWrite) -> None:
-    """Remove a folder and all that was read from it. The files of a directory stay where they are."""
+    """Delete a folder.
+
+    Everything that was read from it is deleted. The files of a local folder stay on the disk.
+    """
     await home.constellation.folders.delete(f)
 
 
@@ -108,22 +125,39 @@ async def delete(f: str, home: ToWrite) -> None:
 async def index(
     f: str,
     home: ToWrite,
-    again: Annotated[bool, Query(description="also read what seems unchanged")] = False,
+    again: Annotated[bool, Query(description="Also read files that seem unchanged.")] = False,
 ) -> IndexReport:
-    """Look through a folder now and read what changed; the answer says what was left out, and why."""
+    """Index a folder.
+
+    Look through the folder now and read what changed. Return what was skipped, and why.
+    """
     return await home.constellation.folders.index(f, again=again)
 
 
 @router.get("/{f}/files", response_model=page_of(FILE))
 async def list_files(f: str, home: ToRead, paging: Paged) -> object:
-    """The files, by name."""
+    """List files of a folder.
+
+    Return the files by name.
+    """
     rows = await home.constellation.folders.files(f, limit=paging.one_more, after=paging.after)
     return paging.cut(rows, lambda row: row.name)
 
 
-@router.put("/{f}/files/{name:path}", response_model=FILE)
+_BYTES = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+
+
+@router.put(
+    "/{f}/files/{name:path}",
+    response_model=FILE,
+    responses={201: {"model": FILE}},
+    openapi_extra={"requestBody": {"content": _BYTES}},
+)
 async def put_file(f: str, name: str, request: Request, home: ToWrite, response: Response) -> object:
-    """Store the request's body, whatever its type, as a file of a virtual folder; 201 if it is new."""
+    """Upload a file.
+
+    Store the request's body, whatever its content type, as a file of a virtual folder; 201 if it is new.
+    """
     data = await request.body()
     row, is_new = await home.constellation.folders.put_file(f, name, data)
     if is_new:
@@ -133,9 +167,12 @@ async def put_file(f: str, name: str, request: Request, home: ToWrite, response:
     return row
 
 
-@router.get("/{f}/files/{name:path}")
-async def content(f: str, name: str, home: ToRead) -> Response:
-    """A file's own bytes, as they are stored or on the disk now."""
+@router.get("/{f}/files/{name:path}", response_class=Response, responses={200: {"content": _BYTES}})
+async def get_file(f: str, name: str, home: ToRead) -> Response:
+    """Download a file.
+
+    Return the bytes of the file as they are stored, or as they are on the disk now.
+    """
     row, data = await home.constellation.folders.content(f, name)
     # Never as a type that a browser would run: the file is a user's, the address is ours.
     quoted = quote(row.name.rsplit("/", 1)[-1], safe="")
@@ -145,13 +182,19 @@ async def content(f: str, name: str, home: ToRead) -> Response:
 
 @router.delete("/{f}/files/{name:path}", status_code=204)
 async def delete_file(f: str, name: str, home: ToWrite) -> None:
-    """Remove a file of a virtual folder."""
+    """Delete a file.
+
+    Only files of virtual folders can be deleted.
+    """
     await home.constellation.folders.delete_file(f, name)
 
 
 @router.get("/{f}/attachments", response_model=page_of(ATTACHMENT))
 async def list_attachments(f: str, home: ToRead, paging: Paged) -> object:
-    """The agents that may use the folder, by name."""
+    """List agents that may use a folder.
+
+    Return the agents by name, each with what it may do.
+    """
     found = await home.constellation.folders.attachments(f)
     names = {agent.id: agent.name for agent in await home.constellation.roster.all()}
     shown = [fields_with(one, agent=names.get(one.agent_id, one.agent_id)) for one in found]
@@ -160,7 +203,10 @@ async def list_attachments(f: str, home: ToRead, paging: Paged) -> object:
 
 @router.post("/{f}/attachments", response_model=ATTACHMENT)
 async def attach(f: str, body: AttachmentRequest, home: ToWrite) -> object:
-    """Let an agent use the folder, or change what it may do there."""
+    """Attach a folder to an agent.
+
+    Let the agent use the folder, or change what it may do there.
+    """
     agent = await home.constellation.roster.get(body.agent)
     made = await home.constellation.folders.attach(f, agent.id, body.access)
     return fields_with(made, agent=agent.name)
@@ -168,6 +214,9 @@ async def attach(f: str, body: AttachmentRequest, home: ToWrite) -> object:
 
 @router.delete("/{f}/attachments/{a}", status_code=204)
 async def detach(f: str, a: str, home: ToWrite) -> None:
-    """Take the folder away from an agent."""
+    """Detach a folder from an agent.
+
+    The agent can no longer use the folder.
+    """
     agent = await home.constellation.roster.get(a)
     await home.constellation.folders.detach(f, agent.id)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import html
-from typing import Any
+from typing import Any, Literal
 
 import trio
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
+from pydantic import BaseModel
 
 from pattern_db.errors import DatabaseError
 from pattern_server.http.routing import Server
@@ -26,15 +27,31 @@ with a stable <code>code</code>. Lists page by <code>limit</code> and <code>curs
 <table>{rows}</table></html>"""
 
 
-@router.get("/healthz")
+class Liveness(BaseModel):
+    """That the process answers."""
+
+    status: Literal["alive"]
+
+
+@router.get("/healthz", response_model=Liveness)
 async def alive() -> JSONResponse:
-    """The process answers."""
+    """Check that the process answers."""
     return JSONResponse({"status": "alive"})
 
 
-@router.get("/readyz")
+class Readiness(BaseModel):
+    """Whether requests can be served."""
+
+    status: Literal["ready", "unready"]
+    reasons: list[str]
+
+
+@router.get("/readyz", response_model=Readiness, responses={503: {"model": Readiness}})
 async def ready(server: Server) -> JSONResponse:
-    """Whether requests can be served now; if not, 503 and the reasons. One ill constellation does not count."""
+    """Check whether requests can be served now.
+
+    Return 503 with the reasons if not. A constellation that failed does not make the server unready.
+    """
     reasons = ["the server is stopping"] if server.draining.is_set() else []
     try:
         await server.accounts.database.check()
@@ -44,9 +61,12 @@ async def ready(server: Server) -> JSONResponse:
     return JSONResponse(content, 503 if reasons else 200)
 
 
-@router.get("/metrics")
+@router.get("/metrics", response_class=PlainTextResponse)
 async def metrics(server: Server) -> Response:
-    """Counts in the text format of Prometheus, version 0.0.4; none of them names a person, an agent or a text."""
+    """Return metrics for Prometheus.
+
+    The text format, version 0.0.4. No metric names a person, an agent or a text.
+    """
     states = {"awake": server.supervisor.awake(), "quarantined": len(server.supervisor.quarantined())}
     return Response(server.metrics.text(states), media_type=CONTENT_TYPE)
 
@@ -78,7 +98,7 @@ def _rows(description: dict[str, Any]) -> list[str]:
     paths: dict[str, dict[str, dict[str, str]]] = description["paths"]
     return [
         f"<tr><td><code>{method.upper()}</code><td><code>{html.escape(path)}</code>"
-        f"<td>{html.escape(operation.get('description', ''))}"
+        f"<td>{html.escape(operation['summary'])}. {html.escape(operation['description'])}"
         for path, operations in paths.items()
         for method, operation in operations.items()
     ]

@@ -15,7 +15,7 @@ from fastapi import Depends, Header, Query, Response
 from pydantic import BaseModel, Field
 
 from pattern_core.errors import Conflict, InvalidInput
-from pattern_core.memory import history
+from pattern_core.memory import history as past
 from pattern_core.memory.block import Attribution, BlockRow, Edited
 from pattern_core.memory.damage import repair_block
 from pattern_core.memory.history import Blamed, Version
@@ -23,8 +23,8 @@ from pattern_core.memory.sharing import Loan
 from pattern_db.enums import HistoryKind, Permission
 from pattern_server.http.blocks import (
     BLOCK,
-    BlockPatchRequest,
     BlockPutRequest,
+    BlockUpdateRequest,
     block_answer,
     content_edit,
     find,
@@ -38,41 +38,39 @@ from pattern_server.http.routing import OwnerAccess, Router, ToReadOwned, ToWrit
 
 router = Router(prefix="/constellations/{c}/agents/{a}/memory", tags=["memory"])
 
-REVISED = answer_of(Edited, "block note undo_remaining redo_remaining", block=BLOCK)
+REVISED = answer_of(Edited, "block note undo_remaining redo_remaining", "BlockRevision", block=BLOCK)
 # Not `is_exact`: its last changes may be lost.
-REPAIRED = answer_of(Edited, "block note is_exact", "Repaired", block=BLOCK, is_exact=bool)
+REPAIRED = answer_of(Edited, "block note is_exact", "BlockRepair", block=BLOCK, is_exact=bool)
 
 
-class DiffResponse(BaseModel):
-    """What differs between two versions, as a unified diff; empty if nothing does."""
+class BlockDiff(BaseModel):
+    """The difference between two versions."""
 
     older: int = Field(alias="from")
     newer: int = Field(alias="to")
     diff: str
 
 
-class BlameResponse(BaseModel):
-    """Every line of the block with its origin."""
+class BlockBlame(BaseModel):
+    """The lines of a block with their authors."""
 
     lines: list[Blamed]
 
 
 class UndoRequest(RequestModel):
-    """Whose newest edit to take back or bring again: an agent's name or id, or an author such as `user:…`; by default
-    the caller's own.
-    """
+    """The author of the edit. Without a body: the caller."""
 
     author: str | None = None
 
 
 class RollbackRequest(RequestModel):
-    """The version to go back to."""
+    """The version to roll back to."""
 
     version: int
 
 
 class ShareRequest(RequestModel):
-    """An agent, by name or id, and what it may do: read_only, append or read_write."""
+    """The agent to share the block with, and what it may do: `read_only`, `append` or `read_write`."""
 
     agent: str
     permission: Annotated[Permission, BY_VALUE] = Permission.READ_ONLY
@@ -104,8 +102,8 @@ class Conditions:
 
 
 async def _conditions(
-    if_match: Annotated[str | None, Header(description='the version that is expected, such as `"3"`')] = None,
-    if_none_match: Annotated[str | None, Header(description="`*`: only if there is no such block")] = None,
+    if_match: Annotated[str | None, Header(description='The expected version, such as `"3"`, or `*` for any.')] = None,
+    if_none_match: Annotated[str | None, Header(description="`*`: only create a new block.")] = None,
 ) -> Conditions:
     if if_none_match not in (None, "*"):
         raise InvalidInput("If-None-Match takes `*` here: only if there is no such block")
@@ -121,32 +119,39 @@ def _version(tag: str) -> int:
 
 
 Demanded = Annotated[Conditions, Depends(_conditions)]
-AtVersion = Annotated[int | None, Query(ge=0, description="the block as it was at that version")]
+AtVersion = Annotated[int | None, Query(ge=0, description="Return the block as it was at this version.")]
 
 
 @router.get("", response_model=page_of(BLOCK))
 async def list_all(home: ToReadOwned, paging: Paged) -> object:
-    """The blocks that the agent sees, by label: its own, those lent to it, the constellation's."""
+    """List memory blocks.
+
+    Return the blocks that the agent sees, by label: its own, those shared with it, and those of the constellation.
+    """
     page = paging.of_all(await home.constellation.memory.list(home.owner), lambda block: (block.label, block.id))
     return {**page, "items": [await block_answer(home.constellation, block) for block in page["items"]]}
 
 
 @router.get("/{label}", response_model=BLOCK)
-async def show(label: str, home: ToReadOwned, response: Response, version: AtVersion = None) -> object:
-    """One block; its `ETag` is its version."""
+async def get(label: str, home: ToReadOwned, response: Response, version: AtVersion = None) -> object:
+    """Show a memory block.
+
+    Return the block. Its `ETag` is its version.
+    """
     view = await home.constellation.memory.view(home.owner, label)
     shown = await block_answer(home.constellation, view)
     if version is not None and version != view.version:
-        content, value = await home.constellation.database.read_aside(history.content_at, view.id, version)
+        content, value = await home.constellation.database.read_aside(past.content_at, view.id, version)
         shown |= {"content": content, "value": value, "version": version, "damaged": None}
     return tagged(response, shown)
 
 
-@router.put("/{label}", response_model=BLOCK)
+@router.put("/{label}", response_model=BLOCK, responses={201: {"model": BLOCK}})
 async def put(label: str, body: BlockPutRequest, home: ToWriteOwned, demanded: Demanded, response: Response) -> object:
-    """Write a block's whole content; a block that is not there is made (201).
+    """Write a memory block.
 
-    With `base_version` what others changed since that version is kept: both changes are merged.
+    Replace the whole content of the block, or create it (201). With `base_version`, changes that others made since that
+    version are merged.
     """
     found = await find(home.constellation, home.owner, label)
     demanded.check(found, label)
@@ -164,8 +169,11 @@ async def put(label: str, body: BlockPutRequest, home: ToWriteOwned, demanded: D
 
 
 @router.patch("/{label}", response_model=BLOCK)
-async def patch(label: str, body: BlockPatchRequest, home: ToWriteOwned, response: Response) -> object:
-    """Change a block's settings; its content stays."""
+async def update(label: str, body: BlockUpdateRequest, home: ToWriteOwned, response: Response) -> object:
+    """Update the settings of a memory block.
+
+    Change the settings that are sent; the content stays.
+    """
     view = await home.constellation.memory.view(home.owner, label)
     settings = settings_of(body, view)
     if settings is not None:
@@ -175,85 +183,120 @@ async def patch(label: str, body: BlockPatchRequest, home: ToWriteOwned, respons
 
 @router.delete("/{label}", status_code=204)
 async def delete(label: str, home: ToWriteOwned, demanded: Demanded) -> None:
-    """Take a block out of the agent's mind. Its bytes stay in the file."""
+    """Delete a memory block.
+
+    The agent no longer sees the block. Its history stays in the file.
+    """
     demanded.check(await find(home.constellation, home.owner, label), label)
     await home.constellation.memory.delete(home.owner, label, by=_by(home))
 
 
 @router.get("/{label}/history", response_model=Page[Version])
-async def versions(label: str, home: ToReadOwned, paging: Paged) -> object:
-    """The block's versions, newest first; number 0 is the block as it was made."""
+async def history(label: str, home: ToReadOwned, paging: Paged) -> object:
+    """List versions of a memory block.
+
+    Return the versions, newest first. Version 0 is the block as it was created.
+    """
     after = paging.after
     before = int(after) if after and after.isdigit() else None
     view = await home.constellation.memory.view(home.owner, label)
-    found = await home.constellation.database.read(history.versions, view.id, limit=paging.one_more, before=before)
+    found = await home.constellation.database.read(past.versions, view.id, limit=paging.one_more, before=before)
     return paging.cut(found, lambda version: str(version.version))
 
 
-@router.get("/{label}/diff", response_model=DiffResponse)
+@router.get("/{label}/diff", response_model=BlockDiff)
 async def diff(
     label: str,
     home: ToReadOwned,
-    older: Annotated[int | None, Query(alias="from", ge=0, description="by default the one before")] = None,
-    newer: Annotated[int | None, Query(alias="to", ge=0, description="by default the newest")] = None,
+    older: Annotated[
+        int | None, Query(alias="from", ge=0, description="The older version. Default: the one before `to`.")
+    ] = None,
+    newer: Annotated[int | None, Query(alias="to", ge=0, description="The newer version. Default: the newest.")] = None,
 ) -> object:
-    """What changed between two versions."""
+    """Compare two versions of a memory block.
+
+    Return a unified diff; without `from` and `to`, of the newest version and the one before it.
+    """
     view = await home.constellation.memory.view(home.owner, label)
     last = view.version if newer is None else newer
     first = max(last - 1, 0) if older is None else older
-    changed = await home.constellation.database.read_aside(history.diff, view.id, first, last)
+    changed = await home.constellation.database.read_aside(past.diff, view.id, first, last)
     return {"from": first, "to": last, "diff": changed}
 
 
-@router.get("/{label}/blame", response_model=BlameResponse)
+@router.get("/{label}/blame", response_model=BlockBlame)
 async def blame(label: str, home: ToReadOwned) -> object:
-    """Who wrote which line, when, and what led to it."""
+    """Show the author of each line of a memory block.
+
+    Return for each line who wrote it, when, and what caused it.
+    """
     view = await home.constellation.memory.view(home.owner, label)
-    return {"lines": await home.constellation.database.read_aside(history.blame, view.id)}
+    return {"lines": await home.constellation.database.read_aside(past.blame, view.id)}
 
 
 @router.post("/{label}/undo", response_model=REVISED)
 async def undo(label: str, home: ToWriteOwned, body: UndoRequest | None = None) -> object:
-    """Take back one author's newest edit; what others wrote stays."""
+    """Undo an edit of a memory block.
+
+    Revert the newest edit of one author; the edits of others stay.
+    """
     return await _revised(home, HistoryKind.UNDO, label, body)
 
 
 @router.post("/{label}/redo", response_model=REVISED)
 async def redo(label: str, home: ToWriteOwned, body: UndoRequest | None = None) -> object:
-    """Bring the edit again that was taken back last, unless its author has edited since."""
+    """Redo an edit of a memory block.
+
+    Apply the edit that was undone last again, unless its author has edited the block since.
+    """
     return await _revised(home, HistoryKind.REDO, label, body)
 
 
 @router.post("/{label}/rollback", response_model=BLOCK)
 async def rollback(label: str, body: RollbackRequest, home: ToWriteOwned) -> object:
-    """Make the block what it was at a version, by a new change; nothing of its history goes."""
+    """Roll a memory block back to a version.
+
+    Set the block to its content at that version, as a new edit; its history stays complete.
+    """
     revised = await home.constellation.revisions.rollback(home.owner, label, _by(home), version=body.version)
     return await block_answer(home.constellation, revised.block)
 
 
 @router.post("/{label}/repair", response_model=REPAIRED)
 async def repair(label: str, home: ToWriteOwned) -> object:
-    """Bring back a block that is damaged, from what is known of it; a sound one is refused."""
+    """Repair a damaged memory block.
+
+    Restore the block from what can still be read of it. A block without damage is refused.
+    """
     done = await repair_block(home.constellation.memory.blocks, home.owner, label, _by(home))
     block = await block_answer(home.constellation, await home.constellation.memory.view(home.owner, label))
     return fields_with(done, block=block)
 
 
 @router.get("/{label}/share", response_model=Items[Loan])
-async def loans(label: str, home: ToReadOwned) -> object:
-    """To whom the block is lent."""
+async def list_shares(label: str, home: ToReadOwned) -> object:
+    """List agents that a memory block is shared with.
+
+    Return the agents with their permissions, in the order in which the block was shared.
+    """
     return {"items": await home.constellation.sharing.loans(home.owner, label)}
 
 
 @router.post("/{label}/share", response_model=Loan)
 async def share(label: str, body: ShareRequest, home: ToWriteOwned) -> object:
-    """Lend the block to an agent, or change what it may do."""
+    """Share a memory block with an agent.
+
+    Return the share. If there is one already, its permission is changed.
+    """
     return await home.constellation.sharing.share(home.owner, label, body.agent, body.permission, by=_by(home))
 
 
 @router.delete("/{label}/share/{borrower}", status_code=204)
 async def unshare(label: str, borrower: str, home: ToWriteOwned) -> None:
-    """End a loan. What was written in the block stays."""
+    """Stop sharing a memory block with an agent.
+
+    What the agent wrote in the block stays.
+    """
     await home.constellation.sharing.unshare(home.owner, label, borrower, by=_by(home))
 
 

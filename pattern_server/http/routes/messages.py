@@ -15,7 +15,8 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
 from pattern_core.agent_settings import MessagePolicy
-from pattern_core.compaction.compaction import Made, Summary, list_summaries
+from pattern_core.compaction.compaction import Made, Summary
+from pattern_core.compaction.compaction import list_summaries as stored_summaries
 from pattern_core.conversation.imports import Imported, PastMessage
 from pattern_core.errors import InvalidInput, Unavailable
 from pattern_core.images import image_of_bytes, image_of_url, read
@@ -25,7 +26,7 @@ from pattern_core.turns.admission import IncomingMessage
 from pattern_core.views import TurnView
 from pattern_db.enums import Role
 from pattern_server.http.bodies import BY_VALUE, PagedTexts, RequestModel, answer_of, page_of
-from pattern_server.http.routes.turns import MESSAGE, TURN
+from pattern_server.http.routes.turns import EVENTS, MESSAGE, TURN
 from pattern_server.http.routing import Access, Router, ToChatOn, ToRead, ToWrite
 from pattern_server.http.sse import MEDIA_TYPE, EventStream
 
@@ -36,28 +37,33 @@ SUMMARY = answer_of(
     "id summary is_stub start_position end_position started_at ended_at message_count previous_summary_id depth"
     " strategy model tokens created_at",
 )
-COMPACTED = answer_of(Made, "messages tokens_before tokens_after summary_ids trouble")
-IMPORTED = answer_of(Imported, "ids")
+COMPACTED = answer_of(Made, "messages tokens_before tokens_after summary_ids trouble", "Compaction")
+IMPORTED = answer_of(Imported, "ids", "HistoryImport")
 
-IdempotencyKey = Annotated[str | None, Header(description="makes a repeated request harmless")]
+IdempotencyKey = Annotated[
+    str | None, Header(description="A key of yours: a repeated request with it has the same result as the first.")
+]
 
 _WAIT = re.compile(r"\bwait\s*=\s*(\d{1,6})\b", re.IGNORECASE)
 # What a digest names never changes. The bytes come from people, so a browser is to do nothing with them but show them.
+_IMAGES = {
+    f"image/{kind}": {"schema": {"type": "string", "format": "binary"}} for kind in ("png", "jpeg", "gif", "webp")
+}
 _IMAGE_HEADERS = {
     "cache-control": "private, max-age=31536000, immutable",
     "content-security-policy": "default-src 'none'",
 }
 
 
-class TextRequest(RequestModel):
-    """Words of a message."""
+class TextPartRequest(RequestModel):
+    """A text."""
 
     type: Literal["text"]
     text: str
 
 
-class ImageRequest(RequestModel):
-    """An image of a message: either `data` (base64) or a `url`. `media_type` may be left out."""
+class ImagePartRequest(RequestModel):
+    """An image: either `data` or a `url`."""
 
     type: Literal["image"]
     data: str | None = None
@@ -66,12 +72,9 @@ class ImageRequest(RequestModel):
 
 
 class MessageRequest(RequestModel):
-    """A message for an agent: words, or a list of words and images in order.
+    """A message to an agent."""
 
-    `priority` is 0 (low) to 3 (urgent); `policy` says what to do if the agent is busy.
-    """
-
-    content: str | list[Annotated[TextRequest | ImageRequest, Field(discriminator="type")]]
+    content: str | list[Annotated[TextPartRequest | ImagePartRequest, Field(discriminator="type")]]
     priority: int = 1
     policy: MessagePolicy | None = None
     source: str | None = None
@@ -79,7 +82,7 @@ class MessageRequest(RequestModel):
 
 
 class PastMessageRequest(RequestModel):
-    """A message of the past. `created_at` is an RFC 3339 time with an offset (default: now), `name` is who spoke."""
+    """A message of the past."""
 
     role: Annotated[Role, BY_VALUE]
     content: str
@@ -91,13 +94,13 @@ class PastMessageRequest(RequestModel):
 
 
 class HistoryRequest(RequestModel):
-    """Past messages, in any order of their times."""
+    """The messages to import, in any order."""
 
     messages: Annotated[list[PastMessageRequest], Field(min_length=1, max_length=IMPORT_MESSAGES_MAX)]
 
 
-class AcceptedResponse(BaseModel):
-    """A message that was accepted; its turn runs."""
+class AcceptedMessage(BaseModel):
+    """A message that was accepted. Its turn runs."""
 
     turn_id: str
     status: str = "accepted"
@@ -106,9 +109,9 @@ class AcceptedResponse(BaseModel):
 _ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "The turn when it has ended; or its events, if those are accepted.",
-        "content": {MEDIA_TYPE: {}},
+        "content": EVENTS,
     },
-    202: {"description": "Accepted; the turn runs.", "model": AcceptedResponse},
+    202: {"description": "Accepted; the turn runs.", "model": AcceptedMessage},
 }
 
 
@@ -117,15 +120,17 @@ async def send(
     a: str,
     body: MessageRequest,
     home: ToChatOn,
-    accept: Annotated[str, Header(description="`text/event-stream` for the turn's events")] = "",
-    prefer: Annotated[str, Header(description="`respond-async`, or `wait=SECONDS` (RFC 7240)")] = "",
+    accept: Annotated[str, Header(description="`text/event-stream` for the turn's events.")] = "",
+    prefer: Annotated[str, Header(description="`respond-async`, or `wait=SECONDS` (RFC 7240).")] = "",
     idempotency_key: IdempotencyKey = None,
 ) -> object:
-    """Send a message. It is on disk before any answer, and its turn runs whether or not the client stays.
+    """Send a message to an agent.
 
-    With `Accept: text/event-stream` the turn's events follow until the terminal one. With `Prefer: respond-async` the
-    answer is 202 at once, with `Prefer: wait=SECONDS` after that time at the latest. Otherwise the answer is the turn
-    when it has ended. A request repeated with the same `Idempotency-Key` is answered with the same turn.
+    The message is stored before any answer, and its turn runs whether or not the client stays connected. With
+    `Accept: text/event-stream` the events of the turn are streamed up to the terminal one. With `Prefer: respond-async`
+    the answer is 202 at once, with `Prefer: wait=SECONDS` after that time at the latest. Otherwise the answer is the
+    turn when it has ended or waits for a person. A request repeated with the same `Idempotency-Key` returns the same
+    turn.
     """
     parts = parts_of(body.content)
     incoming = IncomingMessage(
@@ -154,10 +159,10 @@ async def send(
         if view is not None:
             return view
     address = f"/api/v1/constellations/{constellation.id}/turns/{ticket.turn_id}"
-    return JSONResponse(AcceptedResponse(turn_id=ticket.turn_id).model_dump(), 202, {"location": address})
+    return JSONResponse(AcceptedMessage(turn_id=ticket.turn_id).model_dump(), 202, {"location": address})
 
 
-def parts_of(content: str | list[TextRequest | ImageRequest]) -> tuple[Text | Image, ...]:
+def parts_of(content: str | list[TextPartRequest | ImagePartRequest]) -> tuple[Text | Image, ...]:
     """Return the parts of a message's content. Words that follow each other stay apart by a line's end.
 
     Raises:
@@ -168,7 +173,7 @@ def parts_of(content: str | list[TextRequest | ImageRequest]) -> tuple[Text | Im
     parts: list[Text | Image] = []
     has_words = False
     for asked in content:
-        if isinstance(asked, ImageRequest):
+        if isinstance(asked, ImagePartRequest):
             parts.append(_image(asked))
         elif asked.text:
             parts.append(Text(text=f"\n{asked.text}" if has_words else asked.text))
@@ -176,7 +181,7 @@ def parts_of(content: str | list[TextRequest | ImageRequest]) -> tuple[Text | Im
     return tuple(parts)
 
 
-def _image(asked: ImageRequest) -> Image:
+def _image(asked: ImagePartRequest) -> Image:
     if (asked.data is None) == (asked.url is None):
         raise InvalidInput("an image has either `data` or a `url`; send one of the two")
     if asked.url is not None:
@@ -209,20 +214,24 @@ async def _ended(home: Access, turn_id: str, patience_s: float) -> TurnView | No
 
 
 @router.get("/agents/{a}/messages", response_model=page_of(MESSAGE))
-async def history(a: str, home: ToRead, paging: PagedTexts) -> object:
-    """The agent's messages, newest first."""
+async def list_all(a: str, home: ToRead, paging: PagedTexts) -> object:
+    """List messages of an agent.
+
+    Return the messages of the agent, newest first.
+    """
     rows = await home.constellation.messages(a, limit=paging.one_more, before=paging.after)
     return paging.cut(rows, lambda row: row.position)
 
 
-@router.post("/agents/{a}/history", status_code=201, response_model=IMPORTED)
-async def add_past(
+@router.post("/agents/{a}/history", status_code=201, response_model=IMPORTED, responses={200: {"model": IMPORTED}})
+async def import_history(
     a: str, body: HistoryRequest, home: ToWrite, response: Response, idempotency_key: IdempotencyKey = None
 ) -> Imported:
-    """Add past messages to an agent's conversation, at their own times; no turn runs. All are stored, or none.
+    """Import past messages.
 
-    At most 10,000 messages and 32 MiB at once. A request repeated with the same `Idempotency-Key` is answered with the
-    same ids (200).
+    Add past messages to the agent's conversation at their own times; no turn runs. All are stored, or none. At most
+    10,000 messages and 32 MiB per request. A request repeated with the same `Idempotency-Key` returns the same ids
+    (200).
     """
     past = [PastMessage(**vars(one)) for one in body.messages]
     author = home.caller.author
@@ -233,22 +242,31 @@ async def add_past(
 
 
 @router.get("/agents/{a}/summaries", response_model=page_of(SUMMARY))
-async def list_kept(a: str, home: ToRead, paging: PagedTexts) -> object:
-    """The summaries of what was archived, newest first. The messages themselves stay in the history and in search."""
+async def list_summaries(a: str, home: ToRead, paging: PagedTexts) -> object:
+    """List summaries of archived messages.
+
+    Return the summaries, newest first. The messages themselves stay in the history and in search.
+    """
     before = paging.after
     agent = await home.constellation.roster.get(a)
-    rows = await list_summaries(home.constellation.database, agent.id, limit=paging.one_more, before=before)
+    rows = await stored_summaries(home.constellation.database, agent.id, limit=paging.one_more, before=before)
     return paging.cut(rows, lambda row: row.id)
 
 
 @router.post("/agents/{a}/compact", response_model=COMPACTED)
 async def compact(a: str, home: ToWrite) -> Made:
-    """Archive the older part of the conversation now, by the agent's own settings. Nothing is deleted."""
+    """Compact the conversation of an agent.
+
+    Archive the older part of the conversation now, by the agent's own settings. Nothing is deleted.
+    """
     return await home.constellation.compact(await home.constellation.roster.get(a))
 
 
-@router.get("/images/{digest}", response_class=Response)
-async def show_image(digest: str, home: ToRead) -> Response:
-    """The bytes of an image; its `digest` stands in the `parts` of the message that shows it."""
+@router.get("/images/{digest}", response_class=Response, responses={200: {"content": _IMAGES}})
+async def get_image(digest: str, home: ToRead) -> Response:
+    """Download an image.
+
+    Return the bytes of an image. Its `digest` is in the `parts` of the message that shows it.
+    """
     image = await home.constellation.database.read(read, digest)
     return Response(image.data, media_type=image.media_type, headers=_IMAGE_HEADERS)

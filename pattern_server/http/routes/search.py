@@ -18,14 +18,16 @@ router = Router(prefix="/constellations/{c}/search", tags=["search"])
 _HIT = answer_of(
     Hit,
     "kind id agent_id agent label role content snippet score parts reason metadata session_id count created_at",
+    "SearchHit",
     agent=str | None,
 )
 SEARCH = answer_of(SearchResult, "hits notice", hits=list.__class_getitem__(_HIT))
 
 
-class FindRequest(RequestModel):
-    """What to find, and where. `agents` are ids or names; times are RFC 3339 with an offset; `roles` and `sessions`
-    hold for messages; `tags`: at least one of them. `group_by` session ranks conversations, each by its best message.
+class SearchQueryRequest(RequestModel):
+    """What to search for, and where.
+
+    `roles` and `sessions` apply to messages. An entry needs one of the `tags`.
     """
 
     query: str
@@ -44,10 +46,11 @@ class FindRequest(RequestModel):
 
 
 @router.post("", response_model=SEARCH)
-async def find(body: FindRequest, home: ToRead) -> object:
-    """Find what fits best in messages, blocks, archive, files and summaries, by words and meaning.
+async def find(body: SearchQueryRequest, home: ToRead) -> object:
+    """Search everything.
 
-    A phrase in quotes must occur (in a question it only counts more), `-word` leaves out, `word*` is a beginning.
+    Return the best matches in messages, blocks, archive, files and summaries, by words and meaning. A phrase in quotes
+    must occur (in a question it only counts more), `-word` excludes a word, `word*` matches a beginning.
     """
     agents = None if body.agents is None else [await owner_of(home.constellation, name) for name in body.agents]
     names = {agent.id: agent.name for agent in await home.constellation.roster.all()}

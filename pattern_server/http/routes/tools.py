@@ -18,15 +18,15 @@ TOOL = answer_of(Tool, "name description effect enabled_by_default")
 MCP_TOOL = answer_of(Tool, "name description effect parameters", "McpTool")
 
 
-class ToolsResponse(BaseModel):
-    """All tools; `off` has those that the server's configuration switches off, with the reason."""
+class ToolList(BaseModel):
+    """The tools that agents can have, and those that the configuration switches off."""
 
     items: list[TOOL]  # type: ignore[valid-type]  # made above
     off: dict[str, str]
 
 
-class ServerResponse(BaseModel):
-    """A server. `tools` are null until it was first asked; `missing` are enabled names that it does not offer."""
+class McpServerStatus(BaseModel):
+    """A configured MCP server."""
 
     name: str
     place: str
@@ -36,25 +36,32 @@ class ServerResponse(BaseModel):
     missing: list[str]
 
 
-@router.get("/tools", response_model=ToolsResponse)
+@router.get("/tools", response_model=ToolList)
 async def list_all(home: ToRead) -> object:
-    """The tools that an agent may have enabled; a new agent that names none has those `enabled_by_default`.
+    """List tools.
 
-    Tools of MCP servers are among them once their server has listed them.
+    Return the tools that an agent may have enabled. A new agent that names none has those `enabled_by_default`.
+    Tools of MCP servers are listed once their server has been asked for them.
     """
     tools = home.constellation.tools
     return {"items": [tools.get(name, tools.names) for name in tools.names], "off": tools.off}
 
 
-@router.get("/mcp", response_model=items_of(ServerResponse))
-async def list_servers(home: ToRead) -> object:
-    """The servers as they are now; asking starts none of them."""
+@router.get("/mcp", response_model=items_of(McpServerStatus))
+async def list_mcp_servers(home: ToRead) -> object:
+    """List MCP servers.
+
+    Return the configured servers in their present state; none is started.
+    """
     return {"items": [await _shown(home.constellation, server) for server in home.constellation.mcp.by_name.values()]}
 
 
-@router.post("/mcp/{name}/test", response_model=ServerResponse)
-async def test(name: str, home: ToWrite) -> object:
-    """Start a server, unless it runs, and tell how that went."""
+@router.post("/mcp/{name}/test", response_model=McpServerStatus)
+async def test_mcp_server(name: str, home: ToWrite) -> object:
+    """Test an MCP server.
+
+    Start the server unless it runs, and return its state.
+    """
     return await _shown(home.constellation, await home.constellation.mcp.tried(name))
 
 

@@ -9,17 +9,19 @@ from fastapi import Header, Query
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
+from pattern_core.errors import InvalidInput
 from pattern_core.prompts.explain import TurnExplained, explain
-from pattern_core.views import StoredMessage, TurnView
+from pattern_core.views import StoredMessage, TurnView, view_turns
+from pattern_db.enums import TurnStatus
 from pattern_db.journal.usage import UsageSum
-from pattern_server.http.bodies import answer_of
+from pattern_server.http.bodies import Paged, answer_of, page_of
 from pattern_server.http.routing import Access, Router, ToChat, ToRead, ToReadOn
 from pattern_server.http.sse import MEDIA_TYPE, EventStream, place_of
 
 router = Router(prefix="/constellations/{c}", tags=["turns"])
 
-After = Annotated[int, Query(ge=0, description="begin after this event; 0 begins with the first")]
-LastEventId = Annotated[str | None, Header(description="the last event seen; wins over `after`")]
+After = Annotated[int, Query(ge=0, description="Number of the last event seen; 0: start with the first.")]
+LastEventId = Annotated[str | None, Header(description="Number of the last event seen; has priority over `after`.")]
 
 # An image in `parts` has a `digest`, by which `GET /constellations/{c}/images/{digest}` gives its bytes, or a `url`.
 MESSAGE = answer_of(
@@ -27,56 +29,93 @@ MESSAGE = answer_of(
     "id agent_id position role content parts tool_call_id tool_name tool_args tool_result source source_metadata"
     " batch_id sequence_in_batch session_id workspace is_archived created_at",
 )
-_USAGE = answer_of(UsageSum, "input_tokens output_tokens cached_tokens cost_microdollars is_estimate")
+_USAGE = answer_of(UsageSum, "input_tokens output_tokens cached_tokens cost_microdollars is_estimate", "Usage")
+_SUMMARY = "turn_id agent_id status error approvals usage steps sender created_at started_at ended_at"
+_OWN: dict[str, Any] = {"turn_id": Annotated[str, Field(validation_alias="id")], "usage": _USAGE}
 TURN = answer_of(
-    TurnView,
-    "turn_id agent_id status error approvals messages usage steps sender created_at started_at ended_at",
-    turn_id=Annotated[str, Field(validation_alias="id")],
-    messages=list.__class_getitem__(MESSAGE),
-    usage=_USAGE,
+    TurnView, _SUMMARY.replace("usage", "messages usage"), messages=list.__class_getitem__(MESSAGE), **_OWN
 )
-_EVENTS: dict[int | str, dict[str, Any]] = {200: {"description": "Server-sent events.", "content": {MEDIA_TYPE: {}}}}
+TURN_SUMMARY = answer_of(TurnView, _SUMMARY, "TurnSummary", **_OWN)
+EVENTS = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Event"}}}
+_ANSWERS: dict[int | str, dict[str, Any]] = {200: {"description": "Server-sent events.", "content": EVENTS}}
 
 
-class CancelResponse(BaseModel):
-    """Whether the turn was still open when it was asked to stop, and its status now."""
+class TurnCancellation(BaseModel):
+    """The result of cancelling a turn."""
 
     turn_id: str
     cancelled: bool
     status: str
 
 
+@router.get("/turns", response_model=page_of(TURN_SUMMARY))
+async def list_all(
+    home: ToRead,
+    paging: Paged,
+    status: Annotated[TurnStatus | None, Query(description="Only turns with this status.")] = None,
+    agent: Annotated[str | None, Query(description="Only turns of this agent (id or name).")] = None,
+) -> object:
+    """List turns.
+
+    Return the turns, newest first, without their messages.
+    """
+    after = paging.after
+    if after is not None and not (after.isdecimal() and len(after) < 19):
+        raise InvalidInput("the cursor is of another list; send `next_cursor` of the page before, or none")
+    rows = await home.constellation.database.read_aside(
+        view_turns,
+        paging.one_more,
+        before=None if after is None else int(after),
+        status=status,
+        agent_id=None if agent is None else (await home.constellation.roster.get(agent)).id,
+    )
+    return paging.cut(rows, lambda row: str(row.key))
+
+
 @router.get("/turns/{t}", response_model=TURN)
-async def show(t: str, home: ToRead) -> TurnView:
-    """One turn as it is now, with its messages."""
+async def get(t: str, home: ToRead) -> TurnView:
+    """Show a turn.
+
+    Return the turn as it is now, with its messages.
+    """
     return await home.constellation.turn(t)
 
 
 @router.get("/turns/{t}/prompt")
-async def show_prompt(t: str, home: ToRead) -> TurnExplained:
-    """What each model call of a turn was shown and why, and what was left out for lack of room.
+async def get_prompt(t: str, home: ToRead) -> TurnExplained:
+    """Explain the prompts of a turn.
 
-    Texts are made again from the rows that they came from, at the versions that were shown.
+    Return what each model call of the turn was shown and why, and what was left out for lack of room. Texts are
+    restored from the stored rows at the versions that were shown.
     """
     return await explain(home.constellation.database, t)
 
 
 @router.post("/turns/{t}/cancel")
-async def cancel(t: str, home: ToChat) -> CancelResponse:
-    """Ask a turn to stop. Asking again, or when it has ended, changes nothing."""
+async def cancel(t: str, home: ToChat) -> TurnCancellation:
+    """Cancel a turn.
+
+    Ask the turn to stop. A second request, or one for a turn that has ended, changes nothing.
+    """
     cancelled = await home.constellation.cancel(t)
-    return CancelResponse(turn_id=t, cancelled=cancelled, status=(await home.constellation.turn(t)).status)
+    return TurnCancellation(turn_id=t, cancelled=cancelled, status=(await home.constellation.turn(t)).status)
 
 
-@router.get("/turns/{t}/events", response_class=StreamingResponse, responses=_EVENTS)
-async def events_of_turn(t: str, home: ToReadOn, after: After = 0, last_event_id: LastEventId = None) -> EventStream:
-    """The turn's events from its first, up to the terminal one."""
+@router.get("/turns/{t}/events", response_class=StreamingResponse, responses=_ANSWERS)
+async def stream(t: str, home: ToReadOn, after: After = 0, last_event_id: LastEventId = None) -> EventStream:
+    """Stream the events of a turn.
+
+    Return server-sent events from the first event of the turn up to the terminal one.
+    """
     return await _stream(home, place_of(last_event_id, after), t)
 
 
-@router.get("/events", response_class=StreamingResponse, responses=_EVENTS)
-async def events(home: ToReadOn, after: After = 0, last_event_id: LastEventId = None) -> EventStream:
-    """All events of the constellation after `after`, then those to come, without end."""
+@router.get("/events", response_class=StreamingResponse, responses=_ANSWERS)
+async def stream_constellation(home: ToReadOn, after: After = 0, last_event_id: LastEventId = None) -> EventStream:
+    """Stream the events of a constellation.
+
+    Return server-sent events after `after`: the stored ones, then new ones, until the client disconnects.
+    """
     return await _stream(home, place_of(last_event_id, after))
 
 

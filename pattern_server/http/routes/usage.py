@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from pattern_core.budgets.budget import AMOUNT_MAX, Budget
 from pattern_core.budgets.usage import BudgetView, UsageQuestion
@@ -24,9 +24,11 @@ router = Router(prefix="/constellations/{c}", tags=["usage"])
 _GROUP_ID = re.compile(r"group_[0-9a-hjkmnp-tv-z]{26}", re.ASCII)
 
 
-class UsageResponse(BaseModel):
-    """The lines of one page, and the sum over all lines of all pages. Cached and cache-write tokens are part of the
-    input, reasoning of the output; `cost_microdollars` leaves out the `unpriced_calls`.
+class UsageReport(BaseModel):
+    """One page of usage, and the sum over all pages.
+
+    Cached and cache-write tokens are part of the input, reasoning tokens of the output. `cost_microdollars` does not
+    include `unpriced_calls`.
     """
 
     total: UsageLine
@@ -37,20 +39,24 @@ class UsageResponse(BaseModel):
 class UsageRequest(BaseModel):
     """What to report. Times are RFC 3339 with an offset, or dates, which mean midnight UTC."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    by: Grouping = Field(default=Grouping.DAY, description="what a line is about")
-    agent: str | None = Field(default=None, description="only this agent's calls; its id or name")
-    turn: str | None = Field(default=None, description="only this turn's calls and those of turns that it led to")
-    since: str | None = Field(default=None, description="calls from then on")
-    until: str | None = Field(default=None, description="calls before it")
+    by: Grouping = Field(default=Grouping.DAY, description="What the lines are about.")
+    agent: str | None = Field(default=None, description="Only calls of this agent (id or name).")
+    turn: str | None = Field(default=None, description="Only calls of this turn and of those that it led to.")
+    since: str | None = Field(
+        default=None, description="Only calls from this time on: RFC 3339 with an offset, or a date (midnight UTC)."
+    )
+    until: str | None = Field(
+        default=None, description="Only calls before this time: RFC 3339 with an offset, or a date (midnight UTC)."
+    )
     limit: PageLimit = 100
     cursor: Cursor = None
 
 
 class BudgetRequest(RequestModel):
-    """A budget to set. `agent` (id or name) goes with the scope agent, and without one it is for each agent; `group`
-    (its id) goes with the scope group. A budget of turns has the period total.
+    """The budget to set.
+
+    `agent` belongs to the scope `agent`, and without it the budget holds for each agent; `group` belongs to the scope
+    `group`. A budget of turns has the period `total`.
     """
 
     scope: Annotated[BudgetScope, BY_VALUE]
@@ -61,9 +67,12 @@ class BudgetRequest(RequestModel):
     amount: Annotated[int, Field(ge=0, le=AMOUNT_MAX)]
 
 
-@router.get("/usage", response_model=UsageResponse)
+@router.get("/usage", response_model=UsageReport)
 async def report(asked: Annotated[UsageRequest, Query()], home: ToRead) -> object:
-    """Tokens and money: days and turns newest first, agents and models by name."""
+    """Report usage.
+
+    Return tokens and cost: days and turns newest first, agents and models by name.
+    """
     paging = Paging(asked.limit, asked.cursor)
     after = paging.after
     question = UsageQuestion(
@@ -91,14 +100,20 @@ async def _agent_id(constellation: Constellation, id_or_name: str) -> str:
 
 @router.get("/budgets", response_model=Page[BudgetView])
 async def list_budgets(home: ToRead, paging: Paged) -> object:
-    """The budgets as they stand, those of the server's configuration among them."""
+    """List budgets.
+
+    Return all budgets with what is spent and left, including those of the server's configuration.
+    """
     found = await home.constellation.budgets.every()
     return paging.of_all(found, lambda budget: (budget.id, str(budget.is_configured)))
 
 
 @router.put("/budgets")
 async def put_budget(body: BudgetRequest, home: ToWrite) -> BudgetView:
-    """Set a budget, in the place of one about the same; calls that begin from now on keep it."""
+    """Set a budget.
+
+    It replaces one with the same scope, period and unit, and holds for calls that start from now on.
+    """
     if body.agent is not None and body.scope is not BudgetScope.AGENT:
         raise InvalidInput("`agent` goes with the scope agent")
     if body.group is not None and body.scope is not BudgetScope.GROUP:
@@ -110,6 +125,9 @@ async def put_budget(body: BudgetRequest, home: ToWrite) -> BudgetView:
 
 
 @router.delete("/budgets/{budget}", status_code=204)
-async def remove_budget(budget: str, home: ToWrite) -> None:
-    """Take a budget away, by its id."""
+async def delete_budget(budget: str, home: ToWrite) -> None:
+    """Delete a budget.
+
+    Budgets of the server's configuration cannot be deleted here.
+    """
     await home.constellation.budgets.remove(budget)

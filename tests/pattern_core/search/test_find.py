@@ -204,6 +204,7 @@ async def test_without_a_model_the_words_are_left_and_a_notice(past: Past, mode:
         (SearchRequest(query="x", limit=0), "between 1 and 500"),
         (SearchRequest(query="x", limit=501), "between 1 and 500"),
         (SearchRequest(query="x", kinds=[]), "name at least one kind: message, block"),
+        (SearchRequest(query="x", kinds=[SearchKind.BLOCK], group_by=GroupBy.SESSION), "add the kind message"),
         (SearchRequest(query="x", tags=["t"] * 201), "at most 200 tags"),
         (SearchRequest(query="x", since="2026-01-01T00:00:00"), "`since` cannot be read: .* has no offset"),
         (SearchRequest(query="x", until="soon"), "`until` cannot be read"),

@@ -14,7 +14,7 @@ from pattern_server.cli import history
 from pattern_server.cli.client import ServerFailed
 from pattern_server.cli.command import Home
 from pattern_server.cli.output import Output
-from pattern_server.cli.turns import _took, conversation, headline, part_row, why
+from pattern_server.cli.turns import _took, conversation, headline, list_all, part_row, why
 from tests.pattern_server.cli.conftest import Answer, Pattern, api_of, as_json, below
 
 
@@ -23,6 +23,25 @@ def test_what_a_turn_took() -> None:
     assert _took(usage) == "1,234 tokens in, 5 out; $1.50"
     unknown = {**usage, "cost_microdollars": None, "is_estimate": True}
     assert _took(unknown) == "1,234 tokens in, 5 out (estimated); a price that is not known"
+
+
+async def test_turns_are_listed_within_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    agent = {"id": "agent_01kdvdnbyg1sxdjpxfs3sa9mkv", "name": "adalbert the gardener"}
+    usage = {"input_tokens": 1, "output_tokens": 1, "cost_microdollars": 12_345_678, "is_estimate": False}
+    turn: Any = {"turn_id": "turn_01kdvdncxrhd99fdtgj8yepfzx", "agent_id": agent["id"], "status": "interrupted"}
+    turn |= {"usage": usage, "created_at": "2026-01-31T12:00:00.000Z"}
+    turns = [turn, {**turn, "usage": {**usage, "cost_microdollars": 42}}]
+
+    def answer(request: httpx2.Request) -> Answer:
+        is_turns = request.url.path.endswith("/turns")
+        return as_json({"items": turns if is_turns else [agent], "next_cursor": None})
+
+    await below(list_all)(api_of(answer), Output(), agent=None, status=None, limit=20, constellation="home")
+    head, row, cheap = capsys.readouterr().out.splitlines()
+    assert head.split() == ["id", "status", "agent", "accepted", "cost"]
+    assert row.split(maxsplit=2)[:2] == [turn["turn_id"], "interrupted"]
+    assert "adalbert" in row and "01-31 12:00" in row and row.rstrip().endswith("$12.3457")
+    assert len(row.rstrip()) <= 80 and cheap.rstrip().endswith(" <$0.0001")
 
 
 CORE = {

@@ -16,7 +16,7 @@ from pattern_core.limits import IMAGE_BYTES_MAX
 from pattern_core.testing.model import Paced, ScriptedProvider, says
 from pattern_server.http import border
 from pattern_server.http.app import api_routes
-from pattern_server.http.routes.messages import ImageRequest, parts_of
+from pattern_server.http.routes.messages import ImagePartRequest, parts_of
 from tests.pattern_server.place import API, Place, client_of
 
 AGENTS = "/constellations/home/agents"
@@ -58,6 +58,49 @@ async def test_what_is_no_json_is_refused_and_changes_nothing(place: Place) -> N
     assert (await place.admin.get(AGENTS)).json()["items"] == []
 
 
+@pytest.mark.parametrize("kind", [None, "text/plain", "application/x-www-form-urlencoded", "application/jsonx"])
+async def test_a_body_of_another_type_than_json_is_refused_with_the_header_to_send(
+    home: Place, kind: str | None
+) -> None:
+    headers = {} if kind is None else {"Content-Type": kind}
+    answer = await home.admin.post(AGENTS, content=b'{"name": "bob"}', headers=headers)
+    assert is_problem(answer, 415, "unsupported_media_type")
+    assert "`Content-Type: application/json`" in answer.json()["detail"]
+
+
+async def test_json_has_more_than_one_content_type_and_an_optional_body_needs_none(home: Place) -> None:
+    for kind in ("application/json; charset=utf-8", "APPLICATION/JSON", "application/merge-patch+json"):
+        answer = await home.admin.patch(
+            f"{AGENTS}/ada", content=b'{"description": "x"}', headers={"Content-Type": kind}
+        )
+        assert answer.status_code == 200, answer.text
+    assert (await home.admin.post(f"{AGENTS}/ada/memory/human/undo")).status_code != 415
+
+
+async def test_an_unknown_query_parameter_is_refused_with_those_that_are_known(home: Place) -> None:
+    answer = await home.admin.get(AGENTS, params={"limt": "3"})
+    assert is_problem(answer, 422, "invalid_input")
+    assert "'limt'" in answer.json()["detail"] and "cursor, limit" in answer.json()["detail"]
+    assert answer.json()["errors"][0]["field"] == "query.limt"
+    within = await home.admin.get("/constellations/home/usage", params={"group": "day"})
+    assert is_problem(within, 422, "invalid_input")
+    assert "agent, by, cursor, limit, since, turn, until" in within.json()["detail"]
+    for where in ("/me", f"{AGENTS}/ada"):
+        none = await home.admin.get(where, params={"verbose": "1"})
+        assert is_problem(none, 422, "invalid_input")
+        assert "no query parameters" in none.json()["detail"]
+
+
+async def test_a_405_names_all_methods_of_the_path(home: Place) -> None:
+    answer = await home.admin.put(AGENTS)
+    assert is_problem(answer, 405, "method_not_allowed")
+    assert answer.headers["allow"] == "GET, POST"
+    inner = await home.admin.post(f"{AGENTS}/ada/memory/human")
+    assert inner.headers["allow"] == "DELETE, GET, PATCH, PUT"
+    # Not those of a constellation with this name.
+    assert (await home.admin.put("/constellations/restore", json={})).headers["allow"] == "POST"
+
+
 @pytest.mark.parametrize("is_declared", [True, False])
 @pytest.mark.parametrize("has_token", [True, False])
 async def test_a_huge_body_is_refused_while_it_arrives(place: Place, is_declared: bool, has_token: bool) -> None:
@@ -93,7 +136,7 @@ async def test_an_import_may_be_longer_than_other_bodies(home: Place) -> None:
 
 
 def test_an_image_that_is_too_large_is_not_decoded() -> None:
-    image = ImageRequest.model_validate({"type": "image", "data": "A" * (2 * IMAGE_BYTES_MAX + 1)})
+    image = ImagePartRequest.model_validate({"type": "image", "data": "A" * (2 * IMAGE_BYTES_MAX + 1)})
     with pytest.raises(InvalidInput, match="make it smaller"):
         parts_of([image])
 

@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 import httpx2
 import pytest
+import trio
 from fastapi import FastAPI, Request
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +20,7 @@ from pattern_core.errors import InvalidInput, NotFound, PermissionDenied
 from pattern_db.enums import CONSTELLATION_OWNER
 from pattern_server.accounts import Principal
 from pattern_server.http.app import RESOURCES, api_routes, build_app
-from pattern_server.http.blocks import BlockRequest
+from pattern_server.http.blocks import BlockCreateRequest
 from pattern_server.http.bodies import Paging, RequestModel, decode_cursor, encode_cursor
 from pattern_server.http.routes.messages import MessageRequest
 from pattern_server.http.routing import (
@@ -86,17 +87,25 @@ async def test_the_modules_of_the_routes_are_imported_in_order_until_one_has_the
         assert len(app.openapi()["paths"]) > len(RESOURCES)
 
 
-async def test_the_description_is_made_once(place: Place) -> None:
+async def test_the_description_is_made_once_and_never_shown_before_it_is_complete(place: Place) -> None:
     app = build_app(place.parts.state)
-    described = app.openapi()
-    assert described["paths"][f"{API}/me"]["get"]["tags"] == ["constellations"]
-    assert app.openapi() is described
+    found: list[dict[str, Any]] = []
+
+    async def look() -> None:
+        found.append(await trio.to_thread.run_sync(app.openapi))
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(4):
+            nursery.start_soon(look)
+    assert all(one is found[0] for one in found)
+    assert found[0]["paths"][f"{API}/me"]["get"]["operationId"] == "constellations.me"
 
 
 def test_the_servers_start_imports_none() -> None:
     code = "import json, sys, pattern_server.serve; print(json.dumps([*sys.modules]))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert not set(RESOURCES) & set(json.loads(done.stdout))
+    words = {"pattern_server.http.openapi", "pattern_server.http.descriptions"}
+    assert not {*RESOURCES, *words} & {*json.loads(done.stdout)}
 
 
 @pytest.mark.parametrize("text", ['{"a": [1, 2.5, null, "é😀"]}', "[]", '"x"', "1e400"])
@@ -152,6 +161,12 @@ def test_cursors_of_another_list_are_refused() -> None:
     assert decode_cursor(None, 2) is None
 
 
+def test_a_cursor_with_other_signs_is_refused() -> None:
+    cursor = encode_cursor("a")
+    with pytest.raises(InvalidInput):
+        decode_cursor(f"{cursor[:2]}!*{cursor[2:]}", 1)
+
+
 @given(st.lists(st.tuples(PRINTABLE, PRINTABLE), unique=True, max_size=30), st.integers(1, 7))
 def test_pages_show_each_row_once_in_order(rows: list[tuple[str, str]], limit: int) -> None:
     seen: list[tuple[str, str]] = []
@@ -176,7 +191,7 @@ def test_all_that_is_asked_is_strict() -> None:
 
 
 def test_enums_come_as_their_values_and_numbers_as_numbers() -> None:
-    assert BlockRequest.model_validate({"label": "x", "permission": "append"}).permission == "append"
+    assert BlockCreateRequest.model_validate({"label": "x", "permission": "append"}).permission == "append"
     for body in ({"content": "x", "priority": "1"}, {"content": "x", "priority": True}, {"content": 5}):
         with pytest.raises(ValidationError):
             MessageRequest.model_validate(body)

@@ -1,4 +1,4 @@
-"""Configured budgets, and embeddings over HTTP."""
+"""Configured budgets, embeddings, the list of turns, and answers that are sent back, over HTTP."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import trio
 
 from pattern_core.embeddings.embedder import TextsRefused
 from pattern_core.embeddings.settings import Purpose
+from pattern_server.http.bodies import encode_cursor
+from pattern_server.http.routes.agents import AgentUpdateRequest
 from tests.pattern_core.embeddings.stage import ScriptedEmbedder
 from tests.pattern_server.place import DETERMINISTIC, Place, config_for, serving
 
@@ -119,3 +121,75 @@ async def test_texts_that_are_left_out_are_listed(place: Place) -> None:
     told = await until(place, state="idle", skipped=1)
     assert told["refusals"] == [{"kind": "archival", "ref": made[0]["id"], "reason": "it cannot stand poison"}]
     assert told["done"] == told["total"]
+
+
+async def test_turns_are_listed_page_by_page_as_they_are_shown_one_by_one(home: Place) -> None:
+    said = [(await home.say(f"Number {number}")).json() for number in range(3)]
+    where = "/constellations/home/turns"
+    first = (await home.admin.get(where, params={"limit": 2})).json()
+    last = (await home.admin.get(where, params={"limit": 2, "cursor": first["next_cursor"]})).json()
+    assert last["next_cursor"] is None
+    without = [{name: value for name, value in turn.items() if name != "messages"} for turn in said]
+    assert [*first["items"], *last["items"]] == without[::-1]
+    assert (await home.admin.get(where, params={"status": "completed", "agent": "ada"})).json()["items"] == without[
+        ::-1
+    ]
+    assert (await home.admin.get(where, params={"status": "running"})).json() == {"items": [], "next_cursor": None}
+    for cursor in (encode_cursor("ada"), encode_cursor("9" * 30), encode_cursor("1", "2"), "x"):
+        assert (await home.admin.get(where, params={"cursor": cursor})).status_code == 422
+    assert (await home.admin.get(where, params={"status": "done"})).status_code == 422
+    assert (await home.admin.get(where, params={"agent": "nobody"})).status_code == 404
+
+
+async def test_what_is_answered_can_be_sent_back(home: Place, tmp_path: Path) -> None:
+    admin, where = home.admin, "/constellations/home"
+
+    async def done(method: str, path: str, **fields: Any) -> Any:
+        answer = await admin.request(method, f"{where}{path}", **fields)
+        assert answer.status_code < 300, (method, path, answer.text)
+        return answer.json() if answer.content else None
+
+    turn = (await home.say("Hello there")).json()
+    shown = await admin.get(f"{where}/agents/ada")
+    agent = shown.json()
+    given = {name: value for name, value in agent.items() if name in AgentUpdateRequest.model_fields}
+    changed = await done("PATCH", "/agents/ada", json=given, headers={"If-Match": shown.headers["etag"]})
+    assert {**changed, "updated_at": ""} == {**agent, "updated_at": ""}
+
+    memory = f"/agents/{agent['id']}/memory"
+    await done("PUT", f"{memory}/notes", json={"value": ["a"], "schema": {"List": {}}})
+    got = await admin.get(f"{where}{memory}/notes")
+    block = got.json()
+    back = {name: block[name] for name in ("value", "schema", "description", "block_type", "permission", "char_limit")}
+    await done("PUT", f"{memory}/notes", json=back, headers={"If-Match": got.headers["etag"]})
+    await done("PUT", f"{memory}/copy", json=back, headers={"If-None-Match": "*"})
+    await done("PATCH", f"{memory}/notes", json={"label": "other", "pinned": True})
+    await done("PUT", f"{memory}/human", json={"content": "Ada likes tea."})
+    (version, *_) = (await done("GET", f"{memory}/human/history"))["items"]
+    await done("GET", f"{memory}/human", params={"version": version["version"]})
+    await done("POST", f"{memory}/human/undo", json={"author": version["author"]})
+
+    entry = await done("POST", f"/agents/{agent['id']}/archival", json={"content": "Walnuts."})
+    time = entry["created_at"]
+    await done("PATCH", f"/agents/{entry['agent_id']}/archival/{entry['id']}", json={"valid_from": time, "tags": ["x"]})
+    body = {"query": "walnuts", "since": time, "until": entry["created_at"], "agents": [entry["agent_id"]]}
+    await done("POST", "/search", json=body)
+    (hit, *_) = (await done("POST", "/search", json={"query": "walnuts", "kinds": ["archival"]}))["hits"]
+    await done("GET", f"/agents/{hit['agent_id']}/archival/{hit['id']}")
+
+    (tmp_path / "files").mkdir()
+    folder = {"name": "a", "path_type": "local", "path": str(tmp_path / "files")}
+    made = await done("POST", "/folders", json=folder)
+    again = {"name": "b", "path_type": made["path_type"], "path": made["path_value"]}
+    assert (await done("POST", "/folders", json=again))["path_value"] == made["path_value"]
+
+    budget = await done("PUT", "/budgets", json={"scope": "agent", "agent": "ada", "unit": "tokens", "amount": 9_000})
+    same = {name: budget[name] for name in ("scope", "period", "unit", "amount")}
+    assert (await done("PUT", "/budgets", json={**same, "agent": budget["ref"]}))["id"] == budget["id"]
+    await done("DELETE", f"/budgets/{budget['id']}")
+    for by, name in (("agent", "agent"), ("turn", "turn"), ("day", "since")):
+        (line, *_) = (await done("GET", "/usage", params={"by": by}))["items"]
+        assert (await done("GET", "/usage", params={name: line["key"]}))["items"]
+    (event, *_) = await home.events(f"{where}/turns/{turn['turn_id']}/events")
+    assert await home.events(f"{where}/turns/{turn['turn_id']}/events", after=event["id"])
+    assert await home.events(f"{where}/turns/{turn['turn_id']}/events?after={event['data']['seq']}")

@@ -1,0 +1,205 @@
+"""The description of the API that `/openapi.json` shows, made of the routes and of `descriptions.py`.
+
+FastAPI describes parameters, bodies and successful answers. What is added here follows from what a route declares:
+problem documents, the token that it demands, ids, names, events, words and examples.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from typing import Any
+
+from fastapi.routing import APIRoute
+from starlette.routing import BaseRoute
+
+from pattern_server.http.descriptions import (
+    EXAMPLES,
+    FIELDS,
+    PROBLEMS,
+    REQUESTS,
+    SCHEMA_NAMES,
+    SCHEMAS,
+    TIME,
+)
+from pattern_server.http.errors import MEDIA_TYPE as PROBLEM_TYPE
+from pattern_server.http.event_schemas import SCHEMA_PLACE, event_schemas
+from pattern_server.http.routing import ApiRoute
+
+_GENERIC = re.compile(r"(Page|Items)_(\w+)_")
+_GENERIC_NAMES = {"Page": "Page", "Items": "List"}
+_NAME = {"minLength": 1, "maxLength": 100, "pattern": "^[^/]+$"}
+_LABEL = {"minLength": 1, "maxLength": 128}
+# What the code demands of texts in requests. Only said here, since the code's own refusals say more than a schema's.
+_BOUNDS: Mapping[str, Mapping[str, Any]] = {
+    "AgentCreateRequest.name": _NAME,
+    "AgentUpdateRequest.name": _NAME,
+    "BlockCreateRequest.label": _LABEL,
+    "BlockUpdateRequest.label": _LABEL,
+    "ConstellationRequest.name": _NAME,
+    "RestoreRequest.file": {"pattern": "^/"},
+    "RestoreRequest.name": _NAME,
+    "SearchQueryRequest.query": {"pattern": r"\S", "maxLength": 16_000},
+    "cursor": {"pattern": "^[A-Za-z0-9_-]+$"},
+    "idempotency-key": {"minLength": 1, "maxLength": 255},
+    "if-none-match": {"pattern": r"^\*$"},
+}
+_PROBLEM: Mapping[str, Any] = {
+    "type": "object",
+    "description": "What went wrong (RFC 9457). Some codes have further members.",
+    "properties": {
+        "type": {"type": "string"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string"},
+        "code": {"type": "string"},
+        "errors": {"type": "array", "items": {"$ref": f"{SCHEMA_PLACE}ProblemField"}},
+        "retry_after_s": {"type": "number"},
+    },
+    "required": ["type", "title", "status", "detail", "code"],
+}
+_PROBLEM_FIELD: Mapping[str, Any] = {
+    "type": "object",
+    "description": "A field that does not fit.",
+    "properties": {"field": {"type": "string"}, "message": {"type": "string"}},
+    "required": ["field", "message"],
+}
+
+
+def describe(made: dict[str, Any], routes: Sequence[BaseRoute]) -> dict[str, Any]:
+    """Return the whole description; `made` is the framework's of these routes."""
+    schemas = {_name(name): _renamed(schema) for name, schema in made["components"]["schemas"].items()}
+    for unused in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(unused, None)
+    schemas |= {"Problem": deepcopy(_PROBLEM), "ProblemField": deepcopy(_PROBLEM_FIELD), **event_schemas()}
+    for name, schema in schemas.items():
+        _explain(name, schema)
+    for name, schema in schemas.items():
+        if "properties" in schema:
+            schema["examples"] = [_example(name, schema, schemas)]
+    paths = _renamed(made["paths"])
+    for route in routes:
+        if isinstance(route, APIRoute) and route.include_in_schema:
+            for method in route.methods or ():
+                _complete(paths[route.path_format][method.lower()], method, route)
+    content = {PROBLEM_TYPE: {"schema": {"$ref": f"{SCHEMA_PLACE}Problem"}}}
+    responses = {f"Problem{status}": {"description": text, "content": content} for status, text in PROBLEMS.items()}
+    responses["Problem"] = {"description": "Any other failure.", "content": content}
+    bearer = {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "An API token with the scope that the operation names.",
+    }
+    components = {
+        "schemas": dict(sorted(schemas.items())),
+        "responses": responses,
+        "securitySchemes": {"bearer": bearer},
+    }
+    return {**made, "paths": paths, "components": components}
+
+
+def _complete(operation: dict[str, Any], method: str, route: APIRoute) -> None:
+    """Add to an operation what follows from its route."""
+    operation["operationId"] = f"{operation['tags'][0]}.{'list' if route.name == 'list_all' else route.name}"
+    summary, _, rest = operation["description"].partition("\n")
+    operation |= {"summary": summary.rstrip("."), "description": rest.strip() or summary}
+    for parameter in operation.get("parameters", ()):
+        parameter["schema"].pop("title", None)
+        parameter.setdefault("description", FIELDS.get(parameter["name"]))
+        _bound(parameter["name"], parameter["schema"])
+    # The framework's 422 has a body that is never sent.
+    responses = {status: answer for status, answer in operation["responses"].items() if status != "422"}
+    if isinstance(route, ApiRoute):
+        operation["security"] = [{"bearer": [route.scope]}]
+        for status in sorted(_problems(operation, method)):
+            responses[str(status)] = {"$ref": f"#/components/responses/Problem{status}"}
+    operation["responses"] = {**responses, "default": {"$ref": "#/components/responses/Problem"}}
+
+
+def _problems(operation: Mapping[str, Any], method: str) -> Iterator[int]:
+    """Yield the statuses of the problem documents that an operation may answer with."""
+    yield from (401, 403, 422, 429, 500, 503)  # 422: an unknown query parameter
+    parameters = operation.get("parameters", ())
+    if "requestBody" in operation or any(one["in"] == "path" for one in parameters):
+        yield 404
+    if any(one["name"].startswith("if-") for one in parameters):
+        yield 412
+    if "requestBody" in operation:
+        yield from (400, 413, 415) if "application/json" in operation["requestBody"]["content"] else (413,)
+    if method != "GET":
+        yield from (409, 507)
+
+
+def _name(name: str) -> str:
+    """Return the name of a schema by its class's: `AgentPage` for a page of agents, and plain ones of ours."""
+    if generic := _GENERIC.fullmatch(name):
+        return _name(generic[2]) + _GENERIC_NAMES[generic[1]]
+    return SCHEMA_NAMES.get(name, name)
+
+
+def _renamed(made: Any) -> Any:
+    """Return a part of the framework's description with our names of schemas."""
+    if isinstance(made, list):
+        return [_renamed(one) for one in made]
+    if not isinstance(made, dict):
+        return made
+    reference = made.get("$ref")
+    if isinstance(reference, str):
+        return {**made, "$ref": SCHEMA_PLACE + _name(reference.removeprefix(SCHEMA_PLACE))}
+    return {key: _renamed(value) for key, value in made.items()}
+
+
+def _explain(name: str, schema: dict[str, Any]) -> None:
+    """Give a schema and its fields their words, and take away the titles that only repeat names."""
+    schema.pop("title", None)
+    if words := SCHEMAS.get(name):
+        schema["description"] = words
+    elif name.endswith(("Page", "List")):
+        schema.setdefault("description", "A page of a list." if name.endswith("Page") else "A whole list.")
+    for field, inner in schema.get("properties", {}).items():
+        inner.pop("title", None)
+        if words := FIELDS.get(f"{name}.{field}") or FIELDS.get(field):
+            inner.setdefault("description", words)
+        _bound(f"{name}.{field}", inner)
+
+
+def _bound(place: str, schema: dict[str, Any]) -> None:
+    """Add what the code demands of a field or parameter to its schema; null stays allowed."""
+    for choice in (schema, *schema.get("anyOf", ())):
+        if choice.get("type") == "string":
+            choice |= _BOUNDS.get(place, {})
+
+
+def _example(name: str, schema: Mapping[str, Any], schemas: Mapping[str, Any]) -> Any:
+    """Return an example of an object: of each field the one of the table, or what its type makes."""
+    return REQUESTS.get(name) or {
+        field: EXAMPLES[own] if (own := f"{name}.{field}") in EXAMPLES else _typed(field, inner, schemas)
+        for field, inner in schema["properties"].items()
+    }
+
+
+def _typed(field: str, schema: Mapping[str, Any], schemas: Mapping[str, Any]) -> Any:
+    """Return a value that fits a field's schema; the field's example, where the schema leaves the choice."""
+    match schema:
+        case {"$ref": str(reference)}:
+            name = reference.removeprefix(SCHEMA_PLACE)
+            return _example(name, schemas[name], schemas) if "properties" in schemas[name] else schemas[name]["enum"][0]
+        case {"const": value} | {"enum": [value, *_]} | {"default": value}:
+            return value
+        case {"examples": [value]}:
+            return value
+        case _ if field in EXAMPLES:
+            return EXAMPLES[field]
+        case {"contentSchema": {"$ref": str(reference)}}:
+            return json.dumps(_typed(field, {"$ref": reference}, schemas))
+        case {"type": [*_]}:
+            return None
+        case {"anyOf": [*choices]}:
+            return None if {"type": "null"} in choices else _typed(field, choices[0], schemas)
+        case {"type": "array", "items": items}:
+            return [_typed(field, items, schemas)]
+        case {"type": "string"}:
+            return TIME if field.endswith("at") else "…"
+    return {"integer": 1, "number": 0.5, "boolean": False, "object": {}}.get(schema.get("type", ""))
