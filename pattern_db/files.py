@@ -31,6 +31,19 @@ class Holder:
     url: str | None
 
 
+def shipped(name: str) -> Path:
+    """Return where a file or folder that the program needs is: in the installed package, else in its checkout.
+
+    Raises:
+        FileNotFoundError: it is in neither; the installation is incomplete.
+    """
+    package = Path(__file__).parent
+    for place in (package / "_shipped" / name, package.parent / name):
+        if place.exists():
+            return place
+    raise FileNotFoundError(f"{name} is missing; install pattern-server again")
+
+
 class DataDirLock:
     """A held lock on a folder: a whole data directory, or one constellation's.
 

@@ -28,6 +28,7 @@ from pattern_db.errors import (
     translate,
     translated,
 )
+from pattern_db.files import shipped
 from pattern_db.tables import embedding_indexes
 
 Kind = Literal["constellation", "global"]
@@ -197,27 +198,14 @@ def ledger(connection: Connection) -> dict[int, str]:
     return dict(fetch_all(connection, "SELECT version, sha256 FROM schema_migrations"))
 
 
-def migrations_folder(kind: Kind) -> Path:
-    """Return where the migrations are: inside the installed package, else in the checkout that it runs from.
-
-    Raises:
-        FileNotFoundError: neither is there; the installation is incomplete.
-    """
-    package = Path(__file__).parent
-    for folder in (package / "_migrations" / kind, package.parent / "migrations" / kind):
-        if folder.is_dir():
-            return folder
-    raise FileNotFoundError(f"the migrations of the {kind} database are missing; install pattern-server again")
-
-
 @lru_cache(maxsize=2)
 def migrations_of(kind: Kind) -> Migrations:
     """Return the migrations of this release, read once.
 
     Raises:
-        FileNotFoundError: as `migrations_folder`.
+        FileNotFoundError: they are missing; the installation is incomplete.
     """
-    return Migrations(migrations_folder(kind))
+    return Migrations(shipped(f"migrations/{kind}"))
 
 
 def _read(path: Path) -> Migration:

@@ -24,7 +24,7 @@ from pattern_core.tools.builtin import BUILTIN
 from pattern_server.cli import COMMANDS, cli
 from pattern_server.config import Config
 from pattern_server.http.errors import STATUS
-from pattern_server.http.event_schemas import EVENTS
+from pattern_server.http.openapi import WORDS
 from pattern_server.http.routing import API
 from tests.sources import ROOT, sources
 
@@ -146,7 +146,7 @@ def names_of_events() -> Iterable[str]:
         (Config.model_fields, "`%s"),
         (keys_of_config(), '[`"]%s[`"]'),
         (codes_of_errors(), "`%s`"),
-        (EVENTS, "`%s`"),
+        (WORDS["events"], "`%s`"),
     ],
     ids=["tool", "rule", "provider", "embedder", "route", "setting", "key of a config", "error", "event"],
 )

@@ -53,10 +53,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_carries_code_and_migrations(installed: Path, tmp_path: Path) -> None:
     code = (
         "import pattern_db, pattern_server\n"
-        "from pattern_core.models.catalogue import catalogue_file\n"
-        "from pattern_db.migrate import migrations_folder\n"
-        "print(pattern_server.__file__, migrations_folder('global'), migrations_folder('constellation'), "
-        "catalogue_file())"
+        "from pattern_db.files import shipped\n"
+        "print(pattern_server.__file__, *map(shipped, ('migrations/global', 'migrations/constellation', "
+        "'data/models.toml', 'data/api.toml')))"
     )
     for place in run(installed / "python", "-c", code, cwd=tmp_path).split():
         assert Path(place).is_relative_to(installed.parent)

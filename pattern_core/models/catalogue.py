@@ -15,7 +15,6 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -25,10 +24,11 @@ from pattern_core.errors import InvalidInput
 from pattern_core.models.model import ModelFacts
 from pattern_core.models.providers import PROVIDERS
 from pattern_core.validation import read
+from pattern_db.files import shipped
 
 UNKNOWN_WINDOW = 8_192  # tokens: models in use have at least this much
 UNKNOWN_OUTPUT_SHARE = 4  # of an unknown model's window, one part in four is for the answer
-FILE_NAME = "models.toml"
+FILE_NAME = "data/models.toml"
 
 _VERSION = re.compile(r"[-@:](?:latest|\d{3,4}|\d{6}|\d{8}|\d{4}-\d{2}-\d{2}|\d{2}-\d{4}|\d{2}-\d{2})")
 _TAG = re.compile(  # what a name of an open model may have behind it: a tag, a size, how it was tuned and packed
@@ -83,7 +83,7 @@ class Catalogue:
         Raises:
             FileNotFoundError: it is missing; the installation is incomplete.
         """
-        return cls.parse(catalogue_file().read_text(encoding="utf-8"))
+        return cls.parse(shipped(FILE_NAME).read_text(encoding="utf-8"))
 
     @classmethod
     def parse(cls, text: str) -> Catalogue:
@@ -137,19 +137,6 @@ class Catalogue:
         models = self._tables.get(table, {})
         best = _best(name, models, table)
         return None if best is None else models[best]
-
-
-def catalogue_file() -> Path:
-    """Return where the packaged catalogue is: inside the installed package, else in the checkout that it runs from.
-
-    Raises:
-        FileNotFoundError: neither is there; the installation is incomplete.
-    """
-    package = Path(__file__).parents[1]
-    for path in (package / "_data" / FILE_NAME, package.parent / "data" / FILE_NAME):
-        if path.is_file():
-            return path
-    raise FileNotFoundError("the catalogue of models is missing; install pattern-server again")
 
 
 def _best(model: str, names: Mapping[str, object], table: str) -> str | None:

@@ -1,4 +1,4 @@
-"""The description of the API that `/openapi.json` shows, made of the routes and of `descriptions.py`.
+"""The description of the API that `/openapi.json` shows, made of the routes and of `data/api.toml`.
 
 FastAPI describes parameters, bodies and successful answers. What is added here follows from what a route declares:
 problem documents, the token that it demands, ids, names, events, words and examples.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
@@ -15,18 +16,14 @@ from typing import Any
 from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute
 
-from pattern_server.http.descriptions import (
-    EXAMPLES,
-    FIELDS,
-    PROBLEMS,
-    REQUESTS,
-    SCHEMA_NAMES,
-    SCHEMAS,
-    TIME,
-)
+from pattern_db.files import shipped
 from pattern_server.http.errors import MEDIA_TYPE as PROBLEM_TYPE
-from pattern_server.http.event_schemas import SCHEMA_PLACE, event_schemas
 from pattern_server.http.routing import ApiRoute
+
+WORDS: Mapping[str, Mapping[str, Any]] = tomllib.loads(shipped("data/api.toml").read_text(encoding="utf-8"))
+FIELDS, EXAMPLES, SCHEMAS = WORDS["fields"], WORDS["examples"], WORDS["schemas"]
+SCHEMA_PLACE = "#/components/schemas/"
+TIME = "2026-01-31T12:00:00.000Z"
 
 _GENERIC = re.compile(r"(Page|Items)_(\w+)_")
 _GENERIC_NAMES = {"Page": "Page", "Items": "List"}
@@ -73,7 +70,7 @@ def describe(made: dict[str, Any], routes: Sequence[BaseRoute]) -> dict[str, Any
     schemas = {_name(name): _renamed(schema) for name, schema in made["components"]["schemas"].items()}
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
-    schemas |= {"Problem": deepcopy(_PROBLEM), "ProblemField": deepcopy(_PROBLEM_FIELD), **event_schemas()}
+    schemas |= {"Problem": deepcopy(_PROBLEM), "ProblemField": deepcopy(_PROBLEM_FIELD), **_event_schemas()}
     for name, schema in schemas.items():
         _explain(name, schema)
     for name, schema in schemas.items():
@@ -85,7 +82,9 @@ def describe(made: dict[str, Any], routes: Sequence[BaseRoute]) -> dict[str, Any
             for method in route.methods or ():
                 _complete(paths[route.path_format][method.lower()], method, route)
     content = {PROBLEM_TYPE: {"schema": {"$ref": f"{SCHEMA_PLACE}Problem"}}}
-    responses = {f"Problem{status}": {"description": text, "content": content} for status, text in PROBLEMS.items()}
+    responses = {
+        f"Problem{status}": {"description": text, "content": content} for status, text in WORDS["problems"].items()
+    }
     responses["Problem"] = {"description": "Any other failure.", "content": content}
     bearer = {
         "type": "http",
@@ -136,7 +135,7 @@ def _name(name: str) -> str:
     """Return the name of a schema by its class's: `AgentPage` for a page of agents, and plain ones of ours."""
     if generic := _GENERIC.fullmatch(name):
         return _name(generic[2]) + _GENERIC_NAMES[generic[1]]
-    return SCHEMA_NAMES.get(name, name)
+    return WORDS["schema_names"].get(name, name)
 
 
 def _renamed(made: Any) -> Any:
@@ -174,7 +173,7 @@ def _bound(place: str, schema: dict[str, Any]) -> None:
 
 def _example(name: str, schema: Mapping[str, Any], schemas: Mapping[str, Any]) -> Any:
     """Return an example of an object: of each field the one of the table, or what its type makes."""
-    return REQUESTS.get(name) or {
+    return WORDS["requests"].get(name) or {
         field: EXAMPLES[own] if (own := f"{name}.{field}") in EXAMPLES else _typed(field, inner, schemas)
         for field, inner in schema["properties"].items()
     }
@@ -203,3 +202,57 @@ def _typed(field: str, schema: Mapping[str, Any], schemas: Mapping[str, Any]) ->
         case {"type": "string"}:
             return TIME if field.endswith("at") else "…"
     return {"integer": 1, "number": 0.5, "boolean": False, "object": {}}.get(schema.get("type", ""))
+
+
+def _event_schemas() -> dict[str, dict[str, Any]]:
+    """Return the schemas of all events: `Event`, by its `event`, and for each the data that is JSON within its text."""
+    made: dict[str, dict[str, Any]] = {}
+    names: dict[str, str] = {}
+    for event, told in WORDS["events"].items():
+        name = event.title().replace(".", "")
+        names[event] = f"{SCHEMA_PLACE}{name}Event"
+        made[f"{name}Event"] = {
+            "type": "object",
+            "description": told["words"],
+            "properties": {
+                "id": {"type": "string", "description": "The event's `seq`, for `Last-Event-ID`.", "examples": ["4"]},
+                "event": {"type": "string", "const": event, "description": "What happened."},
+                "data": {
+                    "type": "string",
+                    "contentMediaType": "application/json",
+                    "contentSchema": {"$ref": f"{SCHEMA_PLACE}{name}Data"},
+                    "description": "The data, as one line of JSON.",
+                },
+            },
+            "required": ["id", "event", "data"],
+        }
+        made[f"{name}Data"] = _data_schema(event, told["data"])
+    choices = [{"$ref": place} for place in names.values()]
+    made["Event"] = {
+        "description": "A server-sent event.",
+        "oneOf": choices,
+        "discriminator": {"propertyName": "event", "mapping": names},
+    }
+    return made
+
+
+def _data_schema(event: str, fields: str) -> dict[str, Any]:
+    """Return the schema of an event's data, from its line in `data/api.toml`."""
+    properties: dict[str, Any] = {
+        "seq": {"type": "integer"},
+        "turn_id": {"type": ["string", "null"]},
+        "created_at": {"type": "string"},
+    }
+    required = [*properties]
+    for field in fields.split():
+        name, _, kinds = field.removesuffix("?").partition(":")
+        kind = kinds.split("|") if "|" in kinds else kinds or "string"
+        properties[name] = {"type": kind, **({"items": {"type": "string"}} if kind == "array" else {})}
+        if not field.endswith("?"):
+            required.append(name)
+    return {
+        "type": "object",
+        "description": f"The data of the event `{event}`.",
+        "properties": properties,
+        "required": required,
+    }

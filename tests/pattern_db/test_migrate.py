@@ -17,8 +17,9 @@ from pattern_db.errors import (
     SchemaOutdated,
     SchemaTooNew,
 )
+from pattern_db.files import shipped
 from pattern_db.journal import events, steps
-from pattern_db.migrate import Kind, Migrations, ledger, migrations_folder, migrations_of
+from pattern_db.migrate import Kind, Migrations, ledger, migrations_of
 from pattern_db.tables import agents, embedding_indexes, meta, prompts
 from tests.pattern_db.conftest import make_index
 
@@ -188,7 +189,7 @@ def test_numbers_run_without_gaps(tmp_path: Path, names: list[str]) -> None:
 @pytest.mark.parametrize("kind", ["constellation", "global"])
 def test_the_shipped_migrations(kind: Kind) -> None:
     migrations = migrations_of(kind)
-    assert migrations == Migrations(migrations_folder(kind))
+    assert migrations == Migrations(shipped(f"migrations/{kind}"))
     connection = template.in_memory(migrations, now=NOW)
     migrations.check(connection)
     assert ledger(connection) == {migration.version: migration.sha256 for migration in migrations.all}

@@ -7,8 +7,9 @@ from datetime import date
 import pytest
 
 from pattern_core.errors import InvalidInput
-from pattern_core.models.catalogue import UNKNOWN_WINDOW, Catalogue, ProviderModels, catalogue_file
+from pattern_core.models.catalogue import FILE_NAME, UNKNOWN_WINDOW, Catalogue, ProviderModels
 from pattern_core.models.model import LongPrices, ModelFacts, Usage
+from pattern_db.files import shipped
 from pattern_server.config import load
 from pattern_server.settings import default_model_of
 
@@ -37,7 +38,7 @@ def small(**providers: ProviderModels) -> Catalogue:
 
 
 def test_the_packaged_catalogue_names_a_source_and_a_day_for_every_model() -> None:
-    parts = tomllib.loads(catalogue_file().read_text(encoding="utf-8"))
+    parts = tomllib.loads(shipped(FILE_NAME).read_text(encoding="utf-8"))
     del parts["sources"]
     known = [Catalogue.packaged().facts(part, name) for part, names in parts.items() for name in names]
     assert len(known) > 80

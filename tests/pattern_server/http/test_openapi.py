@@ -16,8 +16,7 @@ from referencing.jsonschema import DRAFT202012
 
 from pattern_core.events import TERMINAL
 from pattern_server.http.app import Application
-from pattern_server.http.descriptions import EXAMPLES, FIELDS, REQUESTS, SCHEMA_NAMES, SCHEMAS
-from pattern_server.http.event_schemas import EVENTS
+from pattern_server.http.openapi import EXAMPLES, FIELDS, SCHEMAS, WORDS
 from pattern_server.http.routes import health
 from tests.recorded.__main__ import recordings
 from tests.recorded.script import Step, read
@@ -57,7 +56,7 @@ def test_every_schema_and_field_has_words() -> None:
     parts += [(f"{name}.{field}", one) for name, schema in schemas().items() for field, one in fields(schema).items()]
     parts += [(one["operationId"], part) for one in operations() for part in one.get("parameters", ())]
     missing = [name for name, part in parts if not part.get("description")]
-    assert not missing, f"describe {missing} in pattern_server/http/descriptions.py"
+    assert not missing, f"describe {missing} in data/api.toml"
 
 
 def test_no_word_is_left_over() -> None:
@@ -65,7 +64,7 @@ def test_no_word_is_left_over() -> None:
     used = {name for schema in schemas().values() for name in fields(schema)} | parameters
     places = {f"{name}.{field}" for name, schema in schemas().items() for field in fields(schema)}
     assert not {*FIELDS, *EXAMPLES} - used - places
-    assert not {*SCHEMAS, *REQUESTS, *SCHEMA_NAMES.values()} - schemas().keys()
+    assert not {*SCHEMAS, *WORDS["requests"], *WORDS["schema_names"].values()} - schemas().keys()
 
 
 def fields(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -105,10 +104,10 @@ def test_every_operation_says_how_it_fails_and_what_token_it_needs() -> None:
 
 
 def test_every_event_is_described() -> None:
-    assert {*names_of_events()} <= EVENTS.keys()
+    assert {*names_of_events()} <= WORDS["events"].keys()
     core = "".join(source.text for source in sources() if source.path.startswith("pattern_core/"))
-    assert not [event for event in EVENTS.keys() - TERMINAL if f'"{event}"' not in core]
-    assert schemas()["Event"]["discriminator"]["mapping"].keys() == EVENTS.keys()
+    assert not [event for event in WORDS["events"].keys() - TERMINAL if f'"{event}"' not in core]
+    assert schemas()["Event"]["discriminator"]["mapping"].keys() == WORDS["events"].keys()
 
 
 def recorded() -> list[tuple[str, Step]]:
