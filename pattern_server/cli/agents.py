@@ -34,13 +34,17 @@ def fields(function: F) -> F:
     """Return the options that describe an agent, as `create` and `edit` accept them."""
     for option in (
         click.option("--rules", metavar="FILE|JSON", help=RULES_HELP),
-        click.option("--config", "settings", multiple=True, metavar="KEY=VALUE", help=CONFIG_HELP),
+        click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help=CONFIG_HELP),
         click.option(
             "--tool", "tools", multiple=True, metavar="NAME", help="A tool that it may use, and no others; repeatable."
         ),
         click.option("--drop-tool", "dropped", multiple=True, metavar="NAME", help="One tool less; repeatable."),
         click.option("--add-tool", "added", multiple=True, metavar="NAME", help="One tool more; repeatable."),
-        click.option("--instructions-file", type=click.Path(exists=True, dir_okay=False, path_type=Path)),
+        click.option(
+            "--instructions-file",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            help="A file with its instructions.",
+        ),
         click.option("--instructions", metavar="TEXT", help="Its instructions (the system prompt)."),
         click.option("--model", metavar="NAME", help="The model's name at its provider."),
         click.option(
@@ -117,7 +121,7 @@ async def show(home: Home, output: Output, name: str) -> None:
         return
     rules, config = found["tool_rules"], "\n".join(settings_in(found["config"]))
     shown = {
-        "config": config or "the defaults; pattern agent edit --config changes them",
+        "config": config or "the defaults; pattern agent edit --set changes them",
         "tool_rules": f"{len(rules)}; pattern rule list shows them" if rules else None,
         "model": "\n".join(model_lines(facts)),
     }
@@ -200,7 +204,8 @@ def body_of(
     """Return the fields that were given as a whole, under the API's names; `changes_of` has the others.
 
     Raises:
-        click.UsageError: the instructions or the tools were given twice, or the rules cannot be read.
+        click.UsageError: the instructions or the tools were given twice, the instructions' file is empty, or the rules
+            cannot be read.
     """
     if tools and (changes["added"] or changes["dropped"]):
         raise click.UsageError("--tool names all tools; --add-tool and --drop-tool change some: give one or the other.")
@@ -222,7 +227,7 @@ def body_of(
 def changes_of(
     found: Json, *, settings: tuple[str, ...], added: Sequence[str], dropped: Sequence[str], **_whole: Any
 ) -> Json:
-    """Return the fields that --config, --add-tool and --drop-tool change, made of an agent as it was `found`.
+    """Return the fields that --set, --add-tool and --drop-tool change, made of an agent as it was `found`.
 
     Raises:
         click.UsageError: as `changed_config` and `changed_tools`.
@@ -249,9 +254,9 @@ def changed_config(config: Mapping[str, Any], settings: tuple[str, ...]) -> Json
         key, sign, text = setting.partition("=")
         steps = key.strip().split(".")
         if not sign or not all(steps):
-            raise click.UsageError(f"--config takes KEY=VALUE, such as limits.steps=20; got {setting!r}.")
+            raise click.UsageError(f"--set takes KEY=VALUE, such as limits.steps=20; got {setting!r}.")
         if steps[0] not in keys:
-            raise click.UsageError(f"--config: there is no setting {steps[0]!r}; there are {', '.join(keys)}.")
+            raise click.UsageError(f"--set: there is no setting {steps[0]!r}; there are {', '.join(keys)}.")
         _put(changed, steps, text)
     return changed
 
@@ -278,14 +283,14 @@ def _put(place: Json, steps: list[str], text: str) -> None:
         return
     inner = place.setdefault(name, {})
     if not isinstance(inner, dict):
-        raise click.UsageError(f"--config: {name} is {json.dumps(inner)} and has no keys; set all of it as JSON.")
+        raise click.UsageError(f"--set: {name} is {json.dumps(inner)} and has no keys; set all of it as JSON.")
     _put(inner, rest, text)
     if not inner:
         del place[name]
 
 
 def settings_in(config: Mapping[str, Any], before: str = "") -> Iterator[str]:
-    """Yield the settings of a config, each as it would be written for `--config`."""
+    """Yield the settings of a config, each as it would be written for `--set`."""
     for name, value in config.items():
         if isinstance(value, dict) and value and name != "response_schema":
             yield from settings_in(value, f"{before}{name}.")

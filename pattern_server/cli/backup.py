@@ -12,7 +12,7 @@ import trio
 from pattern_core.errors import Conflict, InvalidInput, PatternError
 from pattern_db import files
 from pattern_server.cli.client import Api, Json, path
-from pattern_server.cli.command import ExitCode, connected
+from pattern_server.cli.command import ExitCode, connected, creating
 from pattern_server.cli.output import DONE, SKIPPED, Output
 
 
@@ -117,7 +117,7 @@ async def _all(api: Api, output: Output, folder: Path, *, overwrite: bool) -> Ex
 @click.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--as", "name", metavar="NAME", help="Name of the new constellation.  [default: the file's name]")
-@connected
+@creating
 async def restore(api: Api, output: Output, file: Path, name: str | None) -> None:
     """Make a new constellation from FILE, a copy made by `pattern backup`. Nothing that exists is touched."""
     made = await restore_file(api, file, name)

@@ -26,7 +26,7 @@ from pattern_db.migrate import Kind, Migrations, migrations_of
 from pattern_db.tables import agents, constellations
 from pattern_server.cli.command import ExitCode, local
 from pattern_server.cli.output import DONE, FAILED, SKIPPED, Output
-from pattern_server.config import Config
+from pattern_server.config import REGISTRY_NAME, Config, require_data
 
 COLUMNS = ("database", "version", "state", "size", "free", "log")
 
@@ -45,21 +45,21 @@ class Target:
         return migrations_of(self.kind)
 
 
-def targets(data_dir: Path, constellation: str | None = None) -> list[Target]:
-    """Return the databases of a data directory, the global one first; with a name or id, that constellation's alone.
+def targets(config: Config, constellation: str | None = None) -> list[Target]:
+    """Return the databases of the data directory, the global one first; with a name or id, that constellation's alone.
 
     Raises:
-        RowNotFound: there is no database here, or no such constellation.
+        NotFound: there is no data directory.
+        RowNotFound: there is no such constellation.
     """
-    path = data_dir / "global.db"
-    if not path.is_file():
-        raise RowNotFound(f"{data_dir} holds no databases yet; `pattern serve` makes them, or name another --data-dir")
+    require_data(config)
+    path = config.data_dir / REGISTRY_NAME
     with closing(open_connection(path, readonly=True)) as connection, translated():
         if constellation is None:
             rows = constellations.list_all(connection)
         else:
             rows = [constellations.find(connection, constellation)]
-    found = [Target(name=row.name, kind="constellation", path=data_dir / row.db_path) for row in rows]
+    found = [Target(name=row.name, kind="constellation", path=config.data_dir / row.db_path) for row in rows]
     if constellation is not None:
         return found
     return [Target(name="(global)", kind="global", path=path), *found]
@@ -80,7 +80,7 @@ def db() -> None:
 @local
 def status(config: Config, output: Output, constellation: str | None) -> ExitCode:
     """Show each file's schema version and size."""
-    shown = [_status(target) for target in targets(config.data_dir, constellation)]
+    shown = [_status(target) for target in targets(config, constellation)]
     output.table(COLUMNS, shown, empty="")
     if any(row["pending"] for row in shown):
         output.note("To bring them up to date: pattern db migrate")
@@ -116,7 +116,7 @@ def _size(count: int) -> str:
 def migrate(config: Config, output: Output, constellation: str | None, dry_run: bool) -> ExitCode:
     """Bring the files to this version's schema; a verified copy of each is made before."""
     plans = []
-    for target in targets(config.data_dir, constellation):
+    for target in targets(config, constellation):
         with closing(open_connection(target.path, readonly=True)) as connection:
             plans.append((target, [migration.file for migration in target.migrations.plan(connection)]))
     pending = [(target, steps) for target, steps in plans if steps]
@@ -170,7 +170,7 @@ def _verdict(results: list[dict[str, object]]) -> int:
 @local
 def check(config: Config, output: Output, constellation: str | None) -> ExitCode:
     """Read the files whole, open every memory block, and say what is wrong; of a file in use, a copy is read."""
-    found = targets(config.data_dir, constellation)
+    found = targets(config, constellation)
     results = []
     with output.progress("Checking", len(found)) as advance:
         for target in found:
@@ -246,7 +246,7 @@ def _problems_of_copy(target: Target) -> list[str]:
 @local
 def vacuum(config: Config, output: Output, constellation: str | None) -> ExitCode:
     """Rewrite the files and their search indexes without gaps. A file in use is left out."""
-    found = targets(config.data_dir, constellation)
+    found = targets(config, constellation)
     if constellation is not None and (holder := holder_of(found[0].path.parent)) is not None:
         raise InvalidInput(
             f"{constellation} is in use by process {holder.pid}: stop the server, or wait until it has parked it"

@@ -20,6 +20,7 @@ import trio
 
 from pattern_core.embeddings.embedder import EmbedderInfo, EmbedderUnavailable
 from pattern_core.embeddings.providers import make_embedder
+from pattern_core.errors import NotFound
 from pattern_core.mcp_servers.settings import Stdio
 from pattern_core.models.errors import ModelNotConfigured
 from pattern_core.models.providers import PROVIDERS, make_provider
@@ -34,7 +35,7 @@ from pattern_server.cli.client import RunningServer, ServerUnreachable, connecti
 from pattern_server.cli.command import ExitCode, local
 from pattern_server.cli.db import targets
 from pattern_server.cli.output import DONE, FAILED, Output
-from pattern_server.config import Config, file_of, unknown_variables
+from pattern_server.config import Config, file_of, require_data, unknown_variables
 from pattern_server.sections import EmbeddingsConfig
 from pattern_server.settings import catalogue_of, configured_mcp, embedder_settings, provider_settings, shell_settings
 
@@ -126,12 +127,15 @@ def _data(config: Config) -> Looked:
     data_dir = config.data_dir
     if not _is_usable(data_dir):
         yield "problem", f"{data_dir} cannot be written by this user: chown it, or name another --data-dir"
-    elif not data_dir.exists():
-        yield "note", f"{data_dir} is not there yet; `pattern serve` makes it"
-    elif data_dir.stat().st_mode & 0o007:
+        return
+    try:
+        require_data(config)
+    except NotFound as error:
+        yield "note", error.message
+        return
+    yield "ok", f"{data_dir}, decided by {config.data_dir_source}"
+    if data_dir.stat().st_mode & 0o007:
         yield "note", f"{data_dir} is open to every user of this machine: chmod 700 {data_dir}"
-    else:
-        yield "ok", str(data_dir)
 
 
 def _server(config: Config) -> Looked:
@@ -164,11 +168,11 @@ async def _fault(server: RunningServer) -> str | None:
 
 
 def _databases(config: Config) -> Looked:
-    if not (config.data_dir / "global.db").exists():
+    try:
+        found = targets(config)
+    except NotFound:
         yield "note", "none yet"
         return
-    try:
-        found = targets(config.data_dir)
     except DatabaseError as error:
         yield "problem", error.message
         return
@@ -216,7 +220,8 @@ def _default_model(config: Config, configured: str) -> Looked:
 
 def _settings(config: Config) -> Looked:
     file = file_of(config)
-    source = f"there is no pattern.toml in {Path.cwd()}" if file is None else f"read from {file.absolute()}"
+    nowhere = f"there is no pattern.toml in {Path.cwd()} or {config.data_dir}"
+    source = nowhere if file is None else f"read from {file}"
     yield "ok", f"{source}; a server that runs has those that it read when it started"
     for name in unknown_variables():
         yield "note", f"the environment variable {name} is no setting of Pattern's: a typing error?"
@@ -325,7 +330,7 @@ def _embeddings(config: Config) -> Looked:
         yield "note" if is_intended else "problem", f"search goes by words alone: {answer.message}"
         return
     yield "ok", f"{answer.provider}/{answer.model} can work, {answer.dimension} numbers a vector"
-    for name, found in _conditions(config.data_dir):
+    for name, found in _conditions(config):
         if found.index is not None and not found.index.matches(answer):
             yield (
                 "note",
@@ -338,16 +343,16 @@ def _embeddings(config: Config) -> Looked:
 
 
 def _folders(config: Config) -> Looked:
-    for name, found in _conditions(config.data_dir):
+    for name, found in _conditions(config):
         for folder in found.unavailable:
             advice = f"bring it back, then: pattern folder index {folder.name} -c {name}"
             yield "problem", f"{folder.name} of {name} could not be read: {folder.status_reason}; {advice}"
 
 
-def _conditions(data_dir: Path) -> Iterator[tuple[str, Condition]]:
+def _conditions(config: Config) -> Iterator[tuple[str, Condition]]:
     """Yield the constellations whose files can be opened, by name; `_databases` reports the others."""
-    with suppress(DatabaseError):
-        for target in targets(data_dir) if _is_usable(data_dir) else ():
+    with suppress(DatabaseError, NotFound):
+        for target in targets(config) if _is_usable(config.data_dir) else ():
             if target.kind == "constellation":
                 with (
                     suppress(DatabaseError),

@@ -36,7 +36,7 @@ def test_settings_go_where_their_dots_say() -> None:
 
 @pytest.mark.parametrize("setting", ["limits.steps", "=3", "limits..steps=3", "nosuch=1", "temperature.high=1"])
 def test_what_is_no_setting_is_refused(setting: str) -> None:
-    with pytest.raises(click.UsageError, match="--config"):
+    with pytest.raises(click.UsageError, match="--set"):
         changed_config({"temperature": 0.5}, (setting,))
 
 
