@@ -213,6 +213,8 @@ def body_of(
         raise click.UsageError("Give --instructions or --instructions-file, not both.")
     if instructions_file is not None:
         instructions = instructions_file.read_text(encoding="utf-8")
+        if not instructions.strip():
+            raise click.UsageError(f"{instructions_file} is empty; for no instructions use --instructions ''.")
     given = {
         "description": description,
         "model_provider": provider,

@@ -110,7 +110,7 @@ async def piped(instead: str) -> str:
     Raises:
         click.UsageError: nothing was piped in, or white space alone: a pipe that broke must not empty anything.
     """
-    text = await trio.to_thread.run_sync(sys.stdin.read)
+    text: str = await trio.to_thread.run_sync(sys.stdin.read)
     if not text.strip():
         raise click.UsageError(f"nothing was piped in, so nothing is changed; {instead}")
     return text

@@ -63,6 +63,34 @@ def test_a_misspelt_setting_is_named_before_anything_is_opened(
     assert "port" in ran.err
 
 
+FILLED = (
+    "memory edit human", "archive add", "archive supersede arc_1", "history import -", "chat",
+    "memory edit new_one",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("line", FILLED)
+@pytest.mark.parametrize("nothing", ["", " \n"])
+def test_a_pipe_that_brings_nothing_changes_nothing(home: Pattern, line: str, nothing: str) -> None:
+    assert home("memory", "append", "human", "Likes tea.", "-c", "home", "-a", "ada").code == 0
+    ran = home(*line.split(), "-c", "home", "-a", "ada", stdin=nothing)
+    assert (ran.code, "nothing was piped in" in ran.err) == (2, True)
+    assert home("memory", "show", "human", "-c", "home", "-a", "ada").out == "Likes tea.\n"
+
+
+def test_what_is_empty_on_purpose_is_said(home: Pattern, tmp_path: Path) -> None:
+    at = ("-c", "home", "-a", "ada")
+    assert home("memory", "append", "human", "Likes tea.", *at).code == 0
+    assert "--content ''" in home("memory", "edit", "human", *at).err
+    assert home("memory", "edit", "human", "--content", "", *at).code == 0
+    assert home("memory", "show", "human", *at).out == "\n"
+    refused = home("memory", "append", "human", " ", *at)
+    assert (refused.code, "nothing to add" in refused.err) == (2, True)
+    (tmp_path / "empty.md").write_text("\n")
+    refused = home("agent", "edit", "ada", "-c", "home", "--instructions-file", str(tmp_path / "empty.md"))
+    assert (refused.code, "--instructions ''" in refused.err) == (2, True)
+
+
 READING = (
     "constellation list", "agent list -c home", "search -c home tea", "memory show human -c home -a ada",
     "memory edit human -c home -a ada --content tea", "backup --all -o copies", "db status", "db check", "doctor",
