@@ -116,7 +116,7 @@ class Turn:
         self.record.children_max = self.settings.limits.children
         self.judge.detectors = self.settings.detectors
         if services.mcp.pending(agent.enabled_tools):
-            # Tools of other servers may still be on their way; what does not come in time is reported as absent.
+            # Tools of other servers may still be on their way; the prompt says which did not come in time.
             await self.record.flush()
             await services.mcp.ready(agent.enabled_tools)
         if agent.tool_rules is not None:
@@ -210,7 +210,9 @@ class Turn:
     async def _asking(self, step: int) -> Asking:
         """Return what the turn's model is shown in a step, and the models to ask, with the most that it may cost."""
         services, agent = self._services, self.agent
-        offered = self.judge.offer(services.tools.specs(agent.enabled_tools), step)
+        specs = services.tools.specs(agent.enabled_tools)
+        self.judge.tools = tuple(spec.name for spec in specs)  # those of MCP servers may have come since
+        offered = self.judge.offer(specs, step)
         if self._chain is None or self.settings.routing.rules:
             self._chain = choose(self.settings.routing, await self._step_facts())
         first = self._chain.links[0]
@@ -227,7 +229,7 @@ class Turn:
                 settings=self.settings,
                 force_tool=offered.forced,
                 rules=self.judge.rules.lines,
-                notes=(*offered.notes, *self._notes),
+                notes=(*services.mcp.absent(agent.enabled_tools), *offered.notes, *self._notes),
             ),
             self._found or NOTHING_FOUND,
             seed=self.record.seed,

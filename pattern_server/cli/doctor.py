@@ -21,7 +21,6 @@ import trio
 from pattern_core.embeddings.embedder import EmbedderInfo, EmbedderUnavailable
 from pattern_core.embeddings.providers import make_embedder
 from pattern_core.errors import NotFound
-from pattern_core.mcp_servers.settings import Stdio
 from pattern_core.models.errors import ModelNotConfigured
 from pattern_core.models.providers import PROVIDERS, make_provider
 from pattern_core.shell.child import confinement
@@ -279,26 +278,12 @@ def _shell(config: Config) -> Looked:
         yield "note", f"commands run without a sandbox for {lacking}, as require_sandbox = false says"
 
 
-def _unstartable(program: Stdio) -> list[str]:
-    """Return what keeps a program from being started."""
-    if not program.cwd.is_dir():
-        return [f"{program.cwd}, where it should start, is no directory"]
-    folders = program.environment.get("PATH")
-    name = str(program.cwd / program.command) if "/" in program.command else program.command
-    if shutil.which(name, path=folders.get_secret_value() if folders else os.defpath) is None:
-        return [f"there is no program {program.command}"]
-    return []
-
-
 def _mcp(config: Config) -> Looked:
     """Yield what keeps configured MCP servers from being started; none is started here."""
     sound = []
     for name, server in configured_mcp(config).items():
-        wrong = [f"the variable {variable} is not set" for variable in server.missing]
-        if isinstance(server.reach, Stdio):
-            wrong += _unstartable(server.reach)
-        if wrong:
-            yield "problem", f"{name}: {'; '.join(wrong)}. Correct that, or [mcp.{name}] in pattern.toml"
+        if server.faults:
+            yield "problem", f"{name}: {'; '.join(server.faults)}. Correct that, or [mcp.{name}] in pattern.toml"
         else:
             sound.append(name)
     if sound:
