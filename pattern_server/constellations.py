@@ -177,6 +177,29 @@ class Constellations:
                 await constellation.database.read_aside(backup.hot_backup, self._target(constellation.id))
             )
 
+    async def vacuum(self, principal: Principal, id_or_name: str) -> int:
+        """Write its database without gaps, while it is parked; return the bytes that were freed.
+
+        Raises:
+            NotFound: there is none, or it belongs to another user.
+            Unavailable: it is at work.
+            DatabaseError: as `ConstellationFiles.vacuum`.
+        """
+        found = await self._accounts.constellation_for(principal, id_or_name)
+        async with self._supervisor.aside(found.id, if_idle=True):
+            return await self._files.vacuum(found.id)
+
+    async def vacuum_registry(self, principal: Principal) -> int:
+        """Write users, tokens and the list of constellations without gaps; return the bytes that were freed.
+
+        Raises:
+            PermissionDenied: the caller is no administrator.
+            DatabaseError: as `GlobalDatabase.vacuum`.
+        """
+        if not principal.reaches_all:
+            raise PermissionDenied("only an administrator may work on the users and tokens of this server")
+        return await self._accounts.database.vacuum()
+
     async def copy_registry(self, principal: Principal) -> Copy:
         """Copy users, tokens and the list of constellations into the server's `backups` folder, and verify the copy.
 

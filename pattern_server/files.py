@@ -12,7 +12,7 @@ import trio
 
 from pattern_core.ids import Ids, now_text
 from pattern_core.runtime import Runtime
-from pattern_db import backup, template
+from pattern_db import backup, maintenance, template
 from pattern_db.connection import Connection, open_connection
 from pattern_db.database import Database, DatabaseThreads
 from pattern_db.errors import BackupInvalid, DatabaseError, RowNotFound, translated
@@ -124,6 +124,15 @@ class ConstellationFiles:
         folder = self.folder(constellation_id)
         return (folder / UNFINISHED_NAME).exists() or (folder / f"{DATABASE_NAME}-wal").exists()
 
+    async def vacuum(self, constellation_id: str) -> int:
+        """Write the database without gaps; return the bytes that were freed. Nothing may have it open.
+
+        Raises:
+            OwnedElsewhere: another process works on it.
+            DatabaseError: it is damaged, outdated, or the disk is too small for the copy.
+        """
+        return await trio.to_thread.run_sync(_vacuum, self.folder(constellation_id))
+
     async def remove(self, constellation_id: str) -> None:
         """Delete the folder with everything in it. The caller keeps the constellation from being opened meanwhile.
 
@@ -143,6 +152,12 @@ def _adopt(copy: Path, folder: Path, constellation_id: str) -> None:
             meta.put(connection, meta.CONSTELLATION_ID, constellation_id)
             # The original may live: what it continues must not happen a second time here.
             turns.request_cancel_all(connection, "restored_as_a_copy")
+
+
+def _vacuum(folder: Path) -> int:
+    with DataDirLock.acquire(folder), closing(open_connection(folder / DATABASE_NAME)) as connection, translated():
+        migrations_of("constellation").check(connection)
+        return maintenance.vacuum(connection)
 
 
 def _remove(folder: Path) -> None:

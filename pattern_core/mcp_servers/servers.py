@@ -266,10 +266,10 @@ class McpServers:
 
     def absent(self, enabled: Sequence[str]) -> list[str]:
         """Return what a model has to know of the servers that it should have tools of, a sentence for each."""
-        said = {"starting": "it is starting; they come in a later step or turn"}
+        why = {"starting": "it is starting; they come in a later step or turn"}
         return [
-            f"The tools of the MCP server {server.name} are not there: {said.get(server.state, 'it cannot be used now')}."
-            for server in self.pending(enabled)
+            f"The tools of the MCP server {one.name} are not there: {why.get(one.state, 'it cannot be used now')}."
+            for one in self.pending(enabled)
         ]
 
     async def tried(self, name: str) -> McpServer:

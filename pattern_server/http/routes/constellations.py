@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from fastapi import Response
+from pydantic import BaseModel
 
 from pattern_core.errors import InvalidInput
 from pattern_core.halt import HaltRow
@@ -38,6 +39,12 @@ class RestoreRequest(RequestModel):
 
     file: str
     name: str
+
+
+class VacuumResponse(BaseModel):
+    """How many bytes were freed; fewer than 0 if building a damaged search index again needed more."""
+
+    freed_bytes: int
 
 
 @router.get("/me", response_model=ME)
@@ -98,6 +105,18 @@ async def show_halt(home: ToRead) -> object:
 async def resume(home: ToWrite) -> object:
     """Let a halted constellation continue; the answer is the halt that ends."""
     return fields_with(await home.constellation.resume(by=home.caller.author), halted=False)
+
+
+@router.post("/constellations/{c}/vacuum", response_model=VacuumResponse)
+async def vacuum(c: str, server: Server, caller: MayWrite) -> object:
+    """Write the constellation's database and its search indexes without gaps; refused while it is at work."""
+    return {"freed_bytes": await server.constellations.vacuum(caller, c)}
+
+
+@router.post("/vacuum", response_model=VacuumResponse)
+async def vacuum_registry(server: Server, caller: MayAdminister) -> object:
+    """Write users, tokens and the list of constellations without gaps."""
+    return {"freed_bytes": await server.constellations.vacuum_registry(caller)}
 
 
 @router.post("/constellations/{c}/backup", status_code=201)

@@ -1,9 +1,10 @@
 """An MCP server that behaves as its habits say, also badly: `python -I -S program.py LOG [HABIT…]`.
 
 A line in LOG for what it hears besides calls: `cancelled`, `initialized`. Habits: `slow` answers nothing at all at
-the start, `odd` lists tools that make no sense beside its own, `rude` does not end when its input ends, `mute` reads nothing after the start, `noisy` writes garbage
-between its messages, `broken` ends at once, `paged` lists its tools in pages, `endless` in pages without end,
-`crowded` in a list that is far too long, `listless` lists them once only, `shouting` floods its standard error.
+the start, `odd` lists tools that make no sense beside its own, `rude` does not end when its input ends, `mute` reads
+nothing after the start, `noisy` writes garbage between its messages, `broken` ends at once, `paged` lists its tools in
+pages, `endless` in pages without end, `crowded` in a list that is far too long, `listless` lists them once only,
+`shouting` floods its standard error.
 
 It stands in for a program by other people: the standard library only, and none of our code.
 """

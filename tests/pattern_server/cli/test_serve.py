@@ -130,10 +130,9 @@ def test_commands_go_through_a_running_server(home: Pattern, data_dir: Path, tmp
 
         assert home("db", "status").code == 0
         assert home("db", "check").code == 0
-        assert home("db", "vacuum").code == 3
-        refused = home("db", "vacuum", "-c", "home")
-        assert refused.code == 1
-        assert str(process.pid) in refused.err
+        made = home("db", "vacuum")
+        assert (made.code, made.out.count("freed")) == (0, 3), made.err
+        assert home("db", "vacuum", "-c", "home").code == 0
         examined = home("doctor")
         assert examined.code == 0, examined.out
         assert "answers at" in examined.out
