@@ -33,6 +33,7 @@ def agent() -> None:
 def fields(function: F) -> F:
     """Return the options that describe an agent, as `create` and `edit` accept them."""
     for option in (
+        click.option("--force", is_flag=True, help="Accept a provider that is not configured yet."),
         click.option("--rules", metavar="FILE|JSON", help=RULES_HELP),
         click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help=CONFIG_HELP),
         click.option(
@@ -139,7 +140,7 @@ async def edit(home: Home, output: Output, name: str, new_name: str | None, **gi
     body = body_of(**given)
     if new_name is not None:
         body["name"] = new_name
-    if not (body or given["settings"] or given["added"] or given["dropped"]):
+    if not (body.keys() - {"force"} or given["settings"] or given["added"] or given["dropped"]):
         raise click.UsageError("Nothing to change was given; see --help for what can be.")
 
     def changes(found: Json) -> Json:
@@ -147,7 +148,9 @@ async def edit(home: Home, output: Output, name: str, new_name: str | None, **gi
         return body
 
     changed = await home.api.change(home.at("agents", name), changes)
-    output.result(changed, f"Changed {changed['name']}: {', '.join(name.replace('_', ' ') for name in body)}.")
+    output.result(
+        changed, f"Changed {changed['name']}: {', '.join(name.replace('_', ' ') for name in body if name != 'force')}."
+    )
     await _warn(home, output, changed)
 
 
@@ -199,6 +202,7 @@ def body_of(
     instructions_file: Path | None,
     tools: tuple[str, ...],
     rules: str | None,
+    force: bool,
     **changes: Any,
 ) -> Json:
     """Return the fields that were given as a whole, under the API's names; `changes_of` has the others.
@@ -222,6 +226,7 @@ def body_of(
         "system_prompt": instructions,
         "enabled_tools": list(tools) or None,
         "tool_rules": None if rules is None else json_of("--rules", rules),
+        "force": force or None,
     }
     return {name: value for name, value in given.items() if value is not None}
 

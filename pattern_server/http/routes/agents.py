@@ -12,7 +12,7 @@ from pattern_core.agent_settings import settings_of
 from pattern_core.agents import Agent, AgentSpec, version_of
 from pattern_core.errors import InvalidInput
 from pattern_core.models.model import ModelFacts
-from pattern_core.models.providers import PROVIDERS
+from pattern_core.models.providers import not_configured
 from pattern_core.rules.ruleset import warnings_of
 from pattern_db.enums import AgentStatus
 from pattern_server.config import Config
@@ -44,7 +44,10 @@ MODEL = answer_of(
 
 
 class AgentRequest(RequestModel):
-    """An agent to make. Without provider and model it gets the server's defaults; without `memory` the usual blocks."""
+    """An agent to make. Without provider and model it gets the server's defaults; without `memory` the usual blocks.
+
+    Providers that are not configured are refused, here and in the config's routing, unless `force` is set.
+    """
 
     name: str
     description: str | None = None
@@ -56,10 +59,11 @@ class AgentRequest(RequestModel):
     tool_rules: Any = None
     status: Annotated[AgentStatus, BY_VALUE] = AgentStatus.ACTIVE
     memory: list[BlockRequest] | None = None
+    force: bool = False
 
 
 class AgentPatchRequest(RequestModel):
-    """Fields of an agent to change."""
+    """Fields of an agent to change; `force` as in `AgentRequest`."""
 
     name: str | None = None
     description: str | None = None
@@ -70,6 +74,7 @@ class AgentPatchRequest(RequestModel):
     enabled_tools: list[str] | None = None
     tool_rules: Any = None
     status: Annotated[AgentStatus, BY_VALUE] | None = None
+    force: bool = False
 
 
 @router.get("", response_model=page_of(AGENT))
@@ -84,8 +89,11 @@ async def create(body: AgentRequest, home: ToWrite, response: Response) -> objec
     """Make an agent, with its memory blocks."""
     config = home.server.config
     provider, model = _model_of(config, body.model_provider, body.model_name)
-    _check_other_models(config, body.config)
-    given = {name: getattr(body, name) for name in AgentRequest.model_fields if name not in ("status", "memory")}
+    if not body.force:
+        _check_providers(config, provider, body.config)
+    given = {
+        name: getattr(body, name) for name in AgentRequest.model_fields if name not in ("status", "memory", "force")
+    }
     memory = None if body.memory is None else [new_block(block, block.label) for block in body.memory]
     spec = AgentSpec(**{**given, "model_provider": provider, "model_name": model, "memory": memory})
     agent = await home.constellation.roster.create(spec, author=home.caller.author)
@@ -106,16 +114,14 @@ async def change(
     a: str, body: AgentPatchRequest, home: ToWrite, response: Response, if_match: IfMatch = None
 ) -> object:
     """Change the given fields of an agent; a turn under way continues with the old ones."""
-    changes = body.model_dump(include=body.model_fields_set)
+    changes = body.model_dump(include=body.model_fields_set - {"force"})
     empty = sorted(
         name for name, value in changes.items() if value is None and name not in ("description", "tool_rules")
     )
     if empty:
         raise InvalidInput(f"{', '.join(empty)} cannot be null; leave out what should stay unchanged")
-    if "model_provider" in changes:
-        _check_provider(home.server.config, changes["model_provider"])
-    if "config" in changes:
-        _check_other_models(home.server.config, changes["config"])
+    if not body.force:
+        _check_providers(home.server.config, changes.get("model_provider"), changes.get("config", {}))
     version = None if if_match in (None, "*") else str(if_match).strip().removeprefix("W/").strip('"')
     return _tagged(response, await home.constellation.roster.update(a, changes, version=version))
 
@@ -151,7 +157,6 @@ def _tagged(response: Response, agent: Agent) -> dict[str, Any]:
 def _model_of(config: Config, provider: str | None, model: str | None) -> tuple[str, str]:
     """Return the provider and model that an agent gets."""
     chosen = provider or config.default_provider
-    _check_provider(config, chosen)
     named = model or default_model_of(config, chosen)
     if not named:
         raise InvalidInput(
@@ -161,19 +166,14 @@ def _model_of(config: Config, provider: str | None, model: str | None) -> tuple[
     return chosen, named
 
 
-def _check_other_models(config: Config, asked: Mapping[str, Any]) -> None:
-    """Refuse a config whose routing or summaries name unknown providers: it would be noticed when the
-    agent's own model fails, which is too late.
+def _check_providers(config: Config, provider: str | None, asked: Mapping[str, Any]) -> None:
+    """Refuse an agent whose own model, routing or summaries have a provider that is not configured: it would be noticed
+    with its next message, or when its own model fails.
     """
     settings = settings_of(asked)
     routing, summariser = settings.routing, settings.compaction.summarization_model
-    for named in (*routing.fallback_models, *(rule.model for rule in routing.rules), summariser):
-        if named is not None:
-            _check_provider(config, named.provider)
-
-
-def _check_provider(config: Config, provider: str) -> None:
-    known = sorted({*config.providers, *PROVIDERS})  # an agent may name a provider before it is configured
-    if provider not in known:
-        there = ", ".join(known)
-        raise InvalidInput(f"there is no provider {provider!r}; known are {there}, and [providers.<name>] adds others")
+    others = (*routing.fallback_models, *(rule.model for rule in routing.rules), summariser)
+    for name in (provider, *(model.provider for model in others if model is not None)):
+        if name is not None and name not in config.providers:
+            missing = not_configured(name, sorted(config.providers))
+            raise InvalidInput(f"{missing.message} To name it before that, set `force` (--force).")

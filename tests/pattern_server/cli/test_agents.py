@@ -14,7 +14,7 @@ from pattern_core.rules.ruleset import warnings_of
 from pattern_server.cli import rules
 from pattern_server.cli.agents import changed_config, model_lines, settings_in, trouble
 from pattern_server.cli.output import Output
-from tests.pattern_server.cli.conftest import Answer, api_of, as_json, below
+from tests.pattern_server.cli.conftest import Answer, Pattern, api_of, as_json, below
 
 FACTS: dict[str, Any] = {
     "provider": "own", "model": "m", "window": 32_000, "prompt_window": 32_000, "trained_window": None,
@@ -22,6 +22,28 @@ FACTS: dict[str, Any] = {
     "images": False, "tools": False, "reasoning": False, "source": "", "as_of": "", "is_known": True,
     "is_configured": True,
 }  # fmt: skip
+
+
+def test_a_provider_that_is_not_configured_is_refused_unless_forced(home: Pattern) -> None:
+    fallback = ("--set", 'routing.fallback_models=["openai/x-1"]')
+    for line in (
+        ("create", "bob", "--provider", "openai", "--model", "x-1"),
+        ("create", "bob", *fallback),
+        ("edit", "ada", "--provider", "openai"),
+        ("edit", "ada", *fallback),
+    ):
+        refused = home("agent", *line, "-c", "home")
+        assert (refused.code, refused.err) == (
+            1,
+            "Error: The model provider 'openai' is not configured. Set OPENAI_API_KEY, or api_key under"
+            " [providers.openai] in pattern.toml, and start the server again. Configured: embedded. To name it before"
+            " that, set `force` (--force).\n",
+        )
+        forced = home("agent", *line, "-c", "home", "--force")
+        assert forced.code == 0, forced.err
+        if line[0] == "create":
+            assert home("agent", "delete", "bob", "-c", "home", "--yes").code == 0
+    assert home("agent", "edit", "ada", "-c", "home", "--force").code == 2
 
 
 def test_settings_go_where_their_dots_say() -> None:
