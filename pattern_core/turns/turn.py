@@ -222,6 +222,9 @@ class Turn:
             self._chain = choose(self.settings.routing, await self._step_facts())
         first = self._chain.links[0]
         known = services.models.facts(first.provider, first.model)
+        if known.window_source == "unasked":
+            await self.record.flush()
+            known = await services.models.learn(first.provider, first.model)
         window = min(self.settings.context_window, known.window)
         output_max = min(services.limits.turn.output_tokens_max, known.output_max, max(window // OUTPUT_SHARE, 1))
         prompt = await services.prompts.make(

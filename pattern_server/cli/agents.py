@@ -308,7 +308,7 @@ def settings_in(config: Mapping[str, Any], before: str = "") -> Iterator[str]:
 
 def model_lines(facts: Json) -> Iterator[str]:
     """Yield what is known of an agent's model, in lines: its window, its prices, and what is missing."""
-    window = f"{facts['window']:,} tokens"
+    window = f"{facts['window']:,} tokens ({facts['window_source']})"
     if facts["prompt_window"] < facts["window"]:
         window += f", of which this agent uses {facts['prompt_window']:,}"
     yield f"window {window}; answers up to {facts['output_max']:,}"
@@ -332,7 +332,7 @@ def trouble(facts: Json) -> Iterator[str]:
             f"Nothing is known of the model {model}: {facts['window']:,} tokens are assumed. If it has more, write"
             f" window = … below {section} in pattern.toml."
         )
-    elif facts["trained_window"] and facts["trained_window"] > facts["window"]:
+    elif facts["window_source"] in ("assumed", "unasked") and (facts["trained_window"] or 0) > facts["window"]:
         yield (
             f"The model was made for {facts['trained_window']:,} tokens; its server decides how many there are, and"
             f" {facts['window']:,} are assumed. If there are more, write window = … below {section} in pattern.toml."

@@ -21,8 +21,12 @@ import trio
 from pattern_core.embeddings.embedder import EmbedderInfo, EmbedderUnavailable
 from pattern_core.embeddings.providers import make_embedder
 from pattern_core.errors import NotFound
+from pattern_core.ids import system_randomness
+from pattern_core.models.client import ModelClient
 from pattern_core.models.errors import ModelNotConfigured
+from pattern_core.models.model import ModelFacts, Provider
 from pattern_core.models.providers import PROVIDERS, make_provider
+from pattern_core.models.throttle import RetryPolicy
 from pattern_core.shell.child import confinement
 from pattern_core.views import Condition, condition
 from pattern_db.connection import open_connection, open_in_memory
@@ -212,9 +216,23 @@ def _default_model(config: Config, configured: str) -> Looked:
         yield "note", f"{configured}; new agents use {provider}, which has no default model: {advice}"
         return
     yield "ok", f"{configured}; new agents use {provider}/{model}"
-    facts = catalogue_of(config).facts(provider, model)
+    facts = trio.run(_facts, config, provider, model)
     for sentence in trouble({**asdict(facts), "is_configured": provider in config.providers}):
         yield "note", sentence
+
+
+async def _facts(config: Config, provider: str, model: str) -> ModelFacts:
+    """Return what is known of a model, also to its server."""
+    made: dict[str, Provider] = {}
+    with suppress(KeyError, ModelNotConfigured):
+        made[provider] = make_provider(provider, provider_settings(config.providers[provider]))
+    client = ModelClient(made, RetryPolicy(), config.limits.turn, system_randomness(), catalogue=catalogue_of(config))
+    try:
+        return await client.learn(provider, model)
+    finally:
+        with trio.CancelScope(shield=True):
+            for one in made.values():
+                await one.aclose()
 
 
 def _settings(config: Config) -> Looked:

@@ -19,7 +19,7 @@ from pattern_server.config import Config
 from pattern_server.http.blocks import BlockRequest, new_block
 from pattern_server.http.bodies import BY_VALUE, Paged, RequestModel, answer_of, fields_with, page_of
 from pattern_server.http.routing import Router, ToRead, ToWrite
-from pattern_server.settings import catalogue_of, default_model_of
+from pattern_server.settings import default_model_of
 
 router = Router(prefix="/constellations/{c}/agents", tags=["agents"])
 
@@ -37,7 +37,7 @@ AGENT = answer_of(
 MODEL = answer_of(
     ModelFacts,
     "provider model window prompt_window trained_window output_max input_price output_price cache_read_price"
-    " cache_write_price images tools reasoning source as_of is_known",
+    " cache_write_price images tools reasoning source as_of is_known window_source",
     prompt_window=int,
     is_configured=bool,
 )
@@ -134,14 +134,16 @@ async def delete(a: str, home: ToWrite) -> None:
 
 @router.get("/{a}/model", response_model=MODEL)
 async def show_model(a: str, home: ToRead) -> object:
-    """The window, prices and abilities of the agent's model, and where the figures are from."""
-    config = home.server.config
+    """The window, prices and abilities of the agent's model, and where the figures are from.
+
+    A window that nobody stated is asked from the model's server, once.
+    """
     agent = await home.constellation.roster.get(a)
-    facts = catalogue_of(config).facts(agent.model_provider, agent.model_name)
+    facts = await home.constellation.models.learn(agent.model_provider, agent.model_name)
     return fields_with(
         facts,
         prompt_window=min(settings_of(agent.config).context_window, facts.window),
-        is_configured=agent.model_provider in config.providers,
+        is_configured=agent.model_provider in home.server.config.providers,
     )
 
 

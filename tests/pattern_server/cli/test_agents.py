@@ -20,7 +20,7 @@ FACTS: dict[str, Any] = {
     "provider": "own", "model": "m", "window": 32_000, "prompt_window": 32_000, "trained_window": None,
     "output_max": 8_000, "input_price": None, "output_price": None, "cache_read_price": None, "cache_write_price": None,
     "images": False, "tools": False, "reasoning": False, "source": "", "as_of": "", "is_known": True,
-    "is_configured": True,
+    "window_source": "server", "is_configured": True,
 }  # fmt: skip
 
 
@@ -70,7 +70,7 @@ def test_settings_are_shown_as_they_are_written() -> None:
 
 def test_what_is_known_of_a_model_is_said() -> None:
     assert list(model_lines(FACTS)) == [
-        "window 32,000 tokens; answers up to 8,000",
+        "window 32,000 tokens (server); answers up to 8,000",
         "price not known; calls are counted in tokens only",
         "can only answer in words",
     ]
@@ -79,7 +79,7 @@ def test_what_is_known_of_a_model_is_said() -> None:
         "output_price": 15_000_000, "as_of": "2026-11-01", "tools": True, "images": True,
     }  # fmt: skip
     assert list(model_lines(rich)) == [
-        "window 32,000 tokens, of which this agent uses 4,000; answers up to 8,000",
+        "window 32,000 tokens (server), of which this agent uses 4,000; answers up to 8,000",
         "price $3.00 in ($0.30 cached), $15.00 out per million tokens, as of 2026-11-01",
         "can tools, images",
     ]
@@ -90,7 +90,7 @@ def test_what_is_missing_is_said_with_what_to_do() -> None:
     (unknown,) = trouble({**FACTS, "window": 8_192, "is_known": False})
     assert "8,192 tokens are assumed" in unknown
     assert '[providers.own.models."m"]' in unknown
-    (open_model,) = trouble({**FACTS, "window": 8_192, "trained_window": 40_960})
+    (open_model,) = trouble({**FACTS, "window": 8_192, "trained_window": 40_960, "window_source": "assumed"})
     assert "40,960" in open_model
     (keyless,) = trouble({**FACTS, "is_configured": False})
     assert "[providers.own]" in keyless
