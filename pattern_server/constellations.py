@@ -87,19 +87,22 @@ class Constellations:
         await self._files.create(constellation_id)
         return await self._register(principal, constellation_id, name)
 
-    async def restore(self, principal: Principal, copy: Path, name: str) -> Registered:
+    async def restore(self, principal: Principal, copy: Path, name: str, *, migrate: bool = False) -> Registered:
         """Make a constellation from a copy, by its path on this machine; nothing that exists is touched.
+
+        With `migrate`, what is made from an older server's copy is brought to this version.
 
         Raises:
             InvalidInput: the name does not fit.
             Conflict: the caller has one of that name.
             RowNotFound: there is no such file.
             BackupInvalid: it is not a sound copy of a constellation.
-            SchemaOutdated: it was made by an older server.
+            SchemaOutdated: it was made by an older server, and is not to be migrated.
+            MigrationFailed: it cannot be migrated.
         """
         await self._check_free(principal, name)
         constellation_id = self._files.new_id()
-        await self._files.adopt(copy, constellation_id)
+        await self._files.adopt(copy, constellation_id, migrate=migrate)
         return await self._register(principal, constellation_id, name)
 
     async def _check_free(self, principal: Principal, name: str) -> None:

@@ -23,7 +23,7 @@ from pattern_db.database import Database, DatabaseThreads
 from pattern_db.enums import CONSTELLATION_OWNER as EVERYONE
 from pattern_db.errors import BackupInvalid, DatabaseError, OwnedElsewhere, RowNotFound, StorageFailed, translated
 from pattern_db.files import DataDirLock
-from pattern_db.migrate import Kind, Migrations, migrations_of
+from pattern_db.migrate import Kind, Migrations, migrations_of, require_ledger
 from pattern_db.tables import agents, constellations
 from pattern_server.cli.client import Api, ServerFailed, path
 from pattern_server.cli.command import ExitCode, connected, local
@@ -58,6 +58,7 @@ def targets(config: Config, constellation: str | None = None) -> list[Target]:
     require_data(config)
     path = config.data_dir / REGISTRY_NAME
     with closing(open_connection(path, readonly=True)) as connection, translated():
+        require_ledger(connection)
         if constellation is None:
             rows = constellations.list_all(connection)
         else:
@@ -121,6 +122,7 @@ def migrate(config: Config, output: Output, constellation: str | None, dry_run: 
     plans = []
     for target in targets(config, constellation):
         with closing(open_connection(target.path, readonly=True)) as connection:
+            require_ledger(connection)
             plans.append((target, [migration.file for migration in target.migrations.plan(connection)]))
     pending = [(target, steps) for target, steps in plans if steps]
     if dry_run or not pending:

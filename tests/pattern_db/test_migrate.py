@@ -9,6 +9,7 @@ import pytest
 from pattern_db import backup, maintenance, template
 from pattern_db.connection import Connection, fetch_all, open_connection, open_in_memory
 from pattern_db.errors import (
+    Corrupt,
     DatabaseError,
     MigrationEdited,
     MigrationFailed,
@@ -196,10 +197,10 @@ def test_the_shipped_migrations(kind: Kind) -> None:
     connection.close()
 
 
-def test_a_database_without_a_ledger_is_at_version_0() -> None:
+def test_a_database_without_a_ledger_is_none_of_ours() -> None:
     with closing(open_in_memory()) as connection:
         assert ledger(connection) == {}
-        with pytest.raises(SchemaOutdated, match="version 0"):
+        with pytest.raises(Corrupt, match="restore a backup"):
             migrations_of("constellation").check(connection)
 
 

@@ -35,10 +35,14 @@ class ConstellationRequest(RequestModel):
 
 
 class RestoreRequest(RequestModel):
-    """A copy, by its path on the server's machine, and the name of the constellation to make from it."""
+    """A copy, by its path on the server's machine, and the name of the constellation to make from it.
+
+    With `migrate`, what is made from an older server's copy is brought to this version; the copy stays as it is.
+    """
 
     file: str
     name: str
+    migrate: bool = False
 
 
 class VacuumResponse(BaseModel):
@@ -73,7 +77,7 @@ async def restore(body: RestoreRequest, server: Server, caller: MayAdminister, r
     path = Path(body.file)
     if not path.is_absolute() or "\0" in body.file:
         raise InvalidInput("`file` is an absolute path on the server's machine")
-    return _made(server, await server.constellations.restore(caller, path, body.name), response)
+    return _made(server, await server.constellations.restore(caller, path, body.name, migrate=body.migrate), response)
 
 
 @router.get("/constellations/{c}", response_model=CONSTELLATION)

@@ -389,7 +389,10 @@ def test_only_openai_is_told_whose_account_it_is() -> None:
     assert OpenAIProvider("ollama", elsewhere).headers("k") == {"authorization": "Bearer k"}
 
 
-SHOWN = {"parameters": 'stop "<|end|>"', "model_info": {"general.x": 1, "qwen3.context_length": 40_960}}
+SHOWN: dict[str, object] = {
+    "parameters": 'stop "<|end|>"',
+    "model_info": {"general.x": 1, "qwen3.context_length": 40_960},
+}
 WINDOWS: list[tuple[str, dict[str, object], int]] = [
     ("/v1/models", {"data": [{"id": "n", "max_model_len": 1}, {"id": "m/1", "max_model_len": 32_768}]}, 32_768),
     ("/api/show", SHOWN, 40_960),
