@@ -19,7 +19,7 @@ from pattern_db.errors import (
     SchemaTooNew,
 )
 from pattern_db.journal import events, steps
-from pattern_db.migrate import Kind, Migrations, ledger, migrations_folder, migrations_of
+from pattern_db.migrate import Kind, Migrations, ledger, migrations_folder, migrations_of, require_ledger
 from pattern_db.tables import agents, embedding_indexes, meta, prompts
 from tests.pattern_db.conftest import make_index
 
@@ -200,8 +200,9 @@ def test_the_shipped_migrations(kind: Kind) -> None:
 def test_a_database_without_a_ledger_is_none_of_ours() -> None:
     with closing(open_in_memory()) as connection:
         assert ledger(connection) == {}
-        with pytest.raises(Corrupt, match="restore a backup"):
-            migrations_of("constellation").check(connection)
+        for look in (require_ledger, migrations_of("constellation").check):
+            with pytest.raises(Corrupt, match="restore a backup"):
+                look(connection)
 
 
 SHIPPED = migrations_of("constellation")
