@@ -88,9 +88,15 @@ async def list_all(home: ToRead, paging: Paged) -> object:
 async def create(body: AgentRequest, home: ToWrite, response: Response) -> object:
     """Make an agent, with its memory blocks."""
     config = home.server.config
-    provider, model = _model_of(config, body.model_provider, body.model_name)
+    provider = body.model_provider or config.default_provider
     if not body.force:
         _check_providers(config, provider, body.config)
+    model = body.model_name or default_model_of(config, provider)
+    if not model:
+        raise InvalidInput(
+            f"the provider {provider!r} has no default model: name one (`model_name`, on the command line --model),"
+            " or set default_model in pattern.toml and start the server again"
+        )
     given = {
         name: getattr(body, name) for name in AgentRequest.model_fields if name not in ("status", "memory", "force")
     }
@@ -154,18 +160,6 @@ def _answer(agent: Agent) -> dict[str, Any]:
 def _tagged(response: Response, agent: Agent) -> dict[str, Any]:
     response.headers["etag"] = f'"{version_of(agent)}"'
     return _answer(agent)
-
-
-def _model_of(config: Config, provider: str | None, model: str | None) -> tuple[str, str]:
-    """Return the provider and model that an agent gets."""
-    chosen = provider or config.default_provider
-    named = model or default_model_of(config, chosen)
-    if not named:
-        raise InvalidInput(
-            f"the provider {chosen!r} has no default model: name one (`model_name`, on the command line --model),"
-            " or set default_model in pattern.toml and start the server again"
-        )
-    return chosen, named
 
 
 def _check_providers(config: Config, provider: str | None, asked: Mapping[str, Any]) -> None:
