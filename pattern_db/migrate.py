@@ -20,6 +20,7 @@ from pattern_db.backup import content_digest, hot_backup
 from pattern_db.connection import Connection, fetch_all, open_connection, open_immutable, transaction
 from pattern_db.errors import (
     BackupInvalid,
+    Corrupt,
     MigrationEdited,
     MigrationFailed,
     SchemaOutdated,
@@ -99,10 +100,12 @@ class Migrations:
         """Return if the database is exactly at the newest version.
 
         Raises:
+            Corrupt: as `require_ledger`.
             SchemaOutdated: migrations are pending; the message names `pattern db migrate`.
             SchemaTooNew: the database comes from a newer server.
             MigrationEdited: an applied file was changed afterwards.
         """
+        require_ledger(connection)
         pending = self.plan(connection)
         if pending:
             found = pending[0].version - 1
@@ -159,10 +162,11 @@ class Migrations:
             raise MigrationFailed(f"{current} failed and was rolled back: {error}") from error
         return pending
 
-    def migrate(self, path: Path, *, backup_to: Path, now: str) -> Outcome:
+    def migrate(self, path: Path, *, backup_to: Path | None, now: str) -> Outcome:
         """Bring the file at `path` to the newest version, after a verified copy to the file `backup_to`.
 
-        The caller owns the file: it is open nowhere else. `now` is a time as columns hold it.
+        The caller owns the file: it is open nowhere else. Without `backup_to` it is a copy itself. `now` is a time as
+        columns hold it.
 
         Raises:
             MigrationFailed: the file at `path` is as it was, byte by byte; the error names the backup.
@@ -177,12 +181,15 @@ class Migrations:
                 return Outcome(before=before, after=before, applied=(), backup=None)
             with translated():
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-            hot_backup(connection, backup_to)
-            _compare(connection, backup_to)
+            kept = ""
+            if backup_to is not None:
+                hot_backup(connection, backup_to)
+                _compare(connection, backup_to)
+                kept = f", and a copy of it is {backup_to}"
             try:
                 self.apply(connection, now=now)
             except MigrationFailed as error:
-                raise MigrationFailed(f"{error}; {path} is unchanged, and a copy of it is {backup_to}") from error
+                raise MigrationFailed(f"{error}; {path} is unchanged{kept}") from error
             _ensure_vectors(connection)
         finally:
             connection.close()
@@ -196,6 +203,16 @@ def ledger(connection: Connection) -> dict[int, str]:
     if exists is None:
         return {}
     return dict(fetch_all(connection, "SELECT version, sha256 FROM schema_migrations"))
+
+
+def require_ledger(connection: Connection) -> None:
+    """Refuse a file to which nothing was ever applied: migrating it would make an empty database of it.
+
+    Raises:
+        Corrupt: there is no ledger.
+    """
+    if not ledger(connection):
+        raise Corrupt(f"{_name_of(connection)} is empty or no database of Pattern's: restore a backup of it")
 
 
 @lru_cache(maxsize=2)

@@ -1,24 +1,27 @@
 """What the operator decided: flags, environment and `pattern.toml`, read once into one frozen `Config`.
 
 The only reader of the environment. A later source loses to an earlier one: flags, `PATTERN_*` variables (a double
-underscore goes one level down: `PATTERN_SUPERVISOR__DRAIN_S`), `pattern.toml`, the defaults below. The file is the one
-that `PATTERN_CONFIG` names, else `pattern.toml` in the current folder if there is one. Providers' keys and addresses
-also come from the vendors' own variables, such as `ANTHROPIC_API_KEY` and `ANTHROPIC_BASE_URL`.
+underscore goes one level down: `PATTERN_SUPERVISOR__DRAIN_S`), the file, the defaults below. The file is the one that
+`--config` or `PATTERN_CONFIG` names, else `pattern.toml` in the current folder, else `pattern.toml` in the data
+directory. Only a file that was named decides where the data directory is: what a command works on must not depend on
+the folder in which it is called. Providers' keys and addresses also come from the vendors' own variables, such as
+`ANTHROPIC_API_KEY` and `ANTHROPIC_BASE_URL`.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import tomllib
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from pattern_core.embeddings.providers import EMBEDDERS
-from pattern_core.errors import PatternError
+from pattern_core.errors import NotFound, PatternError
 from pattern_core.limits import Limits
 from pattern_core.models.providers import PROVIDERS
 from pattern_core.models.providers.settings import Secret
@@ -36,6 +39,9 @@ from pattern_server.sections import (
 
 BOOTSTRAP_TOKEN_CHARS_MIN = 32
 FILE_NAME = "pattern.toml"
+REGISTRY_NAME = "global.db"  # what makes a folder a data directory
+FORMER_DATA_DIR = "data"  # where earlier versions kept it, in the current folder
+DEFAULT = "the default"
 
 
 class ConfigError(PatternError):
@@ -48,6 +54,17 @@ def _check_token(token: Secret) -> Secret:
     if len(token.get_secret_value()) < BOOTSTRAP_TOKEN_CHARS_MIN:
         raise ValueError(f"must have at least {BOOTSTRAP_TOKEN_CHARS_MIN} characters")
     return token
+
+
+def user_data_dir() -> Path:
+    """Return the data directory where none is named.
+
+    Source: XDG Base Directory Specification, which ignores relative paths; macOS has a folder of its own.
+    """
+    given = Path(os.environ.get("XDG_DATA_HOME", ""))
+    if not given.is_absolute():
+        given = Path.home() / ("Library/Application Support" if sys.platform == "darwin" else ".local/share")
+    return given / "pattern"
 
 
 def _check_limits(limits: Limits, path: str = "") -> Limits:
@@ -64,10 +81,15 @@ class Config(BaseSettings):
     """Everything that can be configured. Made by `load`."""
 
     model_config = SettingsConfigDict(
-        frozen=True, extra="forbid", env_prefix="PATTERN_", env_nested_delimiter="__", hide_input_in_errors=True
+        frozen=True,
+        extra="forbid",
+        env_prefix="PATTERN_",
+        env_nested_delimiter="__",
+        env_ignore_empty=True,
+        hide_input_in_errors=True,
     )
 
-    data_dir: Path = Field(default=Path("data"), description="folder of all files; the file's is relative to it")
+    data_dir: Path = Field(default_factory=user_data_dir, description="folder of all files; absolute once loaded")
     host: str = Field(default="127.0.0.1", description="address to listen on")
     port: Annotated[int, Field(ge=0, le=65535)] = Field(default=8470, description="0 takes a free port")
     bootstrap_token: Annotated[Secret, AfterValidator(_check_token)] | None = Field(
@@ -89,6 +111,12 @@ class Config(BaseSettings):
     web: WebConfig | None = None
     mcp: McpServersConfig = Field(default_factory=dict)
     limits: Annotated[Limits, AfterValidator(_check_limits)] = Field(default_factory=Limits)
+    _data_dir_source: str = PrivateAttr(DEFAULT)
+
+    @property
+    def data_dir_source(self) -> str:
+        """What named the data directory: `--data-dir`, `PATTERN_DATA_DIR`, a file, or `DEFAULT`."""
+        return self._data_dir_source
 
     @classmethod
     def settings_customise_sources(
@@ -135,17 +163,64 @@ def load(file: Path | None = None, **flags: object) -> Config:
     named = file or (Path(os.environ["PATTERN_CONFIG"]) if os.environ.get("PATTERN_CONFIG") else None)
     if named is not None and not named.is_file():
         raise ConfigError(f"the configuration file {named} does not exist", file=str(named))
-    path = named or Path(FILE_NAME)
+    given = {name: value for name, value in flags.items() if value is not None}
+    path = (named or _unnamed(given.get("data_dir"))).absolute()
     located = type(
         "Config", (Config,), {"model_config": {**Config.model_config, "toml_file": path}, "__module__": __name__}
     )
     try:
-        config: Config = located(**{name: value for name, value in flags.items() if value is not None})
+        config: Config = located(**given)
     except ValidationError as error:
         raise ConfigError(_misfits(error, path)) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}", file=str(path)) from None
-    return config if flags.get("data_dir") is not None else _anchored(config, path)
+    return _anchored(config, path, is_named=named is not None, is_flag="data_dir" in given)
+
+
+def _unnamed(data_dir: object) -> Path:
+    """Return the file that is read where none is named; `data_dir` is the flag's."""
+    here = Path(FILE_NAME)
+    folder = data_dir or os.environ.get("PATTERN_DATA_DIR") or user_data_dir()
+    return here if here.is_file() else Path(str(folder), FILE_NAME)
+
+
+def _anchored(config: Config, path: Path, *, is_named: bool, is_flag: bool) -> Config:
+    """Return the configuration with a whole path of the data directory, and what named it."""
+    source, base = DEFAULT, Path.cwd()
+    if is_flag:
+        source = "--data-dir"
+    elif os.environ.get("PATTERN_DATA_DIR"):
+        source = "PATTERN_DATA_DIR"
+    elif "data_dir" in config.model_fields_set:
+        source, base = str(path), path.parent
+        if not is_named:
+            raise ConfigError(
+                f"data_dir in {path} does not count, since nothing named that file: take it out, and name the directory"
+                f" with --data-dir or PATTERN_DATA_DIR, or this file with --config or PATTERN_CONFIG",
+                file=str(path),
+            )
+    anchored = config.model_copy(update={"data_dir": base / config.data_dir.expanduser()})
+    anchored._data_dir_source = source
+    return anchored
+
+
+def require_data(config: Config, *, creates: bool = False) -> None:
+    """Refuse to work on a data directory that is not there yet, unless what is done `creates` it.
+
+    Raises:
+        NotFound: there is none; or it would be created while one of an earlier version is in the current folder.
+    """
+    if (config.data_dir / REGISTRY_NAME).exists():
+        return
+    missing = f"there is no data directory yet at {config.data_dir}"
+    former = Path.cwd() / FORMER_DATA_DIR
+    if config.data_dir_source == DEFAULT and (former / REGISTRY_NAME).exists():
+        raise NotFound(
+            f"{missing}, but {former} is one of an earlier version. To use it, move it there (mv {former}"
+            f" {config.data_dir}), or name it with --data-dir; for an empty one, name that with --data-dir"
+        )
+    if not creates:
+        raise NotFound(f"{missing}; `pattern serve` makes it, or name another one with --data-dir")
 
 
 def file_of(config: Config) -> Path | None:
@@ -160,13 +235,6 @@ def unknown_variables() -> list[str]:
     return sorted(
         name for name in os.environ if name.startswith("PATTERN_") and name.upper().split("__")[0] not in known
     )
-
-
-def _anchored(config: Config, path: Path) -> Config:
-    """Return the configuration with a relative `data_dir` of the file beside that file."""
-    if os.environ.get("PATTERN_DATA_DIR") or config.data_dir.is_absolute() or not path.is_file():
-        return config
-    return config.model_copy(update={"data_dir": path.parent / config.data_dir})
 
 
 def _with_vendors(configured: object) -> object:

@@ -87,19 +87,22 @@ class Constellations:
         await self._files.create(constellation_id)
         return await self._register(principal, constellation_id, name)
 
-    async def restore(self, principal: Principal, copy: Path, name: str) -> Registered:
+    async def restore(self, principal: Principal, copy: Path, name: str, *, migrate: bool = False) -> Registered:
         """Make a constellation from a copy, by its path on this machine; nothing that exists is touched.
+
+        With `migrate`, what is made from an older server's copy is brought to this version.
 
         Raises:
             InvalidInput: the name does not fit.
             Conflict: the caller has one of that name.
             RowNotFound: there is no such file.
             BackupInvalid: it is not a sound copy of a constellation.
-            SchemaOutdated: it was made by an older server.
+            SchemaOutdated: it was made by an older server, and is not to be migrated.
+            MigrationFailed: it cannot be migrated.
         """
         await self._check_free(principal, name)
         constellation_id = self._files.new_id()
-        await self._files.adopt(copy, constellation_id)
+        await self._files.adopt(copy, constellation_id, migrate=migrate)
         return await self._register(principal, constellation_id, name)
 
     async def _check_free(self, principal: Principal, name: str) -> None:
@@ -176,6 +179,29 @@ class Constellations:
             return await _copied(
                 await constellation.database.read_aside(backup.hot_backup, self._target(constellation.id))
             )
+
+    async def vacuum(self, principal: Principal, id_or_name: str) -> int:
+        """Write its database without gaps, while it is parked; return the bytes that were freed.
+
+        Raises:
+            NotFound: there is none, or it belongs to another user.
+            Unavailable: it is at work.
+            DatabaseError: as `ConstellationFiles.vacuum`.
+        """
+        found = await self._accounts.constellation_for(principal, id_or_name)
+        async with self._supervisor.aside(found.id, if_idle=True):
+            return await self._files.vacuum(found.id)
+
+    async def vacuum_registry(self, principal: Principal) -> int:
+        """Write users, tokens and the list of constellations without gaps; return the bytes that were freed.
+
+        Raises:
+            PermissionDenied: the caller is no administrator.
+            DatabaseError: as `GlobalDatabase.vacuum`.
+        """
+        if not principal.reaches_all:
+            raise PermissionDenied("only an administrator may work on the users and tokens of this server")
+        return await self._accounts.database.vacuum()
 
     async def copy_registry(self, principal: Principal) -> Copy:
         """Copy users, tokens and the list of constellations into the server's `backups` folder, and verify the copy.

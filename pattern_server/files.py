@@ -12,10 +12,10 @@ import trio
 
 from pattern_core.ids import Ids, now_text
 from pattern_core.runtime import Runtime
-from pattern_db import backup, template
+from pattern_db import backup, maintenance, template
 from pattern_db.connection import Connection, open_connection
 from pattern_db.database import Database, DatabaseThreads
-from pattern_db.errors import BackupInvalid, DatabaseError, RowNotFound, translated
+from pattern_db.errors import BackupInvalid, DatabaseError, RowNotFound, SchemaOutdated, translated
 from pattern_db.files import DataDirLock
 from pattern_db.journal import turns
 from pattern_db.migrate import migrations_of
@@ -56,18 +56,21 @@ class ConstellationFiles:
         make = partial(template.create, path, migrations_of("constellation"), now=now)
         await trio.to_thread.run_sync(make)
 
-    async def adopt(self, copy: Path, constellation_id: str) -> None:
-        """Make a database from a copy, verified before it counts, under a new id.
+    async def adopt(self, copy: Path, constellation_id: str, *, migrate: bool = False) -> None:
+        """Make a database from a copy, verified before it counts, under a new id; `migrate` brings what was made from
+        an older copy to this version, and leaves the copy as it is.
 
         Raises:
             RowNotFound: there is no such file.
             BackupInvalid: it is not a sound copy of a constellation.
-            SchemaOutdated: it was made by an older server; it is kept out, since nothing here may migrate it silently.
+            SchemaOutdated: it was made by an older server, and is not to be migrated.
+            MigrationFailed: it cannot be migrated.
             StorageFailed: the disk is full or failed.
         """
         folder = self.folder(constellation_id)
         try:
-            await trio.to_thread.run_sync(_adopt, copy, folder, constellation_id)
+            now = now_text(self._clock) if migrate else None
+            await trio.to_thread.run_sync(_adopt, copy, folder, constellation_id, now)
         except BaseException:
             with trio.CancelScope(shield=True):
                 await self.remove(constellation_id)
@@ -124,6 +127,15 @@ class ConstellationFiles:
         folder = self.folder(constellation_id)
         return (folder / UNFINISHED_NAME).exists() or (folder / f"{DATABASE_NAME}-wal").exists()
 
+    async def vacuum(self, constellation_id: str) -> int:
+        """Write the database without gaps; return the bytes that were freed. Nothing may have it open.
+
+        Raises:
+            OwnedElsewhere: another process works on it.
+            DatabaseError: it is damaged, outdated, or the disk is too small for the copy.
+        """
+        return await trio.to_thread.run_sync(_vacuum, self.folder(constellation_id))
+
     async def remove(self, constellation_id: str) -> None:
         """Delete the folder with everything in it. The caller keeps the constellation from being opened meanwhile.
 
@@ -133,16 +145,28 @@ class ConstellationFiles:
         await trio.to_thread.run_sync(_remove, self.folder(constellation_id))
 
 
-def _adopt(copy: Path, folder: Path, constellation_id: str) -> None:
+def _adopt(copy: Path, folder: Path, constellation_id: str, migrated_at: str | None) -> None:
     if backup.verify(copy).constellation_id is None:
         raise BackupInvalid(f"{copy} is not a copy of a constellation; `pattern backup` makes them")
     backup.restore(copy, folder)
-    with closing(open_connection(folder / DATABASE_NAME)) as connection:
-        migrations_of("constellation").check(connection)
+    path, migrations = folder / DATABASE_NAME, migrations_of("constellation")
+    if migrated_at is not None:
+        migrations.migrate(path, backup_to=None, now=migrated_at)
+    with closing(open_connection(path)) as connection:
+        if migrations.plan(connection):
+            raise SchemaOutdated(
+                f"{copy} was made by an older version: --migrate (`migrate`) brings what is restored to this one"
+            )
         with translated(), connection:
             meta.put(connection, meta.CONSTELLATION_ID, constellation_id)
             # The original may live: what it continues must not happen a second time here.
             turns.request_cancel_all(connection, "restored_as_a_copy")
+
+
+def _vacuum(folder: Path) -> int:
+    with DataDirLock.acquire(folder), closing(open_connection(folder / DATABASE_NAME)) as connection, translated():
+        migrations_of("constellation").check(connection)
+        return maintenance.vacuum(connection)
 
 
 def _remove(folder: Path) -> None:

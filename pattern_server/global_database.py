@@ -13,7 +13,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 import trio
 
-from pattern_db import template
+from pattern_db import maintenance, template
 from pattern_db.backup import Report, hot_backup
 from pattern_db.connection import Connection
 from pattern_db.database import Database, DatabaseThreads
@@ -70,6 +70,15 @@ class GlobalDatabase:
         """
         database = await self._opened()
         return await database.read_aside(hot_backup, target)
+
+    async def vacuum(self) -> int:
+        """Write the file without gaps; return the bytes that were freed.
+
+        Raises:
+            DatabaseError: storage refused, or the disk is too small for the copy.
+        """
+        database = await self._opened()
+        return await database.run_alone(maintenance.vacuum)
 
     async def aclose(self) -> None:
         """Close the file. Safe to call twice."""

@@ -26,7 +26,7 @@ RESTART_BASE_S = 0.5
 STORAGE_RETRY_MAX_S = 60.0
 QUARANTINE_MAX_S = 900.0
 ROOM_WAIT_S = 2.0  # how long a wake-up waits for room among the awake, or for a restart that is due
-DRAIN_RETRY_S = 5.0
+DRAIN_RETRY_S = BUSY_RETRY_S = 5.0
 
 _log = logging.getLogger("pattern.supervisor")
 
@@ -150,11 +150,18 @@ class Supervisor(Generic[C]):
             )
 
     @asynccontextmanager
-    async def aside(self, constellation_id: str) -> AsyncIterator[None]:
-        """Stop the constellation and keep it stopped within the block, so that its files may be moved or deleted."""
+    async def aside(self, constellation_id: str, *, if_idle: bool = False) -> AsyncIterator[None]:
+        """Stop the constellation and keep it stopped within the block, so that its files may be moved or deleted.
+
+        Raises:
+            Unavailable: only if it is idle this may be done, and it is not.
+        """
+        slot = self._slots.get(constellation_id)
+        is_free = constellation_id not in self._aside and (slot is None or slot.is_parkable())
+        if if_idle and not is_free:
+            raise Unavailable("the constellation is at work; try again when it rests", retry_after_s=BUSY_RETRY_S)
         self._aside.add(constellation_id)
         try:
-            slot = self._slots.get(constellation_id)
             if slot is not None:
                 slot.park()
                 await slot.ended.wait()
@@ -191,7 +198,7 @@ class Supervisor(Generic[C]):
             if self._draining:
                 raise Unavailable("the server is stopping; try again when it is back", retry_after_s=DRAIN_RETRY_S)
             if constellation_id in self._aside:
-                raise Unavailable("the constellation's files are being replaced or deleted", retry_after_s=1.0)
+                raise Unavailable("the constellation's files are being worked on or deleted", retry_after_s=1.0)
             if constellation_id in self._sick:
                 self._refuse_sick(constellation_id)
             slot = self._slots.get(constellation_id)

@@ -75,6 +75,8 @@ def test_every_command_explains_itself_and_takes_a_data_directory(name: str, com
     assert command.help, f"`pattern {name}` needs a docstring"
     options = {option for parameter in command.params for option in parameter.opts}
     assert "--data-dir" in options, f"`pattern {name}` must take --data-dir"
+    if name != "demo":
+        assert "--config" in options, f"`pattern {name}` must take --config"
     if name not in ("serve", "demo"):
         assert "--json" in options, f"`pattern {name}` must take --json"
 

@@ -25,7 +25,7 @@ import trio
 from pattern_core.children import isolated
 from pattern_core.errors import InvalidInput, Unavailable
 from pattern_core.mcp_servers.settings import McpSettings, Stdio, Streamable
-from pattern_core.mcp_servers.tools import ERROR_CHARS_MAX, OfferedTool, text_of
+from pattern_core.mcp_servers.tools import ERROR_CHARS_MAX, OfferedTool, sound_tools, text_of
 
 if TYPE_CHECKING:
     import httpx2
@@ -101,7 +101,9 @@ class McpConnection:
         limits = {"line_bytes_max": MESSAGE_BYTES_MAX, "grace_s": GRACE_S}
         plan = json.dumps({"command": [reach.command, *reach.args], "hidden": hidden, **limits})
         command, *arguments = isolated("pattern_core.mcp_servers.guard", plan)
-        parameters = StdioServerParameters(command=command, args=arguments, env=environment, cwd=reach.cwd)
+        parameters = StdioServerParameters(
+            command=command, args=arguments, env=environment, cwd=reach.cwd, encoding_error_handler="replace"
+        )
         tail = bytearray()
 
         async def read_errors() -> None:
@@ -119,11 +121,8 @@ class McpConnection:
                     async with stdio_client(parameters, errlog=errlog) as streams, trio.open_nursery() as nursery:
                         errlog.close()  # only the guard and the program have it now
                         nursery.start_soon(read_errors)
-                        yield streams
+                        yield _Readable(streams[0]), streams[1]
                         nursery.cancel_scope.cancel()
-                except OSError as error:
-                    self.lose(f"it cannot be started in {reach.cwd}: {error.strerror}")
-                    raise Unavailable(self.reason) from error
                 finally:
                     errlog.close()
                     with trio.move_on_after(REASON_S, shield=True):
@@ -142,10 +141,9 @@ class McpConnection:
         for _ in range(PAGES_MAX):
             page = await self._asked(self._client.list_tools(cursor=cursor))
             for tool in page.tools:
-                hints = tool.annotations
-                is_repeatable = hints is not None and bool(hints.read_only_hint or hints.idempotent_hint)
-                words = tool.description or tool.title or ""
-                found.append(OfferedTool(tool.name, words, tool.input_schema, is_repeatable))
+                found.append(
+                    OfferedTool(tool.name, tool.description, tool.input_schema, tool.annotations.idempotent_hint)
+                )
             cursor = page.next_cursor
             if cursor is None or len(found) >= TOOLS_MAX:
                 break
@@ -210,7 +208,33 @@ async def _streamable(reach: Streamable, call_timeout_s: float) -> AsyncIterator
         ) as client,
         streamable_http_client(reach.url, http_client=client, max_sse_event_size=MESSAGE_BYTES_MAX) as streams,
     ):
-        yield streams
+        yield _Readable(streams[0]), streams[1]
+
+
+class _Readable:
+    """A transport's stream of messages, in which a list of tools has none that the library would refuse all for."""
+
+    def __init__(self, stream: Any) -> None:  # Any: the library's streams
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    async def __aenter__(self) -> _Readable:
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self._stream.aclose()
+
+    def __aiter__(self) -> _Readable:
+        return self
+
+    async def __anext__(self) -> Any:
+        found = await self._stream.__anext__()
+        result = getattr(getattr(found, "message", None), "result", None)
+        if isinstance(result, dict) and isinstance(result.get("tools"), list):
+            result["tools"] = sound_tools(result["tools"])
+        return found
 
 
 async def _bound(response: httpx2.Response) -> None:

@@ -5,7 +5,8 @@ The library starts it in the program's place, and it adds what the library does 
 - The program does not find the environment variables in `hidden`, which the library adds to what is configured. It
   reads the guard's standard input, and writes to the guard's standard error.
 - Of its standard output, lines that are objects are passed on: whole, within `line_bytes_max`, and no faster than a
-  server may read them. A longer line ends the program; standard error has the reason.
+  server may read them. A longer line ends the program; standard error has the reason. Half of a surrogate pair is
+  replaced: the library drops a message with one, and its call would wait for its whole time.
 - Nothing survives, however it detached itself. When the guard gets SIGTERM, or the server is dead, everything gets
   SIGTERM, and SIGKILL after `grace_s`; what a program leaves behind is killed.
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import signal
 import sys
@@ -30,6 +32,8 @@ LOOK_S = 0.5  # between two looks whether the server is there
 UNITS_PER_S = 500  # a line costs one unit, and one more for each PIECE_BYTES of it
 PIECE_BYTES = 64 * 1024
 CANNOT_START = 127
+_ESCAPE = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|u[dD][89a-fA-F]..|.)")
+_HALF_CHARS = 6  # of an escape such as \ud800; that of a pair has 12, and of others their beginning is looked at
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -64,6 +68,10 @@ def _become(command: list[str], hidden: Sequence[str], output: int) -> int:
     return CANNOT_START
 
 
+def _whole(escape: re.Match[bytes]) -> bytes:
+    return b"\\ufffd" if len(escape[0]) == _HALF_CHARS else escape[0]
+
+
 def _pass_on(source: int, line_bytes_max: int, reasons: list[str]) -> None:
     """Write whole messages to standard output, where nothing else writes; what is no message is left out."""
     waiting = bytearray()
@@ -73,7 +81,7 @@ def _pass_on(source: int, line_bytes_max: int, reasons: list[str]) -> None:
             end = waiting.rfind(b"\n", len(waiting) - len(piece)) + 1
             lines = [line for line in bytes(waiting[:end]).split(b"\n") if line.lstrip().startswith(b"{")]
             del waiting[:end]
-            left = memoryview(b"".join(line + b"\n" for line in lines))
+            left = memoryview(b"".join(_ESCAPE.sub(_whole, line) + b"\n" for line in lines))
             while left:
                 left = left[os.write(1, left) :]
             # This process has no event loop to wait in.

@@ -22,7 +22,7 @@ from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.tool import Tool
 from pattern_db.enums import EffectClass
 
-READY_WAIT_S = 20.0  # of a turn, for servers that are about to say what they offer
+READY_WAIT_S = 5.0  # after a server was started, in which turns wait for it; then they go on without its tools
 WAITING_MAX = 64  # calls that wait for one server
 # Before the next start: at once after a connection that answered a call, later after each in a row that did not.
 BACKOFF_S = (0.0, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
@@ -52,12 +52,12 @@ class McpServer:
     def __init__(self, name: str, settings: McpSettings, registry: ToolRegistry) -> None:
         self.name = name
         self.settings = settings
-        self.state: State = "resting" if settings.lazy else "starting"
+        self.state: State = "resting"
         self.last_error: str | None = None
         self.tools: Sequence[Tool] | None = None
         self._registry = registry
         self._calls = 0  # waiting or under way
-        self._used_at = -math.inf  # trio's time
+        self._used_at = self._began_at = -math.inf  # trio's time
         self._slots = trio.Semaphore(settings.calls_max)
         self._useless = 0  # connections in a row that failed before they answered a call; -1 after one that answered
         self._has_rested = False  # the connection ends because it is not needed
@@ -66,11 +66,12 @@ class McpServer:
         self._connection = McpConnection(settings, self._moved)  # the newest, also while it is made
         registry.replace(name, ())
 
-    async def started(self) -> None:
-        """Start it, unless it runs or is left alone for now, and wait for the outcome."""
+    async def started(self, patience_s: float = math.inf) -> None:
+        """Start it, unless it runs or is left alone for now, and wait for the outcome until so long after its start."""
         if self._want():
-            while self.state == "starting":
-                await self._moved.park()
+            with trio.move_on_at(self._began_at + patience_s):
+                while self.state == "starting":
+                    await self._moved.park()
 
     async def tried(self) -> None:
         """Start it, also before its next try is due, or list its tools again if it runs; wait for the outcome."""
@@ -163,10 +164,14 @@ class McpServer:
 
     def _move(self, state: State) -> None:
         self.state = state
+        if state == "starting":
+            self._began_at = trio.current_time()
         self._moved.unpark_all()
 
     async def run(self) -> None:
         """Own the server until cancelled."""
+        if not self.settings.lazy:
+            self._want()
         try:
             while True:
                 while self.state != "starting":
@@ -202,8 +207,8 @@ class McpServer:
 
     async def _use(self, connection: McpConnection, scope: trio.CancelScope) -> None:
         """Use the connection until it is lost or not needed; `scope` bounds how long entering and leaving it takes."""
-        if self.settings.missing:
-            raise Unavailable(f"not set in the server's environment: {', '.join(self.settings.missing)}")
+        if faults := self.settings.faults:
+            raise Unavailable("; ".join(faults))
         async with connection.opened():
             await self._list(connection)
             scope.deadline = math.inf
@@ -252,12 +257,20 @@ class McpServers:
     async def ready(self, enabled: Sequence[str]) -> None:
         """Wait until the tools are known of all servers that an agent with these names uses, as far as they can be.
 
-        It starts those that were not needed before. One that does not answer within `READY_WAIT_S` is left out.
+        It starts those that were not needed before. One that has not listed its tools `READY_WAIT_S` after its start
+        goes on starting, and is waited for by no turn.
         """
-        with trio.move_on_after(READY_WAIT_S):
-            async with trio.open_nursery() as nursery:
-                for server in self.pending(enabled):
-                    nursery.start_soon(server.started)
+        async with trio.open_nursery() as nursery:
+            for server in self.pending(enabled):
+                nursery.start_soon(server.started, READY_WAIT_S)
+
+    def absent(self, enabled: Sequence[str]) -> list[str]:
+        """Return what a model has to know of the servers that it should have tools of, a sentence for each."""
+        why = {"starting": "it is starting; they come in a later step or turn"}
+        return [
+            f"The tools of the MCP server {one.name} are not there: {why.get(one.state, 'it cannot be used now')}."
+            for one in self.pending(enabled)
+        ]
 
     async def tried(self, name: str) -> McpServer:
         """Start a server now, or list its tools again if it runs, and return it when the outcome is known.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -78,6 +80,19 @@ class McpSettings(McpSection):
 
     reach: Stdio | Streamable
     missing: Sequence[str] = ()  # environment variables that it needs and that are not set
+
+    @property
+    def faults(self) -> list[str]:
+        """What keeps it from being started, as far as it can be seen without starting it."""
+        found = [f"the variable {variable} is not set" for variable in self.missing]
+        if isinstance(self.reach, Stdio):
+            command, cwd, path = self.reach.command, self.reach.cwd, self.reach.environment.get("PATH")
+            name = str(cwd / command) if "/" in command else command
+            if not cwd.is_dir():
+                found.append(f"{cwd}, where it should start, is no directory")
+            elif shutil.which(name, path=path.get_secret_value() if path else os.defpath) is None:
+                found.append(f"there is no program {command}")
+        return found
 
     @property
     def place(self) -> str:

@@ -51,6 +51,29 @@ class OfferedTool:
     is_repeatable: bool = False
 
 
+def sound_tools(listed: Sequence[Any]) -> list[dict[str, Any]]:
+    """Return of a server's list what is used of each tool; one without a name or a schema costs itself alone."""
+    found = []
+    for tool in listed:
+        match tool:
+            case {"name": str(name), "inputSchema": dict(schema)}:
+                words = (tool.get(key) for key in ("description", "title"))
+                hints = tool.get("annotations")
+                is_repeatable = isinstance(hints, dict) and True in (
+                    hints.get("readOnlyHint"),
+                    hints.get("idempotentHint"),
+                )
+                found.append(
+                    {
+                        "name": name,
+                        "description": next((one for one in words if isinstance(one, str)), ""),
+                        "inputSchema": {**schema, "type": "object"},
+                        "annotations": {"idempotentHint": is_repeatable},
+                    }
+                )
+    return found
+
+
 def tools_of(server: str, settings: McpSettings, offered: Iterable[OfferedTool], call: CallTool) -> Sequence[Tool]:
     """Return the tools that agents may have of those offered, each once, as many as fit within `SPECS_CHARS_MAX`."""
     made: dict[str, Tool] = {}

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from pydantic import TypeAdapter
 
 from pattern_core.errors import InvalidInput
-from pattern_core.models.model import ModelFacts
+from pattern_core.models.model import ModelFacts, WindowSource
 from pattern_core.models.providers import PROVIDERS
 from pattern_core.validation import read
 from pattern_db.files import shipped
@@ -40,7 +40,12 @@ _OPEN = "open"
 _PRICES = frozenset({"input_price", "output_price", "cache_read_price", "cache_write_price"})
 _FACTS = TypeAdapter(ModelFacts)
 _UNKNOWN = ModelFacts(
-    provider="", model="", window=UNKNOWN_WINDOW, output_max=UNKNOWN_WINDOW // UNKNOWN_OUTPUT_SHARE, is_known=False
+    provider="",
+    model="",
+    window=UNKNOWN_WINDOW,
+    output_max=UNKNOWN_WINDOW // UNKNOWN_OUTPUT_SHARE,
+    is_known=False,
+    window_source="unasked",
 )
 
 
@@ -122,7 +127,7 @@ class Catalogue:
             is_language_model=kind is None or kind.is_language_model,
         )
         name = _best(model, place.overrides, place.table)
-        return facts if name is None else _overridden(facts, place.overrides[name])
+        return facts if name is None else corrected(facts, place.overrides[name], "pattern.toml")
 
     def _found(self, table: str, model: str) -> ModelFacts | None:
         if table == "openrouter":
@@ -148,9 +153,10 @@ def _best(model: str, names: Mapping[str, object], table: str) -> str | None:
     return max(fitting, key=len, default=None)
 
 
-def _overridden(facts: ModelFacts, said: Mapping[str, Any]) -> ModelFacts:
+def corrected(facts: ModelFacts, said: Mapping[str, Any], by: WindowSource) -> ModelFacts:
+    """Return the facts with what the operator or the server says of them."""
     window = said.get("window", facts.window)
-    # A window that the operator states alone makes room for an answer too; a price does not make a model known.
+    # A window that is stated alone makes room for an answer too; a price does not make a model known.
     output_max = said.get("output_max", facts.output_max if facts.is_known else window // UNKNOWN_OUTPUT_SHARE)
     return replace(
         facts,
@@ -158,7 +164,8 @@ def _overridden(facts: ModelFacts, said: Mapping[str, Any]) -> ModelFacts:
             **said,
             "output_max": min(output_max, window),
             "above": None if _PRICES & said.keys() else facts.above,
-            "source": f"pattern.toml, else {facts.source}",
+            "source": f"{by}, else {facts.source}",
+            "window_source": by if "window" in said else facts.window_source,
             "is_known": facts.is_known or "window" in said,
         },
     )
@@ -177,6 +184,7 @@ def _entry(part: str, name: str, entry: Mapping[str, Any], sources: Mapping[str,
         **entry,
         "window": window,
         "output_max": output_max,
+        "window_source": "catalogue" if "window" in entry else "unasked",
         "source": source["url"],
         "as_of": source["as_of"],
     }

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -12,7 +13,7 @@ import trio
 
 from pattern_core.ids import Randomness
 from pattern_core.limits import TurnLimits
-from pattern_core.models.catalogue import Catalogue
+from pattern_core.models.catalogue import Catalogue, corrected
 from pattern_core.models.errors import ModelError, ModelOverloaded, ModelTimeout
 from pattern_core.models.model import Delta, ModelFacts, ModelReply, ModelRequest, OnDelta, Provider
 from pattern_core.models.providers import not_configured
@@ -23,9 +24,11 @@ from pattern_core.models.tokens import request_tokens
 FALLBACK_PATIENCE_S = 2.0  # where another model can be asked, no call waits longer than this for a busy one
 OUTPUT_HELD_MAX = 4_096  # tokens of an answer that are held at the gate before it comes
 FACTS_KEPT_MAX = 1_000  # pairs of provider and model
+WINDOW_TIMEOUT_S = 3.0  # for a server to say how large a model's window is
 
 OnRetry = Callable[[int, ModelError, float], Awaitable[None]]
 """Called before each wait with the number of the attempt that failed (from 1), its error, and the wait in seconds."""
+AskWindow = Callable[[str], Awaitable[int]]
 OnMove = Callable[[int, ModelError], Awaitable[None]]
 """Called before another model is asked with its place in the chain, and the error of the model before."""
 
@@ -78,11 +81,38 @@ class ModelClient:
         self._retry = retry
         self._limits = limits
         self._randomness = randomness
-        self._facts = lru_cache(FACTS_KEPT_MAX)((catalogue or Catalogue.packaged()).facts)
+        self._catalogue = catalogue or Catalogue.packaged()
+        self._windows: dict[tuple[str, str], int] = {}  # what servers said; 0: nothing
+        self._facts = lru_cache(FACTS_KEPT_MAX)(self._known)
         self._gates = _gates({name: Account(key=name) for name in self._providers} | dict(accounts or {}))
 
     def facts(self, provider_name: str, model: str) -> ModelFacts:
         """Return what is known of a model; never fails, see `Catalogue.facts`."""
+        return self._facts(provider_name, model)
+
+    def _known(self, provider_name: str, model: str) -> ModelFacts:
+        facts, window = self._catalogue.facts(provider_name, model), self._windows.get((provider_name, model))
+        if window:
+            return corrected(facts, {"window": window}, "server")
+        is_silent = window == 0 or self._asking(provider_name) is None
+        return replace(facts, window_source="assumed") if facts.window_source == "unasked" and is_silent else facts
+
+    def _asking(self, provider_name: str) -> AskWindow | None:
+        # Only servers that anybody may run have windows that are theirs to choose.
+        return getattr(self._providers.get(provider_name), "window", None)
+
+    async def learn(self, provider_name: str, model: str) -> ModelFacts:
+        """Return what is known of a model; a window that is `unasked` is asked from the provider's server.
+
+        A server that answered is asked once. One that cannot be reached, or is silent for `WINDOW_TIMEOUT_S`, is asked
+        again.
+        """
+        ask = self._asking(provider_name)
+        is_unasked = self._facts(provider_name, model).window_source == "unasked"
+        if ask is not None and is_unasked and len(self._windows) < FACTS_KEPT_MAX:
+            with trio.move_on_after(WINDOW_TIMEOUT_S), suppress(ModelError):
+                self._windows[provider_name, model] = await ask(model)
+                self._facts.cache_clear()
         return self._facts(provider_name, model)
 
     def gate_figures(self) -> dict[str, dict[str, Any]]:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b, blake2s
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Literal, Protocol, TypeAlias
 
 from pydantic import Field
 
@@ -120,6 +120,9 @@ class LongPrices:
     cache_write_price: Count | None = None
 
 
+WindowSource: TypeAlias = Literal["catalogue", "pattern.toml", "server", "assumed", "unasked"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFacts:
     """One model. `window` (the longest prompt and answer together) and `output_max` (the longest answer) are tokens.
@@ -127,8 +130,9 @@ class ModelFacts:
     Prices are micro-dollars per million tokens, None where they are not known; a cache price of None with a known
     input price means that cached input costs the same. `trained_window` is what an open model was made for, where the
     server that runs it decides how much of that there is. `source` is the page that the figures are from, `as_of` the
-    day (ISO 8601) on which they were read; both say so where the figures are the operator's or unknown. What is no
-    language model answers by rules, and writes no summaries.
+    day (ISO 8601) on which they were read; both say so where the figures are the operator's or unknown.
+    `window_source` says where the window is from: one that is `unasked` can be asked from the server, which says
+    nothing of one that is `assumed`. What is no language model answers by rules, and writes no summaries.
     """
 
     provider: str
@@ -148,6 +152,7 @@ class ModelFacts:
     source: str = "not in the catalogue"
     as_of: str = ""
     is_known: bool = True
+    window_source: WindowSource = "catalogue"
 
     def cost(self, usage: Usage) -> int | None:
         """Return what a call costs in whole micro-dollars, rounded up once; None where the price is not known."""

@@ -26,6 +26,7 @@ TOKENS_PER_IMAGE = 1_600
 TOOLS_KNOWN_MAX = 1_000  # tools with their tokens in memory
 ELLIPSIS = "…"
 _to_json = json.JSONEncoder(ensure_ascii=False, default=dict).encode
+_sent = json.JSONEncoder(ensure_ascii=False, default=dict, separators=(",", ":")).encode  # as requests have it
 _ENDS = (". ", "! ", "? ", "\n", "。")
 
 
@@ -68,7 +69,7 @@ def estimate_tools(tools: Iterable[ToolSpec]) -> int:
 @lru_cache(TOOLS_KNOWN_MAX)  # the same ones in every prompt, and long to count
 def _tool_tokens(tool: ToolSpec) -> int:
     described = estimate_text(tool.name) + estimate_text(tool.description)
-    return TOKENS_PER_TOOL + described + estimate_text(_to_json(tool.parameters))
+    return TOKENS_PER_TOOL + described + estimate_text(_sent(tool.parameters))
 
 
 def estimate_request(request: ModelRequest) -> int:

@@ -66,6 +66,7 @@ class Turn:
         self._services = services
         self._found: Findings | None = None  # what was looked up for its prompts
         self._notes: Sequence[str] = ()  # what the next prompt says at its end
+        self._lacks_tools = False  # an MCP server had not listed them when the turn began
         self._squeezed: list[int] = []  # steps with a prompt that a vendor found too long, once each time
         self._chain: ModelChain | None = None  # the models to ask, chosen again only where rules of routing say so
         self._is_blind = False  # its model refused its images and is shown none
@@ -116,9 +117,10 @@ class Turn:
         self.record.children_max = self.settings.limits.children
         self.judge.detectors = self.settings.detectors
         if services.mcp.pending(agent.enabled_tools):
-            # Tools of other servers may still be on their way; what does not come in time is reported as absent.
+            # Tools of other servers may still be on their way; the prompt says which did not come in time.
             await self.record.flush()
             await services.mcp.ready(agent.enabled_tools)
+            self._lacks_tools = bool(services.mcp.pending(agent.enabled_tools))
         if agent.tool_rules is not None:
             rules = self.judge.rules = RuleSet.of(agent.tool_rules)
             self.judge.tools = tuple(spec.name for spec in services.tools.specs(agent.enabled_tools))
@@ -210,11 +212,19 @@ class Turn:
     async def _asking(self, step: int) -> Asking:
         """Return what the turn's model is shown in a step, and the models to ask, with the most that it may cost."""
         services, agent = self._services, self.agent
-        offered = self.judge.offer(services.tools.specs(agent.enabled_tools), step)
+        specs = services.tools.specs(agent.enabled_tools)
+        absent: Sequence[str] = ()
+        if self._lacks_tools:
+            absent = services.mcp.absent(agent.enabled_tools)
+            self.judge.tools = tuple(spec.name for spec in specs)  # they may have come since
+        offered = self.judge.offer(specs, step)
         if self._chain is None or self.settings.routing.rules:
             self._chain = choose(self.settings.routing, await self._step_facts())
         first = self._chain.links[0]
         known = services.models.facts(first.provider, first.model)
+        if known.window_source == "unasked":
+            await self.record.flush()
+            known = await services.models.learn(first.provider, first.model)
         window = min(self.settings.context_window, known.window)
         output_max = min(services.limits.turn.output_tokens_max, known.output_max, max(window // OUTPUT_SHARE, 1))
         prompt = await services.prompts.make(
@@ -227,7 +237,7 @@ class Turn:
                 settings=self.settings,
                 force_tool=offered.forced,
                 rules=self.judge.rules.lines,
-                notes=(*offered.notes, *self._notes),
+                notes=(*absent, *offered.notes, *self._notes),
             ),
             self._found or NOTHING_FOUND,
             seed=self.record.seed,

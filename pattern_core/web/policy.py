@@ -42,7 +42,9 @@ _NEVER = _networks(
     # benchmarks, the relays of 6to4, multicast, reserved.
     "0.0.0.0/8 169.254.0.0/16 192.0.0.0/24 192.31.196.0/24 192.52.193.0/24 192.175.48.0/24 192.0.2.0/24"
     " 198.51.100.0/24 203.0.113.0/24 198.18.0.0/15 192.88.99.0/24 224.0.0.0/4 240.0.0.0/4"
-    " 168.63.129.16/32"  # the host of a virtual machine at Azure
+    # Services of clouds that hand out keys, also within private networks: the host of a virtual machine at Azure,
+    # Alibaba's, Amazon's, Google's and Scaleway's.
+    " 168.63.129.16/32 100.100.100.200/32 fd00:ec2::/32 fd20:ce::/32 fd00:42::42/128"
     # Within 2000::/3: protocol assignments with Teredo and ORCHID, documentation, AS112.
     " 2001::/23 2001:db8::/32 3fff::/20 2620:4f:8000::/48"
 )
@@ -165,12 +167,11 @@ def refusal(address: str, *, allow_private: bool = False) -> str | None:
         if parsed.scope_id is not None:
             return f"{address} is an address of one network link"
         parsed = embedded(parsed) or parsed
-    if any(parsed in network for network in _PRIVATE):
-        return None if allow_private else f"{parsed} belongs to a private network or to this machine"
-    is_special = any(parsed in network for network in _NEVER)
-    if is_special or (isinstance(parsed, IPv6Address) and parsed not in _GLOBAL_V6):
+    is_private = any(parsed in network for network in _PRIVATE)
+    is_global = is_private or isinstance(parsed, IPv4Address) or parsed in _GLOBAL_V6
+    if not is_global or any(parsed in network for network in _NEVER):
         return f"{parsed} is not an address on the public internet"
-    return None
+    return f"{parsed} belongs to a private network or to this machine" if is_private and not allow_private else None
 
 
 def embedded(address: IPv6Address) -> IPv4Address | None:

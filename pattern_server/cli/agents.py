@@ -33,14 +33,19 @@ def agent() -> None:
 def fields(function: F) -> F:
     """Return the options that describe an agent, as `create` and `edit` accept them."""
     for option in (
+        click.option("--force", is_flag=True, help="Accept a provider that is not configured yet."),
         click.option("--rules", metavar="FILE|JSON", help=RULES_HELP),
-        click.option("--config", "settings", multiple=True, metavar="KEY=VALUE", help=CONFIG_HELP),
+        click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help=CONFIG_HELP),
         click.option(
             "--tool", "tools", multiple=True, metavar="NAME", help="A tool that it may use, and no others; repeatable."
         ),
         click.option("--drop-tool", "dropped", multiple=True, metavar="NAME", help="One tool less; repeatable."),
         click.option("--add-tool", "added", multiple=True, metavar="NAME", help="One tool more; repeatable."),
-        click.option("--instructions-file", type=click.Path(exists=True, dir_okay=False, path_type=Path)),
+        click.option(
+            "--instructions-file",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            help="A file with its instructions.",
+        ),
         click.option("--instructions", metavar="TEXT", help="Its instructions (the system prompt)."),
         click.option("--model", metavar="NAME", help="The model's name at its provider."),
         click.option(
@@ -117,7 +122,7 @@ async def show(home: Home, output: Output, name: str) -> None:
         return
     rules, config = found["tool_rules"], "\n".join(settings_in(found["config"]))
     shown = {
-        "config": config or "the defaults; pattern agent edit --config changes them",
+        "config": config or "the defaults; pattern agent edit --set changes them",
         "tool_rules": f"{len(rules)}; pattern rule list shows them" if rules else None,
         "model": "\n".join(model_lines(facts)),
     }
@@ -135,7 +140,7 @@ async def edit(home: Home, output: Output, name: str, new_name: str | None, **gi
     body = body_of(**given)
     if new_name is not None:
         body["name"] = new_name
-    if not (body or given["settings"] or given["added"] or given["dropped"]):
+    if not (body.keys() - {"force"} or given["settings"] or given["added"] or given["dropped"]):
         raise click.UsageError("Nothing to change was given; see --help for what can be.")
 
     def changes(found: Json) -> Json:
@@ -143,7 +148,9 @@ async def edit(home: Home, output: Output, name: str, new_name: str | None, **gi
         return body
 
     changed = await home.api.change(home.at("agents", name), changes)
-    output.result(changed, f"Changed {changed['name']}: {', '.join(name.replace('_', ' ') for name in body)}.")
+    output.result(
+        changed, f"Changed {changed['name']}: {', '.join(name.replace('_', ' ') for name in body if name != 'force')}."
+    )
     await _warn(home, output, changed)
 
 
@@ -195,12 +202,14 @@ def body_of(
     instructions_file: Path | None,
     tools: tuple[str, ...],
     rules: str | None,
+    force: bool,
     **changes: Any,
 ) -> Json:
     """Return the fields that were given as a whole, under the API's names; `changes_of` has the others.
 
     Raises:
-        click.UsageError: the instructions or the tools were given twice, or the rules cannot be read.
+        click.UsageError: the instructions or the tools were given twice, the instructions' file is empty, or the rules
+            cannot be read.
     """
     if tools and (changes["added"] or changes["dropped"]):
         raise click.UsageError("--tool names all tools; --add-tool and --drop-tool change some: give one or the other.")
@@ -208,6 +217,8 @@ def body_of(
         raise click.UsageError("Give --instructions or --instructions-file, not both.")
     if instructions_file is not None:
         instructions = instructions_file.read_text(encoding="utf-8")
+        if not instructions.strip():
+            raise click.UsageError(f"{instructions_file} is empty; for no instructions use --instructions ''.")
     given = {
         "description": description,
         "model_provider": provider,
@@ -215,6 +226,7 @@ def body_of(
         "system_prompt": instructions,
         "enabled_tools": list(tools) or None,
         "tool_rules": None if rules is None else json_of("--rules", rules),
+        "force": force or None,
     }
     return {name: value for name, value in given.items() if value is not None}
 
@@ -222,7 +234,7 @@ def body_of(
 def changes_of(
     found: Json, *, settings: tuple[str, ...], added: Sequence[str], dropped: Sequence[str], **_whole: Any
 ) -> Json:
-    """Return the fields that --config, --add-tool and --drop-tool change, made of an agent as it was `found`.
+    """Return the fields that --set, --add-tool and --drop-tool change, made of an agent as it was `found`.
 
     Raises:
         click.UsageError: as `changed_config` and `changed_tools`.
@@ -249,9 +261,9 @@ def changed_config(config: Mapping[str, Any], settings: tuple[str, ...]) -> Json
         key, sign, text = setting.partition("=")
         steps = key.strip().split(".")
         if not sign or not all(steps):
-            raise click.UsageError(f"--config takes KEY=VALUE, such as limits.steps=20; got {setting!r}.")
+            raise click.UsageError(f"--set takes KEY=VALUE, such as limits.steps=20; got {setting!r}.")
         if steps[0] not in keys:
-            raise click.UsageError(f"--config: there is no setting {steps[0]!r}; there are {', '.join(keys)}.")
+            raise click.UsageError(f"--set: there is no setting {steps[0]!r}; there are {', '.join(keys)}.")
         _put(changed, steps, text)
     return changed
 
@@ -278,14 +290,14 @@ def _put(place: Json, steps: list[str], text: str) -> None:
         return
     inner = place.setdefault(name, {})
     if not isinstance(inner, dict):
-        raise click.UsageError(f"--config: {name} is {json.dumps(inner)} and has no keys; set all of it as JSON.")
+        raise click.UsageError(f"--set: {name} is {json.dumps(inner)} and has no keys; set all of it as JSON.")
     _put(inner, rest, text)
     if not inner:
         del place[name]
 
 
 def settings_in(config: Mapping[str, Any], before: str = "") -> Iterator[str]:
-    """Yield the settings of a config, each as it would be written for `--config`."""
+    """Yield the settings of a config, each as it would be written for `--set`."""
     for name, value in config.items():
         if isinstance(value, dict) and value and name != "response_schema":
             yield from settings_in(value, f"{before}{name}.")
@@ -296,7 +308,7 @@ def settings_in(config: Mapping[str, Any], before: str = "") -> Iterator[str]:
 
 def model_lines(facts: Json) -> Iterator[str]:
     """Yield what is known of an agent's model, in lines: its window, its prices, and what is missing."""
-    window = f"{facts['window']:,} tokens"
+    window = f"{facts['window']:,} tokens ({facts['window_source']})"
     if facts["prompt_window"] < facts["window"]:
         window += f", of which this agent uses {facts['prompt_window']:,}"
     yield f"window {window}; answers up to {facts['output_max']:,}"
@@ -320,7 +332,7 @@ def trouble(facts: Json) -> Iterator[str]:
             f"Nothing is known of the model {model}: {facts['window']:,} tokens are assumed. If it has more, write"
             f" window = … below {section} in pattern.toml."
         )
-    elif facts["trained_window"] and facts["trained_window"] > facts["window"]:
+    elif facts["window_source"] in ("assumed", "unasked") and (facts["trained_window"] or 0) > facts["window"]:
         yield (
             f"The model was made for {facts['trained_window']:,} tokens; its server decides how many there are, and"
             f" {facts['window']:,} are assumed. If there are more, write window = … below {section} in pattern.toml."

@@ -6,10 +6,9 @@ import sys
 from typing import Any
 
 import click
-import trio
 
 from pattern_server.cli.client import Json
-from pattern_server.cli.command import Home, in_constellation, yes_option
+from pattern_server.cli.command import Home, in_constellation, piped, yes_option
 from pattern_server.cli.output import Output, cut, in_line, when
 
 COLUMNS = ("id", "stored=created_at", "tags", "text")
@@ -132,7 +131,7 @@ async def _store(home: Home, agent: str, *below: str, content: str | None, tags:
     if content is None:
         if sys.stdin.isatty():
             raise click.UsageError("Give the text to store, or pipe it in.")
-        content = await trio.to_thread.run_sync(sys.stdin.read)
+        content = await piped("give the text to store")
     body = {"content": content, "tags": list(tags), "force": force}
     return await home.call("POST", "agents", agent, "archival", *below, body=body)
 

@@ -12,7 +12,7 @@ import trio
 from pattern_core.errors import Conflict, InvalidInput, PatternError
 from pattern_db import files
 from pattern_server.cli.client import Api, Json, path
-from pattern_server.cli.command import ExitCode, connected
+from pattern_server.cli.command import ExitCode, connected, creating
 from pattern_server.cli.output import DONE, SKIPPED, Output
 
 
@@ -51,13 +51,15 @@ def _take(source: Path, target: Path, sha256: str) -> None:
     source.unlink()
 
 
-async def restore_file(api: Api, file: Path, name: str | None) -> Json:
+async def restore_file(api: Api, file: Path, name: str | None, *, migrate: bool = False) -> Json:
     """Make a new constellation called `name` (the file's own name if None) from a copy; the constellation.
+
+    With `migrate`, what is made from an older copy is brought to this version.
 
     Raises:
         ServerFailed: the file is no sound copy, or the name is taken.
     """
-    body = {"file": str(file.resolve()), "name": name or file.name.split(".")[0]}
+    body = {"file": str(file.resolve()), "name": name or file.name.split(".")[0], "migrate": migrate}
     return await api.call("POST", path("constellations", "restore"), body=body)
 
 
@@ -117,8 +119,9 @@ async def _all(api: Api, output: Output, folder: Path, *, overwrite: bool) -> Ex
 @click.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--as", "name", metavar="NAME", help="Name of the new constellation.  [default: the file's name]")
-@connected
-async def restore(api: Api, output: Output, file: Path, name: str | None) -> None:
+@click.option("--migrate", is_flag=True, help="Bring what is restored to this version; FILE stays as it is.")
+@creating
+async def restore(api: Api, output: Output, file: Path, name: str | None, migrate: bool) -> None:
     """Make a new constellation from FILE, a copy made by `pattern backup`. Nothing that exists is touched."""
-    made = await restore_file(api, file, name)
+    made = await restore_file(api, file, name, migrate=migrate)
     output.result(made, f"Restored {file} as {made['name']} ({made['id']}).")

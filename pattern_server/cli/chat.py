@@ -17,7 +17,7 @@ from pattern_core.events import TERMINAL
 from pattern_core.ids import Ids, SystemClock, system_randomness
 from pattern_server.cli.approvals import what_is_asked
 from pattern_server.cli.client import Json, ServerEvent, ServerFailed
-from pattern_server.cli.command import ExitCode, Home, in_constellation
+from pattern_server.cli.command import ExitCode, Home, in_constellation, piped
 from pattern_server.cli.output import DONE, FAILED, SKIPPED, Output, cut, in_line
 
 PROMPT = "Agree? [y]es, [n]o (a reason may follow), [a]lways, [l]ater: "
@@ -81,7 +81,7 @@ async def chat(home: Home, output: Output, agent: str | None, policy: str | None
     name = agent or await _only_agent(home)
     talk = Talk(home, output, name, policy, is_live=is_live)
     if message is None and not sys.stdin.isatty():
-        message = await trio.to_thread.run_sync(sys.stdin.read)
+        message = await piped("give some words to say")
     if message is not None:
         if not message.strip():
             raise InvalidInput("The message is empty: give some words to say.")

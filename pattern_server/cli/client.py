@@ -23,7 +23,7 @@ import trio
 from pattern_core.errors import PatternError
 from pattern_db.errors import OwnedElsewhere
 from pattern_db.files import holder_of
-from pattern_server.config import Config
+from pattern_server.config import Config, require_data
 
 API = "/api/v1"
 CONNECT_TIMEOUT_S = 5.0
@@ -285,23 +285,26 @@ def failure(answer: httpx2.Response) -> ServerFailed:
 
 
 @asynccontextmanager
-async def open_api(config: Config) -> AsyncIterator[Api]:
+async def open_api(config: Config, *, creates: bool = False) -> AsyncIterator[Api]:
     """Yield the API of the server that runs on the data directory, or of the application opened here for the moment.
 
     Raises:
+        NotFound: there is no data directory, and what is done does not create one.
         OwnedElsewhere: another process holds the directory and does not let go.
         ServerUnreachable: the running server is not ours to use.
     """
     async with AsyncExitStack() as stack:
-        yield await _connect(stack, config)
+        yield await _connect(stack, config, creates)
 
 
-async def _connect(stack: AsyncExitStack, config: Config) -> Api:
+async def _connect(stack: AsyncExitStack, config: Config, creates: bool) -> Api:
     deadline = trio.current_time() + LOCK_PATIENCE_S
     while True:
         server = running_server(config.data_dir)
         if server is not None:
             return Api(await stack.enter_async_context(connection(server)), streams=True)
+        if holder_of(config.data_dir) is None:  # else it may be about to be made
+            require_data(config, creates=creates)
         try:
             # Imported now and not above: it takes a second, and a command that finds a server needs none of it.
             app, token = await stack.enter_async_context(import_module("pattern_server.serve").open_app(config))

@@ -1,12 +1,13 @@
-"""What every command shares: `--data-dir`, `--json`, trio, and errors that are a sentence and an exit code."""
+"""What every command shares: `--config`, `--data-dir`, `--json`, trio, and errors as a sentence and an exit code."""
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -25,7 +26,14 @@ ExitCode: TypeAlias = int | None
 data_dir_option = click.option(
     "--data-dir",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Folder of all files.  [default: PATTERN_DATA_DIR, else pattern.toml's data_dir, else ./data]",
+    help="Folder of all files.  [default: PATTERN_DATA_DIR, else the named file's data_dir, else your data folder]",
+)
+config_option = click.option(
+    "--config",
+    "config_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The configuration.  [default: PATTERN_CONFIG, else ./pattern.toml, else the data folder's]",
 )
 _JSON = click.option("--json", "is_json", is_flag=True, help="Print data as JSON.")
 
@@ -96,31 +104,50 @@ def json_of(option: str, text: str) -> object:
         raise click.UsageError(f"{option}: {'what was given' if is_json else text} is not JSON: {error}.") from None
 
 
+async def piped(instead: str) -> str:
+    """Return what is piped in; `instead` says what a person does who has nothing to pipe.
+
+    Raises:
+        click.UsageError: nothing was piped in, or white space alone: a pipe that broke must not empty anything.
+    """
+    text: str = await trio.to_thread.run_sync(sys.stdin.read)
+    if not text.strip():
+        raise click.UsageError(f"nothing was piped in, so nothing is changed; {instead}")
+    return text
+
+
 def local(function: Callable[..., ExitCode]) -> Callable[..., None]:
     """Return a command that works on the files itself: called with the `Config`, its `Output`, and click's
     parameters.
     """
 
+    @config_option
     @data_dir_option
     @_JSON
     @wraps(function)
-    def command(data_dir: Path | None, is_json: bool, **given: Any) -> None:
+    def command(config_file: Path | None, data_dir: Path | None, is_json: bool, **given: Any) -> None:
         output = Output(is_json=is_json)
-        code = reported(output, lambda: function(load(data_dir=data_dir), output, **given))
+        code = reported(output, lambda: function(load(config_file, data_dir=data_dir), output, **given))
         click.get_current_context().exit(code)
 
     return command
 
 
-def connected(function: Callable[..., Awaitable[ExitCode]]) -> Callable[..., None]:
-    """Return a command that speaks to the API: called in trio with the `Api`, its `Output`, and click's parameters."""
+def connected(function: Callable[..., Awaitable[ExitCode]], *, creates: bool = False) -> Callable[..., None]:
+    """Return a command that speaks to the API: called in trio with the `Api`, its `Output`, and click's parameters.
+
+    One that `creates` makes the data directory if there is none; the others refuse.
+    """
 
     @local
     @wraps(function)
     def command(config: Config, output: Output, **given: Any) -> ExitCode:
-        return trio.run(_with_api, config, lambda api: function(api, output, **given))
+        return trio.run(_with_api, config, creates, lambda api: function(api, output, **given))
 
     return command
+
+
+creating = partial(connected, creates=True)
 
 
 def in_constellation(function: Callable[..., Awaitable[ExitCode]]) -> Callable[..., None]:
@@ -147,9 +174,9 @@ def unwrapped() -> Iterator[None]:
         raise
 
 
-async def _with_api(config: Config, call: Callable[[Api], Awaitable[ExitCode]]) -> ExitCode:
+async def _with_api(config: Config, creates: bool, call: Callable[[Api], Awaitable[ExitCode]]) -> ExitCode:
     with unwrapped():
-        async with open_api(config) as api:
+        async with open_api(config, creates=creates) as api:
             return await call(api)
 
 

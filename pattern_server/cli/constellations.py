@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from pattern_server.cli.client import Api, Json, path
-from pattern_server.cli.command import connected, yes_option
+from pattern_server.cli.command import connected, creating, yes_option
 from pattern_server.cli.output import Output
 
 COLUMNS = ("name", "id", "created_at")
@@ -18,7 +18,7 @@ def constellation() -> None:
 
 @constellation.command("create")
 @click.argument("name")
-@connected
+@creating
 async def create(api: Api, output: Output, name: str) -> None:
     """Make an empty constellation called NAME."""
     made = await api.call("POST", path("constellations"), body={"name": name})

@@ -1,4 +1,4 @@
-"""`pattern db …`: the database files themselves, each worked on under its own lock; a server may run meanwhile."""
+"""`pattern db …`: the database files, each worked on under its own lock or by the API; a server may run meanwhile."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
 import click
 import trio
 
-from pattern_core.errors import InvalidInput
+from pattern_core.errors import Unavailable
 from pattern_core.ids import SystemClock, now_text
 from pattern_core.memory.damage import damaged_blocks
 from pattern_db import maintenance
@@ -21,13 +22,15 @@ from pattern_db.connection import Connection, open_connection
 from pattern_db.database import Database, DatabaseThreads
 from pattern_db.enums import CONSTELLATION_OWNER as EVERYONE
 from pattern_db.errors import BackupInvalid, DatabaseError, OwnedElsewhere, RowNotFound, StorageFailed, translated
-from pattern_db.files import DataDirLock, holder_of
-from pattern_db.migrate import Kind, Migrations, migrations_of
+from pattern_db.files import DataDirLock
+from pattern_db.migrate import Kind, Migrations, migrations_of, require_ledger
 from pattern_db.tables import agents, constellations
-from pattern_server.cli.command import ExitCode, local
+from pattern_server.cli.client import Api, ServerFailed, path
+from pattern_server.cli.command import ExitCode, connected, local
 from pattern_server.cli.output import DONE, FAILED, SKIPPED, Output
-from pattern_server.config import Config
+from pattern_server.config import REGISTRY_NAME, Config, require_data
 
+IN_USE = (OwnedElsewhere.code, Unavailable.code)  # of errors: another time it will work
 COLUMNS = ("database", "version", "state", "size", "free", "log")
 
 
@@ -45,21 +48,22 @@ class Target:
         return migrations_of(self.kind)
 
 
-def targets(data_dir: Path, constellation: str | None = None) -> list[Target]:
-    """Return the databases of a data directory, the global one first; with a name or id, that constellation's alone.
+def targets(config: Config, constellation: str | None = None) -> list[Target]:
+    """Return the databases of the data directory, the global one first; with a name or id, that constellation's alone.
 
     Raises:
-        RowNotFound: there is no database here, or no such constellation.
+        NotFound: there is no data directory.
+        RowNotFound: there is no such constellation.
     """
-    path = data_dir / "global.db"
-    if not path.is_file():
-        raise RowNotFound(f"{data_dir} holds no databases yet; `pattern serve` makes them, or name another --data-dir")
+    require_data(config)
+    path = config.data_dir / REGISTRY_NAME
     with closing(open_connection(path, readonly=True)) as connection, translated():
+        require_ledger(connection)
         if constellation is None:
             rows = constellations.list_all(connection)
         else:
             rows = [constellations.find(connection, constellation)]
-    found = [Target(name=row.name, kind="constellation", path=data_dir / row.db_path) for row in rows]
+    found = [Target(name=row.name, kind="constellation", path=config.data_dir / row.db_path) for row in rows]
     if constellation is not None:
         return found
     return [Target(name="(global)", kind="global", path=path), *found]
@@ -80,7 +84,7 @@ def db() -> None:
 @local
 def status(config: Config, output: Output, constellation: str | None) -> ExitCode:
     """Show each file's schema version and size."""
-    shown = [_status(target) for target in targets(config.data_dir, constellation)]
+    shown = [_status(target) for target in targets(config, constellation)]
     output.table(COLUMNS, shown, empty="")
     if any(row["pending"] for row in shown):
         output.note("To bring them up to date: pattern db migrate")
@@ -116,8 +120,9 @@ def _size(count: int) -> str:
 def migrate(config: Config, output: Output, constellation: str | None, dry_run: bool) -> ExitCode:
     """Bring the files to this version's schema; a verified copy of each is made before."""
     plans = []
-    for target in targets(config.data_dir, constellation):
+    for target in targets(config, constellation):
         with closing(open_connection(target.path, readonly=True)) as connection:
+            require_ledger(connection)
             plans.append((target, [migration.file for migration in target.migrations.plan(connection)]))
     pending = [(target, steps) for target, steps in plans if steps]
     if dry_run or not pending:
@@ -138,7 +143,7 @@ def _migrate(data_dir: Path, target: Target, output: Output) -> dict[str, object
     stamp = now[:19].replace(":", "").replace("-", "")
     folder = target.path.parent.name if target.kind == "constellation" else "global"
     copy = data_dir / "backups" / f"{folder}.before-migration.{stamp}.db"
-    with _reported(target, output) as result:
+    with _reported(target.name, output) as result:
         with DataDirLock.acquire(target.path.parent):
             done = target.migrations.migrate(target.path, backup_to=copy, now=now)
         output.say(f"{target.name}: version {done.before} -> {done.after}; the copy made before is {done.backup}")
@@ -147,17 +152,16 @@ def _migrate(data_dir: Path, target: Target, output: Output) -> dict[str, object
 
 
 @contextmanager
-def _reported(target: Target, output: Output) -> Iterator[dict[str, object]]:
-    """Yield one target's result; its `outcome` is done, skipped (it is in use) or failed (with the reason)."""
-    result: dict[str, object] = {"database": target.name, "outcome": "done"}
+def _reported(name: str, output: Output) -> Iterator[dict[str, object]]:
+    """Yield one database's result; its `outcome` is done, skipped (it is in use) or failed (with the reason)."""
+    result: dict[str, object] = {"database": name, "outcome": "done"}
     try:
         yield result
-    except OwnedElsewhere as error:
-        output.error(f"{target.name} was left out: {error.message}", code=error.code)
-        result.update(outcome="skipped", error=error.message)
-    except DatabaseError as error:
-        output.error(f"{target.name}: {error.message}", code=error.code)
-        result.update(outcome="failed", error=error.message)
+    except (DatabaseError, ServerFailed) as error:
+        code = error.problem_code if isinstance(error, ServerFailed) else error.code
+        is_in_use = code in IN_USE
+        output.error(f"{name}{' was left out' if is_in_use else ''}: {error.message}", code=code)
+        result.update(outcome="skipped" if is_in_use else "failed", error=error.message)
 
 
 def _verdict(results: list[dict[str, object]]) -> int:
@@ -170,7 +174,7 @@ def _verdict(results: list[dict[str, object]]) -> int:
 @local
 def check(config: Config, output: Output, constellation: str | None) -> ExitCode:
     """Read the files whole, open every memory block, and say what is wrong; of a file in use, a copy is read."""
-    found = targets(config.data_dir, constellation)
+    found = targets(config, constellation)
     results = []
     with output.progress("Checking", len(found)) as advance:
         for target in found:
@@ -243,25 +247,29 @@ def _problems_of_copy(target: Target) -> list[str]:
 
 @db.command("vacuum")
 @constellation_option
-@local
-def vacuum(config: Config, output: Output, constellation: str | None) -> ExitCode:
-    """Rewrite the files and their search indexes without gaps. A file in use is left out."""
-    found = targets(config.data_dir, constellation)
-    if constellation is not None and (holder := holder_of(found[0].path.parent)) is not None:
-        raise InvalidInput(
-            f"{constellation} is in use by process {holder.pid}: stop the server, or wait until it has parked it"
+@connected
+async def vacuum(api: Api, output: Output, constellation: str | None) -> ExitCode:
+    """Rewrite the files and their search indexes without gaps. A constellation that is at work is left out."""
+    if constellation is not None:
+        freed = (await api.call("POST", path("constellations", constellation, "vacuum")))["freed_bytes"]
+        output.result(
+            [{"database": constellation, "outcome": "done", "freed_bytes": freed}], _freed(constellation, freed)
         )
+        return DONE
+    rows = await api.pages(path("constellations"))
+    found = [("(global)", path("vacuum"))]
+    found += [(row["name"], path("constellations", row["id"], "vacuum")) for row in rows]
     results = []
     with output.progress("Vacuuming", len(found)) as advance:
-        for target in found:
-            with _reported(target, output) as result:
-                with DataDirLock.acquire(target.path.parent), closing(open_connection(target.path)) as connection:
-                    target.migrations.check(connection)
-                    with translated():
-                        freed = maintenance.vacuum(connection)
-                output.say(f"{target.name}: {_size(max(0, freed))} freed")
-                result["freed_bytes"] = freed
+        for name, where in found:
+            with _reported(name, output) as result:
+                result.update(await api.call("POST", where))
+                output.say(_freed(name, result["freed_bytes"]))
             results.append(result)
             advance()
     output.data(results)
     return _verdict(results)
+
+
+def _freed(name: str, count: Any) -> str:
+    return f"{name}: {_size(max(0, count))} freed"

@@ -270,6 +270,7 @@ def demo(data_dir: Path | None) -> None:
 
 
 async def _demo(data_dir: Path | None, output: Output) -> ExitCode:
+    data_dir = data_dir and data_dir.absolute()
     if data_dir is not None and data_dir.exists() and any(data_dir.iterdir()):
         raise InvalidInput(f"{data_dir} is not empty: name a new folder, or none for a temporary one")
     async with AsyncExitStack() as stack:

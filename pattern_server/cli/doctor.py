@@ -20,9 +20,13 @@ import trio
 
 from pattern_core.embeddings.embedder import EmbedderInfo, EmbedderUnavailable
 from pattern_core.embeddings.providers import make_embedder
-from pattern_core.mcp_servers.settings import Stdio
+from pattern_core.errors import NotFound
+from pattern_core.ids import system_randomness
+from pattern_core.models.client import ModelClient
 from pattern_core.models.errors import ModelNotConfigured
+from pattern_core.models.model import ModelFacts, Provider
 from pattern_core.models.providers import PROVIDERS, make_provider
+from pattern_core.models.throttle import RetryPolicy
 from pattern_core.shell.child import confinement
 from pattern_core.views import Condition, condition
 from pattern_db.connection import open_connection, open_in_memory
@@ -34,7 +38,7 @@ from pattern_server.cli.client import RunningServer, ServerUnreachable, connecti
 from pattern_server.cli.command import ExitCode, local
 from pattern_server.cli.db import targets
 from pattern_server.cli.output import DONE, FAILED, Output
-from pattern_server.config import Config, file_of, unknown_variables
+from pattern_server.config import Config, file_of, require_data, unknown_variables
 from pattern_server.sections import EmbeddingsConfig
 from pattern_server.settings import catalogue_of, configured_mcp, embedder_settings, provider_settings, shell_settings
 
@@ -126,12 +130,15 @@ def _data(config: Config) -> Looked:
     data_dir = config.data_dir
     if not _is_usable(data_dir):
         yield "problem", f"{data_dir} cannot be written by this user: chown it, or name another --data-dir"
-    elif not data_dir.exists():
-        yield "note", f"{data_dir} is not there yet; `pattern serve` makes it"
-    elif data_dir.stat().st_mode & 0o007:
+        return
+    try:
+        require_data(config)
+    except NotFound as error:
+        yield "note", error.message
+        return
+    yield "ok", f"{data_dir}, decided by {config.data_dir_source}"
+    if data_dir.stat().st_mode & 0o007:
         yield "note", f"{data_dir} is open to every user of this machine: chmod 700 {data_dir}"
-    else:
-        yield "ok", str(data_dir)
 
 
 def _server(config: Config) -> Looked:
@@ -164,11 +171,11 @@ async def _fault(server: RunningServer) -> str | None:
 
 
 def _databases(config: Config) -> Looked:
-    if not (config.data_dir / "global.db").exists():
+    try:
+        found = targets(config)
+    except NotFound:
         yield "note", "none yet"
         return
-    try:
-        found = targets(config.data_dir)
     except DatabaseError as error:
         yield "problem", error.message
         return
@@ -209,14 +216,29 @@ def _default_model(config: Config, configured: str) -> Looked:
         yield "note", f"{configured}; new agents use {provider}, which has no default model: {advice}"
         return
     yield "ok", f"{configured}; new agents use {provider}/{model}"
-    facts = catalogue_of(config).facts(provider, model)
+    facts = trio.run(_facts, config, provider, model)
     for sentence in trouble({**asdict(facts), "is_configured": provider in config.providers}):
         yield "note", sentence
 
 
+async def _facts(config: Config, provider: str, model: str) -> ModelFacts:
+    """Return what is known of a model, also to its server."""
+    made: dict[str, Provider] = {}
+    with suppress(KeyError, ModelNotConfigured):
+        made[provider] = make_provider(provider, provider_settings(config.providers[provider]))
+    client = ModelClient(made, RetryPolicy(), config.limits.turn, system_randomness(), catalogue=catalogue_of(config))
+    try:
+        return await client.learn(provider, model)
+    finally:
+        with trio.CancelScope(shield=True):
+            for one in made.values():
+                await one.aclose()
+
+
 def _settings(config: Config) -> Looked:
     file = file_of(config)
-    source = f"there is no pattern.toml in {Path.cwd()}" if file is None else f"read from {file.absolute()}"
+    nowhere = f"there is no pattern.toml in {Path.cwd()} or {config.data_dir}"
+    source = nowhere if file is None else f"read from {file}"
     yield "ok", f"{source}; a server that runs has those that it read when it started"
     for name in unknown_variables():
         yield "note", f"the environment variable {name} is no setting of Pattern's: a typing error?"
@@ -274,26 +296,12 @@ def _shell(config: Config) -> Looked:
         yield "note", f"commands run without a sandbox for {lacking}, as require_sandbox = false says"
 
 
-def _unstartable(program: Stdio) -> list[str]:
-    """Return what keeps a program from being started."""
-    if not program.cwd.is_dir():
-        return [f"{program.cwd}, where it should start, is no directory"]
-    folders = program.environment.get("PATH")
-    name = str(program.cwd / program.command) if "/" in program.command else program.command
-    if shutil.which(name, path=folders.get_secret_value() if folders else os.defpath) is None:
-        return [f"there is no program {program.command}"]
-    return []
-
-
 def _mcp(config: Config) -> Looked:
     """Yield what keeps configured MCP servers from being started; none is started here."""
     sound = []
     for name, server in configured_mcp(config).items():
-        wrong = [f"the variable {variable} is not set" for variable in server.missing]
-        if isinstance(server.reach, Stdio):
-            wrong += _unstartable(server.reach)
-        if wrong:
-            yield "problem", f"{name}: {'; '.join(wrong)}. Correct that, or [mcp.{name}] in pattern.toml"
+        if server.faults:
+            yield "problem", f"{name}: {'; '.join(server.faults)}. Correct that, or [mcp.{name}] in pattern.toml"
         else:
             sound.append(name)
     if sound:
@@ -325,7 +333,7 @@ def _embeddings(config: Config) -> Looked:
         yield "note" if is_intended else "problem", f"search goes by words alone: {answer.message}"
         return
     yield "ok", f"{answer.provider}/{answer.model} can work, {answer.dimension} numbers a vector"
-    for name, found in _conditions(config.data_dir):
+    for name, found in _conditions(config):
         if found.index is not None and not found.index.matches(answer):
             yield (
                 "note",
@@ -338,16 +346,16 @@ def _embeddings(config: Config) -> Looked:
 
 
 def _folders(config: Config) -> Looked:
-    for name, found in _conditions(config.data_dir):
+    for name, found in _conditions(config):
         for folder in found.unavailable:
             advice = f"bring it back, then: pattern folder index {folder.name} -c {name}"
             yield "problem", f"{folder.name} of {name} could not be read: {folder.status_reason}; {advice}"
 
 
-def _conditions(data_dir: Path) -> Iterator[tuple[str, Condition]]:
+def _conditions(config: Config) -> Iterator[tuple[str, Condition]]:
     """Yield the constellations whose files can be opened, by name; `_databases` reports the others."""
-    with suppress(DatabaseError):
-        for target in targets(data_dir) if _is_usable(data_dir) else ():
+    with suppress(DatabaseError, NotFound):
+        for target in targets(config) if _is_usable(config.data_dir) else ():
             if target.kind == "constellation":
                 with (
                     suppress(DatabaseError),

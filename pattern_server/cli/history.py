@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import trio
 
 from pattern_core.errors import InvalidInput
 from pattern_server.cli.client import Json, ServerFailed
-from pattern_server.cli.command import ExitCode, Home, agent_option, in_constellation
+from pattern_server.cli.command import ExitCode, Home, agent_option, in_constellation, piped
 from pattern_server.cli.output import DONE, SKIPPED, Output, cut, when
 
 BATCH_MESSAGES = 1_000  # sent at once …
@@ -70,7 +70,8 @@ async def import_file(home: Home, output: Output, file: Path, agent: str, skip: 
     FILE has one JSON object a line: role (user, assistant, system or tool) and content, and if known created_at (such
     as 2023-05-08T13:56:00Z), session_id, name, metadata, workspace. The same file imported again adds nothing.
     """
-    text = await trio.to_thread.run_sync(_read, file)
+    read = partial(file.read_text, encoding="utf-8-sig", errors="surrogateescape")
+    text = await piped("give a file") if str(file) == "-" else await trio.to_thread.run_sync(read)
     messages, unreadable = _messages(text)
     if unreadable and not skip:
         raise InvalidInput(f"nothing was imported: {_listed(unreadable)}. --skip leaves such lines out")
@@ -120,12 +121,6 @@ async def send(home: Home, output: Output, agent: str, messages: list[Json]) -> 
             ids += answer["ids"]
             advance()
     return ids
-
-
-def _read(file: Path) -> str:
-    if str(file) == "-":
-        return sys.stdin.read()
-    return file.read_text(encoding="utf-8-sig", errors="surrogateescape")
 
 
 def _messages(text: str) -> tuple[list[Json], list[str]]:

@@ -25,6 +25,7 @@ from pattern_server.cli.command import (
     constellation_option,
     json_of,
     local,
+    piped,
     yes_option,
 )
 from pattern_server.cli.memory_edits import (
@@ -175,8 +176,13 @@ async def edit(kept: MemoryOf, output: Output, label: str, content: str | None) 
     found = await kept.api.find(where)
     before = "" if found is None else written(found[0])
     is_typed = content is None and sys.stdin.isatty()
-    typing = partial(_edited, before, ".md" if found is None or is_text(found[0]) else ".json")
-    after = await trio.to_thread.run_sync(typing if is_typed else sys.stdin.read) if content is None else content
+    if content is not None:
+        after = content
+    elif is_typed:
+        extension = ".md" if found is None or is_text(found[0]) else ".json"
+        after = await trio.to_thread.run_sync(_edited, before, extension)
+    else:
+        after = await piped("to empty the block use --content ''")
     if found and after == before:
         output.result(found[0], "Nothing was changed.")
         return
@@ -198,6 +204,8 @@ def _edited(before: str, extension: str) -> str:
 @about_memory
 async def append(kept: MemoryOf, output: Output, label: str, text: str) -> None:
     """Add TEXT as a line at the end of the block LABEL, or as an item (JSON, or just words) if it is a list."""
+    if not text.strip():
+        raise click.UsageError("TEXT is empty: there is nothing to add")
     block = await _changed(kept, label, partial(with_more, text=text))
     output.result(block, f"Added to {label}: {filled(block)} characters, version {block['version']}.")
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 import trio
 
-from pattern_server.cli.command import data_dir_option, reported
+from pattern_server.cli.command import config_option, data_dir_option, reported
 from pattern_server.cli.output import Output
-from pattern_server.config import load
+from pattern_server.config import load, require_data
 from pattern_server.serve import Ready
 from pattern_server.serve import serve as serve_until_stopped
 
@@ -18,8 +18,9 @@ from pattern_server.serve import serve as serve_until_stopped
 @click.command()
 @click.option("--host", metavar="ADDRESS", help="Where to listen.  [default: 127.0.0.1, this machine alone]")
 @click.option("--port", type=click.IntRange(0, 65535), help="The port; 0 takes a free one.  [default: 8470]")
+@config_option
 @data_dir_option
-def serve(host: str | None, port: int | None, data_dir: Path | None) -> None:
+def serve(host: str | None, port: int | None, config_file: Path | None, data_dir: Path | None) -> None:
     """Run the server until it is stopped: Ctrl-C or SIGTERM lets running work end, a second one stops at once.
 
     The first start makes the user admin and prints an API token, once.
@@ -27,7 +28,8 @@ def serve(host: str | None, port: int | None, data_dir: Path | None) -> None:
     output = Output()
 
     def run() -> None:
-        config = load(data_dir=data_dir, host=host, port=port)
+        config = load(config_file, data_dir=data_dir, host=host, port=port)
+        require_data(config, creates=True)
         trio.run(partial(serve_until_stopped, config, on_ready=partial(welcome, output)))
 
     click.get_current_context().exit(reported(output, run))

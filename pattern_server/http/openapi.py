@@ -20,7 +20,7 @@ from pattern_db.files import shipped
 from pattern_server.http.errors import MEDIA_TYPE as PROBLEM_TYPE
 from pattern_server.http.routing import ApiRoute
 
-WORDS: Mapping[str, Mapping[str, Any]] = tomllib.loads(shipped("data/api.toml").read_text(encoding="utf-8"))
+WORDS: Mapping[str, Any] = tomllib.loads(shipped("data/api.toml").read_text(encoding="utf-8"))
 FIELDS, EXAMPLES, SCHEMAS = WORDS["fields"], WORDS["examples"], WORDS["schemas"]
 SCHEMA_PLACE = "#/components/schemas/"
 TIME = "2026-01-31T12:00:00.000Z"
@@ -135,7 +135,7 @@ def _name(name: str) -> str:
     """Return the name of a schema by its class's: `AgentPage` for a page of agents, and plain ones of ours."""
     if generic := _GENERIC.fullmatch(name):
         return _name(generic[2]) + _GENERIC_NAMES[generic[1]]
-    return WORDS["schema_names"].get(name, name)
+    return str(WORDS["schema_names"].get(name, name))
 
 
 def _renamed(made: Any) -> Any:

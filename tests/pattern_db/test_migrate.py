@@ -9,6 +9,7 @@ import pytest
 from pattern_db import backup, maintenance, template
 from pattern_db.connection import Connection, fetch_all, open_connection, open_in_memory
 from pattern_db.errors import (
+    Corrupt,
     DatabaseError,
     MigrationEdited,
     MigrationFailed,
@@ -19,7 +20,7 @@ from pattern_db.errors import (
 )
 from pattern_db.files import shipped
 from pattern_db.journal import events, steps
-from pattern_db.migrate import Kind, Migrations, ledger, migrations_of
+from pattern_db.migrate import Kind, Migrations, ledger, migrations_of, require_ledger
 from pattern_db.tables import agents, embedding_indexes, meta, prompts
 from tests.pattern_db.conftest import make_index
 
@@ -197,11 +198,12 @@ def test_the_shipped_migrations(kind: Kind) -> None:
     connection.close()
 
 
-def test_a_database_without_a_ledger_is_at_version_0() -> None:
+def test_a_database_without_a_ledger_is_none_of_ours() -> None:
     with closing(open_in_memory()) as connection:
         assert ledger(connection) == {}
-        with pytest.raises(SchemaOutdated, match="version 0"):
-            migrations_of("constellation").check(connection)
+        for look in (require_ledger, migrations_of("constellation").check):
+            with pytest.raises(Corrupt, match="restore a backup"):
+                look(connection)
 
 
 SHIPPED = migrations_of("constellation")

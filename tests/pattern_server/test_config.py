@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from pattern_core.errors import NotFound
 from pattern_core.limits import MemoryLimits
-from pattern_server.config import ConfigError, file_of, load, unknown_variables
+from pattern_server.config import DEFAULT, ConfigError, file_of, load, require_data, unknown_variables
 from pattern_server.sections import SupervisorConfig, descriptors_max, raise_descriptor_limit
 
 pytestmark = pytest.mark.usefixtures("alone")
@@ -25,7 +26,6 @@ def write(text: str, name: str = "pattern.toml") -> Path:
 
 def test_nothing_configured_means_embedded() -> None:
     config = load()
-    assert config.data_dir == Path("data")
     assert (config.host, config.port) == ("127.0.0.1", 8470)
     assert (config.default_provider, config.default_model) == ("embedded", "rules-1")
     assert config.providers["embedded"].kind == "embedded"
@@ -34,22 +34,70 @@ def test_nothing_configured_means_embedded() -> None:
     assert config.limits.turn.steps_max == 50
 
 
-def test_data_dir_flag_beats_environment_beats_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert file_of(load()) is None
-    write('data_dir = "from-file"')
-    assert load().data_dir == Path("from-file")
-    assert file_of(load()) == Path("pattern.toml")
+def test_the_flag_beats_the_environment_beats_a_named_file_beats_the_users_folder(
+    alone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def found(file: Path | None = None, **flags: object) -> tuple[Path, str]:
+        config = load(file, **flags)
+        return config.data_dir, config.data_dir_source
+
+    assert found() == (alone / "share" / "pattern", DEFAULT)
+    file = write('data_dir = "mine"', "etc/other.toml")
+    assert found(file) == (alone / "etc" / "mine", str(alone / file))
+    monkeypatch.setenv("PATTERN_CONFIG", str(file))
+    assert found() == (alone / "etc" / "mine", str(alone / file))
+    assert file_of(load()) == alone / file
     monkeypatch.setenv("PATTERN_DATA_DIR", "from-env")
-    assert load().data_dir == Path("from-env")
-    assert load(data_dir=Path("from-flag")).data_dir == Path("from-flag")
+    assert found() == (alone / "from-env", "PATTERN_DATA_DIR")
+    assert found(data_dir=Path("from-flag")) == (alone / "from-flag", "--data-dir")
     assert load(data_dir=None, port=9).port == 9
 
 
-def test_relative_data_dir_of_a_named_file_is_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write('data_dir = "mine"', "etc/other.toml")
-    monkeypatch.setenv("PATTERN_CONFIG", str(path))
-    assert load().data_dir == Path("etc/mine")
-    assert file_of(load()) == path
+def test_the_users_folder(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(alone))
+    for empty in ("", "not/absolute"):
+        monkeypatch.setenv("XDG_DATA_HOME", empty)
+        monkeypatch.setenv("PATTERN_DATA_DIR", "")
+        monkeypatch.setattr(sys, "platform", "linux")
+        assert load().data_dir == alone / ".local/share/pattern"
+        monkeypatch.setattr(sys, "platform", "darwin")
+        assert load().data_dir == alone / "Library/Application Support/pattern"
+    file = write('data_dir = "~/mine"', "named.toml")
+    assert load(file).data_dir == alone / "mine"
+
+
+def test_the_data_directorys_file_counts_where_there_is_no_other(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert file_of(load()) is None
+    for folder in (alone / "share" / "pattern", alone / "elsewhere"):
+        write("port = 1", str(folder / "pattern.toml"))
+    assert load().port == load(data_dir=Path("elsewhere")).port == 1
+    assert file_of(load(data_dir=Path("elsewhere"))) == alone / "elsewhere" / "pattern.toml"
+    write("port = 2")
+    assert load().port == 2
+    monkeypatch.setenv("PATTERN_CONFIG", str(write("port = 3", "named.toml")))
+    assert load().port == 3
+
+
+@pytest.mark.parametrize("name", ["pattern.toml", "share/pattern/pattern.toml"])
+def test_only_a_file_that_was_named_says_where_the_data_is(alone: Path, name: str) -> None:
+    file = write('data_dir = "mine"', name)
+    with pytest.raises(ConfigError, match=r"name the directory with --data-dir or PATTERN_DATA_DIR, or this file with"):
+        load()
+    assert load(file).data_dir == alone / file.parent / "mine"
+
+
+def test_no_data_directory_yet(alone: Path) -> None:
+    config = load()
+    with pytest.raises(NotFound, match=f"no data directory yet at {config.data_dir}; `pattern serve` makes it"):
+        require_data(config)
+    require_data(config, creates=True)
+    write("", "data/global.db")
+    for creates in (False, True):
+        with pytest.raises(NotFound, match=rf"at {config.data_dir}, but {alone}/data is one of an earlier version"):
+            require_data(config, creates=creates)
+    require_data(load(data_dir=Path("data")))
+    require_data(load(data_dir=config.data_dir), creates=True)
+    assert not config.data_dir.exists()
 
 
 def test_a_named_file_must_exist() -> None:

@@ -10,6 +10,8 @@ import trio
 import trio.testing
 
 from pattern_core.errors import Conflict, InvalidInput, NotFound, Unavailable
+from pattern_core.models.model import ModelRequest
+from pattern_core.testing.model import Paced, ScriptedProvider, says
 from pattern_db.backup import verify
 from pattern_server.accounts import Constellation as Registered
 from pattern_server.accounts import Principal
@@ -36,6 +38,29 @@ async def test_of_two_who_make_the_same_name_one_wins(place: Place) -> None:
             nursery.start_soon(make)
     assert sorted(outcomes) == ["conflict"] * 3 + ["made"]
     assert len(list((place.parts.state.config.data_dir / "constellations").iterdir())) == 1
+
+
+async def test_vacuum_while_it_rests(home: Place, scripted: ScriptedProvider) -> None:
+    asked, gate = trio.Event(), trio.Event()
+
+    def answer(_request: ModelRequest) -> Paced:
+        asked.set()
+        return Paced(answer=says("Done."), gate=gate)
+
+    scripted._script = iter([answer])
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(home.say, "hello")
+        await asked.wait()
+        refused = await home.admin.post("/constellations/home/vacuum")
+        assert (refused.status_code, "at work" in refused.json()["detail"]) == (503, True)
+        assert int(refused.headers["retry-after"]) > 0
+        gate.set()
+    for where in ("/constellations/home/vacuum", "/vacuum"):
+        made = await home.admin.post(where)
+        assert (made.status_code, isinstance(made.json()["freed_bytes"], int)) == (200, True), made.text
+    assert (await home.say("again")).status_code == 200
+    ben = await home.client("ben", "write")
+    assert [(await ben.post(where)).status_code for where in ("/constellations/home/vacuum", "/vacuum")] == [404, 403]
 
 
 async def test_a_new_name_is_checked(place: Place) -> None:

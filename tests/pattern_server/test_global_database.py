@@ -9,7 +9,7 @@ import trio
 
 from pattern_db.connection import Connection
 from pattern_db.database import DatabaseThreads
-from pattern_db.errors import DiskFull, StorageFailed
+from pattern_db.errors import Corrupt, DiskFull, StorageFailed
 from pattern_db.tables import users
 from pattern_server.global_database import open_global
 
@@ -34,6 +34,17 @@ async def test_it_is_made_once_and_keeps_what_is_written(tmp_path: Path) -> None
                         )
                     )
     assert [path.name for path in tmp_path.iterdir()] == ["global.db"]
+
+
+@pytest.mark.parametrize("content", [b"", b"no database" * 1000])
+async def test_a_file_that_is_no_database_of_ours_is_not_migrated(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "global.db"
+    path.write_bytes(content)
+    with DatabaseThreads() as threads, pytest.raises(Corrupt, match="restore a backup") as caught:
+        async with open_global(path, threads, now=NOW):
+            pass
+    assert "migrate" not in caught.value.message
+    assert path.read_bytes() == content or not content, "SQLite gives an empty file its header"
 
 
 async def test_an_error_is_raised_and_the_next_call_works(tmp_path: Path) -> None:

@@ -51,6 +51,8 @@ MACHINE = {
     r'("sha256": )"[0-9a-f]{64}"': r'\1"$sha256"',
     r'("size": )\d+': r"\1$size",
     r"by process \d+": "by process $pid",
+    r"\d+ KiB freed": "$size freed",
+    r'("freed_bytes": )-?\d+': r"\1$size",
     r"\([\d.]+ [KM]iB, sha256 \w+…\)": "($size, sha256 $sha256…)",
 }
 # The last digits of a score depend on the processor: distances are summed by its vector instructions.

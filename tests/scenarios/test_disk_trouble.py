@@ -214,7 +214,9 @@ async def test_half_a_stream_is_superseded_in_every_format(tmp_path: Path, form:
         says("Hello again."),
     ]
     async with chosen.serve(script) as wire:
-        provider = {**chosen.provider, "base_url": wire.url + chosen.path, "api_key": "none-needed"}
+        models = {"m": {"window": 8_192}}  # so that nobody asks the server for it
+        address = {"base_url": wire.url + chosen.path, "api_key": "none-needed", "models": models}
+        provider = {**chosen.provider, **address}
         async with serving(_config(tmp_path, wire.url, provider)) as place:
             await place.constellation(model_provider="local", model_name="m")
             first = await turned(place, "I like tea, but no milk")

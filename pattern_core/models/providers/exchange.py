@@ -56,7 +56,7 @@ class HttpClient(ABC):
 
     @asynccontextmanager
     async def exchange(self, method: str, path: str, body: Mapping[str, object] | None) -> AsyncIterator[VendorAnswer]:
-        """Send `body` as JSON and give the successful answer to read.
+        """Send `body` as JSON and give the successful answer to read. `path` is below the address, or a whole address.
 
         Raises:
             ModelError: every failure, translated; so is `Malformed` of the code that reads.
@@ -64,7 +64,8 @@ class HttpClient(ABC):
         client = await self._opened()
         async with AsyncExitStack() as stack:
             with self._translating():
-                stream = client.stream(method, self.base_url + path, json=body)
+                url = path if path.startswith("http") else self.base_url + path
+                stream = client.stream(method, url, json=body)
                 response = await stack.enter_async_context(stream)
             answer = VendorAnswer(response, self._translating, self._clock.now_ms())
             stack.push_async_callback(answer.finish, 0.0)

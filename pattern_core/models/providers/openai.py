@@ -16,12 +16,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import ClassVar
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from pattern_core.ids import Clock
 from pattern_core.messages import Image, Message, Reasoning, Text, ToolCall, ToolResult
+from pattern_core.models.errors import ModelError, ModelUnreachable
 from pattern_core.models.model import ANY_TOOL, Delta, FinishReason, ModelReply, ModelRequest
-from pattern_core.models.providers.draft import CallDraft, Decoder, Malformed
+from pattern_core.models.providers.draft import CallDraft, Decoder, Malformed, loads
 from pattern_core.models.providers.encoding import (
     CHAT,
     LOST_IMAGE,
@@ -106,6 +107,53 @@ class OpenAIProvider(HttpProvider):
         if self.settings.api == "responses" or (self._server.is_own and needs_responses(request.model)):
             return "/responses", encode_response(request, self.name), ResponseDecoder(request, self.name)
         return "/chat/completions", encode(request, self._server), ChatDecoder(request, self.name)
+
+    async def window(self, model: str) -> int:
+        """Return the tokens of the window that the server offers for a model; 0 where it says nothing of that.
+
+        Sources: vLLM, "OpenAI-Compatible Server" (`max_model_len`); Ollama, "API: Show Model Information";
+        llama.cpp, tools/server/README.md, "GET /props"; LM Studio, "REST API v0".
+
+        Raises:
+            ModelUnreachable: there is no connection.
+        """
+        if self._server.is_own:
+            return 0
+        root = self.base_url.removesuffix("/v1")
+        places = (
+            ("GET", f"{self.base_url}/models", None),
+            ("POST", f"{root}/api/show", {"model": model}),
+            ("GET", f"{root}/props", None),
+            ("GET", f"{root}/api/v0/models/{quote(model, safe='')}", None),
+        )
+        for method, url, body in places:
+            try:
+                async with self.exchange(method, url, body) as answer:
+                    found = _window_in(as_dict(loads(await answer.rest())), model)
+            except ModelUnreachable:
+                raise
+            except ModelError:  # another kind of server
+                continue
+            if found:
+                return found
+        return 0
+
+
+def _window_in(said: Mapping[str, object], model: str) -> int:
+    """Return the window that a server's answer states; 0 if none."""
+    listed = [one for one in as_dicts(said.get("data")) if one.get("id") == model]
+    shown = as_dict(said.get("model_info"))
+    trained = [as_count(value) for name, value in shown.items() if name.endswith(".context_length")]
+    chosen = re.search(r"^num_ctx\s+(\d+)", as_str(said.get("parameters")), re.MULTILINE)
+    stated = (
+        *(as_count(one.get("max_model_len")) for one in listed),
+        int(chosen[1]) if chosen else 0,
+        *trained,
+        as_count(as_dict(said.get("default_generation_settings")).get("n_ctx")),
+        as_count(said.get("loaded_context_length")),
+        as_count(said.get("max_context_length")),
+    )
+    return next(filter(None, stated), 0)
 
 
 def encode(request: ModelRequest, server: Server) -> Encoded:

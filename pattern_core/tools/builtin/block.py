@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pattern_core.errors import InvalidInput
 from pattern_core.memory.block import BlockRow, BlockSettings, NewBlock, shown_schema, with_schema
@@ -14,25 +14,22 @@ from pattern_db.enums import BlockType, EffectClass, Permission
 @tool(effect=EffectClass.LOCAL, returns_untrusted_text=False, enabled_by_default=True)
 async def block(
     context: ToolContext,
-    op: Annotated[
-        Literal["load", "info", "pin", "unpin", "swap", "archive", "viewport", "create", "share", "unshare"],
-        "load: read its content. info: its settings and size. pin, unpin: keep it in your view, or no longer. swap: pin"
-        " it and unpin `other`. archive: put it away; load and search still find it, pin brings it back. viewport: of a"
-        " long text, keep only some lines in view. create: make a new one. share: let `agent` see it too. unshare: no"
-        " longer.",
-    ],
-    label: Annotated[str, "The block's label."],
-    other: Annotated[str | None, "For swap: the label of the block that leaves your view."] = None,
-    start_line: Annotated[int, "For viewport: the first line in view, from 1."] = 1,
-    display_lines: Annotated[int | None, "For viewport: how many lines; 0 for the whole text again."] = None,
-    content: Annotated[str | None, "For create: what it says at first."] = None,
-    description: Annotated[str | None, "For create: what it is for, in a sentence."] = None,
-    agent: Annotated[str | None, "For share, unshare: the other agent's name."] = None,
-    permission: Annotated[
-        Literal["read_only", "append", "read_write"], "For share: what the other agent may do."
-    ] = "append",
+    op: Literal["load", "info", "pin", "unpin", "swap", "archive", "viewport", "create", "share", "unshare"],
+    label: str,
+    other: str | None = None,
+    start_line: int = 1,
+    display_lines: int | None = None,
+    content: str | None = None,
+    description: str | None = None,
+    agent: str | None = None,
+    permission: Literal["read_only", "append", "read_write"] = "append",
 ) -> dict[str, object]:
-    """Read or make memory blocks, share them, or change whether they stay in view. block_edit changes what they say."""
+    """See memory blocks and choose what stays in view; block_edit changes them.
+
+    swap: pin `label`, unpin `other`. archive: put away; search finds it, pin brings it back. viewport: show
+    `display_lines` from `start_line`; 0: all. create: `content`, and its purpose as `description`. share, unshare: with
+    `agent`.
+    """
     toolbox = context.toolbox
     match op:
         case "load":

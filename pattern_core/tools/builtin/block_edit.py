@@ -20,38 +20,24 @@ Revision = Literal["undo", "redo"]
 @tool(effect=EffectClass.LOCAL, returns_untrusted_text=False, enabled_by_default=True)
 async def block_edit(
     context: ToolContext,
-    op: Annotated[
-        Literal[OfText, OfMap, OfList, Revision],
-        "append: add `content` at the end of a text, exactly as it is; in a list it is a new item, in a log an entry."
-        " replace: `old` by `new`. patch: apply a unified diff. edit_range: replace whole lines."
-        " For maps: set_field: set `field` to `value`; increment: add `value` to the counter `field`; add_to_field,"
-        " remove_from_field: the item `value` of the list `field`."
-        " For lists: insert_item, set_item: put `value` in place `number`; delete_item: remove item `number`."
-        " undo: take back the newest of your own edits, never another author's; redo: make it again.",
-    ],
-    label: Annotated[str, "The block's label."],
-    content: Annotated[
-        str | None,
-        "For append: the text; begin it with a line break if it should stand on a line of its own. An item or entry"
-        " with fields is a JSON object."
-        " For edit_range: `START-END: text`, lines from 1, both included.",
-    ] = None,
-    old: Annotated[
-        str | None, "For replace: the text to find; `N: text` for mode nth, a pattern for mode regex."
-    ] = None,
-    new: Annotated[str | None, "For replace: what stands there instead; empty removes it."] = None,
-    mode: Annotated[edits.ReplaceMode, "For replace: which occurrences; regex replaces the first match."] = "first",
-    patch: Annotated[str | None, "For patch: the diff, with hunks such as `@@ -1,3 +1,3 @@`."] = None,
-    field: Annotated[str | None, "For operations on a map: the field's name."] = None,
-    value: Annotated[
-        str | None,
-        "The value of a field or item, written as text: a number as `3`, a list as `[1, 2]`, an object as JSON;"
-        " `null` takes a field's value away.",
-    ] = None,
-    number: Annotated[int | None, "For operations on a list: the item's number as the block shows it, from 1."] = None,
-    section: Annotated[str | None, "The section to edit, for blocks that have sections."] = None,
+    op: Literal[OfText, OfMap, OfList, Revision],
+    label: str,
+    content: str | None = None,
+    old: str | None = None,
+    new: str | None = None,
+    mode: edits.ReplaceMode = "first",
+    patch: str | None = None,
+    field: str | None = None,
+    value: Annotated[str | None, "Text or JSON; `null` clears a field."] = None,
+    number: int | None = None,
+    section: str | None = None,
 ) -> dict[str, object]:
-    """Change one of your memory blocks. What you write is what you will know about later: whole, plain sentences."""
+    """Change a memory block: what you will know later, in whole, plain sentences.
+
+    Text: append `content` after a line break, replace `old` by `new` (nth: `old` is `N: text`), patch: a unified diff,
+    edit_range: `content` is `START-END: text`. Map: `field` and `value` (increment adds it). List: append `content`;
+    item `number` from 1. undo, redo: your own edits. `section`: where there are sections.
+    """
     if op in ("undo", "redo"):
         return await _revise(context, op, label)
     written = None if value is None else Written(value)

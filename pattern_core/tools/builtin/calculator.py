@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from pattern_core.calculator import calculate
 from pattern_core.errors import InvalidInput
 from pattern_core.tools.tool import ToolContext, done, tool
@@ -17,14 +15,12 @@ VARIABLES_MAX = 100  # of one agent
 @tool(effect=EffectClass.LOCAL, returns_untrusted_text=False, enabled_by_default=True)
 async def calculator(
     context: ToolContext,
-    expression: Annotated[
-        str | None,
-        "Such as `2^10 / 3`, `3 ft + 20 cm to m`, `20 degC to degF`, `200 * 1.1`, `sqrt(2) * sin(30 degree)`."
-        " `x = 5 kg` keeps x for later; `;` parts several.",
-    ] = None,
-    reset: Annotated[bool, "Forget all variables first."] = False,
+    expression: str | None = None,
+    reset: bool = False,
 ) -> dict[str, object]:
-    """Calculate exactly, with units and their conversion. Use it rather than reckon in your head."""
+    """Calculate exactly, not in your head: `3 ft + 20 cm to m`, `20 degC to degF`, `sin(30 degree)`. `x = 5 kg`
+    keeps x until `reset`.
+    """
     if expression is None and not reset:
         raise InvalidInput("give an `expression` to calculate, or reset=true to forget the variables")
     known = {} if reset else await context.storage.database.read(tool_state.read, context.agent_id, NAME)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pattern_core.errors import InvalidInput
 from pattern_core.files.access import AgentFiles, Located
@@ -31,28 +31,25 @@ _DID = {"write": "Wrote", "append": "Added to", "replace": "Changed"}
 @tool(effect=EffectClass.LOCAL, enabled_by_default=True)
 async def file(
     context: ToolContext,
-    op: Annotated[
-        Operation,
-        "list: folders, or the files in them. read: a window of lines. grep: lines that match `pattern`."
-        " search: passages about `query`. write: a whole file. append: add at its end. replace: `old` by `content`.",
-    ],
-    path: Annotated[
-        str | None, "For read, write, append, replace and a grep of one file: `folder/path`, as list shows it."
-    ] = None,
-    folder: Annotated[str | None, "For list and search: only this folder."] = None,
-    pattern: Annotated[
-        str | None, "For grep: a regular expression, matched line by line. For list: a name such as *.md."
-    ] = None,
-    files: Annotated[str | None, "For grep: only files with such a name, as *.py."] = None,
-    query: Annotated[str | None, "For search: what the passage is about."] = None,
-    start_line: Annotated[int, "For read: the first line, from 1."] = 1,
-    lines: Annotated[int, "For read: at most so many lines, up to 1000."] = LINES_DEFAULT,
-    ignore_case: Annotated[bool, "For grep: upper and lower case are the same."] = False,
-    limit: Annotated[int | None, "For grep and search: at most so many finds, 1 to 100."] = None,
-    content: Annotated[str | None, "For write, append and replace: the text, exactly as it should be."] = None,
-    old: Annotated[str | None, "For replace: the text that goes, exactly as it stands there, and only once."] = None,
+    op: Operation,
+    path: str | None = None,
+    folder: str | None = None,
+    pattern: str | None = None,
+    files: str | None = None,
+    query: str | None = None,
+    start_line: int = 1,
+    lines: int = LINES_DEFAULT,
+    ignore_case: bool = False,
+    limit: int | None = None,
+    content: str | None = None,
+    old: str | None = None,
 ) -> dict[str, object]:
-    """Read, find and write files in the folders that are attached to you. Name the lines when you quote from a file."""
+    """Files in the folders attached to you, as folder/path. Name the lines when you quote.
+
+    list: folders, or files like `pattern` (*.md). read: `lines` of `path` from `start_line`. grep: lines that match
+    `pattern`, in `path` or `files` (*.py). search: passages on `query`. write, append: `content`. replace: `old`, found
+    once, by `content`.
+    """
     access = AgentFiles(context.storage.database, context.agent_id)
     match op:
         case "list":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Annotated, Literal
+from typing import Literal
 
 from pattern_core.archive import entries
 from pattern_core.archive.entries import ArchiveEntry, NewEntry, SimilarEntry, StoredEntry, Terms, changed
@@ -23,24 +23,21 @@ SHOWN_CHARS_MAX = 12_000  # of one entry in one answer
 @tool(effect=EffectClass.LOCAL, enabled_by_default=True)
 async def recall(
     context: ToolContext,
-    op: Annotated[
-        Literal["insert", "search", "get"],
-        "insert: store `content` for good. search: find entries by `query`. get: read the entry `entry_id` whole.",
-    ],
-    content: Annotated[str | None, "For insert: one entry that can be understood by itself later."] = None,
-    query: Annotated[str | None, "For search: words that the entry may hold."] = None,
-    entry_id: Annotated[str | None, "For get: the entry's id, as insert or search gave it."] = None,
-    tags: Annotated[list[str] | None, "For insert: words to sort it by. For search: only entries with one."] = None,
-    supersedes: Annotated[
-        str | None, "For insert: the id of an entry that is no longer true, or wrong; this one takes its place."
-    ] = None,
-    force: Annotated[bool, "For insert: store it although an entry says nearly the same."] = False,
-    include_old: Annotated[bool, "For search: also entries that were superseded."] = False,
-    limit: Annotated[int, "For search: at most so many entries, 1 to 100."] = LIMIT_DEFAULT,
-    start: Annotated[int, "For get of a long entry: from this character on."] = 0,
+    op: Literal["insert", "search", "get"],
+    content: str | None = None,
+    query: str | None = None,
+    entry_id: str | None = None,
+    tags: list[str] | None = None,
+    supersedes: str | None = None,
+    force: bool = False,
+    include_old: bool = False,
+    limit: int = LIMIT_DEFAULT,
+    start: int = 0,
 ) -> dict[str, object]:
-    """Your archive: keep what is too much for your memory blocks, and find it again. Entries are never changed: one
-    that is no longer true is superseded by a new one, and kept.
+    """Your archive, for what is too much for memory blocks.
+
+    insert: `content` that is clear by itself later; `supersedes`: the id of an entry no longer true; `force`: although
+    one is similar. search: `query`; `include_old`: superseded ones too. get: `entry_id` from character `start`.
     """
     owners = [context.agent_id, CONSTELLATION_OWNER]
     match op:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pattern_core.tools import results
 from pattern_core.tools.tool import ToolContext, needed, tool
@@ -14,16 +14,13 @@ LIMIT_DEFAULT = 8_000
 @tool(effect=EffectClass.PURE, enabled_by_default=True, reads_results=True)
 async def result(
     context: ToolContext,
-    op: Annotated[
-        Literal["read", "find"],
-        "read: the text from `offset` on. find: the places that hold `pattern`, with the text around them.",
-    ],
-    id: Annotated[str, "The result's id, such as res_01…, as the shortened result gave it."],  # noqa: A002 - the model's word
-    offset: Annotated[int, "From this character on, counted from 0."] = 0,
-    limit: Annotated[int, f"For read: at most so many characters, 1 to {results.PIECE_CHARS_MAX}."] = LIMIT_DEFAULT,
-    pattern: Annotated[str | None, "For find: plain words, in any case."] = None,
+    op: Literal["read", "find"],
+    id: str,  # noqa: A002 - the model's word
+    offset: int = 0,
+    limit: int = LIMIT_DEFAULT,
+    pattern: str | None = None,
 ) -> str:
-    """Read on in a tool's result that was shortened, or look for something in it."""
+    """Read a shortened result by its `id`, from character `offset`, or find the words `pattern`."""
     read_aside = context.storage.database.read_aside  # it may be long
     match op:
         case "read":

@@ -32,21 +32,19 @@ _TALK = ("all", "conversations")  # domains that hold messages; roles and sessio
 async def search(
     context: ToolContext,
     query: Annotated[
-        str,
-        'Words in any form, or a question; "in quotes" as a phrase, -word leaves out. May end in an age: > 5 days'
-        " (older), < 3 hours (newer), 1-2 weeks.",
+        str, 'Words or a question; "a phrase", -without; may end in an age: > 5 days (older), < 3 hours, 1-2 weeks.'
     ],
-    domain: Annotated[Domain, "Where: conversations are all messages, archival_memory is your archive."] = "all",
-    role: Annotated[Literal["user", "assistant", "system", "tool"] | None, "Only messages of this speaker."] = None,
-    start_time: Annotated[str | None, "Only from this time on, as in 2026-01-31T00:00:00Z."] = None,
-    end_time: Annotated[str | None, "Only before this time."] = None,
-    tags: Annotated[list[str] | None, "Only what has one of these tags; a file has its folder's name."] = None,
-    by_session: Annotated[bool, "Find whole conversations: one hit for each, its best message."] = False,
-    limit: Annotated[int, "At most so many hits, 1 to 100."] = LIMIT_DEFAULT,
+    domain: Domain = "all",
+    role: Literal["user", "assistant", "system", "tool"] | None = None,
+    start_time: Annotated[str | None, "As 2026-01-31T00:00:00Z."] = None,
+    end_time: str | None = None,
+    tags: list[str] | None = None,
+    by_session: bool = False,
+    limit: int = LIMIT_DEFAULT,
 ) -> dict[str, object]:
-    """Search your conversations, archive, memory blocks and files, however old, by words and meaning.
+    """Search conversations, archive, blocks and files by words and meaning. Look here before you say you do not know.
 
-    Look here before you say you do not know.
+    A file's tag is its folder. `by_session`: one hit per conversation.
     """
     words, since_ms, until_ms = read_age(query, context.storage.clock.now_ms())
     request = SearchRequest(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pattern_core.errors import InvalidInput
 from pattern_core.events import Draft
@@ -17,11 +17,11 @@ from pattern_db.tables.messages import MessageRow
 @tool(effect=EffectClass.LOCAL, returns_untrusted_text=False, enabled_by_default=True)
 async def send_message(
     context: ToolContext,
-    target_type: Annotated[Literal["user", "agent"], "Whom to write to: the person you talk with, or another agent."],
-    content: Annotated[str, "The message; it arrives exactly as it is."],
-    target: Annotated[str | None, "For agent: the agent's name."] = None,
+    target_type: Literal["user", "agent"],
+    content: str,
+    target: str | None = None,
 ) -> dict[str, object]:
-    """Send a message. An agent answers in a turn of its own, later; do not wait for it here."""
+    """Send `content` to the user or the agent `target`, who answers later: do not wait."""
     if not content.strip():
         raise InvalidInput("there is nothing to send: `content` is empty")
     check_text(content)

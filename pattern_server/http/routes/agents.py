@@ -12,14 +12,14 @@ from pattern_core.agent_settings import settings_of
 from pattern_core.agents import Agent, AgentSpec, version_of
 from pattern_core.errors import InvalidInput
 from pattern_core.models.model import ModelFacts
-from pattern_core.models.providers import PROVIDERS
+from pattern_core.models.providers import not_configured
 from pattern_core.rules.ruleset import warnings_of
 from pattern_db.enums import AgentStatus
 from pattern_server.config import Config
 from pattern_server.http.blocks import BlockCreateRequest, new_block
 from pattern_server.http.bodies import BY_VALUE, Paged, RequestModel, answer_of, fields_with, page_of
 from pattern_server.http.routing import Router, ToRead, ToWrite
-from pattern_server.settings import catalogue_of, default_model_of
+from pattern_server.settings import default_model_of
 
 router = Router(prefix="/constellations/{c}/agents", tags=["agents"])
 
@@ -39,7 +39,7 @@ AGENT = answer_of(
 MODEL = answer_of(
     ModelFacts,
     "provider model window prompt_window trained_window output_max input_price output_price cache_read_price"
-    " cache_write_price images tools reasoning source as_of is_known",
+    " cache_write_price images tools reasoning source as_of is_known window_source",
     "AgentModel",
     prompt_window=int,
     is_configured=bool,
@@ -47,7 +47,10 @@ MODEL = answer_of(
 
 
 class AgentCreateRequest(RequestModel):
-    """The agent to create. Provider and model default to those of the server, `memory` to the usual blocks."""
+    """The agent to create. Provider and model default to those of the server, `memory` to the usual blocks.
+
+    Providers that are not configured are refused, here and in the config's routing, unless `force` is set.
+    """
 
     name: str
     description: str | None = None
@@ -59,10 +62,11 @@ class AgentCreateRequest(RequestModel):
     tool_rules: Any = None
     status: Annotated[AgentStatus, BY_VALUE] = AgentStatus.ACTIVE
     memory: list[BlockCreateRequest] | None = None
+    force: bool = False
 
 
 class AgentUpdateRequest(RequestModel):
-    """The fields of an agent to change."""
+    """The fields of an agent to change; `force` as in `AgentCreateRequest`."""
 
     name: str | None = None
     description: str | None = None
@@ -73,6 +77,7 @@ class AgentUpdateRequest(RequestModel):
     enabled_tools: list[str] | None = None
     tool_rules: Any = None
     status: Annotated[AgentStatus, BY_VALUE] | None = None
+    force: bool = False
 
 
 @router.get("", response_model=page_of(AGENT))
@@ -92,9 +97,20 @@ async def create(body: AgentCreateRequest, home: ToWrite, response: Response) ->
     Return the new agent. Its memory blocks are created with it.
     """
     config = home.server.config
-    provider, model = _model_of(config, body.model_provider, body.model_name)
-    _check_other_models(config, body.config)
-    given = {name: getattr(body, name) for name in AgentCreateRequest.model_fields if name not in ("status", "memory")}
+    provider = body.model_provider or config.default_provider
+    if not body.force:
+        _check_providers(config, provider, body.config)
+    model = body.model_name or default_model_of(config, provider)
+    if not model:
+        raise InvalidInput(
+            f"the provider {provider!r} has no default model: name one (`model_name`, on the command line --model),"
+            " or set default_model in pattern.toml and start the server again"
+        )
+    given = {
+        name: getattr(body, name)
+        for name in AgentCreateRequest.model_fields
+        if name not in ("status", "memory", "force")
+    }
     memory = None if body.memory is None else [new_block(block, block.label) for block in body.memory]
     spec = AgentSpec(**{**given, "model_provider": provider, "model_name": model, "memory": memory})
     agent = await home.constellation.roster.create(spec, author=home.caller.author)
@@ -121,16 +137,14 @@ async def update(
 
     Change the fields that are sent. A turn that already runs continues with the old values.
     """
-    changes = body.model_dump(include=body.model_fields_set)
+    changes = body.model_dump(include=body.model_fields_set - {"force"})
     empty = sorted(
         name for name, value in changes.items() if value is None and name not in ("description", "tool_rules")
     )
     if empty:
         raise InvalidInput(f"{', '.join(empty)} cannot be null; leave out what should stay unchanged")
-    if "model_provider" in changes:
-        _check_provider(home.server.config, changes["model_provider"])
-    if "config" in changes:
-        _check_other_models(home.server.config, changes["config"])
+    if not body.force:
+        _check_providers(home.server.config, changes.get("model_provider"), changes.get("config", {}))
     version = None if if_match in (None, "*") else str(if_match).strip().removeprefix("W/").strip('"')
     return _tagged(response, await home.constellation.roster.update(a, changes, version=version))
 
@@ -148,15 +162,15 @@ async def delete(a: str, home: ToWrite) -> None:
 async def get_model(a: str, home: ToRead) -> object:
     """Show the model of an agent.
 
-    Return the window, prices and abilities of the model, and where the figures come from.
+    Return the window, prices and abilities of the model, and where the figures come from. A window that is not
+    configured is asked from the model's server, once.
     """
-    config = home.server.config
     agent = await home.constellation.roster.get(a)
-    facts = catalogue_of(config).facts(agent.model_provider, agent.model_name)
+    facts = await home.constellation.models.learn(agent.model_provider, agent.model_name)
     return fields_with(
         facts,
         prompt_window=min(settings_of(agent.config).context_window, facts.window),
-        is_configured=agent.model_provider in config.providers,
+        is_configured=agent.model_provider in home.server.config.providers,
     )
 
 
@@ -169,32 +183,14 @@ def _tagged(response: Response, agent: Agent) -> dict[str, Any]:
     return _answer(agent)
 
 
-def _model_of(config: Config, provider: str | None, model: str | None) -> tuple[str, str]:
-    """Return the provider and model that an agent gets."""
-    chosen = provider or config.default_provider
-    _check_provider(config, chosen)
-    named = model or default_model_of(config, chosen)
-    if not named:
-        raise InvalidInput(
-            f"the provider {chosen!r} has no default model: name one (`model_name`, on the command line --model),"
-            " or set default_model in pattern.toml and start the server again"
-        )
-    return chosen, named
-
-
-def _check_other_models(config: Config, asked: Mapping[str, Any]) -> None:
-    """Refuse a config whose routing or summaries name unknown providers: it would be noticed when the
-    agent's own model fails, which is too late.
+def _check_providers(config: Config, provider: str | None, asked: Mapping[str, Any]) -> None:
+    """Refuse an agent whose own model, routing or summaries have a provider that is not configured: it would be noticed
+    with its next message, or when its own model fails.
     """
     settings = settings_of(asked)
     routing, summariser = settings.routing, settings.compaction.summarization_model
-    for named in (*routing.fallback_models, *(rule.model for rule in routing.rules), summariser):
-        if named is not None:
-            _check_provider(config, named.provider)
-
-
-def _check_provider(config: Config, provider: str) -> None:
-    known = sorted({*config.providers, *PROVIDERS})  # an agent may name a provider before it is configured
-    if provider not in known:
-        there = ", ".join(known)
-        raise InvalidInput(f"there is no provider {provider!r}; known are {there}, and [providers.<name>] adds others")
+    others = (*routing.fallback_models, *(rule.model for rule in routing.rules), summariser)
+    for name in (provider, *(model.provider for model in others if model is not None)):
+        if name is not None and name not in config.providers:
+            missing = not_configured(name, sorted(config.providers))
+            raise InvalidInput(f"{missing.message} To name it before that, set `force` (--force).")

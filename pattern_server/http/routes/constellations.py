@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from fastapi import Response
+from pydantic import BaseModel
 
 from pattern_core.errors import InvalidInput
 from pattern_core.halt import HaltRow
@@ -34,10 +35,20 @@ class ConstellationRequest(RequestModel):
 
 
 class RestoreRequest(RequestModel):
-    """The backup, and the name of the constellation to create from it."""
+    """The backup, and the name of the constellation to create from it.
+
+    With `migrate`, a constellation made from an older server's backup is migrated; the backup stays as it is.
+    """
 
     file: str
     name: str
+    migrate: bool = False
+
+
+class VacuumResult(BaseModel):
+    """How many bytes were freed; fewer than 0 if building a damaged search index again needed more."""
+
+    freed_bytes: int
 
 
 @router.get("/me", response_model=ME)
@@ -78,7 +89,7 @@ async def restore(body: RestoreRequest, server: Server, caller: MayAdminister, r
     path = Path(body.file)
     if not path.is_absolute() or "\0" in body.file:
         raise InvalidInput("`file` is an absolute path on the server's machine")
-    return _made(server, await server.constellations.restore(caller, path, body.name), response)
+    return _made(server, await server.constellations.restore(caller, path, body.name, migrate=body.migrate), response)
 
 
 @router.get("/constellations/{c}", response_model=CONSTELLATION)
@@ -125,6 +136,24 @@ async def resume(home: ToWrite) -> object:
     Return the halt that this ends.
     """
     return fields_with(await home.constellation.resume(by=home.caller.author), halted=False)
+
+
+@router.post("/constellations/{c}/vacuum", response_model=VacuumResult)
+async def vacuum(c: str, server: Server, caller: MayWrite) -> object:
+    """Vacuum a constellation.
+
+    Rewrite its database and search indexes without gaps. Refused while the constellation works.
+    """
+    return {"freed_bytes": await server.constellations.vacuum(caller, c)}
+
+
+@router.post("/vacuum", response_model=VacuumResult)
+async def vacuum_registry(server: Server, caller: MayAdminister) -> object:
+    """Vacuum users, tokens and the list of constellations.
+
+    Rewrite their database without gaps. Only for administrators.
+    """
+    return {"freed_bytes": await server.constellations.vacuum_registry(caller)}
 
 
 @router.post("/constellations/{c}/backup", status_code=201)

@@ -71,7 +71,7 @@ async def _shown(constellation: Constellation, server: McpServer) -> dict[str, A
         "name": server.name,
         "place": server.settings.place,
         "state": server.state,
-        "last_error": server.last_error,
+        "last_error": server.last_error or "; ".join(server.settings.faults) or None,
         "tools": server.tools,
         "missing": missing(server, enabled),
     }

@@ -1,8 +1,10 @@
 """An MCP server that behaves as its habits say, also badly: `python -I -S program.py LOG [HABIT…]`.
 
 A line in LOG for what it hears besides calls: `cancelled`, `initialized`. Habits: `slow` answers nothing at all at
-the start, `rude` does not end when its input ends, `mute` reads nothing after the start, `noisy` writes garbage
-between its messages, `broken` ends at once, `paged` lists its tools in pages, `listless` lists them once only.
+the start, `odd` lists tools that make no sense beside its own, `rude` does not end when its input ends, `mute` reads
+nothing after the start, `noisy` writes garbage between its messages, `broken` ends at once, `paged` lists its tools in
+pages, `endless` in pages without end, `crowded` in a list that is far too long, `listless` lists them once only,
+`shouting` floods its standard error.
 
 It stands in for a program by other people: the standard library only, and none of our code.
 """
@@ -17,6 +19,8 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from threading import Thread
+from typing import Any
 
 _TOOLS: dict[str, dict[str, object]] = {
     "echo": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
@@ -26,6 +30,8 @@ _TOOLS: dict[str, dict[str, object]] = {
     "die": {"type": "object"},
     "flood": {"type": "object"},
     "burst": {"type": "object"},
+    "halves": {"type": "object"},
+    "stray": {"type": "object"},
     "leave_child": {"type": "object"},
     "grow": {"type": "object"},
     "odd.name/with a very long tail that no vendor would ever take as it is": {"type": "object"},
@@ -44,6 +50,8 @@ class _Program:
         if "broken" in self._habits:
             sys.stderr.write("Traceback: no key was given\n")
             return
+        if "shouting" in self._habits:
+            Thread(target=self._shout, daemon=True).start()
         if "rude" in self._habits:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         for line in sys.stdin:
@@ -52,6 +60,10 @@ class _Program:
                 self._hear(message)
         while "rude" in self._habits:
             time.sleep(60)
+
+    def _shout(self) -> None:
+        while True:
+            sys.stderr.write("y" * 65_536)
 
     def _hear(self, message: Mapping[str, object]) -> None:
         method = str(message.get("method"))
@@ -86,6 +98,21 @@ class _Program:
             {"name": name, "description": f"Does {name}.", "inputSchema": self._tools[name]} for name in names
         ]
         tools[0]["annotations"] = hints
+        if "crowded" in self._habits:
+            return {
+                "tools": [{**tools[0], "name": f"t{number}", "description": "d" * 2_000} for number in range(3_000)]
+            }
+        if "endless" in self._habits:
+            return {"tools": tools, "nextCursor": "again"}
+        if "odd" in self._habits:
+            odd: list[Any] = [
+                5,
+                {"inputSchema": {}},
+                {"name": "no_schema"},
+                {"name": "words", "inputSchema": "words"},
+                {"name": "loop", "inputSchema": {"$ref": "#"}, "description": 5, "title": "A loop", "annotations": 1},
+            ]
+            return {"tools": [*odd, *tools]}
         if "paged" not in self._habits:
             return {"tools": tools}
         start = int(str(cursor or 0))
@@ -112,6 +139,12 @@ class _Program:
                 for number in range(300):
                     self._say({"method": "notifications/message", "params": {"level": "info", "data": number}})
                 self._answer(message, {"content": [{"type": "text", "text": "all said"}]})
+            case "stray":
+                self._say({"id": 99_999, "result": {}})
+                self._answer(message, {"content": [{"type": "text", "text": "asked for"}]})
+            case "halves":
+                words = "a \ud800 b \U0001f600 c \\ud800 d \udc00A"
+                self._answer(message, {"content": [{"type": "text", "text": words}]})
             case "leave_child":
                 child = subprocess.Popen(["sleep", "600"], start_new_session=True)
                 self._answer(message, {"content": [{"type": "text", "text": str(child.pid)}]})

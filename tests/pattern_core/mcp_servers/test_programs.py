@@ -38,6 +38,11 @@ async def test_a_line_without_an_end_costs_the_connection(tmp_path: Path) -> Non
         assert await it.call("x__echo", text="b") == "b"
 
 
+async def test_half_a_pair_of_surrogates_costs_a_sign(tmp_path: Path) -> None:
+    async with owned({"x": program(tmp_path / "log")}) as it:
+        assert await it.call("x__halves") == "a \ufffd b \U0001f600 c \\ud800 d \ufffdA"
+
+
 @pytest.mark.parametrize("habits", [(), ("rude",)])
 async def test_nothing_that_it_started_survives_it(habits: Sequence[str], tmp_path: Path) -> None:
     async with owned({"x": program(tmp_path / "log", *habits)}) as it:

@@ -79,10 +79,11 @@ async def test_a_program_that_is_not_there(tmp_path: Path) -> None:
     async with owned(servers) as it:
         reasons = [(await it.servers.tried(name)).last_error for name in servers]
     assert reasons == [
-        "its program ended; its last words: /no/such/program cannot be started: No such file or directory",
-        f"it cannot be started in {tmp_path / 'nowhere'}: No such file or directory",
-        "not set in the server's environment: KEY",
+        "there is no program /no/such/program",
+        f"{tmp_path / 'nowhere'}, where it should start, is no directory",
+        "the variable KEY is not set",
     ]
+    assert [server.faults for server in servers.values()] == [[reason] for reason in reasons]
 
 
 async def test_one_that_hangs_costs_its_calls_their_time(tmp_path: Path) -> None:
@@ -154,10 +155,61 @@ async def test_the_end_does_not_wait_for_those_that_are_about_to_start(tmp_path:
     assert trio.current_time() - began < 20  # not the half minute that a start may take
 
 
+async def test_one_that_does_not_answer_is_waited_for_once_and_the_model_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "log"
+    async with owned({"bad": program(log, "broken"), "slow": program(log, "slow"), "x": program(log)}) as it:
+        names = ["bad__*", "slow__*", "x__*"]
+        await it.servers.ready(["bad__*", "x__*"])
+        monkeypatch.setattr(module, "READY_WAIT_S", 0.3)
+        began = trio.current_time()
+        await it.servers.ready(names)
+        assert 0.3 <= trio.current_time() - began < 10
+        assert it.servers.absent(names) == [
+            "The tools of the MCP server bad are not there: it cannot be used now.",
+            "The tools of the MCP server slow are not there: it is starting; they come in a later step or turn.",
+        ]
+        assert it.servers.by_name["slow"].state == "starting"
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(it.servers.ready, ["slow__*", "x__*"])
+            await trio.testing.wait_all_tasks_blocked()
+            assert not nursery.child_tasks, "its time is over, also for the next turn"
+
+
+async def test_a_tool_that_makes_no_sense_costs_itself(tmp_path: Path) -> None:
+    async with owned({"x": program(tmp_path / "log", "odd")}) as it:
+        await it.servers.ready(["x__*"])
+        assert {"x__echo", "x__fail", "x__loop"} <= set(it.registry.names)
+        assert not {"x__no_schema", "x__words"} & set(it.registry.names)
+        loop = it.registry.get("x__loop", it.registry.names)
+        assert loop.description.endswith("A loop")
+        assert await it.call("x__echo", text="a") == "a"
+
+
+async def test_a_list_without_an_end_is_cut(tmp_path: Path) -> None:
+    async with owned({"x": program(tmp_path / "log", "endless")}) as it:
+        await it.servers.ready(["x__*"])
+        assert it.servers.by_name["x"].state == "ready"
+        assert await it.call("x__echo", text="a") == "a"
+
+
+async def test_a_list_that_is_too_long_and_a_flood_of_errors(tmp_path: Path) -> None:
+    async with owned({"long": program(tmp_path / "log", "crowded"), "x": program(tmp_path / "log", "shouting")}) as it:
+        long = await it.servers.tried("long")
+        assert (long.state, "it sent a message that is too long" in str(long.last_error)) == ("failed", True)
+        assert await it.call("x__echo", text="a") == "a"
+
+
+async def test_an_answer_that_nobody_asked_for_is_passed_over(tmp_path: Path) -> None:
+    async with owned({"x": program(tmp_path / "log")}) as it:
+        assert await it.call("x__stray") == "asked for"
+
+
 async def test_a_test_lists_the_tools_of_a_server_that_runs_again(tmp_path: Path) -> None:
     async with owned({"x": program(tmp_path / "log", "paged")}) as it:
         await it.servers.ready(["x__*"])
-        assert len(it.registry.names) == 10
+        assert len(it.registry.names) == 12
         assert await it.call("x__grow") == "grown"
         assert "x__grown" not in it.registry.names
         assert (await it.servers.tried("x")).state == "ready"

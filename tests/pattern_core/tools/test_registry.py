@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from pattern_core.errors import NotFound
+from pattern_core.models.tokens import estimate_tools
 from pattern_core.tools.builtin import BUILTIN
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.tool import Tool, ToolContext, ToolSettings, tool
@@ -119,6 +120,8 @@ def test_schemas_are_plain_enough_for_every_vendor() -> None:
         schema = json.dumps(one.spec.parameters)
         for word in ("$ref", "$defs", "anyOf", "oneOf", "exclusiveMinimum", '"null"'):
             assert word not in schema
-        properties = one.parameters["properties"]
-        assert isinstance(properties, dict)
-        assert all(value.get("description") for value in properties.values())
+
+
+def test_the_tools_of_a_new_agent_cost_at_most_1300_tokens() -> None:
+    registry = ToolRegistry(BUILTIN, ToolSettings())
+    assert estimate_tools(registry.specs(registry.enabled_by_default)) <= 1_300

@@ -164,13 +164,12 @@ def test_schema_is_plain_json_schema_without_references() -> None:
         "type": "object",
         "properties": {
             "label": {"type": "string", "description": "What to paint."},
-            "mode": {"type": "string", "enum": ["first", "all"], "default": "first", "description": "How."},
-            "times": {"type": "integer", "default": 1},
+            "mode": {"type": "string", "enum": ["first", "all"], "description": "How."},
+            "times": {"type": "integer"},
             "share": {"type": "number"},
             "colour": {
                 "type": "string",
                 "enum": ["red", "blue"],
-                "default": "red",
                 "description": "A choice by enumeration.",
             },
             "places": {
@@ -180,16 +179,14 @@ def test_schema_is_plain_json_schema_without_references() -> None:
                     "description": "A nested object.",
                     "properties": {
                         "title": {"type": "string"},
-                        "near": {"type": "array", "items": {"type": "string"}, "default": []},
+                        "near": {"type": "array", "items": {"type": "string"}},
                     },
                     "required": ["title"],
-                    "additionalProperties": False,
                 },
             },
-            "wet": {"type": "boolean", "default": False},
+            "wet": {"type": "boolean"},
         },
         "required": ["label"],
-        "additionalProperties": False,
     }
 
 
@@ -290,8 +287,8 @@ def test_what_is_within_is_as_plain_and_as_closed() -> None:
     schema, check = arguments_of(draw)
     assert "#/$defs" not in json.dumps(schema)
     properties = cast("Mapping[str, Any]", schema["properties"])
-    assert properties["names"]["default"] == {"title": "t"}
-    assert [one["additionalProperties"] for one in properties["shape"]["oneOf"]] == [False, False]
+    assert properties["names"] == {"type": "object", "additionalProperties": {"type": "string"}}
+    assert [one["required"] for one in properties["shape"]["oneOf"]] == [["kind", "radius"], ["kind", "side"]]
     assert properties["at"]["required"] == ["x"]
     square = {"kind": "square", "side": 2}
     checked = check({"shape": square, "at": {"x": 1}})

@@ -15,7 +15,7 @@ from pattern_core.agents import Agent
 from pattern_core.conversation.imports import PastMessage
 from pattern_core.errors import Conflict, IdempotencyMismatch, Overloaded, PatternError, Unavailable
 from pattern_core.limits import Limits
-from pattern_core.mcp_servers.servers import McpServers
+from pattern_core.mcp_servers.servers import READY_WAIT_S, McpServers
 from pattern_core.models.model import ModelReply, ModelRequest
 from pattern_core.search import SearchRequest, SearchResult
 from pattern_core.testing.model import Paced, ScriptedProvider, calls, says, together
@@ -359,7 +359,11 @@ async def test_accepting_does_not_wait_for_servers_that_start(
         turn_id = await world.submit("go")
         assert trio.current_time() == began
         assert (await constellation.wait(turn_id)).status == "completed"
-        assert trio.current_time() > began
+        assert READY_WAIT_S <= trio.current_time() - began < READY_WAIT_S + 1
+        assert "The tools of the MCP server x are not there: it is starting" in str(world.provider.requests[-1])
+        began = trio.current_time()
+        assert (await world.say("again")).status == "completed"
+        assert trio.current_time() - began < 1
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,7 @@ def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in list(os.environ):
         if name.startswith(("PATTERN_", "ANTHROPIC_", "OPENAI_", "GEMINI_")):
             monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "share"))
     monkeypatch.setenv("PATTERN_EMBEDDINGS__PROVIDER", "deterministic")  # no model is loaded for a test
     monkeypatch.chdir(tmp_path)
     return tmp_path / "data"

@@ -14,14 +14,36 @@ from pattern_core.rules.ruleset import warnings_of
 from pattern_server.cli import rules
 from pattern_server.cli.agents import changed_config, model_lines, settings_in, trouble
 from pattern_server.cli.output import Output
-from tests.pattern_server.cli.conftest import Answer, api_of, as_json, below
+from tests.pattern_server.cli.conftest import Answer, Pattern, api_of, as_json, below
 
 FACTS: dict[str, Any] = {
     "provider": "own", "model": "m", "window": 32_000, "prompt_window": 32_000, "trained_window": None,
     "output_max": 8_000, "input_price": None, "output_price": None, "cache_read_price": None, "cache_write_price": None,
     "images": False, "tools": False, "reasoning": False, "source": "", "as_of": "", "is_known": True,
-    "is_configured": True,
+    "window_source": "server", "is_configured": True,
 }  # fmt: skip
+
+
+def test_a_provider_that_is_not_configured_is_refused_unless_forced(home: Pattern) -> None:
+    fallback = ("--set", 'routing.fallback_models=["openai/x-1"]')
+    for line in (
+        ("create", "bob", "--provider", "openai", "--model", "x-1"),
+        ("create", "bob", *fallback),
+        ("edit", "ada", "--provider", "openai"),
+        ("edit", "ada", *fallback),
+    ):
+        refused = home("agent", *line, "-c", "home")
+        assert (refused.code, refused.err) == (
+            1,
+            "Error: The model provider 'openai' is not configured. Set OPENAI_API_KEY, or api_key under"
+            " [providers.openai] in pattern.toml, and start the server again. Configured: embedded. To name it before"
+            " that, set `force` (--force).\n",
+        )
+        forced = home("agent", *line, "-c", "home", "--force")
+        assert forced.code == 0, forced.err
+        if line[0] == "create":
+            assert home("agent", "delete", "bob", "-c", "home", "--yes").code == 0
+    assert home("agent", "edit", "ada", "-c", "home", "--force").code == 2
 
 
 def test_settings_go_where_their_dots_say() -> None:
@@ -36,7 +58,7 @@ def test_settings_go_where_their_dots_say() -> None:
 
 @pytest.mark.parametrize("setting", ["limits.steps", "=3", "limits..steps=3", "nosuch=1", "temperature.high=1"])
 def test_what_is_no_setting_is_refused(setting: str) -> None:
-    with pytest.raises(click.UsageError, match="--config"):
+    with pytest.raises(click.UsageError, match="--set"):
         changed_config({"temperature": 0.5}, (setting,))
 
 
@@ -48,7 +70,7 @@ def test_settings_are_shown_as_they_are_written() -> None:
 
 def test_what_is_known_of_a_model_is_said() -> None:
     assert list(model_lines(FACTS)) == [
-        "window 32,000 tokens; answers up to 8,000",
+        "window 32,000 tokens (server); answers up to 8,000",
         "price not known; calls are counted in tokens only",
         "can only answer in words",
     ]
@@ -57,7 +79,7 @@ def test_what_is_known_of_a_model_is_said() -> None:
         "output_price": 15_000_000, "as_of": "2026-11-01", "tools": True, "images": True,
     }  # fmt: skip
     assert list(model_lines(rich)) == [
-        "window 32,000 tokens, of which this agent uses 4,000; answers up to 8,000",
+        "window 32,000 tokens (server), of which this agent uses 4,000; answers up to 8,000",
         "price $3.00 in ($0.30 cached), $15.00 out per million tokens, as of 2026-11-01",
         "can tools, images",
     ]
@@ -68,7 +90,7 @@ def test_what_is_missing_is_said_with_what_to_do() -> None:
     (unknown,) = trouble({**FACTS, "window": 8_192, "is_known": False})
     assert "8,192 tokens are assumed" in unknown
     assert '[providers.own.models."m"]' in unknown
-    (open_model,) = trouble({**FACTS, "window": 8_192, "trained_window": 40_960})
+    (open_model,) = trouble({**FACTS, "window": 8_192, "trained_window": 40_960, "window_source": "assumed"})
     assert "40,960" in open_model
     (keyless,) = trouble({**FACTS, "is_configured": False})
     assert "[providers.own]" in keyless

@@ -255,7 +255,7 @@ async def typed(command: click.Command, *words: str) -> list[tuple[str, Any]]:
         return as_json({**ONE, "decision": {"note": "Done"}})
 
     with command.make_context("approve", ["apr_1", "-c", "home", *words]) as context:
-        own = ("data_dir", "is_json", "constellation")
+        own = ("config_file", "data_dir", "is_json", "constellation")
         given = {name: value for name, value in context.params.items() if name not in own}
         return await _called(command, answer, asked, is_json=False, **given)
 

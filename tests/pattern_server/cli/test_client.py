@@ -178,7 +178,7 @@ def test_a_broken_file_or_none_is_no_server(tmp_path: Path, content: str) -> Non
 
 
 async def test_without_a_server_the_application_is_opened_here(tmp_path: Path) -> None:
-    async with open_api(load(data_dir=tmp_path)) as api:
+    async with open_api(load(data_dir=tmp_path), creates=True) as api:
         assert not api.streams
         assert (await api.get("/api/v1/me"))["username"] == "admin"
         assert not (tmp_path / "server.json").exists(), "no other process can call it"
@@ -202,5 +202,5 @@ async def test_a_folder_in_use_is_waited_for_and_then_refused(tmp_path: Path, mo
                 held.release()
 
             nursery.start_soon(let_go)
-            async with open_api(load(data_dir=tmp_path / "other")) as api:
+            async with open_api(load(data_dir=tmp_path / "other"), creates=True) as api:
                 assert await api.pages(path("constellations")) == []

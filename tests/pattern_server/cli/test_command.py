@@ -6,6 +6,7 @@ import io
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -60,6 +61,66 @@ def test_a_misspelt_setting_is_named_before_anything_is_opened(
     ran = pattern("constellation", "list")
     assert ran.code == 1
     assert "port" in ran.err
+
+
+FILLED = (
+    "memory edit human", "archive add", "archive supersede arc_1", "history import -", "chat",
+    "memory edit new_one",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("line", FILLED)
+@pytest.mark.parametrize("nothing", ["", " \n"])
+def test_a_pipe_that_brings_nothing_changes_nothing(home: Pattern, line: str, nothing: str) -> None:
+    assert home("memory", "append", "human", "Likes tea.", "-c", "home", "-a", "ada").code == 0
+    ran = home(*line.split(), "-c", "home", "-a", "ada", stdin=nothing)
+    assert (ran.code, "nothing was piped in" in ran.err) == (2, True)
+    assert home("memory", "show", "human", "-c", "home", "-a", "ada").out == "Likes tea.\n"
+
+
+def test_what_is_empty_on_purpose_is_said(home: Pattern, tmp_path: Path) -> None:
+    at = ("-c", "home", "-a", "ada")
+    assert home("memory", "append", "human", "Likes tea.", *at).code == 0
+    assert "--content ''" in home("memory", "edit", "human", *at).err
+    assert home("memory", "edit", "human", "--content", "", *at).code == 0
+    assert home("memory", "show", "human", *at).out == "\n"
+    refused = home("memory", "append", "human", " ", *at)
+    assert (refused.code, "nothing to add" in refused.err) == (2, True)
+    (tmp_path / "empty.md").write_text("\n")
+    refused = home("agent", "edit", "ada", "-c", "home", "--instructions-file", str(tmp_path / "empty.md"))
+    assert (refused.code, "--instructions ''" in refused.err) == (2, True)
+
+
+READING = (
+    "constellation list", "agent list -c home", "search -c home tea", "memory show human -c home -a ada",
+    "memory edit human -c home -a ada --content tea", "backup --all -o copies", "db status", "db check", "doctor",
+    "mcp list -c home", "usage -c home", "chat -c home hello",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("line", READING)
+def test_only_what_creates_a_constellation_creates_a_data_directory(
+    pattern: Pattern, data_dir: Path, line: str
+) -> None:
+    ran = pattern(*line.split())
+    assert f"no data directory yet at {data_dir}" in ran.out + ran.err
+    assert ran.code == (0 if line == "doctor" else 1)
+    assert list(data_dir.parent.iterdir()) == []
+
+
+def test_where_a_command_is_called_does_not_matter(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["constellation", "create", "home"]) == 0
+    (data_dir.parent / "elsewhere").mkdir()
+    monkeypatch.chdir(data_dir.parent / "elsewhere")
+    assert run(["constellation", "list"]) == 0
+    assert "home" in capsys.readouterr().out.splitlines()[-1]
+    file = data_dir.parent / "named.toml"
+    file.write_text('data_dir = "other"')
+    assert run(["constellation", "list", "--config", str(file)]) == 1
+    assert f"no data directory yet at {data_dir.parent / 'other'}" in capsys.readouterr().err
+    assert list(Path.cwd().iterdir()) == []
 
 
 HEAVY = {"fastapi", "starlette", "h11", "openai", "anthropic", "loro", "pydantic", "apsw", "trio", "httpx2"}

@@ -14,6 +14,7 @@ from pattern_db import template
 from pattern_db.connection import open_connection
 from pattern_db.files import DataDirLock, sha256_of
 from pattern_db.migrate import Migrations, migrations_of
+from pattern_db.tables import meta
 from pattern_server.cli.backup import CopyDamaged, _take
 from tests.pattern_server.cli.conftest import Pattern
 
@@ -166,6 +167,30 @@ def test_a_copy_restores_everything(home: Pattern, tmp_path: Path) -> None:
     assert "Lisbon" in answer
     assert "Porto" not in answer
     assert "Porto" in home("chat", "-c", "home", "What do you know about Ruth?").out
+
+
+@pytest.mark.parametrize("content", [b"", b"no database" * 1000])
+def test_a_registry_that_is_no_database_is_not_migrated(home: Pattern, data_dir: Path, content: bytes) -> None:
+    for path in data_dir.glob("global.db*"):
+        path.unlink()
+    (data_dir / "global.db").write_bytes(content)
+    for line in (("db", "migrate"), ("db", "status"), ("constellation", "list")):
+        refused = home(*line)
+        assert (refused.code, "restore a backup" in refused.err, "migrate" in refused.err) == (1, True, False)
+    assert (data_dir / "global.db").read_bytes() == content or not content, "SQLite gives an empty file its header"
+
+
+def test_an_older_copy_is_restored_and_migrated_if_asked(home: Pattern, outdated: Path) -> None:
+    with closing(open_connection(outdated)) as connection, connection:
+        meta.initialise(connection, "con_old", NOW)
+    before = outdated.read_bytes()
+    refused = home("restore", str(outdated), "--as", "old")
+    assert (refused.code, "--migrate" in refused.err) == (1, True), refused.err
+    restored = home("restore", str(outdated), "--as", "old", "--migrate")
+    assert restored.code == 0, restored.err
+    assert outdated.read_bytes() == before
+    assert [row["state"] for row in home("db", "status", "-c", "old", "--json").json] == ["up to date"]
+    assert home("agent", "list", "-c", "old").code == 0
 
 
 def test_refusals(home: Pattern, tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ def test_a_sound_installation(home: Pattern, data_dir: Path) -> None:
     assert ran.code == 0, ran.out
     assert "Nothing is wrong here" in ran.out
     found = findings(home)
+    assert found["data"] == ("ok", f"{data_dir}, decided by --data-dir")
     assert found["databases"][0] == "ok"
     assert found["databases"][1].startswith("2 of 2 can be opened at this version")
     messages = [row["message"] for row in _rows(home) if row["check"] == "embeddings"]
@@ -42,6 +43,7 @@ def test_a_sound_installation(home: Pattern, data_dir: Path) -> None:
 def test_before_the_first_start(pattern: Pattern, data_dir: Path) -> None:
     found = findings(pattern)
     assert found["data"][0] == "note"
+    assert f"no data directory yet at {data_dir}" in found["data"][1]
     assert found["databases"][0] == "note"
     assert not data_dir.exists(), "a doctor changes nothing"
 
@@ -141,7 +143,7 @@ def test_models_and_typing_errors(home: Pattern, monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_file_is_named_and_a_default_provider_without_a_model(home: Pattern, tmp_path: Path) -> None:
-    assert f"there is no pattern.toml in {tmp_path}" in findings(home)["settings"][1]
+    assert f"there is no pattern.toml in {tmp_path} or {tmp_path / 'data'}" in findings(home)["settings"][1]
     file = tmp_path / "pattern.toml"
     file.write_text('[providers.fake]\nkind = "openai"\napi_key = "k"')
     found = findings(home)

@@ -6,14 +6,20 @@ from typing import Any, cast
 
 import pytest
 
+from pattern_core.ids import seeded_randomness
+from pattern_core.limits import TurnLimits
 from pattern_core.messages import Image, Message, Reasoning, Text, ToolCall, ToolResult, user
+from pattern_core.models.catalogue import Catalogue, ProviderModels
+from pattern_core.models.client import ModelClient
 from pattern_core.models.errors import ModelError, ModelOverloaded, ModelServerError, WindowExceeded
 from pattern_core.models.model import ModelReply, ModelRequest, ReasoningEffort, ToolSpec, Usage
 from pattern_core.models.providers.draft import Malformed, StreamEvent
 from pattern_core.models.providers.exchange import EventDecoder
 from pattern_core.models.providers.openai import ChatDecoder, OpenAIProvider, Server, encode
 from pattern_core.models.providers.openai_responses import ResponseDecoder
-from pattern_core.models.providers.settings import OpenAIFormat, ProviderSettings
+from pattern_core.models.providers.settings import OpenAIFormat, ProviderSettings, Secret
+from pattern_core.models.throttle import RetryPolicy
+from pattern_core.testing.wire import Play, WireRequest, WireServer, document
 from pattern_core.testing.wire_openai import chunk
 from tests.pattern_core.models.providers.rig import OPENAI
 
@@ -382,3 +388,51 @@ def test_only_openai_is_told_whose_account_it_is() -> None:
     assert own.headers("k") == {"authorization": "Bearer k", "openai-organization": "org-1"}
     elsewhere = ProviderSettings(kind="openai", base_url="http://127.0.0.1:11434/v1", account=account)
     assert OpenAIProvider("ollama", elsewhere).headers("k") == {"authorization": "Bearer k"}
+
+
+SHOWN: dict[str, object] = {
+    "parameters": 'stop "<|end|>"',
+    "model_info": {"general.x": 1, "qwen3.context_length": 40_960},
+}
+WINDOWS: list[tuple[str, dict[str, object], int]] = [
+    ("/v1/models", {"data": [{"id": "n", "max_model_len": 1}, {"id": "m/1", "max_model_len": 32_768}]}, 32_768),
+    ("/api/show", SHOWN, 40_960),
+    ("/api/show", {**SHOWN, "parameters": "temperature 1\nnum_ctx                        16384"}, 16_384),
+    ("/props", {"default_generation_settings": {"n_ctx": 4_096}}, 4_096),
+    ("/api/v0/models/m%2F1", {"loaded_context_length": 8_000, "max_context_length": 9_000}, 8_000),
+    ("/api/v0/models/m%2F1", {"max_context_length": 9_000}, 9_000),
+    ("/props", {"default_generation_settings": {"n_ctx": "many"}, "data": [5], "model_info": 7}, 0),
+]
+
+
+@pytest.mark.parametrize(("path", "said", "window"), WINDOWS)
+async def test_the_window_that_a_server_states(path: str, said: dict[str, object], window: int) -> None:
+    def answer(request: WireRequest) -> Play:
+        return document(said) if request.path == path else document({}, status=404)
+
+    async with WireServer(otherwise=answer) as server:
+        provider = OpenAIProvider("mine", ProviderSettings(kind="openai", base_url=f"{server.url}/v1"))
+        client = ModelClient({"mine": provider}, RetryPolicy(), TurnLimits(), seeded_randomness(1))
+        assert client.facts("mine", "m/1").window_source == "unasked"
+        facts = await client.learn("mine", "m/1")
+        assert (facts.window, facts.window_source) == ((window, "server") if window else (8_192, "assumed"))
+        assert (facts.is_known, facts.output_max) == (window > 0, (window or 8_192) // 4)
+        count = len(server.requests)
+        assert await client.learn("mine", "m/1") == client.facts("mine", "m/1") == facts
+        assert len(server.requests) == count, "it is asked once"
+        await provider.aclose()
+
+
+async def test_what_nobody_states_is_asked_again_and_what_the_operator_states_is_not() -> None:
+    async with WireServer(otherwise=document({})) as server:
+        url = f"{server.url}/v1"
+    provider = OpenAIProvider("mine", ProviderSettings(kind="openai", base_url=url))
+    stated = ProviderModels(kind="openai", base_url=url, overrides={"m": {"window": 5_000}})
+    catalogue = Catalogue.packaged().configured({"mine": stated})
+    client = ModelClient({"mine": provider}, RetryPolicy(), TurnLimits(), seeded_randomness(1), catalogue=catalogue)
+    assert (await client.learn("mine", "m")).window_source == "pattern.toml"
+    assert (await client.learn("mine", "other")).window_source == "unasked", "there was no connection"
+    assert (await client.learn("elsewhere", "m")).window_source == "assumed"
+    await provider.aclose()
+    own = OpenAIProvider("openai", ProviderSettings(kind="openai", api_key=Secret("k")))
+    assert await own.window("gpt-99") == 0

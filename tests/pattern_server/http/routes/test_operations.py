@@ -1,4 +1,4 @@
-"""Configured budgets, embeddings, the list of turns, and answers that are sent back, over HTTP."""
+"""Configured budgets, MCP servers, embeddings, the list of turns, and answers that are sent back, over HTTP."""
 
 from __future__ import annotations
 
@@ -24,6 +24,13 @@ async def test_a_budget_of_the_configuration_is_listed_and_not_removed(alone: Pa
         assert (budget["amount"], budget["is_configured"]) == (2_000_000, True)
         refused = await place.admin.delete(f"{budgets}/{budget['id']}")
         assert (refused.status_code, "pattern.toml" in refused.json()["detail"]) == (404, True)
+
+
+async def test_an_mcp_server_that_cannot_start_says_so_before_it_is_tried(alone: Path) -> None:
+    async with serving(config_for(alone, mcp={"bad": {"command": "/no/such/program"}})) as place:
+        await place.constellation()
+        [server] = (await place.admin.get("/constellations/home/mcp")).json()["items"]
+        assert (server["state"], server["last_error"]) == ("resting", "there is no program /no/such/program")
 
 
 EMBEDDINGS = "/constellations/home/embeddings"
