@@ -13,7 +13,8 @@ import unicodedata
 from dataclasses import dataclass
 from functools import lru_cache
 
-TERMS_MAX = 64  # beyond this a query is a document; its first words say enough
+TERMS_MAX = 64  # that one search looks for; beyond this a query is a document, and its rarest words say enough
+TERMS_READ = 256  # of a query, from its beginning, among which the rarest are chosen
 
 # English words that nearly every text holds; they count only if there are no others.
 _FREQUENT_WORDS = (
@@ -53,11 +54,15 @@ class Term:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What a text should hold (`terms`, each once), must hold (`required`), and must not hold (`excluded`)."""
+    """What a text should hold (`terms`, each once), must hold (`required`), and must not hold (`excluded`).
+
+    `count` says how many terms there were, if some may have been left out.
+    """
 
     terms: tuple[Term, ...] = ()
     required: tuple[Term, ...] = ()
     excluded: tuple[Term, ...] = ()
+    count: int = 0
 
     def longest(self, count: int) -> Wanted:
         """Return the longest terms that an index answers alone, in their order; any of them is enough."""
@@ -77,8 +82,6 @@ def parse(text: str) -> Wanted:
     excluded: list[Term] = []
     text = _clean(text)
     for piece in _PIECE.finditer(text):
-        if len(wanted) >= TERMS_MAX:
-            break
         if piece["text"] == "OR":
             continue  # one of them is enough anyway
         if piece["phrase"] is not None:
@@ -87,12 +90,13 @@ def parse(text: str) -> Wanted:
             terms = _words(piece["text"])
         (excluded if piece["minus"] else wanted).extend(terms)
     telling = [term for term in wanted if not term.is_filler] or wanted
-    terms = list(dict.fromkeys(telling))[:TERMS_MAX]
+    terms = list(dict.fromkeys(telling))
     is_question = text.rstrip().endswith(("?", "？"))
     return Wanted(
-        terms=tuple(terms),
-        required=() if is_question else tuple(term for term in terms if term.is_phrase),
+        terms=tuple(terms[:TERMS_READ]),
+        required=() if is_question else tuple(term for term in terms if term.is_phrase)[:TERMS_MAX],
         excluded=tuple(dict.fromkeys(excluded))[:TERMS_MAX],
+        count=len(terms),
     )
 
 

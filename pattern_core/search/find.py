@@ -71,7 +71,7 @@ async def search(database: Database, request: SearchRequest, queries: QueryVecto
     elif request.mode is not Mode.WORDS and queries is not None:
         found = await database.read(_find_by, request, None) if is_quick else None
         if found is not None:
-            return replace(found, notice="searched by words alone: no text is embedded yet")
+            return found.noting("searched by words alone: no text is embedded yet")
         for _attempt in range(SWITCHES_MAX):
             answer = await query_vector(database, request, queries)
             notice = answer.notice
@@ -79,11 +79,11 @@ async def search(database: Database, request: SearchRequest, queries: QueryVecto
                 break
             found = await database.read_aside(_find_by, request, answer)
             if found is not None:
-                return replace(found, notice=notice)
+                return found.noting(notice)
         else:
             notice = "searched by words alone: one embedding model takes over from another"
     by_words = database.read if is_quick else database.read_aside
-    return replace(await by_words(find, request, None), notice=notice)
+    return (await by_words(find, request, None)).noting(notice)
 
 
 async def query_vector(database: Database, request: SearchRequest, queries: QueryVectors) -> QueryVector:
@@ -154,7 +154,10 @@ def find(connection: Connection, request: SearchRequest, vector: bytes | None) -
     best = best[: request.limit]
     near = max(meanings.best for _found, meanings in lists)
     relevance = _relevance(connection, searched, [one for _value, one, _count in best], near)
-    return SearchResult(hits=hits_of(searched, best), relevance=relevance)
+    found = SearchResult(hits=hits_of(searched, best, relevance))
+    if found.hits and not found.is_relevant:
+        found = found.noting(f"nothing that was found has much to do with the query: the best score is {relevance:.2f}")
+    return found.noting(*searched.notices)
 
 
 def _relevance(connection: Connection, searched: Plan, best: Sequence[Ranked], near: float) -> float:

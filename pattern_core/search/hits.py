@@ -24,8 +24,10 @@ _WORDS = {
 }
 
 
-def hits_of(searched: Plan, found: Sequence[tuple[float, Ranked, int]]) -> list[Hit]:
-    """Return the hits for rows with their values and how many finds each stands for, best first."""
+def hits_of(searched: Plan, found: Sequence[tuple[float, Ranked, int]], relevance: float) -> list[Hit]:
+    """Return the hits for rows with their values and how many finds each stands for, best first. `relevance` is the
+    score of the best.
+    """
     best = found[0][0] if found and found[0][0] > 0 else 1.0
     stems = stems_of([word for term in searched.wanted.terms for word in term.words])
     return [
@@ -35,7 +37,7 @@ def hits_of(searched: Plan, found: Sequence[tuple[float, Ranked, int]]) -> list[
             agent_id=one.row.agent_id,
             content=one.row.content,
             snippet=snippet(one.row.content, stems),
-            score=value / best,
+            score=relevance * value / best,
             parts=_rounded(one),
             reason=reason(one),
             created_at=one.row.created_at,

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from pattern_core.search.postings import Postings, gather
 from pattern_core.search.request import GroupBy, Mode, SearchRequest
@@ -21,9 +21,10 @@ from pattern_db.columns import to_json
 from pattern_db.connection import Connection
 from pattern_db.enums import SearchKind
 from pattern_db.search import Row
-from pattern_db.search_terms import Term, Wanted
+from pattern_db.search_terms import TERMS_MAX, TERMS_READ, Term, Wanted
 
 POSTED_MAX = 16  # terms whose messages are read at once; of more, those of common ones would be read for nothing
+RARITY_READ = 1_000  # rows of a kind that are counted, to choose the rarest terms of a long query
 SELECTED_MAX = 200_000  # rows with a required or excluded term
 FIRST_SHARE = 8  # rows per candidate that are asked for the filters at first: mostly enough of them fit
 FITTED_MAX = 1_500  # rows that are asked for the filters in all
@@ -80,6 +81,7 @@ class Plan:
     """`weights` says how telling each of `wanted.terms` is (its inverse document frequency), `spreads` how many rows
     of a kind hold it. `vector` is None where meaning is not compared. `posted` are a kind's newest rows that hold a
     term, newest first, as a JSON array by the term's number; whatever the filters; not of all kinds and terms.
+    `notices` say what is looked for instead of the whole query.
     """
 
     request: SearchRequest
@@ -89,6 +91,7 @@ class Plan:
     spreads: Mapping[SearchKind, Sequence[int]]
     posted: Mapping[SearchKind, Mapping[int, str]]
     vector: bytes | None
+    notices: Sequence[str] = ()
 
     @property
     def compares_words(self) -> bool:
@@ -98,13 +101,14 @@ class Plan:
     @property
     def takes_neighbours(self) -> bool:
         """True if a message may be found for what was said around it: for a question, not for a word."""
-        return self.request.mode is Mode.HYBRID and len(self.wanted.terms) > 1
+        return self.request.mode is not Mode.MEANING and len(self.wanted.terms) > 1
 
 
 def plan(connection: Connection, request: SearchRequest, vector: bytes | None) -> Plan:
     """Look up how common the query's terms are."""
-    wide, wanted = breadth(request), request.wanted
+    wide, asked = breadth(request), request.wanted
     kinds = list(dict.fromkeys(request.kinds))
+    wanted = _rarest(connection, kinds, asked)
     posted = {kind: _posted(connection, kind, wanted, request, wide) for kind in kinds}
     sizes = {kind: storage.size(connection, kind) for kind in kinds}
     spreads = {
@@ -119,8 +123,36 @@ def plan(connection: Connection, request: SearchRequest, vector: bytes | None) -
     total = sum(sizes.values())
     weights = [_weight(sum(spreads[kind][number] for kind in kinds), total) for number in range(len(wanted.terms))]
     return Plan(
-        request=request, breadth=wide, wanted=wanted, weights=weights, spreads=spreads, posted=posted, vector=vector
+        request=request,
+        breadth=wide,
+        wanted=wanted,
+        weights=weights,
+        spreads=spreads,
+        posted=posted,
+        vector=vector,
+        notices=list(_notices(asked, wanted)),
     )
+
+
+def _rarest(connection: Connection, kinds: Sequence[SearchKind], wanted: Wanted) -> Wanted:
+    """Return the query with those `TERMS_MAX` terms that the fewest rows hold, in their order; those that none holds
+    come last, since they find nothing.
+    """
+    if len(wanted.terms) <= TERMS_MAX:
+        return wanted
+    spreads = {
+        term: sum(storage.spread(connection, kind, term, RARITY_READ) for kind in kinds) for term in wanted.terms
+    }
+    kept = set(sorted(spreads, key=lambda term: (spreads[term] == 0, spreads[term]))[:TERMS_MAX])
+    return replace(wanted, terms=tuple(term for term in wanted.terms if term in kept))
+
+
+def _notices(asked: Wanted, wanted: Wanted) -> Iterator[str]:
+    if not asked.terms:
+        yield "the query has no words to look for"
+    elif asked.count > len(wanted.terms):
+        among = f" of the first {TERMS_READ}" if asked.count > TERMS_READ else ""
+        yield f"the query has {asked.count} different words; the {len(wanted.terms)} rarest{among} were looked for"
 
 
 def selection(connection: Connection, plan: Plan, kind: SearchKind) -> Selection:

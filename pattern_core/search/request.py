@@ -17,6 +17,7 @@ LIMIT_MAX = 500
 QUERY_CHARS_MAX = 16_000
 QUICK_TERMS_MAX = 6  # that a quick search looks for, the longest: each costs a look into the index
 FILTER_VALUES_MAX = 200  # agents, tags or sessions in one request
+RELEVANT_MIN = 0.44  # score of the best hit; a query that has nothing to do with what there is finds something, too
 KINDS = tuple(SearchKind)
 
 
@@ -59,8 +60,9 @@ class SearchRequest(Filters):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hit:
-    """One find. `score` is 1.0 for the best and falls towards 0; `parts` tells what it is made of, and `reason` says
-    it in words. `agent_id` is the owner, None for files. `count` says how many finds the hit stands for.
+    """One find. `score` says from 0.0 to 1.0 how much it has to do with the query, and compares between queries of one
+    mode. `parts` tells what its rank is made of, and `reason` says it in words. `agent_id` is the owner, None for
+    files. `count` says how many finds the hit stands for.
     """
 
     kind: SearchKind
@@ -81,14 +83,22 @@ class Hit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchResult:
-    """The hits, best first, and a notice if the search was not quite the one that was asked for.
-
-    `relevance` says whether the hits have to do with the query at all: from 0.0 for the best of what does not to 1.0.
+    """The hits, best first, and a notice if the search was not quite the one that was asked for, or if nothing that was
+    found has much to do with the query.
     """
 
     hits: Sequence[Hit]
-    relevance: float = 0.0
     notice: str | None = None
+
+    @property
+    def is_relevant(self) -> bool:
+        """False if there is probably nothing about the query: a search finds something for any."""
+        return bool(self.hits) and self.hits[0].score >= RELEVANT_MIN
+
+    def noting(self, *notices: str | None) -> SearchResult:
+        """Return the result with these notices before its own."""
+        said = [notice for notice in (*notices, self.notice) if notice]
+        return replace(self, notice="; ".join(said) or None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

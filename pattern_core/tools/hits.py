@@ -24,8 +24,8 @@ def found(result: SearchResult, one: str, many: str) -> dict[str, object]:
     """Return the answer `{"success", "message", "hits": [{"kind", "id", "content", "snippet", "score", "created_at",
     …}]}`.
 
-    Hits that would make it too long are left out, and the message says so. A search that could not compare meanings
-    has a `notice`.
+    Hits that would make it too long are left out, and the message says so. A search that found nothing relevant, or
+    was not quite the one that was asked for, has a `notice`.
     """
     shown: list[dict[str, object]] = []
     chars = 0

@@ -20,9 +20,9 @@ from pattern_core.prompts.activity import (
     task_parts,
     turn_line,
 )
-from pattern_core.prompts.collect import QUERY_CHARS_MAX, RELEVANCE_MIN, Searching, choose, recall, source_of
+from pattern_core.prompts.collect import QUERY_CHARS_MAX, Searching, choose, recall, source_of
 from pattern_core.prompts.parts import Findings, Kind, Part
-from pattern_core.search import Hit, SearchRequest, SearchResult
+from pattern_core.search import RELEVANT_MIN, Hit, SearchRequest, SearchResult
 from pattern_core.untrusted import MASK
 from pattern_db.columns import unix_ms
 from pattern_db.enums import CONSTELLATION_OWNER, Role, SearchKind
@@ -205,7 +205,7 @@ class Library:
         """The hits."""
         self.asked.append(request)
         await trio.sleep(self._takes_s)
-        return SearchResult(hits=self._hits, relevance=RELEVANCE_MIN)
+        return SearchResult(hits=self._hits)
 
 
 async def test_what_speaks_to_the_message_is_shown_with_its_source() -> None:
@@ -249,8 +249,8 @@ async def test_a_search_that_fails_fails_no_turn() -> None:
     assert [one.reason for one in found.left_out] == ["the search failed: no"]
 
 
-def chosen(*hits: Hit, in_view: Sequence[str] = (), most: int = 2, relevance: float = RELEVANCE_MIN) -> Findings:
-    return choose(SearchResult(hits=hits, relevance=relevance), in_view, ContextSettings(recall_max=most))
+def chosen(*hits: Hit, in_view: Sequence[str] = (), most: int = 2) -> Findings:
+    return choose(SearchResult(hits=hits), in_view, ContextSettings(recall_max=most))
 
 
 def test_what_is_not_shown_says_why() -> None:
@@ -271,7 +271,7 @@ def test_what_is_not_shown_says_why() -> None:
 
 
 def test_nothing_is_shown_where_the_best_has_nothing_to_do_with_the_message() -> None:
-    found = chosen(hit("the greenhouse keys"), relevance=RELEVANCE_MIN - 0.01)
+    found = chosen(replace(hit("the greenhouse keys"), score=RELEVANT_MIN - 0.01))
     assert found.parts == []
     assert [one.reason for one in found.left_out] == ["nothing that was found speaks to the message (0.43 of 0.44)"]
 

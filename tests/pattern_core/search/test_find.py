@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from pattern_core.embeddings.providers.deterministic import hashed_words
 from pattern_core.errors import InvalidInput
-from pattern_core.search import GroupBy, Mode, SearchRequest, SearchResult, search
+from pattern_core.search import RELEVANT_MIN, GroupBy, Mode, SearchRequest, SearchResult, search
 from pattern_core.search.find import blended, nameless, query_vector, rank_documents, without
 from pattern_core.search.hits import CHARS_MAX, holds, reason, snippet, stems_of
 from pattern_core.search.plan import Ranked
@@ -83,7 +84,7 @@ async def test_the_summaries_of_others_are_not_found(past: Past) -> None:
 async def test_hits_say_why_and_the_best_has_one(past: Past) -> None:
     past.say("green tea and green apples")
     past.say("some tea")
-    past.say("nothing of the kind")
+    past.say("nothing of the kind", session="other")
     result = await looked(past, "green tea", mode=Mode.WORDS)
     assert [hit.content for hit in result.hits] == ["green tea and green apples", "some tea"]
     assert result.hits[0].score == 1.0
@@ -364,19 +365,57 @@ def test_the_reason_names_what_counts() -> None:
     )
 
 
-async def test_relevance_says_whether_anything_has_to_do_with_the_query(past: Past) -> None:
+async def test_the_best_score_says_whether_anything_has_to_do_with_the_query(past: Past) -> None:
     for number in range(24):
         past.embed(SearchKind.MESSAGE, past.say(f"harbour {number}"), f"harbour boats {number}")
     past.embed(SearchKind.MESSAGE, past.say("the greenhouse keys"), "greenhouse keys hang")
 
-    async def relevance(query: str, **fields: Any) -> float:
-        return (await search(past.database, SearchRequest(query=query, **fields), Vectors())).relevance
+    async def best(query: str, **fields: Any) -> float:
+        result = await looked(past, query, Vectors(), **fields)
+        scores = [hit.score for hit in result.hits]
+        assert scores == sorted(scores, reverse=True)
+        is_doubtful = bool(scores) and scores[0] < RELEVANT_MIN
+        assert is_doubtful == ("has much to do with the query" in str(result.notice))
+        return scores[0] if scores else 0.0
 
-    assert await relevance("greenhouse keys") > 0.8
-    assert await relevance("mathematics homework") < 0.3
-    assert await relevance("greenhouse keys", mode=Mode.WORDS) == pytest.approx(1.0)
-    assert 0.3 < await relevance("greenhouse mathematics", mode=Mode.WORDS) < 0.7
-    assert await relevance("mathematics homework", mode=Mode.WORDS) == 0.0
+    assert await best("greenhouse keys") > 0.8
+    assert await best("mathematics homework") < 0.3
+    assert await best("greenhouse keys", mode=Mode.WORDS) == pytest.approx(1.0)
+    assert 0.3 < await best("greenhouse mathematics", mode=Mode.WORDS) < 0.7
+    assert await best("mathematics homework", mode=Mode.WORDS) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("query", "notice"),
+    [
+        ("?!", "the query has no words to look for"),
+        (" ".join(f"word{number}" for number in range(64)), None),
+        (" ".join(f"word{number}" for number in range(65)), "has 65 different words; the 64 rarest were looked for"),
+        ("的" + "".join(chr(0x4E00 + number) for number in range(300)), "300 .* the 64 rarest of the first 256 were"),
+    ],
+)
+async def test_what_is_left_out_of_a_query_is_said(past: Past, query: str, notice: str | None) -> None:
+    past.say(query)
+    found = (await looked(past, query, mode=Mode.WORDS)).notice
+    assert found is None if notice is None else re.search(notice, str(found))
+
+
+async def test_of_a_long_query_the_rarest_words_count(past: Past) -> None:
+    meant = past.say("the harbour")
+    for number in range(70):
+        past.say(" ".join(f"word{word}" for word in range(number, 70)), session=f"s{number}")
+    absent = [f"absent{number}" for number in range(70)]
+    result = await looked(past, " ".join([*absent, *(f"word{number}" for number in range(70)), "harbour"]), limit=100)
+    assert meant in {hit.id for hit in result.hits}
+
+
+async def test_words_alone_find_what_both_find_without_a_model(past: Past) -> None:
+    past.say("what shall we cook on Sunday")
+    past.say("lentils")
+    past.say("the weather", session="other")
+    by_words = await looked(past, "cook Sunday", mode=Mode.WORDS)
+    assert [hit.content for hit in by_words.hits] == ["what shall we cook on Sunday", "lentils"]
+    assert by_words.hits == (await looked(past, "cook Sunday")).hits
 
 
 async def test_vectors_of_one_model_and_several_lengths_are_never_compared(past: Past) -> None:
