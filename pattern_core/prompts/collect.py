@@ -3,7 +3,8 @@
 Everything that waits is here; what is decided with it is in `build`. What is found beyond memory (passages, activity,
 tasks) is found once per turn, for its first prompt in this process, and shown in all of the turn's steps.
 
-A turn does not wait for passages: what was not found within the time set is left out and said so. A search always finds
+A turn does not wait for passages: if the message has no vector in time (the model is loaded by the first message after
+a pause), they are found by words; what was not found within the time set is left out and said so. A search always finds
 something, so they are shown only where the best of them have to do with the message, and never what the prompt shows
 anyway.
 """
@@ -50,6 +51,7 @@ from pattern_db.tables.agents import AgentRow
 
 QUERY_CHARS_MAX = 2_000  # of a message, from its beginning: more makes no better question
 TEXT_CHARS_MAX = 1_500  # a longer passage is shown as the excerpt that the search cut out of it
+QUESTION_SHARE = 2 / 3  # of the time for recalling; a model that is still loading then leaves some for words alone
 SHARE_MIN = 0.6  # of the best hit's score
 CANDIDATES = 2  # hits looked at for each one that may be shown
 IN_VIEW_MAX = 100  # newest messages that a passage is compared with, so that nothing is shown twice
@@ -240,6 +242,7 @@ async def recall(
         now=now,
         limit=CANDIDATES * settings.recall_max,
         is_quick=True,
+        patience_s=QUESTION_SHARE * settings.recall_timeout_ms / 1000,
     )
     if settings.recall_max == 0 or all(term.is_filler for term in request.wanted.terms):
         return NOTHING_FOUND

@@ -16,6 +16,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Protocol
 
+import trio
+
 from pattern_core.search import messages
 from pattern_core.search.hits import hits_of, holds, stems_of
 from pattern_core.search.messages import by_session, name_words, speaker
@@ -87,9 +89,15 @@ async def search(database: Database, request: SearchRequest, queries: QueryVecto
 
 
 async def query_vector(database: Database, request: SearchRequest, queries: QueryVectors) -> QueryVector:
-    """Return the vector that the query's meaning is compared by. Among messages the names of those who speak count
-    half.
+    """Return the vector that the query's meaning is compared by, or a notice if it is not there in time: the model then
+    continues, so that the next search has it. Among messages the names of those who speak count half.
     """
+    with trio.move_on_after(request.patience_s):
+        return await _query_vector(database, request, queries)
+    return QueryVector(notice="searched by words alone: the embedding model is still loading, or busy")
+
+
+async def _query_vector(database: Database, request: SearchRequest, queries: QueryVectors) -> QueryVector:
     answer = await queries.query_vector(request.query)
     if answer.vector is None or SearchKind.MESSAGE not in request.kinds:
         return answer

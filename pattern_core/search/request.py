@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -41,7 +42,7 @@ class SearchRequest(Filters):
 
     `since` and `until` may be any RFC 3339 times with an offset. `group_by` session ranks conversations: each hit is
     the best message of one. `is_quick`: the work is bounded, whatever there is (`plan.QUICK`), and the query is plain
-    text: nothing in it must occur or must not.
+    text: nothing in it must occur or must not. The query's vector is waited for `patience_s` seconds at most.
     """
 
     query: str
@@ -50,6 +51,7 @@ class SearchRequest(Filters):
     limit: int = 20
     mode: Mode = Mode.HYBRID
     is_quick: bool = False
+    patience_s: float = math.inf
 
     @property
     def wanted(self) -> Wanted:

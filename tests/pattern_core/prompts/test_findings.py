@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import trio
@@ -22,11 +23,14 @@ from pattern_core.prompts.activity import (
 )
 from pattern_core.prompts.collect import QUERY_CHARS_MAX, Searching, choose, recall, source_of
 from pattern_core.prompts.parts import Findings, Kind, Part
-from pattern_core.search import RELEVANT_MIN, Hit, SearchRequest, SearchResult
+from pattern_core.search import RELEVANT_MIN, Hit, SearchRequest, SearchResult, search
 from pattern_core.untrusted import MASK
 from pattern_db.columns import unix_ms
+from pattern_db.database import Database
 from pattern_db.enums import CONSTELLATION_OWNER, Role, SearchKind
 from pattern_db.tables.activity import NotedActivity, OpenTask, TurnActivity
+from tests.pattern_core.embeddings.stage import ScriptedEmbedder, World
+from tests.pattern_core.memory.rig import ADA as ADA_ID
 from tests.pattern_core.turns.rig import ADA
 
 SETTINGS = ContextSettings()
@@ -290,3 +294,32 @@ def test_a_long_passage_is_shown_as_its_excerpt() -> None:
 def test_sources_are_words() -> None:
     assert source_of(hit("x", kind=SearchKind.MESSAGE)) == "the conversation of 2025-06-01, user"
     assert source_of(hit("x", kind=SearchKind.FILE, label="a.md")) == "the file a.md, 2025-06-01"
+
+
+async def test_after_a_pause_passages_are_found_by_words_and_then_by_meaning(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    world = World()
+    async with Database.in_memory(world.db) as world.database:
+        world.say(1, "The greenhouse keys hang behind the clock.")
+        await world.embed_all(ScriptedEmbedder())
+        async with world.running(ScriptedEmbedder(delay_s=5)) as queue:  # it loads its model
+
+            async def reasons(words: str) -> list[str]:
+                found = await recall(
+                    partial(search, world.database, queries=queue),
+                    SETTINGS,
+                    words,
+                    agent_id=ADA_ID,
+                    kinds=KINDS,
+                    before="",
+                    in_view=(),
+                    now=NOW,
+                )
+                return [part.reason for part in found.parts]
+
+            [first] = await reasons("greenhouse keys")
+            await trio.sleep(20)
+            [second] = await reasons("greenhouse keys")
+    assert "near in meaning" not in first
+    assert "near in meaning" in second
