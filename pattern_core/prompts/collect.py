@@ -275,7 +275,7 @@ def choose(found: SearchResult, in_view: Sequence[str], settings: ContextSetting
             reason = f"{settings.recall_max} passages are shown (context.recall_max)"
         if reason is None:
             shown_already += f"\0{text.strip()}"
-            shown = marked(masked(text), source_of(hit))
+            shown = marked(masked(f"> {hit.answers}\n{text}" if hit.answers else text), source_of(hit))
             why = f"found for the message: {hit.reason or 'its words fit'}"
             parts.append(Part(kind=Kind.RECALLED, text=shown, reason=why, ref=hit.id, name=source_of(hit)))
         elif len(out) < settings.recall_max:

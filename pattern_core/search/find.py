@@ -20,7 +20,7 @@ import trio
 
 from pattern_core.search import messages
 from pattern_core.search.hits import hits_of, holds, stems_of
-from pattern_core.search.messages import by_session, name_words, speaker
+from pattern_core.search.messages import answered, by_session, name_words, speaker
 from pattern_core.search.plan import Meanings, Plan, Ranked, Selection, breadth, candidates, compare, plan, selection
 from pattern_core.search.postings import bits
 from pattern_core.search.request import GroupBy, Mode, QueryVector, SearchRequest, SearchResult, check
@@ -162,7 +162,8 @@ def find(connection: Connection, request: SearchRequest, vector: bytes | None) -
     best = best[: request.limit]
     near = max(meanings.best for _found, meanings in lists)
     relevance = _relevance(connection, searched, [one for _value, one, _count in best], near)
-    found = SearchResult(hits=hits_of(searched, best, relevance))
+    asked = answered(connection, [one.row for _value, one, _count in best], request)
+    found = SearchResult(hits=hits_of(searched, best, relevance, asked))
     if found.hits and not found.is_relevant:
         found = found.noting(f"nothing that was found has much to do with the query: the best score is {relevance:.2f}")
     return found.noting(*searched.notices)

@@ -21,7 +21,7 @@ from pattern_core.search.postings import bits, gather
 from pattern_db import search as storage
 from pattern_db.connection import Connection
 from pattern_db.enums import Role, SearchKind
-from pattern_db.search import Row, Surroundings
+from pattern_db.search import Filters, Row, Surroundings
 
 # How much a word counts that stands so many messages before or after, and how fast further ones count less.
 BEFORE = (0.7, 0.49, 0.34)
@@ -30,6 +30,8 @@ SATURATION = 1.2
 # A message with more words than this is a document; that it holds many words is no merit.
 LONG_WORDS = 64
 CAPTION_CHARS_MAX = 400
+SHORT_CHARS = 60  # a message of so many may say little without the question that it answers …
+QUESTION_CHARS_MAX = 200  # … of which the end is shown
 # Of sessions.
 SESSION_BEST = 3  # messages of a session: the mean of their values counts as much as the best one
 SESSION_NEARNESS = 0.3  # all its messages that are near in meaning; 1.0 for the session with the most of them
@@ -54,6 +56,7 @@ TOOL_RESULT_FACTOR = 0.7  # what a tool answered repeats what stands elsewhere, 
 _SPEAKER = re.compile(r"([^\W\d_][\w.'’-]*(?: [^\W\d_][\w.'’-]*)?):\s")
 _CAPTION = re.compile(r"\s*[\[(][^\[\]()]*[\])]\s*$")
 _WORD = re.compile(r"\w+")
+_ENDS = (". ", "! ", ": ", "\n", "。", "！")  # of what a message says before it asks
 
 # Dates that a query names (`in May 2023`, `on 3 March`, `2024-01-31`): only those written with a month's English name
 # or as ISO 8601, since what is not read costs nothing, and what is misread would.
@@ -195,8 +198,10 @@ class _Pool:
 
 def _priors(row: Row, dates: Sequence[NamedDate], *, is_named: bool) -> dict[str, float]:
     parts = {"length": WEIGHTS.length * min(math.log1p(row.content.count(" ") + 1) / math.log1p(LONG_WORDS), 1.0)}
-    if is_question(row.content):
-        parts["question"] = WEIGHTS.question
+    said = _spoken(row.content)
+    asked = question_in(said)
+    if asked:  # who tells something and then asks has told it
+        parts["question"] = WEIGHTS.question * math.sqrt(len(asked) / len(said))
     if is_named:
         parts["speaker"] = WEIGHTS.speaker
     near = nearness(dates, row.created_at)
@@ -223,12 +228,31 @@ def speaker(row: Row) -> str:
     return named[1] if named is not None else ""
 
 
-def is_question(text: str) -> bool:
-    """Return true if the text ends with a question, an appended note in brackets aside."""
+def question_in(text: str) -> str:
+    """Return the questions that the text ends with, an appended note in brackets aside; empty if it does not ask."""
+    text = _spoken(text)
+    if not text.endswith(("?", "？")):
+        return ""
+    begin = max((at + len(end) for end in _ENDS if (at := text.rfind(end)) >= 0), default=0)
+    return text[begin:].strip()
+
+
+def _spoken(text: str) -> str:
+    """Return the text without a note in brackets at its end, such as a picture's caption."""
     text = text.rstrip()
     if text.endswith(("]", ")")):
-        text = _CAPTION.sub("", text[-CAPTION_CHARS_MAX:]).rstrip()
-    return text.endswith(("?", "？"))
+        text = text[:-CAPTION_CHARS_MAX] + _CAPTION.sub("", text[-CAPTION_CHARS_MAX:])
+    return text.rstrip()
+
+
+def answered(connection: Connection, found: Iterable[Row], request: Filters) -> dict[int, str]:
+    """Return by row the question that a short message follows and without which it says little."""
+    short = [row.row for row in found if row.kind is SearchKind.MESSAGE and len(row.content) <= SHORT_CHARS]
+    around = storage.surroundings(connection, short, 1) if short else {}
+    before = {number: beside.before[0] for number, beside in around.items() if beside.before}
+    rows = storage.rows(connection, SearchKind.MESSAGE, sorted(set(before.values())), request)
+    asked = {number: question_in(rows[row].content) for number, row in before.items() if row in rows}
+    return {number: question[-QUESTION_CHARS_MAX:] for number, question in asked.items() if question}
 
 
 @lru_cache(maxsize=1024)

@@ -64,7 +64,7 @@ class SearchRequest(Filters):
 class Hit:
     """One find. `score` says from 0.0 to 1.0 how much it has to do with the query, and compares between queries of one
     mode. `parts` tells what its rank is made of, and `reason` says it in words. `agent_id` is the owner, None for
-    files. `count` says how many finds the hit stands for.
+    files. `count` says how many finds the hit stands for, `answers` is the question before a short message.
     """
 
     kind: SearchKind
@@ -81,6 +81,7 @@ class Hit:
     session_id: str | None = None
     metadata: Json = None
     count: int = 1
+    answers: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

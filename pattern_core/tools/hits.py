@@ -55,7 +55,12 @@ def shown_hit(hit: Hit, content_chars_max: int) -> dict[str, object]:
         "score": round(hit.score, 3),
         "created_at": hit.created_at,
     }
-    more = {"role": None if hit.role is None else hit.role.value, "label": hit.label, "session_id": hit.session_id}
+    more = {
+        "role": None if hit.role is None else hit.role.value,
+        "label": hit.label,
+        "session_id": hit.session_id,
+        "answers": hit.answers,
+    }
     entry |= {name: value for name, value in more.items() if value is not None}
     if hit.kind is SearchKind.SUMMARY and isinstance(hit.metadata, dict):
         entry["stands_for"] = (  # the way from a summary to the messages

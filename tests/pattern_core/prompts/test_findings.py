@@ -291,6 +291,11 @@ def test_a_long_passage_is_shown_as_its_excerpt() -> None:
     assert part.text == '<data from="the archive, 2025-06-01">\n… greenhouse keys\n</data>'
 
 
+def test_a_short_answer_is_shown_with_its_question() -> None:
+    [part] = chosen(replace(hit("Mabel."), answers="What is the puppy called?")).parts
+    assert part.text == '<data from="the archive, 2025-06-01">\n> What is the puppy called?\nMabel.\n</data>'
+
+
 def test_sources_are_words() -> None:
     assert source_of(hit("x", kind=SearchKind.MESSAGE)) == "the conversation of 2025-06-01, user"
     assert source_of(hit("x", kind=SearchKind.FILE, label="a.md")) == "the file a.md, 2025-06-01"

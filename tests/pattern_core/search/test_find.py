@@ -427,3 +427,17 @@ async def test_vectors_of_one_model_and_several_lengths_are_never_compared(past:
     queries = Vectors(dimensions=[DIMENSION, 2 * DIMENSION])  # the second is that of the question without the name
     result = await looked(past, "Ruth green tea", queries, mode=Mode.MEANING)
     assert ([hit.id for hit in result.hits], queries.dimensions) == ([said], [])
+
+
+async def test_a_short_message_has_the_question_that_it_answers(past: Past) -> None:
+    past.say("Congratulations! What is the puppy called?", role=Role.ASSISTANT)
+    past.say("Mabel, after my grandmother.")
+    past.say("My grandmother was a cook, and every Sunday the house was full of the smell of cakes.")
+    hits = (await looked(past, "puppy called grandmother")).hits
+    assert {hit.content[:5]: hit.answers for hit in hits} == {
+        "Mabel": "What is the puppy called?",
+        "Congr": None,
+        "My gr": None,
+    }
+    hits = (await looked(past, "puppy called grandmother", roles=[Role.USER])).hits
+    assert {hit.answers for hit in hits} == {None}, "the question is not among what may be found"

@@ -5,7 +5,16 @@ from dataclasses import replace
 import pytest
 
 from pattern_core.search import plan as planning
-from pattern_core.search.messages import NamedDate, by_session, is_question, named_dates, nearness, rank, speaker
+from pattern_core.search.messages import (
+    WEIGHTS,
+    NamedDate,
+    by_session,
+    named_dates,
+    nearness,
+    question_in,
+    rank,
+    speaker,
+)
 from pattern_core.search.plan import Ranked
 from pattern_core.search.request import Mode
 from pattern_db.enums import SearchKind
@@ -90,16 +99,29 @@ def test_of_very_common_words_the_newest_messages_count(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("why?", True),
-        ("why? [a photo of a dog]", True),
-        ("为什么？", True),
-        ("why? Because.", False),
-        ("(why?)", False),
-        ("", False),
+        ("why?", "why?"),
+        ("why? [a photo of a dog]", "why?"),
+        ("为什么？", "为什么？"),
+        ("I moved to Lisbon. Any tips? Or names?", "Any tips? Or names?"),
+        ("We have a dog!\nIs that normal?", "Is that normal?"),
+        ("why? Because.", ""),
+        ("(why?)", ""),
+        ("", ""),
     ],
 )
-def test_what_asks(text: str, expected: bool) -> None:
-    assert is_question(text) is expected
+def test_what_asks(text: str, expected: str) -> None:
+    assert question_in(text) == expected
+
+
+def test_who_asks_in_the_end_has_still_said_something() -> None:
+    rig = Past()
+    chatter(rig)
+    asks = rig.say("Which dog would fit into a flat?", session="a")
+    tells = rig.say("We have a dog in the flat now and she is called Mabel. Any tips?", session="b")
+    found, _ = rank(rig.db, rig.plan("dog flat"))
+    parts = {one.row.id: one.parts["question"] for one in found}
+    assert parts[asks] == WEIGHTS.question
+    assert WEIGHTS.question / 2 < parts[tells] < 0
 
 
 def test_the_speaker_stands_in_the_metadata_or_before_the_text() -> None:
