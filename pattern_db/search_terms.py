@@ -28,6 +28,10 @@ _PIECE = re.compile(r'(?P<minus>-)?(?:"(?P<phrase>[^"]*)"|(?P<text>[^\s"]+))(?P<
 # C++, C#, F#: the index knows only the letter, so the text itself is looked at.
 _SIGNED = re.compile(r"(?<!\w)[^\W\d_]{1,3}(?:\+\+|#)(?![\w#+])")
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
+_EMOJI = re.compile("[☀-➿⬀-⯿\U0001f000-\U0001faff]")
+_HUMPS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_AS_ONE = {"ae": "ä", "oe": "ö", "ue": "ü", "ss": "ß"}
+_AS_TWO = {ord(one): two for two, one in _AS_ONE.items()}
 _POSSESSIVE = re.compile(r"['’]s?$")
 # The same characters as in the index of Chinese, Japanese and Korean text (migration 0014).
 _CJK_CHARACTERS = "⺀-〿぀-ヿ㄀-㿿一-鿿가-힯豈-﫿𠀀-𳎯"
@@ -50,6 +54,11 @@ class Term:
     words: tuple[str, ...] = ()
     is_phrase: bool = False
     is_filler: bool = False
+
+    @property
+    def is_plain(self) -> bool:
+        """True for one word as it stands, which may be another word's other form."""
+        return self.match == f'"{self.match[1:-1]}"' and self.literal is None and not self.is_phrase
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +131,7 @@ def _words(text: str) -> list[Term]:
         for found in _SIGNED.finditer(text)
     ]
     text = _SIGNED.sub(" ", text)
+    terms += [Term(literal=emoji, words=(emoji,)) for emoji in _EMOJI.findall(text)]
     terms += _cjk_terms(text)
     words = [_POSSESSIVE.sub("", word) for word in _WORD.findall(_CJK.sub(" ", text))]
     for number, word in enumerate(words):
@@ -139,6 +149,21 @@ def _cjk_terms(text: str) -> list[Term]:
         pairs = [run[at : at + 2] for at in range(len(run) - 1)] or [run]
         terms += [Term(cjk=pair, words=(pair,)) for pair in pairs]
     return terms
+
+
+def spellings(word: str) -> list[str]:
+    """Return how else the word may be written: a name in code as its parts, one character of Unicode as several, German
+    letters as two.
+    """
+    plain = unicodedata.normalize("NFKC", word)
+    low = plain.lower()
+    spelled = [
+        " ".join(_HUMPS.findall(plain)) if plain.isascii() else "",
+        plain,
+        low.translate(_AS_TWO),
+        re.sub("|".join(_AS_ONE), lambda found: _AS_ONE[found[0]], low),
+    ]
+    return [one for one in dict.fromkeys(spelled) if one and one.lower() != word.lower()]
 
 
 def _quoted(words: str, *, starred: bool) -> str | None:

@@ -21,9 +21,10 @@ from pattern_db.columns import to_json
 from pattern_db.connection import Connection
 from pattern_db.enums import SearchKind
 from pattern_db.search import Row
-from pattern_db.search_terms import TERMS_MAX, TERMS_READ, Term, Wanted
+from pattern_db.search_terms import TERMS_MAX, TERMS_READ, Term, Wanted, spellings
 
 POSTED_MAX = 16  # terms whose messages are read at once; of more, those of common ones would be read for nothing
+LIKE_MAX = 6  # words that one which no text holds may stand for
 RARITY_READ = 1_000  # rows of a kind that are counted, to choose the rarest terms of a long query
 SELECTED_MAX = 200_000  # rows with a required or excluded term
 FIRST_SHARE = 8  # rows per candidate that are asked for the filters at first: mostly enough of them fit
@@ -105,21 +106,18 @@ class Plan:
 
 
 def plan(connection: Connection, request: SearchRequest, vector: bytes | None) -> Plan:
-    """Look up how common the query's terms are."""
+    """Look up how common the query's terms are. A word that no text holds stands for those that are like it, unless the
+    search is bounded.
+    """
     wide, asked = breadth(request), request.wanted
     kinds = list(dict.fromkeys(request.kinds))
     wanted = _rarest(connection, kinds, asked)
-    posted = {kind: _posted(connection, kind, wanted, request, wide) for kind in kinds}
+    posted, spreads = _looked_up(connection, kinds, wanted, request, wide)
+    like = {} if wide.is_bounded else _like(connection, kinds, wanted, spreads)
+    if like:
+        wanted = replace(wanted, terms=tuple(like.get(term, term) for term in wanted.terms))
+        posted, spreads = _looked_up(connection, kinds, wanted, request, wide)
     sizes = {kind: storage.size(connection, kind) for kind in kinds}
-    spreads = {
-        kind: [
-            _spread(posted[kind][number], wide.posted, sizes[kind])
-            if number in posted[kind]
-            else storage.spread(connection, kind, term, wide.posted)
-            for number, term in enumerate(wanted.terms)
-        ]
-        for kind in kinds
-    }
     total = sum(sizes.values())
     weights = [_weight(sum(spreads[kind][number] for kind in kinds), total) for number in range(len(wanted.terms))]
     return Plan(
@@ -130,8 +128,42 @@ def plan(connection: Connection, request: SearchRequest, vector: bytes | None) -
         spreads=spreads,
         posted=posted,
         vector=vector,
-        notices=list(_notices(asked, wanted)),
+        notices=list(_notices(asked, wanted, like)),
     )
+
+
+def _looked_up(
+    connection: Connection, kinds: Sequence[SearchKind], wanted: Wanted, request: SearchRequest, wide: Breadth
+) -> tuple[Mapping[SearchKind, Mapping[int, str]], Mapping[SearchKind, Sequence[int]]]:
+    """Return `posted` and `spreads` of the plan."""
+    posted = {kind: _posted(connection, kind, wanted, request, wide) for kind in kinds}
+    spreads = {
+        kind: [
+            _spread(posted[kind][number], wide.posted, storage.size(connection, kind))
+            if number in posted[kind]
+            else storage.spread(connection, kind, term, wide.posted)
+            for number, term in enumerate(wanted.terms)
+        ]
+        for kind in kinds
+    }
+    return posted, spreads
+
+
+def _like(
+    connection: Connection, kinds: Sequence[SearchKind], wanted: Wanted, spreads: Mapping[SearchKind, Sequence[int]]
+) -> dict[Term, Term]:
+    """Return for words that no text holds what to look for instead: other spellings, and words that are like them."""
+    found: dict[Term, Term] = {}
+    for number, term in enumerate(wanted.terms):
+        if any(spreads[kind][number] for kind in kinds) or not term.is_plain:
+            continue
+        (word,) = term.words
+        near = [one for kind in kinds for one in storage.words_like(connection, kind, word, LIKE_MAX)]
+        words = (*spellings(term.match.strip('"')), *dict.fromkeys(near))[:LIKE_MAX]
+        instead = Term(match=" OR ".join(f'"{one}"*' for one in words), words=(word, *words))
+        if words and any(storage.spread(connection, kind, instead, 1) for kind in kinds):
+            found[term] = instead
+    return found
 
 
 def _rarest(connection: Connection, kinds: Sequence[SearchKind], wanted: Wanted) -> Wanted:
@@ -147,7 +179,9 @@ def _rarest(connection: Connection, kinds: Sequence[SearchKind], wanted: Wanted)
     return replace(wanted, terms=tuple(term for term in wanted.terms if term in kept))
 
 
-def _notices(asked: Wanted, wanted: Wanted) -> Iterator[str]:
+def _notices(asked: Wanted, wanted: Wanted, like: Mapping[Term, Term]) -> Iterator[str]:
+    for absent, instead in like.items():
+        yield f'no text holds "{absent.words[0]}", so words like it were looked for: {", ".join(instead.words[1:])}'
     if not asked.terms:
         yield "the query has no words to look for"
     elif asked.count > len(wanted.terms):

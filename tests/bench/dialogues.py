@@ -345,23 +345,45 @@ _RECOMMENDED: Sequence[tuple[str, str, str, str]] = (
     ),
 )
 _DATED: Sequence[str] = (
-    "I finished the half marathon, slower than I had hoped", "the washing machine flooded the bathroom",
-    "I gave the talk in front of two hundred people", "we signed the contract for the house",
-    "the tooth was pulled and I could eat only soup", "my passport was stolen on the train",
-    "the first tomatoes are ripe", "I was promoted to team lead", "the server room was without power for six hours",
-    "we saw a wolf at the edge of the forest", "my brother came back from Canada", "I broke my left wrist while skating",
-    "the choir sang in the cathedral", "the investor said no", "I quit smoking", "the heating failed on the coldest day",
-)  # fmt: skip
+    "I finished the half marathon, slower than I had hoped",
+    "the washing machine flooded the bathroom",
+    "I gave the talk in front of two hundred people",
+    "we signed the contract for the house",
+    "the tooth was pulled and I could eat only soup",
+    "my passport was stolen on the train",
+    "the first tomatoes are ripe",
+    "I was promoted to team lead",
+    "the server room was without power for six hours",
+    "we saw a wolf at the edge of the forest",
+    "my brother came back from Canada",
+    "I broke my left wrist while skating",
+    "the choir sang in the cathedral",
+    "the investor said no",
+    "I quit smoking",
+    "the heating failed on the coldest day",
+)
 # A part of several: what is said of each, the question, values.
 _GATHERED: Sequence[tuple[str, str, str]] = (
-    ("we tried the restaurant {}, quite good", "Which restaurants have we been to?", "Trullo Mayura Kestane Oxalis Bodega"),
+    (
+        "we tried the restaurant {}, quite good",
+        "Which restaurants have we been to?",
+        "Trullo Mayura Kestane Oxalis Bodega",
+    ),
     ("I ordered {} for the workshop", "What tools have I bought?", "a-plane clamps a-router chisels a-vise"),
-    ("{} reported the bug with the time zones, too", "Which customers complained about time zones?", "Helvetia Orange Sonova Kuoni Swisscom"),
+    (
+        "{} reported the bug with the time zones, too",
+        "Which customers complained about time zones?",
+        "Helvetia Orange Sonova Kuoni Swisscom",
+    ),
     ("I watched {} on the plane", "Which films did I see while flying?", "Parasite Amélie Arrival Moonlight Roma"),
     ("we hiked up the {}, with rain of course", "Which mountains did we climb?", "Säntis Rigi Pilatus Niesen Napf"),
     ("I applied at {} as well", "Where have I sent my CV?", "Siemens Roche Zalando Bosch Adyen"),
-    ("gave {} away, the shelf gets lighter", "Which board games did I part with?", "Catan Agricola Azul Carcassonne Dominion"),
-)  # fmt: skip
+    (
+        "gave {} away, the shelf gets lighter",
+        "Which board games did I part with?",
+        "Catan Agricola Azul Carcassonne Dominion",
+    ),
+)
 
 _OPENERS = (
     "By the way, ",
@@ -374,34 +396,59 @@ _OPENERS = (
     "Today a short note: ",
 )
 _REQUESTS = (
-    "Can you help me to write a mail about it?", "Any tips?", "What should I think of now?", "Could you make a checklist for me?",
-    "Is that normal?", "How would you tell that to my family?", "What would you do next?", "Please remember that.", "Keep it in mind.",
+    "Can you help me to write a mail about it?",
+    "Any tips?",
+    "What should I think of now?",
+    "Could you make a checklist for me?",
+    "Is that normal?",
+    "How would you tell that to my family?",
+    "What would you do next?",
+    "Please remember that.",
+    "Keep it in mind.",
     "Nothing to do for you, I only wanted to say it.",
-)  # fmt: skip
+)
 _CHATTER = (
-    "Write a function that reads a CSV file and drops the empty rows.", "Summarise this article about heat pumps, please.",
-    "Translate \"I look forward to the meeting\" into French.", "Why does my test pass alone and fail in the suite?",
-    "Give me five titles for a newsletter about cycling.", "Explain eventual consistency as if I were ten.",
-    "How do I politely say no to an invitation?", "Make a shopping list for a vegetarian week.",
-    "What is the difference between a process and a thread?", "Rewrite this paragraph so that it sounds friendlier.",
-    "Which questions should I ask in the interview?", "Sort these notes by topic.", "Thanks, that helped!", "Ok, next.",
-    "Hm, that did not work. What else?", "Write a regular expression for dates.", "Plan two hours of work on the report.",
-)  # fmt: skip
+    "Write a function that reads a CSV file and drops the empty rows.",
+    "Summarise this article about heat pumps, please.",
+    'Translate "I look forward to the meeting" into French.',
+    "Why does my test pass alone and fail in the suite?",
+    "Give me five titles for a newsletter about cycling.",
+    "Explain eventual consistency as if I were ten.",
+    "How do I politely say no to an invitation?",
+    "Make a shopping list for a vegetarian week.",
+    "What is the difference between a process and a thread?",
+    "Rewrite this paragraph so that it sounds friendlier.",
+    "Which questions should I ask in the interview?",
+    "Sort these notes by topic.",
+    "Thanks, that helped!",
+    "Ok, next.",
+    "Hm, that did not work. What else?",
+    "Write a regular expression for dates.",
+    "Plan two hours of work on the report.",
+)
 _SENTENCES = (
-    "Start with the smallest step that tells you something.", "Write down what you expect before you look.",
-    "Most of the time is lost in waiting for others, so ask early.", "A list on paper is fine; what matters is that it is one list.",
-    "If it fails again, keep the exact message and the time.", "Check the input first: an empty file looks like a bug elsewhere.",
-    "Be friendly and short, people answer that sooner.", "Leave a buffer of a fifth for what nobody thought of.",
-    "Measure it once, change one thing, and measure again.", "Drink enough water and take a break every hour.",
-    "The second version is usually the better one, so do not polish the first.", "Ask a person who has done it before.",
-    "The cache may be stale: clear it and compare.", "Sleep a night over the decision.", "Numbers convince more than adjectives.",
-)  # fmt: skip
+    "Start with the smallest step that tells you something.",
+    "Write down what you expect before you look.",
+    "Most of the time is lost in waiting for others, so ask early.",
+    "A list on paper is fine; what matters is that it is one list.",
+    "If it fails again, keep the exact message and the time.",
+    "Check the input first: an empty file looks like a bug elsewhere.",
+    "Be friendly and short, people answer that sooner.",
+    "Leave a buffer of a fifth for what nobody thought of.",
+    "Measure it once, change one thing, and measure again.",
+    "Drink enough water and take a break every hour.",
+    "The second version is usually the better one, so do not polish the first.",
+    "Ask a person who has done it before.",
+    "The cache may be stale: clear it and compare.",
+    "Sleep a night over the decision.",
+    "Numbers convince more than adjectives.",
+)
 _CODE = (
-    "```python\ndef rows(path):\n    with open(path) as file:\n        for line in file:\n            if line.strip():\n                yield line.split(',')\n```",
-    "```python\npattern = re.compile(r'\\d{4}-\\d{2}-\\d{2}')\nfor found in pattern.finditer(text):\n    print(found[0])\n```",
+    "```python\ndef rows(file):\n    for line in file:\n        if line.strip():\n            yield line.split(',')\n```",
+    "```python\npattern = re.compile(r'\\d{4}-\\d{2}-\\d{2}')\nprint(pattern.findall(text))\n```",
     "```sql\nSELECT name, count(*) AS orders\nFROM customers JOIN orders USING (id)\nGROUP BY name;\n```",
-    "```bash\nset -euo pipefail\nfor file in *.log; do\n  gzip --best \"$file\"\ndone\n```",
-)  # fmt: skip
+    '```bash\nset -euo pipefail\nfor file in *.log; do\n  gzip --best "$file"\ndone\n```',
+)
 
 
 @dataclass

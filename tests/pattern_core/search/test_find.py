@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pattern_core.embeddings.providers.deterministic import hashed_words
 from pattern_core.errors import InvalidInput
 from pattern_core.search import RELEVANT_MIN, GroupBy, Mode, SearchRequest, SearchResult, search
-from pattern_core.search.find import blended, nameless, query_vector, rank_documents, without
+from pattern_core.search.find import blended, find, nameless, query_vector, rank_documents, without
 from pattern_core.search.hits import CHARS_MAX, holds, reason, snippet, stems_of
 from pattern_core.search.plan import Ranked
 from pattern_core.search.request import QueryVector, check
@@ -21,7 +21,7 @@ from pattern_db.database import Database
 from pattern_db.enums import Role, SearchKind
 from pattern_db.search import Row
 from tests.pattern_core.memory.rig import ADA, BOB
-from tests.pattern_core.search.rig import Past
+from tests.pattern_core.search.rig import Past, asked
 from tests.pattern_core.texts import DIMENSION
 
 
@@ -427,6 +427,69 @@ async def test_vectors_of_one_model_and_several_lengths_are_never_compared(past:
     queries = Vectors(dimensions=[DIMENSION, 2 * DIMENSION])  # the second is that of the question without the name
     result = await looked(past, "Ruth green tea", queries, mode=Mode.MEANING)
     assert ([hit.id for hit in result.hits], queries.dimensions) == ([said], [])
+
+
+def typed(rig: Past) -> None:
+    """What the queries of `AS_TYPED` look for, each in a session of its own."""
+    for text in (
+        "the new restaurant at the harbour",
+        "we recommend a receipt for everything",
+        "call getUserName before parse_config_file",
+        "the Müller family lives in Königstraße",
+        "meine Krankenversicherung kostet zu viel",
+        "я читал интересную книгу о собаках",
+        "في المكتبة كتاب جديد",
+        "the party was great 🎉",
+        "finance report of the Zürich office",
+        "the weather is nice",
+    ):
+        rig.say(text, session=text)
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("restuarant", "the new restaurant"),
+        ("retsaurant", "the new restaurant"),
+        ("harbur", "the new restaurant"),
+        ("reccomend", "we recommend"),
+        ("username", "call getUserName"),
+        ("parseConfigFile", "call getUserName"),
+        ("get_user_name", None),  # three words, each of which may stand anywhere
+        ("config", "call getUserName"),
+        ("Mueller", "the Müller family"),
+        ("müller", "the Müller family"),
+        ("Koenigstrasse", "the Müller family"),
+        ("Versicherung", "meine Krankenversicherung"),
+        ("Krankenversicherungen", "meine Krankenversicherung"),
+        ("Krankenversicherungsbeitrag", "meine Krankenversicherung"),
+        ("книги", "я читал"),
+        ("собака", "я читал"),
+        ("مكتبة", "في المكتبة"),
+        ("كتابهم", "في المكتبة"),
+        ("🎉", "the party"),
+        ("ｆｉｎａｎｃｅ", "finance report"),
+        ("ﬁnance", "finance report"),
+        ("zurich", "finance report"),
+        ("qwertzuiop", None),
+        ("tea", None),
+    ],
+)
+def test_what_is_typed_another_way_than_it_stands_in_the_text(query: str, found: str | None) -> None:
+    rig = Past()
+    typed(rig)
+    result = find(rig.db, asked(query, mode=Mode.WORDS), None)
+    assert [hit.content.startswith(str(found)) for hit in result.hits] == ([] if found is None else [True])
+    assert all(hit.score > RELEVANT_MIN for hit in result.hits)
+
+
+def test_words_that_were_looked_for_instead_are_said() -> None:
+    rig = Past()
+    typed(rig)
+    notice = find(rig.db, asked("restuarant harbour"), None).notice
+    assert notice == 'no text holds "restuarant", so words like it were looked for: restaur'
+    assert find(rig.db, asked('"restuarant"'), None).hits == [], "what is in quotes must occur"
+    assert find(rig.db, asked("restuarant", is_quick=True), None).hits == []
 
 
 async def test_a_short_message_has_the_question_that_it_answers(past: Past) -> None:
