@@ -222,9 +222,10 @@ def size(connection: Connection, kind: SearchKind) -> int:
     return int(found[0][0])
 
 
-def words_like(connection: Connection, kind: SearchKind, word: str, count: int) -> list[str]:
+def words_like(connection: Connection, kind: SearchKind, word: str, count: int, *, anywhere: bool = True) -> list[str]:
     """Return up to `count` words, as the index holds them (without their endings), that are like one that it does not
-    hold: a few letters differ, or one word is a part of the other. Reads all words of the index.
+    hold: a few letters differ, or one word is a part of the other. Reads all words of the index, or, unless `anywhere`,
+    only those with the same first letter.
     """
     tokenizer = connection.fts5_tokenizer(*_TOKENIZER)
     tokens = tokenizer(word.encode(), apsw.FTS5_TOKENIZE_QUERY, None, include_offsets=False, include_colocated=False)
@@ -234,12 +235,15 @@ def words_like(connection: Connection, kind: SearchKind, word: str, count: int) 
     third = len(stem) // 3
     found = _query(
         connection,
-        f"SELECT term FROM {_PLACES[kind].index}_words WHERE (substr(term, 1, 1) = substr(:stem, 1, 1)"
-        " AND abs(length(term) - length(:stem)) <= :longer"
+        f"SELECT term FROM {_PLACES[kind].index}_words"
+        f" WHERE {'1' if anywhere else 'term >= :initial AND term < :initial || :last'}"
+        " AND ((substr(term, 1, 1) = :initial AND abs(length(term) - length(:stem)) <= :longer"
         " AND (instr(term, :first) OR instr(term, :second) OR instr(term, :third)))"
-        " OR (min(length(term), length(:stem)) >= :part AND (instr(term, :stem) OR instr(:stem, term)))",
+        " OR (min(length(term), length(:stem)) >= :part AND (instr(term, :stem) OR instr(:stem, term))))",
         {
             "stem": stem,
+            "initial": stem[0],
+            "last": _LAST_CHARACTER,
             "part": PART_CHARS_MIN,
             "longer": LONGER_CHARS_MAX,
             # Where two letters are wrong, one third of the word is right.

@@ -52,7 +52,7 @@ from pattern_db.tables.agents import AgentRow
 QUERY_CHARS_MAX = 2_000  # of a message, from its beginning: more makes no better question
 TEXT_CHARS_MAX = 1_500  # a longer passage is shown as the excerpt that the search cut out of it
 QUESTION_SHARE = 2 / 3  # of the time for recalling; a model that is still loading then leaves some for words alone
-SHARE_MIN = 0.6  # of the best hit's score
+SHARE_MIN = 0.62  # of the best hit's score
 CANDIDATES = 2  # hits looked at for each one that may be shown
 IN_VIEW_MAX = 100  # newest messages that a passage is compared with, so that nothing is shown twice
 RATIOS_MAX = 1_024  # pairs of agent and model that are remembered, in memory only

@@ -38,7 +38,6 @@ SAMPLED = 100  # messages, evenly over all there are: a person who says one in t
 # Of relevance.
 COMPARED_MAX = 12  # hits that are looked through for the query's words
 COVERAGE_SHARE = 0.3
-FAR_OF = 24  # texts: the farthest of so many has nothing to do with the query
 # Of documents.
 MEANING_SHARE = 0.5
 SPECIAL_ROWS_MAX = 2_000
@@ -161,7 +160,7 @@ def find(connection: Connection, request: SearchRequest, vector: bytes | None) -
         best = [(value, one, 1) for value, one in _together(searched, [one for one in lists if one[0]])]
     best = best[: request.limit]
     near = max(meanings.best for _found, meanings in lists)
-    relevance = _relevance(connection, searched, [one for _value, one, _count in best], near)
+    relevance = _relevance(searched, [one for _value, one, _count in best], near)
     asked = answered(connection, [one.row for _value, one, _count in best], request)
     found = SearchResult(hits=hits_of(searched, best, relevance, asked))
     if found.hits and not found.is_relevant:
@@ -169,7 +168,7 @@ def find(connection: Connection, request: SearchRequest, vector: bytes | None) -
     return found.noting(*searched.notices)
 
 
-def _relevance(connection: Connection, searched: Plan, best: Sequence[Ranked], near: float) -> float:
+def _relevance(searched: Plan, best: Sequence[Ranked], near: float) -> float:
     """Return how much the hits have to do with the query; `near` is the cosine of the nearest text.
 
     By the nearest text and by the share of the query's words that one text holds. What is near differs between models,
@@ -178,8 +177,7 @@ def _relevance(connection: Connection, searched: Plan, best: Sequence[Ranked], n
     covered = max((_coverage(searched, one) for one in best[:COMPARED_MAX]), default=0.0)
     if searched.vector is None or not best:
         return covered
-    far = vectors.farthest(connection, searched.vector, FAR_OF)
-    return min(max(near - far, 0.0) / (1 - far) + COVERAGE_SHARE * covered, 1.0)
+    return min(max(near - searched.far, 0.0) / (1 - searched.far) + COVERAGE_SHARE * covered, 1.0)
 
 
 def _coverage(searched: Plan, one: Ranked) -> float:

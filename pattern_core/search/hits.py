@@ -23,6 +23,7 @@ _WORDS = {
     "answer": "what was said next is near in meaning",
     "length": "it says much",
     "question": "it asks",
+    "session": "its session holds the words",
     "speaker": "said by whom the query names",
     "date": "near the date that the query names",
 }

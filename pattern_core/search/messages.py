@@ -19,6 +19,7 @@ from heapq import nlargest
 from pattern_core.search.plan import Meanings, Plan, Ranked, candidates, compare, selection
 from pattern_core.search.postings import bits, gather
 from pattern_db import search as storage
+from pattern_db import vectors
 from pattern_db.connection import Connection
 from pattern_db.enums import Role, SearchKind
 from pattern_db.search import Filters, Row, Surroundings
@@ -29,11 +30,12 @@ AFTER = (0.35, 0.25, 0.17)
 SATURATION = 1.2
 # A message with more words than this is a document; that it holds many words is no merit.
 LONG_WORDS = 64
+SHORT_WORDS = 16  # a message with fewer says little
 CAPTION_CHARS_MAX = 400
 SHORT_CHARS = 60  # a message of so many may say little without the question that it answers …
 QUESTION_CHARS_MAX = 200  # … of which the end is shown
 # Of sessions.
-SESSION_BEST = 3  # messages of a session: the mean of their values counts as much as the best one
+SESSION_BEST = 5  # messages of a session: the mean of their values counts as much as the best one
 SESSION_NEARNESS = 0.3  # all its messages that are near in meaning; 1.0 for the session with the most of them
 SESSION_COVERAGE = 0.2  # the query's terms that it holds; 1.0 for the session that holds the most
 
@@ -42,12 +44,13 @@ SESSION_COVERAGE = 0.2  # the query's terms that it holds; 1.0 for the session t
 class Weights:
     """What speaks for a message, besides its words (1.0 for the best). Fitted by `tests/bench/locomo.py`."""
 
-    meaning: float = 0.36
-    answer_meaning: float = 0.24  # the next message, whose vector holds this one too
-    question: float = -0.26  # who asks does not tell
-    length: float = 0.3  # of a message of 64 words or more; a short one says little
-    speaker: float = 0.23  # the query names who said it
-    date: float = 0.5  # the query names when
+    meaning: float = 0.6
+    answer_meaning: float = 0.45  # the next message, whose vector holds this one too
+    question: float = -0.35  # who asks does not tell
+    speaker: float = 0.25  # the query names who said it
+    length: float = 0.3  # of a message that is not short
+    session: float = 0.35  # what is compared of its session holds the query's terms
+    date: float = 0.6  # the query names when
 
 
 WEIGHTS = Weights()
@@ -141,9 +144,11 @@ class _Pool:
         plan = self._plan
         asked = {word for term in plan.wanted.terms for part in term.words for word in _WORD.findall(part)}
         speakers = {number: speaker(row) for number, row in self._rows.items()}
-        words = self._windows(_without_names(plan, {word for name in speakers.values() for word in name_words(name)}))
+        weights = _without_names(plan, {word for name in speakers.values() for word in name_words(name)})
+        words, sessions = self._windows(weights), self._sessions(weights)
         greatest = max(words.values(), default=0.0) or 1.0
         dates = named_dates(plan.request.query)
+        self._compare()
         found: list[Ranked] = []
         for number, row in self._rows.items():
             parts = self._meaning(number)
@@ -153,6 +158,8 @@ class _Pool:
                 is_named = bool(asked) and not asked.isdisjoint(name_words(speakers[number]))
                 factor = TOOL_RESULT_FACTOR if row.role is Role.TOOL else 1.0
                 parts |= _priors(row, dates, is_named=is_named)
+                if sessions[number] > 0:
+                    parts["session"] = WEIGHTS.session * sessions[number]
                 found.append(Ranked(row=row, parts=parts, factor=factor, held=bits(self._masks.get(number, 0))))
         found.sort(key=lambda one: (-one.value, -one.row.row))
         return found
@@ -183,6 +190,25 @@ class _Pool:
         """Return for each message of the pool the weight of the terms in it and around it."""
         return {row: sum([weights[term] * share for term, share in self._heard[row]]) for row in self._rows}
 
+    def _compare(self) -> None:
+        """Find out how near all of the pool and the messages after them are: 1.0 the nearest, 0.0 nothing in common."""
+        if self._plan.vector is not None:
+            beside = {row for around in self._around.values() for row in around.after[:1]}
+            cosines = vectors.of_messages(self._connection, self._plan.vector, sorted(beside | self._rows.keys()))
+            far = self._plan.far
+            span = max(cosines.values(), default=0.0) - far
+            self._near = {row: (max(one - far, 0.0) / span) ** 2 for row, one in cosines.items() if span > 0}
+
+    def _sessions(self, weights: Sequence[float]) -> dict[int, float]:
+        """Return for each message of the pool which share of the terms those of its session hold together."""
+        session_of = {number: row.session_id or row.id for number, row in self._rows.items()}
+        held: Counter[str] = Counter()
+        for number, session in session_of.items():
+            held[session] |= self._masks.get(number, 0)
+        total = sum(weights) or 1.0
+        worth = {session: sum([weights[term] for term in bits(mask)]) / total for session, mask in held.items()}
+        return {number: worth[session] for number, session in session_of.items()}
+
     def _meaning(self, number: int) -> dict[str, float]:
         parts: dict[str, float] = {}
         scale = 1.0 if self._plan.compares_words else 1.0 / WEIGHTS.meaning
@@ -197,7 +223,8 @@ class _Pool:
 
 
 def _priors(row: Row, dates: Sequence[NamedDate], *, is_named: bool) -> dict[str, float]:
-    parts = {"length": WEIGHTS.length * min(math.log1p(row.content.count(" ") + 1) / math.log1p(LONG_WORDS), 1.0)}
+    words = row.content.count(" ") + 1
+    parts = {"length": WEIGHTS.length * min(math.log1p(words) / math.log1p(SHORT_WORDS), 1.0)}
     said = _spoken(row.content)
     asked = question_in(said)
     if asked:  # who tells something and then asks has told it
@@ -276,7 +303,7 @@ def by_session(found: Sequence[Ranked], weights: Sequence[float]) -> list[tuple[
         key = (one.row.agent_id, one.row.id if one.row.session_id is None else f"session {one.row.session_id}")
         together.setdefault(key, []).append(one)
     groups = list(together.values())
-    near = _scaled([sum(one.parts.get("meaning", 0.0) * one.factor for one in group) for group in groups])
+    near = _scaled([sum((one.parts.get("meaning", 0.0) * one.factor) ** 2 for one in group) for group in groups])
     held = _scaled(_coverage(groups, weights))
     values = [
         _best(group) + SESSION_NEARNESS * near_by + SESSION_COVERAGE * covered

@@ -40,9 +40,10 @@ class GroupBy(StrEnum):
 class SearchRequest(Filters):
     """What to look for and where: the filters say what a hit must satisfy.
 
-    `since` and `until` may be any RFC 3339 times with an offset. `group_by` session ranks conversations: each hit is
-    the best message of one. `is_quick`: the work is bounded, whatever there is (`plan.QUICK`), and the query is plain
-    text: nothing in it must occur or must not. The query's vector is waited for `patience_s` seconds at most.
+    `since` and `until` may be any RFC 3339 times with an offset, or dates (UTC). `group_by` session ranks
+    conversations: each hit is the best message of one. `is_quick`: the work is bounded, whatever there is
+    (`plan.QUICK`), and the query is plain text: nothing in it must occur or must not. The query's vector is waited for
+    `patience_s` seconds at most.
     """
 
     query: str

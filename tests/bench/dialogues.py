@@ -444,7 +444,7 @@ _SENTENCES = (
     "Numbers convince more than adjectives.",
 )
 _CODE = (
-    "```python\ndef rows(file):\n    for line in file:\n        if line.strip():\n            yield line.split(',')\n```",
+    "```python\ndef rows(file):\n    for line in file:\n        yield line.split(',')\n```",
     "```python\npattern = re.compile(r'\\d{4}-\\d{2}-\\d{2}')\nprint(pattern.findall(text))\n```",
     "```sql\nSELECT name, count(*) AS orders\nFROM customers JOIN orders USING (id)\nGROUP BY name;\n```",
     '```bash\nset -euo pipefail\nfor file in *.log; do\n  gzip --best "$file"\ndone\n```',

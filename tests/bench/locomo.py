@@ -63,6 +63,7 @@ PARTS = {
     "answer": "answer_meaning",
     "question": "question",
     "length": "length",
+    "session": "session",
     "speaker": "speaker",
     "date": "date",
 }

@@ -24,8 +24,9 @@ SEARCH = answer_of(SearchResult, "hits notice", hits=list.__class_getitem__(_HIT
 
 
 class FindRequest(RequestModel):
-    """What to find, and where. `agents` are ids or names; times are RFC 3339 with an offset; `roles` and `sessions`
-    hold for messages; `tags`: at least one of them. `group_by` session ranks conversations, each by its best message.
+    """What to find, and where. `agents` are ids or names; times are RFC 3339 with an offset, or dates (UTC); `roles`
+    and `sessions` hold for messages; `tags`: at least one of them. `group_by` session ranks conversations, each by its
+    best message.
     """
 
     query: str

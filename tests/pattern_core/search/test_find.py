@@ -231,7 +231,7 @@ async def test_a_quick_search_asks_for_a_vector_only_where_texts_have_some(past:
 
 
 async def test_who_is_asked_about_does_not_outweigh_what_is_asked(past: Past) -> None:
-    about = past.say("hello", name="Ruth")
+    about = past.say("hello", name="Ruth", session="other")
     meant = past.say("harbour", name="Ruth")
     past.embed(SearchKind.MESSAGE, about, "Ruth Ruth Ruth Ruth of")
     past.embed(SearchKind.MESSAGE, meant, "boats Tim Amy")

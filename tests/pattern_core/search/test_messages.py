@@ -225,3 +225,32 @@ def test_dates_that_are_named(query: str, expected: list[NamedDate]) -> None:
 )
 def test_how_near_a_day_is(query: str, day: str, expected: float) -> None:
     assert nearness(named_dates(query), f"{day}T12:00:00.000Z") == expected
+
+
+def test_a_message_of_a_session_that_holds_more_of_the_words_comes_first() -> None:
+    rig = Past()
+    chatter(rig)
+    rig.say("the harbour, then", session="b")
+    for number in range(8):
+        rig.say(f"and so it went on {number}", session="b")
+    rig.say("boats from Assam", session="b")
+    alone = rig.say("the harbour, then", session="a")
+    beside = rig.say("the harbour, then", session="b")
+    found, _ = rank(rig.db, rig.plan("harbour boats Assam"))
+    value = {one.row.id: one.parts["session"] for one in found}
+    assert value[beside] == pytest.approx(WEIGHTS.session)
+    assert 0 < value[alone] < value[beside]
+
+
+def test_what_is_not_among_the_nearest_is_compared_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Past()
+    meant = rig.say("boats", session="a")
+    also = rig.say("harbour boats", session="b")
+    rig.embed(SearchKind.MESSAGE, meant, "boats")
+    rig.embed(SearchKind.MESSAGE, also, "boats tea")
+    monkeypatch.setattr(planning, "FULL", replace(planning.FULL, nearest=1))
+    found, _ = rank(rig.db, rig.plan("harbour boats", "boats", limit=1))
+    assert {one.row.id: one.parts["meaning"] for one in found} == {
+        meant: WEIGHTS.meaning,
+        also: pytest.approx(WEIGHTS.meaning / 2, rel=0.2),
+    }
