@@ -25,7 +25,8 @@ from pattern_db.search import Row
 from pattern_db.search_terms import TERMS_MAX, TERMS_READ, Term, Wanted, spellings
 
 POSTED_MAX = 16  # terms whose messages are read at once; of more, those of common ones would be read for nothing
-LIKE_MAX = 6  # words that one which no text holds may stand for
+LIKE_MAX = 6  # words that one which no text holds may stand for …
+ABSENT_MAX = 4  # … and so many of a query: each costs a look through the words of the indexes
 RARITY_READ = 1_000  # rows of a kind that are counted, to choose the rarest terms of a long query
 FAR_OF = 24  # texts: the farthest of so many has nothing to do with the query
 SELECTED_MAX = 200_000  # rows with a required or excluded term
@@ -117,7 +118,8 @@ def plan(connection: Connection, request: SearchRequest, vector: bytes | None) -
     kinds = list(dict.fromkeys(request.kinds))
     wanted = _rarest(connection, kinds, asked)
     found = _looked_up(connection, kinds, wanted.terms, request, wide)
-    like = {} if wide.is_bounded else _like(connection, kinds, wanted.terms, found)
+    is_by_words = request.mode is not Mode.MEANING or vector is None
+    like = _like(connection, kinds, wanted.terms, found) if is_by_words and not wide.is_bounded else {}
     if like:
         wanted = replace(wanted, terms=tuple(like.get(term, term) for term in wanted.terms))
         found |= _looked_up(connection, kinds, list(like.values()), request, wide)
@@ -174,15 +176,14 @@ def _like(
     terms: Sequence[Term],
     found: Mapping[tuple[SearchKind, Term], _Found],
 ) -> dict[Term, Term]:
-    """Return for words that no text holds what to look for instead: other spellings, and words that are like them.
+    """Return for the first words that no text holds what to look for instead: other spellings, and words like them.
 
     All words of the indexes are read only where the query finds nothing at all.
     """
     instead: dict[Term, Term] = {}
     is_lost = not any(one.spread for one in found.values())
-    for term in terms:
-        if not term.is_plain or any(found[kind, term].spread for kind in kinds):
-            continue
+    absent = [term for term in terms if term.is_plain and not any(found[kind, term].spread for kind in kinds)]
+    for term in absent[:ABSENT_MAX]:
         (word,) = term.words
         near = [one for kind in kinds for one in storage.words_like(connection, kind, word, LIKE_MAX, anywhere=is_lost)]
         words = (*spellings(term.match.strip('"')), *dict.fromkeys(near))[:LIKE_MAX]

@@ -15,7 +15,7 @@ from pattern_core.errors import InvalidInput
 from pattern_core.search import RELEVANT_MIN, GroupBy, Mode, SearchRequest, SearchResult, search
 from pattern_core.search.find import blended, find, nameless, query_vector, rank_documents, without
 from pattern_core.search.hits import CHARS_MAX, holds, reason, snippet, stems_of
-from pattern_core.search.plan import Ranked
+from pattern_core.search.plan import ABSENT_MAX, Ranked
 from pattern_core.search.request import QueryVector, check
 from pattern_db.database import Database
 from pattern_db.enums import Role, SearchKind
@@ -490,6 +490,8 @@ def test_words_that_were_looked_for_instead_are_said() -> None:
     assert notice == 'no text holds "restuarant", so words like it were looked for: restaur'
     assert find(rig.db, asked('"restuarant"'), None).hits == [], "what is in quotes must occur"
     assert find(rig.db, asked("restuarant", is_quick=True), None).hits == []
+    absent = " ".join(f"qwertz{number}" for number in range(ABSENT_MAX))
+    assert find(rig.db, asked(f"{absent} restuarant"), None).hits == [], "each costs a look through all words"
 
 
 async def test_a_short_message_has_the_question_that_it_answers(past: Past) -> None:
