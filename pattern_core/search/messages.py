@@ -146,7 +146,7 @@ class _Pool:
         speakers = {number: speaker(row) for number, row in self._rows.items()}
         weights = _without_names(plan, {word for name in speakers.values() for word in name_words(name)})
         words, sessions = self._windows(weights), self._sessions(weights)
-        greatest = max(words.values(), default=0.0) or 1.0
+        greatest = (max(words.values(), default=0.0) or 1.0) / self._trust(weights)
         dates = named_dates(plan.request.query)
         self._compare()
         found: list[Ranked] = []
@@ -198,6 +198,13 @@ class _Pool:
             far = self._plan.far
             span = max(cosines.values(), default=0.0) - far
             self._near = {row: (max(one - far, 0.0) / span) ** 2 for row, one in cosines.items() if span > 0}
+
+    def _trust(self, weights: Sequence[float]) -> float:
+        """Return what the best words count beside meaning: little where no message holds much of the query itself."""
+        if self._plan.vector is None:
+            return 1.0
+        held = max((sum([weights[term] for term in bits(mask)]) for mask in self._masks.values()), default=0.0)
+        return math.sqrt(held / (sum(weights) or 1.0)) or 1.0
 
     def _sessions(self, weights: Sequence[float]) -> dict[int, float]:
         """Return for each message of the pool which share of the terms those of its session hold together."""

@@ -254,3 +254,19 @@ def test_what_is_not_among_the_nearest_is_compared_as_well(monkeypatch: pytest.M
         meant: WEIGHTS.meaning,
         also: pytest.approx(WEIGHTS.meaning / 2, rel=0.2),
     }
+
+
+def test_beside_meaning_words_count_by_how_much_of_the_query_one_message_holds() -> None:
+    rig = Past()
+    chatter(rig)
+    meant = rig.say("sailing", session="a")
+    rig.say("a green door", session="b")
+    rig.embed(SearchKind.MESSAGE, meant, "boats")
+    query = "green boats of Assam"
+    by_words, beside = (
+        max(one.parts.get("words", 0.0) for one in rank(rig.db, rig.plan(query, meaning))[0])
+        for meaning in (None, "boats")
+    )
+    assert by_words == 1.0
+    assert 0.3 < beside < 0.7
+    assert ranking(rig, query, mode=Mode.MEANING, meant="boats")[0] == meant
