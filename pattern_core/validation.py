@@ -7,6 +7,7 @@ hides a slip. Its own messages name Python's types; ours name those of JSON, and
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Literal, TypeVar
 
@@ -37,6 +38,8 @@ _WANTED = {
 }
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")  # the second of a dataclass
 
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+
 T = TypeVar("T")
 _to_json = json.JSONEncoder().encode
 Known = Callable[[tuple[Any, ...]], Collection[str]]
@@ -44,12 +47,15 @@ Known = Callable[[tuple[Any, ...]], Collection[str]]
 
 
 def column_time(text: str | None, name: str) -> str | None:
-    """Return an RFC 3339 time as columns hold it; None for None. `name` is what messages call it.
+    """Return an RFC 3339 time as columns hold it; None for None. A date alone is its first moment in UTC. `name` is
+    what messages call it.
 
     Raises:
         InvalidInput: it is no time, or has no offset.
     """
     try:
+        if text is not None and _DATE.fullmatch(text):
+            text += "T00:00:00Z"
         return None if text is None else columns.canonical(text)
     except ValueError as error:
         raise InvalidInput(f"`{name}` cannot be read: {error}") from None

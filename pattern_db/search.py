@@ -6,10 +6,13 @@ by bm25, what stands around a message. How they make an order is decided by who 
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
+
+import apsw
 
 from pattern_db.columns import Json, to_json
 from pattern_db.connection import Connection
@@ -18,6 +21,10 @@ from pattern_db.search_terms import Term
 from pattern_db.vectors import SqlCondition
 
 SPOKEN = (Role.USER, Role.ASSISTANT, Role.SYSTEM)
+# Of words that are like another.
+LIKE_CHARS_MIN, PART_CHARS_MIN, LONGER_CHARS_MAX = 4, 5, 4
+LIKENESS_MIN = 0.75  # twice the letters that both have in the same order, of the letters of both
+_TOKENIZER = ("porter", ["unicode61", "remove_diacritics", "2"])  # that of the indexes
 _CJK_INDEX = "cjk_fts"
 _CJK_READ = 500  # places of two characters that are read, beside two for each row that may be found
 _LAST_CHARACTER = "\U0010ffff"
@@ -215,6 +222,42 @@ def size(connection: Connection, kind: SearchKind) -> int:
     return int(found[0][0])
 
 
+def words_like(connection: Connection, kind: SearchKind, word: str, count: int, *, anywhere: bool = True) -> list[str]:
+    """Return up to `count` words, as the index holds them (without their endings), that are like one that it does not
+    hold: a few letters differ, or one word is a part of the other. Reads all words of the index, or, unless `anywhere`,
+    only those with the same first letter.
+    """
+    tokenizer = connection.fts5_tokenizer(*_TOKENIZER)
+    tokens = tokenizer(word.encode(), apsw.FTS5_TOKENIZE_QUERY, None, include_offsets=False, include_colocated=False)
+    stem = "".join(str(token) for token in tokens)
+    if len(stem) < LIKE_CHARS_MIN:
+        return []
+    third = len(stem) // 3
+    found = _query(
+        connection,
+        f"SELECT term FROM {_PLACES[kind].index}_words"
+        f" WHERE {'1' if anywhere else 'term >= :initial AND term < :initial || :last'}"
+        " AND ((substr(term, 1, 1) = :initial AND abs(length(term) - length(:stem)) <= :longer"
+        " AND (instr(term, :first) OR instr(term, :second) OR instr(term, :third)))"
+        " OR (min(length(term), length(:stem)) >= :part AND (instr(term, :stem) OR instr(:stem, term))))",
+        {
+            "stem": stem,
+            "initial": stem[0],
+            "last": _LAST_CHARACTER,
+            "part": PART_CHARS_MIN,
+            "longer": LONGER_CHARS_MAX,
+            # Where two letters are wrong, one third of the word is right.
+            "first": stem[:third],
+            "second": stem[third : 2 * third],
+            "third": stem[2 * third :],
+        },
+    )
+    terms = [str(term) for (term,) in found]
+    near = difflib.get_close_matches(stem, terms, count, LIKENESS_MIN)
+    parts = [term for term in terms if min(len(term), len(stem)) >= PART_CHARS_MIN and (term in stem or stem in term)]
+    return list(dict.fromkeys([*near, *parts]))[:count]
+
+
 def spread(connection: Connection, kind: SearchKind, term: Term, limit: int) -> int:
     """Return how many rows hold the term, whatever the filters; not counted beyond `limit`."""
     source, values = _source(kind, term)
@@ -390,6 +433,11 @@ def _source(kind: SearchKind, term: Term) -> tuple[str, dict[str, Json]]:
             "(SELECT DISTINCT doc / 4 AS found FROM (SELECT doc FROM cjk_vocab WHERE term >= :cjk AND term < :beyond"
             f" AND doc % 4 = {place.number} LIMIT 2 * :limit + {_CJK_READ}))",
             {"cjk": term.cjk, "beyond": term.cjk + _LAST_CHARACTER},
+        )
+    if not term.match and term.literal is not None:  # a sign that no index knows
+        return (
+            f"(SELECT {place.row} AS found FROM {place.tables} WHERE instr({place.text}, :literal) > 0)",
+            {"literal": term.literal},
         )
     if not term.match:
         return "", {}

@@ -13,7 +13,8 @@ import unicodedata
 from dataclasses import dataclass
 from functools import lru_cache
 
-TERMS_MAX = 64  # beyond this a query is a document; its first words say enough
+TERMS_MAX = 64  # that one search looks for; beyond this a query is a document, and its rarest words say enough
+TERMS_READ = 256  # of a query, from its beginning, among which the rarest are chosen
 
 # English words that nearly every text holds; they count only if there are no others.
 _FREQUENT_WORDS = (
@@ -27,6 +28,10 @@ _PIECE = re.compile(r'(?P<minus>-)?(?:"(?P<phrase>[^"]*)"|(?P<text>[^\s"]+))(?P<
 # C++, C#, F#: the index knows only the letter, so the text itself is looked at.
 _SIGNED = re.compile(r"(?<!\w)[^\W\d_]{1,3}(?:\+\+|#)(?![\w#+])")
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
+_EMOJI = re.compile("[☀-➿⬀-⯿\U0001f000-\U0001faff]")
+_HUMPS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_AS_ONE = {"ae": "ä", "oe": "ö", "ue": "ü", "ss": "ß"}
+_AS_TWO = {ord(one): two for two, one in _AS_ONE.items()}
 _POSSESSIVE = re.compile(r"['’]s?$")
 # The same characters as in the index of Chinese, Japanese and Korean text (migration 0014).
 _CJK_CHARACTERS = "⺀-〿぀-ヿ㄀-㿿一-鿿가-힯豈-﫿𠀀-𳎯"
@@ -50,14 +55,23 @@ class Term:
     is_phrase: bool = False
     is_filler: bool = False
 
+    @property
+    def is_plain(self) -> bool:
+        """True for one word as it stands, which may be another word's other form."""
+        return self.match == f'"{self.match[1:-1]}"' and self.literal is None and not self.is_phrase
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What a text should hold (`terms`, each once), must hold (`required`), and must not hold (`excluded`)."""
+    """What a text should hold (`terms`, each once), must hold (`required`), and must not hold (`excluded`).
+
+    `count` says how many terms there were, if some may have been left out.
+    """
 
     terms: tuple[Term, ...] = ()
     required: tuple[Term, ...] = ()
     excluded: tuple[Term, ...] = ()
+    count: int = 0
 
     def longest(self, count: int) -> Wanted:
         """Return the longest terms that an index answers alone, in their order; any of them is enough."""
@@ -77,8 +91,6 @@ def parse(text: str) -> Wanted:
     excluded: list[Term] = []
     text = _clean(text)
     for piece in _PIECE.finditer(text):
-        if len(wanted) >= TERMS_MAX:
-            break
         if piece["text"] == "OR":
             continue  # one of them is enough anyway
         if piece["phrase"] is not None:
@@ -87,12 +99,13 @@ def parse(text: str) -> Wanted:
             terms = _words(piece["text"])
         (excluded if piece["minus"] else wanted).extend(terms)
     telling = [term for term in wanted if not term.is_filler] or wanted
-    terms = list(dict.fromkeys(telling))[:TERMS_MAX]
+    terms = list(dict.fromkeys(telling))
     is_question = text.rstrip().endswith(("?", "？"))
     return Wanted(
-        terms=tuple(terms),
-        required=() if is_question else tuple(term for term in terms if term.is_phrase),
+        terms=tuple(terms[:TERMS_READ]),
+        required=() if is_question else tuple(term for term in terms if term.is_phrase)[:TERMS_MAX],
         excluded=tuple(dict.fromkeys(excluded))[:TERMS_MAX],
+        count=len(terms),
     )
 
 
@@ -118,6 +131,7 @@ def _words(text: str) -> list[Term]:
         for found in _SIGNED.finditer(text)
     ]
     text = _SIGNED.sub(" ", text)
+    terms += [Term(literal=emoji, words=(emoji,)) for emoji in _EMOJI.findall(text)]
     terms += _cjk_terms(text)
     words = [_POSSESSIVE.sub("", word) for word in _WORD.findall(_CJK.sub(" ", text))]
     for number, word in enumerate(words):
@@ -135,6 +149,21 @@ def _cjk_terms(text: str) -> list[Term]:
         pairs = [run[at : at + 2] for at in range(len(run) - 1)] or [run]
         terms += [Term(cjk=pair, words=(pair,)) for pair in pairs]
     return terms
+
+
+def spellings(word: str) -> list[str]:
+    """Return how else the word may be written: a name in code as its parts, one character of Unicode as several, German
+    letters as two.
+    """
+    plain = unicodedata.normalize("NFKC", word)
+    low = plain.lower()
+    spelled = [
+        " ".join(_HUMPS.findall(plain)) if plain.isascii() else "",
+        plain,
+        low.translate(_AS_TWO),
+        re.sub("|".join(_AS_ONE), lambda found: _AS_ONE[found[0]], low),
+    ]
+    return [one for one in dict.fromkeys(spelled) if one and one.lower() != word.lower()]
 
 
 def _quoted(words: str, *, starred: bool) -> str | None:

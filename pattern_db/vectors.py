@@ -103,6 +103,20 @@ def nearest(
         wanted *= MORE_CANDIDATES
 
 
+def of_messages(connection: Connection, vector: bytes, numbers: Sequence[int]) -> dict[int, float]:
+    """Return the cosine of each of these messages (by row) that the active index holds."""
+    index = embedding_indexes.active(connection)
+    if index is None or len(vector) != 4 * index.dimension:
+        return {}
+    rows = connection.execute(
+        "SELECT m.row, 1 - min(vec_distance_cosine(e.vector, ?))"
+        " FROM json_each(?) CROSS JOIN messages AS m ON m.row = value"
+        " CROSS JOIN embeddings AS e ON e.kind = 'message' AND e.ref = m.id AND e.index_id = ? GROUP BY m.row",
+        (vector, to_json(list(numbers)), index.id),
+    )
+    return dict(rows)
+
+
 def farthest(connection: Connection, vector: bytes, count: int) -> float:
     """Return the cosine of the farthest of `count` texts, evenly over the active index: less than that is no text's.
 

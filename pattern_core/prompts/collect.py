@@ -3,7 +3,8 @@
 Everything that waits is here; what is decided with it is in `build`. What is found beyond memory (passages, activity,
 tasks) is found once per turn, for its first prompt in this process, and shown in all of the turn's steps.
 
-A turn does not wait for passages: what was not found within the time set is left out and said so. A search always finds
+A turn does not wait for passages: if the message has no vector in time (the model is loaded by the first message after
+a pause), they are found by words; what was not found within the time set is left out and said so. A search always finds
 something, so they are shown only where the best of them have to do with the message, and never what the prompt shows
 anyway.
 """
@@ -38,7 +39,7 @@ from pattern_core.prompts.build import (
     kind_of,
 )
 from pattern_core.prompts.parts import NOTHING_FOUND, Findings, Kind, Part, read_log
-from pattern_core.search import Hit, SearchRequest, SearchResult
+from pattern_core.search import RELEVANT_MIN, Hit, SearchRequest, SearchResult
 from pattern_core.untrusted import marked, masked
 from pattern_db.columns import iso
 from pattern_db.connection import Connection
@@ -50,8 +51,8 @@ from pattern_db.tables.agents import AgentRow
 
 QUERY_CHARS_MAX = 2_000  # of a message, from its beginning: more makes no better question
 TEXT_CHARS_MAX = 1_500  # a longer passage is shown as the excerpt that the search cut out of it
-RELEVANCE_MIN = 0.44  # of what was found; a message that has nothing to do with the past finds something, too
-SCORE_MIN = 0.6  # of a passage, where the best has 1.0
+QUESTION_SHARE = 2 / 3  # of the time for recalling; a model that is still loading then leaves some for words alone
+SHARE_MIN = 0.62  # of the best hit's score
 CANDIDATES = 2  # hits looked at for each one that may be shown
 IN_VIEW_MAX = 100  # newest messages that a passage is compared with, so that nothing is shown twice
 RATIOS_MAX = 1_024  # pairs of agent and model that are remembered, in memory only
@@ -241,6 +242,7 @@ async def recall(
         now=now,
         limit=CANDIDATES * settings.recall_max,
         is_quick=True,
+        patience_s=QUESTION_SHARE * settings.recall_timeout_ms / 1000,
     )
     if settings.recall_max == 0 or all(term.is_filler for term in request.wanted.terms):
         return NOTHING_FOUND
@@ -258,21 +260,22 @@ def choose(found: SearchResult, in_view: Sequence[str], settings: ContextSetting
     parts: list[Part] = []
     out: list[Part] = []
     shown_already = "\0".join(in_view)  # one search for each hit, however many texts there are
-    irrelevant = f"nothing that was found speaks to the message ({found.relevance:.2f} of {RELEVANCE_MIN})"
+    best = found.hits[0].score if found.hits else 0.0
+    irrelevant = f"nothing that was found speaks to the message ({best:.2f} of {RELEVANT_MIN})"
     for hit in found.hits:
         text = hit.content if len(hit.content) <= TEXT_CHARS_MAX else hit.snippet
-        reason = irrelevant if found.relevance < RELEVANCE_MIN else None
+        reason = None if found.is_relevant else irrelevant
         if not text.strip():
             reason = "it has no words"
-        elif reason is None and hit.score < SCORE_MIN:
-            reason = f"it fits the message less than the best does ({hit.score:.2f} of {SCORE_MIN})"
+        elif reason is None and hit.score < SHARE_MIN * best:
+            reason = f"it fits the message less than the best does ({hit.score:.2f} of {best:.2f})"
         elif text.strip() in shown_already:
             reason = "the prompt shows the same words already"
         elif reason is None and len(parts) >= settings.recall_max:
             reason = f"{settings.recall_max} passages are shown (context.recall_max)"
         if reason is None:
             shown_already += f"\0{text.strip()}"
-            shown = marked(masked(text), source_of(hit))
+            shown = marked(masked(f"> {hit.answers}\n{text}" if hit.answers else text), source_of(hit))
             why = f"found for the message: {hit.reason or 'its words fit'}"
             parts.append(Part(kind=Kind.RECALLED, text=shown, reason=why, ref=hit.id, name=source_of(hit)))
         elif len(out) < settings.recall_max:

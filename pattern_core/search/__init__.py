@@ -1,7 +1,18 @@
 """One search over what a constellation knows: messages, blocks, archive, files and summaries."""
 
 from pattern_core.search.find import QueryVectors, search
-from pattern_core.search.request import KINDS, GroupBy, Hit, Mode, SearchRequest, SearchResult
+from pattern_core.search.request import KINDS, RELEVANT_MIN, GroupBy, Hit, Mode, SearchRequest, SearchResult
 from pattern_db.search import SPOKEN
 
-__all__ = ["KINDS", "SPOKEN", "GroupBy", "Hit", "Mode", "QueryVectors", "SearchRequest", "SearchResult", "search"]
+__all__ = [
+    "KINDS",
+    "RELEVANT_MIN",
+    "SPOKEN",
+    "GroupBy",
+    "Hit",
+    "Mode",
+    "QueryVectors",
+    "SearchRequest",
+    "SearchResult",
+    "search",
+]

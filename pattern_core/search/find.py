@@ -16,9 +16,11 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Protocol
 
+import trio
+
 from pattern_core.search import messages
 from pattern_core.search.hits import hits_of, holds, stems_of
-from pattern_core.search.messages import by_session, name_words, speaker
+from pattern_core.search.messages import answered, by_session, name_words, speaker
 from pattern_core.search.plan import Meanings, Plan, Ranked, Selection, breadth, candidates, compare, plan, selection
 from pattern_core.search.postings import bits
 from pattern_core.search.request import GroupBy, Mode, QueryVector, SearchRequest, SearchResult, check
@@ -36,7 +38,6 @@ SAMPLED = 100  # messages, evenly over all there are: a person who says one in t
 # Of relevance.
 COMPARED_MAX = 12  # hits that are looked through for the query's words
 COVERAGE_SHARE = 0.3
-FAR_OF = 24  # texts: the farthest of so many has nothing to do with the query
 # Of documents.
 MEANING_SHARE = 0.5
 SPECIAL_ROWS_MAX = 2_000
@@ -71,7 +72,7 @@ async def search(database: Database, request: SearchRequest, queries: QueryVecto
     elif request.mode is not Mode.WORDS and queries is not None:
         found = await database.read(_find_by, request, None) if is_quick else None
         if found is not None:
-            return replace(found, notice="searched by words alone: no text is embedded yet")
+            return found.noting("searched by words alone: no text is embedded yet")
         for _attempt in range(SWITCHES_MAX):
             answer = await query_vector(database, request, queries)
             notice = answer.notice
@@ -79,17 +80,23 @@ async def search(database: Database, request: SearchRequest, queries: QueryVecto
                 break
             found = await database.read_aside(_find_by, request, answer)
             if found is not None:
-                return replace(found, notice=notice)
+                return found.noting(notice)
         else:
             notice = "searched by words alone: one embedding model takes over from another"
     by_words = database.read if is_quick else database.read_aside
-    return replace(await by_words(find, request, None), notice=notice)
+    return (await by_words(find, request, None)).noting(notice)
 
 
 async def query_vector(database: Database, request: SearchRequest, queries: QueryVectors) -> QueryVector:
-    """Return the vector that the query's meaning is compared by. Among messages the names of those who speak count
-    half.
+    """Return the vector that the query's meaning is compared by, or a notice if it is not there in time: the model then
+    continues, so that the next search has it. Among messages the names of those who speak count half.
     """
+    with trio.move_on_after(request.patience_s):
+        return await _query_vector(database, request, queries)
+    return QueryVector(notice="searched by words alone: the embedding model is still loading, or busy")
+
+
+async def _query_vector(database: Database, request: SearchRequest, queries: QueryVectors) -> QueryVector:
     answer = await queries.query_vector(request.query)
     if answer.vector is None or SearchKind.MESSAGE not in request.kinds:
         return answer
@@ -153,11 +160,15 @@ def find(connection: Connection, request: SearchRequest, vector: bytes | None) -
         best = [(value, one, 1) for value, one in _together(searched, [one for one in lists if one[0]])]
     best = best[: request.limit]
     near = max(meanings.best for _found, meanings in lists)
-    relevance = _relevance(connection, searched, [one for _value, one, _count in best], near)
-    return SearchResult(hits=hits_of(searched, best), relevance=relevance)
+    relevance = _relevance(searched, [one for _value, one, _count in best], near)
+    asked = answered(connection, [one.row for _value, one, _count in best], request)
+    found = SearchResult(hits=hits_of(searched, best, relevance, asked))
+    if found.hits and not found.is_relevant:
+        found = found.noting(f"nothing that was found has much to do with the query: the best score is {relevance:.2f}")
+    return found.noting(*searched.notices)
 
 
-def _relevance(connection: Connection, searched: Plan, best: Sequence[Ranked], near: float) -> float:
+def _relevance(searched: Plan, best: Sequence[Ranked], near: float) -> float:
     """Return how much the hits have to do with the query; `near` is the cosine of the nearest text.
 
     By the nearest text and by the share of the query's words that one text holds. What is near differs between models,
@@ -166,8 +177,7 @@ def _relevance(connection: Connection, searched: Plan, best: Sequence[Ranked], n
     covered = max((_coverage(searched, one) for one in best[:COMPARED_MAX]), default=0.0)
     if searched.vector is None or not best:
         return covered
-    far = vectors.farthest(connection, searched.vector, FAR_OF)
-    return min(max(near - far, 0.0) / (1 - far) + COVERAGE_SHARE * covered, 1.0)
+    return min(max(near - searched.far, 0.0) / (1 - searched.far) + COVERAGE_SHARE * covered, 1.0)
 
 
 def _coverage(searched: Plan, one: Ranked) -> float:

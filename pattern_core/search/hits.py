@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Mapping, Sequence
 
 from pattern_core.search.plan import Plan, Ranked
 from pattern_core.search.request import Hit
 from pattern_db.columns import from_json
+from pattern_db.enums import SearchKind
 
 CHARS_MAX = 220
 _ELLIPSIS = "…"
 _MATCHES_MAX = 200  # beyond this the best place among the first ones is good enough
 _STEM_MIN = 4
+# As the indexes read them.
+_ACCENTS = {code: unicodedata.normalize("NFD", chr(code))[0] for code in (*range(0xC0, 0x250), *range(0x1E00, 0x1F00))}
 _WORD_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789")
 _WORDS = {
     "words": "its words fit",
@@ -19,13 +23,18 @@ _WORDS = {
     "answer": "what was said next is near in meaning",
     "length": "it says much",
     "question": "it asks",
+    "session": "its session holds the words",
     "speaker": "said by whom the query names",
     "date": "near the date that the query names",
 }
 
 
-def hits_of(searched: Plan, found: Sequence[tuple[float, Ranked, int]]) -> list[Hit]:
-    """Return the hits for rows with their values and how many finds each stands for, best first."""
+def hits_of(
+    searched: Plan, found: Sequence[tuple[float, Ranked, int]], relevance: float, asked: Mapping[int, str]
+) -> list[Hit]:
+    """Return the hits for rows with their values and how many finds each stands for, best first. `relevance` is the
+    score of the best, `asked` are the questions that messages answer.
+    """
     best = found[0][0] if found and found[0][0] > 0 else 1.0
     stems = stems_of([word for term in searched.wanted.terms for word in term.words])
     return [
@@ -35,7 +44,7 @@ def hits_of(searched: Plan, found: Sequence[tuple[float, Ranked, int]]) -> list[
             agent_id=one.row.agent_id,
             content=one.row.content,
             snippet=snippet(one.row.content, stems),
-            score=value / best,
+            score=relevance * value / best,
             parts=_rounded(one),
             reason=reason(one),
             created_at=one.row.created_at,
@@ -44,6 +53,7 @@ def hits_of(searched: Plan, found: Sequence[tuple[float, Ranked, int]]) -> list[
             session_id=one.row.session_id,
             metadata=from_json(one.row.metadata),
             count=count,
+            answers=asked.get(one.row.row) if one.row.kind is SearchKind.MESSAGE else None,
         )
         for value, one, count in found
     ]
@@ -64,7 +74,7 @@ def reason(one: Ranked) -> str:
 
 def stems_of(words: Sequence[str]) -> tuple[str, ...]:
     """Return what to look for in a text to find any form of the words, in lower case; the longest first."""
-    return tuple(sorted({_stem(word.lower()) for word in words if word}, key=lambda stem: (-len(stem), stem)))
+    return tuple(sorted({_stem(_folded(word)) for word in words if word}, key=lambda stem: (-len(stem), stem)))
 
 
 def holds(text: str, stems: Sequence[str]) -> bool:
@@ -91,6 +101,14 @@ def snippet(text: str, stems: Sequence[str]) -> str:
     return before + " ".join(text[start:end].split()) + after
 
 
+def _folded(text: str) -> str:
+    """Return the text in lower case and without accents, of the same length."""
+    if text.isascii():
+        return text.lower()
+    low = text.lower().translate(_ACCENTS)
+    return low if len(low) == len(text) else text  # a few letters become two; then what is written the same is found
+
+
 def _stem(word: str) -> str:
     """Enough of the word's beginning that its other forms match too."""
     return word if len(word) <= _STEM_MIN else word[: max(_STEM_MIN, len(word) - 2)]
@@ -100,9 +118,7 @@ def _places(text: str, stems: Sequence[str]) -> list[tuple[int, str]]:
     """Return where which stems stand, in order, the longest of those at one place; within a word only where there are
     no blanks between words. To make one expression of all words takes longer than a search's other work on its hits.
     """
-    low = text.lower()
-    if len(low) != len(text):
-        low = text  # a few letters become two; then only what is written the same is found
+    low = _folded(text)
     places: dict[int, str] = {}
     for stem in stems:
         at, count = low.find(stem), 0

@@ -19,9 +19,10 @@ from heapq import nlargest
 from pattern_core.search.plan import Meanings, Plan, Ranked, candidates, compare, selection
 from pattern_core.search.postings import bits, gather
 from pattern_db import search as storage
+from pattern_db import vectors
 from pattern_db.connection import Connection
 from pattern_db.enums import Role, SearchKind
-from pattern_db.search import Row, Surroundings
+from pattern_db.search import Filters, Row, Surroundings
 
 # How much a word counts that stands so many messages before or after, and how fast further ones count less.
 BEFORE = (0.7, 0.49, 0.34)
@@ -29,9 +30,12 @@ AFTER = (0.35, 0.25, 0.17)
 SATURATION = 1.2
 # A message with more words than this is a document; that it holds many words is no merit.
 LONG_WORDS = 64
+SHORT_WORDS = 16  # a message with fewer says little
 CAPTION_CHARS_MAX = 400
+SHORT_CHARS = 60  # a message of so many may say little without the question that it answers …
+QUESTION_CHARS_MAX = 200  # … of which the end is shown
 # Of sessions.
-SESSION_BEST = 3  # messages of a session: the mean of their values counts as much as the best one
+SESSION_BEST = 5  # messages of a session: the mean of their values counts as much as the best one
 SESSION_NEARNESS = 0.3  # all its messages that are near in meaning; 1.0 for the session with the most of them
 SESSION_COVERAGE = 0.2  # the query's terms that it holds; 1.0 for the session that holds the most
 
@@ -40,12 +44,13 @@ SESSION_COVERAGE = 0.2  # the query's terms that it holds; 1.0 for the session t
 class Weights:
     """What speaks for a message, besides its words (1.0 for the best). Fitted by `tests/bench/locomo.py`."""
 
-    meaning: float = 0.36
-    answer_meaning: float = 0.24  # the next message, whose vector holds this one too
-    question: float = -0.26  # who asks does not tell
-    length: float = 0.3  # of a message of 64 words or more; a short one says little
-    speaker: float = 0.23  # the query names who said it
-    date: float = 0.5  # the query names when
+    meaning: float = 0.6
+    answer_meaning: float = 0.45  # the next message, whose vector holds this one too
+    question: float = -0.35  # who asks does not tell
+    speaker: float = 0.25  # the query names who said it
+    length: float = 0.3  # of a message that is not short
+    session: float = 0.35  # what is compared of its session holds the query's terms
+    date: float = 0.6  # the query names when
 
 
 WEIGHTS = Weights()
@@ -54,6 +59,7 @@ TOOL_RESULT_FACTOR = 0.7  # what a tool answered repeats what stands elsewhere, 
 _SPEAKER = re.compile(r"([^\W\d_][\w.'’-]*(?: [^\W\d_][\w.'’-]*)?):\s")
 _CAPTION = re.compile(r"\s*[\[(][^\[\]()]*[\])]\s*$")
 _WORD = re.compile(r"\w+")
+_ENDS = (". ", "! ", ": ", "\n", "。", "！")  # of what a message says before it asks
 
 # Dates that a query names (`in May 2023`, `on 3 March`, `2024-01-31`): only those written with a month's English name
 # or as ISO 8601, since what is not read costs nothing, and what is misread would.
@@ -138,9 +144,11 @@ class _Pool:
         plan = self._plan
         asked = {word for term in plan.wanted.terms for part in term.words for word in _WORD.findall(part)}
         speakers = {number: speaker(row) for number, row in self._rows.items()}
-        words = self._windows(_without_names(plan, {word for name in speakers.values() for word in name_words(name)}))
-        greatest = max(words.values(), default=0.0) or 1.0
+        weights = _without_names(plan, {word for name in speakers.values() for word in name_words(name)})
+        words, sessions = self._windows(weights), self._sessions(weights)
+        greatest = (max(words.values(), default=0.0) or 1.0) / self._trust(weights)
         dates = named_dates(plan.request.query)
+        self._compare()
         found: list[Ranked] = []
         for number, row in self._rows.items():
             parts = self._meaning(number)
@@ -150,6 +158,8 @@ class _Pool:
                 is_named = bool(asked) and not asked.isdisjoint(name_words(speakers[number]))
                 factor = TOOL_RESULT_FACTOR if row.role is Role.TOOL else 1.0
                 parts |= _priors(row, dates, is_named=is_named)
+                if sessions[number] > 0:
+                    parts["session"] = WEIGHTS.session * sessions[number]
                 found.append(Ranked(row=row, parts=parts, factor=factor, held=bits(self._masks.get(number, 0))))
         found.sort(key=lambda one: (-one.value, -one.row.row))
         return found
@@ -180,6 +190,32 @@ class _Pool:
         """Return for each message of the pool the weight of the terms in it and around it."""
         return {row: sum([weights[term] * share for term, share in self._heard[row]]) for row in self._rows}
 
+    def _compare(self) -> None:
+        """Find out how near all of the pool and the messages after them are: 1.0 the nearest, 0.0 nothing in common."""
+        if self._plan.vector is not None:
+            beside = {row for around in self._around.values() for row in around.after[:1]}
+            cosines = vectors.of_messages(self._connection, self._plan.vector, sorted(beside | self._rows.keys()))
+            far = self._plan.far
+            span = max(cosines.values(), default=0.0) - far
+            self._near = {row: (max(one - far, 0.0) / span) ** 2 for row, one in cosines.items() if span > 0}
+
+    def _trust(self, weights: Sequence[float]) -> float:
+        """Return what the best words count beside meaning: little where no message holds much of the query itself."""
+        if self._plan.vector is None:
+            return 1.0
+        held = max((sum([weights[term] for term in bits(mask)]) for mask in self._masks.values()), default=0.0)
+        return math.sqrt(held / (sum(weights) or 1.0)) or 1.0
+
+    def _sessions(self, weights: Sequence[float]) -> dict[int, float]:
+        """Return for each message of the pool which share of the terms those of its session hold together."""
+        session_of = {number: row.session_id or row.id for number, row in self._rows.items()}
+        held: Counter[str] = Counter()
+        for number, session in session_of.items():
+            held[session] |= self._masks.get(number, 0)
+        total = sum(weights) or 1.0
+        worth = {session: sum([weights[term] for term in bits(mask)]) / total for session, mask in held.items()}
+        return {number: worth[session] for number, session in session_of.items()}
+
     def _meaning(self, number: int) -> dict[str, float]:
         parts: dict[str, float] = {}
         scale = 1.0 if self._plan.compares_words else 1.0 / WEIGHTS.meaning
@@ -194,9 +230,12 @@ class _Pool:
 
 
 def _priors(row: Row, dates: Sequence[NamedDate], *, is_named: bool) -> dict[str, float]:
-    parts = {"length": WEIGHTS.length * min(math.log1p(row.content.count(" ") + 1) / math.log1p(LONG_WORDS), 1.0)}
-    if is_question(row.content):
-        parts["question"] = WEIGHTS.question
+    words = row.content.count(" ") + 1
+    parts = {"length": WEIGHTS.length * min(math.log1p(words) / math.log1p(SHORT_WORDS), 1.0)}
+    said = _spoken(row.content)
+    asked = question_in(said)
+    if asked:  # who tells something and then asks has told it
+        parts["question"] = WEIGHTS.question * math.sqrt(len(asked) / len(said))
     if is_named:
         parts["speaker"] = WEIGHTS.speaker
     near = nearness(dates, row.created_at)
@@ -223,12 +262,31 @@ def speaker(row: Row) -> str:
     return named[1] if named is not None else ""
 
 
-def is_question(text: str) -> bool:
-    """Return true if the text ends with a question, an appended note in brackets aside."""
+def question_in(text: str) -> str:
+    """Return the questions that the text ends with, an appended note in brackets aside; empty if it does not ask."""
+    text = _spoken(text)
+    if not text.endswith(("?", "？")):
+        return ""
+    begin = max((at + len(end) for end in _ENDS if (at := text.rfind(end)) >= 0), default=0)
+    return text[begin:].strip()
+
+
+def _spoken(text: str) -> str:
+    """Return the text without a note in brackets at its end, such as a picture's caption."""
     text = text.rstrip()
     if text.endswith(("]", ")")):
-        text = _CAPTION.sub("", text[-CAPTION_CHARS_MAX:]).rstrip()
-    return text.endswith(("?", "？"))
+        text = text[:-CAPTION_CHARS_MAX] + _CAPTION.sub("", text[-CAPTION_CHARS_MAX:])
+    return text.rstrip()
+
+
+def answered(connection: Connection, found: Iterable[Row], request: Filters) -> dict[int, str]:
+    """Return by row the question that a short message follows and without which it says little."""
+    short = [row.row for row in found if row.kind is SearchKind.MESSAGE and len(row.content) <= SHORT_CHARS]
+    around = storage.surroundings(connection, short, 1) if short else {}
+    before = {number: beside.before[0] for number, beside in around.items() if beside.before}
+    rows = storage.rows(connection, SearchKind.MESSAGE, sorted(set(before.values())), request)
+    asked = {number: question_in(rows[row].content) for number, row in before.items() if row in rows}
+    return {number: question[-QUESTION_CHARS_MAX:] for number, question in asked.items() if question}
 
 
 @lru_cache(maxsize=1024)
@@ -252,7 +310,7 @@ def by_session(found: Sequence[Ranked], weights: Sequence[float]) -> list[tuple[
         key = (one.row.agent_id, one.row.id if one.row.session_id is None else f"session {one.row.session_id}")
         together.setdefault(key, []).append(one)
     groups = list(together.values())
-    near = _scaled([sum(one.parts.get("meaning", 0.0) * one.factor for one in group) for group in groups])
+    near = _scaled([sum((one.parts.get("meaning", 0.0) * one.factor) ** 2 for one in group) for group in groups])
     held = _scaled(_coverage(groups, weights))
     values = [
         _best(group) + SESSION_NEARNESS * near_by + SESSION_COVERAGE * covered

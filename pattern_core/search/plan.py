@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from pattern_core.search.postings import Postings, gather
 from pattern_core.search.request import GroupBy, Mode, SearchRequest
@@ -21,9 +22,13 @@ from pattern_db.columns import to_json
 from pattern_db.connection import Connection
 from pattern_db.enums import SearchKind
 from pattern_db.search import Row
-from pattern_db.search_terms import Term, Wanted
+from pattern_db.search_terms import TERMS_MAX, TERMS_READ, Term, Wanted, spellings
 
 POSTED_MAX = 16  # terms whose messages are read at once; of more, those of common ones would be read for nothing
+LIKE_MAX = 6  # words that one which no text holds may stand for …
+ABSENT_MAX = 4  # … and so many of a query: each costs a look through the words of the indexes
+RARITY_READ = 1_000  # rows of a kind that are counted, to choose the rarest terms of a long query
+FAR_OF = 24  # texts: the farthest of so many has nothing to do with the query
 SELECTED_MAX = 200_000  # rows with a required or excluded term
 FIRST_SHARE = 8  # rows per candidate that are asked for the filters at first: mostly enough of them fit
 FITTED_MAX = 1_500  # rows that are asked for the filters in all
@@ -52,7 +57,7 @@ class Breadth:
 FULL = Breadth(candidates=50, nearest=40, leaders=20, documents=200, compared=100, posted=20_000, together=40_000)
 SESSIONS = Breadth(candidates=150, nearest=150, leaders=20, documents=200, compared=100, posted=20_000, together=40_000)
 QUICK = Breadth(
-    candidates=16, nearest=20, leaders=6, documents=24, compared=24, posted=200, together=800, is_bounded=True
+    candidates=16, nearest=28, leaders=6, documents=24, compared=24, posted=200, together=800, is_bounded=True
 )
 
 
@@ -80,6 +85,8 @@ class Plan:
     """`weights` says how telling each of `wanted.terms` is (its inverse document frequency), `spreads` how many rows
     of a kind hold it. `vector` is None where meaning is not compared. `posted` are a kind's newest rows that hold a
     term, newest first, as a JSON array by the term's number; whatever the filters; not of all kinds and terms.
+    `far` is the cosine of a text that has nothing to do with the query. `notices` say what is looked for instead of
+    the whole query.
     """
 
     request: SearchRequest
@@ -89,6 +96,8 @@ class Plan:
     spreads: Mapping[SearchKind, Sequence[int]]
     posted: Mapping[SearchKind, Mapping[int, str]]
     vector: bytes | None
+    far: float = 0.0
+    notices: Sequence[str] = ()
 
     @property
     def compares_words(self) -> bool:
@@ -98,29 +107,113 @@ class Plan:
     @property
     def takes_neighbours(self) -> bool:
         """True if a message may be found for what was said around it: for a question, not for a word."""
-        return self.request.mode is Mode.HYBRID and len(self.wanted.terms) > 1
+        return self.request.mode is not Mode.MEANING and len(self.wanted.terms) > 1
 
 
 def plan(connection: Connection, request: SearchRequest, vector: bytes | None) -> Plan:
-    """Look up how common the query's terms are."""
-    wide, wanted = breadth(request), request.wanted
+    """Look up how common the query's terms are. A word that no text holds stands for those that are like it, unless the
+    search is bounded.
+    """
+    wide, asked = breadth(request), request.wanted
     kinds = list(dict.fromkeys(request.kinds))
-    posted = {kind: _posted(connection, kind, wanted, request, wide) for kind in kinds}
-    sizes = {kind: storage.size(connection, kind) for kind in kinds}
-    spreads = {
-        kind: [
-            _spread(posted[kind][number], wide.posted, sizes[kind])
-            if number in posted[kind]
-            else storage.spread(connection, kind, term, wide.posted)
-            for number, term in enumerate(wanted.terms)
-        ]
+    wanted = _rarest(connection, kinds, asked)
+    found = _looked_up(connection, kinds, wanted.terms, request, wide)
+    is_by_words = request.mode is not Mode.MEANING or vector is None
+    like = _like(connection, kinds, wanted.terms, found) if is_by_words and not wide.is_bounded else {}
+    if like:
+        wanted = replace(wanted, terms=tuple(like.get(term, term) for term in wanted.terms))
+        found |= _looked_up(connection, kinds, list(like.values()), request, wide)
+    terms = list(enumerate(wanted.terms))
+    spreads = {kind: [found[kind, term].spread for _number, term in terms] for kind in kinds}
+    posted = {
+        kind: {number: rows for number, term in terms if (rows := found[kind, term].posted) is not None}
         for kind in kinds
     }
+    sizes = {kind: storage.size(connection, kind) for kind in kinds}
     total = sum(sizes.values())
     weights = [_weight(sum(spreads[kind][number] for kind in kinds), total) for number in range(len(wanted.terms))]
     return Plan(
-        request=request, breadth=wide, wanted=wanted, weights=weights, spreads=spreads, posted=posted, vector=vector
+        request=request,
+        breadth=wide,
+        wanted=wanted,
+        weights=weights,
+        spreads=spreads,
+        posted=posted,
+        vector=vector,
+        far=0.0 if vector is None else vectors.farthest(connection, vector, FAR_OF),
+        notices=list(_notices(asked, wanted, like)),
     )
+
+
+class _Found(NamedTuple):
+    """How many rows of a kind hold a term, and the newest of them, as far as they were read."""
+
+    spread: int
+    posted: str | None
+
+
+def _looked_up(
+    connection: Connection, kinds: Sequence[SearchKind], terms: Sequence[Term], request: SearchRequest, wide: Breadth
+) -> dict[tuple[SearchKind, Term], _Found]:
+    found: dict[tuple[SearchKind, Term], _Found] = {}
+    for kind in kinds:
+        posted = _posted(connection, kind, terms, request, wide)
+        size = storage.size(connection, kind)
+        for term in terms:
+            rows = posted.get(term)
+            spread = (
+                storage.spread(connection, kind, term, wide.posted)
+                if rows is None
+                else _spread(rows, wide.posted, size)
+            )
+            found[kind, term] = _Found(spread, rows)
+    return found
+
+
+def _like(
+    connection: Connection,
+    kinds: Sequence[SearchKind],
+    terms: Sequence[Term],
+    found: Mapping[tuple[SearchKind, Term], _Found],
+) -> dict[Term, Term]:
+    """Return for the first words that no text holds what to look for instead: other spellings, and words like them.
+
+    All words of the indexes are read only where the query finds nothing at all.
+    """
+    instead: dict[Term, Term] = {}
+    is_lost = not any(one.spread for one in found.values())
+    absent = [term for term in terms if term.is_plain and not any(found[kind, term].spread for kind in kinds)]
+    for term in absent[:ABSENT_MAX]:
+        (word,) = term.words
+        near = [one for kind in kinds for one in storage.words_like(connection, kind, word, LIKE_MAX, anywhere=is_lost)]
+        words = (*spellings(term.match.strip('"')), *dict.fromkeys(near))[:LIKE_MAX]
+        other = Term(match=" OR ".join(f'"{one}"*' for one in words), words=(word, *words))
+        if words and any(storage.spread(connection, kind, other, 1) for kind in kinds):
+            instead[term] = other
+    return instead
+
+
+def _rarest(connection: Connection, kinds: Sequence[SearchKind], wanted: Wanted) -> Wanted:
+    """Return the query with those `TERMS_MAX` terms that the fewest rows hold, in their order; those that none holds
+    come last, since they find nothing.
+    """
+    if len(wanted.terms) <= TERMS_MAX:
+        return wanted
+    spreads = {
+        term: sum(storage.spread(connection, kind, term, RARITY_READ) for kind in kinds) for term in wanted.terms
+    }
+    kept = set(sorted(spreads, key=lambda term: (spreads[term] == 0, spreads[term]))[:TERMS_MAX])
+    return replace(wanted, terms=tuple(term for term in wanted.terms if term in kept))
+
+
+def _notices(asked: Wanted, wanted: Wanted, like: Mapping[Term, Term]) -> Iterator[str]:
+    for absent, instead in like.items():
+        yield f'no text holds "{absent.words[0]}", so words like it were looked for: {", ".join(instead.words[1:])}'
+    if not asked.terms:
+        yield "the query has no words to look for"
+    elif asked.count > len(wanted.terms):
+        among = f" of the first {TERMS_READ}" if asked.count > TERMS_READ else ""
+        yield f"the query has {asked.count} different words; the {len(wanted.terms)} rarest{among} were looked for"
 
 
 def selection(connection: Connection, plan: Plan, kind: SearchKind) -> Selection:
@@ -135,15 +228,14 @@ def _holding(connection: Connection, kind: SearchKind, term: Term) -> frozenset[
 
 
 def _posted(
-    connection: Connection, kind: SearchKind, wanted: Wanted, request: SearchRequest, wide: Breadth
-) -> dict[int, str]:
+    connection: Connection, kind: SearchKind, terms: Sequence[Term], request: SearchRequest, wide: Breadth
+) -> dict[Term, str]:
     """Return the rows of each term, where counting them takes half as long as reading them, and both are needed."""
     is_needed = kind is SearchKind.MESSAGE or wide.is_bounded
-    if not is_needed or request.mode is Mode.MEANING or len(wanted.terms) > POSTED_MAX:
+    if not is_needed or request.mode is Mode.MEANING or len(terms) > POSTED_MAX:
         return {}
-    numbers = [number for number, term in enumerate(wanted.terms) if term.literal is None]
-    rows = storage.newest(connection, kind, [wanted.terms[number] for number in numbers], wide.posted)
-    return dict(zip(numbers, rows, strict=True))
+    plain = [term for term in terms if term.literal is None]
+    return dict(zip(plain, storage.newest(connection, kind, plain, wide.posted), strict=True))
 
 
 def _spread(posted: str, limit: int, size: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -17,6 +18,7 @@ LIMIT_MAX = 500
 QUERY_CHARS_MAX = 16_000
 QUICK_TERMS_MAX = 6  # that a quick search looks for, the longest: each costs a look into the index
 FILTER_VALUES_MAX = 200  # agents, tags or sessions in one request
+RELEVANT_MIN = 0.44  # score of the best hit; a query that has nothing to do with what there is finds something, too
 KINDS = tuple(SearchKind)
 
 
@@ -38,9 +40,10 @@ class GroupBy(StrEnum):
 class SearchRequest(Filters):
     """What to look for and where: the filters say what a hit must satisfy.
 
-    `since` and `until` may be any RFC 3339 times with an offset. `group_by` session ranks conversations: each hit is
-    the best message of one. `is_quick`: the work is bounded, whatever there is (`plan.QUICK`), and the query is plain
-    text: nothing in it must occur or must not.
+    `since` and `until` may be any RFC 3339 times with an offset, or dates (UTC). `group_by` session ranks
+    conversations: each hit is the best message of one. `is_quick`: the work is bounded, whatever there is
+    (`plan.QUICK`), and the query is plain text: nothing in it must occur or must not. The query's vector is waited for
+    `patience_s` seconds at most.
     """
 
     query: str
@@ -49,6 +52,7 @@ class SearchRequest(Filters):
     limit: int = 20
     mode: Mode = Mode.HYBRID
     is_quick: bool = False
+    patience_s: float = math.inf
 
     @property
     def wanted(self) -> Wanted:
@@ -59,8 +63,9 @@ class SearchRequest(Filters):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hit:
-    """One find. `score` is 1.0 for the best and falls towards 0; `parts` tells what it is made of, and `reason` says
-    it in words. `agent_id` is the owner, None for files. `count` says how many finds the hit stands for.
+    """One find. `score` says from 0.0 to 1.0 how much it has to do with the query, and compares between queries of one
+    mode. `parts` tells what its rank is made of, and `reason` says it in words. `agent_id` is the owner, None for
+    files. `count` says how many finds the hit stands for, `answers` is the question before a short message.
     """
 
     kind: SearchKind
@@ -77,18 +82,27 @@ class Hit:
     session_id: str | None = None
     metadata: Json = None
     count: int = 1
+    answers: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchResult:
-    """The hits, best first, and a notice if the search was not quite the one that was asked for.
-
-    `relevance` says whether the hits have to do with the query at all: from 0.0 for the best of what does not to 1.0.
+    """The hits, best first, and a notice if the search was not quite the one that was asked for, or if nothing that was
+    found has much to do with the query.
     """
 
     hits: Sequence[Hit]
-    relevance: float = 0.0
     notice: str | None = None
+
+    @property
+    def is_relevant(self) -> bool:
+        """False if there is probably nothing about the query: a search finds something for any."""
+        return bool(self.hits) and self.hits[0].score >= RELEVANT_MIN
+
+    def noting(self, *notices: str | None) -> SearchResult:
+        """Return the result with these notices before its own."""
+        said = [notice for notice in (*notices, self.notice) if notice]
+        return replace(self, notice="; ".join(said) or None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

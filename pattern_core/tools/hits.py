@@ -24,8 +24,8 @@ def found(result: SearchResult, one: str, many: str) -> dict[str, object]:
     """Return the answer `{"success", "message", "hits": [{"kind", "id", "content", "snippet", "score", "created_at",
     …}]}`.
 
-    Hits that would make it too long are left out, and the message says so. A search that could not compare meanings
-    has a `notice`.
+    Hits that would make it too long are left out, and the message says so. A search that found nothing relevant, or
+    was not quite the one that was asked for, has a `notice`.
     """
     shown: list[dict[str, object]] = []
     chars = 0
@@ -55,7 +55,12 @@ def shown_hit(hit: Hit, content_chars_max: int) -> dict[str, object]:
         "score": round(hit.score, 3),
         "created_at": hit.created_at,
     }
-    more = {"role": None if hit.role is None else hit.role.value, "label": hit.label, "session_id": hit.session_id}
+    more = {
+        "role": None if hit.role is None else hit.role.value,
+        "label": hit.label,
+        "session_id": hit.session_id,
+        "answers": hit.answers,
+    }
     entry |= {name: value for name, value in more.items() if value is not None}
     if hit.kind is SearchKind.SUMMARY and isinstance(hit.metadata, dict):
         entry["stands_for"] = (  # the way from a summary to the messages

@@ -43,8 +43,7 @@ async def search(
     if by_session:
         body["group_by"] = "session"
     answer = await home.call("POST", "search", body=body)
-    # Who did not choose a mode need not hear that another one was used.
-    if answer.get("notice") and given["mode"] is not None:
+    if answer.get("notice"):
         output.note(answer["notice"])
     session = ("session", "hits=count") if by_session else ()
     columns = ("score", "kind", *session, "when=created_at", "text", *(("why=reason",) if explain else ()))

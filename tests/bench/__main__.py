@@ -14,7 +14,7 @@ from pathlib import Path
 
 import trio
 
-from tests.bench import cancel, embeddings, first_token, flow, locomo, memory, recall, search, server, turns
+from tests.bench import cancel, dialogues, embeddings, first_token, flow, locomo, memory, recall, search, server, turns
 from tests.bench.report import Figure, machine, table
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
@@ -34,6 +34,7 @@ SUITES: dict[str, Callable[[], list[Figure]]] = {
     "search": search.run,
     "embeddings": embeddings.run,
     "locomo": locomo.run,
+    "dialogues": dialogues.run,
     "recall": partial(trio.run, recall.measure),
 }
 QUICK: dict[str, Callable[[], list[Figure]]] = {

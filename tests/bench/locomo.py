@@ -7,7 +7,7 @@ into a constellation of its own, its texts are embedded, and every question that
 
 recall@10 of turns: the part of a question's evidence turns that is among the first 10 hits, averaged over questions;
 only the very turn counts. Of sessions: the same for `group_by: "session"` and the sessions that hold the evidence.
-Intervals are percentiles of 2,000 bootstrap samples of questions.
+Intervals are percentiles of 2,000 bootstrap samples of conversations, since the questions of one are alike.
 
 With `python -m tests.bench.locomo fit` the weights of `pattern_core.search.messages.Weights` are fitted again: for each
 question the messages that were compared, with what speaks for each (before weighting), go into a logistic regression
@@ -63,6 +63,7 @@ PARTS = {
     "answer": "answer_meaning",
     "question": "question",
     "length": "length",
+    "session": "session",
     "speaker": "speaker",
     "date": "date",
 }
@@ -94,6 +95,7 @@ class Conversation:
 class Answered:
     """What was found of one question's evidence, 0.0 to 1.0."""
 
+    talk: str
     category: int
     turns: float
     sessions: float
@@ -104,10 +106,12 @@ def conversations(path: Path = DATA) -> list[Conversation]:
     return [_conversation(sample) for sample in json.loads(path.read_text())]
 
 
-def interval(values: Sequence[float]) -> tuple[float, float]:
-    """The 95 % interval of the mean, by the bootstrap."""
+def interval(values: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """The 95 % interval of the mean of values that come in groups, by the bootstrap of the groups."""
     chance = random.Random(7)
-    means = sorted(statistics.fmean(chance.choices(values, k=len(values))) for _ in range(SAMPLES))
+    sums = [(sum(group), len(group)) for group in values]
+    samples = [chance.choices(sums, k=len(sums)) for _ in range(SAMPLES)]
+    means = sorted(sum(total for total, _ in sample) / sum(count for _, count in sample) for sample in samples)
     return means[int(SAMPLES * 0.025)], means[int(SAMPLES * 0.975)]
 
 
@@ -163,7 +167,7 @@ class Asked:
     def __init__(self, place: Place, talks: Sequence[Conversation]) -> None:
         self._place = place
         self._talks = talks
-        self._turns: dict[str, str] = {}  # id of a message → turn
+        self._turns: dict[tuple[str, str], str] = {}  # conversation, id of a message (by its time) → turn
 
     async def fill(self, *, is_embedding: bool) -> None:
         """Import all conversations and wait for their vectors, if there will be any."""
@@ -173,7 +177,8 @@ class Asked:
                 f"/constellations/{talk.name}/agents/ada/history", json={"messages": talk.messages}, timeout=120
             )
             answer.raise_for_status()
-            self._turns |= dict(zip(answer.json()["ids"], talk.turn_ids, strict=True))
+            ids = [(talk.name, message_id) for message_id in answer.json()["ids"]]
+            self._turns |= dict(zip(ids, talk.turn_ids, strict=True))
             with trio.fail_after(EMBEDDED_WITHIN_S):
                 while is_embedding and not await self._is_embedded(talk.name):
                     await trio.sleep(1)
@@ -185,9 +190,10 @@ class Asked:
     async def _answer(self, talk: Conversation, question: Question, mode: str) -> Answered:
         body = {"query": question.text, "kinds": ["message"], "mode": mode, "limit": LIMIT}
         hits = await self._search(talk, body)
-        turns = {self._turns[hit["id"]] for hit in hits}
+        turns = {self.turn_of(talk, hit["id"]) for hit in hits}
         sessions = {hit["session_id"] for hit in await self._search(talk, body | {"group_by": "session"})}
         return Answered(
+            talk=talk.name,
             category=question.category,
             turns=len(turns & question.turns) / len(question.turns),
             sessions=len(sessions & question.sessions) / len(question.sessions),
@@ -204,7 +210,9 @@ class Asked:
                 found.append(
                     Compared(
                         parts=np.array([[_unweighted(one, name) for name in PARTS] for one in ranked]),
-                        is_evidence=np.array([float(self._turns[one.row.id] in question.turns) for one in ranked]),
+                        is_evidence=np.array(
+                            [float(self.turn_of(talk, one.row.id) in question.turns) for one in ranked]
+                        ),
                         evidence=len(question.turns),
                     )
                 )
@@ -218,9 +226,9 @@ class Asked:
         async with state.constellations.use(owner, talk.name) as constellation:
             yield constellation
 
-    def turn_of(self, message_id: str) -> str:
+    def turn_of(self, talk: Conversation, message_id: str) -> str:
         """The turn that a message is."""
-        return self._turns[message_id]
+        return self._turns[talk.name, message_id]
 
     async def _search(self, talk: Conversation, body: dict[str, Any]) -> list[dict[str, Any]]:
         answer = await self._place.admin.post(f"/constellations/{talk.name}/search", json=body, timeout=120)
@@ -229,9 +237,8 @@ class Asked:
         return hits
 
     async def _is_embedded(self, name: str) -> bool:
-        body = {"query": "hello", "mode": "meaning"}
-        answer = await self._place.admin.post(f"/constellations/{name}/search", json=body, timeout=120)
-        return answer.json()["notice"] is None
+        answer = (await self._place.admin.get(f"/constellations/{name}/embeddings", timeout=120)).json()
+        return bool(answer["done"] >= answer["total"] > 0)
 
 
 @asynccontextmanager
@@ -244,11 +251,8 @@ async def asking(talks: Sequence[Conversation], *, provider: str = "local") -> A
             yield asked
 
 
-async def measure() -> list[Figure]:
-    """Recall of each mode, all together and by category; empty where the data is not there."""
-    if not DATA.is_file():
-        return []
-    talks = conversations()
+async def measure(talks: Sequence[Conversation]) -> list[Figure]:
+    """Recall of each mode, all together and by category."""
     async with asking(talks) as asked:
         figures = [figure for mode in MODES for figure in _figures(mode, await asked.ask(mode))]
     async with asking(talks, provider="none") as asked:
@@ -267,21 +271,22 @@ def _unweighted(one: Ranked, part: str) -> float:
 
 def _figures(mode: str, found: Sequence[Answered]) -> list[Figure]:
     is_default = mode == "hybrid"
-    turns, sessions = [one.turns for one in found], [one.sessions for one in found]
+    turns, sessions = [(one.talk, one.turns) for one in found], [(one.talk, one.sessions) for one in found]
     figures = [
         _figure(f"recall@10 of turns, {mode}", turns, TURNS_MIN if is_default else None),
         _figure(f"recall@10 of sessions, {mode}", sessions, SESSIONS_MIN if is_default else None),
     ]
     for category in sorted({one.category for one in found}):
-        values = [one.turns for one in found if one.category == category]
+        values = [(one.talk, one.turns) for one in found if one.category == category]
         figures.append(_figure(f"recall@10 of turns, {mode}, category {category}", values))
     return figures
 
 
-def _figure(name: str, values: Sequence[float], least: float | None = None) -> Figure:
-    low, high = interval(values)
+def _figure(name: str, values: Sequence[tuple[str, float]], least: float | None = None) -> Figure:
+    low, high = interval([[value for of, value in values if of == talk] for talk in dict(values)])
     note = f"95 %: {low:.3f} … {high:.3f}, {len(values)} questions"
-    return Figure(name=name, unit="", values=[round(statistics.fmean(values), 4)], least=least, note=note)
+    mean = statistics.fmean(value for _talk, value in values)
+    return Figure(name=name, unit="", values=[round(mean, 4)], least=least, note=note)
 
 
 async def fit() -> None:
@@ -289,13 +294,14 @@ async def fit() -> None:
     talks = conversations()
     async with asking(talks) as asked:
         compared = [await asked.compared(talk) for talk in talks]
-    left_out: list[float] = []
+    left_out: list[list[float]] = []
     for number, talk in enumerate(talks):
         weights = fitted([one for other, ones in enumerate(compared) if other != number for one in ones])
-        left_out += [_found(weights, one) for one in compared[number]]
+        left_out.append([_found(weights, one) for one in compared[number]])
         print(f"without {talk.name}: {_in_words(weights)}", file=sys.stderr)
+    mean = statistics.fmean(value for values in left_out for value in values)
     low, high = interval(left_out)
-    print(f"left out: {statistics.fmean(left_out):.4f} (95 %: {low:.3f} … {high:.3f})", file=sys.stderr)
+    print(f"left out: {mean:.4f} (95 %: {low:.3f} … {high:.3f})", file=sys.stderr)
     print(f"all: {_in_words(fitted([one for ones in compared for one in ones]))}", file=sys.stderr)
 
 
@@ -348,8 +354,8 @@ def _in_words(weights: NDArray[np.float64]) -> str:
 
 
 def run() -> list[Figure]:
-    """The figures, for the table of all benchmarks."""
-    return trio.run(measure)
+    """The figures, for the table of all benchmarks; empty where the data is not there."""
+    return trio.run(measure, conversations()) if DATA.is_file() else []
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ async def _figures(name: str, provider: str) -> list[Figure]:
             async with asked.constellation(talk) as constellation:
                 for question in talk.questions:
                     found = await _recalled(constellation, question.text)
-                    evidence = {asked.turn_of(part.ref) for part in found.parts} & question.turns
+                    evidence = {asked.turn_of(talk, part.ref) for part in found.parts} & question.turns
                     shown.append(len(evidence) / len(question.turns))
                     tokens.append(sum(part.tokens for part in found.parts))
                 needless += [len((await _recalled(constellation, text)).parts) for text in about_other_things]

@@ -36,6 +36,24 @@ def talk(say: Say) -> None:
 
 @pytest.mark.usefixtures("talk")
 @pytest.mark.parametrize(
+    ("word", "like"),
+    [
+        ("godbye", ["goodby"]),
+        ("programing", ["program"]),
+        ("Carolyn", ["carolin"]),
+        ("ogram", ["program"]),
+        ("vit", []),
+        ("xylophone", []),
+        ('"', []),
+    ],
+)
+def test_words_like_one_that_no_text_holds(db: Connection, word: str, like: list[str]) -> None:
+    assert search.words_like(db, SearchKind.MESSAGE, word, 3) == like
+    assert search.words_like(db, SearchKind.BLOCK, word, 3) == []
+
+
+@pytest.mark.usefixtures("talk")
+@pytest.mark.parametrize(
     ("query", "expected"),
     [
         ("hello", [1]),

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pattern_db.search_terms import TERMS_MAX, parse
+from pattern_db.search_terms import TERMS_READ, parse, spellings
 
 
 def words(text: str) -> list[str]:
@@ -57,8 +57,32 @@ def test_signs_that_the_index_does_not_know_are_looked_for_in_the_text() -> None
     assert parse('"in C++"').terms[0].literal == "in c++"
 
 
+def test_emoji_stand_in_no_index() -> None:
+    emoji, word = parse("🎉 party").terms
+    assert (emoji.match, emoji.literal, word.match) == ("", "🎉", '"party"')
+    assert not emoji.is_plain
+    assert word.is_plain
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        ("getUserName", ["get User Name"]),
+        ("HTTPServer", ["HTTP Server"]),
+        ("Größe", ["groesse"]),
+        ("Groesse", ["größe"]),
+        ("ﬁnance", ["finance"]),
+        ("книга", []),
+        ("tea", []),
+    ],
+)
+def test_how_else_a_word_is_written(word: str, expected: list[str]) -> None:
+    assert spellings(word) == expected
+
+
 def test_a_very_long_text_is_cut() -> None:
-    assert len(parse(" ".join(f"word{number}" for number in range(5000))).terms) == TERMS_MAX
+    found = parse(" ".join(f"word{number}" for number in range(5000)))
+    assert (len(found.terms), found.count) == (TERMS_READ, 5000)
 
 
 @settings(max_examples=200, deadline=None)
@@ -68,7 +92,7 @@ def test_a_very_long_text_is_cut() -> None:
 def test_terms_are_quoted_whatever_the_text(text: str) -> None:
     wanted = parse(text)
     for term in (*wanted.terms, *wanted.excluded):
-        assert (term.cjk is not None) != bool(term.match)
+        assert (term.cjk is not None) != bool(term.match or term.literal)
         if term.match:
             assert term.match.rstrip("*").count('"') == 2
             assert "\0" not in term.match

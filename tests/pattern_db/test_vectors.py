@@ -13,7 +13,7 @@ from pattern_db.enums import IndexState, SearchKind
 from pattern_db.tables import embedding_indexes, embeddings
 from pattern_db.vectors import SqlCondition
 from tests.pattern_db import vector_rows
-from tests.pattern_db.conftest import make_index
+from tests.pattern_db.conftest import Say, make_index
 from tests.pattern_db.vector_rows import VectorRow
 
 QUERY = vectors.packed([1, 0, 0, 0])
@@ -55,6 +55,18 @@ def test_the_farthest_of_some_texts_says_what_has_nothing_to_do_with_a_query(db:
     embeddings.delete_scope(db, "agt_ada")
     put(db, "msg_1", -1, 0, 0, 0)
     assert vectors.farthest(db, QUERY, 24) == pytest.approx(-1 / 24)
+
+
+def test_messages_are_compared_by_their_row(db: Connection, say: Say) -> None:
+    for number in (1, 2, 3):
+        say(number, "words")
+    [(one, first), (_, second), (three, third)] = fetch_all(db, "SELECT id, row FROM messages ORDER BY row")
+    put(db, one, 0, 1, 0, 0)
+    put(db, three, 1, 0, 0, 0)
+    found = vectors.of_messages(db, QUERY, [first, second, third])
+    assert found == {first: pytest.approx(0), third: pytest.approx(1)}
+    assert vectors.of_messages(db, QUERY, [first]) == {first: pytest.approx(0)}
+    assert vectors.of_messages(db, vectors.packed([1, 0]), [first, third]) == {}
 
 
 def test_another_agents_equal_vector_does_not_take_the_place(db: Connection) -> None:

@@ -28,6 +28,7 @@ class SearchQueryRequest(RequestModel):
     """What to search for, and where.
 
     `roles` and `sessions` apply to messages. An entry needs one of the `tags`.
+    Times are RFC 3339 with an offset, or dates (UTC).
     """
 
     query: str

@@ -181,7 +181,7 @@ def test_an_archive_has_an_end(db: Connection, monkeypatch: pytest.MonkeyPatch) 
         ({"workspace": ""}, "workspace"),
         ({"metadata": {"a": float("nan")}}, "`metadata` is not a JSON object"),
         ({"source": {"a": "x" * DETAILS_CHARS_MAX}}, "`source` has at most"),
-        ({"valid_from": "2026-11-21"}, "`valid_from` cannot be read"),
+        ({"valid_from": "2026-11"}, "`valid_from` cannot be read"),
         ({"valid_to": "soon"}, "`valid_to` cannot be read"),
         ({"valid_from": LATER, "valid_to": NOW}, "`valid_to` is before `valid_from`"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import trio
@@ -20,13 +21,16 @@ from pattern_core.prompts.activity import (
     task_parts,
     turn_line,
 )
-from pattern_core.prompts.collect import QUERY_CHARS_MAX, RELEVANCE_MIN, Searching, choose, recall, source_of
+from pattern_core.prompts.collect import QUERY_CHARS_MAX, Searching, choose, recall, source_of
 from pattern_core.prompts.parts import Findings, Kind, Part
-from pattern_core.search import Hit, SearchRequest, SearchResult
+from pattern_core.search import RELEVANT_MIN, Hit, SearchRequest, SearchResult, search
 from pattern_core.untrusted import MASK
 from pattern_db.columns import unix_ms
+from pattern_db.database import Database
 from pattern_db.enums import CONSTELLATION_OWNER, Role, SearchKind
 from pattern_db.tables.activity import NotedActivity, OpenTask, TurnActivity
+from tests.pattern_core.embeddings.stage import ScriptedEmbedder, World
+from tests.pattern_core.memory.rig import ADA as ADA_ID
 from tests.pattern_core.turns.rig import ADA
 
 SETTINGS = ContextSettings()
@@ -205,7 +209,7 @@ class Library:
         """The hits."""
         self.asked.append(request)
         await trio.sleep(self._takes_s)
-        return SearchResult(hits=self._hits, relevance=RELEVANCE_MIN)
+        return SearchResult(hits=self._hits)
 
 
 async def test_what_speaks_to_the_message_is_shown_with_its_source() -> None:
@@ -249,8 +253,8 @@ async def test_a_search_that_fails_fails_no_turn() -> None:
     assert [one.reason for one in found.left_out] == ["the search failed: no"]
 
 
-def chosen(*hits: Hit, in_view: Sequence[str] = (), most: int = 2, relevance: float = RELEVANCE_MIN) -> Findings:
-    return choose(SearchResult(hits=hits, relevance=relevance), in_view, ContextSettings(recall_max=most))
+def chosen(*hits: Hit, in_view: Sequence[str] = (), most: int = 2) -> Findings:
+    return choose(SearchResult(hits=hits), in_view, ContextSettings(recall_max=most))
 
 
 def test_what_is_not_shown_says_why() -> None:
@@ -271,7 +275,7 @@ def test_what_is_not_shown_says_why() -> None:
 
 
 def test_nothing_is_shown_where_the_best_has_nothing_to_do_with_the_message() -> None:
-    found = chosen(hit("the greenhouse keys"), relevance=RELEVANCE_MIN - 0.01)
+    found = chosen(replace(hit("the greenhouse keys"), score=RELEVANT_MIN - 0.01))
     assert found.parts == []
     assert [one.reason for one in found.left_out] == ["nothing that was found speaks to the message (0.43 of 0.44)"]
 
@@ -287,6 +291,40 @@ def test_a_long_passage_is_shown_as_its_excerpt() -> None:
     assert part.text == '<data from="the archive, 2025-06-01">\n… greenhouse keys\n</data>'
 
 
+def test_a_short_answer_is_shown_with_its_question() -> None:
+    [part] = chosen(replace(hit("Mabel."), answers="What is the puppy called?")).parts
+    assert part.text == '<data from="the archive, 2025-06-01">\n> What is the puppy called?\nMabel.\n</data>'
+
+
 def test_sources_are_words() -> None:
     assert source_of(hit("x", kind=SearchKind.MESSAGE)) == "the conversation of 2025-06-01, user"
     assert source_of(hit("x", kind=SearchKind.FILE, label="a.md")) == "the file a.md, 2025-06-01"
+
+
+async def test_after_a_pause_passages_are_found_by_words_and_then_by_meaning(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    world = World()
+    async with Database.in_memory(world.db) as world.database:
+        world.say(1, "The greenhouse keys hang behind the clock.")
+        await world.embed_all(ScriptedEmbedder())
+        async with world.running(ScriptedEmbedder(delay_s=5)) as queue:  # it loads its model
+
+            async def reasons(words: str) -> list[str]:
+                found = await recall(
+                    partial(search, world.database, queries=queue),
+                    SETTINGS,
+                    words,
+                    agent_id=ADA_ID,
+                    kinds=KINDS,
+                    before="",
+                    in_view=(),
+                    now=NOW,
+                )
+                return [part.reason for part in found.parts]
+
+            [first] = await reasons("greenhouse keys")
+            await trio.sleep(20)
+            [second] = await reasons("greenhouse keys")
+    assert "near in meaning" not in first
+    assert "near in meaning" in second

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
@@ -11,16 +12,16 @@ from hypothesis import strategies as st
 
 from pattern_core.embeddings.providers.deterministic import hashed_words
 from pattern_core.errors import InvalidInput
-from pattern_core.search import GroupBy, Mode, SearchRequest, SearchResult, search
-from pattern_core.search.find import blended, nameless, query_vector, rank_documents, without
+from pattern_core.search import RELEVANT_MIN, GroupBy, Mode, SearchRequest, SearchResult, search
+from pattern_core.search.find import blended, find, nameless, query_vector, rank_documents, without
 from pattern_core.search.hits import CHARS_MAX, holds, reason, snippet, stems_of
-from pattern_core.search.plan import Ranked
+from pattern_core.search.plan import ABSENT_MAX, Ranked
 from pattern_core.search.request import QueryVector, check
 from pattern_db.database import Database
 from pattern_db.enums import Role, SearchKind
 from pattern_db.search import Row
 from tests.pattern_core.memory.rig import ADA, BOB
-from tests.pattern_core.search.rig import Past
+from tests.pattern_core.search.rig import Past, asked
 from tests.pattern_core.texts import DIMENSION
 
 
@@ -83,7 +84,7 @@ async def test_the_summaries_of_others_are_not_found(past: Past) -> None:
 async def test_hits_say_why_and_the_best_has_one(past: Past) -> None:
     past.say("green tea and green apples")
     past.say("some tea")
-    past.say("nothing of the kind")
+    past.say("nothing of the kind", session="other")
     result = await looked(past, "green tea", mode=Mode.WORDS)
     assert [hit.content for hit in result.hits] == ["green tea and green apples", "some tea"]
     assert result.hits[0].score == 1.0
@@ -231,7 +232,7 @@ async def test_a_quick_search_asks_for_a_vector_only_where_texts_have_some(past:
 
 
 async def test_who_is_asked_about_does_not_outweigh_what_is_asked(past: Past) -> None:
-    about = past.say("hello", name="Ruth")
+    about = past.say("hello", name="Ruth", session="other")
     meant = past.say("harbour", name="Ruth")
     past.embed(SearchKind.MESSAGE, about, "Ruth Ruth Ruth Ruth of")
     past.embed(SearchKind.MESSAGE, meant, "boats Tim Amy")
@@ -365,19 +366,57 @@ def test_the_reason_names_what_counts() -> None:
     )
 
 
-async def test_relevance_says_whether_anything_has_to_do_with_the_query(past: Past) -> None:
+async def test_the_best_score_says_whether_anything_has_to_do_with_the_query(past: Past) -> None:
     for number in range(24):
         past.embed(SearchKind.MESSAGE, past.say(f"harbour {number}"), f"harbour boats {number}")
     past.embed(SearchKind.MESSAGE, past.say("the greenhouse keys"), "greenhouse keys hang")
 
-    async def relevance(query: str, **fields: Any) -> float:
-        return (await search(past.database, SearchRequest(query=query, **fields), Vectors())).relevance
+    async def best(query: str, **fields: Any) -> float:
+        result = await looked(past, query, Vectors(), **fields)
+        scores = [hit.score for hit in result.hits]
+        assert scores == sorted(scores, reverse=True)
+        is_doubtful = bool(scores) and scores[0] < RELEVANT_MIN
+        assert is_doubtful == ("has much to do with the query" in str(result.notice))
+        return scores[0] if scores else 0.0
 
-    assert await relevance("greenhouse keys") > 0.8
-    assert await relevance("mathematics homework") < 0.3
-    assert await relevance("greenhouse keys", mode=Mode.WORDS) == pytest.approx(1.0)
-    assert 0.3 < await relevance("greenhouse mathematics", mode=Mode.WORDS) < 0.7
-    assert await relevance("mathematics homework", mode=Mode.WORDS) == 0.0
+    assert await best("greenhouse keys") > 0.8
+    assert await best("mathematics homework") < 0.3
+    assert await best("greenhouse keys", mode=Mode.WORDS) == pytest.approx(1.0)
+    assert 0.3 < await best("greenhouse mathematics", mode=Mode.WORDS) < 0.7
+    assert await best("mathematics homework", mode=Mode.WORDS) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("query", "notice"),
+    [
+        ("?!", "the query has no words to look for"),
+        (" ".join(f"word{number}" for number in range(64)), None),
+        (" ".join(f"word{number}" for number in range(65)), "has 65 different words; the 64 rarest were looked for"),
+        ("的" + "".join(chr(0x4E00 + number) for number in range(300)), "300 .* the 64 rarest of the first 256 were"),
+    ],
+)
+async def test_what_is_left_out_of_a_query_is_said(past: Past, query: str, notice: str | None) -> None:
+    past.say(query)
+    found = (await looked(past, query, mode=Mode.WORDS)).notice
+    assert found is None if notice is None else re.search(notice, str(found))
+
+
+async def test_of_a_long_query_the_rarest_words_count(past: Past) -> None:
+    meant = past.say("the harbour")
+    for number in range(70):
+        past.say(" ".join(f"word{word}" for word in range(number, 70)), session=f"s{number}")
+    absent = [f"absent{number}" for number in range(70)]
+    result = await looked(past, " ".join([*absent, *(f"word{number}" for number in range(70)), "harbour"]), limit=100)
+    assert meant in {hit.id for hit in result.hits}
+
+
+async def test_words_alone_find_what_both_find_without_a_model(past: Past) -> None:
+    past.say("what shall we cook on Sunday")
+    past.say("lentils")
+    past.say("the weather", session="other")
+    by_words = await looked(past, "cook Sunday", mode=Mode.WORDS)
+    assert [hit.content for hit in by_words.hits] == ["what shall we cook on Sunday", "lentils"]
+    assert by_words.hits == (await looked(past, "cook Sunday")).hits
 
 
 async def test_vectors_of_one_model_and_several_lengths_are_never_compared(past: Past) -> None:
@@ -389,3 +428,82 @@ async def test_vectors_of_one_model_and_several_lengths_are_never_compared(past:
     queries = Vectors(dimensions=[DIMENSION, 2 * DIMENSION])  # the second is that of the question without the name
     result = await looked(past, "Ruth green tea", queries, mode=Mode.MEANING)
     assert ([hit.id for hit in result.hits], queries.dimensions) == ([said], [])
+
+
+def typed(rig: Past) -> None:
+    """What the queries of `AS_TYPED` look for, each in a session of its own."""
+    for text in (
+        "the new restaurant at the harbour",
+        "we recommend a receipt for everything",
+        "call getUserName before parse_config_file",
+        "the Müller family lives in Königstraße",
+        "meine Krankenversicherung kostet zu viel",
+        "я читал интересную книгу о собаках",
+        "في المكتبة كتاب جديد",
+        "the party was great 🎉",
+        "finance report of the Zürich office",
+        "the weather is nice",
+    ):
+        rig.say(text, session=text)
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("restuarant", "the new restaurant"),
+        ("retsaurant", "the new restaurant"),
+        ("harbur", "the new restaurant"),
+        ("reccomend", "we recommend"),
+        ("username", "call getUserName"),
+        ("parseConfigFile", "call getUserName"),
+        ("get_user_name", None),  # three words, each of which may stand anywhere
+        ("config", "call getUserName"),
+        ("Mueller", "the Müller family"),
+        ("müller", "the Müller family"),
+        ("Koenigstrasse", "the Müller family"),
+        ("Versicherung", "meine Krankenversicherung"),
+        ("Krankenversicherungen", "meine Krankenversicherung"),
+        ("Krankenversicherungsbeitrag", "meine Krankenversicherung"),
+        ("книги", "я читал"),
+        ("собака", "я читал"),
+        ("مكتبة", "في المكتبة"),
+        ("كتابهم", "في المكتبة"),
+        ("🎉", "the party"),
+        ("ｆｉｎａｎｃｅ", "finance report"),
+        ("ﬁnance", "finance report"),
+        ("zurich", "finance report"),
+        ("qwertzuiop", None),
+        ("tea", None),
+    ],
+)
+def test_what_is_typed_another_way_than_it_stands_in_the_text(query: str, found: str | None) -> None:
+    rig = Past()
+    typed(rig)
+    result = find(rig.db, asked(query, mode=Mode.WORDS), None)
+    assert [hit.content.startswith(str(found)) for hit in result.hits] == ([] if found is None else [True])
+    assert all(hit.score > RELEVANT_MIN for hit in result.hits)
+
+
+def test_words_that_were_looked_for_instead_are_said() -> None:
+    rig = Past()
+    typed(rig)
+    notice = find(rig.db, asked("restuarant harbour"), None).notice
+    assert notice == 'no text holds "restuarant", so words like it were looked for: restaur'
+    assert find(rig.db, asked('"restuarant"'), None).hits == [], "what is in quotes must occur"
+    assert find(rig.db, asked("restuarant", is_quick=True), None).hits == []
+    absent = " ".join(f"qwertz{number}" for number in range(ABSENT_MAX))
+    assert find(rig.db, asked(f"{absent} restuarant"), None).hits == [], "each costs a look through all words"
+
+
+async def test_a_short_message_has_the_question_that_it_answers(past: Past) -> None:
+    past.say("Congratulations! What is the puppy called?", role=Role.ASSISTANT)
+    past.say("Mabel, after my grandmother.")
+    past.say("My grandmother was a cook, and every Sunday the house was full of the smell of cakes.")
+    hits = (await looked(past, "puppy called grandmother")).hits
+    assert {hit.content[:5]: hit.answers for hit in hits} == {
+        "Mabel": "What is the puppy called?",
+        "Congr": None,
+        "My gr": None,
+    }
+    hits = (await looked(past, "puppy called grandmother", roles=[Role.USER])).hits
+    assert {hit.answers for hit in hits} == {None}, "the question is not among what may be found"

@@ -5,7 +5,16 @@ from dataclasses import replace
 import pytest
 
 from pattern_core.search import plan as planning
-from pattern_core.search.messages import NamedDate, by_session, is_question, named_dates, nearness, rank, speaker
+from pattern_core.search.messages import (
+    WEIGHTS,
+    NamedDate,
+    by_session,
+    named_dates,
+    nearness,
+    question_in,
+    rank,
+    speaker,
+)
 from pattern_core.search.plan import Ranked
 from pattern_core.search.request import Mode
 from pattern_db.enums import SearchKind
@@ -33,7 +42,8 @@ def test_an_answer_is_found_by_the_question_before_it() -> None:
     asked_ = rig.say("Where did you buy that lovely pottery?")
     answer = rig.say("At the market in Lisbon, on the last day.")
     assert ranking(rig, "where was the pottery bought")[:2] == [answer, asked_]
-    assert ranking(rig, "where was the pottery bought", mode=Mode.WORDS) == [asked_]
+    assert ranking(rig, "where was the pottery bought", mode=Mode.WORDS)[:2] == [answer, asked_]
+    assert ranking(rig, "pottery") == [asked_], "one word asks nothing"
 
 
 def test_what_stands_beside_counts_within_a_session_only() -> None:
@@ -89,16 +99,29 @@ def test_of_very_common_words_the_newest_messages_count(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("why?", True),
-        ("why? [a photo of a dog]", True),
-        ("为什么？", True),
-        ("why? Because.", False),
-        ("(why?)", False),
-        ("", False),
+        ("why?", "why?"),
+        ("why? [a photo of a dog]", "why?"),
+        ("为什么？", "为什么？"),
+        ("I moved to Lisbon. Any tips? Or names?", "Any tips? Or names?"),
+        ("We have a dog!\nIs that normal?", "Is that normal?"),
+        ("why? Because.", ""),
+        ("(why?)", ""),
+        ("", ""),
     ],
 )
-def test_what_asks(text: str, expected: bool) -> None:
-    assert is_question(text) is expected
+def test_what_asks(text: str, expected: str) -> None:
+    assert question_in(text) == expected
+
+
+def test_who_asks_in_the_end_has_still_said_something() -> None:
+    rig = Past()
+    chatter(rig)
+    asks = rig.say("Which dog would fit into a flat?", session="a")
+    tells = rig.say("We have a dog in the flat now and she is called Mabel. Any tips?", session="b")
+    found, _ = rank(rig.db, rig.plan("dog flat"))
+    parts = {one.row.id: one.parts["question"] for one in found}
+    assert parts[asks] == WEIGHTS.question
+    assert WEIGHTS.question / 2 < parts[tells] < 0
 
 
 def test_the_speaker_stands_in_the_metadata_or_before_the_text() -> None:
@@ -202,3 +225,48 @@ def test_dates_that_are_named(query: str, expected: list[NamedDate]) -> None:
 )
 def test_how_near_a_day_is(query: str, day: str, expected: float) -> None:
     assert nearness(named_dates(query), f"{day}T12:00:00.000Z") == expected
+
+
+def test_a_message_of_a_session_that_holds_more_of_the_words_comes_first() -> None:
+    rig = Past()
+    chatter(rig)
+    rig.say("the harbour, then", session="b")
+    for number in range(8):
+        rig.say(f"and so it went on {number}", session="b")
+    rig.say("boats from Assam", session="b")
+    alone = rig.say("the harbour, then", session="a")
+    beside = rig.say("the harbour, then", session="b")
+    found, _ = rank(rig.db, rig.plan("harbour boats Assam"))
+    value = {one.row.id: one.parts["session"] for one in found}
+    assert value[beside] == pytest.approx(WEIGHTS.session)
+    assert 0 < value[alone] < value[beside]
+
+
+def test_what_is_not_among_the_nearest_is_compared_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Past()
+    meant = rig.say("boats", session="a")
+    also = rig.say("harbour boats", session="b")
+    rig.embed(SearchKind.MESSAGE, meant, "boats")
+    rig.embed(SearchKind.MESSAGE, also, "boats tea")
+    monkeypatch.setattr(planning, "FULL", replace(planning.FULL, nearest=1))
+    found, _ = rank(rig.db, rig.plan("harbour boats", "boats", limit=1))
+    assert {one.row.id: one.parts["meaning"] for one in found} == {
+        meant: WEIGHTS.meaning,
+        also: pytest.approx(WEIGHTS.meaning / 2, rel=0.2),
+    }
+
+
+def test_beside_meaning_words_count_by_how_much_of_the_query_one_message_holds() -> None:
+    rig = Past()
+    chatter(rig)
+    meant = rig.say("sailing", session="a")
+    rig.say("a green door", session="b")
+    rig.embed(SearchKind.MESSAGE, meant, "boats")
+    query = "green boats of Assam"
+    by_words, beside = (
+        max(one.parts.get("words", 0.0) for one in rank(rig.db, rig.plan(query, meaning))[0])
+        for meaning in (None, "boats")
+    )
+    assert by_words == 1.0
+    assert 0.3 < beside < 0.7
+    assert ranking(rig, query, mode=Mode.MEANING, meant="boats")[0] == meant
