@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from operator import attrgetter
 from typing import NamedTuple
@@ -23,6 +23,7 @@ WAITING_RESULT = "There is no result yet: a person has been asked whether this m
 LOST_RESULT = "There is no result: the call was cut off before it was recorded."
 IMPORTED_TOGETHER_MAX = 20  # imported messages that leave together if no person speaks among them
 IMPORTED = "import"  # source of what was said elsewhere; no turn has it
+PARTIAL = "partial"  # in the metadata of an answer that was cut off: how its turn ended
 
 
 _ROLES = {role.value: role for role in Role}
@@ -38,7 +39,11 @@ def to_row(
     source_metadata: Mapping[str, object] | None = None,
     arguments: Mapping[str, object] | None = None,
 ) -> MessageRow:
-    """Return the row of `message`; `arguments` are those of the call that a tool message answers."""
+    """Return the row of `message`; `arguments` are those of the call that a tool message answers. Of one that was cut
+    off, `source_metadata` says how its turn ended.
+    """
+    if message.cut_off:
+        source_metadata = {PARTIAL: message.cut_off}
     parts = message.parts
     only = parts[0] if len(parts) == 1 else None
     result = only if message.role == "tool" and isinstance(only, ToolResult) else None
@@ -75,6 +80,7 @@ def from_row(row: MessageRow) -> Message:
         parts = (ToolResult(call_id=call_id, tool=tool, content=row.content or "", is_error=is_error),)
     elif row.parts is not None:
         parts = parts_from_json(row.parts)
+    is_own = row.role is Role.ASSISTANT and row.batch_id is not None
     return Message(
         role=row.role.value,
         parts=parts,
@@ -82,6 +88,7 @@ def from_row(row: MessageRow) -> Message:
         position=row.position,
         created_at=row.created_at,
         is_imported=row.batch_id is None and row.source == IMPORTED,
+        cut_off=row.source_metadata.get(PARTIAL, "") if is_own and isinstance(row.source_metadata, dict) else "",
     )
 
 
@@ -262,6 +269,8 @@ class History:
         shown = message
         if message.is_imported:
             shown = marked_import(message)
+        elif message.cut_off:
+            shown = _marked_as_cut_off(message)
         elif message.role == "tool" and self._is_untrusted(getattr(message.parts[0], "tool", "")):
             shown = marked_result(message)
         has_image = shown.role == "user" and bool(shown.images)
@@ -301,6 +310,12 @@ class History:
         self.tokens += self.opening_tokens - before
         self._digest: blake2b = blake2b(b"" if first is None else first.text.encode(), digest_size=16)
         self._digest.update("".join(map(_name, self._entries)).encode())
+
+
+def _marked_as_cut_off(message: Message) -> Message:
+    """Return a partial answer as it is shown: its words alone, since no vendor proves half a thought."""
+    mark = f"[This answer is not complete: its turn ended as {message.cut_off}.]"
+    return replace(message, parts=(Text(text=f"{message.text}\n\n{mark}".lstrip()),))
 
 
 def _name(entry: _Entry) -> str:

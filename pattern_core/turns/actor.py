@@ -452,7 +452,7 @@ class Actors:
         is_charged = ending.status != TurnStatus.FAILED
         cut_off = DeadAttempt(is_charged=is_charged, asking=turn.asking) if found.is_asking else None
         closed = recovery.close_calls(found.unanswered)
-        await turn.record.end(ending, closed=closed, cut_off=cut_off)
+        await turn.record.end(ending, closed=closed, cut_off=cut_off, streamed=found.streamed)
         self.forget(turn.agent.id)
 
 

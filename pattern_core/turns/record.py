@@ -16,7 +16,7 @@ its own. So whatever was recorded is on disk before a 2xx, an event, a model cal
 | T6 acted | `finish` | the tool's own writes, call ended, message, `tool.result` | with the next step |
 | is joined | `join` | an inbox row becomes a message of this turn, its own turn ends, `message.joined` | at once |
 | is resumed | `resume` | turn running here, `turn.resumed`; what a dead process held is charged | with the next write |
-| T8 ended | `end` | turn's status, what was open closed, the one terminal event | at once |
+| T8 ended | `end` | turn's status, what was open closed, what it was about to say, the one terminal event | at once |
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from pattern_core.agents import Agent
 from pattern_core.approvals import requested
 from pattern_core.budgets import reservations
 from pattern_core.budgets.budget import TurnBudget
-from pattern_core.conversation.history import History, to_row
+from pattern_core.conversation.history import PARTIAL, History, to_row
 from pattern_core.errors import PatternError
 from pattern_core.events import NO_DATA, Draft, Event, append, called, ended, resulted
 from pattern_core.journal import Journal
-from pattern_core.messages import Message, Text, ToolCall
+from pattern_core.messages import Message, Part, Text, ToolCall
 from pattern_core.models.model import ModelReply, Usage
 from pattern_core.models.routing import Link
 from pattern_core.models.tokens import estimate_usage
@@ -355,9 +355,8 @@ class Record:
         )
         rows.store(messages.append, [self._message_row(message)])
         rows.store(reservations.settle if self.may_hold else usage.add, spent)
-        if text := message.text:
-            about = {"message_id": message.id, "role": message.role}
-            rows.drafts.append(Draft("message", about, {"content": text}))
+        if message.text:
+            rows.drafts.append(_said(message))
         if planned:
             rows.store(steps.plan_calls, planned)
             rows.drafts.extend(map(called, planned))
@@ -463,10 +462,12 @@ class Record:
         *,
         closed: Sequence[FinishedCall] = (),
         cut_off: DeadAttempt | None = None,
+        streamed: Sequence[Part] = (),
     ) -> None:
         """T8: end the turn. `closed` are results for calls that had none, so that no call is left unanswered.
 
-        `cut_off` is the call of the open step, if one is open.
+        `cut_off` is the call of the open step, if one is open, and `streamed` what clients were shown of its answer: it
+        stays as a message that is partial.
         """
         now = self.journal.now()
         results = [(finished, self.journal.new_message("tool", finished.result)) for finished in closed]
@@ -481,6 +482,10 @@ class Record:
         if any(finished.row.status == EffectStatus.AWAITING_APPROVAL for finished in closed):
             rows.store(approvals.cancel_calls, self.key, now)
         status, error = ending.status, ending.error
+        said = [replace(self.journal.new_message("assistant", *streamed), cut_off=status)] if streamed else []
+        for message in said:
+            rows.store(messages.append, [self._message_row(message)])
+            rows.drafts.append(_said(message))
         rows.store(turns.end, self.key, status=status, ended_at=now, steps=self.step, error=error)
         rows.drafts.append(ended(status, error))
         if self.may_hold:
@@ -491,7 +496,7 @@ class Record:
         self.is_ending = True
         await self.flush(rows, now=now)
         self.status = status
-        for _finished, message in results:
+        for message in [*(message for _finished, message in results), *said]:
             self.history.append(message)
         self.journal.meters.turn_ended(status, self.journal.seconds_since(self.began_ms))
 
@@ -527,6 +532,12 @@ class Record:
         return reservations.ModelCall(
             turn=self.key, step=step, attempt=attempt, agent_id=self.agent.id, provider=link.provider, model=link.model
         )
+
+
+def _said(message: Message) -> Draft:
+    """Return the event that the agent said this."""
+    partial = {PARTIAL: message.cut_off} if message.cut_off else {}
+    return Draft("message", {"message_id": message.id, "role": message.role, **partial}, {"content": message.text})
 
 
 def _store_result(rows: UnitOfWork, finished: FinishedCall, row: MessageRow) -> None:

@@ -18,7 +18,7 @@ from pattern_core.limits import Limits, TurnLimits
 from pattern_core.messages import Part, Reasoning, Text
 from pattern_core.models.model import ModelReply
 from pattern_core.testing import StoppedClock
-from pattern_core.testing.model import NO_USAGE, Answer, Paced, calls, says, together
+from pattern_core.testing.model import NO_USAGE, Answer, Paced, ScriptedProvider, calls, says, together
 from pattern_core.tools.builtin.send_message import send_message
 from pattern_core.tools.tool import Probe, ToolContext, tool
 from pattern_core.turns import admission, recovery
@@ -202,6 +202,30 @@ async def test_what_kills_the_process_before_anything_is_asked_is_given_up_too()
             view = await last.constellation.wait(turn_id)
             assert (view.status, (view.error or {})["code"]) == ("interrupted", "gave_up")
             assert await database.read(rows, "SELECT status FROM effect") == [("in_doubt",)]
+
+
+async def test_what_a_dead_process_had_streamed_stays_when_the_turn_is_given_up() -> None:
+    """Also where a later attempt died before it said anything."""
+    streams = Paced(answer=says("half a thought"), between_s=PATIENCE_S)
+    silent = Paced(answer=says("late"), gate=trio.Event())
+    limits = Limits(turn=TurnLimits(resumes_max=1))
+    async with in_memory() as database:
+        async with running(
+            provider=ScriptedProvider([streams], slice_chars=4), database=database, limits=limits
+        ) as first:
+            await first.agent()
+            turn_id = await first.submit("go")
+            await trio.testing.wait_all_tasks_blocked()
+        async with running([silent], database=database, limits=limits):
+            await trio.testing.wait_all_tasks_blocked()
+        async with running(database=database, limits=limits) as last:
+            view = await last.constellation.wait(turn_id)
+            assert (view.status, (view.error or {})["code"]) == ("interrupted", "gave_up")
+            assert [(one.content, one.source_metadata) for one in view.messages] == [
+                ("go", None),
+                ("half", {"partial": "interrupted"}),
+            ]
+            assert "text.delta" not in await last.names(turn_id)
 
 
 async def test_a_turn_that_shall_fail_on_doubt_runs_no_sibling_again() -> None:
