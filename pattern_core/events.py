@@ -24,9 +24,7 @@ from pattern_db.errors import RowNotFound
 from pattern_db.journal import approvals, events, steps, turns
 from pattern_db.tables import messages
 
-TERMINAL = frozenset(
-    {"turn.completed", "turn.failed", "turn.cancelled", "turn.interrupted", "turn.limit", "turn.parked"}
-)
+TERMINAL = frozenset({"turn.completed", "turn.failed", "turn.cancelled", "turn.interrupted", "turn.limit"})
 RESTING = TERMINAL | {"turn.waiting"}  # the turn goes no further for now: it has ended, or waits for a person
 NO_DATA: Mapping[str, object] = {}
 READ_MAX = 500  # events read from the file at once

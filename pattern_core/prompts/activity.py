@@ -34,7 +34,7 @@ _DOING = {
     "waiting": "waits for an approval, asked by",
     "cancelled": "was stopped while it answered",
 }
-_OTHERWISE = "could not answer"  # failed, limit, interrupted, parked
+_OTHERWISE = "could not answer"  # failed, limit, interrupted
 _SUMMARIES = ("summary", "description", "title", "text")  # where an event's details may hold words
 
 
