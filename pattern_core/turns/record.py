@@ -355,8 +355,8 @@ class Record:
         )
         rows.store(messages.append, [self._message_row(message)])
         rows.store(reservations.settle if self.may_hold else usage.add, spent)
-        if message.text:
-            rows.drafts.append(_said(message))
+        if text := message.text:
+            rows.drafts.append(_said(message, text))
         if planned:
             rows.store(steps.plan_calls, planned)
             rows.drafts.extend(map(called, planned))
@@ -442,7 +442,7 @@ class Record:
                     continue
                 turns.join(connection, row.turn, self.key, ended_at=now)
                 ends = turns.by_key(connection, row.turn)
-                done = ended("completed", None, {"joined": self.id})
+                done = ended("completed", None, data={"joined": self.id})
                 events += append(connection, (ends.key, ends.id), [done], created_at=now)
                 place = {"turn_id": ends.id, "message_id": message.id}
                 rows.drafts.append(Draft("message.joined", place, {"content": message.text}))
@@ -469,34 +469,38 @@ class Record:
         `cut_off` is the call of the open step, if one is open, and `streamed` what clients were shown of its answer: it
         stays as a message that is partial.
         """
-        now = self.journal.now()
-        results = [(finished, self.journal.new_message("tool", finished.result)) for finished in closed]
-        rows = UnitOfWork()
+        now, rows, added = self.journal.now(), UnitOfWork(), list[Message]()
         if cut_off is not None:
             rows.store(steps.close, (self.key, self.step, self.attempt), status="failed", ended_at=now)
             if cut_off.is_charged and cut_off.asking is not None:
                 spent = Usage(input_tokens=cut_off.asking.prompt.log.tokens, output_tokens=0, is_estimate=True)
                 rows.store(reservations.settle, self._usage(cut_off.asking, spent, now))
-        for finished, message in results:
-            _store_result(rows, finished, self._message_row(message))
-        if any(finished.row.status == EffectStatus.AWAITING_APPROVAL for finished in closed):
+        for finished in closed:
+            added.append(self.journal.new_message("tool", finished.result))
+            _store_result(rows, finished, self._message_row(added[-1]))
+        if closed and any(finished.row.status == EffectStatus.AWAITING_APPROVAL for finished in closed):
             rows.store(approvals.cancel_calls, self.key, now)
         status, error = ending.status, ending.error
-        said = [replace(self.journal.new_message("assistant", *streamed), cut_off=status)] if streamed else []
-        for message in said:
-            rows.store(messages.append, [self._message_row(message)])
-            rows.drafts.append(_said(message))
-        rows.store(turns.end, self.key, status=status, ended_at=now, steps=self.step, error=error)
-        rows.drafts.append(ended(status, error))
+        if streamed:
+            added.append(replace(self.journal.new_message("assistant", *streamed), cut_off=status))
+            rows.store(messages.append, [self._message_row(added[-1])])
+            rows.drafts.append(_said(added[-1], added[-1].text))
         if self.may_hold:
             rows.store(reservations.recover, self.key, at=now)  # a summary that was cut off cost something
             rows.store(budgets.let_go_of_turn, self.key)
         if ending.discards:
             rows.store(messages.discard_batch, self.agent.id, self.batch_id)
+        before = rows.drafts
+
+        def end(connection: Connection) -> None:
+            rest = turns.end(connection, self.key, status=status, ended_at=now, steps=self.step, error=error)
+            rows.drafts = [*before, ended(status, error, rest)]
+
+        rows.store(end)
         self.is_ending = True
         await self.flush(rows, now=now)
         self.status = status
-        for message in [*(message for _finished, message in results), *said]:
+        for message in added:
             self.history.append(message)
         self.journal.meters.turn_ended(status, self.journal.seconds_since(self.began_ms))
 
@@ -534,10 +538,10 @@ class Record:
         )
 
 
-def _said(message: Message) -> Draft:
+def _said(message: Message, text: str) -> Draft:
     """Return the event that the agent said this."""
-    partial = {PARTIAL: message.cut_off} if message.cut_off else {}
-    return Draft("message", {"message_id": message.id, "role": message.role, **partial}, {"content": message.text})
+    about = {"message_id": message.id, "role": message.role}
+    return Draft("message", {**about, PARTIAL: message.cut_off} if message.cut_off else about, {"content": text})
 
 
 def _store_result(rows: UnitOfWork, finished: FinishedCall, row: MessageRow) -> None:
