@@ -12,7 +12,7 @@ from pattern_core.conversation.opening import Opening, beginning, opening_messag
 from pattern_core.limits import PromptLimits
 from pattern_core.messages import Message, Part, Text, ToolCall, ToolResult, parts_from_json, parts_to_json
 from pattern_core.models.tokens import message_tokens
-from pattern_core.untrusted import marked_import, marked_result
+from pattern_core.untrusted import marked_import, marked_result, neutral
 from pattern_db.connection import Connection
 from pattern_db.enums import Role
 from pattern_db.journal import steps
@@ -273,6 +273,7 @@ class History:
             shown = _marked_as_cut_off(message)
         elif message.role == "tool" and self._is_untrusted(getattr(message.parts[0], "tool", "")):
             shown = marked_result(message)
+        shown = neutral(shown)
         has_image = shown.role == "user" and bool(shown.images)
         return _Entry(message, shown, message_tokens(shown), begins, is_short, has_image)
 
