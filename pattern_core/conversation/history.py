@@ -14,7 +14,7 @@ from pattern_core.messages import Message, Part, Text, ToolCall, ToolResult, par
 from pattern_core.models.tokens import message_tokens
 from pattern_core.untrusted import marked_import, marked_result, neutral
 from pattern_db.connection import Connection
-from pattern_db.enums import Role
+from pattern_db.enums import BatchType, Role
 from pattern_db.journal import steps
 from pattern_db.tables import messages
 from pattern_db.tables.messages import MessageRow
@@ -35,6 +35,7 @@ def to_row(
     agent_id: str,
     batch_id: str,
     sequence: int,
+    batch_type: BatchType | None = None,
     source: str | None = None,
     source_metadata: Mapping[str, object] | None = None,
     arguments: Mapping[str, object] | None = None,
@@ -54,6 +55,7 @@ def to_row(
         position=message.position,
         batch_id=batch_id,
         sequence_in_batch=sequence,
+        batch_type=batch_type,
         role=_ROLES[message.role],
         content=message.text or None if result is None else result.content,
         parts=None if is_plain else parts_to_json(parts),

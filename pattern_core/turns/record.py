@@ -36,7 +36,7 @@ from pattern_core.budgets import reservations
 from pattern_core.budgets.budget import TurnBudget
 from pattern_core.conversation.history import PARTIAL, History, to_row
 from pattern_core.errors import PatternError
-from pattern_core.events import NO_DATA, Draft, Event, append, called, ended, resulted
+from pattern_core.events import Draft, Event, append, called, ended, resulted
 from pattern_core.journal import Journal
 from pattern_core.messages import Message, Part, Text, ToolCall
 from pattern_core.models.model import ModelReply, Usage
@@ -98,7 +98,7 @@ class Recorded:
 class Record:
     """The stored side of one turn of `agent`. Its `history` in memory is extended as things are recorded.
 
-    `key` is known once the turn is accepted. `seed` feeds sampling. `source` is what routing knows of where its message
+    `batch_type` is what its messages are stored as. `key` is known once the turn is accepted. `seed` feeds sampling. `source` is what routing knows of where its message
     comes from: what the sender named, else who sent it, such as `user` or `agent`. `step` and `attempt` count from 1
     and name the step that is open or was last. `sequence` is the place of the next message in the turn's batch.
     """
@@ -108,6 +108,7 @@ class Record:
     history: History
     id: str
     batch_id: str
+    batch_type: BatchType = BatchType.USER_REQUEST
     key: int = 0
     seed: int = 0
     source: str = ""
@@ -122,7 +123,6 @@ class Record:
     is_started: bool = False  # on disk
     status: str = TurnStatus.RUNNING.value  # on disk, once it is started
     is_ending: bool = False  # its end is on the way to the disk, or there
-    has_waited: bool = False
     is_streamed: bool = False  # pieces of an answer may be stored
     may_hold: bool = False  # something of a budget may be held for its calls
     began_ms: int = 0
@@ -429,7 +429,10 @@ class Record:
         now, rows, joined = self.journal.now(), UnitOfWork(), list[Message]()
         payloads = [json.loads(row.payload) for row in joining]
         sent = [self.journal.new_message("user", *parts_of(payload)) for payload in payloads]
-        new = [self._message_row(message, payload=one) for message, one in zip(sent, payloads, strict=True)]
+        new = [
+            self._message_row(message, payload={"source": "user", **one})
+            for message, one in zip(sent, payloads, strict=True)
+        ]
 
         def join(connection: Connection) -> list[Event]:
             events: list[Event] = []
@@ -510,21 +513,21 @@ class Record:
         self,
         message: Message,
         *,
-        payload: Mapping[str, Any] = NO_DATA,
+        payload: Mapping[str, Any] | None = None,
         arguments: Mapping[str, object] | None = None,
     ) -> MessageRow:
         """Return the row of a message; the `payload` of an accepted one may name its source, with metadata."""
-        row = to_row(
+        sequence, self.sequence = self.sequence, self.sequence + 1
+        return to_row(
             message,
             agent_id=self.agent.id,
             batch_id=self.batch_id,
-            sequence=self.sequence,
-            source=payload.get("source"),
-            source_metadata=payload.get("source_metadata"),
+            batch_type=self.batch_type,
+            sequence=sequence,
+            source=None if payload is None else payload.get("source", self.source),
+            source_metadata=None if payload is None else payload.get("source_metadata"),
             arguments=arguments,
         )
-        self.sequence += 1
-        return row._replace(batch_type=BatchType.CONTINUATION) if self.has_waited else row
 
     def _usage(self, asking: Asking, usage: Usage, at: str) -> UsageRow:
         """Return what the open step's model call cost, of the model that was asked last."""

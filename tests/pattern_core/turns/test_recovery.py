@@ -350,7 +350,7 @@ async def test_what_was_said_and_written_is_restored_as_the_process_knew_it(
     assert forced == [(5,)]
     assert set(told.said) == {1, 4}
     assert told.output_chars == len("hmOne.Four.well")
-    assert (told.source, told.compactions, told.children) == (None, [], 0)
+    assert (told.source, told.compactions, told.children) == ("user", [], 0)
 
 
 # How a turn is taken up: as its rows say it is, with the time that it has left.
@@ -403,7 +403,7 @@ async def test_a_turn_is_found_as_its_rows_say() -> None:
         record = turn.record
         assert (record.id, record.step, record.attempt, turn.record.source) == (turn_id, 2, 1, "user")
         assert record.sequence == 5, "the next message stands behind the five that are stored"
-        assert (turn.output_chars, turn.judge.said, record.has_waited) == (len("One moment."), {2}, False)
+        assert (turn.output_chars, turn.judge.said, record.batch_type) == (len("One moment."), {2}, "user_request")
         [(noted,)] = await world.database.read(rows, "SELECT args_hash FROM effect WHERE step = 1")
         assert (turn.record.children, turn.judge.compactions, turn.calls.in_doubt) == (1, [3], {noted})
         assert turn.record.deadline == pytest.approx(trio.current_time() + 50, abs=20)
@@ -427,6 +427,6 @@ async def test_a_waiting_turn_has_the_time_that_it_had() -> None:
         assert (await world.constellation.turn(turn_id)).status == "waiting"
         clock.advance(3_600_000)
         turn = await found(world, turn_id)
-        assert turn.record.has_waited
+        assert turn.record.batch_type == "continuation"
         assert turn.record.deadline == pytest.approx(trio.current_time() + 60, abs=20)
         assert turn.record.deadline_at.startswith("2026-01-01T01:0")
