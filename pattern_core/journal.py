@@ -77,7 +77,8 @@ class Journal:
 
     def seconds_since(self, began_ms: int) -> float:
         """Return the time since a wall time in unix milliseconds, at least 0."""
-        return max(0, self.clock.now_ms() - began_ms) / 1000
+        passed_ms = self.clock.now_ms() - began_ms
+        return passed_ms / 1000 if passed_ms > 0 else 0.0
 
     def new_message(self, role: Role, *parts: Part) -> Message:
         """Return a message at the next position, not yet stored."""

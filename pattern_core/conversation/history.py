@@ -268,14 +268,14 @@ class History:
             self._reopen()
 
     def _entry(self, message: Message, *, begins: bool, is_short: bool = False) -> _Entry:
-        shown = message
         if message.is_imported:
             shown = marked_import(message)
         elif message.cut_off:
-            shown = _marked_as_cut_off(message)
+            shown = _marked_as_cut_off(neutral(message))
         elif message.role == "tool" and self._is_untrusted(getattr(message.parts[0], "tool", "")):
             shown = marked_result(message)
-        shown = neutral(shown)
+        else:
+            shown = neutral(message)
         has_image = shown.role == "user" and bool(shown.images)
         return _Entry(message, shown, message_tokens(shown), begins, is_short, has_image)
 
