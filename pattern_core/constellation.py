@@ -20,7 +20,7 @@ from pattern_core.compaction.summariser import SummaryUsage
 from pattern_core.conversation.imports import HistoryImports
 from pattern_core.embeddings.embedding_queue import EmbeddingQueue
 from pattern_core.errors import InvalidInput, LimitReached, NotFound, Unavailable
-from pattern_core.events import Event, EventLog, append, ended
+from pattern_core.events import Draft, Event, EventLog, append, ended
 from pattern_core.files.folders import Folders
 from pattern_core.halt import Halt, Halted, HaltRow
 from pattern_core.ids import Ids
@@ -130,6 +130,7 @@ class Constellation:
             database=database, embedders=runtime.embedders, clock=clock, patience_s=limits.question_timeout_s
         )
         self._journal = Journal(
+            constellation_id=self.id,
             database=database,
             events=self.events,
             clock=clock,
@@ -345,10 +346,14 @@ class Constellation:
                 return True, []
             turns.take_message(connection, row.key)
             turns.end(connection, row.key, status=ending.status, ended_at=now, error=ending.error)
-            end = ended(ending.status, ending.error)
-            return True, append(connection, (row.key, row.id), [end], created_at=now)
+            ends.append((row.agent_id, ended(ending.status, ending.error)))
+            return True, append(connection, (row.key, row.id), [ends[-1][1]], created_at=now)
 
-        return await self._journal.commit(store)
+        ends: list[tuple[str, Draft]] = []
+        was_open = await self._journal.commit(store)
+        for agent_id, end in ends:
+            self._journal.log_end(turn_id, agent_id, end)
+        return was_open
 
     async def delete_agent(self, id_or_name: str) -> None:
         """Remove an agent with all that is its own; what it does is cancelled first, with an event for waiting clients.

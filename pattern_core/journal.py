@@ -6,12 +6,13 @@ Every commit is synced before it is acted on or published, and shielded from can
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from pattern_core.budgets.budget import KnownBudgets
-from pattern_core.events import Event, EventLog, append
+from pattern_core.events import Draft, Event, EventLog, append
 from pattern_core.ids import Clock, Ids, message_id
 from pattern_core.messages import Message, Part, Role
 from pattern_core.runtime import Meters
@@ -21,16 +22,18 @@ from pattern_db.connection import Connection
 from pattern_db.database import Database
 
 T = TypeVar("T")
+_log = logging.getLogger("pattern.turns")  # of the server's own, so that its level counts
 
 
 @dataclass(eq=False, kw_only=True)
 class Journal:
-    """Commits for one constellation, with what goes into them: times of `clock` and `ids`.
+    """Commits for the constellation of this id, with what goes into them: times of `clock` and `ids`.
 
     `logged` are the digests of what each agent's last prompt showed: they are stored. `after_commit` is called after
     every commit and must not wait or raise.
     """
 
+    constellation_id: str
     database: Database
     events: EventLog
     clock: Clock
@@ -79,6 +82,29 @@ class Journal:
         """Return the time since a wall time in unix milliseconds, at least 0."""
         passed_ms = self.clock.now_ms() - began_ms
         return passed_ms / 1000 if passed_ms > 0 else 0.0
+
+    def log_end(
+        self, turn_id: str, agent_id: str, end: Draft, *, steps: int = 0, model: str | None = None, seconds: float = 0.0
+    ) -> None:
+        """Log the end of a turn, its terminal event `end`: one line of ids and counts, without a word of what was said.
+
+        `model` was asked last, as `provider/model`; `seconds` are those since the turn was started.
+        """
+        if not _log.isEnabledFor(logging.INFO):
+            return
+        error, usage = end.derived.get("error"), end.derived["usage"]
+        fields = {
+            "constellation": self.constellation_id,
+            "agent": agent_id,
+            "turn": turn_id,
+            "status": end.derived["status"],
+            "code": error["code"] if isinstance(error, dict) else None,
+            "steps": steps,
+            "model": model,
+            **(usage if isinstance(usage, dict) else {}),
+            "ms": round(seconds * 1000),
+        }
+        _log.info("turn ended", fields)
 
     def new_message(self, role: Role, *parts: Part) -> Message:
         """Return a message at the next position, not yet stored."""

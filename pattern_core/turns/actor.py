@@ -385,6 +385,7 @@ class Actors:
         record = turn.record
         if found.step is not None:
             record.step, record.attempt = found.step.no, found.step.attempt
+            record.model = f"{found.step.provider}/{found.step.model}"
         record.children, record.sequence = found.children, found.messages
         # It may have stored pieces, and a budget may be held for its calls.
         record.is_started = record.is_streamed = record.may_hold = True

@@ -119,6 +119,7 @@ class Record:
     deadline_at: str = ""  # … and its wall time as stored
     step: int = 0
     attempt: int = 0
+    model: str | None = None  # that was asked last, as `provider/model`
     sequence: int = 0
     is_started: bool = False  # on disk
     status: str = TurnStatus.RUNNING.value  # on disk, once it is started
@@ -321,7 +322,7 @@ class Record:
         rows.store(opened)
         await self.flush(rows, shows_results=True, now=now)
         if found is None:
-            self.step, self.attempt = step, attempt
+            self.step, self.attempt, self.model = step, attempt, f"{link.provider}/{link.model}"
             self.journal.logged[self.agent.id] = prompt.log.stable.digest, prompt.log.volatile.digest
         return found
 
@@ -342,6 +343,7 @@ class Record:
         """T3: record what the model decided. `rest` are streamed pieces that were not stored yet."""
         message = self.journal.new_message("assistant", *(reply.parts or (Text(text=""),)))
         spent = self._usage(asking, reply.usage, message.created_at)
+        self.model = f"{spent.provider}/{spent.model}"
         self.history.append(message)
         rows = self._record(*rest)
         rows.store(
@@ -426,7 +428,7 @@ class Record:
         """Take messages that were sent during the turn into it; the turns that they had end with that. Those that were
         cancelled at this moment are left out; return whether any is not.
         """
-        now, rows, joined = self.journal.now(), UnitOfWork(), list[Message]()
+        now, rows, joined, ends = self.journal.now(), UnitOfWork(), list[Message](), dict[str, Draft]()
         payloads = [json.loads(row.payload) for row in joining]
         sent = [self.journal.new_message("user", *parts_of(payload)) for payload in payloads]
         new = [
@@ -437,6 +439,7 @@ class Record:
         def join(connection: Connection) -> list[Event]:
             events: list[Event] = []
             joined.clear()
+            ends.clear()
             rows.drafts.clear()
             for row, message, stored in zip(joining, sent, new, strict=True):
                 try:
@@ -444,10 +447,10 @@ class Record:
                 except RowConflict:
                     continue
                 turns.join(connection, row.turn, self.key, ended_at=now)
-                ends = turns.by_key(connection, row.turn)
-                done = ended("completed", None, data={"joined": self.id})
-                events += append(connection, (ends.key, ends.id), [done], created_at=now)
-                place = {"turn_id": ends.id, "message_id": message.id}
+                ending = turns.by_key(connection, row.turn)
+                ends[ending.id] = ended("completed", None, data={"joined": self.id})
+                events += append(connection, (ending.key, ending.id), [ends[ending.id]], created_at=now)
+                place = {"turn_id": ending.id, "message_id": message.id}
                 rows.drafts.append(Draft("message.joined", place, {"content": message.text}))
                 messages.append(connection, [stored])
                 joined.append(message)
@@ -457,6 +460,8 @@ class Record:
         await self.flush(rows)
         for message in joined:
             self.history.append(message)
+        for turn_id, end in ends.items():
+            self.journal.log_end(turn_id, self.agent.id, end)
         return bool(joined)
 
     async def end(
@@ -495,17 +500,20 @@ class Record:
             rows.store(messages.discard_batch, self.agent.id, self.batch_id)
         before = rows.drafts
 
-        def end(connection: Connection) -> None:
+        def store_end(connection: Connection) -> None:
             rest = turns.end(connection, self.key, status=status, ended_at=now, steps=self.step, error=error)
             rows.drafts = [*before, ended(status, error, rest)]
 
-        rows.store(end)
+        rows.store(store_end)
         self.is_ending = True
         await self.flush(rows, now=now)
         self.status = status
         for message in added:
             self.history.append(message)
-        self.journal.meters.turn_ended(status, self.journal.seconds_since(self.began_ms))
+        seconds = self.journal.seconds_since(self.began_ms)
+        self.journal.meters.turn_ended(status, seconds)
+        end = rows.drafts[-1]
+        self.journal.log_end(self.id, self.agent.id, end, steps=self.step, model=self.model, seconds=seconds)
 
     # Rows
 

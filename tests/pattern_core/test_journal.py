@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from typing import NoReturn
 
 import pytest
 
-from pattern_core.events import Draft, Event, append
+from pattern_core.events import Draft, Event, append, ended
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.connection import Connection, open_in_memory
 from pattern_db.errors import RowConflict
@@ -92,3 +93,15 @@ def test_each_callback_is_called_once_the_last_first(committed: bool) -> None:
     work.settle(committed=committed)
     work.settle(committed=not committed)
     assert told == [("second", committed), ("first", committed)]
+
+
+async def test_the_line_of_a_turn_s_end_is_logged_where_it_is_wanted(caplog: pytest.LogCaptureFixture) -> None:
+    end = ended("limit", {"code": "deadline", "message": "too long"})
+    async with accepted() as rig:
+        rig.journal.log_end("turn_1", "agent_ada", end)
+        assert caplog.records == []  # the level of tests is higher
+        caplog.set_level(logging.INFO, "pattern.turns")
+        rig.journal.log_end("turn_1", "agent_ada", end, steps=3, model="scripted/script-1", seconds=1.2344)
+    [line] = caplog.records
+    assert isinstance(line.args, dict)
+    assert (line.args["status"], line.args["code"], line.args["ms"]) == ("limit", "deadline", 1234)

@@ -163,6 +163,7 @@ async def accepted() -> AsyncIterator[Rig]:
         meters = Meters()
         known = KnownBudgets(exist=False)
         journal = Journal(
+            constellation_id="cst_test",
             database=database, events=log, clock=clock, ids=ids, epoch=EPOCH, budgets=known, meters=meters
         )
         await database.write(agents.create, ADA)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 import trio
 import trio.testing
@@ -110,6 +112,47 @@ async def test_what_a_turn_had_said_stays_when_it_is_cut_off(
             f"one two th\n\n[This answer is not complete: its turn ended as {ending}.]",
             "and then?",
         ]
+
+
+async def test_the_end_of_each_turn_is_one_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Of ids and counts, never of what was said; also of turns that never ran by themselves."""
+    caplog.set_level(logging.INFO, "pattern.turns")
+    gate = trio.Event()
+    waits = Paced(answer=calls("note", {"text": "secret note"}), gate=gate)
+    refused = ModelRejected("no secret", provider="scripted", status=400)
+    async with acting([says("secret"), refused, waits, says("secret")], tools=[note]) as world:
+        agent = await world.constellation.roster.get("ada")
+        turns = [(await world.say("secret one")).id, (await world.say("secret two")).id, await world.submit("three")]
+        await trio.testing.wait_all_tasks_blocked()
+        steers = IncomingMessage(agent_id="ada", content="secret too", sender=USER, policy="steer")
+        turns += [(await world.constellation.submit(steers)).turn_id, await world.submit("secret five")]
+        assert await world.constellation.cancel(turns[-1])
+        gate.set()
+        await world.constellation.wait(turns[2])
+    lines = {line.args["turn"]: line.args for line in caplog.records if isinstance(line.args, dict)}
+    assert len(caplog.records) == len(lines) == len(turns)
+    assert "secret" not in caplog.text + str(lines)
+    assert lines[turns[0]] == {
+        "constellation": "cst_test",
+        "agent": agent.id,
+        "turn": turns[0],
+        "status": "completed",
+        "code": None,
+        "steps": 1,
+        "model": "scripted/script-1",
+        "input_tokens": 10,
+        "output_tokens": 5,
+        "cached_tokens": 0,
+        "cost_microdollars": None,
+        "is_estimate": False,
+        "ms": 0,
+    }
+    assert [(lines[one]["status"], lines[one]["code"], lines[one]["steps"]) for one in turns[1:]] == [
+        ("failed", "model_rejected", 1),
+        ("completed", None, 2),
+        ("completed", None, 0),
+        ("cancelled", "cancelled", 0),
+    ]
 
 
 async def test_an_answer_that_breaks_off_again_and_again_fails() -> None:
