@@ -80,4 +80,5 @@ class Limits:
     delta_flush_s: float = 0.1  # streamed text becomes a row at least this often …
     delta_flush_chars: int = 2_000  # … or after this much text
     question_timeout_s: float = 2.0  # for a question's vector; a search without it goes by words alone
+    room_wait_s: float = 2.0  # on a full disk, until agents try their work again
     commit_timeout_s: float = 30.0  # a shielded commit that takes longer is disk trouble

@@ -118,8 +118,9 @@ class Database:
         """
         return cls(connection or open_in_memory(), threads=None, path=None)
 
-    async def claim(self, begin: Callable[[Connection], int]) -> int:
+    async def claim(self, begin: Callable[[Connection], int], *, stores: bool = True) -> int:
         """Run `begin` in a transaction; it stores the next ownership epoch and returns it, as `meta.next_epoch` does.
+        Where there is no room for that, `begin` only reads the newest one, and `stores` is false.
 
         From then on each transaction checks that the file still has this epoch, and fails with `StorageFailed` if
         another owner has claimed it.
@@ -132,7 +133,7 @@ class Database:
             self._lane.epoch = begin(connection)
             return self._lane.epoch
 
-        return await self.write(claim)
+        return await (self.write(claim) if stores else self.read(claim))
 
     async def write(
         self,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import json
+import logging
 import math
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
@@ -30,13 +31,16 @@ from pattern_core.turns.turn import Turn
 from pattern_db.columns import iso, unix_ms
 from pattern_db.connection import Connection
 from pattern_db.enums import BatchType, EffectStatus, TurnStatus
-from pattern_db.errors import DatabaseError, RowConflict, StorageFailed
+from pattern_db.errors import DatabaseError, DiskFull, RowConflict, StorageFailed
 from pattern_db.journal import turns
 from pattern_db.journal.turns import NewTurn, TurnRow
 
 HISTORIES_MAX = 64  # conversations kept in memory between turns
 _BATCHES = {"user": BatchType.USER_REQUEST, "agent": BatchType.AGENT_TO_AGENT}  # by who wrote a turn's message
 LATE_S = 0.025  # between two looks at what was recorded while calls run: it is flushed at the second one
+
+
+_log = logging.getLogger("pattern.turns")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -220,13 +224,20 @@ class Actors:
         try:
             while True:
                 delivery, worker.delivery = worker.delivery, None
-                if delivery is not None:
-                    await self._receive(agent_id, delivery)
-                elif worker.is_woken and self._may_work(agent_id):
-                    worker.is_woken = False
-                    await self._take_next(agent_id)
-                else:
-                    break
+                try:
+                    if delivery is not None:
+                        await self._receive(agent_id, delivery)
+                    elif worker.is_woken and self._may_work(agent_id):
+                        worker.is_woken = False
+                        await self._take_next(agent_id)
+                    else:
+                        break
+                except* DiskFull:
+                    # What is stored of the turn continues when there is room, as after a restart.
+                    _log.error("no room on the disk for the work of an agent", {"agent": agent_id})
+                    self.forget(agent_id)
+                    worker.is_woken = True
+                    await trio.sleep(self._services.limits.room_wait_s)
         finally:
             self._journal.meters.working -= 1
             del self._awake[agent_id]
@@ -264,6 +275,7 @@ class Actors:
                 delivery.error = error
         except StorageFailed as error:
             delivery.error = copy.copy(error)
+            self.forget(agent_id)  # the message is not in it
             if delivery.ticket is not None:
                 raise
         finally:
