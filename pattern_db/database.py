@@ -19,7 +19,7 @@ from typing import Concatenate, ParamSpec, Self, TypeVar
 
 import trio
 
-from pattern_db.connection import Connection, open_connection, open_in_memory
+from pattern_db.connection import Connection, is_alone, open_connection, open_in_memory
 from pattern_db.errors import StorageFailed, translate
 from pattern_db.lane import InlineLane, Lane, Request
 
@@ -87,6 +87,7 @@ class Database:
             self._lane = threads.lane(connection, partial(open_connection, path, vfs=vfs))
         self._reader: Lane | None = None
         self._closed = False
+        self._is_alone = is_alone(connection)
 
     @property
     def epoch(self) -> int:
@@ -185,7 +186,7 @@ class Database:
         Raises:
             DatabaseError: storage refused.
         """
-        if self._threads is None or self.path is None:
+        if self._threads is None or self.path is None or self._is_alone:
             return await self.read(fn, *args, **kwargs)
         if self._closed:
             raise StorageFailed("the database is closed")
