@@ -118,6 +118,8 @@ class Constellation:
             nursery.start_soon(outlasting, self.approvals.run, wait_s, name="approvals")
             nursery.start_soon(self.halt.run, partial(self._actors.cancel_all, "halted"), name="halt")
             nursery.start_soon(outlasting, partial(sweep_daily, self._journal), wait_s, name="unused images")
+            prune = partial(self._journal.prune_daily, self.runtime.limits.retention_days)
+            nursery.start_soon(outlasting, prune, wait_s, name="retention")
             nursery.start_soon(self.mcp.run, name="MCP servers")
             if self._toolbox.shell is not None:
                 await nursery.start(self._toolbox.shell.run, name="shell")

@@ -16,12 +16,13 @@ from itertools import islice
 
 import trio
 
+from pattern_core.errors import PatternError
 from pattern_core.ids import message_id
 from pattern_db.columns import to_json
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.errors import RowNotFound
-from pattern_db.journal import approvals, events, steps, turns, usage
+from pattern_db.journal import approvals, events, retention, steps, turns, usage
 from pattern_db.journal.usage import UsageSum
 from pattern_db.tables import messages
 
@@ -30,6 +31,12 @@ RESTING = TERMINAL | {"turn.waiting"}  # the turn goes no further for now: it ha
 NO_DATA: Mapping[str, object] = {}
 READ_MAX = 500  # events read from the file at once
 TEXT_CHARS_MAX = 20_000  # of a turn's last words in its terminal event; its `message` has them all
+
+
+class EventsPruned(PatternError):
+    """The events that were asked for are older than the server keeps them; `details["after"]` is where to begin."""
+
+    code = "events_pruned"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +84,25 @@ def read(connection: Connection, after: int, *, limit: int = READ_MAX, turn_id: 
     turn = None if turn_id is None else turns.by_id(connection, turn_id).key
     reader = _Reader(connection)
     return [reader.complete(row) for row in events.after(connection, after, limit=limit, turn=turn)]
+
+
+def check_kept(connection: Connection, after: int, turn_id: str | None) -> None:
+    """Refuse a place that lies before the events that are kept; 0 is before whatever is the first.
+
+    Raises:
+        EventsPruned: there were events after it, of this turn if given, that were given up.
+        pattern_db.errors.RowNotFound: there is no such turn.
+    """
+    gone = retention.pruned_event(connection)
+    if 0 < after < gone:
+        raise EventsPruned(
+            f"the events up to {gone} are not kept any more; begin after={gone}, and read what was said as messages",
+            after=gone,
+        )
+    if turn_id is not None and gone:
+        turn = turns.by_id(connection, turn_id)
+        if turn.ended_at is not None and not events.after(connection, max(after, gone), limit=1, turn=turn.key):
+            raise EventsPruned(f"the events of {turn_id} are not kept any more; GET the turn has its messages")
 
 
 class _Reader:

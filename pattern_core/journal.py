@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+import trio
+
 from pattern_core.budgets.budget import KnownBudgets
 from pattern_core.events import Draft, Event, EventLog, append
 from pattern_core.ids import Clock, Ids, message_id
@@ -20,8 +22,12 @@ from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.columns import iso
 from pattern_db.connection import Connection
 from pattern_db.database import Database
+from pattern_db.journal import retention
 
 T = TypeVar("T")
+PRUNE_AFTER_S = 120.0  # of the start: a constellation that is woken for one question does not pay for it
+PRUNE_PAUSE_S = 0.05  # between two portions, so that others get the disk
+DAY_MS = 24 * 3600 * 1000
 _log = logging.getLogger("pattern.turns")  # of the server's own, so that its level counts
 
 
@@ -73,6 +79,18 @@ class Journal:
             work.settle(committed=True)
         finally:
             work.settle(committed=False)  # nothing, if it was committed
+
+    async def prune_daily(self, days: int) -> None:
+        """Give up what is older than so many days of turns that have ended, once a day until cancelled; 0: nothing."""
+        if days:
+            await trio.sleep(PRUNE_AFTER_S)
+        while days:
+            before = iso(self.clock.now_ms() - days * DAY_MS)
+            self.logged.clear()  # what it names may go; the next prompt stores it again
+            while await self.database.write(retention.prune, before) != retention.Pruned():
+                await trio.sleep(PRUNE_PAUSE_S)
+                self.logged.clear()
+            await trio.sleep(DAY_MS / 1000)
 
     def now(self) -> str:
         """Return the wall time as it is stored."""

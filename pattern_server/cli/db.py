@@ -14,14 +14,18 @@ import trio
 
 from pattern_core.errors import InvalidInput
 from pattern_core.ids import SystemClock, now_text
+from pattern_core.journal import DAY_MS
 from pattern_core.memory.damage import damaged_blocks
 from pattern_db import maintenance
 from pattern_db.backup import hot_backup
+from pattern_db.columns import iso
 from pattern_db.connection import Connection, open_connection
 from pattern_db.database import Database, DatabaseThreads
 from pattern_db.enums import CONSTELLATION_OWNER as EVERYONE
 from pattern_db.errors import BackupInvalid, DatabaseError, OwnedElsewhere, RowNotFound, StorageFailed, translated
 from pattern_db.files import DataDirLock, holder_of
+from pattern_db.journal import retention
+from pattern_db.journal.retention import Pruned
 from pattern_db.migrate import Kind, Migrations, migrations_of
 from pattern_db.tables import agents, constellations
 from pattern_server.cli.command import ExitCode, local
@@ -239,6 +243,54 @@ def _problems_of_copy(target: Target) -> list[str]:
         except (BackupInvalid, StorageFailed) as error:
             return [error.message]
         return _problems_of(target, copy)
+
+
+@db.command("prune")
+@constellation_option
+@click.option("--days", type=click.IntRange(0), help="What is older goes. Without it: limits.retention_days.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
+@local
+def prune(config: Config, output: Output, constellation: str | None, days: int | None, dry_run: bool) -> ExitCode:
+    """Delete old events, steps, tool calls and lists of what prompts showed, of turns that ended long ago.
+
+    A server does so every day. Messages, memory, the archive, usage and the turns themselves stay. A file in use is
+    left out.
+    """
+    kept = config.limits.retention_days if days is None else days
+    if days is None and not kept:
+        raise InvalidInput("limits.retention_days is 0, so everything is kept: say how many --days")
+    before = iso(SystemClock().now_ms() - kept * DAY_MS)
+    found = [target for target in targets(config.data_dir, constellation) if target.kind == "constellation"]
+    results = []
+    for target in found:
+        with _reported(target, output) as result:
+            with DataDirLock.acquire(target.path.parent), closing(open_connection(target.path)) as connection:
+                target.migrations.check(connection)
+                with translated():
+                    gone = _pruned(connection, before, dry_run=dry_run)
+            would = "would go" if dry_run else "deleted"
+            output.say(
+                f"{target.name}: {gone.events} events, {gone.steps} steps, {gone.calls} tool calls and {gone.prompts}"
+                f" lists of prompts of {gone.turns} turns {would}"
+            )
+            result.update(asdict(gone))
+        results.append(result)
+    output.data(results)
+    return _verdict(results)
+
+
+def _pruned(connection: Connection, before: str, *, dry_run: bool) -> Pruned:
+    """Delete all that is to go, in portions, and return how much; in a `dry_run` undo it."""
+    total = Pruned()
+    while True:
+        connection.execute("SAVEPOINT portion" if dry_run and connection.in_transaction else "BEGIN IMMEDIATE")
+        gone = retention.prune(connection, before)
+        total += gone
+        if gone == Pruned():
+            connection.execute("ROLLBACK")
+            return total
+        if not dry_run:
+            connection.execute("COMMIT")
 
 
 @db.command("vacuum")
