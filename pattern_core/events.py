@@ -190,7 +190,7 @@ def ended(
 ) -> Draft:
     """Return the terminal event of a turn; `rest` is as `turns.end` returns it, `data` is stored with it."""
     message_id, text, spent = rest
-    derived = {
+    derived: dict[str, object] = {
         "status": status,
         "text": None if text is None else text[:TEXT_CHARS_MAX],
         "usage": {

@@ -34,9 +34,11 @@ _TAGS = re.compile(
     f"|{CONTROLS}",
     re.IGNORECASE,
 )
-IN_ATTRIBUTE = str.maketrans(
-    {**_SIGNS, "&": "&amp;", '"': "&quot;", "<": "&lt;", ">": "&gt;", "\n": " ", "\r": " "}  # for `str.translate`
-)
+IN_ATTRIBUTE: Mapping[int, int | str] = {  # for `str.translate`
+    **_SIGNS,
+    **dict.fromkeys(map(ord, "\n\r"), " "),
+    **{ord(sign): f"&{name};" for sign, name in {"&": "amp", '"': "quot", "<": "lt", ">": "gt"}.items()},
+}
 MASK = "[secret left out]"
 # Shapes of keys and tokens, by their vendors' documentation, and the usual ways to write down a password. Each pattern
 # begins with the first letters of its alternatives, since at most places none of them can stand.

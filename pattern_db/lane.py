@@ -224,8 +224,8 @@ def _run_batch(lane: Lane, batch: list[Request[object]]) -> None:
     """Run the requests in one transaction (none if all only read) and set each one's outcome.
 
     Trouble with storage fails the whole batch and the lane: nothing later runs on a connection whose state is
-    unknown, until the file is reopened. A full disk fails the batch alone: SQLite undoes the transaction, what is stored
-    can be read, and what follows may find room. Any other error rolls back only its own request.
+    unknown, until the file is reopened. A full disk fails the batch alone: SQLite undoes the transaction, what is
+    stored can be read, and what follows may find room. Any other error rolls back only its own request.
     """
     if lane.failed is not None and batch[0].kind != "close":  # all that a failed connection is still good for
         _fail_all(batch, lane.failed)

@@ -193,9 +193,7 @@ class Prompts:
         if shows is False or (not noted and self.recent_turns.is_alone(agent_id)):
             return []
         among = None if shows else sharers(await self.memory.blocks.seen_by(agent_id), agent_id)
-        return self.recent_turns.parts(
-            agent_id, turn_id, noted, settings, among=among, now_ms=self.clock.now_ms()
-        )
+        return self.recent_turns.parts(agent_id, turn_id, noted, settings, among=among, now_ms=self.clock.now_ms())
 
 
 def sharers(blocks: Sequence[BlockRow], agent_id: str) -> set[str]:

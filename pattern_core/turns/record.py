@@ -98,9 +98,10 @@ class Recorded:
 class Record:
     """The stored side of one turn of `agent`. Its `history` in memory is extended as things are recorded.
 
-    `batch_type` is what its messages are stored as. `key` is known once the turn is accepted. `seed` feeds sampling. `source` is what routing knows of where its message
-    comes from: what the sender named, else who sent it, such as `user` or `agent`. `step` and `attempt` count from 1
-    and name the step that is open or was last. `sequence` is the place of the next message in the turn's batch.
+    `batch_type` is what its messages are stored as. `key` is known once the turn is accepted. `seed` feeds
+    sampling. `source` is what routing knows of where its message comes from: what the sender named, else who sent
+    it, such as `user` or `agent`. `step` and `attempt` count from 1 and name the step that is open or was last.
+    `sequence` is the place of the next message in the turn's batch.
     """
 
     journal: Journal

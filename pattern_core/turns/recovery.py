@@ -55,9 +55,11 @@ class FoundTurn:
     `restore` also finds what a restart must know to watch for loops as if there was none: how many messages the turn
     has, how many turns of other agents it led to, where it came from, whether a person wrote after its newest decision,
     the steps that said something, characters that its model wrote, and the steps for which room was made, once for each
-    time. `streamed` is what clients were shown of an answer that is not complete. A decision is one message of the agent's per step, in order; calls that rules made and what a tool said in the
+    time. A decision is one message of the agent's per step, in order; calls that rules made and what a tool said in the
     agent's name are none. A compaction made room for the step that was opened next after it; if none was, for the one
     that is still open, or else for the next.
+
+    `streamed` is what clients were shown of an answer that is not complete.
     """
 
     step: StepRow | None

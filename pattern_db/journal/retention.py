@@ -66,6 +66,25 @@ def prune(connection: Connection, before: str) -> Pruned:
     return Pruned(turns, _events(connection, before, last), steps, calls, prompts)
 
 
+def prune_all(connection: Connection, before: str, *, dry_run: bool = False) -> Pruned:
+    """Delete all that `prune` finds, each portion in a transaction of its own, and return how much; in a `dry_run` undo
+    it. The connection has no lane.
+    """
+    total = Pruned()
+    if dry_run:
+        connection.execute("BEGIN IMMEDIATE")
+    while True:
+        if not dry_run:
+            connection.execute("BEGIN IMMEDIATE")
+        gone = prune(connection, before)
+        total += gone
+        if gone == Pruned():
+            connection.execute("ROLLBACK")
+            return total
+        if not dry_run:
+            connection.execute("COMMIT")
+
+
 def _turns(connection: Connection, before: str) -> tuple[int, int, int]:
     """Return the key after which turns can be given up now, that of the last one, and how many there are."""
     first = last = min(_noted(connection, _TURN), connection.execute("SELECT coalesce(max(key), 0) FROM turn").get)

@@ -24,8 +24,7 @@ from pattern_db.database import Database, DatabaseThreads
 from pattern_db.enums import CONSTELLATION_OWNER as EVERYONE
 from pattern_db.errors import BackupInvalid, DatabaseError, OwnedElsewhere, RowNotFound, StorageFailed, translated
 from pattern_db.files import DataDirLock, holder_of
-from pattern_db.journal import retention
-from pattern_db.journal.retention import Pruned
+from pattern_db.journal.retention import prune_all
 from pattern_db.migrate import Kind, Migrations, migrations_of
 from pattern_db.tables import agents, constellations
 from pattern_server.cli.command import ExitCode, local
@@ -267,7 +266,7 @@ def prune(config: Config, output: Output, constellation: str | None, days: int |
             with DataDirLock.acquire(target.path.parent), closing(open_connection(target.path)) as connection:
                 target.migrations.check(connection)
                 with translated():
-                    gone = _pruned(connection, before, dry_run=dry_run)
+                    gone = prune_all(connection, before, dry_run=dry_run)
             would = "would go" if dry_run else "deleted"
             output.say(
                 f"{target.name}: {gone.events} events, {gone.steps} steps, {gone.calls} tool calls and {gone.prompts}"
@@ -277,20 +276,6 @@ def prune(config: Config, output: Output, constellation: str | None, days: int |
         results.append(result)
     output.data(results)
     return _verdict(results)
-
-
-def _pruned(connection: Connection, before: str, *, dry_run: bool) -> Pruned:
-    """Delete all that is to go, in portions, and return how much; in a `dry_run` undo it."""
-    total = Pruned()
-    while True:
-        connection.execute("SAVEPOINT portion" if dry_run and connection.in_transaction else "BEGIN IMMEDIATE")
-        gone = retention.prune(connection, before)
-        total += gone
-        if gone == Pruned():
-            connection.execute("ROLLBACK")
-            return total
-        if not dry_run:
-            connection.execute("COMMIT")
 
 
 @db.command("vacuum")

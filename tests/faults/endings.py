@@ -95,7 +95,7 @@ class Fault:
 
 
 def faults(_settings: Settings, number: int, chance: random.Random) -> Ending:
-    """Faults of each kind in turn, at random calls. A sync is never "full": SQLite reports each failure as one of IO."""
+    """Faults of each kind in turn, at random calls. A sync is never "full": SQLite calls each failure one of IO."""
     kinds: tuple[tuple[Op, Trouble, int], ...] = (
         (Op.WRITE, Trouble.IO, 200),
         (Op.SYNC, Trouble.IO, 50),

@@ -14,7 +14,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
-from pattern_core.events import READ_MAX, TERMINAL, TEXT_CHARS_MAX, Draft, Event, EventLog, Subscription, append, read
+from pattern_core.errors import PatternError
+from pattern_core.events import (
+    READ_MAX,
+    TERMINAL,
+    TEXT_CHARS_MAX,
+    Draft,
+    Event,
+    EventLog,
+    Subscription,
+    append,
+    check_kept,
+    read,
+)
 from pattern_core.limits import Limits, TurnLimits
 from pattern_core.models.errors import ModelRefused
 from pattern_core.testing import Paced, calls, says, together
@@ -24,6 +36,7 @@ from pattern_db.database import Database, DatabaseThreads
 from pattern_db.enums import TurnStatus
 from pattern_db.errors import RowNotFound
 from pattern_db.journal import turns
+from pattern_db.journal.retention import prune_all, pruned_event
 from pattern_db.journal.turns import NewTurn
 from pattern_db.tables import agents, messages
 from tests.pattern_core.turns.rig import ADA
@@ -328,3 +341,19 @@ async def test_words_that_were_deleted_since_are_not_shown_again() -> None:
         event, end = (await it.events(view.id))[-2:]
     assert end.data["text"] is None
     assert event.data == {"message_id": view.messages[-1].id, "role": "assistant", "content": None}
+
+
+async def test_a_stream_from_before_is_told_where_to_begin() -> None:
+    async with acting(otherwise=says("ok")) as world:
+        old = await world.say("old")
+        await world.say("of which the newest event stays")
+        await world.database.run_alone(prune_all, "2026-01-01T00:00:00.001Z")
+        gone = await world.database.read(pruned_event)
+        assert gone > 1
+        new = await world.say("new")
+        for place, turn in ((1, None), (gone - 1, None), (0, old.id), (gone, old.id)):
+            with pytest.raises(PatternError) as refused:
+                await world.database.read(check_kept, place, turn)
+            assert (refused.value.code, refused.value.details.get("after", gone)) == ("events_pruned", gone)
+        for place, turn in ((0, None), (gone, None), (gone + 1, None), (0, new.id)):
+            await world.database.read(check_kept, place, turn)

@@ -164,7 +164,13 @@ async def accepted() -> AsyncIterator[Rig]:
         known = KnownBudgets(exist=False)
         journal = Journal(
             constellation_id="cst_test",
-            database=database, events=log, clock=clock, ids=ids, epoch=EPOCH, budgets=known, meters=meters
+            database=database,
+            events=log,
+            clock=clock,
+            ids=ids,
+            epoch=EPOCH,
+            budgets=known,
+            meters=meters,
         )
         await database.write(agents.create, ADA)
         await journal.commit(partial(_accept, turn_id="turn_1"))

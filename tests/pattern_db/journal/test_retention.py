@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
-from pattern_core.errors import PatternError
-from pattern_core.events import check_kept
 from pattern_core.testing.model import calls, says
 from pattern_core.turns.admission import IncomingMessage
 from pattern_db.connection import Connection
 from pattern_db.journal import retention
-from pattern_db.journal.retention import Pruned, prune, pruned_event
+from pattern_db.journal.retention import Pruned, prune, prune_all, pruned_event
 from tests.support import USER, Running, acting, note, rows
 
 BEFORE, SOON = "2026-01-01T00:00:00.001Z", "2026-01-01T00:00:00.000Z"  # all tests happen at the first moment
@@ -31,6 +31,7 @@ async def all_pruned(world: Running, before: str = BEFORE) -> Pruned:
 async def test_what_is_old_goes_and_what_people_said_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "TURNS_AT_ONCE", 2)
     monkeypatch.setattr(retention, "EVENTS_AT_ONCE", 7)
+    would = partial(prune_all, before=BEFORE, dry_run=True)
     async with acting([calls("note", {"text": "x"})], otherwise=says("ok"), tools=[note]) as world:
         views = [await world.say(f"message {number}") for number in range(5)]
         key = IncomingMessage(agent_id="ada", content="once", sender=USER, idempotency_key="k")
@@ -38,8 +39,11 @@ async def test_what_is_old_goes_and_what_people_said_stays(monkeypatch: pytest.M
         await world.constellation.wait(first.turn_id)
         before, newest = await counts(world, *KEPT), world.constellation.events.latest
         assert await all_pruned(world, SOON) == Pruned()  # nothing is old enough
+        expected = await world.database.run_alone(would)
         gone = await all_pruned(world)
         assert (gone.turns, gone.steps, gone.calls) == (6, 7, 1)
+        assert gone == expected
+        assert await world.database.read(pruned_event) == newest - 1
         assert await counts(world, *KEPT) == before
         assert await counts(world, "step", "effect", "prompt_log") == {"step": 0, "effect": 0, "prompt_log": 0}
         assert [event.seq for event in await world.events()] == [newest]  # a number is never given twice
@@ -65,23 +69,6 @@ async def test_a_turn_that_has_not_ended_keeps_what_came_after_it() -> None:
         assert gone.turns == 1
         names = [event.name for event in await world.events(waiting.id)]
         assert names[0] == "turn.queued" and names[-1] == "turn.waiting"
-
-
-async def test_a_stream_from_before_is_told_where_to_begin() -> None:
-    async with acting(otherwise=says("ok")) as world:
-        old = await world.say("old")
-        await world.say("of which the newest event stays")
-        await all_pruned(world)
-        gone = await world.database.read(pruned_event)
-        assert gone > 1
-        new = await world.say("new")
-        for place, turn in ((1, None), (gone - 1, None), (0, old.id), (gone, old.id)):
-            with pytest.raises(PatternError) as refused:
-                await world.database.read(check_kept, place, turn)
-            assert refused.value.code == "events_pruned"
-        assert refused.value.details == {}
-        for place, turn in ((0, None), (gone, None), (gone + 1, None), (0, new.id)):
-            await world.database.read(check_kept, place, turn)
 
 
 async def test_what_two_prompts_showed_stays_as_long_as_one_of_them() -> None:
