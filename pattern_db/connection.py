@@ -50,7 +50,7 @@ def open_connection(path: Path, *, readonly: bool = False, create: bool = False,
         try:
             return _prepared(apsw.Connection(str(path), flags=flags, vfs=vfs), readonly=readonly, in_file=True)
         except apsw.IOError as error:
-            if error.extendedresult != apsw.SQLITE_IOERR_SHMSIZE:  # type: ignore[attr-defined]  # missing in its stub
+            if getattr(error, "extendedresult", 0) != apsw.SQLITE_IOERR_SHMSIZE:
                 raise
         connection = apsw.Connection(str(path), flags=flags, vfs=vfs)
         connection.execute(f"PRAGMA locking_mode = {_ALONE}").fetchall()
