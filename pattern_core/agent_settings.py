@@ -67,7 +67,8 @@ MessageCount: TypeAlias = Annotated[int, Field(ge=1, le=10_000)]
 class ContextSettings:
     """What a prompt shows in addition to core memory and the conversation.
 
-    `extra_tokens` is shared out by `shares` (in hundredths); kinds that `show` says false of are never shown. A turn
+    `extra_tokens` is shared out by `shares` (in hundredths); kinds that `show` says false of are never shown. Where it
+    says nothing of `activity`, that of agents which share a block is shown; where it says true, that of all. A turn
     waits at most `recall_timeout_ms` for what is recalled.
     """
 

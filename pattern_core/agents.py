@@ -18,6 +18,7 @@ from pattern_core.memory.store import MemoryStore
 from pattern_core.rules.ruleset import RuleSet
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.unit_of_work import Storage, UnitOfWork
+from pattern_core.untrusted import check_plain
 from pattern_db.columns import Json
 from pattern_db.connection import Connection
 from pattern_db.enums import AgentStatus
@@ -201,6 +202,9 @@ class Roster:
         """Refuse an agent with fields that do not fit; what was not changed may hold what is not known any more."""
         if not agent.name or len(agent.name) > NAME_CHARS_MAX or not agent.name.isprintable() or "/" in agent.name:
             raise InvalidInput(f"an agent's name has 1 to {NAME_CHARS_MAX} printable characters and no slash")
+        check_plain(agent.description or "", "the agent's description")
+        check_plain(agent.system_prompt, "the agent's system_prompt")
+        check_plain(f"{agent.model_provider}{agent.model_name}", "the model's name")
         if not agent.model_provider or not agent.model_name:
             raise InvalidInput("an agent needs a model_provider and a model_name")
         missing = [name for name in agent.enabled_tools if not self._tools.accepts(name)]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -20,7 +20,7 @@ from pattern_core.compaction.summariser import SummaryUsage
 from pattern_core.conversation.imports import HistoryImports
 from pattern_core.embeddings.embedding_queue import EmbeddingQueue
 from pattern_core.errors import InvalidInput, LimitReached, NotFound, Unavailable
-from pattern_core.events import Event, EventLog, append, ended
+from pattern_core.events import Draft, Event, EventLog, append, ended
 from pattern_core.files.folders import Folders
 from pattern_core.halt import Halt, Halted, HaltRow
 from pattern_core.ids import Ids
@@ -51,9 +51,10 @@ from pattern_core.web.web import Web
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import ApprovalKind, TurnStatus
-from pattern_db.errors import RowNotFound
+from pattern_db.errors import DiskFull, RowNotFound
 from pattern_db.journal import budgets, turns
 from pattern_db.journal import events as event_table
+from pattern_db.journal.retention import Pruned
 from pattern_db.tables import activity, messages
 from pattern_db.tables.activity import TurnActivity
 from pattern_db.tables.messages import MessageRow
@@ -103,19 +104,23 @@ class Constellation:
         """
         opened = await self.database.read(_open)
         self._wire(opened)
-        for turn_id, reason in opened.unwanted:
-            await self._end_queued(turn_id, reason)
+        with suppress(DiskFull):  # they end at the next start
+            for turn_id, reason in opened.unwanted:
+                await self._end_queued(turn_id, reason)
+        wait_s = self.runtime.limits.room_wait_s
         async with trio.open_nursery() as nursery:
             self._actors = Actors(self._services, self.roster, nursery)
             for agent_id in opened.agents_with_work:
                 self._actors.wake(agent_id)
             nursery.start_soon(self._actors.run_late, name="late flushes")
-            nursery.start_soon(self.memory.blocks.run, name="memory consolidation")
-            nursery.start_soon(self.embeddings.run, name="embeddings")
-            nursery.start_soon(self.folders.run, name="folders")
-            nursery.start_soon(self.approvals.run, name="approvals")
+            nursery.start_soon(outlasting, self.memory.blocks.run, wait_s, name="memory consolidation")
+            nursery.start_soon(outlasting, self.embeddings.run, wait_s, name="embeddings")
+            nursery.start_soon(outlasting, self.folders.run, wait_s, name="folders")
+            nursery.start_soon(outlasting, self.approvals.run, wait_s, name="approvals")
             nursery.start_soon(self.halt.run, partial(self._actors.cancel_all, "halted"), name="halt")
-            nursery.start_soon(sweep_daily, self._journal, name="unused images")
+            nursery.start_soon(outlasting, partial(sweep_daily, self._journal), wait_s, name="unused images")
+            prune = partial(self._journal.prune_daily, self.runtime.limits.retention_days)
+            nursery.start_soon(outlasting, prune, wait_s, name="retention")
             nursery.start_soon(self.mcp.run, name="MCP servers")
             if self._toolbox.shell is not None:
                 await nursery.start(self._toolbox.shell.run, name="shell")
@@ -130,6 +135,7 @@ class Constellation:
             database=database, embedders=runtime.embedders, clock=clock, patience_s=limits.question_timeout_s
         )
         self._journal = Journal(
+            constellation_id=self.id,
             database=database,
             events=self.events,
             clock=clock,
@@ -345,10 +351,18 @@ class Constellation:
                 return True, []
             turns.take_message(connection, row.key)
             turns.end(connection, row.key, status=ending.status, ended_at=now, error=ending.error)
-            end = ended(ending.status, ending.error)
-            return True, append(connection, (row.key, row.id), [end], created_at=now)
+            ends.append((row.agent_id, ended(ending.status, ending.error)))
+            return True, append(connection, (row.key, row.id), [ends[-1][1]], created_at=now)
 
-        return await self._journal.commit(store)
+        ends: list[tuple[str, Draft]] = []
+        was_open = await self._journal.commit(store)
+        for agent_id, end in ends:
+            self._journal.log_end(turn_id, agent_id, end)
+        return was_open
+
+    async def prune(self, days: int, *, dry_run: bool = False) -> Pruned:
+        """Delete the journal's old rows; return how many, as `Journal.prune`."""
+        return await self._journal.prune(days, dry_run=dry_run)
 
     async def delete_agent(self, id_or_name: str) -> None:
         """Remove an agent with all that is its own; what it does is cancelled first, with an event for waiting clients.
@@ -402,6 +416,19 @@ class Constellation:
         self._is_draining = True
         while not self._actors.is_idle:
             await self._actors.rested()
+
+
+async def outlasting(run: Callable[[], Awaitable[None]], wait_s: float) -> None:
+    """Run a task of a constellation; when it meets a full disk, wait and run it again."""
+    while True:
+        is_full = False
+        try:
+            await run()
+        except* DiskFull:
+            is_full = True
+        if not is_full:
+            return
+        await trio.sleep(wait_s)
 
 
 def _open(connection: Connection) -> _Opened:

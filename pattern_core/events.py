@@ -16,20 +16,27 @@ from itertools import islice
 
 import trio
 
+from pattern_core.errors import PatternError
 from pattern_core.ids import message_id
 from pattern_db.columns import to_json
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.errors import RowNotFound
-from pattern_db.journal import approvals, events, steps, turns
+from pattern_db.journal import approvals, events, retention, steps, turns, usage
+from pattern_db.journal.usage import UsageSum
 from pattern_db.tables import messages
 
-TERMINAL = frozenset(
-    {"turn.completed", "turn.failed", "turn.cancelled", "turn.interrupted", "turn.limit", "turn.parked"}
-)
+TERMINAL = frozenset({"turn.completed", "turn.failed", "turn.cancelled", "turn.interrupted", "turn.limit"})
 RESTING = TERMINAL | {"turn.waiting"}  # the turn goes no further for now: it has ended, or waits for a person
 NO_DATA: Mapping[str, object] = {}
 READ_MAX = 500  # events read from the file at once
+TEXT_CHARS_MAX = 20_000  # of a turn's last words in its terminal event; its `message` has them all
+
+
+class EventsPruned(PatternError):
+    """The events that were asked for are older than the server keeps them; `details["after"]` is where to begin."""
+
+    code = "events_pruned"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +86,25 @@ def read(connection: Connection, after: int, *, limit: int = READ_MAX, turn_id: 
     return [reader.complete(row) for row in events.after(connection, after, limit=limit, turn=turn)]
 
 
+def check_kept(connection: Connection, after: int, turn_id: str | None) -> None:
+    """Refuse a place that lies before the events that are kept; 0 is before whatever is the first.
+
+    Raises:
+        EventsPruned: there were events after it, of this turn if given, that were given up.
+        pattern_db.errors.RowNotFound: there is no such turn.
+    """
+    gone = retention.pruned_event(connection)
+    if 0 < after < gone:
+        raise EventsPruned(
+            f"the events up to {gone} are not kept any more; begin after={gone}, and read what was said as messages",
+            after=gone,
+        )
+    if turn_id is not None and gone:
+        turn = turns.by_id(connection, turn_id)
+        if turn.ended_at is not None and not events.after(connection, max(after, gone), limit=1, turn=turn.key):
+            raise EventsPruned(f"the events of {turn_id} are not kept any more; GET the turn has its messages")
+
+
 class _Reader:
     """Completes stored events with what their rows only refer to; reads each turn and step once."""
 
@@ -114,7 +140,10 @@ class _Reader:
                 content = self._content(effect.message_id or "")
                 return dict(resulted(effect, content, status=effect.status, message_id=effect.message_id).derived)
             case _ if name in TERMINAL:
-                return dict(ended(turn.status, None if turn.error is None else json.loads(turn.error)).derived)
+                error = None if turn.error is None else json.loads(turn.error)
+                said = data.get("message_id")
+                text = None if said is None else self._content(str(said))
+                return dict(ended(turn.status, error, (None, text, usage.of_turn(self._connection, turn.key))).derived)
         return {}
 
     def _called(self, turn: int, step: int, call: int) -> dict[str, object]:
@@ -153,10 +182,28 @@ def resulted(effect: steps.EffectRow, content: str | None, *, status: str, messa
     return Draft("tool.result", {"step": effect.step, "call": effect.call}, derived)
 
 
-def ended(status: str, error: Mapping[str, object] | None, data: Mapping[str, object] = NO_DATA) -> Draft:
-    """Return the terminal event of a turn; `data` is stored with it."""
-    derived = {"status": status} if error is None else {"status": status, "error": dict(error)}
-    return Draft(f"turn.{status}", data, derived)
+def ended(
+    status: str,
+    error: Mapping[str, object] | None,
+    rest: tuple[str | None, str | None, UsageSum] = (None, None, usage.NOTHING),
+    data: Mapping[str, object] = NO_DATA,
+) -> Draft:
+    """Return the terminal event of a turn; `rest` is as `turns.end` returns it, `data` is stored with it."""
+    message_id, text, spent = rest
+    derived: dict[str, object] = {
+        "status": status,
+        "text": None if text is None else text[:TEXT_CHARS_MAX],
+        "usage": {
+            "input_tokens": spent.input_tokens,
+            "output_tokens": spent.output_tokens,
+            "cached_tokens": spent.cached_tokens,
+            "cost_microdollars": spent.cost_microdollars,
+            "is_estimate": spent.is_estimate,
+        },
+    }
+    if error is not None:
+        derived["error"] = dict(error)
+    return Draft(f"turn.{status}", data if message_id is None else {**data, "message_id": message_id}, derived)
 
 
 class EventLog:

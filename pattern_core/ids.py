@@ -92,7 +92,7 @@ class Ids:
     def position(self, now_ms: int | None = None) -> str:
         """Return the next position: 19 decimal digits, greater than every one before it. `now_ms` saves a look."""
         candidate = ((self._clock.now_ms() if now_ms is None else now_ms) - SNOWFLAKE_EPOCH_MS) << SEQUENCE_BITS
-        self._last = max(candidate, self._last + 1)
+        self._last = candidate if candidate > self._last else self._last + 1
         return f"{self._last:0{POSITION_DIGITS}d}"
 
     def pass_by(self, position: int) -> int:

@@ -6,12 +6,16 @@ Every commit is synced before it is acted on or published, and shielded from can
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
+from operator import add
 from typing import TypeVar
 
+import trio
+
 from pattern_core.budgets.budget import KnownBudgets
-from pattern_core.events import Event, EventLog, append
+from pattern_core.events import Draft, Event, EventLog, append
 from pattern_core.ids import Clock, Ids, message_id
 from pattern_core.messages import Message, Part, Role
 from pattern_core.runtime import Meters
@@ -19,18 +23,25 @@ from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.columns import iso
 from pattern_db.connection import Connection
 from pattern_db.database import Database
+from pattern_db.journal import retention
+from pattern_db.journal.retention import Pruned
 
 T = TypeVar("T")
+PRUNE_AFTER_S = 120.0  # of the start: a constellation that is woken for one question does not pay for it
+PRUNE_PAUSE_S = 0.05  # between two portions, so that others get the disk
+DAY_MS = 24 * 3600 * 1000
+_log = logging.getLogger("pattern.turns")  # of the server's own, so that its level counts
 
 
 @dataclass(eq=False, kw_only=True)
 class Journal:
-    """Commits for one constellation, with what goes into them: times of `clock` and `ids`.
+    """Commits for the constellation of this id, with what goes into them: times of `clock` and `ids`.
 
     `logged` are the digests of what each agent's last prompt showed: they are stored. `after_commit` is called after
     every commit and must not wait or raise.
     """
 
+    constellation_id: str
     database: Database
     events: EventLog
     clock: Clock
@@ -71,13 +82,60 @@ class Journal:
         finally:
             work.settle(committed=False)  # nothing, if it was committed
 
+    async def prune_daily(self, days: int) -> None:
+        """Give up what is older than so many days of turns that have ended, once a day until cancelled; 0: nothing."""
+        if days:
+            await trio.sleep(PRUNE_AFTER_S)
+        while days:
+            await self.prune(days)
+            await trio.sleep(DAY_MS / 1000)
+
+    async def prune(self, days: int, *, dry_run: bool = False) -> Pruned:
+        """Give up what is older than so many days of turns that have ended, in portions; return how much that was, or
+        would be.
+        """
+        before, gone = iso(self.clock.now_ms() - days * DAY_MS), Pruned()
+        if dry_run:
+            return await self.database.read_aside(retention.prunable, before)
+        while True:
+            self.logged.clear()  # what it names may go; the next prompt stores it again
+            portion = await self.database.write(retention.prune, before)
+            if portion == Pruned():
+                return gone
+            gone = Pruned(*map(add, astuple(gone), astuple(portion)))
+            await trio.sleep(PRUNE_PAUSE_S)
+
     def now(self) -> str:
         """Return the wall time as it is stored."""
         return iso(self.clock.now_ms())
 
     def seconds_since(self, began_ms: int) -> float:
         """Return the time since a wall time in unix milliseconds, at least 0."""
-        return max(0, self.clock.now_ms() - began_ms) / 1000
+        passed_ms = self.clock.now_ms() - began_ms
+        return passed_ms / 1000 if passed_ms > 0 else 0.0
+
+    def log_end(
+        self, turn_id: str, agent_id: str, end: Draft, *, steps: int = 0, model: str | None = None, seconds: float = 0.0
+    ) -> None:
+        """Log the end of a turn, its terminal event `end`: one line of ids and counts, without a word of what was said.
+
+        `model` was asked last, as `provider/model`; `seconds` are those since the turn was started.
+        """
+        if not _log.isEnabledFor(logging.INFO):
+            return
+        error, usage = end.derived.get("error"), end.derived["usage"]
+        fields = {
+            "constellation": self.constellation_id,
+            "agent": agent_id,
+            "turn": turn_id,
+            "status": end.derived["status"],
+            "code": error["code"] if isinstance(error, dict) else None,
+            "steps": steps,
+            "model": model,
+            **(usage if isinstance(usage, dict) else {}),
+            "ms": round(seconds * 1000),
+        }
+        _log.info("turn ended", fields)
 
     def new_message(self, role: Role, *parts: Part) -> Message:
         """Return a message at the next position, not yet stored."""

@@ -76,8 +76,10 @@ class Limits:
     open_documents_max: int = 256  # kept open in addition to those in use: some 25 KiB each
     approvals_pending_max: int = 1_000  # open questions to people
     approval_expiry_s: float = 7 * 24 * 3600.0
+    retention_days: int = 90  # of events, steps and what prompts showed, of turns that ended; 0: for ever
     event_buffer_max: int = 1_000  # newest events kept in memory for live streams
     delta_flush_s: float = 0.1  # streamed text becomes a row at least this often …
     delta_flush_chars: int = 2_000  # … or after this much text
     question_timeout_s: float = 2.0  # for a question's vector; a search without it goes by words alone
+    room_wait_s: float = 2.0  # on a full disk, until agents try their work again
     commit_timeout_s: float = 30.0  # a shielded commit that takes longer is disk trouble

@@ -78,7 +78,8 @@ Role = Literal["system", "user", "assistant", "tool"]
 class Message:
     """One utterance. A `tool` message holds exactly one `ToolResult`; an `assistant` one may mix all other parts.
 
-    `is_imported`: it was said elsewhere and brought here, so that it was not asked or answered here.
+    `is_imported`: it was said elsewhere and brought here, so that it was not asked or answered here. `cut_off` is the
+    status with which its turn ended in the middle of it; empty: it is whole.
     """
 
     role: Role
@@ -87,6 +88,7 @@ class Message:
     position: str = ""
     created_at: str = ""
     is_imported: bool = False
+    cut_off: str = ""
 
     @property
     def text(self) -> str:

@@ -6,22 +6,39 @@
 
 The text cannot end its mark or forge another one: whatever in it could pass for one of our tags loses its `<` to
 `&lt;`. So the same text is always marked the same way, and what a vendor cached of it stays valid.
+
+Texts are stored as they were sent. Where one leaves, for a prompt or a terminal, characters that drive a terminal or
+turn the order of reading round become signs that can be seen (`plain`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from pattern_core.messages import Message, Role, Text, ToolResult
+from pattern_core.errors import InvalidInput
+from pattern_core.messages import Message, Part, Role, Text, ToolResult
 
+# C0 controls but for tab and line feed have signs of their own; C1, delete, and what embeds, overrides or isolates a
+# direction have none.
+_SIGNS: Mapping[int, int] = {
+    **{code: 0x2400 + code for code in range(32) if code not in (9, 10)},
+    **dict.fromkeys([*range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A)], 0xFFFD),
+}
+CONTROLS = r"\r\n?|[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"  # a regular expression
+_CONTROLS = re.compile(CONTROLS)
 # Our tags, as a text could write them: with spaces, of any case, opening or closing.
 _TAGS = re.compile(
-    r"<(?=\s*/?\s*(?:data|recalled|agent_activity|open_tasks|logs|now|reminders|summary|system)\b|\s*/?\s*block\s*:)",
+    r"<(?=\s*/?\s*(?:data|recalled|agent_activity|open_tasks|logs|now|reminders|summary|system)\b|\s*/?\s*block\s*:)"
+    f"|{CONTROLS}",
     re.IGNORECASE,
 )
-_IN_ATTRIBUTE = str.maketrans({"&": "&amp;", '"': "&quot;", "<": "&lt;", ">": "&gt;", "\n": " ", "\r": " "})
+IN_ATTRIBUTE: Mapping[int, int | str] = {  # for `str.translate`
+    **_SIGNS,
+    **dict.fromkeys(map(ord, "\n\r"), " "),
+    **{ord(sign): f"&{name};" for sign, name in {"&": "amp", '"': "quot", "<": "lt", ">": "gt"}.items()},
+}
 MASK = "[secret left out]"
 # Shapes of keys and tokens, by their vendors' documentation, and the usual ways to write down a password. Each pattern
 # begins with the first letters of its alternatives, since at most places none of them can stand.
@@ -52,14 +69,53 @@ _NAMED_SECRETS = re.compile(
 )
 
 
+def plain(text: str) -> str:
+    """Return the text with signs for control characters other than tab, and line feeds for all ends of lines."""
+    return _CONTROLS.sub(harmless, text)
+
+
+def harmless(found: re.Match[str]) -> str:
+    """Return what stands for a `<` that begins a tag, or for what `CONTROLS` found."""
+    return "&lt;" if found[0] == "<" else "\n" if found[0][0] == "\r" else found[0].translate(_SIGNS)
+
+
+def check_plain(text: str, what: str) -> str:
+    """Return a name or a description that holds no control character; `what` is what messages call it.
+
+    Raises:
+        InvalidInput: it does.
+    """
+    if text.translate(_SIGNS) != text.replace("\r", "\u240d"):
+        raise InvalidInput(f"{what} has control characters; leave them out")
+    return text
+
+
+def neutral(message: Message) -> Message:
+    """Return the message with `plain` words and results; itself if nothing differs."""
+    for part in message.parts:
+        match part:
+            case Text(text=text) | ToolResult(content=text) if _CONTROLS.search(text) is not None:
+                return replace(message, parts=tuple(map(_neutral, message.parts)))
+    return message
+
+
+def _neutral(part: Part) -> Part:
+    match part:
+        case Text():
+            return replace(part, text=plain(part.text))
+        case ToolResult():
+            return replace(part, content=plain(part.content))
+    return part
+
+
 def escaped(text: str) -> str:
-    """Return the text with no tag of ours in it."""
-    return _TAGS.sub("&lt;", text)
+    """Return the text with no tag of ours in it, and `plain`."""
+    return _TAGS.sub(harmless, text)
 
 
 def marked(text: str, source: str) -> str:
     """Return the text as data from `source`, such as `tool web`."""
-    return f'<data from="{source.translate(_IN_ATTRIBUTE)}">\n{escaped(text)}\n</data>'
+    return f'<data from="{source.translate(IN_ATTRIBUTE)}">\n{escaped(text)}\n</data>'
 
 
 def marked_import(message: Message) -> Message:

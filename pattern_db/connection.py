@@ -28,6 +28,7 @@ PAGE_BYTES = 2048
 CACHE_KIB = 512
 BUSY_TIMEOUT_MS = 5_000
 CHECKPOINT_PAGES = 1_000
+_ALONE = "exclusive"
 JOURNAL_BYTES_MAX = 4 * 1024 * 1024
 
 
@@ -35,7 +36,8 @@ def open_connection(path: Path, *, readonly: bool = False, create: bool = False,
     """Open the database file at `path`; with `create`, an empty one if there is none.
 
     A `readonly` connection sees what others commit and refuses to write. It is opened as a normal one that
-    forbids itself to write, because a reader of a WAL file must be able to make its shared-memory file.
+    forbids itself to write, because a reader of a WAL file must be able to make its shared-memory file. On a full disk
+    there is no room for that: then the connection keeps it in memory, and no other one can be opened (`is_alone`).
 
     Raises:
         RowNotFound: there is no file at `path`.
@@ -45,8 +47,19 @@ def open_connection(path: Path, *, readonly: bool = False, create: bool = False,
         raise RowNotFound(f"there is no database at {path}")
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
     with translated():
+        try:
+            return _prepared(apsw.Connection(str(path), flags=flags, vfs=vfs), readonly=readonly, in_file=True)
+        except apsw.IOError as error:
+            if getattr(error, "extendedresult", 0) != apsw.SQLITE_IOERR_SHMSIZE:
+                raise
         connection = apsw.Connection(str(path), flags=flags, vfs=vfs)
+        connection.execute(f"PRAGMA locking_mode = {_ALONE}").fetchall()
         return _prepared(connection, readonly=readonly, in_file=True)
+
+
+def is_alone(connection: Connection) -> bool:
+    """Return whether the file was opened without room for a second connection."""
+    return bool(connection.execute("PRAGMA locking_mode").get == _ALONE)
 
 
 def open_in_memory() -> Connection:

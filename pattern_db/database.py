@@ -19,7 +19,7 @@ from typing import Concatenate, ParamSpec, Self, TypeVar
 
 import trio
 
-from pattern_db.connection import Connection, open_connection, open_in_memory
+from pattern_db.connection import Connection, is_alone, open_connection, open_in_memory
 from pattern_db.errors import StorageFailed, translate
 from pattern_db.lane import InlineLane, Lane, Request
 
@@ -87,6 +87,7 @@ class Database:
             self._lane = threads.lane(connection, partial(open_connection, path, vfs=vfs))
         self._reader: Lane | None = None
         self._closed = False
+        self._is_alone = is_alone(connection)
 
     @property
     def epoch(self) -> int:
@@ -118,8 +119,9 @@ class Database:
         """
         return cls(connection or open_in_memory(), threads=None, path=None)
 
-    async def claim(self, begin: Callable[[Connection], int]) -> int:
+    async def claim(self, begin: Callable[[Connection], int], *, stores: bool = True) -> int:
         """Run `begin` in a transaction; it stores the next ownership epoch and returns it, as `meta.next_epoch` does.
+        Where there is no room for that, `begin` only reads the newest one, and `stores` is false.
 
         From then on each transaction checks that the file still has this epoch, and fails with `StorageFailed` if
         another owner has claimed it.
@@ -132,7 +134,7 @@ class Database:
             self._lane.epoch = begin(connection)
             return self._lane.epoch
 
-        return await self.write(claim)
+        return await (self.write(claim) if stores else self.read(claim))
 
     async def write(
         self,
@@ -184,7 +186,7 @@ class Database:
         Raises:
             DatabaseError: storage refused.
         """
-        if self._threads is None or self.path is None:
+        if self._threads is None or self.path is None or self._is_alone:
             return await self.read(fn, *args, **kwargs)
         if self._closed:
             raise StorageFailed("the database is closed")

@@ -101,7 +101,6 @@ class TurnStatus(StrEnum):
     CANCELLED = "cancelled"
     INTERRUPTED = "interrupted"
     LIMIT = "limit"
-    PARKED = "parked"
 
 
 class EffectClass(StrEnum):

@@ -12,7 +12,7 @@ DatabaseError
 ├── BackupInvalid       a copy is not what it should be
 ├── BackupFailed        a copy could not be written where it was wanted
 └── StorageFailed       the disk or the file failed; open it again
-    ├── DiskFull
+    ├── DiskFull        nothing was stored; what is stored can be read, and what follows may find room
     ├── IOFailed
     └── Corrupt
 
@@ -111,7 +111,7 @@ class StorageFailed(DatabaseError):
 
 
 class DiskFull(StorageFailed):
-    """There is no space left, or a quota is used up; nothing of the transaction was stored."""
+    """There is no space left, or a quota is used up; nothing of the transaction was stored. The file stays open."""
 
     code = "disk_full"
 

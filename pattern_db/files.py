@@ -13,12 +13,12 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from pattern_db.errors import OwnedElsewhere, translated
+from pattern_db.errors import DiskFull, OwnedElsewhere, translated
 
 LOCK_NAME = "lock"
 
@@ -80,7 +80,7 @@ class DataDirLock:
         return lock
 
     def announce(self, url: str | None) -> None:
-        """Write who holds the lock, and where it serves.
+        """Write who holds the lock, and where it serves; on a full disk nothing may be there to read.
 
         Raises:
             StorageFailed: the disk failed.
@@ -88,9 +88,9 @@ class DataDirLock:
         if self._descriptor is None:
             return
         content = json.dumps({"pid": os.getpid(), "url": url}).encode()
-        with translated():
-            os.ftruncate(self._descriptor, 0)
-            os.pwrite(self._descriptor, content, 0)
+        with suppress(DiskFull), translated():
+            os.pwrite(self._descriptor, content, 0)  # over what was there, so that it needs no room of its own
+            os.ftruncate(self._descriptor, len(content))
 
     def release(self) -> None:
         """Let the next one in; again it does nothing."""

@@ -21,7 +21,7 @@ import outcome
 import trio
 
 from pattern_db.connection import Connection
-from pattern_db.errors import DatabaseError, StorageFailed, translate
+from pattern_db.errors import DatabaseError, DiskFull, StorageFailed, translate
 from pattern_db.tables.meta import EPOCH_OF_FILE
 
 T = TypeVar("T")
@@ -224,7 +224,8 @@ def _run_batch(lane: Lane, batch: list[Request[object]]) -> None:
     """Run the requests in one transaction (none if all only read) and set each one's outcome.
 
     Trouble with storage fails the whole batch and the lane: nothing later runs on a connection whose state is
-    unknown, until the file is reopened. Any other error rolls back only its own request.
+    unknown, until the file is reopened. A full disk fails the batch alone: SQLite undoes the transaction, what is
+    stored can be read, and what follows may find room. Any other error rolls back only its own request.
     """
     if lane.failed is not None and batch[0].kind != "close":  # all that a failed connection is still good for
         _fail_all(batch, lane.failed)
@@ -283,9 +284,15 @@ def _fail_lane(lane: Lane, batch: list[Request[object]], error: BaseException) -
     failure = known if isinstance(known, StorageFailed) else StorageFailed(f"the transaction failed: {error!r}")
     if failure is not error:
         failure.__cause__ = error
-    lane.failed = failure
-    outcome.capture(_roll_back, lane.connection)  # if it fails: the file is reopened in any case
-    _fail_all(batch, failure)
+    rolled_back = outcome.capture(_roll_back, lane.connection)  # if it fails the file is reopened
+    if not isinstance(failure, DiskFull) or isinstance(rolled_back, outcome.Error) or lane.connection is None:
+        lane.failed = failure
+        _fail_all(batch, failure)
+        return
+    _fail_all([request for request in batch if request.kind != "read"], failure)
+    for request in batch:
+        if request.kind == "read":  # it shared the transaction alone
+            request.result = outcome.capture(request.fn, lane.connection)
 
 
 def _roll_back(connection: Connection | None) -> None:

@@ -72,7 +72,7 @@ def _check_limits(limits: Limits, path: str = "") -> Limits:
         value = getattr(limits, item.name)
         if is_dataclass(value):
             _check_limits(cast("Limits", value), f"{path}{item.name}.")
-        elif not value > 0:
+        elif not value > 0 and (value, item.name) != (0, "retention_days"):
             raise ValueError(f"{path}{item.name} must be greater than 0")
     return limits
 

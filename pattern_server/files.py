@@ -15,7 +15,7 @@ from pattern_core.runtime import Runtime
 from pattern_db import backup, maintenance, template
 from pattern_db.connection import Connection, open_connection
 from pattern_db.database import Database, DatabaseThreads
-from pattern_db.errors import BackupInvalid, DatabaseError, RowNotFound, SchemaOutdated, translated
+from pattern_db.errors import BackupInvalid, DatabaseError, DiskFull, RowNotFound, SchemaOutdated, translated
 from pattern_db.files import DataDirLock
 from pattern_db.journal import turns
 from pattern_db.migrate import migrations_of
@@ -93,7 +93,10 @@ class ConstellationFiles:
         with DataDirLock.acquire(folder):
             async with await Database.open(path, threads) as database:
                 await database.read(migrations_of("constellation").check)
-                await database.claim(partial(self._claim, constellation_id))
+                try:
+                    await database.claim(partial(self._claim, constellation_id))
+                except DiskFull:  # the lock keeps others out meanwhile, and what is stored can be read
+                    await database.claim(meta.epoch, stores=False)
                 try:
                     yield database
                 finally:

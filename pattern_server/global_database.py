@@ -17,7 +17,7 @@ from pattern_db import maintenance, template
 from pattern_db.backup import Report, hot_backup
 from pattern_db.connection import Connection
 from pattern_db.database import Database, DatabaseThreads
-from pattern_db.errors import StorageFailed
+from pattern_db.errors import DiskFull, StorageFailed
 from pattern_db.migrate import migrations_of
 
 P = ParamSpec("P")
@@ -107,6 +107,8 @@ class GlobalDatabase:
         database = await self._opened()
         try:
             yield database
+        except DiskFull:
+            raise  # the file is well, and can be read
         except StorageFailed as error:
             if self._database is database:
                 self._database = None

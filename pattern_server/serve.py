@@ -38,7 +38,7 @@ from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.tool import ToolSettings
 from pattern_db import files as durable
 from pattern_db.database import Database, DatabaseThreads
-from pattern_db.errors import DatabaseError, translated
+from pattern_db.errors import DatabaseError, DiskFull, translated
 from pattern_db.files import DataDirLock
 from pattern_db.tables import constellations
 from pattern_server.accounts import Accounts, Unauthorized
@@ -322,11 +322,14 @@ def _announced(parts: Assembled, ready: Ready) -> Iterator[None]:
         "started_at": parts.state.started_at,
         "token": parts.local_token,
     }
-    with translated(), durable.temporary(path) as new:
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(content, file)
-        durable.replace(new, path)
+    try:
+        with translated(), durable.temporary(path) as new:
+            descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                json.dump(content, file)
+            durable.replace(new, path)
+    except DiskFull as error:
+        _log.error("commands will not find this server", {"reason": error.message})
     parts.lock.announce(ready.url)
     try:
         yield

@@ -19,7 +19,7 @@ from typing import Generic, Literal, Protocol, TypeVar
 import trio
 
 from pattern_core.errors import PatternError, Unavailable, leaves
-from pattern_db.errors import DatabaseError, StorageFailed
+from pattern_db.errors import DatabaseError, DiskFull, StorageFailed
 from pattern_server.sections import SupervisorConfig
 
 RESTART_BASE_S = 0.5
@@ -137,7 +137,8 @@ class Supervisor(Generic[C]):
                 try:
                     yield handle
                 except StorageFailed as error:
-                    self._storage_failed(slot, error)
+                    if not isinstance(error, DiskFull):  # which nothing was stored of, and all can be read
+                        self._storage_failed(slot, error)
                     raise
         finally:
             slot.users.discard(scope)

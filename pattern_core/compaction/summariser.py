@@ -23,6 +23,7 @@ from pattern_core.models.errors import ModelError, WindowExceeded
 from pattern_core.models.model import Delta, ModelReply, ModelRequest, Usage
 from pattern_core.models.routing import ModelChain
 from pattern_core.models.tokens import clip, clip_middle, estimate_request, estimate_text
+from pattern_core.untrusted import neutral
 from pattern_db.connection import Connection
 from pattern_db.journal.budgets import ReservationRow
 
@@ -262,7 +263,7 @@ def inside(text: str) -> str:
 
 def line_of(message: Message, tokens_max: int) -> str:
     """Return the line of a record for a message, of at most about `tokens_max` tokens; it does not end the record."""
-    body = " ".join(filter(None, (_part(part, tokens_max) for part in message.parts)))
+    body = " ".join(filter(None, (_part(part, tokens_max) for part in neutral(message).parts)))
     return inside(f"[{_minute(message.created_at)}] {message.role}: {body}")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from operator import attrgetter
 from typing import NamedTuple
@@ -12,9 +12,9 @@ from pattern_core.conversation.opening import Opening, beginning, opening_messag
 from pattern_core.limits import PromptLimits
 from pattern_core.messages import Message, Part, Text, ToolCall, ToolResult, parts_from_json, parts_to_json
 from pattern_core.models.tokens import message_tokens
-from pattern_core.untrusted import marked_import, marked_result
+from pattern_core.untrusted import marked_import, marked_result, neutral
 from pattern_db.connection import Connection
-from pattern_db.enums import Role
+from pattern_db.enums import BatchType, Role
 from pattern_db.journal import steps
 from pattern_db.tables import messages
 from pattern_db.tables.messages import MessageRow
@@ -23,6 +23,7 @@ WAITING_RESULT = "There is no result yet: a person has been asked whether this m
 LOST_RESULT = "There is no result: the call was cut off before it was recorded."
 IMPORTED_TOGETHER_MAX = 20  # imported messages that leave together if no person speaks among them
 IMPORTED = "import"  # source of what was said elsewhere; no turn has it
+PARTIAL = "partial"  # in the metadata of an answer that was cut off: how its turn ended
 
 
 _ROLES = {role.value: role for role in Role}
@@ -34,11 +35,16 @@ def to_row(
     agent_id: str,
     batch_id: str,
     sequence: int,
+    batch_type: BatchType | None = None,
     source: str | None = None,
     source_metadata: Mapping[str, object] | None = None,
     arguments: Mapping[str, object] | None = None,
 ) -> MessageRow:
-    """Return the row of `message`; `arguments` are those of the call that a tool message answers."""
+    """Return the row of `message`; `arguments` are those of the call that a tool message answers. Of one that was cut
+    off, `source_metadata` says how its turn ended.
+    """
+    if message.cut_off:
+        source_metadata = {PARTIAL: message.cut_off}
     parts = message.parts
     only = parts[0] if len(parts) == 1 else None
     result = only if message.role == "tool" and isinstance(only, ToolResult) else None
@@ -49,6 +55,7 @@ def to_row(
         position=message.position,
         batch_id=batch_id,
         sequence_in_batch=sequence,
+        batch_type=batch_type,
         role=_ROLES[message.role],
         content=message.text or None if result is None else result.content,
         parts=None if is_plain else parts_to_json(parts),
@@ -75,6 +82,7 @@ def from_row(row: MessageRow) -> Message:
         parts = (ToolResult(call_id=call_id, tool=tool, content=row.content or "", is_error=is_error),)
     elif row.parts is not None:
         parts = parts_from_json(row.parts)
+    is_own = row.role is Role.ASSISTANT and row.batch_id is not None
     return Message(
         role=row.role.value,
         parts=parts,
@@ -82,6 +90,7 @@ def from_row(row: MessageRow) -> Message:
         position=row.position,
         created_at=row.created_at,
         is_imported=row.batch_id is None and row.source == IMPORTED,
+        cut_off=row.source_metadata.get(PARTIAL, "") if is_own and isinstance(row.source_metadata, dict) else "",
     )
 
 
@@ -259,11 +268,14 @@ class History:
             self._reopen()
 
     def _entry(self, message: Message, *, begins: bool, is_short: bool = False) -> _Entry:
-        shown = message
         if message.is_imported:
             shown = marked_import(message)
+        elif message.cut_off:
+            shown = _marked_as_cut_off(neutral(message))
         elif message.role == "tool" and self._is_untrusted(getattr(message.parts[0], "tool", "")):
             shown = marked_result(message)
+        else:
+            shown = neutral(message)
         has_image = shown.role == "user" and bool(shown.images)
         return _Entry(message, shown, message_tokens(shown), begins, is_short, has_image)
 
@@ -301,6 +313,12 @@ class History:
         self.tokens += self.opening_tokens - before
         self._digest: blake2b = blake2b(b"" if first is None else first.text.encode(), digest_size=16)
         self._digest.update("".join(map(_name, self._entries)).encode())
+
+
+def _marked_as_cut_off(message: Message) -> Message:
+    """Return a partial answer as it is shown: its words alone, since no vendor proves half a thought."""
+    mark = f"[This answer is not complete: its turn ended as {message.cut_off}.]"
+    return replace(message, parts=(Text(text=f"{message.text}\n\n{mark}".lstrip()),))
 
 
 def _name(entry: _Entry) -> str:

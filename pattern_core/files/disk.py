@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pattern_core.errors import InvalidInput, NotFound, PatternError, Unavailable
+from pattern_core.untrusted import plain
 
 FILES_MAX = 10_000  # of one folder
 ENTRIES_MAX = 100_000  # looked at in one walk
@@ -109,7 +110,7 @@ def _problem(part: str) -> str | None:
         return "has a hidden part (one that begins with a dot)"
     if "\\" in part:
         return "has a backslash"
-    if any(unicodedata.category(character) in ("Cc", "Cs") for character in part):
+    if plain(part) != part or any(unicodedata.category(character) in ("Cc", "Cs") for character in part):
         return "has control characters or half characters"
     if len(part.encode()) > PART_BYTES_MAX:
         return f"has a part of more than {PART_BYTES_MAX} bytes"

@@ -20,6 +20,7 @@ from pattern_core.files import disk
 from pattern_core.files.disk import FILE_BYTES_MAX, DiskEntry, Skipped, UnreadableFile, Walk, check_name, too_long
 from pattern_core.files.passages import Prepared, hash_of, prepare, store, unread
 from pattern_core.unit_of_work import Storage
+from pattern_core.untrusted import check_plain
 from pattern_db.connection import Connection
 from pattern_db.enums import FolderAccess, PathType
 from pattern_db.errors import RowConflict, RowNotFound
@@ -370,4 +371,4 @@ def _checked_name(name: str) -> str:
 def _checked_description(description: str | None) -> str | None:
     if description is not None and len(description) > DESCRIPTION_CHARS_MAX:
         raise InvalidInput(f"a description has at most {DESCRIPTION_CHARS_MAX} characters")
-    return description or None
+    return check_plain(description or "", "the folder's description") or None

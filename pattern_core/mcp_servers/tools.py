@@ -21,6 +21,7 @@ from typing import Any
 from pattern_core.mcp_servers.settings import McpSettings
 from pattern_core.tools.registry import FOREIGN
 from pattern_core.tools.tool import Tool, ToolContext
+from pattern_core.untrusted import plain
 from pattern_db.enums import EffectClass
 
 NAME_CHARS_MAX = 64
@@ -146,7 +147,7 @@ class _Writer:
             return [self.written(item, inside, level) for item in node]
         if not isinstance(node, Mapping):
             self._spend(len(str(node)))
-            return node
+            return plain(node) if isinstance(node, str) else node
         if level > self._levels:
             return {}
         found: dict[str, Any] = {}
@@ -201,11 +202,11 @@ def tool_name(server: str, tool: str) -> str:
 
     One that vendors would not take is changed and ends with a digest of the original, so that no two tools share one.
     """
-    plain = f"{server}{FOREIGN}{_STRANGE.sub('_', tool)}"
-    if plain == f"{server}{FOREIGN}{tool}" and tool and len(plain) <= NAME_CHARS_MAX:
-        return plain
+    known = f"{server}{FOREIGN}{_STRANGE.sub('_', tool)}"
+    if known == f"{server}{FOREIGN}{tool}" and tool and len(known) <= NAME_CHARS_MAX:
+        return known
     digest = hashlib.sha256(tool.encode(errors="surrogatepass")).hexdigest()[:_DIGEST_CHARS]
-    return f"{plain[: NAME_CHARS_MAX - _DIGEST_CHARS - 1]}_{digest}"
+    return f"{known[: NAME_CHARS_MAX - _DIGEST_CHARS - 1]}_{digest}"
 
 
 def server_of(name: str) -> str | None:

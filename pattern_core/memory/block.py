@@ -16,6 +16,7 @@ from pattern_core.errors import InvalidInput, PermissionDenied
 from pattern_core.limits import Limits
 from pattern_core.memory.schema import LogSchema, Schema, TextSchema, parse_schema, to_metadata
 from pattern_core.messages import check_text
+from pattern_core.untrusted import check_plain
 from pattern_db.columns import Json, to_json
 from pattern_db.enums import BlockType, Permission
 from pattern_db.tables import memory_blocks
@@ -144,13 +145,13 @@ def check_description(description: str) -> str:
     """Return `description`, if it can be stored.
 
     Raises:
-        InvalidInput: it is too long, or holds half a character.
+        InvalidInput: it is too long, or holds half a character or a control character.
     """
     if len(description) > DESCRIPTION_CHARS_MAX:
         raise InvalidInput(
             f"the description has {len(description)} characters; at most {DESCRIPTION_CHARS_MAX} are taken"
         )
-    return check_text(description)
+    return check_plain(check_text(description), "the description")
 
 
 def check_metadata(metadata: Mapping[str, object] | None) -> Schema:

@@ -41,14 +41,14 @@ from pattern_core.memory.schema import (
     Viewport,
     readable,
 )
+from pattern_core.untrusted import CONTROLS, IN_ATTRIBUTE, harmless
 from pattern_db.columns import TIME_CHARS, Json, to_json
 
 ENTRIES = "entries"
 COMPARED_MAX = 250_000  # pairs of items; a longer list that changed all over is replaced between its common ends
 
 # Whatever could pass for one of our tags: with spaces, of any case, opening or closing.
-_TAG = re.compile(r"<(?=\s*/?\s*block\s*:)", re.IGNORECASE)
-_IN_ATTRIBUTE = str.maketrans({"&": "&amp;", '"': "&quot;", "<": "&lt;", ">": "&gt;", "\n": " ", "\r": " "})
+_TAG = re.compile(rf"<(?=\s*/?\s*block\s*:)|{CONTROLS}", re.IGNORECASE)
 _HEAD = re.compile(r"^(?==== .* ===$)", re.MULTILINE)  # a line that could pass for the head of a section
 _INDENT = "  "
 _READ_ONLY = " [read-only]"
@@ -166,17 +166,18 @@ def differences(before: Sequence[str], after: Sequence[str]) -> list[tuple[int, 
 def prompt(row: BlockRow) -> str:
     """Return the block for the system prompt: an opening tag with attributes, the content, a closing tag.
 
-    Content cannot end the block early or open another one: such a tag within it loses its `<` to `&lt;`.
+    Content cannot end the block early or open another one: such a tag within it loses its `<` to `&lt;`. Control
+    characters become signs.
     """
     content = row.content_preview or ""
     attributes = [f'permission="{row.permission.value}"']
     if row.description:
-        attributes.append(f'description="{row.description.translate(_IN_ATTRIBUTE)}"')
+        attributes.append(f'description="{row.description.translate(IN_ATTRIBUTE)}"')
     attributes.append(f'chars="{len(content)}/{row.char_limit}"')
     if row.lender is not None:
-        attributes.append(f'shared_from="{row.lender.translate(_IN_ATTRIBUTE)}"')
-    label = row.label.translate(_IN_ATTRIBUTE)
-    shown = _TAG.sub("&lt;", prompt_content(content, shown_schema(row.metadata)))
+        attributes.append(f'shared_from="{row.lender.translate(IN_ATTRIBUTE)}"')
+    label = row.label.translate(IN_ATTRIBUTE)
+    shown = _TAG.sub(harmless, prompt_content(content, shown_schema(row.metadata)))
     return f"<block:{label} {' '.join(attributes)}>\n{shown}\n</block:{label}>"
 
 

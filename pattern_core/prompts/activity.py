@@ -10,7 +10,7 @@ tasks. An agent that is alone has no section of what happened, since what it did
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from heapq import merge
 
@@ -34,7 +34,7 @@ _DOING = {
     "waiting": "waits for an approval, asked by",
     "cancelled": "was stopped while it answered",
 }
-_OTHERWISE = "could not answer"  # failed, limit, interrupted, parked
+_OTHERWISE = "could not answer"  # failed, limit, interrupted
 _SUMMARIES = ("summary", "description", "title", "text")  # where an event's details may hold words
 
 
@@ -78,6 +78,10 @@ class RecentTurns:
             else:
                 turn.agent_name = name
 
+    def is_alone(self, agent_id: str) -> bool:
+        """Return whether nothing is known of any other agent."""
+        return self._agents <= {agent_id}
+
     def parts(
         self,
         agent_id: str,
@@ -85,19 +89,24 @@ class RecentTurns:
         noted: Sequence[NotedActivity],
         settings: ContextSettings,
         *,
+        among: Collection[str] | None,
         now_ms: int,
     ) -> list[Part]:
         """Return the lines for one agent's turn of what happened in the last hours, the turn itself left out.
 
-        Its own are few; without those of others there are none at all. `noted` come newest first.
+        Of other agents, those of `among` are shown (None: all). Its own are few; without those of others there are none
+        at all. `noted` come newest first.
         """
-        if not settings.show.get(Kind.ACTIVITY, True) or (not noted and self._agents <= {agent_id}):
-            return []
         since = iso(now_ms - settings.activity_hours * HOUR_MS)
+        seen = None if among is None else {agent_id, None, *among}  # None: the system's
         newest = reversed(self._turns.values())
         turns: Iterable[TurnActivity | NotedActivity] = (
-            turn for turn in newest if turn.id != turn_id and turn.started_at >= since
+            turn
+            for turn in newest
+            if turn.id != turn_id and turn.started_at >= since and (seen is None or turn.agent_id in seen)
         )
+        if seen is not None:
+            noted = [one for one in noted if one.agent_id in seen]
         chosen: list[Part] = []
         own, others = 0, 0
         for one in merge(turns, noted, key=_moment, reverse=True):

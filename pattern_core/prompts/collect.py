@@ -48,6 +48,7 @@ from pattern_db.enums import CONSTELLATION_OWNER, SearchKind
 from pattern_db.tables import activity, prompts
 from pattern_db.tables.activity import NotedActivity, OpenTask
 from pattern_db.tables.agents import AgentRow
+from pattern_db.tables.memory_blocks import BlockRow, Via
 
 QUERY_CHARS_MAX = 2_000  # of a message, from its beginning: more makes no better question
 TEXT_CHARS_MAX = 1_500  # a longer passage is shown as the excerpt that the search cut out of it
@@ -180,8 +181,28 @@ class Prompts:
                 in_view=[*(part.text for part in blocks), *_texts(history.messages[-IN_VIEW_MAX:])],
                 now=now,
             )
-        recent = self.recent_turns.parts(agent_id, turn_id, seen.noted, settings, now_ms=now_ms)
+        recent = await self.recent(agent_id, turn_id, seen.noted, settings)
         return replace(recalled, parts=[*recalled.parts, *task_parts(seen.tasks, now), *recent])
+
+    async def recent(
+        self, agent_id: str, turn_id: str, noted: Sequence[NotedActivity], settings: ContextSettings
+    ) -> list[Part]:
+        """Return the lines of what happened around the agent: by itself, the system, and the agents that share a lent
+        block with it; by all, or not at all, if its settings say so.
+        """
+        shows = settings.show.get(Kind.ACTIVITY)
+        if shows is False or (not noted and self.recent_turns.is_alone(agent_id)):
+            return []
+        among = None if shows else sharers(await self.memory.blocks.seen_by(agent_id), agent_id)
+        return self.recent_turns.parts(agent_id, turn_id, noted, settings, among=among, now_ms=self.clock.now_ms())
+
+
+def sharers(blocks: Sequence[BlockRow], agent_id: str) -> set[str]:
+    """Return the other agents that have one of an agent's blocks in common with it, because one lent it. What belongs
+    to the constellation is seen by all and makes no two of them closer.
+    """
+    lent = [block for block in blocks if block.via is not Via.CONSTELLATION and block.agent_id != CONSTELLATION_OWNER]
+    return {one for block in lent for one in (block.agent_id, *(block.lent_to or ()))} - {agent_id}
 
 
 async def seen_blocks(memory: MemoryStore, agent_id: str, words: str) -> list[SeenBlock]:

@@ -28,7 +28,7 @@ from pattern_core.errors import InvalidInput
 from pattern_core.models.model import ToolSpec
 from pattern_core.unit_of_work import Storage, UnitOfWork
 from pattern_core.validation import read
-from pattern_db.enums import EffectClass
+from pattern_db.enums import BatchType, EffectClass
 
 if TYPE_CHECKING:
     from pattern_core.halt import Halt
@@ -92,7 +92,8 @@ class ToolContext:
     """Who calls a tool, and what it may use.
 
     A *local* tool changes state only through `work`, which commits with its result. `by` signs its changes:
-    the agent, and as the cause the message that started the turn, the turn, the call. `idempotency_key` is the same
+    the agent, and as the cause the message that started the turn, the turn, the call. What a tool says in the agent's
+    name is of the batch `batch_id` and `batch_type`. `idempotency_key` is the same
     when an idempotent or verifiable call is run again after a crash.
     """
 
@@ -100,6 +101,7 @@ class ToolContext:
     agent_name: str
     turn_id: str
     batch_id: str
+    batch_type: BatchType
     call_id: str
     by: Attribution
     idempotency_key: str

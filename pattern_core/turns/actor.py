@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import json
+import logging
 import math
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
@@ -29,13 +30,17 @@ from pattern_core.turns.state import Ending, cancelled
 from pattern_core.turns.turn import Turn
 from pattern_db.columns import iso, unix_ms
 from pattern_db.connection import Connection
-from pattern_db.enums import EffectStatus, TurnStatus
-from pattern_db.errors import DatabaseError, RowConflict, StorageFailed
+from pattern_db.enums import BatchType, EffectStatus, TurnStatus
+from pattern_db.errors import DatabaseError, DiskFull, RowConflict, StorageFailed
 from pattern_db.journal import turns
 from pattern_db.journal.turns import NewTurn, TurnRow
 
 HISTORIES_MAX = 64  # conversations kept in memory between turns
+_BATCHES = {"user": BatchType.USER_REQUEST, "agent": BatchType.AGENT_TO_AGENT}  # by who wrote a turn's message
 LATE_S = 0.025  # between two looks at what was recorded while calls run: it is flushed at the second one
+
+
+_log = logging.getLogger("pattern.turns")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -219,13 +224,20 @@ class Actors:
         try:
             while True:
                 delivery, worker.delivery = worker.delivery, None
-                if delivery is not None:
-                    await self._receive(agent_id, delivery)
-                elif worker.is_woken and self._may_work(agent_id):
-                    worker.is_woken = False
-                    await self._take_next(agent_id)
-                else:
-                    break
+                try:
+                    if delivery is not None:
+                        await self._receive(agent_id, delivery)
+                    elif worker.is_woken and self._may_work(agent_id):
+                        worker.is_woken = False
+                        await self._take_next(agent_id)
+                    else:
+                        break
+                except* DiskFull:
+                    # What is stored of the turn continues when there is room, as after a restart.
+                    _log.error("no room on the disk for the work of an agent", {"agent": agent_id})
+                    self.forget(agent_id)
+                    worker.is_woken = True
+                    await trio.sleep(self._services.limits.room_wait_s)
         finally:
             self._journal.meters.working -= 1
             del self._awake[agent_id]
@@ -263,6 +275,7 @@ class Actors:
                 delivery.error = error
         except StorageFailed as error:
             delivery.error = copy.copy(error)
+            self.forget(agent_id)  # the message is not in it
             if delivery.ticket is not None:
                 raise
         finally:
@@ -356,7 +369,7 @@ class Actors:
         left_s: float = math.inf,
     ) -> Turn:
         """Return a turn before its first step, with the time that its agent gives it; at most `left_s`."""
-        now_ms, settings = self._journal.clock.now_ms(), _settings(agent)
+        now_ms, settings, sender = self._journal.clock.now_ms(), _settings(agent), row.sender.partition(":")[0]
         wall_s = min(settings.limits.wall_s or self._services.limits.turn.turn_timeout_s, left_s)
         record = Record(
             journal=self._journal,
@@ -366,7 +379,8 @@ class Actors:
             key=row.key if isinstance(row, TurnRow) else 0,
             batch_id=batch_id,
             seed=row.seed,
-            source=str(source or row.sender.partition(":")[0]),
+            batch_type=_BATCHES.get(sender, BatchType.SYSTEM_TRIGGER),
+            source=str(source or sender),
             depth=row.depth,
             deadline=trio.current_time() + wall_s,
             deadline_at=iso(now_ms + max(0, round(wall_s * 1000))),
@@ -383,10 +397,12 @@ class Actors:
         record = turn.record
         if found.step is not None:
             record.step, record.attempt = found.step.no, found.step.attempt
+            record.model = f"{found.step.provider}/{found.step.model}"
         record.children, record.sequence = found.children, found.messages
         # It may have stored pieces, and a budget may be held for its calls.
         record.is_started = record.is_streamed = record.may_hold = True
-        record.has_waited = any(one.call is not None for one in found.approvals)
+        if any(one.call is not None for one in found.approvals):
+            record.batch_type = BatchType.CONTINUATION  # it has waited, and others may have overtaken it
         if row.started_at is not None:
             record.began_ms = unix_ms(row.started_at)
         turn.calls.in_doubt.update(call.args_hash for call in found.calls if call.status == EffectStatus.IN_DOUBT)
@@ -452,7 +468,7 @@ class Actors:
         is_charged = ending.status != TurnStatus.FAILED
         cut_off = DeadAttempt(is_charged=is_charged, asking=turn.asking) if found.is_asking else None
         closed = recovery.close_calls(found.unanswered)
-        await turn.record.end(ending, closed=closed, cut_off=cut_off)
+        await turn.record.end(ending, closed=closed, cut_off=cut_off, streamed=found.streamed)
         self.forget(turn.agent.id)
 
 

@@ -380,6 +380,7 @@ class TurnCalls:
             agent_name=self._agent.name,
             turn_id=record.id,
             batch_id=record.batch_id,
+            batch_type=record.batch_type,
             call_id=row.call_id,
             by=Attribution(
                 author=agent_author(self._agent.id),

@@ -16,7 +16,7 @@ its own. So whatever was recorded is on disk before a 2xx, an event, a model cal
 | T6 acted | `finish` | the tool's own writes, call ended, message, `tool.result` | with the next step |
 | is joined | `join` | an inbox row becomes a message of this turn, its own turn ends, `message.joined` | at once |
 | is resumed | `resume` | turn running here, `turn.resumed`; what a dead process held is charged | with the next write |
-| T8 ended | `end` | turn's status, what was open closed, the one terminal event | at once |
+| T8 ended | `end` | turn's status, what was open closed, what it was about to say, the one terminal event | at once |
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from pattern_core.agents import Agent
 from pattern_core.approvals import requested
 from pattern_core.budgets import reservations
 from pattern_core.budgets.budget import TurnBudget
-from pattern_core.conversation.history import History, to_row
+from pattern_core.conversation.history import PARTIAL, History, to_row
 from pattern_core.errors import PatternError
-from pattern_core.events import NO_DATA, Draft, Event, append, called, ended, resulted
+from pattern_core.events import Draft, Event, append, called, ended, resulted
 from pattern_core.journal import Journal
-from pattern_core.messages import Message, Text, ToolCall
+from pattern_core.messages import Message, Part, Text, ToolCall
 from pattern_core.models.model import ModelReply, Usage
 from pattern_core.models.routing import Link
 from pattern_core.models.tokens import estimate_usage
@@ -98,9 +98,10 @@ class Recorded:
 class Record:
     """The stored side of one turn of `agent`. Its `history` in memory is extended as things are recorded.
 
-    `key` is known once the turn is accepted. `seed` feeds sampling. `source` is what routing knows of where its message
-    comes from: what the sender named, else who sent it, such as `user` or `agent`. `step` and `attempt` count from 1
-    and name the step that is open or was last. `sequence` is the place of the next message in the turn's batch.
+    `batch_type` is what its messages are stored as. `key` is known once the turn is accepted. `seed` feeds
+    sampling. `source` is what routing knows of where its message comes from: what the sender named, else who sent
+    it, such as `user` or `agent`. `step` and `attempt` count from 1 and name the step that is open or was last.
+    `sequence` is the place of the next message in the turn's batch.
     """
 
     journal: Journal
@@ -108,6 +109,7 @@ class Record:
     history: History
     id: str
     batch_id: str
+    batch_type: BatchType = BatchType.USER_REQUEST
     key: int = 0
     seed: int = 0
     source: str = ""
@@ -118,11 +120,11 @@ class Record:
     deadline_at: str = ""  # … and its wall time as stored
     step: int = 0
     attempt: int = 0
+    model: str | None = None  # that was asked last, as `provider/model`
     sequence: int = 0
     is_started: bool = False  # on disk
     status: str = TurnStatus.RUNNING.value  # on disk, once it is started
     is_ending: bool = False  # its end is on the way to the disk, or there
-    has_waited: bool = False
     is_streamed: bool = False  # pieces of an answer may be stored
     may_hold: bool = False  # something of a budget may be held for its calls
     began_ms: int = 0
@@ -321,7 +323,7 @@ class Record:
         rows.store(opened)
         await self.flush(rows, shows_results=True, now=now)
         if found is None:
-            self.step, self.attempt = step, attempt
+            self.step, self.attempt, self.model = step, attempt, f"{link.provider}/{link.model}"
             self.journal.logged[self.agent.id] = prompt.log.stable.digest, prompt.log.volatile.digest
         return found
 
@@ -342,6 +344,7 @@ class Record:
         """T3: record what the model decided. `rest` are streamed pieces that were not stored yet."""
         message = self.journal.new_message("assistant", *(reply.parts or (Text(text=""),)))
         spent = self._usage(asking, reply.usage, message.created_at)
+        self.model = f"{spent.provider}/{spent.model}"
         self.history.append(message)
         rows = self._record(*rest)
         rows.store(
@@ -356,8 +359,7 @@ class Record:
         rows.store(messages.append, [self._message_row(message)])
         rows.store(reservations.settle if self.may_hold else usage.add, spent)
         if text := message.text:
-            about = {"message_id": message.id, "role": message.role}
-            rows.drafts.append(Draft("message", about, {"content": text}))
+            rows.drafts.append(_said(message, text))
         if planned:
             rows.store(steps.plan_calls, planned)
             rows.drafts.extend(map(called, planned))
@@ -427,14 +429,18 @@ class Record:
         """Take messages that were sent during the turn into it; the turns that they had end with that. Those that were
         cancelled at this moment are left out; return whether any is not.
         """
-        now, rows, joined = self.journal.now(), UnitOfWork(), list[Message]()
+        now, rows, joined, ends = self.journal.now(), UnitOfWork(), list[Message](), dict[str, Draft]()
         payloads = [json.loads(row.payload) for row in joining]
         sent = [self.journal.new_message("user", *parts_of(payload)) for payload in payloads]
-        new = [self._message_row(message, payload=one) for message, one in zip(sent, payloads, strict=True)]
+        new = [
+            self._message_row(message, payload={"source": "user", **one})
+            for message, one in zip(sent, payloads, strict=True)
+        ]
 
         def join(connection: Connection) -> list[Event]:
             events: list[Event] = []
             joined.clear()
+            ends.clear()
             rows.drafts.clear()
             for row, message, stored in zip(joining, sent, new, strict=True):
                 try:
@@ -442,10 +448,10 @@ class Record:
                 except RowConflict:
                     continue
                 turns.join(connection, row.turn, self.key, ended_at=now)
-                ends = turns.by_key(connection, row.turn)
-                done = ended("completed", None, {"joined": self.id})
-                events += append(connection, (ends.key, ends.id), [done], created_at=now)
-                place = {"turn_id": ends.id, "message_id": message.id}
+                ending = turns.by_key(connection, row.turn)
+                ends[ending.id] = ended("completed", None, data={"joined": self.id})
+                events += append(connection, (ending.key, ending.id), [ends[ending.id]], created_at=now)
+                place = {"turn_id": ending.id, "message_id": message.id}
                 rows.drafts.append(Draft("message.joined", place, {"content": message.text}))
                 messages.append(connection, [stored])
                 joined.append(message)
@@ -455,6 +461,8 @@ class Record:
         await self.flush(rows)
         for message in joined:
             self.history.append(message)
+        for turn_id, end in ends.items():
+            self.journal.log_end(turn_id, self.agent.id, end)
         return bool(joined)
 
     async def end(
@@ -463,37 +471,50 @@ class Record:
         *,
         closed: Sequence[FinishedCall] = (),
         cut_off: DeadAttempt | None = None,
+        streamed: Sequence[Part] = (),
     ) -> None:
         """T8: end the turn. `closed` are results for calls that had none, so that no call is left unanswered.
 
-        `cut_off` is the call of the open step, if one is open.
+        `cut_off` is the call of the open step, if one is open, and `streamed` what clients were shown of its answer: it
+        stays as a message that is partial.
         """
-        now = self.journal.now()
-        results = [(finished, self.journal.new_message("tool", finished.result)) for finished in closed]
-        rows = UnitOfWork()
+        now, rows, added = self.journal.now(), UnitOfWork(), list[Message]()
         if cut_off is not None:
             rows.store(steps.close, (self.key, self.step, self.attempt), status="failed", ended_at=now)
             if cut_off.is_charged and cut_off.asking is not None:
                 spent = Usage(input_tokens=cut_off.asking.prompt.log.tokens, output_tokens=0, is_estimate=True)
                 rows.store(reservations.settle, self._usage(cut_off.asking, spent, now))
-        for finished, message in results:
-            _store_result(rows, finished, self._message_row(message))
-        if any(finished.row.status == EffectStatus.AWAITING_APPROVAL for finished in closed):
+        for finished in closed:
+            added.append(self.journal.new_message("tool", finished.result))
+            _store_result(rows, finished, self._message_row(added[-1]))
+        if closed and any(finished.row.status == EffectStatus.AWAITING_APPROVAL for finished in closed):
             rows.store(approvals.cancel_calls, self.key, now)
         status, error = ending.status, ending.error
-        rows.store(turns.end, self.key, status=status, ended_at=now, steps=self.step, error=error)
-        rows.drafts.append(ended(status, error))
+        if streamed:
+            added.append(replace(self.journal.new_message("assistant", *streamed), cut_off=status))
+            rows.store(messages.append, [self._message_row(added[-1])])
+            rows.drafts.append(_said(added[-1], added[-1].text))
         if self.may_hold:
             rows.store(reservations.recover, self.key, at=now)  # a summary that was cut off cost something
             rows.store(budgets.let_go_of_turn, self.key)
         if ending.discards:
             rows.store(messages.discard_batch, self.agent.id, self.batch_id)
+        before = rows.drafts
+
+        def store_end(connection: Connection) -> None:
+            rest = turns.end(connection, self.key, status=status, ended_at=now, steps=self.step, error=error)
+            rows.drafts = [*before, ended(status, error, rest)]
+
+        rows.store(store_end)
         self.is_ending = True
         await self.flush(rows, now=now)
         self.status = status
-        for _finished, message in results:
+        for message in added:
             self.history.append(message)
-        self.journal.meters.turn_ended(status, self.journal.seconds_since(self.began_ms))
+        seconds = self.journal.seconds_since(self.began_ms)
+        self.journal.meters.turn_ended(status, seconds)
+        end = rows.drafts[-1]
+        self.journal.log_end(self.id, self.agent.id, end, steps=self.step, model=self.model, seconds=seconds)
 
     # Rows
 
@@ -501,21 +522,21 @@ class Record:
         self,
         message: Message,
         *,
-        payload: Mapping[str, Any] = NO_DATA,
+        payload: Mapping[str, Any] | None = None,
         arguments: Mapping[str, object] | None = None,
     ) -> MessageRow:
         """Return the row of a message; the `payload` of an accepted one may name its source, with metadata."""
-        row = to_row(
+        sequence, self.sequence = self.sequence, self.sequence + 1
+        return to_row(
             message,
             agent_id=self.agent.id,
             batch_id=self.batch_id,
-            sequence=self.sequence,
-            source=payload.get("source"),
-            source_metadata=payload.get("source_metadata"),
+            batch_type=self.batch_type,
+            sequence=sequence,
+            source=None if payload is None else payload.get("source", self.source),
+            source_metadata=None if payload is None else payload.get("source_metadata"),
             arguments=arguments,
         )
-        self.sequence += 1
-        return row._replace(batch_type=BatchType.CONTINUATION) if self.has_waited else row
 
     def _usage(self, asking: Asking, usage: Usage, at: str) -> UsageRow:
         """Return what the open step's model call cost, of the model that was asked last."""
@@ -527,6 +548,12 @@ class Record:
         return reservations.ModelCall(
             turn=self.key, step=step, attempt=attempt, agent_id=self.agent.id, provider=link.provider, model=link.model
         )
+
+
+def _said(message: Message, text: str) -> Draft:
+    """Return the event that the agent said this."""
+    about = {"message_id": message.id, "role": message.role}
+    return Draft("message", {**about, PARTIAL: message.cut_off} if message.cut_off else about, {"content": text})
 
 
 def _store_result(rows: UnitOfWork, finished: FinishedCall, row: MessageRow) -> None:

@@ -25,11 +25,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import itemgetter
 
 from pattern_core.conversation.history import from_row
 from pattern_core.limits import TurnLimits
-from pattern_core.messages import Message, Reasoning, Text
+from pattern_core.messages import Message, Part, Reasoning, Text
 from pattern_core.rules.facts import FORCED_PREFIX, OPEN
 from pattern_core.turns.calls import in_doubt
 from pattern_core.turns.record import DeadAttempt
@@ -57,11 +58,14 @@ class FoundTurn:
     time. A decision is one message of the agent's per step, in order; calls that rules made and what a tool said in the
     agent's name are none. A compaction made room for the step that was opened next after it; if none was, for the one
     that is still open, or else for the next.
+
+    `streamed` is what clients were shown of an answer that is not complete.
     """
 
     step: StepRow | None
     calls: Sequence[EffectRow]
     approvals: Sequence[ApprovalRow] = ()
+    streamed: Sequence[Part] = ()
     messages: int = 0
     children: int = 0
     source: str | None = None
@@ -98,12 +102,26 @@ class RunCalls:
 
 def find(connection: Connection, turn: int) -> FoundTurn:
     """Read what the rows say about a turn."""
-    calls = steps.calls_of_turn(connection, turn)
+    calls, step = steps.calls_of_turn(connection, turn), steps.latest(connection, turn)
     return FoundTurn(
-        step=steps.latest(connection, turn),
+        step=step,
         calls=calls,
         approvals=approvals.of_turn(connection, turn) if calls else (),
+        streamed=() if step is None or step.status != "open" else _streamed(connection, step),
     )
+
+
+def _streamed(connection: Connection, step: StepRow) -> list[Part]:
+    """Return the pieces of a step's answer, joined; those of its newest attempt that has any."""
+    stored = [(row.name, json.loads(row.data)) for row in events.named(connection, step.turn, events.DELTAS)]
+    pieces = [(data["attempt"], name, data["text"]) for name, data in stored if data["step"] == step.no]
+    newest = max((attempt for attempt, _name, _text in pieces), default=0)
+    texts = [
+        (name, "".join(text for _attempt, _name, text in alike))
+        for (attempt, name), alike in groupby(pieces, key=itemgetter(0, 1))
+        if attempt == newest
+    ]
+    return [Text(text=text) if name == "text.delta" else Reasoning(text=text) for name, text in texts]
 
 
 def decide(row: TurnRow, found: FoundTurn, limits: TurnLimits, now: str) -> Ending | DeadAttempt | RunCalls | None:

@@ -146,8 +146,7 @@ class Turn:
         if self._found is None:
             prompts, agent_id, settings = self._services.prompts, self.agent.id, self.settings.context
             now_ms, before = self._services.journal.clock.now_ms(), self.record.history.first
-            recent = prompts.recent_turns.parts(agent_id, self.record.id, (), settings, now_ms=now_ms)
-            self._found = Findings(parts=recent)
+            self._found = Findings(parts=await prompts.recent(agent_id, self.record.id, (), settings))
             look = partial(prompts.look, agent_id=agent_id, before=before, now_ms=now_ms, settings=settings)
             if self.record.history.opening_tokens and settings.show.get(Kind.RECALLED, True):
                 await self._find_more(await self.record.look(look))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pattern_db.columns import to_json
 from pattern_db.connection import Connection, Table
 
+DELTAS = ("text.delta", "reasoning.delta")  # streamed pieces of an answer, of what its model thinks
 # A range of rows in place of an index. A turn that has not ended has no last event, so its range is open.
 _FIRST = "(SELECT first_event FROM turn WHERE key = ?1)"
 _UP_TO_LAST = (
@@ -67,9 +68,9 @@ def named(connection: Connection, turn: int, names: Sequence[str]) -> list[Event
 
 
 def prune_deltas(connection: Connection, turn: int) -> None:
-    """Drop a turn's streamed pieces: the whole message is stored. Never drops the newest event."""
+    """Drop a turn's streamed pieces: the messages that they were pieces of are stored. Never drops the newest event."""
     connection.execute(
-        f"DELETE FROM event WHERE seq >= {_FIRST} AND {_UP_TO_LAST} AND name IN ('text.delta', 'reasoning.delta')"
+        f"DELETE FROM event WHERE seq >= {_FIRST} AND {_UP_TO_LAST} AND name IN {DELTAS}"
         " AND seq < (SELECT max(seq) FROM event)",
         (turn,),
     )

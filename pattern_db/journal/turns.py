@@ -8,17 +8,30 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pattern_db.connection import Connection, Table, Values
 from pattern_db.enums import TurnStatus
 from pattern_db.errors import RowConflict
+from pattern_db.journal import usage
+from pattern_db.journal.usage import UsageSum
 
 _NEW = "agent_id, id, sender, seed, created_at, parent_turn, depth, idempotency, fingerprint"  # as in NewTurn
 _NEXT_EVENT = "(SELECT coalesce(max(seq), 0) + 1 FROM event)"
 _OPEN = (TurnStatus.QUEUED, TurnStatus.RUNNING, TurnStatus.WAITING)
 _KEY_MAX = 2**63 - 1
 _FAILED = "status NOT IN ('queued', 'running', 'waiting', 'completed')"  # as the index turn_failed says it
+_LAST_SAID = (
+    "(SELECT {} FROM messages AS m WHERE m.agent_id = turn.agent_id AND m.position >= turn.batch_id"
+    " AND m.batch_id = turn.batch_id AND m.role = 'assistant' AND m.content IS NOT NULL AND m.is_deleted = 0"
+    " ORDER BY m.position DESC LIMIT 1)"
+)
+_SAID_AND_SPENT = ", ".join(
+    [
+        *map(_LAST_SAID.format, ("m.id", "m.content")),
+        *(f"(SELECT {one} FROM usage AS u WHERE u.turn = turn.key)" for one in usage.SUMS),
+    ]
+)
 _BUSY = "SELECT 1 FROM turn WHERE agent_id = ?1 AND ended_at IS NULL AND status <> 'waiting' LIMIT 1"
 
 
@@ -274,27 +287,36 @@ def end(
     ended_at: str,
     steps: int = 0,
     error: Mapping[str, object] | None = None,
-) -> None:
-    """Give the turn its one terminal status; `steps` is how many it took.
+) -> tuple[str | None, str | None, UsageSum]:
+    """Give the turn its one terminal status; `steps` is how many it took. Return the id and the words of what its agent
+    said last in it, to whomever, and what its calls used.
 
     Raises:
         RowConflict: it has ended already; a second terminal event would be a lie.
     """
     said = None if error is None else json.dumps(error, ensure_ascii=False)
     changes = "status = ?, ended_at = ?, steps = ?, error = ?, deadline_at = NULL"
-    _change(connection, key, "open", changes, (status, ended_at, steps, said))
+    message_id, text, *spent = _change(
+        connection, key, "open", changes, (status, ended_at, steps, said), returning=_SAID_AND_SPENT
+    )
+    return message_id, text, usage.sum_of(spent)
 
 
-def _change(connection: Connection, key: int, expected: str, changes: str, values: Values) -> None:
-    """Change a turn that has a status, or is open.
+def _change(
+    connection: Connection, key: int, expected: str, changes: str, values: Values, *, returning: str = "key"
+) -> tuple[Any, ...]:
+    """Change a turn that has a status, or is open; return what `returning` selects of it.
 
     Raises:
         RowConflict: it is not as expected any more.
     """
     condition = "ended_at IS NULL" if expected == "open" else f"status = '{expected}'"
-    connection.execute(f"UPDATE turn SET {changes} WHERE key = ? AND {condition}", (*values, key))
-    if connection.changes() != 1:
+    changed: tuple[Any, ...] | None = connection.execute(
+        f"UPDATE turn SET {changes} WHERE key = ? AND {condition} RETURNING {returning}", (*values, key)
+    ).fetchone()
+    if changed is None:
         raise RowConflict(f"turn {key} is not {expected} any more")
+    return changed
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any
 
 from pattern_db.columns import iso, unix_ms
 from pattern_db.connection import Connection, Table
@@ -59,6 +60,14 @@ class UsageSum:
     cached_tokens: int
     cost_microdollars: int | None
     is_estimate: bool
+
+
+NOTHING = UsageSum(0, 0, 0, None, is_estimate=False)
+SUMS = (  # over calls, as in `UsageSum`
+    *(f"coalesce(sum({name}), 0)" for name in ("input_tokens", "output_tokens", "cached_tokens")),
+    "iif(count(*) = count(cost_microdollars), sum(cost_microdollars), NULL)",
+    "coalesce(max(is_estimate), 0)",
+)
 
 
 class Grouping(StrEnum):
@@ -150,10 +159,13 @@ def _next_no(connection: Connection, row: UsageRow) -> int:
 
 def of_turn(connection: Connection, turn: int) -> UsageSum:
     """Return the sum over all calls of a turn, failed attempts included; without the turns that it led to."""
-    calls, unpriced, estimates, given, made, cached, _cache_write, _reasoning, cost = connection.execute(
-        f"SELECT {_OF_CALLS} FROM usage WHERE turn = ?", (turn,)
-    ).get
-    return UsageSum(given, made, cached, cost if calls and not unpriced else None, estimates > 0)
+    return sum_of(connection.execute(f"SELECT {', '.join(SUMS)} FROM usage WHERE turn = ?", (turn,)).get)
+
+
+def sum_of(row: Sequence[Any]) -> UsageSum:
+    """Return the values of `SUMS` as a sum."""
+    given, made, cached, cost, is_estimate = row
+    return UsageSum(given, made, cached, cost, is_estimate == 1)
 
 
 def total(connection: Connection, which: UsageFilter) -> UsageLine:

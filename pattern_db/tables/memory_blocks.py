@@ -32,7 +32,8 @@ class BlockRow:
     object whose "schema" describes the document. `frontier` is its newest version (opaque), `last_seq` its newest
     update. `content_preview` is the text that search and lists show.
 
-    As an agent sees it (`list_visible`) `permission` is that of a loan, `lender` the agent's name that lent it, if any.
+    As an agent sees it (`list_visible`) `permission` is that of a loan, `lender` the agent's name that lent it, if any,
+    and `lent_to` are the ids of all agents that it is lent to (None: no one).
     """
 
     id: str
@@ -52,6 +53,7 @@ class BlockRow:
     last_seq: int = 0
     via: Via = Via.OWN
     lender: str | None = None
+    lent_to: Sequence[str] | None = None
 
     @property
     def content(self) -> str:
@@ -97,7 +99,11 @@ class Attachment:
 
 _JSON, _TYPES = ("metadata",), {"block_type": BlockType, "permission": Permission, "pinned": bool, "is_active": bool}
 _BLOCKS = Table(
-    "memory_blocks", BlockRow, columns={"via": "'own'", "lender": "NULL"}, json=_JSON, types={**_TYPES, "via": Via}
+    "memory_blocks",
+    BlockRow,
+    columns={"via": "'own'", "lender": "NULL", "lent_to": "NULL"},
+    json=_JSON,
+    types={**_TYPES, "via": Via},
 )
 # As the agent ?1 sees them.
 _SEEN = Table(
@@ -111,9 +117,10 @@ _SEEN = Table(
         "via": "CASE WHEN agent_id = ?1 THEN 'own'"
         " WHEN lent_with IS NULL THEN 'constellation' ELSE 'attached' END AS via",
         "lender": "CASE WHEN lent_with IS NOT NULL THEN (SELECT name FROM agents WHERE agents.id = agent_id) END",
+        "lent_to": "(SELECT group_concat(loan.agent_id) FROM shared_block_agents AS loan WHERE loan.block_id = id)",
     },
     json=_JSON,
-    types={**_TYPES, "via": Via},
+    types={**_TYPES, "via": Via, "lent_to": lambda ids: ids.split(",")},
 )
 _SETTINGS = Table("memory_blocks", BlockChanges, json=_JSON)
 _LOANS = Table("shared_block_agents", Attachment, types={"permission": Permission})
@@ -127,7 +134,7 @@ def create(connection: Connection, row: BlockRow, snapshot: bytes = b"", *, enco
     Raises:
         apsw.ConstraintError: the owner has an active block of that label (a `RowConflict` once translated).
     """
-    *values, _via, _lender = _BLOCKS.values(row)
+    *values, _via, _lender, _lent_to = _BLOCKS.values(row)
     connection.execute(
         "INSERT INTO memory_blocks (id, agent_id, label, description, block_type, created_at, updated_at, char_limit,"
         " permission, pinned, content_preview, metadata, is_active, frontier, last_seq,"

@@ -40,6 +40,11 @@ def initialise(connection: Connection, constellation_id: str, created_at: str) -
     put(connection, CREATED_AT, created_at)
 
 
+def epoch(connection: Connection) -> int:
+    """Return the newest epoch, 0 before the first."""
+    return int(get(connection, EPOCH) or 0)
+
+
 def next_epoch(connection: Connection) -> int:
     """Begin the next epoch and return it; what an earlier owner left unfinished is then recognised by its number."""
     row = fetch_all(

@@ -245,6 +245,32 @@ def _problems_of_copy(target: Target) -> list[str]:
         return _problems_of(target, copy)
 
 
+@db.command("prune")
+@constellation_option
+@click.option("--days", type=click.IntRange(0), help="What is older is deleted. Default: limits.retention_days.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
+@connected
+async def prune(api: Api, output: Output, constellation: str | None, days: int | None, dry_run: bool) -> ExitCode:
+    """Delete old events, steps, tool calls and lists of prompts, of turns that ended long ago.
+
+    A server does so every day. Messages, memory, the archive, usage and the turns themselves stay.
+    """
+    names = [constellation] if constellation else [row["name"] for row in await api.pages(path("constellations"))]
+    results = []
+    for name in names:
+        with _reported(name, output) as result:
+            body = {"days": days, "dry_run": dry_run}
+            gone = await api.call("POST", path("constellations", name, "prune"), body=body)
+            output.say(
+                f"{name}: {gone['events']} events, {gone['steps']} steps, {gone['calls']} tool calls and"
+                f" {gone['prompts']} lists of prompts of {gone['turns']} turns {'would go' if dry_run else 'deleted'}"
+            )
+            result.update(gone)
+        results.append(result)
+    output.data(results)
+    return _verdict(results)
+
+
 @db.command("vacuum")
 @constellation_option
 @connected

@@ -48,6 +48,8 @@ def said(message: Json) -> str:
     who = message["role"]
     if who == "tool":
         who, texts = f"tool {message['tool_name']}", [cut(message["content"] or "", TOOL_CHARS_MAX)]
+    if who == "assistant" and message.get("batch_id") and (how := (message["source_metadata"] or {}).get("partial")):
+        texts.append(f"[not complete: the turn ended as {how}]")
     lines = "\n".join(filter(None, texts)).splitlines() or ["(nothing)"]
     return f"{when(message['created_at'])}  {who}: " + "\n    ".join(lines)
 

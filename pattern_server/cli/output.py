@@ -7,6 +7,7 @@ except for control characters, which could otherwise drive the terminal.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,20 +19,22 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from pattern_core.untrusted import plain
+
 DONE, FAILED, USAGE, SKIPPED = 0, 1, 2, 3
 
 # A file or a pipe has no width: nothing is wrapped or cut there.
 _PIPE_COLUMNS = 100_000
-# C0 and C1 controls but for tab and line feed become visible signs.
-_VISIBLE = {code: 0x2400 + code for code in range(32) if code not in (9, 10)} | dict.fromkeys(range(127, 160), 65533)
+# In JSON all that is not `plain` is written as its number. C0 controls are so already.
+_NUMBERED = re.compile(r"[\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 Advance: TypeAlias = Callable[[], None]
 Row: TypeAlias = Mapping[str, Any]
 
 
-def plain(text: object) -> str:
-    """Return the text without control characters other than tab and line feed, which are shown as signs."""
-    return str(text).translate(_VISIBLE)
+def _json(value: object, *, indent: int | None = None) -> str:
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    return _NUMBERED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def when(stamp: object) -> str:
@@ -73,7 +76,7 @@ class Output:
     def data(self, value: object) -> None:
         """One JSON document, in JSON mode only."""
         if self.is_json:
-            self._write(json.dumps(value, ensure_ascii=False, indent=2) + "\n")
+            self._write(_json(value, indent=2) + "\n")
 
     def result(self, value: object, *lines: str) -> None:
         """Print what a command came to: lines for a person, or the value as JSON."""
@@ -125,9 +128,7 @@ class Output:
     def error(self, message: str, *, code: str = "failed") -> None:
         """One sentence about what went wrong, on the standard error; JSON in JSON mode."""
         if self.is_json:
-            self._write(
-                json.dumps({"error": {"code": code, "message": message}}, ensure_ascii=False) + "\n", is_data=False
-            )
+            self._write(_json({"error": {"code": code, "message": message}}) + "\n", is_data=False)
         else:
             prefix = click.style("Error:", fg="red", bold=True)
             self._write(f"{prefix} {plain(message)}\n", is_data=False)
@@ -187,4 +188,4 @@ def _cell(value: object) -> str:
         return plain(", ".join(value)) or "-"
     if isinstance(value, Mapping | list | tuple):
         return plain(json.dumps(value, ensure_ascii=False))
-    return plain(value)
+    return plain(str(value))

@@ -30,6 +30,7 @@ STATUS: Mapping[str, int] = {
     "conflict": 409,
     "similar_entry": 409,
     "halted": 409,
+    "events_pruned": 410,
     "version_mismatch": 412,
     "too_large": 413,
     "unsupported_media_type": 415,

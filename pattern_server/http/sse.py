@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from pattern_core.constellation import Constellation
 from pattern_core.errors import InvalidInput, Unavailable
-from pattern_core.events import READ_MAX, Event, read
+from pattern_core.events import READ_MAX, Event, check_kept, read
 from pattern_db.errors import StorageFailed
 
 KEEP_ALIVE_S = 15.0
@@ -86,6 +86,8 @@ class EventStream(Response):
                         " from a backup, start again with after=0",
                         newest=latest,
                     )
+                if not self._is_new:
+                    await constellation.database.read(check_kept, self._after, self._turn_id)
                 # Asked after `latest`, so that the end of a turn that continues comes after the place to begin at.
                 has_ended = False
                 if self._turn_id is not None and not self._is_new:

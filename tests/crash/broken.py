@@ -155,6 +155,16 @@ class NeverGivesUp(Spoiled):
         return value
 
 
+class ForgetsHalfAnswers(Spoiled):
+    """What a turn had said when it was cut off is dropped with the pieces."""
+
+    def spoil(self, connection: Connection, fn: Callable[[Connection], T]) -> T:
+        """Drop it."""
+        value = fn(connection)
+        connection.execute("DELETE FROM messages WHERE source_metadata ->> '$.partial' IS NOT NULL")
+        return value
+
+
 class ForgetsWhoJoins(WatchedDatabase):
     """A life does not know of an earlier one's messages that they were to join the turn under way."""
 
@@ -192,5 +202,6 @@ VARIANTS = {
     "answers-in-two-commits": Settings(database=AnswersInTwoCommits, points=(("T6", "after"), ("T6", "announced"))),
     "holds-for-ever": Settings(database=HoldsForEver, points=_AROUND),
     "never-gives-up": Settings(database=NeverGivesUp, points=(("model", "before"),)),
+    "forgets-half-answers": Settings(database=ForgetsHalfAnswers, points=(("T2'", "announced"),)),
     "forgets-who-joins": Settings(database=ForgetsWhoJoins, points=(("join", "before"), ("T8", "announced"))),
 }

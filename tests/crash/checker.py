@@ -18,6 +18,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import cast
 
 import apsw
 
@@ -27,7 +28,7 @@ from tests.crash.agreed import rules_kept, unasked
 from tests.crash.outside import World
 from tests.crash.rows import archived, at_rest, complete, given_up, money, outlines, state_of, steering
 from tests.crash.script import BLOCK, OUTER_TOOLS
-from tests.crash.state import Effect, State
+from tests.crash.state import Effect, Line, State
 
 FAILED = ("error", "timeout")  # which no tool here does
 DELTAS = frozenset({"text.delta", "reasoning.delta"})
@@ -86,6 +87,7 @@ def check_at_rest(world: World, *, resumes_max: int) -> tuple[list[str], Counter
             *_streams(world, state, at_rest=True),
             *at_rest(connection, state),
             *_messages(connection, world, state),
+            *_streamed(connection, world, state),
             *_local(connection, state),
             *unasked(world, state),
             *rules_kept(world, state),
@@ -199,6 +201,27 @@ def _messages(connection: Connection, world: World, state: State) -> Iterator[st
             yield f"divergent: the message of turn {turn.id} stands before an earlier accepted one"
         else:
             newest[turn.agent_id] = position
+
+
+def _streamed(connection: Connection, world: World, state: State) -> Iterator[str]:
+    """What a reader saw of an answer is in a message of its turn, unless another attempt of the step was decided on."""
+    saw: dict[tuple[int, int, int], str] = defaultdict(str)
+    for line in world.seen.lines():
+        if line["name"] == "text.delta":
+            data, key = dict(cast("Line", line["data"])), state.turns_by_id[str(line["turn"])].key
+            saw[key, cast(int, data["step"]), cast(int, data["attempt"])] += str(data["text"])
+    said: dict[str, list[str]] = defaultdict(list)
+    for batch, content in connection.execute("SELECT batch_id, content FROM messages WHERE role = 'assistant'"):
+        said[batch].append(content or "")
+    last = {(turn, step): attempt for turn, step, attempt in sorted(saw)}
+    done = set(connection.execute("SELECT turn, no, attempt FROM step WHERE status = 'done'"))
+    for (turn, step, attempt), words in saw.items():
+        is_replaced = last[turn, step] > attempt or any(key[:2] == (turn, step) and key[2] > attempt for key in done)
+        state.tally["streams read"] += not is_replaced
+        if not is_replaced and not any(words in text for text in said[str(state.turns[turn].batch_id)]):
+            yield f"lost: a reader saw {words!r} of step {step} of turn {turn}, and no message has it"
+    partial = "SELECT count(*) FROM messages WHERE source_metadata ->> '$.partial' IS NOT NULL"
+    state.tally["partial answers"] += connection.execute(partial).get
 
 
 def _joined(world: World, state: State) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import shutil
 from collections.abc import Callable, Sequence
@@ -56,6 +57,8 @@ REHEARSED = 4  # messages to each agent
 MORE = 500  # between the number of a message and that of the one that follows it at once, to join its turn
 STEERS = 0.15  # of the messages that are followed by another
 USER = "user:crash"
+# What a life writes to its standard error counts as a fault; that there is no room on the disk is none.
+logging.getLogger("pattern.turns").addHandler(logging.NullHandler())
 BUDGET = Budget(BudgetScope.CONSTELLATION, "", Period.TOTAL, Unit.TOKENS, 10**12)  # so that every call is held for
 
 
@@ -156,7 +159,7 @@ class Life:
 
     def _constellation(self, database: WatchedDatabase) -> Constellation:
         late_ms = -LIFE_MS // 2 if self._chance.random() < 0.1 else 0  # wall clocks are set back now and then
-        limits = Limits(turn=TurnLimits(resumes_max=self._settings.resumes_max), delta_flush_s=0.0)
+        limits = Limits(turn=TurnLimits(resumes_max=self._settings.resumes_max), delta_flush_s=0.0, room_wait_s=0.01)
         runtime = Runtime(
             clock=TickingClock(START_MS + LIFE_MS * (self._number + 1) + late_ms),
             randomness=seeded_randomness(self._chance.getrandbits(64)),

@@ -52,7 +52,7 @@ def test_nothing_is_lost_or_repeated_at_many_kill_points() -> None:
         assert tally.counts[said] > 0, said
     assert tally.counts["recovery approved"] + tally.counts["recovery denied"] > 0
     for happened in ("mail denied", "sign done", "joined", "messages archived", "summaries", "stubs",
-                     "failed", "interrupted", "joined after a death"):  # fmt: skip
+                     "failed", "interrupted", "joined after a death", "partial answers"):  # fmt: skip
         assert tally.counts[happened] > 0, happened
 
 
@@ -69,6 +69,7 @@ def test_nothing_is_lost_or_repeated_at_many_kill_points() -> None:
         ("answers-in-two-commits", "unfinished: call ", 60),
         ("holds-for-ever", "unfinished: money is held ", BROKEN_POINTS),
         ("never-gives-up", "unfinished: step ", 60),
+        ("forgets-half-answers", "lost: a reader saw ", BROKEN_POINTS),
         ("forgets-who-joins", "lost: the message of turn ", BROKEN_POINTS),
     ],
 )

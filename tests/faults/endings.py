@@ -21,6 +21,7 @@ from tests.crash.moments import Trigger
 from tests.crash.outside import World
 from tests.crash.series import MESSAGES, ChooseEnding, Ending
 
+ROOM_AFTER_S = 0.02  # on a full disk
 CHANGES_MAX = 300  # a life with two messages makes about so many writes and syncs
 
 
@@ -78,19 +79,23 @@ class Fault:
         return f"{self.op} fails with {self.trouble}, {'from then on' if self.count == math.inf else 'once'}"
 
     def lead(self, world: World, number: int, chance: random.Random, scene: Scene) -> bool:
-        """Lead the life on the failing disk; storage's own typed error must be what ends it, if anything does."""
+        """Lead the life on the failing disk; storage's own typed error must be what ends it, if anything does.
+
+        A full disk ends a life only where a client is refused: agents wait, and there is room again after a moment.
+        """
         disk = FaultyDisk()
         if self.room is None:
             disk.fail(self.op, nth=self.nth, count=self.count, trouble=self.trouble)
         else:
             disk.limit(world.file.stat().st_size + self.room)
         life = Life(world, number, Trigger(None), chance, scene)
-        expected = DiskFull if self.trouble is Trouble.FULL else IOFailed
-        return ends_by_storage(lambda: _on(life, disk, ("wal_autocheckpoint = 40",)), expected)
+        if self.trouble is Trouble.FULL:
+            return ends_by_storage(lambda: _until_room(life, disk), DiskFull)
+        return ends_by_storage(lambda: _on(life, disk, ("wal_autocheckpoint = 40",)), IOFailed)
 
 
 def faults(_settings: Settings, number: int, chance: random.Random) -> Ending:
-    """Faults of each kind in turn, at random calls."""
+    """Faults of each kind in turn, at random calls. A sync is never "full": SQLite calls each failure one of IO."""
     kinds: tuple[tuple[Op, Trouble, int], ...] = (
         (Op.WRITE, Trouble.IO, 200),
         (Op.SYNC, Trouble.IO, 50),
@@ -98,7 +103,6 @@ def faults(_settings: Settings, number: int, chance: random.Random) -> Ending:
         (Op.WRITE, Trouble.FULL, 200),
         (Op.TRUNCATE, Trouble.IO, 2),
         (Op.OPEN, Trouble.IO, 3),
-        (Op.SYNC, Trouble.FULL, 50),
         (Op.WRITE, Trouble.FULL, 0),
     )
     op, trouble, most = kinds[number % len(kinds)]
@@ -110,6 +114,19 @@ def faults(_settings: Settings, number: int, chance: random.Random) -> Ending:
 
 async def _on(life: Life, disk: WatchedDisk, pragmas: tuple[str, ...]) -> None:
     await life.lead(messages=MESSAGES, vfs=disk.name, pragmas=pragmas)
+
+
+async def _until_room(life: Life, disk: FaultyDisk) -> None:
+    async def make_room() -> None:
+        while not disk.failed.total():
+            await trio.sleep(ROOM_AFTER_S)
+        await trio.sleep(ROOM_AFTER_S)
+        disk.heal()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(make_room)
+        await _on(life, disk, ("wal_autocheckpoint = 40",))
+        nursery.cancel_scope.cancel()
 
 
 def ends_by_storage(lead: Callable[[], object], expected: type[StorageFailed]) -> bool:

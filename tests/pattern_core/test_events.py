@@ -14,16 +14,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
-from pattern_core.events import READ_MAX, TERMINAL, Draft, Event, EventLog, Subscription, append, read
+from pattern_core.errors import PatternError
+from pattern_core.events import (
+    READ_MAX,
+    TERMINAL,
+    TEXT_CHARS_MAX,
+    Draft,
+    Event,
+    EventLog,
+    Subscription,
+    append,
+    check_kept,
+    read,
+)
 from pattern_core.limits import Limits, TurnLimits
 from pattern_core.models.errors import ModelRefused
-from pattern_core.testing import Paced, calls, says, together
+from pattern_core.testing import Paced, StoppedClock, calls, says, together
 from pattern_core.testing.model import Answer
 from pattern_db.connection import Connection
 from pattern_db.database import Database, DatabaseThreads
 from pattern_db.enums import TurnStatus
 from pattern_db.errors import RowNotFound
 from pattern_db.journal import turns
+from pattern_db.journal.retention import pruned_event
 from pattern_db.journal.turns import NewTurn
 from pattern_db.tables import agents, messages
 from tests.pattern_core.turns.rig import ADA
@@ -303,9 +316,46 @@ async def test_what_is_read_later_is_what_was_published_live() -> None:
     assert {"turn.completed", "turn.failed", "turn.cancelled", "turn.limit", "tool.call", "noted"} <= names
 
 
+async def test_the_end_of_a_turn_says_its_last_words_and_what_it_spent() -> None:
+    talking = together(says("Let me see."), calls("note", {"text": "x"}))
+    long = says("y" * (TEXT_CHARS_MAX + 1))
+    refused = ModelRefused("no", provider="scripted")
+    async with acting([talking, says("done"), long, refused], tools=[note]) as it:
+        spoke, lengthy, silent = await it.say("one"), await it.say("two"), await it.say("three")
+        ends = [(await it.events(view.id))[-1].data for view in (spoke, lengthy, silent)]
+    usage = {"input_tokens": 20, "output_tokens": 10, "cached_tokens": 0, "cost_microdollars": None}
+    assert ends[0] == {
+        "status": "completed",
+        "message_id": spoke.messages[-1].id,
+        "text": "done",
+        "usage": {**usage, "is_estimate": False},
+    }
+    assert ends[1]["text"] == "y" * TEXT_CHARS_MAX
+    assert (ends[2]["status"], ends[2]["text"], "message_id" in ends[2]) == ("failed", None, False)
+
+
 async def test_words_that_were_deleted_since_are_not_shown_again() -> None:
     async with acting([says("a secret")]) as it:
         view = await it.say("hello")
         await it.database.write(messages.tombstone, [view.messages[-1].id])
-        [event] = [event for event in await it.events(view.id) if event.name == "message"]
+        event, end = (await it.events(view.id))[-2:]
+    assert end.data["text"] is None
     assert event.data == {"message_id": view.messages[-1].id, "role": "assistant", "content": None}
+
+
+async def test_a_stream_from_before_is_told_where_to_begin() -> None:
+    clock = StoppedClock()
+    async with acting(otherwise=says("ok"), clock=clock) as world:
+        old = await world.say("old")
+        await world.say("of which the newest event stays")
+        clock.advance(1)
+        await world.constellation.prune(0)
+        gone = await world.database.read(pruned_event)
+        assert gone > 1
+        new = await world.say("new")
+        for place, turn in ((1, None), (gone - 1, None), (0, old.id), (gone, old.id)):
+            with pytest.raises(PatternError) as refused:
+                await world.database.read(check_kept, place, turn)
+            assert (refused.value.code, refused.value.details.get("after", gone)) == ("events_pruned", gone)
+        for place, turn in ((0, None), (gone, None), (gone + 1, None), (0, new.id)):
+            await world.database.read(check_kept, place, turn)

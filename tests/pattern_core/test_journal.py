@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from typing import NoReturn
 
 import pytest
+import trio
+import trio.testing
 
-from pattern_core.events import Draft, Event, append
+from pattern_core.events import Draft, Event, append, ended
+from pattern_core.journal import DAY_MS, PRUNE_AFTER_S
+from pattern_core.limits import Limits
+from pattern_core.testing import StoppedClock, says
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.connection import Connection, open_in_memory
 from pattern_db.errors import RowConflict
 from pattern_db.tables import meta
 from tests.pattern_core.turns.rig import accepted
-from tests.support import START
+from tests.support import START, acting, rows
 
 
 def refuse(_connection: Connection) -> NoReturn:
@@ -92,3 +98,28 @@ def test_each_callback_is_called_once_the_last_first(committed: bool) -> None:
     work.settle(committed=committed)
     work.settle(committed=not committed)
     assert told == [("second", committed), ("first", committed)]
+
+
+async def test_the_line_of_a_turn_s_end_is_logged_where_it_is_wanted(caplog: pytest.LogCaptureFixture) -> None:
+    end = ended("limit", {"code": "deadline", "message": "too long"})
+    async with accepted() as rig:
+        rig.journal.log_end("turn_1", "agent_ada", end)
+        assert caplog.records == []  # the level of tests is higher
+        caplog.set_level(logging.INFO, "pattern.turns")
+        rig.journal.log_end("turn_1", "agent_ada", end, steps=3, model="scripted/script-1", seconds=1.2344)
+    [line] = caplog.records
+    assert isinstance(line.args, dict)
+    assert (line.args["status"], line.args["code"], line.args["ms"]) == ("limit", "deadline", 1234)
+
+
+async def test_what_is_older_than_the_days_that_are_kept_goes_every_day(autojump_clock: trio.testing.MockClock) -> None:
+    clock = StoppedClock()
+    async with acting(otherwise=says("ok"), clock=clock, limits=Limits(retention_days=2)) as world:
+        await world.say("one")
+        await trio.sleep(PRUNE_AFTER_S + 1)
+        assert await world.database.read(rows, "SELECT count(*) FROM step") == [(1,)]
+        clock.advance(3 * DAY_MS)
+        await trio.sleep(DAY_MS / 1000 + 1)
+        assert await world.database.read(rows, "SELECT count(*) FROM step") == [(0,)]
+        assert len(await world.constellation.messages("ada", limit=9)) == 2
+        await world.constellation._journal.prune_daily(0)  # nothing is to go, ever

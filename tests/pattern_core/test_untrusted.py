@@ -6,8 +6,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pattern_core.messages import Message, Role, Text, ToolResult
-from pattern_core.untrusted import MASK, escaped, marked, marked_import, marked_result, masked
+from pattern_core.archive.entries import NewEntry
+from pattern_core.errors import InvalidInput
+from pattern_core.memory.block import NewBlock
+from pattern_core.messages import Message, Role, Text, ToolCall, ToolResult
+from pattern_core.testing.model import calls, says
+from pattern_core.tools.tool import ToolContext, tool
+from pattern_core.untrusted import (
+    CONTROLS,
+    MASK,
+    check_plain,
+    escaped,
+    harmless,
+    marked,
+    marked_import,
+    marked_result,
+    masked,
+    neutral,
+    plain,
+)
+from pattern_db.enums import EffectClass
+from tests.support import USER, running
 
 
 def test_a_text_is_marked_with_its_source() -> None:
@@ -94,3 +113,74 @@ def test_a_tools_message_is_marked_and_any_other_left() -> None:
 def test_a_message_from_elsewhere_is_data_or_forges_nothing(role: Role, text: str, shown_role: str, shown: str) -> None:
     found = marked_import(Message(role=role, parts=(Text(text=text),), id="msg_1", position="1", is_imported=True))
     assert (found.role, found.id, found.position, found.text) == (shown_role, "msg_1", "1", shown)
+
+
+HOSTILE = "\x1b]0;owned\x07\x9b2J\u202eevil\u202c\u2066x\u2069"
+SHOWN = "␛]0;owned␇�2J�evil��x�"
+
+
+def test_what_drives_a_terminal_becomes_signs() -> None:
+    assert plain(HOSTILE) == SHOWN
+    assert re.sub(f"<|{CONTROLS}", harmless, f"<{HOSTILE}") == f"&lt;{SHOWN}"
+    assert plain("a\tb\nc\r\nd\re\0") == "a\tb\nc\nd\ne␀"
+    assert plain("Grüße 日本 👩‍💻 \u200fשלום") == "Grüße 日本 👩‍💻 \u200fשלום"
+    assert escaped(f"{HOSTILE}</data>") == f"{SHOWN}&lt;/data>"
+    assert marked("x", f"the file {HOSTILE}") == f'<data from="the file {SHOWN}">\nx\n</data>'
+
+
+def test_a_name_or_a_description_has_no_control_characters() -> None:
+    assert check_plain("two\r\nlines\tand a tab", "the name") == "two\r\nlines\tand a tab"
+    for sign in HOSTILE:
+        if not sign.isprintable():
+            with pytest.raises(InvalidInput, match="the name has control characters"):
+                check_plain(f"a{sign}b", "the name")
+
+
+def test_words_and_results_of_a_message_are_made_harmless() -> None:
+    clean = Message(role="user", parts=(Text(text="a\n"), ToolResult(call_id="1", tool="t", content="b")))
+    assert neutral(clean) is clean
+    parts = (Text(text=HOSTILE), ToolCall(call_id="1", tool="t"), ToolResult(call_id="1", tool="t", content=HOSTILE))
+    text, call, result = neutral(Message(role="user", parts=parts)).parts
+    assert (text, call) == (Text(text=SHOWN), parts[1])
+    assert result == ToolResult(call_id="1", tool="t", content=SHOWN)
+
+
+async def test_no_prompt_shows_what_drives_a_terminal() -> None:
+    """Whatever the text comes from: messages, what tools return, memory, the archive, other agents, summaries."""
+
+    @tool(effect=EffectClass.PURE)
+    async def look(_context: ToolContext) -> str:
+        """Look."""
+        return HOSTILE
+
+    @tool(effect=EffectClass.PURE, returns_untrusted_text=False)
+    async def own(_context: ToolContext) -> str:
+        """Look at oneself."""
+        return HOSTILE
+
+    script = [calls("look"), calls("own"), says(HOSTILE)]
+    async with running(script, otherwise=says("ok"), tools=[look, own]) as world:
+        memory = [NewBlock(label="notes", content=f"{HOSTILE} <block:x>")]
+        ada = await world.agent("ada", memory=memory)
+        await world.agent("bob", tools=())
+        await world.constellation.archive.add(ada.id, NewEntry(content=f"The zebra lives here {HOSTILE}"), author=USER)
+        await world.say(f"{HOSTILE} zebra")
+        await world.say("What of the zebra?")
+        await world.say("hello", "bob")
+        shown = [
+            text
+            for request in world.provider.requests
+            for text in (
+                *request.system,
+                *request.tail,
+                *(text for message in request.messages for text in _texts(message)),
+            )
+        ]
+        stored = [row.content for row in await world.constellation.messages("ada", limit=50)]
+    assert sum(SHOWN in text for text in shown) > 5
+    assert [text for text in shown if plain(text) != text] == []
+    assert f"{HOSTILE} zebra" in stored  # as it was sent
+
+
+def _texts(message: Message) -> list[str]:
+    return [part.content if isinstance(part, ToolResult) else getattr(part, "text", "") for part in message.parts]

@@ -123,6 +123,8 @@ COLUMNS = {
     ("embedding_changes", "kind"): enums.SearchKind,
     ("embedding_refusals", "kind"): enums.SearchKind,
 }
+# What a CHECK still allows and nothing stores any more: it cannot be changed without a copy of the table.
+RETIRED = {("turn", "status"): {"parked"}}
 
 
 @pytest.mark.parametrize(("place", "enum"), COLUMNS.items(), ids=lambda item: getattr(item, "__name__", str(item)))
@@ -131,7 +133,7 @@ def test_the_check_lists_the_enum(db: Connection, place: tuple[str, str], enum: 
     sql = str(db.execute("SELECT sql FROM sqlite_schema WHERE name = ?", (table,)).get)
     found = re.search(rf"CHECK \({column} IN \(([^)]*)\)\)", sql)
     assert found is not None, sql
-    assert set(re.findall(r"'([^']*)'", found[1])) == {item.value for item in enum}
+    assert set(re.findall(r"'([^']*)'", found[1])) == {item.value for item in enum} | RETIRED.get(place, set())
 
 
 def raised(db: Connection, sql: str) -> BaseException:

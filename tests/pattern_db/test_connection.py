@@ -10,6 +10,7 @@ from pattern_db import connection as opening
 from pattern_db.connection import (
     Connection,
     fetch_all,
+    is_alone,
     open_connection,
     open_immutable,
     open_in_memory,
@@ -124,3 +125,11 @@ def test_a_transaction_leaves_all_or_nothing_and_says_what_ended_it(tmp_path: Pa
         connection.execute("INSERT INTO t VALUES (zeroblob(100000))")
     assert fetch_all(connection, "SELECT x FROM t") == [(1,)]
     assert not connection.in_transaction
+
+
+def test_a_file_without_room_for_a_second_connection_says_so(tmp_path: Path) -> None:
+    connection = open_connection(tmp_path / "alone.db", create=True)
+    assert not is_alone(connection)
+    connection.execute("PRAGMA locking_mode = exclusive").fetchall()  # as on a full disk
+    assert is_alone(connection)
+    connection.close()

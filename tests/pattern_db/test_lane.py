@@ -6,13 +6,14 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import apsw
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
 from pattern_db.connection import Connection
 from pattern_db.database import Database, DatabaseThreads
-from pattern_db.errors import DiskFull, StorageFailed
+from pattern_db.errors import DiskFull, IOFailed, StorageFailed
 from pattern_db.tables import meta
 from tests.pattern_db.word_files import (
     PATIENCE_S,
@@ -30,6 +31,14 @@ from tests.pattern_db.word_files import (
 def fill_disk(connection: Connection) -> None:
     connection.execute("PRAGMA max_page_count = 1").fetchall()  # SQLite takes the present size for the bound
     connection.execute("INSERT INTO word (word) SELECT hex(randomblob(20000))")
+
+
+def make_room(connection: Connection) -> None:
+    connection.execute("PRAGMA max_page_count = 1000000").fetchall()
+
+
+def break_disk(_connection: Connection) -> None:
+    raise apsw.IOError("the disk is broken")
 
 
 async def test_a_cancelled_request_that_waits_is_withdrawn(database: Database) -> None:
@@ -88,18 +97,41 @@ async def test_storage_trouble_fails_all_requests_until_the_file_is_opened_again
     await database.write(add, "before")
     async with held(database) as nursery:
         await wait_all_tasks_blocked()
-        for fn in (lambda connection: add(connection, "a"), fill_disk, lambda connection: add(connection, "b")):
+        for fn in (lambda connection: add(connection, "a"), break_disk, lambda connection: add(connection, "b")):
             nursery.start_soon(fails, errors, fn, database)
-    with pytest.raises(DiskFull) as later:
+    with pytest.raises(IOFailed) as later:
         await database.read(words)
     assert len(errors) == 3
-    assert all(type(error) is DiskFull for error in errors)
+    assert all(type(error) is IOFailed for error in errors)
     assert len({id(error) for error in (*errors, later.value)}) == 4  # tracebacks grow on the way up
     assert errors[0].__cause__ is not None
     assert database.path is not None
     async with await Database.open(database.path, threads) as again:
         await again.write(add, "after")
         assert await again.read(words) == ["before", "after"]
+
+
+async def test_a_full_disk_refuses_what_shares_the_commit_and_nothing_else(database: Database) -> None:
+    errors: list[BaseException] = []
+    found: list[object] = []
+
+    async def look() -> None:
+        found.append(await database.read(words))
+
+    await database.write(add, "before")
+    async with held(database) as nursery:
+        await wait_all_tasks_blocked()
+        nursery.start_soon(fails, errors, lambda connection: add(connection, "a"), database)
+        await wait_all_tasks_blocked()
+        nursery.start_soon(look)
+        await wait_all_tasks_blocked()
+        nursery.start_soon(fails, errors, fill_disk, database)
+    assert [type(error) for error in errors] == [DiskFull, DiskFull]
+    assert found == [["before"]] == [await database.read(words)]
+    assert database.failure is None
+    await database.run_alone(make_room)
+    await database.write(add, "after")
+    assert await database.read(words) == ["before", "after"]
 
 
 @pytest.mark.parametrize("end", ["ROLLBACK", "COMMIT"])

@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 from pattern_core.errors import Unavailable
-from pattern_db.errors import DiskFull, SchemaOutdated
+from pattern_db.errors import DiskFull, IOFailed, SchemaOutdated
 from pattern_server.sections import SupervisorConfig
 from pattern_server.supervisor import Supervisor
 
@@ -210,14 +210,24 @@ async def test_storage_trouble_quarantines_at_once_and_backs_off(autojump_clock:
 async def test_storage_trouble_met_by_a_user_quarantines_too(autojump_clock: trio.testing.MockClock) -> None:
     world = World()
     async with supervised(world) as supervisor:
-        with pytest.raises(DiskFull):
+        with pytest.raises(IOFailed):
             async with supervisor.use("a"):
-                raise DiskFull("no space is left")
-        with pytest.raises(Unavailable, match="no space is left"):
+                raise IOFailed("the disk is broken")
+        with pytest.raises(Unavailable, match="the disk is broken"):
             await touch(supervisor, "a")
         await trio.sleep(1.1)
         await touch(supervisor, "a")
         assert world.lives["a"] == 2
+
+
+async def test_a_full_disk_met_by_a_user_leaves_the_constellation_awake() -> None:
+    world = World()
+    async with supervised(world) as supervisor:
+        with pytest.raises(DiskFull):
+            async with supervisor.use("a"):
+                raise DiskFull("no space is left")
+        await touch(supervisor, "a")
+        assert (supervisor.quarantined(), world.lives["a"]) == ([], 1)
 
 
 async def test_an_outdated_schema_is_refused_with_its_own_words(autojump_clock: trio.testing.MockClock) -> None:

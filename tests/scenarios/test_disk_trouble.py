@@ -57,21 +57,17 @@ async def accepted(place: Place, where: str, content: str, key: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("trouble", "status", "words"), [(Trouble.IO, 503, "check the disk"), (Trouble.FULL, 507, "Free some space")]
-)
-async def test_a_disk_in_trouble_quarantines_one_and_it_comes_back(
-    tmp_path: Path, disk: FaultyDisk, trouble: Trouble, status: int, words: str
-) -> None:
+async def test_a_disk_in_trouble_quarantines_one_and_it_comes_back(tmp_path: Path, disk: FaultyDisk) -> None:
+    words = "check the disk"
     async with two(tmp_path) as place:
         before = await accepted(place, SICK, "before", "k1")
         sick = (await place.admin.get("/constellations/sick")).json()["id"]
         folder = tmp_path / "data" / "constellations" / sick
         disk.within(folder)
-        disk.fail(Op.WRITE, count=math.inf, trouble=trouble)
+        disk.fail(Op.WRITE, count=math.inf)
 
         first = await place.say("during", where=SICK, **{"Idempotency-Key": "k2"})
-        assert first.status_code == status, first.text
+        assert first.status_code == 503, first.text
         assert words in first.json()["detail"]
         later = await place.say("during", where=SICK, **{"Idempotency-Key": "k2"})
         assert (later.status_code, later.json()["code"]) == (503, "unavailable"), later.text
@@ -94,6 +90,31 @@ async def test_a_disk_in_trouble_quarantines_one_and_it_comes_back(
     connection = open_connection(folder / "pattern.db")
     assert check(connection) == []
     connection.close()
+
+
+@pytest.mark.slow
+async def test_a_full_disk_refuses_writes_and_leaves_reads(tmp_path: Path, disk: FaultyDisk) -> None:
+    """Also of a constellation that is woken on it; when there is room again nothing has to be restarted."""
+    async with two(tmp_path) as place:
+        await accepted(place, SICK, "before", "k1")
+        id_of = (await place.admin.get("/constellations/sick")).json()["id"]
+        async with place.parts.state.supervisor.aside(id_of):
+            pass  # it is asleep now
+        disk.within(tmp_path / "data" / "constellations" / id_of)
+        disk.fail(Op.WRITE, count=math.inf, trouble=Trouble.FULL)
+        for _time in range(2):
+            refused = await place.say("during", where=SICK, **{"Idempotency-Key": "k2"})
+            assert (refused.status_code, refused.json()["code"]) == (507, "disk_full"), refused.text
+            assert "Free some space" in refused.json()["detail"]
+        for path in (f"/constellations/{SICK}", f"/constellations/{SICK}/messages", "/constellations/sick/agents"):
+            assert (await place.admin.get(path)).status_code == 200, path
+        found = await place.admin.post("/constellations/sick/search", json={"query": "before"})
+        assert [hit["content"] for hit in found.json()["hits"]][:1] == ["before"], found.text
+        assert place.parts.state.supervisor.quarantined() == []
+        disk.heal()
+        await accepted(place, SICK, "during", "k2")
+        listed = (await place.admin.get(f"/constellations/{SICK}/messages")).json()["items"]
+        assert [message["content"] for message in reversed(listed) if message["role"] == "user"] == ["before", "during"]
 
 
 # A bug in one constellation does not affect the others, and it recovers by itself.
@@ -172,7 +193,10 @@ async def test_a_bad_provider_fails_its_turn_and_nothing_else(tmp_path: Path, ba
         assert len(str(error["message"])) > 20
         assert "Traceback" not in str(error)
         history = (await place.admin.get("/constellations/home/agents/ada/messages")).json()["items"]
-        assert [message["content"] for message in history] == ["hello"]
+        assert history[-1]["content"] == "hello"
+        for partial in history[:-1]:  # what came of an answer stays
+            assert partial["content"] == "I was about to"
+            assert partial["source_metadata"] == {"partial": failed["status"]}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

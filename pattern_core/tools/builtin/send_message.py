@@ -44,6 +44,7 @@ def _to_user(context: ToolContext, content: str) -> dict[str, object]:
         created_at=context.storage.now(),
         content=content,
         batch_id=context.batch_id,
+        batch_type=context.batch_type,
         tool_call_id=context.call_id,
         source="send_message",
     )

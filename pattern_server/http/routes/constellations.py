@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import quote
 
 from fastapi import Response
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from pattern_core.errors import InvalidInput
 from pattern_core.halt import HaltRow
+from pattern_db.journal.retention import Pruned
 from pattern_server.accounts import SCOPES, Constellation, Principal
 from pattern_server.constellations import Copy
 from pattern_server.http.bodies import Paged, RequestModel, answer_of, fields_with, page_of
@@ -43,6 +44,13 @@ class RestoreRequest(RequestModel):
     file: str
     name: str
     migrate: bool = False
+
+
+class PruneRequest(RequestModel):
+    """What to delete: all that is older than `days` (default: `limits.retention_days`). A `dry_run` only counts."""
+
+    days: Annotated[int, Field(ge=0, le=100_000)] | None = None
+    dry_run: bool = False
 
 
 class VacuumResult(BaseModel):
@@ -145,6 +153,19 @@ async def vacuum(c: str, server: Server, caller: MayWrite) -> object:
     Rewrite its database and search indexes without gaps. Refused while the constellation works.
     """
     return {"freed_bytes": await server.constellations.vacuum(caller, c)}
+
+
+@router.post("/constellations/{c}/prune")
+async def prune(home: ToWrite, body: PruneRequest | None = None) -> Pruned:
+    """Delete old events, steps, tool calls and lists of prompts.
+
+    Only of turns that ended before that many days. Messages, memory, the archive, usage and the turns themselves stay.
+    """
+    asked = body or PruneRequest()
+    days = home.server.config.limits.retention_days if asked.days is None else asked.days
+    if asked.days is None and not days:
+        raise InvalidInput("limits.retention_days is 0, so nothing is deleted; say how many `days` are kept")
+    return await home.constellation.prune(days, dry_run=asked.dry_run)
 
 
 @router.post("/vacuum", response_model=VacuumResult)

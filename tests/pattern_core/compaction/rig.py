@@ -213,6 +213,7 @@ async def stage(
     async with Database.in_memory(template.in_memory(migrations_of("constellation"), now=START)) as database:
         await database.write(agents.create, ADA)
         journal = Journal(
+            constellation_id="cst_test",
             database=database,
             events=EventLog(database, buffer_max=1, latest=0),
             clock=clock,

@@ -32,7 +32,7 @@ from pattern_core.tools.tool import ToolContext, tool
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.connection import Connection
 from pattern_db.database import Database
-from pattern_db.enums import BlockType, EffectClass, Permission, Role
+from pattern_db.enums import CONSTELLATION_OWNER, BlockType, EffectClass, Permission, Role
 from pattern_db.tables import memory_blocks, prompts
 from pattern_db.tables.memory_blocks import Attachment
 from tests.pattern_core.memory.rig import ADA, ALL, BOB, BY_ADA, NOW, Rig, constellation
@@ -144,7 +144,7 @@ async def test_others_are_shown_by_their_turns_and_tasks_by_their_rows() -> None
             await it.say("Count the chairs", "bob")
             assert section(it.provider.requests[0], "agent_activity") == ""
         async with running(otherwise=says("yes"), database=database, seed=2) as it:  # a restart changes nothing
-            ada = await agent(it, "ada")
+            ada = await agent(it, "ada", context={"show": {"activity": True}})
             await it.database.write(_task, ada)
             await it.say("Hello")
             await it.say("Hello again")
@@ -158,6 +158,34 @@ async def test_others_are_shown_by_their_turns_and_tasks_by_their_rows() -> None
     assert [line.split("]")[1] for line in lines] == [" [YOU", " [AGENT:bob"]
     assert "[AGENT:rob] answered a person" in section(third, "agent_activity")
     assert section(first, "open_tasks") == "<open_tasks>\n- Pay the rent (high)\n</open_tasks>"
+
+
+@pytest.mark.parametrize(
+    ("show", "lent", "names"),
+    [
+        ({}, (), []),
+        ({}, ("ada", "bob"), ["AGENT:bob"]),
+        ({}, ("bob", "ada"), ["AGENT:bob"]),
+        ({"activity": True}, (), ["AGENT:cyd", "AGENT:bob"]),
+        ({"activity": False}, ("ada", "bob"), []),
+    ],
+)
+async def test_only_who_shares_a_block_is_shown_unless_the_agent_says_otherwise(
+    show: dict[str, bool], lent: tuple[str, ...], names: list[str]
+) -> None:
+    async with running(otherwise=says("yes")) as it:
+        ids = {name: (await it.agent(name, config={"context": {"show": show}})).id for name in ("ada", "bob", "cyd")}
+        everybody = NewBlock(label="house", content="All agents see it.")
+        await it.constellation.memory.create(CONSTELLATION_OWNER, everybody, by=BY_USER)
+        if lent:
+            owner, borrower = lent
+            await it.constellation.memory.create(ids[owner], NewBlock(label="plan", content="x"), by=BY_USER)
+            await it.constellation.sharing.share(ids[owner], "plan", borrower, Permission.READ_ONLY, by=BY_USER)
+        await it.say("Count the chairs", "bob")
+        await it.say("Count the tables", "cyd")
+        await it.say("Hello", "ada")
+    lines = section(it.provider.requests[-1], "agent_activity").splitlines()[2:-1]
+    assert [line.split("[")[2].split("]")[0] for line in lines] == names
 
 
 def _task(connection: Connection, agent_id: str) -> None:

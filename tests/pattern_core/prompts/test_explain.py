@@ -116,7 +116,7 @@ async def test_steps_from_before_prompts_were_noted_say_so() -> None:
 async def test_others_activity_is_made_again() -> None:
     async with running([says("one"), says("two")]) as it:
         await it.agent("bob")
-        await it.agent("ada")
+        await it.agent("ada", config={"context": {"show": {"activity": True}}})
         await it.say("Count the chairs", "bob")
         found = await why(it, (await it.say("Hello")).id)
     assert part(found, "activity").text == '[00:00] [AGENT:bob] answered a person: "Count the chairs"'

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -87,8 +87,20 @@ def shown(
     reader: str = "agent_ada",
     settings: ContextSettings = SETTINGS,
     recent: RecentTurns | None = None,
+    among: Collection[str] | None = None,
 ) -> list[Part]:
-    return (recent or RecentTurns(turns)).parts(reader, "turn_now", noted, settings, now_ms=MIDNIGHT_MS)
+    known = recent or RecentTurns(turns)
+    return known.parts(reader, "turn_now", noted, settings, among=among, now_ms=MIDNIGHT_MS)
+
+
+def test_only_those_that_belong_together_are_shown() -> None:
+    eve = replace(TURN, id="turn_2", agent_id="agent_eve", agent_name="eve")
+    of_eve = replace(NOTED, id="act_2", agent_id="agent_eve", agent_name="eve")
+    assert [part.ref for part in shown([TURN, eve], [NOTED, of_eve], among={"agent_bob"})] == ["act_1", "turn_1"]
+    assert shown([TURN, eve], among=()) == []
+    assert len(shown([TURN, eve], [NOTED, of_eve])) == 4
+    assert RecentTurns([TURN]).is_alone("agent_bob")
+    assert not RecentTurns([TURN]).is_alone("agent_ada")
 
 
 def test_the_newest_come_first_and_own_ones_are_few() -> None:

@@ -14,7 +14,7 @@ from pattern_core.search import SearchRequest, SearchResult, search
 from pattern_core.tools.tool import Tool, Toolbox, ToolContext
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.columns import iso
-from pattern_db.enums import Role
+from pattern_db.enums import BatchType, Role
 from pattern_db.tables import messages
 from pattern_db.tables.messages import MessageRow
 from tests.pattern_core.memory.rig import ADA, Rig
@@ -61,6 +61,7 @@ class ToolRig:
             agent_name=self.agent_id.removeprefix("agt_"),
             turn_id="turn_1",
             batch_id=self.batch_id,
+            batch_type=BatchType.USER_REQUEST,
             call_id="call_1",
             by=Attribution(author=agent_author(self.agent_id), cause=cause),
             idempotency_key="key",

@@ -163,7 +163,14 @@ async def accepted() -> AsyncIterator[Rig]:
         meters = Meters()
         known = KnownBudgets(exist=False)
         journal = Journal(
-            database=database, events=log, clock=clock, ids=ids, epoch=EPOCH, budgets=known, meters=meters
+            constellation_id="cst_test",
+            database=database,
+            events=log,
+            clock=clock,
+            ids=ids,
+            epoch=EPOCH,
+            budgets=known,
+            meters=meters,
         )
         await database.write(agents.create, ADA)
         await journal.commit(partial(_accept, turn_id="turn_1"))

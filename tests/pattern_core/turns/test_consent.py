@@ -19,6 +19,7 @@ from pattern_core.rules import facts
 from pattern_core.rules.facts import EDITED, JudgedCall
 from pattern_core.testing import StoppedClock
 from pattern_core.testing.model import Answer, calls, says, together
+from pattern_core.tools.builtin.send_message import send_message
 from pattern_core.tools.tool import Tool, ToolContext, tool
 from pattern_core.views import TurnView
 from pattern_db.enums import EffectClass
@@ -53,6 +54,7 @@ PAY = calls("pay", {"to": "bob", "amount": 5})
 @asynccontextmanager
 async def asked(
     *script: Answer,
+    tools: Sequence[Tool] = (),
     limits: Limits | None = None,
     clock: StoppedClock | None = None,
     rules: Sequence[Mapping[str, object]] = (),
@@ -60,7 +62,7 @@ async def asked(
 ) -> AsyncIterator[tuple[Running, Bank, str]]:
     """A constellation whose agent ada has begun a turn and waits for a person."""
     bank = Bank()
-    async with running(script, otherwise=otherwise, tools=[note, bank.tool], limits=limits, clock=clock) as one:
+    async with running(script, otherwise=otherwise, tools=[note, bank.tool, *tools], limits=limits, clock=clock) as one:
         agent = await one.agent()
         if rules:
             await one.constellation.roster.update(agent.id, {"tool_rules": rules})
@@ -147,6 +149,20 @@ async def test_other_turns_of_the_agent_go_on_meanwhile() -> None:
         assert texts == ["how are you?", "go"]
         assert (await one.say("and now?")).status == "completed"
         assert bank.paid == [("bob", 5)]
+
+
+async def test_what_a_turn_says_after_it_waited_belongs_to_it() -> None:
+    """Also where other turns overtook it, and what it says through a tool."""
+    send = calls("send_message", {"target_type": "user", "content": "Paid."})
+    async with asked(PAY, says("hello"), send, says("done"), tools=[send_message]) as (one, _bank, turn_id):
+        between = await one.say("meanwhile")
+        await answer(one)
+        view = await over(one, turn_id)
+        assert [message.batch_type for message in between.messages] == ["user_request"] * 2
+        assert [message.batch_type for message in view.messages[:2]] == ["user_request"] * 2
+        assert {message.batch_type for message in view.messages[2:]} == {"continuation"}
+        assert [message.content for message in view.messages if message.source == "send_message"] == ["Paid."]
+        assert (view.messages[0].source, view.messages[-1].content) == ("user", "done")
 
 
 @pytest.mark.parametrize(

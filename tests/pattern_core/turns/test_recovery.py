@@ -18,7 +18,7 @@ from pattern_core.limits import Limits, TurnLimits
 from pattern_core.messages import Part, Reasoning, Text
 from pattern_core.models.model import ModelReply
 from pattern_core.testing import StoppedClock
-from pattern_core.testing.model import NO_USAGE, Answer, Paced, calls, says, together
+from pattern_core.testing.model import NO_USAGE, Answer, Paced, ScriptedProvider, calls, says, together
 from pattern_core.tools.builtin.send_message import send_message
 from pattern_core.tools.tool import Probe, ToolContext, tool
 from pattern_core.turns import admission, recovery
@@ -204,6 +204,30 @@ async def test_what_kills_the_process_before_anything_is_asked_is_given_up_too()
             assert await database.read(rows, "SELECT status FROM effect") == [("in_doubt",)]
 
 
+async def test_what_a_dead_process_had_streamed_stays_when_the_turn_is_given_up() -> None:
+    """Also where a later attempt died before it said anything."""
+    streams = Paced(answer=says("half a thought"), between_s=PATIENCE_S)
+    silent = Paced(answer=says("late"), gate=trio.Event())
+    limits = Limits(turn=TurnLimits(resumes_max=1))
+    async with in_memory() as database:
+        async with running(
+            provider=ScriptedProvider([streams], slice_chars=4), database=database, limits=limits
+        ) as first:
+            await first.agent()
+            turn_id = await first.submit("go")
+            await trio.testing.wait_all_tasks_blocked()
+        async with running([silent], database=database, limits=limits):
+            await trio.testing.wait_all_tasks_blocked()
+        async with running(database=database, limits=limits) as last:
+            view = await last.constellation.wait(turn_id)
+            assert (view.status, (view.error or {})["code"]) == ("interrupted", "gave_up")
+            assert [(one.content, one.source_metadata) for one in view.messages] == [
+                ("go", None),
+                ("half", {"partial": "interrupted"}),
+            ]
+            assert "text.delta" not in await last.names(turn_id)
+
+
 async def test_a_turn_that_shall_fail_on_doubt_runs_no_sibling_again() -> None:
     both, config = together(calls("put", {"text": "x"}), calls("mail", {"to": "bob"})), {"on_doubt": "fail_turn"}
     outside = Outside(gate=trio.Event())
@@ -326,7 +350,7 @@ async def test_what_was_said_and_written_is_restored_as_the_process_knew_it(
     assert forced == [(5,)]
     assert set(told.said) == {1, 4}
     assert told.output_chars == len("hmOne.Four.well")
-    assert (told.source, told.compactions, told.children) == (None, [], 0)
+    assert (told.source, told.compactions, told.children) == ("user", [], 0)
 
 
 # How a turn is taken up: as its rows say it is, with the time that it has left.
@@ -379,7 +403,7 @@ async def test_a_turn_is_found_as_its_rows_say() -> None:
         record = turn.record
         assert (record.id, record.step, record.attempt, turn.record.source) == (turn_id, 2, 1, "user")
         assert record.sequence == 5, "the next message stands behind the five that are stored"
-        assert (turn.output_chars, turn.judge.said, record.has_waited) == (len("One moment."), {2}, False)
+        assert (turn.output_chars, turn.judge.said, record.batch_type) == (len("One moment."), {2}, "user_request")
         [(noted,)] = await world.database.read(rows, "SELECT args_hash FROM effect WHERE step = 1")
         assert (turn.record.children, turn.judge.compactions, turn.calls.in_doubt) == (1, [3], {noted})
         assert turn.record.deadline == pytest.approx(trio.current_time() + 50, abs=20)
@@ -403,6 +427,6 @@ async def test_a_waiting_turn_has_the_time_that_it_had() -> None:
         assert (await world.constellation.turn(turn_id)).status == "waiting"
         clock.advance(3_600_000)
         turn = await found(world, turn_id)
-        assert turn.record.has_waited
+        assert turn.record.batch_type == "continuation"
         assert turn.record.deadline == pytest.approx(trio.current_time() + 60, abs=20)
         assert turn.record.deadline_at.startswith("2026-01-01T01:0")

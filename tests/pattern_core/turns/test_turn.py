@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 import trio
 import trio.testing
@@ -73,6 +75,86 @@ async def test_an_answer_in_pieces_is_stored_in_pieces_and_then_as_one() -> None
         assert "text.delta" not in await world.names(turn_id)  # the message says it all
 
 
+@pytest.mark.parametrize("ending", ["cancelled", "failed", "limit"])
+async def test_what_a_turn_had_said_stays_when_it_is_cut_off(
+    ending: str, autojump_clock: trio.testing.MockClock
+) -> None:
+    answer = says("one two three four", reasoning="counting")
+    halting = Paced(answer=answer, between_s=1.0)
+    breaking = Paced(answer=answer, shown=4, breaks=ModelRejected("no", provider="scripted", status=400))
+    limits = Limits(turn=TurnLimits(turn_timeout_s=3.5), delta_flush_s=0.0)
+    provider = ScriptedProvider([breaking if ending == "failed" else halting, says("five")], slice_chars=5)
+    async with acting(provider=provider, limits=limits) as world:
+        turn_id = await world.submit("count")
+        if ending == "cancelled":
+            await trio.sleep(3.2)
+            assert await world.constellation.cancel(turn_id)
+        view = await world.constellation.wait(turn_id)
+        assert view.status == ending
+        _asked, said = view.messages
+        assert (said.role, said.content, said.source_metadata) == ("assistant", "one two th", {"partial": ending})
+        assert said.parts == [
+            {"type": "reasoning", "text": "counting", "signature": None},
+            {"type": "text", "text": "one two th"},
+        ]
+        *_before, message, _end = await world.events(turn_id)
+        assert message.name == "message"
+        assert message.data == {
+            "message_id": said.id,
+            "role": "assistant",
+            "content": "one two th",
+            "partial": ending,
+        }
+        assert not [name for name in await world.names(turn_id) if name.endswith(".delta")]
+        await world.say("and then?")
+        assert [message.text for message in world.provider.requests[-1].messages] == [
+            "count",
+            f"one two th\n\n[This answer is not complete: its turn ended as {ending}.]",
+            "and then?",
+        ]
+
+
+async def test_the_end_of_each_turn_is_one_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Of ids and counts, never of what was said; also of turns that never ran by themselves."""
+    caplog.set_level(logging.INFO, "pattern.turns")
+    gate = trio.Event()
+    waits = Paced(answer=calls("note", {"text": "secret note"}), gate=gate)
+    refused = ModelRejected("no secret", provider="scripted", status=400)
+    async with acting([says("secret"), refused, waits, says("secret")], tools=[note]) as world:
+        agent = await world.constellation.roster.get("ada")
+        turns = [(await world.say("secret one")).id, (await world.say("secret two")).id, await world.submit("three")]
+        await trio.testing.wait_all_tasks_blocked()
+        steers = IncomingMessage(agent_id="ada", content="secret too", sender=USER, policy="steer")
+        turns += [(await world.constellation.submit(steers)).turn_id, await world.submit("secret five")]
+        assert await world.constellation.cancel(turns[-1])
+        gate.set()
+        await world.constellation.wait(turns[2])
+    lines = {line.args["turn"]: line.args for line in caplog.records if isinstance(line.args, dict)}
+    assert len(caplog.records) == len(lines) == len(turns)
+    assert "secret" not in caplog.text + str(lines)
+    assert lines[turns[0]] == {
+        "constellation": "cst_test",
+        "agent": agent.id,
+        "turn": turns[0],
+        "status": "completed",
+        "code": None,
+        "steps": 1,
+        "model": "scripted/script-1",
+        "input_tokens": 10,
+        "output_tokens": 5,
+        "cached_tokens": 0,
+        "cost_microdollars": None,
+        "is_estimate": False,
+        "ms": 0,
+    }
+    assert [(lines[one]["status"], lines[one]["code"], lines[one]["steps"]) for one in turns[1:]] == [
+        ("failed", "model_rejected", 1),
+        ("completed", None, 2),
+        ("completed", None, 0),
+        ("cancelled", "cancelled", 0),
+    ]
+
+
 async def test_an_answer_that_breaks_off_again_and_again_fails() -> None:
     broken = Paced(answer=says("wrong answer"), shown=1, breaks=ModelServerError("it broke", provider="scripted"))
     async with acting(provider=ScriptedProvider(otherwise=broken, slice_chars=3)) as world:
@@ -81,6 +163,7 @@ async def test_an_answer_that_breaks_off_again_and_again_fails() -> None:
         assert world.provider.asked == Limits().turn.attempts_max
         statuses = await world.database.read(rows, "SELECT status FROM step ORDER BY attempt")
         assert statuses == [("superseded",), ("failed",)]
+        assert [(one.content, one.source_metadata) for one in view.messages[1:]] == [("wro", {"partial": "failed"})]
 
 
 async def test_a_turn_that_takes_too_long_ends_in_a_limit(autojump_clock: trio.testing.MockClock) -> None:

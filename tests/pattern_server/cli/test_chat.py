@@ -115,7 +115,7 @@ def test_whose_turn_is_shown() -> None:
         ("cancelled", {"code": "cancelled", "message": "cancelled: new"}, "The turn was stopped: new"),
         ("cancelled", None, "The turn was stopped"),
         ("limit", {"code": "limit_reached", "message": "50 steps"}, "The turn ended as limit: 50 steps"),
-        ("parked", {}, "The turn ended as parked"),
+        ("interrupted", {}, "The turn ended as interrupted"),
     ],
 )
 def test_how_a_turn_ended(status: str, error: Json | None, words: str) -> None:

@@ -17,7 +17,7 @@ from pattern_server.cli import run
 from pattern_server.cli.client import ServerFailed
 from pattern_server.cli.command import ExitCode, reported
 from pattern_server.cli.constellations import halt_lines
-from pattern_server.cli.output import Output, plain
+from pattern_server.cli.output import Output
 from tests.pattern_server.cli.conftest import Pattern
 
 
@@ -142,7 +142,7 @@ def test_what_help_a_command_and_a_start_import() -> None:
 
     late = {"openai", "anthropic", "mcp", "pint", "loro", "pypdf", "docx", "bs4", "watchfiles", "rich"}
     modules, ours, names = imported("from pattern_server.cli import run; run(['--help'])")
-    assert modules <= 240 and ours <= 4 and not names & HEAVY
+    assert modules <= 240 and ours <= 5 and not names & HEAVY
     modules, ours, names = imported(
         "import pattern_server.cli.agents, pattern_server.cli.chat, pattern_server.cli.search"
     )
@@ -214,14 +214,22 @@ def test_a_record_is_a_line_per_field(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_what_agents_wrote_cannot_drive_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    evil = "\x1b[2J[bold]hello[/bold]\x07\x9b1m"
+    evil = "\x1b[2J[bold]hello[/bold]\x07\x9b1m\u202e"
     output = Output()
     output.say(evil)
     output.table(("text",), [{"text": evil}], empty="")
-    shown = capsys.readouterr().out
-    assert not any((ord(sign) < 32 and sign != "\n") or 127 <= ord(sign) < 160 for sign in shown)
+    output.note(evil)
+    output.error(evil)
+    shown, errors = capsys.readouterr()
+    programs = Output(is_json=True)
+    programs.data({"text": evil})
+    programs.error(evil)
+    data, error = capsys.readouterr()
+    for text in (shown, errors, data, error):
+        assert not any((ord(sign) < 32 and sign != "\n") or 127 <= ord(sign) < 160 for sign in text)
+        assert "\u202e" not in text
     assert shown.count("␛[2J[bold]hello[/bold]␇") == 2
-    assert plain("tab\tand\nline") == "tab\tand\nline"
+    assert (json.loads(data)["text"], json.loads(error)["error"]["message"]) == (evil, evil)
 
 
 def test_a_pipe_sees_no_progress_bar(capsys: pytest.CaptureFixture[str]) -> None:

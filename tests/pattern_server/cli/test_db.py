@@ -65,7 +65,7 @@ def test_migrating_shows_its_plan_then_does_it(home: Pattern, data_dir: Path, ou
 def test_a_migration_that_fails_leaves_the_file_and_names_the_copy(
     home: Pattern, data_dir: Path, outdated: Path
 ) -> None:
-    made = re.findall(r"CREATE (?:TABLE|INDEX|TRIGGER) (\w+)", migrations_of("constellation").all[-1].sql)
+    made = re.findall(r"CREATE (?:VIRTUAL TABLE|TABLE|INDEX|TRIGGER) (\w+)", migrations_of("constellation").all[-1].sql)
     with closing(open_connection(outdated)) as connection:
         there = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
         table = next(name for name in made if name not in there)
@@ -150,6 +150,23 @@ def test_vacuum(home: Pattern, data_dir: Path) -> None:
         assert refused.code == 1
         assert "in use" in refused.err
         assert home("db", "vacuum").code == 3
+
+
+def test_old_events_and_steps_are_pruned(home: Pattern, data_dir: Path) -> None:
+    """Not what was said; and nothing of what is younger than the days that are kept."""
+    home("chat", "-c", "home", "Remember that Ruth lives in Lisbon.")
+    said = home("history", "show", "-c", "home", "-a", "ada", "--json").json
+    assert home("db", "prune", "--json").json[0]["turns"] == 0
+    would = home("db", "prune", "--days", "0", "--dry-run", "--json").json
+    done = home("db", "prune", "--days", "0", "--json").json
+    assert would == done
+    assert (done[0]["turns"], done[0]["steps"] > 0, done[0]["events"] > 5) == (1, True, True)
+    assert "0 events, 0 steps" in home("db", "prune", "-c", "home", "--days", "0").out
+    assert home("history", "show", "-c", "home", "-a", "ada", "--json").json == said
+    (folder,) = data_dir.glob("constellations/*")
+    with DataDirLock.acquire(folder):
+        assert home("db", "prune").code == 3
+        assert home("db", "prune", "-c", "home").code == 3
 
 
 def test_a_copy_restores_everything(home: Pattern, tmp_path: Path) -> None:
