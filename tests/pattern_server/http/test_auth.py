@@ -9,7 +9,7 @@ import httpx2
 
 from pattern_db.tables import users
 from pattern_server.http.app import api_routes
-from tests.pattern_server.place import API, Place
+from tests.pattern_server.place import API, Place, client_of
 
 # The body of a proper request. A route that takes one and has no row here fails the test.
 BODIES: dict[str, Any] = {
@@ -96,6 +96,27 @@ async def test_anothers_constellation_does_not_exist(place: Place) -> None:
     assert {row: await _ask(mallory, row, {**names, "c": "home0"}) for row in rows} == dict.fromkeys(rows, 404)
     assert (await mallory.get("/constellations")).json()["items"] == []
     assert (await place.admin.get(f"/constellations/{names['c']}/agents/ada")).status_code == 200
+
+
+async def test_a_token_for_one_constellation_reaches_nothing_else(place: Place) -> None:
+    """Also an administrator's with every scope."""
+    names, own = await _names(place, 0), await place.constellation("own")
+    accounts = place.parts.state.accounts
+    (admin,) = await accounts.database.read(users.list_all)
+    secret = await accounts.create_token(admin, name="bound", scopes=["admin"], constellation_id=own)
+    async with client_of(place.url, secret) as bound:
+        for row, route in ROUTES.items():
+            is_elsewhere = "{c}" in route.path and route.scope != "admin"
+            expected = 404 if is_elsewhere else 200 if row.startswith("GET ") else 403
+            assert await _ask(bound, row, names) == expected, row
+        assert [row["id"] for row in (await bound.get("/constellations")).json()["items"]] == [own]
+        elsewhere = place.parts.state.config.data_dir.with_name("elsewhere")
+        elsewhere.mkdir()
+        local = {"name": "disk", "path_type": "local", "path": str(elsewhere)}
+        assert "files_roots" in (await bound.post("/constellations/own/folders", json=local)).json()["detail"]
+        assert (await place.admin.post("/constellations/own/folders", json=local)).status_code == 201
+        assert (await bound.post("/constellations/own/agents", json={"name": "bea"})).status_code == 201
+    assert len((await place.admin.get("/constellations")).json()["items"]) == 2
 
 
 async def test_a_weaker_scope_is_refused(place: Place) -> None:
