@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Literal, get_args
 
+import trio
+
 from pattern_core.errors import Conflict, InvalidInput, NotFound, PatternError, PermissionDenied
 from pattern_core.ids import Ids, now_text
 from pattern_core.runtime import Runtime
@@ -31,7 +33,11 @@ from pattern_server.global_database import GlobalDatabase
 Scope = Literal["read", "chat", "write", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 ADMIN_NAME = "admin"
+MAKE_ONE = "`pattern token create` makes one"
 CACHED_MAX = 1_024
+# Another process may revoke a token, or disable its user, in global.db. What was looked up counts for so long, and a
+# stream asks again that often: together within 5 s.
+RECHECK_S = 2.4
 TOUCH_AFTER_MS = 3_600_000  # `last_used_at` is this exact, so that a request rarely writes
 NAME_CHARS_MAX = 100
 
@@ -53,7 +59,9 @@ class Unauthorized(PatternError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """Who asks. `scopes` holds the implied ones too; `constellation_id` is the only one that the token is for."""
+    """Who asks. `scopes` holds the implied ones too; `constellation_id` is the only one that the token is for, and
+    `expires_at` when it expires; None for never.
+    """
 
     user_id: str
     username: str
@@ -61,6 +69,7 @@ class Principal:
     scopes: frozenset[str]
     constellation_id: str | None = None
     token_id: str | None = None
+    expires_at: str | None = None
 
     @property
     def reaches_all(self) -> bool:
@@ -87,7 +96,7 @@ class _Known:
     """A token that was looked up, while it is cached."""
 
     principal: Principal
-    expires_at: str | None
+    fresh_until: float  # by trio's clock
     touched_ms: int
 
 
@@ -201,24 +210,28 @@ class Accounts:
         digest = sha256(secret.encode()).digest()
         if self._local is not None and hmac.compare_digest(digest, self._local_digest):
             return self._local
-        known = self._known.get(digest) or await self._look_up(digest)
-        if known.expires_at is not None and known.expires_at <= now_text(self._clock):
-            self._known.pop(digest, None)
-            raise Unauthorized("the token has expired; make a new one")
+        known = self._known.get(digest)
+        if known is None or known.fresh_until <= trio.current_time():
+            known = await self._look_up(digest)
+        expires_at = known.principal.expires_at
+        if expires_at is not None and expires_at <= now_text(self._clock):
+            raise Unauthorized(f"the token has expired; {MAKE_ONE}")
         self._known.move_to_end(digest)
         await self._touch(known)
         return known.principal
 
     async def _look_up(self, digest: bytes) -> _Known:
         found = await self.database.read(_token_and_user, digest)
+        before = self._known.pop(digest, None)
         if found is None:
-            raise Unauthorized("the token is unknown; use the one that was printed when the server first started")
+            raise Unauthorized(f"the token is unknown; {MAKE_ONE}")
         token, user = found
         if token.revoked_at is not None:
-            raise Unauthorized("the token was revoked; make a new one")
+            raise Unauthorized(f"the token was revoked; {MAKE_ONE}")
         if user.disabled_at is not None:
             raise Unauthorized("the token's user is disabled")
-        known = _Known(_principal(user, token.scopes, token), token.expires_at, touched_ms=0)
+        fresh_until = trio.current_time() + RECHECK_S
+        known = _Known(_principal(user, token.scopes, token), fresh_until, before.touched_ms if before else 0)
         self._known[digest] = known
         while len(self._known) > CACHED_MAX:
             self._known.popitem(last=False)
@@ -313,4 +326,5 @@ def _principal(user: UserRow, scopes: Collection[str], token: TokenRow | None = 
         scopes=frozenset().union(*(_IMPLIED.get(scope, frozenset()) for scope in scopes)),
         constellation_id=None if token is None else token.constellation_id,
         token_id=None if token is None else token.id,
+        expires_at=None if token is None else token.expires_at,
     )

@@ -4,3 +4,5 @@
 # cancel scope that it cancels when the client has closed the connection.
 ABORT = "pattern.abort"
 GONE = "pattern.gone"
+# Here the border offers a function that authenticates the request's token again.
+REAUTHENTICATE = "pattern.reauthenticate"

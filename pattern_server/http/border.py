@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import re
 from dataclasses import dataclass
+from functools import partial
 
 import trio
 from starlette.responses import Response
@@ -19,7 +20,7 @@ from pattern_core.files.disk import FILE_BYTES_MAX
 from pattern_core.ids import Ids
 from pattern_db.errors import DatabaseError
 from pattern_server.accounts import Unauthorized
-from pattern_server.http import ABORT, GONE
+from pattern_server.http import ABORT, GONE, REAUTHENTICATE
 from pattern_server.http.errors import RequestTimeout, TooLarge, of_error, problem
 from pattern_server.http.routing import API, ServerState
 
@@ -103,8 +104,9 @@ class Border:
             kind, _, secret = authorization.partition(b" ")
             if kind.lower() != b"bearer" or not secret.strip():
                 raise Unauthorized("send a token: `Authorization: Bearer <token>`")
-            principal = await self._server.accounts.authenticate(secret.strip().decode("latin-1"))
-            scope["state"]["principal"] = principal
+            authenticate = partial(self._server.accounts.authenticate, secret.strip().decode("latin-1"))
+            scope["state"]["principal"] = await authenticate()
+            scope["state"][REAUTHENTICATE] = authenticate
             if scope["app"].unloaded:
                 await trio.to_thread.run_sync(scope["app"].load, scope)
         longer = next((bound for pattern, bound in LONG_BODIES if pattern.fullmatch(path)), 0)
