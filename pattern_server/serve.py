@@ -121,7 +121,16 @@ async def serve(
         shutdown = _shutdown_by_signals(beside) if shutdown is None else shutdown
         stop = trio.Event()
         app = build_app(parts.state)
-        listening = partial(listen, app, host=config.host, port=config.port, stop=stop, grace_s=GRACE_S)
+        listening = partial(
+            listen,
+            app,
+            host=config.host,
+            port=config.port,
+            stop=stop,
+            grace_s=GRACE_S,
+            connections_max=config.http.connections_max,
+            connections_per_address_max=config.http.connections_per_address_max,
+        )
         async with trio.open_nursery() as nursery:
             url = await nursery.start(listening)
             ready = Ready(url=url, data_dir=config.data_dir, token=token)

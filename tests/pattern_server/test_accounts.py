@@ -102,7 +102,7 @@ async def test_revocation_by_another_process_is_noticed(place: Place, monkeypatc
     await place.accounts.authenticate(secrets[1])
     for token in await place.database.read(users.list_tokens):
         await place.database.write(users.revoke_token, token.id, NOW)
-    assert await place.accounts.authenticate(secrets[0]), "what was just looked up is believed for a moment"
+    await place.accounts.authenticate(secrets[0])  # what was just looked up is believed for a moment
     with pytest.raises(Unauthorized, match="revoked"):
         await place.accounts.authenticate(secrets[1])
 
