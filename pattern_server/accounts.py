@@ -21,8 +21,9 @@ from typing import Literal, get_args
 import trio
 
 from pattern_core.errors import Conflict, InvalidInput, NotFound, PatternError, PermissionDenied
-from pattern_core.ids import Ids, now_text
+from pattern_core.ids import Ids, new_secret, now_text
 from pattern_core.runtime import Runtime
+from pattern_db.columns import iso
 from pattern_db.connection import Connection
 from pattern_db.errors import DatabaseError, RowConflict, RowNotFound
 from pattern_db.tables import constellations, users
@@ -34,6 +35,7 @@ Scope = Literal["read", "chat", "write", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 ADMIN_NAME = "admin"
 MAKE_ONE = "`pattern token create` makes one"
+DAY_MS = 86_400_000
 CACHED_MAX = 1_024
 # Another process may revoke a token, or disable its user, in global.db. What was looked up counts for so long, and a
 # stream asks again that often: together within 5 s.
@@ -49,6 +51,7 @@ _IMPLIED: dict[str, frozenset[str]] = {
 }
 
 Constellation = ConstellationRow
+Token = TokenRow
 
 
 class Unauthorized(PatternError):
@@ -106,7 +109,6 @@ class Accounts:
     def __init__(self, database: GlobalDatabase, runtime: Runtime, *, local_token: str) -> None:
         self.database = database
         self._clock = runtime.clock
-        self._randomness = runtime.randomness
         self._ids = Ids(runtime.clock, runtime.randomness)
         self._local_digest = sha256(local_token.encode()).digest()
         self._local: Principal | None = None
@@ -166,10 +168,54 @@ class Accounts:
         Raises:
             InvalidInput: a scope does not exist.
         """
-        unknown = sorted(set(scopes) - set(SCOPES))
-        if unknown or not scopes:
+        made = secret or f"pat_{new_secret()}"
+        await self._store_token(made, user, name, scopes, constellation_id, expires_at)
+        return made
+
+    async def issue_token(
+        self,
+        caller: Principal,
+        *,
+        name: str,
+        scopes: Collection[str],
+        user: str | None,
+        constellation: str | None,
+        days: int | None,
+    ) -> tuple[TokenRow, str]:
+        """Make a token for the caller, or on an administrator's order for any user (by id or name); return it with its
+        secret, which cannot be shown again.
+
+        It may no more than the caller's own token. That one's expiry is its own too, where `days` are not given.
+
+        Raises:
+            InvalidInput: a scope does not exist.
+            NotFound: the user does not reach such a constellation.
+            RowNotFound: there is no such user.
+            PermissionDenied: the caller is no administrator and names another user, or the token would have a scope
+                that the caller's lacks, or outlive it.
+        """
+        owner = await self._owner(caller, user)
+        _check_scopes(scopes, caller)
+        expires_at = caller.expires_at if days is None else iso(self._clock.now_ms() + days * DAY_MS)
+        if caller.expires_at is not None and str(expires_at) > caller.expires_at:
+            raise PermissionDenied(f"this token expires at {caller.expires_at}; one made with it cannot outlive it")
+        bound = None
+        if constellation is not None:
+            bound = (await self.constellation_for(_principal(owner, scopes), constellation)).id
+        made = f"pat_{new_secret()}"
+        return await self._store_token(made, owner, name, scopes, bound, expires_at), made
+
+    async def _store_token(
+        self,
+        secret: str,
+        user: UserRow,
+        name: str,
+        scopes: Collection[str],
+        constellation_id: str | None,
+        expires_at: str | None,
+    ) -> TokenRow:
+        if not scopes or not set(scopes) <= set(SCOPES):
             raise InvalidInput(f"a token's scopes are one or more of {', '.join(SCOPES)}")
-        made = secret or f"pat_{self._randomness.getrandbits(256):064x}"
         row = TokenRow(
             id=self._ids.new("token"),
             user_id=user.id,
@@ -179,8 +225,38 @@ class Accounts:
             constellation_id=constellation_id,
             expires_at=expires_at,
         )
-        await self.database.write(users.create_token, row, sha256(made.encode()).digest())
-        return made
+        await self.database.write(users.create_token, row, sha256(secret.encode()).digest())
+        return row
+
+    async def tokens_of(self, caller: Principal, user: str | None) -> list[TokenRow]:
+        """Return the caller's tokens, or on an administrator's order any user's, oldest first; revoked ones too.
+
+        Raises:
+            RowNotFound: there is no such user.
+            PermissionDenied: the caller is no administrator and names another user.
+        """
+        owner = await self._owner(caller, user)
+        rows = await self.database.read(users.list_tokens, user_id=owner.id)
+        return [row for row in rows if caller.constellation_id in (None, row.constellation_id)]
+
+    async def withdraw_token(self, caller: Principal, token_id: str) -> None:
+        """Revoke one of the caller's tokens, or on an administrator's order any user's.
+
+        Raises:
+            NotFound: the caller sees none with this id.
+            PermissionDenied: it has a scope that the caller's token lacks.
+        """
+        seen = await self.database.read(users.list_tokens, user_id=None if caller.reaches_all else caller.user_id)
+        found = next((row for row in seen if row.id == token_id), None)
+        if found is None:
+            raise NotFound(f"there is no token {token_id!r}; `pattern token list` shows them")
+        _check_scopes(found.scopes, caller)
+        await self.revoke_token(token_id)
+
+    async def _owner(self, caller: Principal, user: str | None) -> UserRow:
+        if user not in (None, caller.user_id, caller.username) and not caller.reaches_all:
+            raise PermissionDenied("only an administrator's token may name another user")
+        return await self.database.read(users.find, user or caller.user_id)
 
     async def revoke_token(self, token_id: str) -> None:
         """End a token's validity; the next request with it is refused.
@@ -313,6 +389,23 @@ def check_name(name: str, whose: str) -> str:
     return name
 
 
+def _check_scopes(scopes: Collection[str], caller: Principal) -> None:
+    """Refuse a token with scopes that the caller's lacks.
+
+    Raises:
+        PermissionDenied: there is one.
+    """
+    beyond = _implied(scopes) - caller.scopes
+    if beyond:
+        raise PermissionDenied(
+            f"this token lacks the scope {', '.join(sorted(beyond))}, so it can neither make nor revoke one that has it"
+        )
+
+
+def _implied(scopes: Collection[str]) -> frozenset[str]:
+    return frozenset().union(*(_IMPLIED.get(scope, frozenset()) for scope in scopes))
+
+
 def _token_and_user(connection: Connection, digest: bytes) -> tuple[TokenRow, UserRow] | None:
     token = users.find_token(connection, digest)
     return None if token is None else (token, users.get(connection, token.user_id))
@@ -323,7 +416,7 @@ def _principal(user: UserRow, scopes: Collection[str], token: TokenRow | None = 
         user_id=user.id,
         username=user.username,
         is_admin=user.is_admin,
-        scopes=frozenset().union(*(_IMPLIED.get(scope, frozenset()) for scope in scopes)),
+        scopes=_implied(scopes),
         constellation_id=None if token is None else token.constellation_id,
         token_id=None if token is None else token.id,
         expires_at=None if token is None else token.expires_at,

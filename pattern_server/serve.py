@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import secrets
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -27,7 +26,7 @@ import trio
 
 from pattern_core.embeddings.questions import EmbedderShelf
 from pattern_core.errors import Unavailable
-from pattern_core.ids import now_text
+from pattern_core.ids import new_secret, now_text
 from pattern_core.models.client import ModelClient
 from pattern_core.models.errors import ModelNotConfigured
 from pattern_core.models.model import Provider
@@ -66,6 +65,7 @@ if TYPE_CHECKING:
     from pattern_core.constellation import Constellation
 
 SERVER_FILE = "server.json"
+FIRST_TOKEN_FILE = "admin.token"
 HALTS_LOG = "halts.log"
 WAKES_AT_ONCE = 4  # constellations that go on with their work after a start
 COLD_QUESTION_S = 30.0  # for the vector of a question where the model is not loaded yet
@@ -77,7 +77,7 @@ _log = logging.getLogger("pattern.serve")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """A server that listens. `token` is the admin's first API token, if this start made it: show it, it is not kept."""
+    """A server that listens. `token` is the admin's first API token, if this start made it."""
 
     url: str
     data_dir: Path
@@ -205,7 +205,7 @@ async def assembled(config: Config, providers: Mapping[str, Provider]) -> AsyncI
             run = partial(_run_constellation, registry=database, models=models, runtime=runtime)
             supervisor = Supervisor(partial(run, open_database=partial(files.open, threads=threads)), config.supervisor)
             await nursery.start(supervisor.run)
-            local_token = secrets.token_hex(32)
+            local_token = new_secret()
             accounts = Accounts(database, runtime, local_token=local_token)
             constellations = Constellations(
                 accounts=accounts,
@@ -313,12 +313,27 @@ async def _bootstrapped(parts: Assembled, config: Config) -> str | None:
     accounts = parts.state.accounts
     given = None if config.bootstrap_token is None else config.bootstrap_token.get_secret_value()
     made = await accounts.bootstrap(given)
+    if made is not None:
+        _write_private(config.data_dir / FIRST_TOKEN_FILE, f"{made}\n")
     if given is not None:
         try:
             await accounts.authenticate(given)
         except Unauthorized:
             _log.warning("PATTERN_BOOTSTRAP_TOKEN is no valid token: it counts at the first start alone")
     return made
+
+
+def _write_private(path: Path, text: str) -> None:
+    """Write a file that only this user may read.
+
+    Raises:
+        StorageFailed: the disk is full or failed.
+    """
+    with translated(), durable.temporary(path) as new:
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        durable.replace(new, path)
 
 
 @contextmanager
@@ -331,11 +346,7 @@ def _announced(parts: Assembled, ready: Ready) -> Iterator[None]:
         "started_at": parts.state.started_at,
         "token": parts.local_token,
     }
-    with translated(), durable.temporary(path) as new:
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(content, file)
-        durable.replace(new, path)
+    _write_private(path, json.dumps(content))
     parts.lock.announce(ready.url)
     try:
         yield
