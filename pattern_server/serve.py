@@ -8,6 +8,7 @@ trio.run(serve)
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -141,7 +142,7 @@ async def serve(
                 )
                 on_ready(ready)
                 task_status.started(ready)
-                beside.start_soon(partial(trio.to_thread.run_sync, app.load))  # before the first request, if it can
+                beside.start_soon(partial(trio.to_thread.run_sync, _load, app))  # before the first request, if it can
                 beside.start_soon(_go_on, parts)
                 await shutdown.wait()
                 _log.info("stopping")
@@ -352,6 +353,13 @@ def _announced(parts: Assembled, ready: Ready) -> Iterator[None]:
         yield
     finally:
         path.unlink(missing_ok=True)
+
+
+def _load(app: Application) -> None:
+    """Import the whole API. Modules stay, so that no later collection of garbage need look through them: 60 ms each."""
+    app.load()
+    gc.collect()
+    gc.freeze()
 
 
 async def _go_on(parts: Assembled) -> None:
