@@ -93,7 +93,6 @@ class EventStream(Response):
                     has_ended = (await constellation.turn(self._turn_id)).has_ended
                 await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
                 has_started = True
-                self._check_at = trio.current_time() + RECHECK_S
                 await self._send_piece(f"retry: {RETRY_MS}\n\n".encode())
                 if has_ended:
                     await self._send_stored(constellation)
@@ -111,12 +110,10 @@ class EventStream(Response):
             Unauthorized: they are no longer.
             Unavailable: the global database does not answer. That is no trouble of the constellation.
         """
-        if trio.current_time() >= self._check_at:
-            try:
-                await self._reauthenticate()
-            except DatabaseError as error:
-                raise Unavailable(error.message, retry_after_s=RECHECK_S) from error
-            self._check_at = trio.current_time() + RECHECK_S
+        try:
+            await self._reauthenticate()
+        except DatabaseError as error:
+            raise Unavailable(error.message, retry_after_s=RECHECK_S) from error
         if piece:
             await self._send({"type": "http.response.body", "body": piece, "more_body": True})
 
@@ -137,7 +134,7 @@ class EventStream(Response):
         quiet_until = trio.current_time() + KEEP_ALIVE_S
         while True:
             piece = b""
-            with trio.move_on_at(min(quiet_until, self._check_at)):
+            with trio.move_on_after(min(KEEP_ALIVE_S, RECHECK_S)):
                 try:
                     piece = encode(await anext(events))
                 except StopAsyncIteration:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from inspect import isasyncgenfunction, iscoroutinefunction
@@ -20,6 +21,7 @@ from pattern_server.http import border
 from pattern_server.http.app import api_routes
 from pattern_server.http.border import Misdirected, check_host
 from pattern_server.http.routes.messages import ImageRequest, parts_of
+from pattern_server.serve import configure_logs
 from tests.pattern_server.place import API, Place, client_of, config_for, serving
 
 AGENTS = "/constellations/home/agents"
@@ -122,6 +124,15 @@ async def test_requests_have_an_id(place: Place) -> None:
     assert own.headers["x-request-id"] == "mine-7"
     bad = await place.admin.get("/me", headers={"X-Request-Id": "a b"})
     assert bad.headers["x-request-id"].startswith("req_")
+
+
+async def test_the_log_has_a_line_for_each_request(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs("info", "json")
+    await place.admin.get("/me", headers={"X-Request-Id": "mine-7"})
+    configure_logs("warning", "json")
+    (line,) = [json.loads(text) for text in capsys.readouterr().err.splitlines() if "mine-7" in text]
+    shown = [line[name] for name in ("method", "path", "status", "client", "user")]
+    assert shown == ["GET", f"{API}/me", 200, "127.0.0.1", "admin"]
 
 
 async def test_a_bug_is_a_500_that_tells_nothing(place: Place, capsys: pytest.CaptureFixture[str]) -> None:

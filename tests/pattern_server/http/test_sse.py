@@ -14,11 +14,13 @@ from starlette.types import Message
 from pattern_core.errors import InvalidInput
 from pattern_core.events import Event
 from pattern_core.testing.model import ScriptedProvider, says
+from pattern_db.columns import iso
 from pattern_db.connection import open_connection
+from pattern_db.tables import users
 from pattern_server import accounts
 from pattern_server.http import REAUTHENTICATE, sse
 from pattern_server.http.sse import EventStream, encode, place_of
-from tests.pattern_server.place import Place, read_events
+from tests.pattern_server.place import Place, client_of, read_events
 
 
 def test_an_event_is_one_frame() -> None:
@@ -145,6 +147,35 @@ async def test_a_stream_ends_with_its_callers_token(place: Place, why: str, monk
     assert before == len(seen) > 0
 
 
+async def test_nothing_is_sent_after_the_token_has_expired(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also before the stream looks for it again."""
+    monkeypatch.setattr(sse, "RECHECK_S", 3600)
+    monkeypatch.setattr(accounts, "RECHECK_S", 3600)
+    await place.constellation()
+    clock, known = place.parts.state.runtime.clock, place.parts.state.accounts
+    (admin,) = await known.database.read(users.list_all)
+    expires_ms = clock.now_ms() + 500
+    brief = await known.create_token(admin, name="brief", scopes=["read"], expires_at=iso(expires_ms))
+    begun = trio.Event()
+    seen: list[dict[str, Any]] = []
+
+    async def watch() -> None:
+        async with (
+            client_of(place.url, brief) as client,
+            client.stream("GET", "/constellations/home/events?after=0") as answer,
+        ):
+            seen.extend(await read_events(answer, begun=begun))
+
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watch)
+            await begun.wait()
+            while clock.now_ms() <= expires_ms:
+                await trio.sleep(0.01)
+            await place.say("Not for this one")
+    assert {event["event"] for event in seen} == {"agent.created", "memory.changed"}
+
+
 def test_within_which_time_a_stream_ends() -> None:
     assert 2 * accounts.RECHECK_S <= 5
 
@@ -156,7 +187,8 @@ async def test_a_new_turn_may_end_before_its_stream_begins(place: Place) -> None
         seen = constellation.events.latest
     turn_id = (await place.say("Hello")).json()["turn_id"]
     sent: list[Message] = []
-    scope = {"type": "http", "state": {REAUTHENTICATE: None}}
+    again = partial(place.parts.state.accounts.authenticate, place.parts.local_token)
+    scope = {"type": "http", "state": {REAUTHENTICATE: again}}
 
     async def receive() -> Message:
         raise AssertionError("a stream asks for nothing")
