@@ -172,7 +172,7 @@ class Accounts:
         await self._store_token(made, user, name, scopes, constellation_id, expires_at)
         return made
 
-    async def issue_token(
+    async def create_token_for(
         self,
         caller: Principal,
         *,
@@ -182,7 +182,7 @@ class Accounts:
         constellation: str | None,
         days: int | None,
     ) -> tuple[TokenRow, str]:
-        """Make a token for the caller, or on an administrator's order for any user (by id or name); return it with its
+        """Make a token for the caller, or for any user if they are an administrator (by id or name); return it with its
         secret, which cannot be shown again.
 
         It may no more than the caller's own token. That one's expiry is its own too, where `days` are not given.
@@ -229,7 +229,7 @@ class Accounts:
         return row
 
     async def tokens_of(self, caller: Principal, user: str | None) -> list[TokenRow]:
-        """Return the caller's tokens, or on an administrator's order any user's, oldest first; revoked ones too.
+        """Return the caller's tokens, or any user's if they are an administrator, oldest first; revoked ones too.
 
         Raises:
             RowNotFound: there is no such user.
@@ -239,8 +239,8 @@ class Accounts:
         rows = await self.database.read(users.list_tokens, user_id=owner.id)
         return [row for row in rows if caller.constellation_id in (None, row.constellation_id)]
 
-    async def withdraw_token(self, caller: Principal, token_id: str) -> None:
-        """Revoke one of the caller's tokens, or on an administrator's order any user's.
+    async def revoke_token_for(self, caller: Principal, token_id: str) -> None:
+        """Revoke one of the caller's tokens, or any user's if they are an administrator.
 
         Raises:
             NotFound: the caller sees none with this id.

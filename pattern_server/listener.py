@@ -3,9 +3,9 @@
 A connection is two tasks: one reads the socket, the other answers one request after another. So it is noticed at once
 when a client closes, whatever its request waits for. HTTP/2 is not spoken; an `Upgrade` is ignored.
 
-There is a bound on the connections of one peer address and on all of them. Where one is reached, a new connection takes
-the place of one that nobody misses: first of those over which no valid token ever came, then of those that wait for a
-request. So clients without a token cannot keep others out, even from the same address.
+The connections of one peer address are bounded, and all of them together. At a bound, a new connection replaces the
+oldest one over which no valid token came, else the one that has waited longest for a request. So clients without a
+token cannot keep others out, even from the same address.
 
 Sources: RFC 9112, "HTTP/1.1"; ASGI 3.0, "HTTP & WebSocket ASGI Message Format" 2.3.
 """
@@ -34,7 +34,7 @@ KEEP_ALIVE_S = 75.0  # from the end of one request to the end of the next one's 
 WRITE_TIMEOUT_S = 60.0  # a client that does not read for so long loses its connection; an event stream can be resumed
 BACKLOG = 512
 NO_ROOM_WAIT_S = 0.1  # until the next attempt to accept a connection, where there is no descriptor for it
-COMPLAIN_AFTER_S = 60.0  # between two lines in the log about that
+LOG_AGAIN_AFTER_S = 60.0  # between two lines in the log about that
 HEAD_BYTES_MAX = 16 * 1024  # of a request's line and headers
 READ_BYTES = 64 * 1024
 
@@ -71,8 +71,8 @@ async def listen(
         ListenFailed: the address is in use or not ours.
     """
     listeners = await _open(host, port)
-    everybody = _Crowd(connections_max)
-    peers: dict[str, _Crowd] = {}
+    total = _ConnectionSet(connections_max)
+    peers: dict[str, _ConnectionSet] = {}
 
     async def serve(stream: trio.SocketStream) -> None:
         try:
@@ -80,38 +80,32 @@ async def listen(
         except OSError:  # it has left already
             stream.socket.close()
             return
-        peer = peers.setdefault(client[0], _Crowd(connections_per_address_max))
-        if not (peer.has_room() and everybody.has_room()):
-            stream.socket.close()
-            return
-        connection = _Connection(app, stream, client, (peer, everybody))
+        peer = peers.setdefault(client[0], _ConnectionSet(connections_per_address_max))
         try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(connection.read)
-                timeout_s = FIRST_TIMEOUT_S
-                while not (stop.is_set() or connection.closed.is_set()) and await connection.serve_one(timeout_s):
-                    timeout_s = KEEP_ALIVE_S
-                nursery.cancel_scope.cancel()
+            if peer.has_room() and total.has_room():
+                await _Connection(app, stream, client, (peer, total)).serve(stop)
         finally:
-            connection.close()
+            stream.socket.close()
             if not peer.members and peers.get(client[0]) is peer:
                 del peers[client[0]]
 
     async with trio.open_nursery() as serving:
         async with trio.open_nursery() as accepting:
             for listener in listeners:
-                accepting.start_soon(_accept, listener, everybody, lambda stream: serving.start_soon(serve, stream))
+                accepting.start_soon(_accept, listener, total, lambda stream: serving.start_soon(serve, stream))
             task_status.started(_url(listeners[0]))
             await stop.wait()
             accepting.cancel_scope.cancel()
-        for connection in everybody.members:
+        for connection in total.members:
             connection.idle.cancel()
         serving.cancel_scope.deadline = trio.current_time() + grace_s
 
 
-async def _accept(listener: trio.SocketListener, everybody: _Crowd, start: Callable[[trio.SocketStream], None]) -> None:
-    """Accept connections until cancelled. Without a descriptor for one, another one is closed, if nobody misses it."""
-    complain_at = -math.inf
+async def _accept(
+    listener: trio.SocketListener, total: _ConnectionSet, start: Callable[[trio.SocketStream], None]
+) -> None:
+    """Accept connections until cancelled. Without a descriptor for one, another one is closed that can be spared."""
+    log_at = -math.inf
     async with listener:
         while True:
             try:
@@ -119,11 +113,11 @@ async def _accept(listener: trio.SocketListener, everybody: _Crowd, start: Calla
             except OSError as error:
                 if error.errno not in _NO_ROOM:
                     raise
-                if trio.current_time() >= complain_at:
-                    complain_at = trio.current_time() + COMPLAIN_AFTER_S
+                if trio.current_time() >= log_at:
+                    log_at = trio.current_time() + LOG_AGAIN_AFTER_S
                     hint = "raise the limit of open files (ulimit -n), or lower http.connections_max"
                     _log.error("a connection cannot be accepted", {"reason": error.strerror, "hint": hint})
-                if not everybody.close_one():
+                if not total.close_one():
                     await trio.sleep(NO_ROOM_WAIT_S)
             else:
                 start(stream)
@@ -152,21 +146,23 @@ def _url(listener: trio.SocketListener) -> str:
 
 
 @dataclass(slots=True)
-class _Crowd:
-    """The connections of one peer, or of everybody, and which of them make room for new ones, in which order."""
+class _ConnectionSet:
+    """The connections of one peer, or of all, and which of them new ones replace, in which order."""
 
     bound: int
     members: set[_Connection] = field(default_factory=set)
-    strangers: dict[_Connection, None] = field(default_factory=dict)  # no valid token came yet; the oldest ones first
-    resting: dict[_Connection, None] = field(default_factory=dict)  # waiting for a request, the longest ones first
+    unauthenticated: dict[_Connection, None] = field(
+        default_factory=dict
+    )  # no valid token came yet; the oldest ones first
+    waiting: dict[_Connection, None] = field(default_factory=dict)  # waiting for a request, the longest ones first
 
     def has_room(self) -> bool:
         """Return whether one more may come, after closing another one for it if need be."""
         return len(self.members) < self.bound or self.close_one()
 
     def close_one(self) -> bool:
-        """Close the connection that is missed least; False if each is at work for a client with a valid token."""
-        found = next(chain(self.strangers, self.resting), None)
+        """Close the connection that can best be spared; False if each is at work for a client with a valid token."""
+        found = next(chain(self.unauthenticated, self.waiting), None)
         if found is not None:
             found.close()
         return found is not None
@@ -176,16 +172,16 @@ class _Connection:
     """One client, with its requests one after another."""
 
     def __init__(
-        self, app: App, stream: trio.SocketStream, client: tuple[str, int], crowds: tuple[_Crowd, ...]
+        self, app: App, stream: trio.SocketStream, client: tuple[str, int], sets: tuple[_ConnectionSet, ...]
     ) -> None:
         self._app = app
         self._stream = stream
         self._client = client
-        self._crowds = crowds
+        self._sets = sets
         self._is_known = False
-        for crowd in crowds:
-            crowd.members.add(self)
-            crowd.strangers[self] = None
+        for each in sets:
+            each.members.add(self)
+            each.unauthenticated[self] = None
         self._parser = h11.Connection(h11.SERVER, HEAD_BYTES_MAX)
         self._arrived, self._received = trio.open_memory_channel[bytes](1)
         self.closed = trio.Event()
@@ -193,6 +189,18 @@ class _Connection:
         self._head = b""  # of the answer, until it leaves with the first piece of the body
         self._may_have_body = True
         self.idle = trio.CancelScope()  # around the wait for the next request
+
+    async def serve(self, stop: trio.Event) -> None:
+        """Serve one request after another, until either side closes or `stop` is set."""
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self.read)
+                timeout_s = FIRST_TIMEOUT_S
+                while not (stop.is_set() or self.closed.is_set()) and await self.serve_one(timeout_s):
+                    timeout_s = KEEP_ALIVE_S
+                nursery.cancel_scope.cancel()
+        finally:
+            self.close()
 
     async def read(self) -> None:
         """Hand on what the client sends. It is done when the client closes, also in the middle of an answer."""
@@ -205,22 +213,22 @@ class _Connection:
     def keep(self) -> None:
         """Close this connection for no other one while it is at work. Called by the application, for a valid token."""
         self._is_known = True
-        for crowd in self._crowds:
-            crowd.strangers.pop(self, None)
+        for each in self._sets:
+            each.unauthenticated.pop(self, None)
 
-    def _rest(self, is_resting: bool) -> None:
+    def _set_waiting(self, is_waiting: bool) -> None:
         """Take note that the connection waits for a request, or no longer."""
-        for crowd in self._crowds:
-            crowd.resting.pop(self, None)
-            if is_resting and self._is_known and not self.closed.is_set():
-                crowd.resting[self] = None
+        for each in self._sets:
+            each.waiting.pop(self, None)
+            if is_waiting and self._is_known and not self.closed.is_set():
+                each.waiting[self] = None
 
     def close(self) -> None:
         """Close the connection at once, in the middle of a request too. Safe to call twice."""
-        for crowd in self._crowds:
-            crowd.members.discard(self)
-            crowd.strangers.pop(self, None)
-            crowd.resting.pop(self, None)
+        for each in self._sets:
+            each.members.discard(self)
+            each.unauthenticated.pop(self, None)
+            each.waiting.pop(self, None)
         self._stream.socket.close()
         self.closed.set()
         self._request.cancel()
@@ -232,7 +240,7 @@ class _Connection:
             request = await self._next_event()
         if self.idle.cancelled_caught or not isinstance(request, h11.Request):
             return False
-        self._rest(False)
+        self._set_waiting(False)
         path, _, query = request.target.partition(b"?")
         self._may_have_body = request.method != b"HEAD"
         self._request = trio.CancelScope()
@@ -258,7 +266,7 @@ class _Connection:
         if self._parser.states != {h11.CLIENT: h11.DONE, h11.SERVER: h11.DONE}:
             return False
         self._parser.start_next_cycle()
-        self._rest(True)
+        self._set_waiting(True)
         return True
 
     async def _receive(self) -> Message:

@@ -333,7 +333,7 @@ async def is_closed(stream: trio.SocketStream) -> bool:
 
 
 @pytest.mark.parametrize("bounds", [(3, 99), (99, 3)], ids=["all", "of one address"])
-async def test_new_connections_take_the_place_of_those_that_nobody_misses(bounds: tuple[int, int]) -> None:
+async def test_new_connections_replace_those_that_can_be_spared(bounds: tuple[int, int]) -> None:
     app = Doorkeeper()
     most, of_address = bounds
     async with (

@@ -43,7 +43,7 @@ async def list_all(
 @router.post("", status_code=201, response_model=NEW_TOKEN)
 async def create(body: TokenRequest, server: Server, caller: MayWrite) -> object:
     """Make a token; `token` is its secret, which is never shown again."""
-    row, secret = await server.accounts.issue_token(
+    row, secret = await server.accounts.create_token_for(
         caller,
         name=body.name,
         scopes=body.scopes,
@@ -57,4 +57,4 @@ async def create(body: TokenRequest, server: Server, caller: MayWrite) -> object
 @router.delete("/{id}", status_code=204)
 async def revoke(id: str, server: Server, caller: MayWrite) -> None:  # noqa: A002 - the path's own word
     """End a token's validity, at once."""
-    await server.accounts.withdraw_token(caller, id)
+    await server.accounts.revoke_token_for(caller, id)

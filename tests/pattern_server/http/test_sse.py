@@ -114,7 +114,7 @@ async def test_what_is_resumed_lacks_only_pieces_of_stored_messages(place: Place
 
 @pytest.mark.parametrize("why", ["revoked", "expired", "disabled"])
 async def test_a_stream_ends_with_its_callers_token(place: Place, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever ended it: here another process, which writes into global.db."""
+    """Also where another process ended it, in global.db."""
     monkeypatch.setattr(accounts, "RECHECK_S", 0.02)
     monkeypatch.setattr(sse, "RECHECK_S", 0.02)
     await place.constellation()
