@@ -40,7 +40,7 @@ SAMPLE_S = 0.5
 GROWTH_MAX = 0.08  # of the memory
 GROWTH_SHORT_MAX = 0.25  # where the time is too short for caches to fill
 SHORT_MINUTES = 5
-DESCRIPTORS_MAX = 20
+DESCRIPTORS_MAX = 60  # more; each constellation that happens to be awake has seven
 
 
 @dataclass
