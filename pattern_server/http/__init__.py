@@ -6,5 +6,6 @@
 ABORT = "pattern.abort"
 KEEP = "pattern.keep"
 GONE = "pattern.gone"
-# Here the border offers a function that authenticates the request's token again.
+# Here the border offers a function that authenticates the request's token again; it raises `Unauthorized` where the
+# token is no longer valid, or for another caller or other rights.
 REAUTHENTICATE = "pattern.reauthenticate"

@@ -133,7 +133,12 @@ class Border:
             raise Unauthorized("send a token: `Authorization: Bearer <token>`")
         authenticate = partial(self._server.accounts.authenticate, secret.strip().decode("latin-1"))
         principal = await authenticate()
-        scope["state"] |= {"principal": principal, REAUTHENTICATE: authenticate}
+
+        async def reauthenticate() -> None:
+            if await authenticate() != principal:
+                raise Unauthorized("the rights of the token or its user have changed")
+
+        scope["state"] |= {"principal": principal, REAUTHENTICATE: reauthenticate}
         if keep := scope["state"].get(KEEP):
             keep()
         return principal

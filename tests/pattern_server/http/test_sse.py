@@ -112,8 +112,20 @@ async def test_what_is_resumed_lacks_only_pieces_of_stored_messages(place: Place
     assert [event for event in live if event["id"] in ids] == [event for event in resumed if event["id"] <= 9]
 
 
-@pytest.mark.parametrize("why", ["revoked", "expired", "disabled"])
-async def test_a_stream_ends_with_its_callers_token(place: Place, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        ("UPDATE tokens SET revoked_at = created_at", 401),
+        ("UPDATE tokens SET expires_at = created_at", 401),
+        ("UPDATE users SET disabled_at = created_at WHERE username = 'admin-2'", 401),
+        ("UPDATE users SET is_admin = 0", 404),
+        ("UPDATE tokens SET scopes = '[]'", 403),
+    ],
+    ids=["revoked", "expired", "disabled", "demoted", "without scopes"],
+)
+async def test_a_stream_ends_with_its_callers_rights(
+    place: Place, change: str, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also where another process ended it, in global.db."""
     monkeypatch.setattr(accounts, "RECHECK_S", 0.02)
     monkeypatch.setattr(sse, "RECHECK_S", 0.02)
@@ -133,15 +145,9 @@ async def test_a_stream_ends_with_its_callers_token(place: Place, why: str, monk
             nursery.start_soon(watch)
             await begun.wait()
             other = open_connection(place.parts.state.config.data_dir / "global.db")
-            other.execute(
-                {
-                    "revoked": "UPDATE tokens SET revoked_at = created_at",
-                    "expired": "UPDATE tokens SET expires_at = created_at",
-                    "disabled": "UPDATE users SET disabled_at = created_at WHERE username = 'admin-2'",
-                }[why]
-            )
+            other.execute(change)
             other.close()
-    assert (await ann.get("/me")).status_code == 401
+    assert (await ann.get("/constellations/home/agents")).status_code == status
     before = len(seen)
     await place.say("Not for her")
     assert before == len(seen) > 0
