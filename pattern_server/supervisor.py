@@ -29,6 +29,7 @@ STORAGE_RETRY_MAX_S = 60.0
 QUARANTINE_MAX_S = 900.0
 ROOM_WAIT_S = 2.0  # how long a wake-up waits for room among the awake, or for a restart that is due
 DRAIN_RETRY_S = 5.0
+GIVE_BACK_S = 30.0  # between two times when memory is given back
 
 _log = logging.getLogger("pattern.supervisor")
 _malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # where the C library is glibc
@@ -116,7 +117,6 @@ class Supervisor(Generic[C]):
         self._aside: set[str] = set()
         self._nursery: trio.Nursery | None = None
         self._draining = False
-        self._have_ended = False  # constellations, since memory was last given back
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Supervise until cancelled; constellations are then closed, whatever they do."""
@@ -263,7 +263,6 @@ class Supervisor(Generic[C]):
             slot.fail(restart_at=math.inf)
             slot.state = "parking"
             slot.ended.set()
-            self._have_ended = True
 
     async def _attempt(self, slot: _Slot[C]) -> bool:
         """Return one life of the constellation; True if it is to be started again."""
@@ -336,6 +335,7 @@ class Supervisor(Generic[C]):
 
     async def _park_idle(self) -> None:
         interval = min(30.0, max(0.05, self._config.idle_park_s / 4))
+        give_back_at = trio.current_time() + GIVE_BACK_S
         while True:
             await trio.sleep(interval)
             now = trio.current_time()
@@ -344,16 +344,17 @@ class Supervisor(Generic[C]):
                     slot.last_used = now  # by its users or by its own turns
                 elif now - slot.last_used >= self._config.idle_park_s:
                     slot.park()
-            if self._have_ended:
-                self._have_ended = False
+            if now >= give_back_at:
+                give_back_at = now + GIVE_BACK_S
                 _give_memory_back()
 
 
 def _give_memory_back() -> None:
-    """Free what constellations that have ended left behind, and return it to the system.
+    """Free what turns and parked constellations left behind, and return it to the system.
 
     Their objects refer to one another, which only a collection finds out; and glibc keeps what is freed for itself,
-    unless it is asked: 105 instead of 182 MiB after 40 constellations were woken and parked eight times.
+    unless it is asked: 105 instead of 182 MiB after 40 constellations were woken and parked eight times. It takes some
+    15 ms.
     """
     gc.collect()
     if _malloc_trim is not None:
