@@ -10,6 +10,7 @@ Sources: ULID specification 1.0 (github.com/ulid/spec); Snowflake epoch 12888349
 from __future__ import annotations
 
 import random
+import secrets
 import time
 from typing import Protocol, TypeAlias
 
@@ -40,6 +41,13 @@ class SystemClock:
 def now_text(clock: Clock) -> str:
     """Return the clock's time as stored: `YYYY-MM-DDTHH:MM:SS.mmmZ`."""
     return iso(clock.now_ms())
+
+
+def new_secret() -> str:
+    """Return 256 bits from the operating system, as 64 hex digits, for a token. Not from a `Randomness`: ids show
+    enough of its bits to compute those that follow.
+    """
+    return secrets.token_hex(32)
 
 
 Randomness: TypeAlias = random.Random

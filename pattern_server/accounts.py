@@ -18,9 +18,12 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Literal, get_args
 
+import trio
+
 from pattern_core.errors import Conflict, InvalidInput, NotFound, PatternError, PermissionDenied
-from pattern_core.ids import Ids, now_text
+from pattern_core.ids import Ids, new_secret, now_text
 from pattern_core.runtime import Runtime
+from pattern_db.columns import iso
 from pattern_db.connection import Connection
 from pattern_db.errors import DatabaseError, RowConflict, RowNotFound
 from pattern_db.tables import constellations, users
@@ -31,7 +34,12 @@ from pattern_server.global_database import GlobalDatabase
 Scope = Literal["read", "chat", "write", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 ADMIN_NAME = "admin"
+MAKE_ONE = "`pattern token create` makes one"
+DAY_MS = 86_400_000
 CACHED_MAX = 1_024
+# Another process may revoke a token, or disable its user, in global.db. What was looked up counts for so long, and a
+# stream asks again that often: together within 5 s.
+RECHECK_S = 2.4
 TOUCH_AFTER_MS = 3_600_000  # `last_used_at` is this exact, so that a request rarely writes
 NAME_CHARS_MAX = 100
 
@@ -43,6 +51,7 @@ _IMPLIED: dict[str, frozenset[str]] = {
 }
 
 Constellation = ConstellationRow
+Token = TokenRow
 
 
 class Unauthorized(PatternError):
@@ -53,7 +62,9 @@ class Unauthorized(PatternError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """Who asks. `scopes` holds the implied ones too; `constellation_id` is the only one that the token is for."""
+    """Who asks. `scopes` holds the implied ones too; `constellation_id` is the only one that the token is for, and
+    `expires_at` when it expires; None for never.
+    """
 
     user_id: str
     username: str
@@ -61,6 +72,7 @@ class Principal:
     scopes: frozenset[str]
     constellation_id: str | None = None
     token_id: str | None = None
+    expires_at: str | None = None
 
     @property
     def reaches_all(self) -> bool:
@@ -87,7 +99,7 @@ class _Known:
     """A token that was looked up, while it is cached."""
 
     principal: Principal
-    expires_at: str | None
+    fresh_until: float  # by trio's clock
     touched_ms: int
 
 
@@ -97,7 +109,6 @@ class Accounts:
     def __init__(self, database: GlobalDatabase, runtime: Runtime, *, local_token: str) -> None:
         self.database = database
         self._clock = runtime.clock
-        self._randomness = runtime.randomness
         self._ids = Ids(runtime.clock, runtime.randomness)
         self._local_digest = sha256(local_token.encode()).digest()
         self._local: Principal | None = None
@@ -157,10 +168,54 @@ class Accounts:
         Raises:
             InvalidInput: a scope does not exist.
         """
-        unknown = sorted(set(scopes) - set(SCOPES))
-        if unknown or not scopes:
+        made = secret or f"pat_{new_secret()}"
+        await self._store_token(made, user, name, scopes, constellation_id, expires_at)
+        return made
+
+    async def create_token_for(
+        self,
+        caller: Principal,
+        *,
+        name: str,
+        scopes: Collection[str],
+        user: str | None,
+        constellation: str | None,
+        days: int | None,
+    ) -> tuple[TokenRow, str]:
+        """Make a token for the caller, or for any user if they are an administrator (by id or name); return it with its
+        secret, which cannot be shown again.
+
+        It may no more than the caller's own token. That one's expiry is its own too, where `days` are not given.
+
+        Raises:
+            InvalidInput: a scope does not exist.
+            NotFound: the user does not reach such a constellation.
+            RowNotFound: there is no such user.
+            PermissionDenied: the caller is no administrator and names another user, or the token would have a scope
+                that the caller's lacks, or outlive it.
+        """
+        owner = await self._owner(caller, user)
+        _check_scopes(scopes, caller)
+        expires_at = caller.expires_at if days is None else iso(self._clock.now_ms() + days * DAY_MS)
+        if caller.expires_at is not None and str(expires_at) > caller.expires_at:
+            raise PermissionDenied(f"this token expires at {caller.expires_at}; one made with it cannot outlive it")
+        bound = None
+        if constellation is not None:
+            bound = (await self.constellation_for(_principal(owner, scopes), constellation)).id
+        made = f"pat_{new_secret()}"
+        return await self._store_token(made, owner, name, scopes, bound, expires_at), made
+
+    async def _store_token(
+        self,
+        secret: str,
+        user: UserRow,
+        name: str,
+        scopes: Collection[str],
+        constellation_id: str | None,
+        expires_at: str | None,
+    ) -> TokenRow:
+        if not scopes or not set(scopes) <= set(SCOPES):
             raise InvalidInput(f"a token's scopes are one or more of {', '.join(SCOPES)}")
-        made = secret or f"pat_{self._randomness.getrandbits(256):064x}"
         row = TokenRow(
             id=self._ids.new("token"),
             user_id=user.id,
@@ -170,8 +225,38 @@ class Accounts:
             constellation_id=constellation_id,
             expires_at=expires_at,
         )
-        await self.database.write(users.create_token, row, sha256(made.encode()).digest())
-        return made
+        await self.database.write(users.create_token, row, sha256(secret.encode()).digest())
+        return row
+
+    async def tokens_of(self, caller: Principal, user: str | None) -> list[TokenRow]:
+        """Return the caller's tokens, or any user's if they are an administrator, oldest first; revoked ones too.
+
+        Raises:
+            RowNotFound: there is no such user.
+            PermissionDenied: the caller is no administrator and names another user.
+        """
+        owner = await self._owner(caller, user)
+        rows = await self.database.read(users.list_tokens, user_id=owner.id)
+        return [row for row in rows if caller.constellation_id in (None, row.constellation_id)]
+
+    async def revoke_token_for(self, caller: Principal, token_id: str) -> None:
+        """Revoke one of the caller's tokens, or any user's if they are an administrator.
+
+        Raises:
+            NotFound: the caller sees none with this id.
+            PermissionDenied: it has a scope that the caller's token lacks.
+        """
+        seen = await self.database.read(users.list_tokens, user_id=None if caller.reaches_all else caller.user_id)
+        found = next((row for row in seen if row.id == token_id), None)
+        if found is None:
+            raise NotFound(f"there is no token {token_id!r}; `pattern token list` shows them")
+        _check_scopes(found.scopes, caller)
+        await self.revoke_token(token_id)
+
+    async def _owner(self, caller: Principal, user: str | None) -> UserRow:
+        if user not in (None, caller.user_id, caller.username) and not caller.reaches_all:
+            raise PermissionDenied("only an administrator's token may name another user")
+        return await self.database.read(users.find, user or caller.user_id)
 
     async def revoke_token(self, token_id: str) -> None:
         """End a token's validity; the next request with it is refused.
@@ -201,24 +286,28 @@ class Accounts:
         digest = sha256(secret.encode()).digest()
         if self._local is not None and hmac.compare_digest(digest, self._local_digest):
             return self._local
-        known = self._known.get(digest) or await self._look_up(digest)
-        if known.expires_at is not None and known.expires_at <= now_text(self._clock):
-            self._known.pop(digest, None)
-            raise Unauthorized("the token has expired; make a new one")
+        known = self._known.get(digest)
+        if known is None or known.fresh_until <= trio.current_time():
+            known = await self._look_up(digest)
+        expires_at = known.principal.expires_at
+        if expires_at is not None and expires_at <= now_text(self._clock):
+            raise Unauthorized(f"the token has expired; {MAKE_ONE}")
         self._known.move_to_end(digest)
         await self._touch(known)
         return known.principal
 
     async def _look_up(self, digest: bytes) -> _Known:
         found = await self.database.read(_token_and_user, digest)
+        before = self._known.pop(digest, None)
         if found is None:
-            raise Unauthorized("the token is unknown; use the one that was printed when the server first started")
+            raise Unauthorized(f"the token is unknown; {MAKE_ONE}")
         token, user = found
         if token.revoked_at is not None:
-            raise Unauthorized("the token was revoked; make a new one")
+            raise Unauthorized(f"the token was revoked; {MAKE_ONE}")
         if user.disabled_at is not None:
             raise Unauthorized("the token's user is disabled")
-        known = _Known(_principal(user, token.scopes, token), token.expires_at, touched_ms=0)
+        fresh_until = trio.current_time() + RECHECK_S
+        known = _Known(_principal(user, token.scopes, token), fresh_until, before.touched_ms if before else 0)
         self._known[digest] = known
         while len(self._known) > CACHED_MAX:
             self._known.popitem(last=False)
@@ -300,6 +389,23 @@ def check_name(name: str, whose: str) -> str:
     return name
 
 
+def _check_scopes(scopes: Collection[str], caller: Principal) -> None:
+    """Refuse a token with scopes that the caller's lacks.
+
+    Raises:
+        PermissionDenied: there is one.
+    """
+    beyond = _implied(scopes) - caller.scopes
+    if beyond:
+        raise PermissionDenied(
+            f"this token lacks the scope {', '.join(sorted(beyond))}, so it can neither make nor revoke one that has it"
+        )
+
+
+def _implied(scopes: Collection[str]) -> frozenset[str]:
+    return frozenset().union(*(_IMPLIED.get(scope, frozenset()) for scope in scopes))
+
+
 def _token_and_user(connection: Connection, digest: bytes) -> tuple[TokenRow, UserRow] | None:
     token = users.find_token(connection, digest)
     return None if token is None else (token, users.get(connection, token.user_id))
@@ -310,7 +416,8 @@ def _principal(user: UserRow, scopes: Collection[str], token: TokenRow | None = 
         user_id=user.id,
         username=user.username,
         is_admin=user.is_admin,
-        scopes=frozenset().union(*(_IMPLIED.get(scope, frozenset()) for scope in scopes)),
+        scopes=_implied(scopes),
         constellation_id=None if token is None else token.constellation_id,
         token_id=None if token is None else token.id,
+        expires_at=None if token is None else token.expires_at,
     )

@@ -29,6 +29,7 @@ from pattern_core.shell.policy import ShellSection
 from pattern_server.sections import (
     BudgetsConfig,
     EmbeddingsConfig,
+    HttpConfig,
     McpServersConfig,
     ProviderConfig,
     ShellConfig,
@@ -92,6 +93,10 @@ class Config(BaseSettings):
     data_dir: Path = Field(default_factory=user_data_dir, description="folder of all files; absolute once loaded")
     host: str = Field(default="127.0.0.1", description="address to listen on")
     port: Annotated[int, Field(ge=0, le=65535)] = Field(default=8470, description="0 takes a free port")
+    allowed_hosts: tuple[str, ...] = Field(
+        default=(), description="names of this server in URLs, with all names below them"
+    )
+    http: HttpConfig = Field(default_factory=HttpConfig)
     bootstrap_token: Annotated[Secret, AfterValidator(_check_token)] | None = Field(
         default=None, description="the first admin token"
     )

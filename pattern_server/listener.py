@@ -3,15 +3,23 @@
 A connection is two tasks: one reads the socket, the other answers one request after another. So it is noticed at once
 when a client closes, whatever its request waits for. HTTP/2 is not spoken; an `Upgrade` is ignored.
 
+The connections of one peer address are bounded, and all of them together. At a bound, a new connection replaces the
+oldest one over which no valid token came, else the one that has waited longest for a request. So clients without a
+token cannot keep others out, even from the same address.
+
 Sources: RFC 9112, "HTTP/1.1"; ASGI 3.0, "HTTP & WebSocket ASGI Message Format" 2.3.
 """
 
 from __future__ import annotations
 
+import errno
+import logging
+import math
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from email.utils import formatdate
-from functools import partial
+from itertools import chain
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
@@ -19,20 +27,23 @@ import h11
 import trio
 
 from pattern_core.errors import PatternError
-from pattern_server.http import ABORT, GONE
+from pattern_server.http import ABORT, GONE, KEEP
 
 FIRST_TIMEOUT_S = 10.0  # from a connection's start to the end of its first request's headers
 KEEP_ALIVE_S = 75.0  # from the end of one request to the end of the next one's headers
 WRITE_TIMEOUT_S = 60.0  # a client that does not read for so long loses its connection; an event stream can be resumed
-CONNECTIONS_MAX = 4_000
 BACKLOG = 512
+NO_ROOM_WAIT_S = 0.1  # until the next attempt to accept a connection, where there is no descriptor for it
+LOG_AGAIN_AFTER_S = 60.0  # between two lines in the log about that
 HEAD_BYTES_MAX = 16 * 1024  # of a request's line and headers
 READ_BYTES = 64 * 1024
 
 App: TypeAlias = Callable[..., Awaitable[None]]  # called with scope, receive and send
 Message: TypeAlias = MutableMapping[str, Any]
 
+_NO_ROOM = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+_log = logging.getLogger("pattern.listener")
 
 
 class ListenFailed(PatternError):
@@ -48,6 +59,8 @@ async def listen(
     port: int,
     stop: trio.Event,
     grace_s: float = 2.0,
+    connections_max: int = 4_000,
+    connections_per_address_max: int = 3_000,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve the ASGI application `app` until `stop` is set; report the URL once it listens (port 0 takes a free one).
@@ -58,32 +71,56 @@ async def listen(
         ListenFailed: the address is in use or not ours.
     """
     listeners = await _open(host, port)
-    connections: set[_Connection] = set()
+    total = _ConnectionSet(connections_max)
+    peers: dict[str, _ConnectionSet] = {}
 
     async def serve(stream: trio.SocketStream) -> None:
-        if len(connections) >= CONNECTIONS_MAX:
-            return
-        connection = _Connection(app, stream)
-        connections.add(connection)
         try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(connection.read)
-                timeout_s = FIRST_TIMEOUT_S
-                while not (stop.is_set() or connection.closed.is_set()) and await connection.serve_one(timeout_s):
-                    timeout_s = KEEP_ALIVE_S
-                nursery.cancel_scope.cancel()
+            client = stream.socket.getpeername()[:2]
+        except OSError:  # it has left already
+            stream.socket.close()
+            return
+        peer = peers.setdefault(client[0], _ConnectionSet(connections_per_address_max))
+        try:
+            if peer.has_room() and total.has_room():
+                await _Connection(app, stream, client, (peer, total)).serve(stop)
         finally:
-            connections.discard(connection)
+            stream.socket.close()
+            if not peer.members and peers.get(client[0]) is peer:
+                del peers[client[0]]
 
     async with trio.open_nursery() as serving:
         async with trio.open_nursery() as accepting:
-            accepting.start_soon(partial(trio.serve_listeners, serve, listeners, handler_nursery=serving))
+            for listener in listeners:
+                accepting.start_soon(_accept, listener, total, lambda stream: serving.start_soon(serve, stream))
             task_status.started(_url(listeners[0]))
             await stop.wait()
             accepting.cancel_scope.cancel()
-        for connection in connections:
+        for connection in total.members:
             connection.idle.cancel()
         serving.cancel_scope.deadline = trio.current_time() + grace_s
+
+
+async def _accept(
+    listener: trio.SocketListener, total: _ConnectionSet, start: Callable[[trio.SocketStream], None]
+) -> None:
+    """Accept connections until cancelled. Without a descriptor for one, another one is closed that can be spared."""
+    log_at = -math.inf
+    async with listener:
+        while True:
+            try:
+                stream = await listener.accept()
+            except OSError as error:
+                if error.errno not in _NO_ROOM:
+                    raise
+                if trio.current_time() >= log_at:
+                    log_at = trio.current_time() + LOG_AGAIN_AFTER_S
+                    hint = "raise the limit of open files (ulimit -n), or lower http.connections_max"
+                    _log.error("a connection cannot be accepted", {"reason": error.strerror, "hint": hint})
+                if not total.close_one():
+                    await trio.sleep(NO_ROOM_WAIT_S)
+            else:
+                start(stream)
 
 
 async def _open(host: str, port: int) -> list[trio.SocketListener]:
@@ -108,12 +145,43 @@ def _url(listener: trio.SocketListener) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
+@dataclass(slots=True)
+class _ConnectionSet:
+    """The connections of one peer, or of all, and which of them new ones replace, in which order."""
+
+    bound: int
+    members: set[_Connection] = field(default_factory=set)
+    unauthenticated: dict[_Connection, None] = field(
+        default_factory=dict
+    )  # no valid token came yet; the oldest ones first
+    waiting: dict[_Connection, None] = field(default_factory=dict)  # waiting for a request, the longest ones first
+
+    def has_room(self) -> bool:
+        """Return whether one more may come, after closing another one for it if need be."""
+        return len(self.members) < self.bound or self.close_one()
+
+    def close_one(self) -> bool:
+        """Close the connection that can best be spared; False if each is at work for a client with a valid token."""
+        found = next(chain(self.unauthenticated, self.waiting), None)
+        if found is not None:
+            found.close()
+        return found is not None
+
+
 class _Connection:
     """One client, with its requests one after another."""
 
-    def __init__(self, app: App, stream: trio.SocketStream) -> None:
+    def __init__(
+        self, app: App, stream: trio.SocketStream, client: tuple[str, int], sets: tuple[_ConnectionSet, ...]
+    ) -> None:
         self._app = app
         self._stream = stream
+        self._client = client
+        self._sets = sets
+        self._is_known = False
+        for each in sets:
+            each.members.add(self)
+            each.unauthenticated[self] = None
         self._parser = h11.Connection(h11.SERVER, HEAD_BYTES_MAX)
         self._arrived, self._received = trio.open_memory_channel[bytes](1)
         self.closed = trio.Event()
@@ -122,15 +190,45 @@ class _Connection:
         self._may_have_body = True
         self.idle = trio.CancelScope()  # around the wait for the next request
 
+    async def serve(self, stop: trio.Event) -> None:
+        """Serve one request after another, until either side closes or `stop` is set."""
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self.read)
+                timeout_s = FIRST_TIMEOUT_S
+                while not (stop.is_set() or self.closed.is_set()) and await self.serve_one(timeout_s):
+                    timeout_s = KEEP_ALIVE_S
+                nursery.cancel_scope.cancel()
+        finally:
+            self.close()
+
     async def read(self) -> None:
         """Hand on what the client sends. It is done when the client closes, also in the middle of an answer."""
         with self._arrived:
             with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
                 while data := await self._stream.receive_some(READ_BYTES):
                     await self._arrived.send(bytes(data))
-            self._close()
+            self.close()
 
-    def _close(self) -> None:
+    def keep(self) -> None:
+        """Close this connection for no other one while it is at work. Called by the application, for a valid token."""
+        self._is_known = True
+        for each in self._sets:
+            each.unauthenticated.pop(self, None)
+
+    def _set_waiting(self, is_waiting: bool) -> None:
+        """Take note that the connection waits for a request, or no longer."""
+        for each in self._sets:
+            each.waiting.pop(self, None)
+            if is_waiting and self._is_known and not self.closed.is_set():
+                each.waiting[self] = None
+
+    def close(self) -> None:
+        """Close the connection at once, in the middle of a request too. Safe to call twice."""
+        for each in self._sets:
+            each.members.discard(self)
+            each.unauthenticated.pop(self, None)
+            each.waiting.pop(self, None)
         self._stream.socket.close()
         self.closed.set()
         self._request.cancel()
@@ -142,6 +240,7 @@ class _Connection:
             request = await self._next_event()
         if self.idle.cancelled_caught or not isinstance(request, h11.Request):
             return False
+        self._set_waiting(False)
         path, _, query = request.target.partition(b"?")
         self._may_have_body = request.method != b"HEAD"
         self._request = trio.CancelScope()
@@ -156,9 +255,9 @@ class _Connection:
             "query_string": query,
             "root_path": "",
             "headers": list(request.headers),
-            "client": None,
+            "client": self._client,
             "server": None,
-            "state": {ABORT: self._close, GONE: self._request},
+            "state": {ABORT: self.close, GONE: self._request, KEEP: self.keep},
         }
         await self._app(scope, self._receive, self._send)
         if self._parser.their_state is h11.SEND_BODY:  # the body was not read; where there is none, this is its end
@@ -167,6 +266,7 @@ class _Connection:
         if self._parser.states != {h11.CLIENT: h11.DONE, h11.SERVER: h11.DONE}:
             return False
         self._parser.start_next_cycle()
+        self._set_waiting(True)
         return True
 
     async def _receive(self) -> Message:
@@ -194,7 +294,7 @@ class _Connection:
             if self._parser.our_state in (h11.IDLE, h11.SEND_RESPONSE):
                 headers = [(b"content-length", b"0"), (b"connection", b"close")]
                 await self._write(self._parser.send(h11.Response(status_code=error.error_status_hint, headers=headers)))
-            self._close()
+            self.close()
             return None
         return event
 
@@ -222,4 +322,4 @@ class _Connection:
                 is_whole = True
         finally:
             if not is_whole:  # nothing may follow half a frame
-                self._close()
+                self.close()

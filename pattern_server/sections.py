@@ -117,6 +117,23 @@ def _max_open() -> int:
     return max(8, min(4096, descriptors_max() // 8))
 
 
+def _connections_max() -> int:
+    """Return how many connections may be open beside so many constellations."""
+    return max(16, min(4000, descriptors_max() // 10))
+
+
+class HttpConfig(_Section):
+    """What clients may use at once, `[http]`. An address is a peer's: a proxy's, if there is one."""
+
+    connections_max: Annotated[int, Field(ge=1)] = Field(default_factory=_connections_max)
+    connections_per_address_max: Annotated[int, Field(ge=1)] = Field(
+        default_factory=lambda: _connections_max() * 3 // 4
+    )
+    requests_max: Annotated[int, Field(ge=1)] = Field(default=2000, description="with a token, streams included")
+    requests_per_token_max: Annotated[int, Field(ge=1)] = 1000
+    public_requests_per_address_max: Annotated[int, Field(ge=1)] = Field(default=64, description="without a token")
+
+
 class AmountConfig(_Section):
     """How much may be spent; what is left out has no bound."""
 

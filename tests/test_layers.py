@@ -82,7 +82,7 @@ RULES = (
     Rule(("multiprocessing", "concurrent"), (), "work in parallel is trio's tasks and the database's threads"),
     Rule(
         ("random", "secrets", "uuid"),
-        ("pattern_core/ids.py", "pattern_server/serve.py"),
+        ("pattern_core/ids.py",),
         "use the injected Randomness or ids: what is drawn elsewhere cannot be replayed",
     ),
 )

@@ -46,6 +46,7 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
         "embeddings": Entry("pattern_server.cli.embeddings", "Search by meaning: status, switch …"),
         "usage": Entry("pattern_server.cli.usage", "What model calls took: tokens and money."),
         "budget": Entry("pattern_server.cli.usage", "What they may take: set, list, remove."),
+        "token": Entry("pattern_server.cli.tokens", "API tokens: create, list, revoke."),
         "backup": Entry("pattern_server.cli.backup", "Copy a constellation into a file, while it works."),
         "restore": Entry("pattern_server.cli.backup", "Make a constellation from such a file."),
         "db": Entry("pattern_server.cli.db", "The database files: status, migrate, check, vacuum."),

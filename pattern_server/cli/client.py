@@ -314,7 +314,7 @@ async def _connect(stack: AsyncExitStack, config: Config, creates: bool) -> Api:
             await trio.sleep(LOCK_RETRY_S)
             continue
         # The address is never looked up: the transport calls the application.
-        http = _client("http://pattern.local", token, httpx2.ASGITransport(app))
+        http = _client("http://localhost", token, httpx2.ASGITransport(app))
         return Api(await stack.enter_async_context(http), streams=False)
 
 

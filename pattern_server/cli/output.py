@@ -63,6 +63,11 @@ class Output:
         if not self.is_json:
             self._write(plain(text) + "\n")
 
+    def secret(self, text: str) -> None:
+        """Print a line on a terminal only: a pipe may lead to a log that others read."""
+        if sys.stdout.isatty():
+            self.say(text)
+
     def heading(self, text: str) -> None:
         """Print a line that stands out on a terminal."""
         if not self.is_json:

@@ -11,7 +11,7 @@ import trio
 from pattern_server.cli.command import config_option, data_dir_option, reported
 from pattern_server.cli.output import Output
 from pattern_server.config import load, require_data
-from pattern_server.serve import Ready
+from pattern_server.serve import FIRST_TOKEN_FILE, Ready
 from pattern_server.serve import serve as serve_until_stopped
 
 
@@ -23,7 +23,7 @@ from pattern_server.serve import serve as serve_until_stopped
 def serve(host: str | None, port: int | None, config_file: Path | None, data_dir: Path | None) -> None:
     """Run the server until it is stopped: Ctrl-C or SIGTERM lets running work end, a second one stops at once.
 
-    The first start makes the user admin and prints an API token, once.
+    The first start makes the user admin and an API token, in the file admin.token; a terminal shows it too.
     """
     output = Output()
 
@@ -40,6 +40,6 @@ def welcome(output: Output, ready: Ready) -> None:
     output.say(f"Pattern is ready at {ready.url}   (files in {ready.data_dir}; Ctrl-C stops it)")
     if ready.token is not None:
         output.say()
-        output.say("Your API token, for programs; it is shown this once and stored only as a hash:")
-        output.say(f"  {ready.token}")
-        output.say("The commands of this program on this machine need none.")
+        output.say(f"Your API token, for programs, is in {ready.data_dir / FIRST_TOKEN_FILE}, for you alone to read:")
+        output.secret(f"  {ready.token}")
+        output.say("The commands of this program on this machine need none. Another one: pattern token create")

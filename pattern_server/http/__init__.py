@@ -1,6 +1,11 @@
 """The HTTP face: routes, bodies, errors and event streams."""
 
-# Under these keys of a request's ASGI `state` the listener offers a function that closes the connection at once, and a
-# cancel scope that it cancels when the client has closed the connection.
+# Under these keys of a request's ASGI `state` the listener offers a function that closes the connection at once, one
+# to call for a request with a valid token, so that its connection is not closed to make room for others, and a cancel
+# scope that it cancels when the client has closed the connection.
 ABORT = "pattern.abort"
+KEEP = "pattern.keep"
 GONE = "pattern.gone"
+# Here the border offers a function that authenticates the request's token again; it raises `Unauthorized` where the
+# token is no longer valid, or for another caller or other rights.
+REAUTHENTICATE = "pattern.reauthenticate"

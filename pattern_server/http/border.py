@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import logging
 import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import trio
 from starlette.responses import Response
@@ -18,13 +22,12 @@ from pattern_core.errors import Overloaded, PatternError
 from pattern_core.files.disk import FILE_BYTES_MAX
 from pattern_core.ids import Ids
 from pattern_db.errors import DatabaseError
-from pattern_server.accounts import Unauthorized
-from pattern_server.http import ABORT, GONE
+from pattern_server.accounts import Principal, Unauthorized
+from pattern_server.http import ABORT, GONE, KEEP, REAUTHENTICATE
 from pattern_server.http.errors import RequestTimeout, TooLarge, of_error, problem
 from pattern_server.http.routing import API, ServerState
 
 PUBLIC = frozenset({"/", "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs"})  # everything else needs a token
-REQUESTS_MAX = 2_000  # under way at once, streams included
 BODY_TIMEOUT_S = 60.0
 # A client that sends too much rarely looks for an answer before it has sent all: this much more is read and dropped.
 DROPPED_BYTES_MAX = 64 * 1024 * 1024
@@ -44,18 +47,26 @@ _REQUEST_ID = re.compile(r"[\w.:-]{1,64}")
 _log = logging.getLogger("pattern.http")
 
 
+class Misdirected(PatternError):
+    """The request is for a host that is not this server."""
+
+    code = "misdirected"
+
+
 class ClientGone(Exception):
     """The client closed the connection before its request was complete."""
 
 
 class Border:
-    """Around every request: an id, a token, a bound on its body, one log line, and the end of every exception."""
+    """Around every request: an id, a token, bounds on its body and on how many there are at once, one log line, and
+    the end of every exception.
+    """
 
     def __init__(self, app: ASGIApp, server: ServerState) -> None:
         self._app = app
         self._server = server
         self._ids = Ids(server.runtime.clock, server.runtime.randomness)
-        self._running = 0
+        self._running: Counter[str] = Counter()  # requests under way, of each address and token, and of all tokens
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request. Called by the ASGI server."""
@@ -67,10 +78,10 @@ class Border:
         given = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"x-request-id"), "")
         request_id = given if _REQUEST_ID.fullmatch(given) else self._ids.new("req")
         exchange = HttpExchange(scope, receive, send, request_id)
-        self._running += 1
+        address = (scope.get("client") or ("",))[0]
         try:
             with state.get(GONE) or trio.CancelScope():
-                await self._serve(scope, exchange)
+                await self._serve(scope, exchange, address)
         except (PatternError, DatabaseError) as error:
             await exchange.refuse(of_error(error))
         except ClientGone:
@@ -80,7 +91,6 @@ class Border:
             hint = f"the server made a mistake; its log has more under {request_id}"
             await exchange.refuse(problem("internal", hint))
         finally:
-            self._running -= 1
             self._server.metrics.answered(exchange.status)
             principal = state.get("principal")
             fields = {
@@ -89,27 +99,91 @@ class Border:
                 "status": exchange.status,
                 "ms": round((trio.current_time() - began) * 1000, 1),
                 "bytes": exchange.size,
+                "client": address,
                 "user": None if principal is None else principal.username,
                 "request_id": request_id,
             }
             _log.info("request", fields)
 
-    async def _serve(self, scope: Scope, exchange: HttpExchange) -> None:
-        path = scope["path"]
-        if path not in PUBLIC:
-            if self._running > REQUESTS_MAX:
-                raise Overloaded(f"{REQUESTS_MAX} requests are under way; try again soon", retry_after_s=1)
-            authorization = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-            kind, _, secret = authorization.partition(b" ")
-            if kind.lower() != b"bearer" or not secret.strip():
-                raise Unauthorized("send a token: `Authorization: Bearer <token>`")
-            principal = await self._server.accounts.authenticate(secret.strip().decode("latin-1"))
-            scope["state"]["principal"] = principal
+    async def _serve(self, scope: Scope, exchange: HttpExchange, address: str) -> None:
+        config, path = self._server.config, scope["path"]
+        headers = dict(scope["headers"])
+        public = {f"of {address} without a token": config.http.public_requests_per_address_max}
+        if path in PUBLIC:
+            with self._counted(public):
+                check_host(headers.get(b"host", b""), (config.host, *config.allowed_hosts))
+                await self._answer(scope, exchange)
+            return
+        try:
+            check_host(headers.get(b"host", b""), (config.host, *config.allowed_hosts))
+            principal = await self._authenticate(scope, headers.get(b"authorization", b""))
+        except (Misdirected, Unauthorized) as error:
+            with self._counted(public):
+                await exchange.refuse(of_error(error))
+            return
+        own = f"with the token {principal.token_id or principal.username}"
+        with self._counted({own: config.http.requests_per_token_max, "with a token": config.http.requests_max}):
             if scope["app"].unloaded:
                 await trio.to_thread.run_sync(scope["app"].load, scope)
-        longer = next((bound for pattern, bound in LONG_BODIES if pattern.fullmatch(path)), 0)
+            await self._answer(scope, exchange)
+
+    async def _authenticate(self, scope: Scope, authorization: bytes) -> Principal:
+        kind, _, secret = authorization.partition(b" ")
+        if kind.lower() != b"bearer" or not secret.strip():
+            raise Unauthorized("send a token: `Authorization: Bearer <token>`")
+        authenticate = partial(self._server.accounts.authenticate, secret.strip().decode("latin-1"))
+        principal = await authenticate()
+
+        async def reauthenticate() -> None:
+            if await authenticate() != principal:
+                raise Unauthorized("the rights of the token or its user have changed")
+
+        scope["state"] |= {"principal": principal, REAUTHENTICATE: reauthenticate}
+        if keep := scope["state"].get(KEEP):
+            keep()
+        return principal
+
+    async def _answer(self, scope: Scope, exchange: HttpExchange) -> None:
+        longer = next((bound for pattern, bound in LONG_BODIES if pattern.fullmatch(scope["path"])), 0)
         await exchange.read_body(max(self._server.config.body_bytes_max, longer))
         await self._app(scope, exchange.receive, exchange.send)
+
+    @contextmanager
+    def _counted(self, bounds: Mapping[str, int]) -> Iterator[None]:
+        """Count a request under each of these names within the block.
+
+        Raises:
+            Overloaded: under one of them there are as many as its bound.
+        """
+        for name, most in bounds.items():
+            if self._running[name] >= most:
+                raise Overloaded(f"{most} requests {name} are under way; try again soon", retry_after_s=1)
+        self._running.update(bounds.keys())
+        try:
+            yield
+        finally:
+            for name in bounds:
+                self._running[name] -= 1
+                if not self._running[name]:
+                    del self._running[name]
+
+
+def check_host(given: bytes, own: Collection[str]) -> None:
+    """Refuse a request whose `Host` a page elsewhere may have chosen, by letting its own name lead to this machine.
+
+    That takes a name in the public DNS. Addresses, names without a dot and those below `localhost` are none. `own` are
+    further names of this server, each with all names below it.
+
+    Raises:
+        Misdirected: it is none of these.
+    """
+    host = given.decode("latin-1").lower()
+    name = re.sub(r":\d*$", "", host).rstrip(".")
+    _, dot, last = name.rpartition(".")
+    if not dot or last.isdecimal() or last == "localhost" or name.startswith("["):
+        return
+    if not any(name == each.lower() or name.endswith(f".{each.lower()}") for each in own):
+        raise Misdirected(f"this server is not called {name!r}; if it is, add the name to the setting allowed_hosts")
 
 
 @dataclass(slots=True)

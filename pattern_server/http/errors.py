@@ -34,6 +34,7 @@ STATUS: Mapping[str, int] = {
     "version_mismatch": 412,
     "too_large": 413,
     "unsupported_media_type": 415,
+    "misdirected": 421,
     "invalid_input": 422,
     "idempotency_mismatch": 422,
     "limit_reached": 422,

@@ -93,8 +93,8 @@ class Demand:
         """Return the caller.
 
         Raises:
-            PermissionDenied: the token lacks the scope; for "admin", it is not an administrator's or for one
-                constellation only.
+            PermissionDenied: the token lacks the scope; for "admin", it is not an administrator's; it is for one
+                constellation, and the request administers or changes what belongs to none.
         """
         caller: Principal = request.state.principal  # set at the border, before any route is looked for
         if self.scope not in caller.scopes:
@@ -102,9 +102,9 @@ class Demand:
                 f"this token may {', '.join(scope for scope in SCOPES if scope in caller.scopes) or 'nothing'};"
                 f" this request needs the scope {self.scope}"
             )
-        if self.scope == "admin":
-            if not caller.is_admin:
-                raise PermissionDenied("this request is for administrators")
+        if self.scope == "admin" and not caller.is_admin:
+            raise PermissionDenied("this request is for administrators")
+        if self.scope == "admin" or (self.scope != "read" and "c" not in request.path_params):
             caller.require_unbound()
         return caller
 

@@ -8,6 +8,7 @@ place in the log, not a queue.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
@@ -18,13 +19,15 @@ from starlette.types import Receive, Scope, Send
 from pattern_core.constellation import Constellation
 from pattern_core.errors import InvalidInput, Unavailable
 from pattern_core.events import READ_MAX, Event, check_kept, read
-from pattern_db.errors import StorageFailed
+from pattern_db.errors import DatabaseError, StorageFailed
+from pattern_server.accounts import RECHECK_S, Unauthorized
+from pattern_server.http import REAUTHENTICATE
 
 KEEP_ALIVE_S = 15.0
 RETRY_MS = 1_000
 MEDIA_TYPE = "text/event-stream"
 
-_PIECE = {"type": "http.response.body", "more_body": True}
+_NUMBER = re.compile(r"[0-9]{1,19}")
 
 Use = Callable[[], AbstractAsyncContextManager[Constellation]]
 
@@ -46,21 +49,18 @@ def place_of(last_event_id: str | None, after: int | None) -> int:
     """
     if last_event_id is None or not last_event_id.strip():
         return after or 0
-    try:
-        place = int(last_event_id)
-    except ValueError:
-        place = -1
-    if place < 0:
+    if not _NUMBER.fullmatch(last_event_id.strip()):
         raise InvalidInput("Last-Event-ID is the number of an event: take the `id` of the last one that you saw")
-    return place
+    return int(last_event_id)
 
 
 class EventStream(Response):
     """Streams events after `after`: all of the constellation, or one turn's up to its end.
 
     A turn that `is_new` has all its events after `after`; of another one the end may lie before that.
-    The constellation is held awake by `use()` for as long as the stream lasts. Trouble before the first byte is
-    raised, for a problem document; later the stream just ends, and the client resumes it.
+    The constellation is held awake by `use()` for as long as the stream lasts, which ends when the caller's token or
+    user are no longer valid. Trouble before the first byte is raised, for a problem document; later the stream just
+    ends, and the client resumes it.
     """
 
     media_type = MEDIA_TYPE
@@ -77,6 +77,7 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve the stream. Called by the framework."""
         has_started = False
+        self._send, self._reauthenticate = send, scope["state"][REAUTHENTICATE]
         try:
             async with self._use() as constellation:
                 latest = constellation.events.latest
@@ -94,34 +95,54 @@ class EventStream(Response):
                     has_ended = (await constellation.turn(self._turn_id)).has_ended
                 await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
                 has_started = True
-                await send({**_PIECE, "body": f"retry: {RETRY_MS}\n\n".encode()})
+                await self._send_piece(f"retry: {RETRY_MS}\n\n".encode())
                 if has_ended:
-                    await self._send_stored(constellation, send)
+                    await self._send_stored(constellation)
                 else:
-                    await self._send_coming(constellation, send)
-        except (Unavailable, StorageFailed):
+                    await self._send_coming(constellation)
+        except (Unauthorized, Unavailable, StorageFailed):
             if not has_started:
                 raise
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _send_stored(self, constellation: Constellation, send: Send) -> None:
+    async def _send_piece(self, piece: bytes) -> None:
+        """Send a piece, which may be empty, to a caller whose token and user are valid.
+
+        Raises:
+            Unauthorized: they are no longer.
+            Unavailable: the global database does not answer. That is no trouble of the constellation.
+        """
+        try:
+            await self._reauthenticate()
+        except DatabaseError as error:
+            raise Unavailable(error.message, retry_after_s=RECHECK_S) from error
+        if piece:
+            await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+
+    async def _send_stored(self, constellation: Constellation) -> None:
         """Send the events of a turn that has ended."""
         cursor = self._after
         while True:
             batch = await constellation.database.read_aside(read, cursor, turn_id=self._turn_id)
             for event in batch:
-                await send({**_PIECE, "body": encode(event)})
+                await self._send_piece(encode(event))
             if len(batch) < READ_MAX:
                 return
             cursor = batch[-1].seq
 
-    async def _send_coming(self, constellation: Constellation, send: Send) -> None:
+    async def _send_coming(self, constellation: Constellation) -> None:
         """Send events as they come, with a comment now and then, so that no proxy takes the connection for dead."""
         events = constellation.events.subscribe(after=self._after, turn_id=self._turn_id)
+        quiet_until = trio.current_time() + KEEP_ALIVE_S
         while True:
-            with trio.move_on_after(KEEP_ALIVE_S) as quiet:
+            piece = b""
+            with trio.move_on_after(min(KEEP_ALIVE_S, RECHECK_S)):
                 try:
-                    event = await anext(events)
+                    piece = encode(await anext(events))
                 except StopAsyncIteration:
                     return
-            await send({**_PIECE, "body": b": still here\n\n" if quiet.cancelled_caught else encode(event)})
+            if not piece and trio.current_time() >= quiet_until:
+                piece = b": still here\n\n"
+            await self._send_piece(piece)
+            if piece:
+                quiet_until = trio.current_time() + KEEP_ALIVE_S

@@ -16,6 +16,7 @@ from pattern_core.ids import (
     SystemClock,
     earliest_position,
     message_id,
+    new_secret,
     now_text,
     seeded_randomness,
     system_randomness,
@@ -112,3 +113,11 @@ def test_the_time_as_it_is_stored() -> None:
     assert now_text(clock) == "2026-11-18T11:06:40.007Z"
     clock.advance(-8)
     assert now_text(clock) == "2026-11-18T11:06:39.999Z"
+
+
+def test_a_secret_does_not_follow_from_a_seed() -> None:
+    random.seed(1)
+    first = new_secret()
+    random.seed(1)
+    assert first != new_secret()
+    assert re.fullmatch(r"[0-9a-f]{64}", first)

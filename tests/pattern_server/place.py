@@ -110,7 +110,8 @@ async def serving(config: Config, providers: Mapping[str, Provider] | None = Non
         stop = trio.Event()
         app = build_app(parts.state)
         await trio.to_thread.run_sync(app.load)
-        listening = partial(listen, app, host="127.0.0.1", port=0, stop=stop, grace_s=0.2)
+        http = {name: value for name, value in config.http.model_dump().items() if name.startswith("connections")}
+        listening = partial(listen, app, host="127.0.0.1", port=0, stop=stop, grace_s=0.2, **http)
         url: str = await nursery.start(listening)
         admin = await stack.enter_async_context(client_of(url, parts.local_token))
         yield Place(parts, url, admin, stack)

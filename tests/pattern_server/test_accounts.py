@@ -94,6 +94,19 @@ async def test_revocation_holds_at_once(place: Place) -> None:
         await place.accounts.revoke_token("token_none")
 
 
+async def test_revocation_by_another_process_is_noticed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    user = await place.accounts.create_user("ann")
+    secrets = [await place.accounts.create_token(user, name="t", scopes=["read"]) for _ in range(2)]
+    await place.accounts.authenticate(secrets[0])
+    monkeypatch.setattr("pattern_server.accounts.RECHECK_S", 0)
+    await place.accounts.authenticate(secrets[1])
+    for token in await place.database.read(users.list_tokens):
+        await place.database.write(users.revoke_token, token.id, NOW)
+    await place.accounts.authenticate(secrets[0])  # what was just looked up is believed for a moment
+    with pytest.raises(Unauthorized, match="revoked"):
+        await place.accounts.authenticate(secrets[1])
+
+
 async def test_disabled_users_are_out_until_enabled(place: Place) -> None:
     user = await place.accounts.create_user("ann")
     secret = await place.accounts.create_token(user, name="t", scopes=["read"])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import resource
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,9 +13,10 @@ from typing import Any
 import httpx2
 import pytest
 import trio
+import trio.testing
 
 from pattern_server import listener
-from pattern_server.http import ABORT, GONE
+from pattern_server.http import ABORT, GONE, KEEP
 from pattern_server.listener import ListenFailed, listen
 
 
@@ -107,7 +110,10 @@ async def test_cancelling_ends_it_at_once() -> None:
         await stream.aclose()
 
 
-async def test_a_client_that_does_not_read_is_dropped_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("reads_bytes", [0, 1], ids=["not at all", "a byte now and then"])
+async def test_a_client_that_does_not_read_is_dropped_after_a_while(
+    reads_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(listener, "WRITE_TIMEOUT_S", 0.1)
     ended = trio.Event()
 
@@ -122,7 +128,12 @@ async def test_a_client_that_does_not_read_is_dropped_after_a_while(monkeypatch:
     async with listening(watched, grace_s=0.1) as (url, _stop), await connect(url) as stream:
         await stream.send_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         with trio.fail_after(60):
-            await ended.wait()
+            while not ended.is_set():
+                with trio.move_on_after(0.02):
+                    await ended.wait()
+                if reads_bytes:
+                    with suppress(trio.BrokenResourceError):
+                        await stream.receive_some(reads_bytes)
 
 
 async def test_the_application_can_close_its_connection() -> None:
@@ -280,6 +291,114 @@ async def test_an_application_that_says_less_than_it_announced_breaks_only_its_c
         for _ in range(3):
             with pytest.raises(httpx2.TransportError):
                 await client.get(url)
+
+
+async def test_the_application_knows_the_peer() -> None:
+    clients: list[tuple[str, int]] = []
+
+    async def noting(scope: Any, receive: Any, send: Any) -> None:
+        clients.append(scope["client"])
+        await hello(scope, receive, send)
+
+    async with listening(noting) as (url, _stop), await connect(url) as stream:
+        await stream.send_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert (await all_of(stream)).endswith(b"hello")
+        assert clients == [stream.socket.getsockname()]
+
+
+ASK = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+class Doorkeeper:
+    """An application that answers at once, or with `known` in the path when `gate` is set, to a client it knows."""
+
+    def __init__(self) -> None:
+        self.gate = trio.Event()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if "known" in scope["path"]:
+            scope["state"][KEEP]()
+            await self.gate.wait()
+        await hello(scope, receive, send)
+
+
+async def is_closed(stream: trio.SocketStream) -> bool:
+    """Whether the server has closed the connection, or does within a moment."""
+    with trio.move_on_after(0.1):
+        try:
+            return not await stream.receive_some()
+        except trio.BrokenResourceError:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("bounds", [(3, 99), (99, 3)], ids=["all", "of one address"])
+async def test_new_connections_replace_those_that_can_be_spared(bounds: tuple[int, int]) -> None:
+    app = Doorkeeper()
+    most, of_address = bounds
+    async with (
+        listening(app, connections_max=most, connections_per_address_max=of_address) as (url, _stop),
+        AsyncExitStack() as open_ones,
+    ):
+
+        async def another(sent: bytes = b"") -> trio.SocketStream:
+            stream = await open_ones.enter_async_context(await connect(url))
+            await stream.send_all(sent)
+            await trio.testing.wait_all_tasks_blocked(0.02)
+            return stream
+
+        known = ASK.replace(b"/ ", b"/known ")
+        at_work = await another(known)
+        silent = await another()
+        asking = await another(ASK)
+        assert (await asking.receive_some()).endswith(b"hello")
+        last = await another(b"GET / HT")
+        assert [await is_closed(each) for each in (at_work, silent, asking)] == [False, True, False]
+        latest = await another()
+        assert [await is_closed(each) for each in (at_work, asking, last)] == [False, True, False]
+
+        app.gate.set()
+        assert (await at_work.receive_some()).endswith(b"hello")
+        for _ in range(5):
+            latest = await another()
+        assert not await is_closed(at_work), "a stranger never takes its place while there are strangers"
+        app.gate = trio.Event()
+        await at_work.send_all(known)
+        await trio.testing.wait_all_tasks_blocked(0.02)
+        both = [await another(known), await another(known)]
+        assert await is_closed(latest)
+        assert await is_closed(await another()), "all are at work for clients that are known"
+        assert [await is_closed(each) for each in (at_work, *both)] == [False] * 3
+
+        app.gate.set()
+        for each in (at_work, *both):
+            assert (await each.receive_some()).endswith(b"hello")
+        await another()
+        assert [await is_closed(each) for each in (at_work, *both)].count(True) == 1, "one of those at rest goes"
+
+
+async def test_without_descriptors_others_are_closed_and_the_log_says_so_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    async with listening(hello) as (url, _stop), AsyncExitStack() as held:
+        strangers = [await held.enter_async_context(await connect(url)) for _ in range(2)]
+        clients = [held.enter_context(trio.socket.socket()) for _ in range(2)]
+        await trio.testing.wait_all_tasks_blocked(0.02)
+        held.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+        with suppress(OSError):
+            while True:
+                held.callback(os.close, os.dup(0))
+        for client, stranger in zip(clients, strangers, strict=True):
+            await client.connect(("127.0.0.1", int(url.rsplit(":", 1)[1])))
+            await client.send(ASK)
+            with trio.fail_after(60):
+                assert (await client.recv(1_000)).endswith(b"hello")
+            assert await is_closed(stranger), "its descriptor is needed"
+    (line,) = [record for record in caplog.records if record.name == "pattern.listener"]
+    assert line.exc_info is None
+    assert "ulimit -n" in str(line.args)
 
 
 async def test_a_taken_port_is_an_error() -> None:

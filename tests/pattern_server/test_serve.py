@@ -78,7 +78,7 @@ async def test_a_running_server_says_where_and_leaves_nothing(alone: Path) -> No
         async with client_of(ready.url, content["token"]) as client:
             assert (await client.get("/me")).json()["username"] == "admin"
     assert not said.exists()
-    assert sorted(path.name for path in config.data_dir.iterdir()) == ["global.db", "lock"]
+    assert sorted(path.name for path in config.data_dir.iterdir()) == ["admin.token", "global.db", "lock"]
 
 
 async def test_a_given_token_is_used_and_not_shown(alone: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -114,6 +116,28 @@ async def test_idle_ones_are_parked_and_woken_again(autojump_clock: trio.testing
         assert world.running["a"] == 0
         await touch(supervisor, "a")
         assert world.lives["a"] == 2
+
+
+async def test_what_parked_ones_leave_behind_is_freed(autojump_clock: trio.testing.MockClock) -> None:
+    class Left:
+        """An object that refers to itself, so that only a collection frees it."""
+
+        def __init__(self) -> None:
+            self.itself = self
+
+    left: list[weakref.ref[Left]] = []
+    world = World()
+    world.at_start = lambda _name: left.append(weakref.ref(Left()))
+    gc.disable()  # that which comes by itself, sooner or later
+    try:
+        async with supervised(world, idle_park_s=10) as supervisor:
+            await touch(supervisor, "a")
+            assert left[0]() is not None
+            await trio.sleep(60)
+            assert supervisor.awake() == 0
+            assert left[0]() is None
+    finally:
+        gc.enable()
 
 
 async def test_used_or_busy_ones_are_not_parked(autojump_clock: trio.testing.MockClock) -> None:

@@ -45,14 +45,15 @@ COLUMNS = "100"  # of the terminal that help texts are set for
 # Not compared: `date` is the machine's clock; a request's id is the player's own, unless the step has one; a length
 # follows from its body.
 LEFT_OUT = frozenset({"date", "x-request-id", "content-length"})
-# A process has another number in every run; a database's bytes depend on the version of SQLite, which writes its number
-# into them.
+# A process has another number in every run, a token's secret comes from the system, and a database's bytes depend on
+# the version of SQLite, which writes its number into them.
 MACHINE = {
     r'("sha256": )"[0-9a-f]{64}"': r'\1"$sha256"',
     r'("size": )\d+': r"\1$size",
     r"by process \d+": "by process $pid",
     r"\d+ KiB freed": "$size freed",
     r'("freed_bytes": )-?\d+': r"\1$size",
+    r"pat_[0-9a-f]{64}": "$token",
     r"\([\d.]+ [KM]iB, sha256 \w+…\)": "($size, sha256 $sha256…)",
 }
 # The last digits of a score depend on the processor: distances are summed by its vector instructions.

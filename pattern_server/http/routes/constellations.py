@@ -84,7 +84,6 @@ async def create(body: ConstellationRequest, server: Server, caller: MayWrite, r
 
     It is empty: create agents in it next.
     """
-    caller.require_unbound()
     return _made(server, await server.constellations.create(caller, body.name), response)
 
 

@@ -75,8 +75,7 @@ async def create(body: FolderCreateRequest, home: ToWrite, response: Response) -
     """
     root = None
     if body.path_type is PathType.LOCAL:
-        is_admin = home.caller.is_admin and "admin" in home.caller.scopes
-        allowed = None if is_admin else home.server.config.files_roots
+        allowed = None if home.caller.reaches_all else home.server.config.files_roots
         root = await trio.to_thread.run_sync(
             lambda: disk.check_root(body.path or "", allowed=allowed, kept_out=[home.server.config.data_dir])
         )

@@ -166,3 +166,17 @@ async def test_tools_start_a_server_only_if_they_are_not_known(capsys: pytest.Ca
     assert "describes it itself" not in shown
     assert "--add-tool 'notes__*' -c home" in shown
     assert await call(tools.tools, name="fresh") == (None, ["GET mcp", "POST mcp/fresh/test"])
+
+
+def test_a_lost_token_is_replaced_without_a_server(home: Pattern) -> None:
+    made = home("token", "create", "--json", "-c", "home")
+    assert made.code == 0, made.err
+    assert made.json["scopes"] == ["read", "chat", "write"]
+    assert made.json["token"].startswith("pat_")
+    assert made.json["id"] in made.err
+    assert home("token", "revoke", made.json["id"]).code == 0
+    (row,) = home("token", "list", "--json").json
+    assert row["revoked_at"] is not None
+    assert made.json["id"] in home("token", "list").out
+    assert home("token", "revoke", "token_none").code == 1
+    assert home("token", "create", "--user", "nobody").code == 1

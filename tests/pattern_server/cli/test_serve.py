@@ -22,7 +22,7 @@ from tests.pattern_server.cli.conftest import Pattern, serving
 
 
 @pytest.mark.slow
-def test_the_first_start_prints_a_token_that_works_and_the_second_none(tmp_path: Path) -> None:
+def test_the_first_start_makes_a_token_that_works_and_the_second_none(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
     with serving(data_dir, tmp_path) as process:
         server = running_server(data_dir)
@@ -32,7 +32,11 @@ def test_the_first_start_prints_a_token_that_works_and_the_second_none(tmp_path:
         out, err = process.communicate(timeout=60)
         assert process.returncode == 0, err
         assert server.url in out
-    (token,) = [line.strip() for line in out.splitlines() if line.startswith("  ")]
+    kept = data_dir / "admin.token"
+    assert kept.stat().st_mode & 0o777 == 0o600
+    token = kept.read_text().strip()
+    assert str(kept) in out
+    assert token not in out + err, "a pipe may lead to a journal"
     with serving(data_dir, tmp_path) as process:
         server = running_server(data_dir)
         assert server is not None
@@ -65,10 +69,16 @@ def test_files_of_an_earlier_version_are_named_and_left_alone(
     assert [path.name for path in data_dir.parent.rglob("*")] == ["data", "global.db"]
 
 
-def test_the_welcome(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_welcome(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     welcome(Output(), Ready(url="http://127.0.0.1:8470", data_dir=Path("data"), token=None))
     assert "token" not in capsys.readouterr().out
-    welcome(Output(), Ready(url="http://127.0.0.1:8470", data_dir=Path("data"), token="pat_1"))
+    first = Ready(url="http://127.0.0.1:8470", data_dir=Path("data"), token="pat_1")
+    welcome(Output(), first)
+    shown = capsys.readouterr().out
+    assert "data/admin.token" in shown
+    assert "pat_1" not in shown
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    welcome(Output(), first)
     assert "pat_1" in capsys.readouterr().out
 
 
@@ -136,6 +146,14 @@ def test_commands_go_through_a_running_server(home: Pattern, data_dir: Path, tmp
         examined = home("doctor")
         assert examined.code == 0, examined.out
         assert "answers at" in examined.out
+
+        made = home("token", "create", "--scope", "read,chat", "--days", "3", "--name", "phone")
+        url = running_server(data_dir).url  # type: ignore[union-attr]  # as above
+        header = {"Authorization": f"Bearer {made.out.strip()}"}
+        assert httpx2.get(f"{url}/api/v1/me", headers=header, timeout=60).json()["scopes"] == ["read", "chat"]
+        (found,) = [row for row in home("token", "list", "--json").json if row["name"] == "phone"]
+        assert home("token", "revoke", found["id"]).code == 0
+        assert httpx2.get(f"{url}/api/v1/me", headers=header, timeout=60).status_code == 401
 
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=60)

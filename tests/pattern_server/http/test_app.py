@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from inspect import isasyncgenfunction, iscoroutinefunction
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -16,8 +19,10 @@ from pattern_core.limits import IMAGE_BYTES_MAX
 from pattern_core.testing.model import Paced, ScriptedProvider, says
 from pattern_server.http import border
 from pattern_server.http.app import api_routes
+from pattern_server.http.border import Misdirected, check_host
 from pattern_server.http.routes.messages import ImagePartRequest, parts_of
-from tests.pattern_server.place import API, Place, client_of
+from pattern_server.serve import configure_logs
+from tests.pattern_server.place import API, Place, client_of, config_for, serving
 
 AGENTS = "/constellations/home/agents"
 
@@ -164,6 +169,15 @@ async def test_requests_have_an_id(place: Place) -> None:
     assert bad.headers["x-request-id"].startswith("req_")
 
 
+async def test_the_log_has_a_line_for_each_request(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs("info", "json")
+    await place.admin.get("/me", headers={"X-Request-Id": "mine-7"})
+    configure_logs("warning", "json")
+    (line,) = [json.loads(text) for text in capsys.readouterr().err.splitlines() if "mine-7" in text]
+    shown = [line[name] for name in ("method", "path", "status", "client", "user")]
+    assert shown == ["GET", f"{API}/me", 200, "127.0.0.1", "admin"]
+
+
 async def test_a_bug_is_a_500_that_tells_nothing(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     class Broken:
         """A database with a bug."""
@@ -196,13 +210,78 @@ def test_no_request_needs_a_thread_to_begin() -> None:
             assert iscoroutinefunction(call) or isasyncgenfunction(call), (route.path, call)
 
 
-async def test_too_many_requests_at_once_are_refused(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(border, "REQUESTS_MAX", 0)
-    answer = await place.admin.get("/me")
-    assert is_problem(answer, 429, "overloaded")
-    assert int(answer.headers["retry-after"]) >= 1
-    async with httpx2.AsyncClient(trust_env=False, timeout=60) as stranger:
-        assert (await stranger.get(place.url + "/healthz")).status_code == 200
+async def test_too_many_requests_at_once_are_refused(alone: Path) -> None:
+    """Those of one token leave room for others', and those without a token for all with one."""
+    bounds = {"requests_max": 2, "requests_per_token_max": 1, "public_requests_per_address_max": 1}
+    async with serving(config_for(alone, http=bounds)) as place, AsyncExitStack() as held:
+        await place.constellation(agent=None)
+        events = "/constellations/home/events"
+        ann, bob = await place.client("ann", "read"), await place.client("bob", "read")
+
+        await held.enter_async_context(place.admin.stream("GET", events))
+        answer = await place.admin.get("/me")
+        assert is_problem(answer, 429, "overloaded")
+        assert int(answer.headers["retry-after"]) >= 1
+        assert (await ann.get("/me")).status_code == 200
+
+        port = int(place.url.rsplit(":", 1)[1])
+        slow = await held.enter_async_context(await trio.open_tcp_stream("127.0.0.1", port))
+        async with httpx2.AsyncClient(trust_env=False, timeout=60) as stranger:
+            for path in ("/healthz", f"{API}/me"):  # a body that does not come, without a token
+                await slow.send_all(f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n".encode())
+                while (answer := await stranger.get(place.url + "/healthz")).status_code == 200:
+                    pass
+                assert is_problem(answer, 429, "overloaded")
+                assert is_problem(await stranger.get(f"{place.url}{API}/me"), 429, "overloaded")
+                assert (await ann.get("/me")).status_code == 200
+                await slow.aclose()
+                slow = await held.enter_async_context(await trio.open_tcp_stream("127.0.0.1", port))
+                while (await stranger.get(place.url + "/healthz")).status_code == 429:
+                    pass
+
+        await slow.send_all(
+            f"POST {API}/constellations HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n"
+            f"Authorization: {ann.headers['authorization']}\r\n\r\n".encode()
+        )
+        while (answer := await bob.get("/me")).status_code == 200:
+            pass
+        assert is_problem(answer, 429, "overloaded")
+
+
+@pytest.mark.parametrize(
+    ("host", "is_ours"),
+    [
+        ("127.0.0.1:8470", True),
+        ("192.168.1.5", True),
+        ("[::1]:8470", True),
+        ("[::ffff:10.0.0.1]", True),
+        ("localhost", True),
+        ("a.localhost:1", True),
+        ("homeserver:8470", True),  # not in the public DNS
+        ("", True),
+        ("Pattern.Example.org:443", True),
+        ("a.pattern.example.org.", True),
+        ("example.org", False),
+        ("notpattern.example.org", False),
+        ("rebound.example.com:8470", False),
+        ("127.0.0.1.example.com", False),
+        ("localhost.example.com", False),
+    ],
+)
+def test_only_requests_for_this_server_are_answered(host: str, is_ours: bool) -> None:
+    own = ("0.0.0.0", "pattern.example.org")
+    if is_ours:
+        check_host(host.encode(), own)
+    else:
+        with pytest.raises(Misdirected, match="allowed_hosts"):
+            check_host(host.encode(), own)
+
+
+async def test_a_page_whose_name_leads_here_reads_nothing(place: Place) -> None:
+    for path in ("/metrics", "/openapi.json", "/readyz", f"{API}/me"):
+        answer = await place.admin.get(place.url + path, headers={"Host": "rebound.example.com"})
+        assert is_problem(answer, 421, "misdirected")
+        assert "allowed_hosts" in answer.json()["detail"]
 
 
 async def test_a_crash_in_one_constellation_does_not_touch_another(place: Place, scripted: ScriptedProvider) -> None:

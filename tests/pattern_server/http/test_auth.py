@@ -9,7 +9,7 @@ import httpx2
 
 from pattern_db.tables import users
 from pattern_server.http.app import api_routes
-from tests.pattern_server.place import API, Place
+from tests.pattern_server.place import API, Place, client_of
 
 # The body of a proper request. A route that takes one and has no row here fails the test.
 BODIES: dict[str, Any] = {
@@ -35,6 +35,7 @@ BODIES: dict[str, Any] = {
     "PATCH /constellations/{c}/agents/{a}/archival/{id}": {"tags": ["tea"]},
     "POST /constellations/{c}/agents/{a}/archival/{id}/supersede": {"content": "Likes coffee."},
     "POST /constellations/{c}/search": {"query": "hello"},
+    "POST /tokens": {"scopes": ["read"]},
     "PUT /constellations/{c}/budgets": {"scope": "constellation", "period": "day", "unit": "tokens", "amount": 100},
 }
 # What each row's own constellation holds; any other name in a path stands for something that is not there.
@@ -98,6 +99,27 @@ async def test_anothers_constellation_does_not_exist(place: Place) -> None:
     assert (await place.admin.get(f"/constellations/{names['c']}/agents/ada")).status_code == 200
 
 
+async def test_a_token_for_one_constellation_reaches_nothing_else(place: Place) -> None:
+    """Also an administrator's with every scope."""
+    names, own = await _names(place, 0), await place.constellation("own")
+    accounts = place.parts.state.accounts
+    (admin,) = await accounts.database.read(users.list_all)
+    secret = await accounts.create_token(admin, name="bound", scopes=["admin"], constellation_id=own)
+    async with client_of(place.url, secret) as bound:
+        for row, route in ROUTES.items():
+            is_elsewhere = "{c}" in route.path and route.scope != "admin"
+            expected = 404 if is_elsewhere else 200 if row.startswith("GET ") else 403
+            assert await _ask(bound, row, names) == expected, row
+        assert [row["id"] for row in (await bound.get("/constellations")).json()["items"]] == [own]
+        elsewhere = place.parts.state.config.data_dir.with_name("elsewhere")
+        elsewhere.mkdir()
+        local = {"name": "disk", "path_type": "local", "path": str(elsewhere)}
+        assert "files_roots" in (await bound.post("/constellations/own/folders", json=local)).json()["detail"]
+        assert (await place.admin.post("/constellations/own/folders", json=local)).status_code == 201
+        assert (await bound.post("/constellations/own/agents", json={"name": "bea"})).status_code == 201
+    assert len((await place.admin.get("/constellations")).json()["items"]) == 2
+
+
 async def test_a_weaker_scope_is_refused(place: Place) -> None:
     names = await _names(place, 0)
     clients = {scope: await place.client("ann", *weaker) for scope, weaker in WEAKER.items()}
@@ -136,3 +158,55 @@ async def test_revoked_tokens_are_out_at_once(place: Place) -> None:
     for token in await place.parts.state.accounts.database.read(users.list_tokens):
         await place.parts.state.accounts.revoke_token(token.id)
     assert (await ann.get("/me")).status_code == 401
+
+
+async def test_a_token_makes_others_that_may_no_more(place: Place) -> None:
+    c = await place.constellation()
+    ann, bob = await place.client("ann", "write"), await place.client("bob", "write", "chat")
+    made = (await ann.post("/tokens", json={"scopes": ["read"], "name": "reader", "days": 2})).json()
+    assert (made["name"], made["scopes"], made["constellation_id"]) == ("reader", ["read"], None)
+    reader = await place.stack.enter_async_context(client_of(place.url, made["token"]))
+    assert (await reader.get("/me")).json()["username"] == "ann"
+    listed = (await ann.get("/tokens")).json()["items"]
+    assert [row["name"] for row in listed] == ["test", "reader"]
+    assert made["token"] not in str(listed)
+
+    async def refused(client: httpx2.AsyncClient, status: int, **body: Any) -> str:
+        answer = await client.post("/tokens", json={"scopes": ["read"], **body})
+        assert answer.status_code == status, answer.text
+        return str(answer.json()["detail"])
+
+    assert "scope write" in await refused(reader, 403)
+    for scopes in (["chat"], ["admin"], ["read", "write", "chat"]):
+        assert "scope" in await refused(ann, 403, scopes=scopes)
+    await refused(ann, 422, scopes=[])
+    await refused(ann, 422, scopes=["root"])
+    await refused(ann, 422, days=0)
+    assert "administrator" in await refused(ann, 403, user="bob")
+    await refused(ann, 404, constellation="home")
+    await refused(place.admin, 404, user="ann", constellation=c)  # that she could not use
+    await refused(place.admin, 404, user="nobody")
+    assert (await ann.get("/tokens?user=bob")).status_code == 403
+    assert (await ann.get("/tokens?user=nobody")).status_code == 403
+
+    own = (await place.admin.post("/tokens", json={"scopes": ["write"], "constellation": "home"})).json()
+    assert own["constellation_id"] == c
+    bound = await place.stack.enter_async_context(client_of(place.url, own["token"]))
+    assert [row["id"] for row in (await bound.get("/tokens")).json()["items"]] == [own["id"]]
+
+    short = (await ann.post("/tokens", json={"scopes": ["write"], "days": 1})).json()
+    brief = await place.stack.enter_async_context(client_of(place.url, short["token"]))
+    assert "outlive" in await refused(brief, 403, days=2)
+    heir = (await brief.post("/tokens", json={"scopes": ["read"]})).json()
+    assert heir["expires_at"] == short["expires_at"]
+
+    bobs = (await place.admin.get("/tokens?user=bob")).json()["items"][0]["id"]
+    assert (await ann.delete(f"/tokens/{bobs}")).status_code == 404
+    assert (await ann.delete(f"/tokens/{made['id']}")).status_code == 204
+    assert (await reader.get("/me")).status_code == 401
+    assert (await place.admin.delete(f"/tokens/{bobs}")).status_code == 204
+    assert (await bob.get("/me")).status_code == 401
+    weak = (await place.admin.post("/tokens", json={"scopes": ["write"]})).json()
+    writer = await place.stack.enter_async_context(client_of(place.url, weak["token"]))
+    strong = (await place.admin.post("/tokens", json={"scopes": ["admin"]})).json()["id"]
+    assert (await writer.delete(f"/tokens/{strong}")).status_code == 403
