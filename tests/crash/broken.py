@@ -80,6 +80,7 @@ class AsksBeforeFlush(WriteBehind):
 class InTwoCommits(WatchedDatabase):
     """Stores with a commit of its own that a row of `table` has ended. `key` and `ends` are columns of it."""
 
+    under_way = "ended_at IS NULL"
     table: str
     key: Sequence[str]
     ends: Sequence[str]
@@ -92,7 +93,7 @@ class InTwoCommits(WatchedDatabase):
 
         def without(connection: Connection) -> T:
             columns = ", ".join([*self.ends, *self.key])
-            under_way = connection.execute(f"SELECT {columns} FROM {self.table} WHERE ended_at IS NULL").fetchall()
+            under_way = connection.execute(f"SELECT {columns} FROM {self.table} WHERE {self.under_way}").fetchall()
             value = fn(connection)
             for row in under_way:
                 where = f"FROM {self.table} WHERE {which} AND ended_at IS NOT NULL"
@@ -109,6 +110,8 @@ class InTwoCommits(WatchedDatabase):
 class EndsInTwoCommits(InTwoCommits):
     """A turn whose end was announced is taken up by the next life, and ends again."""
 
+    # A queued turn has given up its message when it ends, so that the next life could not even start.
+    under_way = "ended_at IS NULL AND status <> 'queued'"
     table, key, ends = "turn", ("key",), ("status", "ended_at")
 
 

@@ -34,7 +34,9 @@ async def list_all(
     server: Server,
     caller: MayRead,
     paging: Paged,
-    user: Annotated[str | None, Query(description="Id or name of the user. Default: the caller. Others are for administrators.")] = None,
+    user: Annotated[
+        str | None, Query(description="Id or name of the user. Default: the caller. Others are for administrators.")
+    ] = None,
 ) -> object:
     """List API tokens.
 

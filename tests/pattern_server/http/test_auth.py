@@ -35,6 +35,7 @@ BODIES: dict[str, Any] = {
     "PATCH /constellations/{c}/agents/{a}/archival/{id}": {"tags": ["tea"]},
     "POST /constellations/{c}/agents/{a}/archival/{id}/supersede": {"content": "Likes coffee."},
     "POST /constellations/{c}/search": {"query": "hello"},
+    "POST /constellations/{c}/prune": {"dry_run": True},
     "POST /tokens": {"scopes": ["read"]},
     "PUT /constellations/{c}/budgets": {"scope": "constellation", "period": "day", "unit": "tokens", "amount": 100},
 }
