@@ -17,7 +17,7 @@ from pathlib import Path
 
 import trio
 
-from tests.recorded.player import playing
+from tests.recorded.player import patient_clock, playing
 from tests.recorded.script import Step, read, write
 
 HERE = Path(__file__).resolve().parent
@@ -56,7 +56,7 @@ def main(arguments: list[str]) -> int:
             continue
         text = path.read_text(encoding="utf-8")
         steps = read(text)
-        given = trio.run(answers, steps)
+        given = trio.run(answers, steps, clock=patient_clock())
         if options.write:
             path.write_text(write(steps, given), encoding="utf-8")
         found = list(differences(steps, given))

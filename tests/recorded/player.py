@@ -25,6 +25,7 @@ from typing import Any
 import httpx2
 import pytest
 import trio
+from trio.testing import MockClock
 
 from pattern_core.embeddings.embedder import Embedder
 from pattern_core.embeddings.settings import Purpose
@@ -85,6 +86,11 @@ class PatientEmbedder:
         while purpose == "passage" and not self.may:
             await trio.sleep(POLL_S)
         return await self._embedder.embed(texts, purpose=purpose)
+
+
+def patient_clock() -> MockClock:
+    """Return a clock for trio on which time-outs last ten times as long: a busy machine must not change answers."""
+    return MockClock(rate=0.1)
 
 
 class Player:

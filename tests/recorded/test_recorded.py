@@ -6,11 +6,12 @@ import re
 from pathlib import Path
 
 import pytest
+from trio.testing import MockClock
 
 from pattern_server.cli import COMMANDS
 from pattern_server.http.app import api_routes
 from tests.recorded.__main__ import HERE, answers, differences, recordings
-from tests.recorded.player import MISSING
+from tests.recorded.player import MISSING, patient_clock
 from tests.recorded.script import Step, read, write
 
 REQUESTS_MIN, COMMANDS_MIN = 200, 60
@@ -19,8 +20,14 @@ BYTES_MAX = 1_500_000
 NOT_RECORDED = {"serve", "demo", "doctor"}
 
 
+@pytest.fixture
+def clock() -> MockClock:
+    """The clock of these tests, which pytest-trio finds by its type."""
+    return patient_clock()
+
+
 @pytest.mark.parametrize("path", recordings(), ids=lambda path: path.relative_to(HERE).with_suffix("").as_posix())
-async def test_the_answers_are_the_recorded_ones(path: Path) -> None:
+async def test_the_answers_are_the_recorded_ones(path: Path, clock: MockClock) -> None:
     steps = read(path.read_text(encoding="utf-8"))
     found = list(differences(steps, await answers(steps)))
     assert not found, "\n\n".join(
