@@ -93,7 +93,7 @@ async def test_grep_finds_lines(ada: AgentFiles, monkeypatch: pytest.MonkeyPatch
 
 async def test_writing_needs_the_right_kind(ada: AgentFiles, shelf: Shelf) -> None:
     await shelf.folders.attach("papers", ADA, FolderAccess.READ_WRITE)
-    with pytest.raises(InvalidInput, match="tool file"):
+    with pytest.raises(InvalidInput, match=r"tool file$"):
         await ada.for_writing("papers/new.md", PathType.LOCAL)
 
 

@@ -73,6 +73,7 @@ def test_an_expected_failure_tells_its_words_and_details() -> None:
     [
         (Overloaded("full", retry_after_s=2.2), 429, "3"),
         (Unavailable("ill", retry_after_s=0.01), 503, "1"),
+        (Unavailable("ill", retry_after_s=0.0), 503, "1"),
         (Unavailable("ill"), 503, "5"),
         (DiskFull("no space"), 507, None),
     ],
