@@ -41,7 +41,7 @@ print(json.dumps([tree.code, seen, descendants(os.getpid())]))
     [
         ("setsid sleep 600 & echo $! >&3; sleep 0.2; exit 3", None, 3),
         ("setsid sleep 600 & echo $! >&3; sleep 0.2; kill -9 $$", None, 128 + 9),
-        ("trap 'exit 4' TERM; sleep 600 & echo $! >&3; while true; do sleep 0.01; done", 60, 4),
+        ("trap 'sleep 0.2; exit 4' TERM; sleep 600 & echo $! >&3; while true; do sleep 0.01; done", 60, 4),
         ("trap '' TERM; setsid sleep 600 & echo $! >&3; while true; do sleep 0.01; done", 0.2, 128 + 9),
         ("trap 'exit 4' TERM; sleep 600 & echo $! >&3; while true; do sleep 0.01; done", 0, 128 + 9),
     ],
