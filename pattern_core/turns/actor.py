@@ -271,7 +271,7 @@ class Actors:
             self.forget(agent_id)  # its place in the history is another's
             try:
                 delivery.ticket = await self._accept(arrival)
-            except PatternError as error:
+            except (PatternError, DiskFull) as error:
                 delivery.error = error
         except StorageFailed as error:
             delivery.error = copy.copy(error)

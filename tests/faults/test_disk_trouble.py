@@ -16,10 +16,12 @@ import trio
 
 from pattern_core.limits import Limits
 from pattern_core.testing.model import Paced, says
+from pattern_core.turns.actor import _Delivery
+from pattern_core.turns.admission import IncomingMessage
 from pattern_db.connection import Connection
 from pattern_db.database import Database, DatabaseThreads
 from pattern_db.enums import UpdateSource
-from pattern_db.errors import IOFailed, StorageFailed
+from pattern_db.errors import DiskFull, IOFailed, StorageFailed
 from pattern_db.maintenance import check
 from pattern_db.tables import block_versions, memory_blocks
 from pattern_db.testing.disks import Call, FaultyDisk, Op, WatchedDisk
@@ -27,7 +29,7 @@ from tests.crash.series import Tally, tally_of
 from tests.faults.endings import leaves
 from tests.faults.small_disk import fill
 from tests.sources import ROOT
-from tests.support import acting, on_file, running
+from tests.support import USER, acting, on_file, running
 
 FAULTS, POWER_CUTS = 400, 360
 HUNG_S = 0.4
@@ -152,6 +154,24 @@ async def test_a_full_disk_refuses_with_its_name_and_keeps_what_it_accepted(path
         pass
     disk.limit(path.stat().st_size + 200_000)
     assert await fill(path, disk.heal, vfs=disk.name) > 0
+
+
+async def test_a_message_for_a_busy_agent_is_refused_with_the_disks_name_too(path: Path, disk: FaultyDisk) -> None:
+    async with acting(path=path):
+        pass
+    with DatabaseThreads() as threads:
+        async with (
+            await Database.open(path, threads, vfs=disk.name) as database,
+            running(otherwise=says("ok"), database=database) as world,
+        ):
+            actors, agent = world.constellation._actors, await world.constellation.roster.get("ada")
+            incoming = IncomingMessage(agent_id=agent.id, content="x" * 100_000, sender=USER)
+            delivery = _Delivery(arrival=world.constellation._arrival(incoming, agent))
+            disk.limit(path.stat().st_size)
+            actors._stopped[agent.id] = "so that it is not at rest"
+            await actors._receive(agent.id, delivery)
+            assert isinstance(delivery.error, DiskFull)
+            disk.heal()
 
 
 class HangingDisk(WatchedDisk):
