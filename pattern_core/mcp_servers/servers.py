@@ -258,7 +258,7 @@ class McpServers:
         """Wait until the tools are known of all servers that an agent with these names uses, as far as they can be.
 
         It starts those that were not needed before. One that has not listed its tools `READY_WAIT_S` after its start
-        goes on starting, and is waited for by no turn.
+        continues to start, and no turn waits for it.
         """
         async with trio.open_nursery() as nursery:
             for server in self.pending(enabled):

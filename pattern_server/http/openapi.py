@@ -208,12 +208,12 @@ def _event_schemas() -> dict[str, dict[str, Any]]:
     """Return the schemas of all events: `Event`, by its `event`, and for each the data that is JSON within its text."""
     made: dict[str, dict[str, Any]] = {}
     names: dict[str, str] = {}
-    for event, told in WORDS["events"].items():
+    for event, entry in WORDS["events"].items():
         name = event.title().replace(".", "")
         names[event] = f"{SCHEMA_PLACE}{name}Event"
         made[f"{name}Event"] = {
             "type": "object",
-            "description": told["words"],
+            "description": entry["words"],
             "properties": {
                 "id": {"type": "string", "description": "The event's `seq`, for `Last-Event-ID`.", "examples": ["4"]},
                 "event": {"type": "string", "const": event, "description": "What happened."},
@@ -226,7 +226,7 @@ def _event_schemas() -> dict[str, dict[str, Any]]:
             },
             "required": ["id", "event", "data"],
         }
-        made[f"{name}Data"] = _data_schema(event, told["data"])
+        made[f"{name}Data"] = _data_schema(event, entry["data"])
     choices = [{"$ref": place} for place in names.values()]
     made["Event"] = {
         "description": "A server-sent event.",
