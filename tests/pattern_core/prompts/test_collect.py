@@ -291,7 +291,7 @@ async def test_vendors_find_nine_tenths_of_each_prompt_in_their_caches() -> None
         }
         undisturbed = [share for number, share in shares.items() if (number + 1) % EDITED_EVERY]
         assert (len(shares), len(undisturbed)) == (24, 22)
-        assert min(undisturbed) >= 0.92
+        assert min(undisturbed) >= 0.97
         assert sum(shares.values()) / len(shares) >= 0.9
 
 
