@@ -9,6 +9,7 @@ ModelError
 ├── ModelRejected        400, 413, 422: the request itself is not acceptable         not retried
 │   └── WindowExceeded   … because it is longer than the model's window              not retried
 ├── ModelGarbage         the answer does not follow the vendor's format              retried once
+├── NoAnswer             the answer has no words, or only those of the prompt        asked again once by the turn
 └── ModelNotConfigured   no such provider, or its key is missing                     not retried
 
 Each carries `provider` and, where known, `status` (HTTP), `rate` (the limits that came with it) and the vendor's own
@@ -20,7 +21,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from pattern_core.errors import PatternError
-from pattern_core.models.model import RateStatus
+from pattern_core.models.model import RateStatus, Usage
 
 
 class ModelError(PatternError):
@@ -90,6 +91,19 @@ class ModelGarbage(ModelError):
 
     code = "model_garbage"
     retryable = True
+
+
+class NoAnswer(ModelError):
+    """The model answered nothing that can be kept. `reminder` is what it is to read if it is asked again, `usage` what
+    the answer took.
+    """
+
+    code = "no_answer"
+
+    def __init__(self, message: str, *, provider: str, reminder: str, usage: Usage) -> None:
+        super().__init__(message, provider=provider)
+        self.reminder = reminder
+        self.usage = usage
 
 
 class ModelNotConfigured(ModelError):

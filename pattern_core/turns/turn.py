@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import groupby
+from itertools import groupby, takewhile
 from operator import itemgetter
 
 import trio
 
 from pattern_core import images
 from pattern_core.agent_settings import AgentSettings, settings_of
+from pattern_core.answers import CUT, without_echo, without_run
 from pattern_core.budgets.budget import TurnBudget
 from pattern_core.compaction.summariser import SummaryUsage
 from pattern_core.errors import LimitReached
 from pattern_core.events import Draft
 from pattern_core.limits import Limits
-from pattern_core.messages import Reasoning, Text, ToolCall
-from pattern_core.models.errors import ModelError, ModelRejected, WindowExceeded, was_shown
-from pattern_core.models.model import Delta, ModelReply, TextDelta
+from pattern_core.messages import Part, Reasoning, Text, ToolCall
+from pattern_core.models.errors import ModelError, ModelRejected, NoAnswer, WindowExceeded, was_shown
+from pattern_core.models.model import Delta, ModelReply, TextDelta, Usage
 from pattern_core.models.routing import ModelChain, StepFacts, choose
 from pattern_core.models.tokens import estimate_text, estimate_tools
 from pattern_core.prompts.build import Offered, Prompt
@@ -34,12 +35,16 @@ from pattern_core.turns.judge import Judge
 from pattern_core.turns.record import CallRefused, DeadAttempt, Record
 from pattern_core.turns.recovery import RunCalls
 from pattern_core.turns.state import COMPLETED, Asking
+from pattern_db.enums import Role
 from pattern_db.journal import budgets, turns
 from pattern_db.journal.budgets import BudgetScope
+from pattern_db.tables import messages
 
 ROOM_MIN = 100  # tokens: less holds no question
 SQUEEZED_SHARE = 0.6  # of a conversation that a vendor found too long is shown once more …
 SQUEEZES_MAX = 3  # … and that again, so often within a step
+EMPTY = "Your last answer was empty. Answer the last message in words."
+ECHOED = "Your last answer copied parts of this prompt. Answer the last message in your own words."
 OUTPUT_SHARE = 4  # an answer has at most one part in so many of the window, unless the agent's config says more
 
 
@@ -69,6 +74,8 @@ class Turn:
         self._lacks_tools = False  # an MCP server had not listed them when the turn began
         self._squeezed: list[int] = []  # steps with a prompt that a vendor found too long, once each time
         self._chain: ModelChain | None = None  # the models to ask, chosen again only where rules of routing say so
+        self.wasted: Usage | None = None  # by the answer for which it failed
+        self._asked_again = 0  # the last step of which an answer was not kept, and another one asked for
         self._is_blind = False  # its model refused its images and is shown none
         record.on_refused = self.judge.finish
 
@@ -273,15 +280,16 @@ class Turn:
             LimitReached: a bound of the turn is passed by what it wants.
         """
         services, record, judge = self._services, self.record, self.judge
-        reply: ModelReply | None = None
         writer = DeltaWriter(record, services.limits)
-        while reply is None:
+        kept: tuple[ModelReply, str] | None = None
+        while kept is None:
             record.asked_ms = services.journal.clock.now_ms()
             try:
-                reply = await self._answer(asking, writer)
+                kept = await self._kept(await self._answer(asking, writer), asking)
             except ModelError as error:
                 asking = await self.open_step(await self._after_failure(asking, error))
                 writer = DeltaWriter(record, services.limits)  # what was shown of the dead attempt is void
+        reply, cut_off = kept
         if asking.index == 0:  # the prompt was counted for the model that is asked first
             services.prompts.learn(self.agent.id, asking.prompt, reply.usage)
         if judge.rules.rules:
@@ -293,7 +301,7 @@ class Turn:
                 self.output_chars += len(part.text)
                 if part.text and isinstance(part, Text):
                     judge.said.add(record.step)
-        record.decide(reply, asking, [one.row for one in planned], rest=writer.rest())
+        record.decide(reply, asking, [one.row for one in planned], rest=writer.rest(), cut_off=cut_off)
         return planned
 
     async def _answer(self, asking: Asking, writer: DeltaWriter) -> ModelReply:
@@ -328,6 +336,49 @@ class Turn:
             flow=services.constellation_id,
         )
 
+    async def _kept(self, reply: ModelReply, asking: Asking) -> tuple[ModelReply, str]:
+        """Return a reply without what it copied from its prompt or repeated, and why its words are not whole (empty:
+        they are).
+
+        Raises:
+            NoAnswer: it copied for the first time in its step, or nothing is left that answers who asked.
+        """
+        system, own = asking.prompt.request.system, self.agent.system_prompt
+        guide = [text for text in system if text != own and not text.startswith("<block:")]
+        memory = [text for text in system if text.startswith("<block:")]
+        cut_off: str = reply.finish_reason if reply.finish_reason in CUT else ""
+        parts: list[Part] = []
+        has_echo = False
+        for part in reply.parts:
+            if isinstance(part, Text):
+                once = without_run(part.text)
+                answer = without_echo(once, guide=guide, memory=memory)
+                cut_off, has_echo = cut_off if once == part.text else "repetition", has_echo or answer != once
+                part = part if answer == part.text else Text(text=answer)
+            parts.append(part)
+        kept = reply if parts == list(reply.parts) else replace(reply, parts=tuple(parts))
+        if any(isinstance(part, ToolCall) for part in parts):
+            return kept, ""
+        is_empty = not any(isinstance(part, Text) and part.text.strip() for part in parts)
+        if (has_echo and self._asked_again != self.record.step) or (is_empty and await self._owes_words()):
+            what = "nothing but words of its prompt" if has_echo else "nothing"
+            raise NoAnswer(
+                f"the model answered {what} (finish reason: {reply.finish_reason}), also when it was asked again; say"
+                " it in other words, or give the agent a larger model",
+                provider=asking.chain.links[asking.index].provider,
+                reminder=ECHOED if has_echo else EMPTY,
+                usage=reply.usage,
+            )
+        return kept, cut_off
+
+    async def _owes_words(self) -> bool:
+        """Return whether the turn would end now without a word to a person: no tool has just spoken to them."""
+        if self.joins or self.record.depth or not self.judge.exit(self.record.step).ends:
+            return False
+        stored = await self._services.journal.database.read(messages.by_batch, self.agent.id, self.record.batch_id)
+        newest = takewhile(lambda row: row.is_said_by_call or row.role is Role.TOOL, reversed(stored))
+        return not any(row.is_said_by_call for row in newest)
+
     async def _after_failure(self, asking: Asking, error: ModelError) -> DeadAttempt:
         """Prepare another attempt of the step, if that may help.
 
@@ -335,6 +386,13 @@ class Turn:
             ModelError: it would not help, or was tried often enough.
         """
         step = self.record.step
+        if isinstance(error, NoAnswer):
+            if self._asked_again == step:
+                self.wasted = error.usage
+                raise error
+            self._asked_again = step
+            self._notes = (*self._notes, error.reminder)
+            return DeadAttempt(is_charged=True, asking=asking, used=error.usage, why=error.code)
         if isinstance(error, WindowExceeded) and self._squeezed.count(step) < SQUEEZES_MAX:
             # The estimate was wrong, or the catalogue is. Nothing was answered, so nothing is charged.
             self._squeezed.append(step)
