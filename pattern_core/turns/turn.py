@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -13,20 +14,21 @@ import trio
 
 from pattern_core import images
 from pattern_core.agent_settings import AgentSettings, settings_of
+from pattern_core.agents import Agent
 from pattern_core.answers import CUT, without_echo, without_run
 from pattern_core.budgets.budget import TurnBudget
 from pattern_core.compaction.summariser import SummaryUsage
+from pattern_core.conversation.history import History
 from pattern_core.errors import LimitReached
 from pattern_core.events import Draft
 from pattern_core.limits import Limits
 from pattern_core.messages import Part, Reasoning, Text, ToolCall
 from pattern_core.models.errors import ModelError, ModelRejected, NoAnswer, WindowExceeded, was_shown
-from pattern_core.models.model import Delta, ModelReply, TextDelta, Usage
+from pattern_core.models.model import Delta, ModelFacts, ModelReply, TextDelta, Usage
 from pattern_core.models.routing import ModelChain, StepFacts, choose
-from pattern_core.models.tokens import estimate_text, estimate_tools
 from pattern_core.prompts.build import Offered, Prompt
 from pattern_core.prompts.collect import Look, Seen
-from pattern_core.prompts.parts import NOTHING_FOUND, Findings, Kind
+from pattern_core.prompts.parts import NOTHING_FOUND, Findings, Kind, read_log
 from pattern_core.rules import facts
 from pattern_core.rules.rule import StepBorder
 from pattern_core.rules.ruleset import RuleSet
@@ -45,6 +47,10 @@ SQUEEZED_SHARE = 0.6  # of a conversation that a vendor found too long is shown 
 SQUEEZES_MAX = 3  # … and that again, so often within a step
 EMPTY = "Your last answer was empty. Answer the last message in words."
 ECHOED = "Your last answer copied parts of this prompt. Answer the last message in your own words."
+_TAKERS: dict[str, str] = {  # what takes room in a window, by the kinds of a prompt's parts
+    **dict.fromkeys((Kind.INSTRUCTIONS, Kind.GUIDE, Kind.RULES), "instructions"),
+    **dict.fromkeys((Kind.CORE, Kind.PINNED, Kind.REFERRED, Kind.LOGS), "memory"),
+}
 OUTPUT_SHARE = 4  # an answer has at most one part in so many of the window, unless the agent's config says more
 
 
@@ -187,7 +193,7 @@ class Turn:
         if not history.opening.unloaded and history.tokens <= self.settings.compaction.threshold * room:
             return asking
         if room < ROOM_MIN:
-            raise _no_room(asking.prompt)
+            raise no_room(asking.prompt, self._facts())
         await self._make_room(step, room)
         return await self._asking(step)
 
@@ -226,13 +232,11 @@ class Turn:
         offered = self.judge.offer(specs, step)
         if self._chain is None or self.settings.routing.rules:
             self._chain = choose(self.settings.routing, await self._step_facts())
-        first = self._chain.links[0]
-        known = services.models.facts(first.provider, first.model)
+        known = self._facts()
         if known.window_source == "unasked":
             await self.record.flush()
-            known = await services.models.learn(first.provider, first.model)
-        window = min(self.settings.context_window, known.window)
-        output_max = min(services.limits.turn.output_tokens_max, known.output_max, max(window // OUTPUT_SHARE, 1))
+            known = await services.models.learn(known.provider, known.model)
+        window, output_max = room_of(known, self.settings, services)
         prompt = await services.prompts.make(
             agent,
             self.record.history,
@@ -249,6 +253,12 @@ class Turn:
             seed=self.record.seed,
         )
         return Asking(chain=self._chain, prompt=prompt, facts=services.models.facts)
+
+    def _facts(self) -> ModelFacts:
+        """Return what is known of the model that is asked first."""
+        assert self._chain is not None  # chosen with each prompt
+        first = self._chain.links[0]
+        return self._services.models.facts(first.provider, first.model)
 
     async def _step_facts(self) -> StepFacts:
         agent, routing = self.agent, self.settings.routing
@@ -396,7 +406,16 @@ class Turn:
         if isinstance(error, WindowExceeded) and self._squeezed.count(step) < SQUEEZES_MAX:
             # The estimate was wrong, or the catalogue is. Nothing was answered, so nothing is charged.
             self._squeezed.append(step)
-            await self._make_room(step, int(self.record.history.tokens * SQUEEZED_SHARE))
+            window, _output_max = room_of(self._facts(), self.settings, self._services)
+            if window < read_log(asking.prompt.log.stable.parts).window:
+                return DeadAttempt(is_charged=False)  # the server named it, and the next prompt keeps to it
+            room = int(self.record.history.tokens * SQUEEZED_SHARE)
+            try:
+                await self._make_room(step, room)
+            except LimitReached:
+                if room < ROOM_MIN:  # it is not the message that takes too much
+                    raise no_room(asking.prompt, self._facts()) from error
+                raise
             return DeadAttempt(is_charged=False)
         if type(error) is ModelRejected and self.record.history.has_images and not self._is_blind:
             self._is_blind = True  # a vendor that cannot take one image refuses every prompt that shows it
@@ -481,13 +500,40 @@ class DeltaWriter:
         return drafts
 
 
-def _no_room(prompt: Prompt) -> LimitReached:
-    """Return what takes the room, and what to do about it."""
-    answer, tools = prompt.request.max_output_tokens, estimate_tools(prompt.request.tools)
-    own = sum(map(estimate_text, [*prompt.request.system, *prompt.request.tail]))
+def room_of(known: ModelFacts, settings: AgentSettings, services: TurnServices) -> tuple[int, int]:
+    """Return the window that an agent's prompts and answers keep to, and the longest answer, in tokens."""
+    window = min(settings.context_window, known.window)
+    return window, min(services.limits.turn.output_tokens_max, known.output_max, max(window // OUTPUT_SHARE, 1))
+
+
+async def window_trouble(services: TurnServices, agent: Agent) -> str | None:
+    """Return why an agent cannot answer the shortest message in its model's window; None if it can."""
+    settings = settings_of(agent.config)
+    known = await services.models.learn(agent.model_provider, agent.model_name)
+    window, output_max = room_of(known, settings, services)
+    offered = Offered(
+        tools=services.tools.specs(agent.enabled_tools),
+        window=window,
+        output_max=output_max,
+        settings=settings,
+        rules=RuleSet.of(agent.tool_rules).lines,
+    )
+    prompt = await services.prompts.make(agent, History(), offered, NOTHING_FOUND, seed=0)
+    return no_room(prompt, known).message if prompt.history_room < ROOM_MIN else None
+
+
+def no_room(prompt: Prompt, known: ModelFacts) -> LimitReached:
+    """Return what takes the room, and what to do about it. `known` is of the model that the prompt is for."""
+    stable, volatile = read_log(prompt.log.stable.parts), read_log(prompt.log.volatile.parts)
+    taken = Counter[str]()
+    for part in (*stable.parts, *volatile.parts):
+        taken[_TAKERS.get(part.kind, "extras")] += part.tokens
+    says_so = ", as its server says," if known.window_source == "server" and stable.window == known.window else ""
     return LimitReached(
-        f"the window holds no conversation: the descriptions of the {len(prompt.request.tools)} tools take about"
-        f" {tools:,} tokens, instructions and memory {own:,}, and {answer:,} are kept for the answer. Enable fewer"
-        " tools (enabled_tools), shorten the memory, lower max_output_tokens, or take a larger window (context_window,"
-        " or another model)"
+        f"the window of {stable.window:,} tokens{says_so} holds no conversation: the descriptions of the"
+        f" {stable.tool_count} tools take about {stable.tool_tokens:,}, instructions {taken['instructions']:,}, memory"
+        f" {taken['memory']:,}, what was found for the message (activity, tasks, passages, the time)"
+        f" {taken['extras']:,}, and {prompt.request.max_output_tokens:,} are kept for the answer. Enable fewer tools"
+        " (enabled_tools), shorten the memory, lower max_output_tokens, or take a larger window (its server's, if that"
+        " is small; context_window; or another model)"
     )
