@@ -4,6 +4,7 @@ ModelError
 ├── ModelUnreachable     no connection, or it broke before or during the answer      retried
 ├── ModelTimeout         nothing came for too long                                   retried
 ├── ModelOverloaded      429, 503, 529: come back later (`retry_after_s`)            retried
+│   └── ModelLoading     503 of a server that still loads the model                  retried for minutes
 ├── ModelServerError     any other 5xx, or an error event within a stream            retried
 ├── ModelRefused         401, 403, 404: key, permission or model name are wrong      not retried
 ├── ModelRejected        400, 413, 422: the request itself is not acceptable         not retried
@@ -58,6 +59,12 @@ class ModelOverloaded(ModelError):
 
     code = "model_overloaded"
     retryable = True
+
+
+class ModelLoading(ModelOverloaded):
+    """The server is there, and still loads the model."""
+
+    code = "model_loading"
 
 
 class ModelServerError(ModelError):

@@ -220,6 +220,9 @@ class Provider(Protocol):
     async def ask(self, request: ModelRequest, on_delta: OnDelta) -> ModelReply:
         """Ask once; call `on_delta` for each piece as it arrives and return the complete answer.
 
+        An empty piece says that an answer that has begun is still coming: a ping, or a piece of a call's arguments.
+        There are none before it begins, so that a server that pings is waited for as long as a silent one.
+
         Cancelling the call closes the connection to the vendor.
 
         Raises:

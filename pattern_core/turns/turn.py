@@ -113,7 +113,7 @@ class Turn:
         """Read the agent's settings and rules, and what a restart must know of the turn."""
         services, agent = self._services, self.agent
         self.settings = settings_of(agent.config)
-        self.bounds = self.settings.limits.over(services.limits.turn)
+        self.bounds = self.settings.limits.over(services.models.limits(agent.model_provider))
         self.record.children_max = self.settings.limits.children
         self.judge.detectors = self.settings.detectors
         if services.mcp.pending(agent.enabled_tools):

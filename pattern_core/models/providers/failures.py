@@ -42,6 +42,8 @@ _NO_MONEY_CODE = re.compile(r"insufficient_quota|billing", re.IGNORECASE)
 _NO_MONEY = re.compile(
     r"billing|credit balance|insufficient (?:balance|credit|fund)|exceeded your current quota", re.IGNORECASE
 )
+# llama.cpp: "Loading model"; Ollama: "llm server loading model"; TGI: "Model x is currently loading".
+_LOADING = re.compile(r"\bloading (?:the )?model|model\b.{0,200}\bloading", re.IGNORECASE)
 _BAD_KEY = re.compile(r"api[ _]key not valid|api_key_invalid|api key expired", re.IGNORECASE)  # Google's 400
 # Codes and types of errors that come without a status of their own, within a stream that began with 200.
 _CODES = {
@@ -145,6 +147,8 @@ def _kind(status: int, code: str, words: str, retry_after_s: float | None) -> tu
     match status:
         case 404:
             return errors.ModelRefused, "Check the model_name and the base_url."
+        case 503 if _LOADING.search(words):
+            return errors.ModelLoading, ""
         case 429 | 503 | 529:
             return errors.ModelOverloaded, ""
         case 408:

@@ -13,10 +13,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import ClassVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from pattern_core.ids import Clock
 from pattern_core.messages import Image, Message, Reasoning, Text, ToolCall, ToolResult
@@ -42,7 +41,7 @@ from pattern_core.models.providers.encoding import (
     short_id,
     system_words,
 )
-from pattern_core.models.providers.exchange import HttpProvider
+from pattern_core.models.providers.exchange import HttpProvider, host_of
 from pattern_core.models.providers.openai_responses import (
     ResponseDecoder,
     effort_of,
@@ -79,9 +78,7 @@ class Server:
     @classmethod
     def at(cls, name: str, base_url: str) -> Server:
         """Return the server at an address."""
-        host = ""
-        with suppress(ValueError):  # no address; the connection fails and says so
-            host = urlsplit(base_url).hostname or ""
+        host = host_of(base_url)
         return cls(name=name, is_own=_is_of(host, _OWN_HOSTS), wants_thoughts=_is_of(host, _THINKING_HOSTS))
 
 

@@ -14,6 +14,7 @@ from pattern_core.models.catalogue import UNKNOWN_WINDOW
 from pattern_core.models.client import Account, ModelClient
 from pattern_core.models.errors import (
     ModelError,
+    ModelLoading,
     ModelNotConfigured,
     ModelOverloaded,
     ModelServerError,
@@ -93,6 +94,55 @@ async def test_nothing_is_asked_again_once_words_were_shown() -> None:
         await one.ask()
     assert was_shown(caught.value)
     assert (one.shown, one.provider.asked) == (["he"], 1)
+
+
+async def test_an_answer_that_has_begun_may_take_as_long_as_the_deadline_allows(autojump_clock: MockClock) -> None:
+    words = says("x" * 50)
+    assert await asker(Paced(answer=words, delay_s=90, between_s=9), slice_chars=1).ask() == words
+    assert trio.current_time() == 90 + 50 * 9
+    one = asker(Paced(answer=words, between_s=9), slice_chars=1)
+    with pytest.raises(ModelTimeout, match="the time of the turn was up") as caught:
+        await one.ask(deadline=trio.current_time() + 100)
+    assert (was_shown(caught.value), len(one.shown)) == (True, 12)
+
+
+async def test_local_servers_have_more_time(autojump_clock: MockClock) -> None:
+    words = Paced(answer=says("late"), delay_s=599)
+    one = asker(words)
+    one.provider.is_local = True  # type: ignore[attr-defined]  # as providers that speak HTTP say it
+    assert await one.ask() == says("late")
+    limits = one.client.limits("scripted")
+    assert (limits.model_timeout_s, limits.model_idle_timeout_s, limits.turn_timeout_s) == (600, 120, 3600)
+    assert one.client.limits("nobody") == LIMITS
+
+
+LOADING = ModelLoading("503: Loading model", provider="scripted", status=503)
+
+
+async def test_a_server_that_loads_its_model_is_waited_for_and_none_of_that_counts(autojump_clock: MockClock) -> None:
+    one = asker(*[LOADING] * 40, SERVER_ERROR, *[LOADING] * 20, says("loaded"))
+    assert await one.ask() == says("loaded")
+    assert one.retries == [
+        *[(1, "model_loading", 3)] * 40,
+        (1, "model_server_error", 1),
+        *[(2, "model_loading", 3)] * 20,
+    ]
+    gate = one.client.gate_figures()["scripted"]
+    assert (gate["state"], gate["concurrency"], gate["failures_total"], gate["overloads_total"]) == ("closed", 16, 1, 0)
+    started, endless = trio.current_time(), Asker(ScriptedProvider(otherwise=LOADING))
+    with pytest.raises(ModelLoading):
+        await endless.ask()
+    assert trio.current_time() - started == 300
+    with pytest.raises(ModelLoading):
+        await endless.ask(deadline=trio.current_time() + 10)
+    assert trio.current_time() - started == 309
+
+
+async def test_a_model_that_loads_is_left_for_one_that_is_there(autojump_clock: MockClock) -> None:
+    client, _ = two(LOADING, says("b"))
+    links = tuple(Link(provider=name, model="any", reason="") for name in "ab")
+    assert await client.ask(REQUEST, ModelChain(links=links), ignore) == says("b")
+    assert trio.current_time() == 0
 
 
 async def test_an_attempt_has_a_time_limit_and_counts_as_retryable(autojump_clock: MockClock) -> None:

@@ -16,6 +16,7 @@ from pattern_core.models.client import ModelClient
 from pattern_core.models.errors import (
     ModelError,
     ModelGarbage,
+    ModelLoading,
     ModelOverloaded,
     ModelRefused,
     ModelRejected,
@@ -77,6 +78,9 @@ from tests.pattern_core.models.providers import rig
         (429, "RESOURCE_EXHAUSTED", "You exceeded your current quota, please check your plan", ModelOverloaded),
         (502, "", "<html>", ModelServerError),
         (503, "", "", ModelOverloaded),
+        (503, "unavailable_error", "Loading model", ModelLoading),  # llama.cpp
+        (503, "", "llm server loading model", ModelLoading),  # Ollama
+        (503, "", "Model mistralai/Mistral-7B is currently loading", ModelLoading),  # TGI
         (504, "", "", ModelServerError),
         (529, "", "", ModelOverloaded),
         (302, "", "", ModelGarbage),
