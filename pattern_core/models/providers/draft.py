@@ -119,6 +119,12 @@ class ReplyDraft:
             return []
         return [ReasoningDelta(text=whole) if is_reasoning else TextDelta(text=whole)]
 
+    def think(self) -> None:
+        """Make reasoning of all words so far."""
+        for segment in self._segments:
+            if isinstance(segment, _Words):
+                segment.is_reasoning = True
+
     def sign(self, signature: str, *, is_reasoning: bool = True) -> None:
         """Add (a piece of) the vendor's signature to the words of this kind that came last."""
         for segment in reversed(self._segments):
@@ -224,6 +230,15 @@ class Decoder(ABC):
         self.is_done = False
         self.calls: dict[int | None, CallDraft] = {}  # by the vendor's numbers for them
 
+    @property
+    def has_begun(self) -> bool:
+        """True once anything of the answer has come."""
+        return not self.draft.is_empty
+
+    def end(self) -> list[Delta]:
+        """Take the end of the answer's text; return what can be shown now. May be called again."""
+        return []
+
     @abstractmethod
     def take(self, body: dict[str, object], kind: str) -> list[Delta]:
         """Take an event's object, whose name in the stream is `kind`; return what can be shown now.
@@ -243,7 +258,8 @@ class Decoder(ABC):
         data = event.data.strip()
         if data.startswith("[DONE]"):
             self.is_done = True
-        elif data and not self.is_done:
+            return self.end()
+        if data and not self.is_done:
             return self.take(loads(data), event.event)
         return []
 
