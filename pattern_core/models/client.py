@@ -14,7 +14,7 @@ import trio
 from pattern_core.ids import Randomness
 from pattern_core.limits import TurnLimits
 from pattern_core.models.catalogue import Catalogue, corrected
-from pattern_core.models.errors import ModelError, ModelLoading, ModelOverloaded, ModelTimeout
+from pattern_core.models.errors import ModelError, ModelLoading, ModelOverloaded, ModelTimeout, ToolsUnsupported
 from pattern_core.models.model import Delta, ModelFacts, ModelReply, ModelRequest, OnDelta, Provider
 from pattern_core.models.providers import not_configured
 from pattern_core.models.routing import ModelChain, fitted, next_link
@@ -83,7 +83,7 @@ class ModelClient:
         self._limits, self._local = limits, limits.local()
         self._randomness = randomness
         self._catalogue = catalogue or Catalogue.packaged()
-        self._windows: dict[tuple[str, str], int] = {}  # what servers said; 0: nothing
+        self._said: dict[tuple[str, str], dict[str, Any]] = {}  # facts by servers; a window of 0: they do not say it
         self._facts = lru_cache(FACTS_KEPT_MAX)(self._known)
         self._gates = _gates({name: Account(key=name) for name in self._providers} | dict(accounts or {}))
 
@@ -92,10 +92,10 @@ class ModelClient:
         return self._facts(provider_name, model)
 
     def _known(self, provider_name: str, model: str) -> ModelFacts:
-        facts, window = self._catalogue.facts(provider_name, model), self._windows.get((provider_name, model))
-        if window:
-            return corrected(facts, {"window": window}, "server")
-        is_silent = window == 0 or self._asking(provider_name) is None
+        facts, said = self._catalogue.facts(provider_name, model), self._said.get((provider_name, model), {})
+        is_silent = said.get("window") == 0 or self._asking(provider_name) is None
+        if known := {name: value for name, value in said.items() if value or name != "window"}:
+            facts = corrected(facts, known, "server")
         return replace(facts, window_source="assumed") if facts.window_source == "unasked" and is_silent else facts
 
     def _asking(self, provider_name: str) -> AskWindow | None:
@@ -110,11 +110,27 @@ class ModelClient:
         """
         ask = self._asking(provider_name)
         is_unasked = self._facts(provider_name, model).window_source == "unasked"
-        if ask is not None and is_unasked and len(self._windows) < FACTS_KEPT_MAX:
+        if ask is not None and is_unasked:
             with trio.move_on_after(WINDOW_TIMEOUT_S), suppress(ModelError):
-                self._windows[provider_name, model] = await ask(model)
-                self._facts.cache_clear()
+                self._heard(provider_name, model, window=await ask(model))
         return self._facts(provider_name, model)
+
+    def _heard(self, provider_name: str, model: str, **facts: object) -> None:
+        if (key := (provider_name, model)) in self._said or len(self._said) < FACTS_KEPT_MAX:
+            self._said.setdefault(key, {}).update(facts)
+            self._facts.cache_clear()
+
+    def _corrects(self, error: ModelError, request: ModelRequest, provider_name: str) -> bool:
+        """Learn from a refusal what the server or the model cannot do; return whether it makes another request."""
+        window = error.details.get("window")
+        if isinstance(window, int) and window < self.facts(provider_name, request.model).window:
+            self._heard(provider_name, request.model, window=window)
+        if not isinstance(error, ToolsUnsupported) or not request.tools or request.tool_calls == "text":
+            return False
+        as_text = error.details["as_text"] is True
+        tool_calls = "text" if as_text else "none"
+        self._heard(provider_name, request.model, tool_calls=tool_calls, tools=as_text)
+        return self.facts(provider_name, request.model).tool_calls == tool_calls
 
     def limits(self, provider_name: str) -> TurnLimits:
         """Return the bounds of turns that ask this provider: local servers have more time."""
@@ -159,15 +175,20 @@ class ModelClient:
             asking.is_last = index + 1 == len(chain.links)
             is_patient = asking.is_last or not settings.fallback_on_rate_limit
             asking.patience_s = math.inf if is_patient else FALLBACK_PATIENCE_S
+            asked = fitted(request, link, self.facts(link.provider, link.model))
             try:
-                facts = self.facts(link.provider, link.model)
-                return await self._ask(fitted(request, link, facts), link.provider, asking)
+                return await self._ask(asked, link.provider, asking)
             except ModelError as error:
                 error.details["link"] = index
-                following = next_link(chain, index, error, self.facts)
+                is_corrected = self._corrects(error, asked, link.provider)
+                following = index if is_corrected else next_link(chain, index, error, self.facts)
                 if following is None:
                     raise
                 failure = error
+            if is_corrected:
+                if on_retry is not None:
+                    await on_retry(1, failure, 0.0)
+                continue
             if on_move is not None:
                 await on_move(following, failure)
             index = following

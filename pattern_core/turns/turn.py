@@ -301,7 +301,10 @@ class Turn:
         services, record, prompt = self._services, self.record, asking.prompt
 
         async def on_retry(attempt: int, error: ModelError, wait_s: float) -> None:
-            await record.publish("model.retry", {"attempt": attempt, "code": error.code, "wait_s": round(wait_s, 3)})
+            await record.publish(
+                "model.retry",
+                {"attempt": attempt, "code": error.code, "wait_s": round(wait_s, 3), "message": error.message},
+            )
 
         async def on_move(index: int, error: ModelError) -> None:
             failed, following = asking.chain.links[asking.index], asking.chain.links[index]

@@ -19,9 +19,20 @@ from pattern_core.models.errors import (
     ModelOverloaded,
     ModelServerError,
     ModelTimeout,
+    ToolsUnsupported,
+    WindowExceeded,
     was_shown,
 )
-from pattern_core.models.model import Allowance, Delta, ModelReply, ModelRequest, OnDelta, RateStatus, TextDelta
+from pattern_core.models.model import (
+    Allowance,
+    Delta,
+    ModelReply,
+    ModelRequest,
+    OnDelta,
+    RateStatus,
+    TextDelta,
+    ToolSpec,
+)
 from pattern_core.models.routing import Link, ModelChain
 from pattern_core.models.throttle import ClientLimits, RetryPolicy
 from pattern_core.testing import Paced, ScriptedProvider, says
@@ -143,6 +154,38 @@ async def test_a_model_that_loads_is_left_for_one_that_is_there(autojump_clock: 
     links = tuple(Link(provider=name, model="any", reason="") for name in "ab")
     assert await client.ask(REQUEST, ModelChain(links=links), ignore) == says("b")
     assert trio.current_time() == 0
+
+
+TOOLS = replace(REQUEST, tools=(ToolSpec(name="search", description="Finds.", parameters={}),), force_tool="search")
+
+
+@pytest.mark.parametrize(("as_text", "tool_calls", "names"), [(False, "none", ()), (True, "text", ("search",))])
+async def test_a_model_without_tools_is_asked_without_them_from_then_on(
+    as_text: bool, tool_calls: str, names: tuple[str, ...], autojump_clock: MockClock
+) -> None:
+    refused = ToolsUnsupported("400: m does not support tools", provider="scripted", status=400)
+    refused.details["as_text"] = as_text
+    one = asker(refused, says("a"), says("b"))
+    for _ in range(2):
+        await one.client.ask(TOOLS, ModelChain.of("scripted", "any"), one.on_delta, math.inf, one.on_retry)
+    assert one.retries == [(1, "model_without_tools", 0)]
+    asked = [(request.tool_calls, tuple(tool.name for tool in request.tools)) for request in one.provider.requests]
+    assert asked == [("auto", ("search",)), (tool_calls, names), (tool_calls, names)]
+    assert one.provider.requests[2].force_tool == ("search" if as_text else None)
+    assert one.client.facts("scripted", "any").tools is as_text
+    assert one.client.facts("scripted", "another").tool_calls == "auto"
+    with pytest.raises(ToolsUnsupported):  # which needs another remedy
+        await asker(refused).ask()
+
+
+async def test_a_window_that_a_refusal_states_is_known_from_then_on() -> None:
+    refused = WindowExceeded("400: n_ctx 2048", provider="scripted", status=400)
+    refused.details["window"] = 2_048
+    one = asker(refused)
+    with pytest.raises(WindowExceeded):
+        await one.ask()
+    facts = one.client.facts("scripted", "any")
+    assert (facts.window, facts.window_source, facts.output_max) == (2_048, "server", 512)
 
 
 async def test_an_attempt_has_a_time_limit_and_counts_as_retryable(autojump_clock: MockClock) -> None:
