@@ -84,6 +84,7 @@ class ReplyDraft:
     """
 
     def __init__(self, request: ModelRequest) -> None:
+        self.is_held = False  # text has come that may not be shown yet
         self._request = request
         self._segments: list[_Words | CallDraft] = []
         self._calls = 0
@@ -92,7 +93,7 @@ class ReplyDraft:
     @property
     def is_empty(self) -> bool:
         """True while nothing of the reply has begun."""
-        return not self._segments
+        return not (self._segments or self.is_held)
 
     @property
     def has_calls(self) -> bool:
@@ -229,11 +230,6 @@ class Decoder(ABC):
         self.reply_id = ""
         self.is_done = False
         self.calls: dict[int | None, CallDraft] = {}  # by the vendor's numbers for them
-
-    @property
-    def has_begun(self) -> bool:
-        """True once anything of the answer has come."""
-        return not self.draft.is_empty
 
     def end(self) -> list[Delta]:
         """Take the end of the answer's text; return what can be shown now. May be called again."""

@@ -190,7 +190,7 @@ async def _stream(answer: VendorAnswer, decoder: Decoder, on_delta: OnDelta) -> 
             for delta in decoder.feed(event):
                 has_shown = True
                 await on_delta(delta)
-        if not has_shown and decoder.has_begun:
+        if not has_shown and not decoder.draft.is_empty:
             await on_delta(_SIGN_OF_LIFE)
     await answer.finish(DRAIN_S)
 

@@ -113,11 +113,8 @@ class OpenAIProvider(HttpProvider):
         if self.settings.api == "responses" or (self._server.is_own and needs_responses(request.model)):
             body = encode_response(request, self.name)
             return "/responses", neutral(body) if self._server.is_open else body, ResponseDecoder(request, self.name)
-        return (
-            "/chat/completions",
-            encode(request, self._server),
-            ChatDecoder(request, self.name, is_open=self._server.is_open),
-        )
+        decoder = ChatDecoder(request, self.name, is_open=self._server.is_open)
+        return "/chat/completions", encode(request, self._server), decoder
 
     async def window(self, model: str) -> int:
         """Return the tokens of the window that the server offers for a model; 0 where it says nothing of that.
@@ -320,8 +317,7 @@ class ChatDecoder(Decoder):
 
     def __init__(self, request: ModelRequest, provider: str, *, is_open: bool = False) -> None:
         super().__init__(request, provider)
-        tools = () if request.tool_calls == "native" else request.tools
-        self._text = SpokenText(self.draft, [tool.name for tool in tools]) if is_open else None
+        self._text = SpokenText(self.draft, request) if is_open else None
         self._last_call: CallDraft | None = None
         self._thought_field = ""  # in which the server sends thoughts
         self._details: list[dict[str, object]] = []
@@ -349,11 +345,6 @@ class ChatDecoder(Decoder):
         if self._text and self._text.is_over:  # what else comes is for nobody
             self.finish, self.is_done = "stop", True
         return deltas + self.end() if self.finish else deltas
-
-    @property
-    def has_begun(self) -> bool:
-        """True once anything of the answer has come, or is held back."""
-        return super().has_begun or (self._text is not None and self._text.is_holding)
 
     def end(self) -> list[Delta]:
         """Take the end of the text, in which calls may have been said."""

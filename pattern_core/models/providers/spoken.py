@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from pattern_core.models.model import ANY_TOOL, Delta
+from pattern_core.messages import ToolResult
+from pattern_core.models.model import ANY_TOOL, Delta, ModelRequest
 from pattern_core.models.providers.draft import ReplyDraft
 from pattern_core.models.providers.encoding import Encoded, as_dict, as_dicts, as_str
 
@@ -34,10 +35,11 @@ _TURN = (
     r"<[|｜](?!python_tag|tool_call|/tool_call)[\w▁]{1,40}[|｜]>|<(?:start|end)_of_turn>|\[/?INST\]|</?tool_response>"
 )
 _TURNS = re.compile(_TURN)
-_ENDS = rf"(?P<turn>{_TURN}|</s>)|(?P<thought>{_THOUGHT_END.pattern})"
 _OPENING = r"<tool_call>|<tools>|<\|tool_calls?\|>|<\|python_tag\|>|\[TOOL_CALLS\]"
-_WITHOUT_CALLS = re.compile(_ENDS)
-_WITH_CALLS = re.compile(rf"{_ENDS}|(?P<call>{_OPENING}|<function=)|(?<=\n)[ \t]*(?P<json>```|[\[{{])")
+_MARK = re.compile(
+    rf"(?P<turn>{_TURN}|</s>)|(?P<thought>{_THOUGHT_END.pattern})"
+    rf"|(?P<call>{_OPENING}|<function=)|(?<=\n)[ \t]*(?P<json>```|[\[{{])"
+)
 # The end of what came so far, where more may make one of these of it.
 _TAIL = re.compile(r"(?:<[^\s<>]{0,60}|\[[A-Z/_]{0,16}|`{1,2}|(?<=\n)[ \t]{1,20})\Z")
 # JSON as far as it came, in a fence or a list or bare; `said` is what follows its first key.
@@ -52,6 +54,7 @@ _CALL = re.compile(
     r"|(?<=\])\s*(?P<named>[\w.-]+)\s*(?:\[ARGS\])?\s*(?=\{)|(?=[\[{]))",
     re.DOTALL,
 )
+_BROKEN_END = re.compile(r"</tool_call>|</tools>|```")
 _CLOSING = re.compile(r"[\s\]},;]*(?:</tool_call>|</tools>|<\|/tool_calls?\|>|```)?\s*(?:</s>)?")
 _PARAMETER = re.compile(r"<parameter=([\w.-]+)>\n?(.*?)\n?(?:</parameter>|\Z)", re.DOTALL)
 _JSON = json.JSONDecoder(strict=False)  # models write line feeds into strings as they are
@@ -115,36 +118,32 @@ def told(messages: Sequence[Encoded], tools: Sequence[Encoded], force_tool: str 
 
 
 class SpokenText:
-    """Sorts an answer's text while it comes: thoughts at its beginning, words, calls of the `tools` that were offered.
+    """Sorts an answer's text while it comes: thoughts at its beginning, words, calls of the tools that were offered.
 
     What may be the beginning of a call is held back, and shown if it turns out to be none. `is_over` becomes True where
     the model went on to speak for others.
     """
 
-    def __init__(self, draft: ReplyDraft, tools: Iterable[str]) -> None:
+    def __init__(self, draft: ReplyDraft, request: ModelRequest) -> None:
         self.is_over = False
         self._draft = draft
-        self._tools = {name.lower(): name for name in tools}
-        self._marks = _WITH_CALLS if self._tools else _WITHOUT_CALLS
-        self._rest = ""  # what is not decided
+        self._request = request
+        tools = () if request.tool_calls == "native" else request.tools
+        self._tools = {tool.name.lower(): tool.name for tool in tools}
+        self._last, self._rest = "\n", ""  # character that was shown, and what is not decided
         self._held: list[str] = []  # what is a call, in pieces
         self._held_chars = 0
-        self._last = "\n"  # character that was shown
         self._begins, self._thinks, self._trims = True, False, False
         self._has_thought = self._strikes = False
-
-    @property
-    def is_holding(self) -> bool:
-        """True while something has come that is not shown."""
-        return bool(self._rest or self._held)
 
     def feed(self, piece: str) -> list[Delta]:
         """Take a piece; return what can be shown now."""
         if len(piece) > PIECE_CHARS_MAX:
             places = range(0, len(piece), PIECE_CHARS_MAX)
             return [delta for at in places for delta in self.feed(piece[at : at + PIECE_CHARS_MAX])]
-        if self.is_over:
+        if self.is_over or not piece:
             return []
+        self._draft.is_held = True
         if self._held:
             return self._hold(piece)
         self._rest += piece.lstrip() if self._trims else piece
@@ -161,7 +160,7 @@ class SpokenText:
 
     def end(self) -> list[Delta]:
         """Take the end of the answer: add its calls to the draft; return what can be shown."""
-        text, calls = "".join(self._held) or self._rest, Calls(self._tools)
+        text, calls = "".join(self._held) or self._rest, Calls(self._tools, self._request)
         self._held, self._rest = [], ""
         if self._tools and not self._thinks:
             turn = _TURNS.search(text)
@@ -182,9 +181,9 @@ class SpokenText:
 
     def _words(self) -> list[Delta]:
         deltas: list[Delta] = []
-        while found := self._marks.search(self._last + self._rest, 1):
+        while found := _MARK.search(self._last + self._rest, 1):
             start, end = found.start() - 1, found.end() - 1
-            is_call: bool | None = found["call"] is not None if self._tools else False
+            is_call: bool | None = bool(self._tools and found["call"])
             if self._tools and found["json"]:
                 is_call = self._is_call(self._rest[start:])
             if is_call is False and not self._is_mark(found):
@@ -210,9 +209,8 @@ class SpokenText:
         """Return whether it ends what came before: not `</s>` in HTML, nor a tag of thoughts in the middle of words."""
         if found["thought"]:
             return not self._has_thought
-        return bool(found["turn"]) and not (
-            found[0] == "</s>" and (self._strikes or "<s>" in found.string[: found.start()])
-        )
+        is_html = found[0] == "</s>" and (self._strikes or "<s>" in found.string[: found.start()])
+        return bool(found["turn"]) and not is_html
 
     def _is_call(self, text: str) -> bool | None:
         """Return whether JSON calls an offered tool; None if that is not known yet."""
@@ -259,11 +257,16 @@ def name_of(name: str, tools: Mapping[str, str]) -> str | None:
 
 
 class Calls:
-    """Finds the calls in a text; `found` are tools and the JSON text of their arguments."""
+    """Finds the calls in a text; `found` are tools and the JSON text of their arguments.
 
-    def __init__(self, tools: Mapping[str, str]) -> None:
+    What stands in a message or in a result too is no call: the model quotes it, and whoever wrote it calls no tools.
+    """
+
+    def __init__(self, tools: Mapping[str, str], request: ModelRequest) -> None:
         self.found: list[tuple[str, str]] = []
         self._tools = tools  # by their names in lower case
+        self._request = request
+        self._others: str | None = None  # their words, without blanks
 
     def read(self, text: str) -> str:
         """Find the calls; return what else is said."""
@@ -278,7 +281,7 @@ class Calls:
             if found["function"]:
                 values = dict(_PARAMETER.findall(found["body"]))
                 arguments = json.dumps(values, ensure_ascii=False) if values else found["body"].strip()
-                is_call = self._add(found["function"], arguments, is_sure=True)
+                is_call = not self._is_quoted(found[0]) and self._add(found["function"], arguments, is_sure=True)
             else:
                 is_call, end = self._read_json(text, end, found["named"], is_sure=is_sure)
             left.append(text[at : found.start() if is_call else end])
@@ -292,6 +295,8 @@ class Calls:
             value, end = _JSON.raw_decode(text, start)
         except (ValueError, RecursionError):
             return self._read_broken(text, start, is_sure=is_sure)
+        if self._is_quoted(text[start:end]):
+            return False, end
         if named:
             return self._add(named, json.dumps(value, ensure_ascii=False), is_sure=True), end
         added = [self._add(*call, is_sure=is_sure) for call in _calls(value, is_sure=is_sure)]
@@ -302,9 +307,16 @@ class Calls:
         name, arguments = _NAME.search(text, start), _ARGUMENTS.search(text, start)
         if name is None or arguments is None:
             return False, start + 1
-        closing = re.compile(r"</tool_call>|</tools>|```|\Z").search(text, arguments.end())
-        end = len(text) if closing is None else closing.start()
-        return self._add(name[1], text[arguments.end() : end].strip(), is_sure=is_sure), end
+        said = _BROKEN_END.split(text[arguments.end() :], 1)[0]
+        end = arguments.end() + len(said)
+        return not self._is_quoted(text[start:end]) and self._add(name[1], said.strip(), is_sure=is_sure), end
+
+    def _is_quoted(self, call: str) -> bool:
+        if self._others is None:
+            parts = [part for one in self._request.messages if one.role != "assistant" for part in one.parts]
+            texts = [part.content if isinstance(part, ToolResult) else getattr(part, "text", "") for part in parts]
+            self._others = "".join("".join(texts).split())
+        return "".join(call.split()) in self._others
 
     def _add(self, name: str, arguments: str, *, is_sure: bool) -> bool:
         tool = name_of(name, self._tools) or (name if is_sure else None)
@@ -315,13 +327,10 @@ class Calls:
 
 def _calls(value: object, *, is_sure: bool) -> Iterator[tuple[str, str]]:
     """Yield the name and the arguments' JSON text of each call that a JSON value is."""
-    if isinstance(value, list):
-        for one in value:
-            yield from _calls(one, is_sure=is_sure)
-        return
     said = as_dict(value)
-    if isinstance(calls := said.get("tool_calls"), list):
-        yield from _calls(calls, is_sure=is_sure)
+    if isinstance(several := said.get("tool_calls", value), list):
+        for one in several:
+            yield from _calls(one, is_sure=is_sure)
         return
     said = as_dict(said.get("function")) or said
     name = next(filter(None, (as_str(said.get(key)) for key in ("name", "tool_name", "function"))), "")
