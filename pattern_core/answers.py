@@ -38,7 +38,7 @@ def without_run(text: str) -> str:
     for length in range(1, min(PIECE_CHARS_MAX, end // PIECES_MIN) + 1):
         piece = text[end - length : end]
         times = max(PIECES_MIN, -(-RUN_CHARS_MIN // length))
-        if text.endswith(piece * times, 0, end):
+        if text.endswith(piece, 0, end - length) and text.endswith(piece * times, 0, end):
             begin = end - length * times
             while text.endswith(piece, 0, begin):
                 begin -= length

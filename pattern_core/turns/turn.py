@@ -126,7 +126,7 @@ class Turn:
         """Read the agent's settings and rules, and what a restart must know of the turn."""
         services, agent = self._services, self.agent
         self.settings = settings_of(agent.config)
-        self.bounds = self.settings.limits.over(services.limits.turn)
+        self.bounds = self.settings.limits.over(services.models.limits(agent.model_provider))
         self.record.children_max = self.settings.limits.children
         self.judge.detectors = self.settings.detectors
         if services.mcp.pending(agent.enabled_tools):
@@ -319,7 +319,10 @@ class Turn:
         services, record, prompt = self._services, self.record, asking.prompt
 
         async def on_retry(attempt: int, error: ModelError, wait_s: float) -> None:
-            await record.publish("model.retry", {"attempt": attempt, "code": error.code, "wait_s": round(wait_s, 3)})
+            await record.publish(
+                "model.retry",
+                {"attempt": attempt, "code": error.code, "wait_s": round(wait_s, 3), "message": error.message},
+            )
 
         async def on_move(index: int, error: ModelError) -> None:
             failed, following = asking.chain.links[asking.index], asking.chain.links[index]
@@ -371,10 +374,13 @@ class Turn:
             return kept, ""
         is_empty = not any(isinstance(part, Text) and part.text.strip() for part in parts)
         if (has_echo and self._asked_again != self.record.step) or (is_empty and await self._owes_words()):
-            what = "nothing but words of its prompt" if has_echo else "nothing"
+            what = "only words of its prompt" if has_echo else "nothing"
+            words = f"the model answered {what} (finish reason: {reply.finish_reason}), also when it was asked again"
+            advice = "say it in other words, or give the agent a larger model"
+            if reply.finish_reason == "length":
+                advice = "raise max_output_tokens, or lower reasoning_effort"
             raise NoAnswer(
-                f"the model answered {what} (finish reason: {reply.finish_reason}), also when it was asked again; say"
-                " it in other words, or give the agent a larger model",
+                f"{words}; {advice}",
                 provider=asking.chain.links[asking.index].provider,
                 reminder=ECHOED if has_echo else EMPTY,
                 usage=reply.usage,

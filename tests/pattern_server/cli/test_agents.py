@@ -92,6 +92,9 @@ def test_what_is_missing_is_said_with_what_to_do() -> None:
     assert '[providers.own.models."m"]' in unknown
     (open_model,) = trouble({**FACTS, "window": 8_192, "trained_window": 40_960, "window_source": "assumed"})
     assert "40,960" in open_model
+    assert list(trouble({**FACTS, "window": 8_192, "trained_window": 40_960, "window_source": "pattern.toml"})) == []
+    (too_small,) = trouble({**FACTS, "window_trouble": "the window of 1,024 tokens holds no conversation"})
+    assert too_small == "It cannot answer any message: the window of 1,024 tokens holds no conversation."
     (keyless,) = trouble({**FACTS, "is_configured": False})
     assert "[providers.own]" in keyless
 
