@@ -175,7 +175,7 @@ def host_of(url: str) -> str:
 def is_local(host: str) -> bool:
     """Return whether a host is this machine or one of its network, by its name or number."""
     try:
-        return ip_address(host).is_private  # of which loopback is a part
+        return not ip_address(host).is_global
     except ValueError:
         return bool(host) and ("." not in host or host.endswith((".local", ".lan", ".internal", ".localhost")))
 

@@ -53,7 +53,7 @@ _NO_TOOLS = re.compile(r"(?:not|n't|no endpoints found that) support (?:tools?|f
 # vLLM without a parser; llama.cpp without templates, and an older one.
 _TOOLS_AS_TEXT = re.compile(r"--tool-call-parser|tools param requires|unsupported param: tools", re.IGNORECASE)
 # llama.cpp: "Loading model"; Ollama: "llm server loading model"; TGI: "Model x is currently loading".
-_LOADING = re.compile(r"\bloading (?:the )?model|model\b.{0,200}\bloading", re.IGNORECASE)
+_LOADING = re.compile(r"(?!.*(?:fail|error))(?:.*\bloading (?:the )?model|.*\bmodel\b.*\bloading)", re.IGNORECASE)
 _BAD_KEY = re.compile(r"api[ _]key not valid|api_key_invalid|api key expired", re.IGNORECASE)  # Google's 400
 # Codes and types of errors that come without a status of their own, within a stream that began with 200.
 _CODES = {
@@ -166,7 +166,7 @@ def _kind(status: int, code: str, words: str, retry_after_s: float | None) -> tu
     match status:
         case 404:
             return errors.ModelRefused, "Check the model_name and the base_url."
-        case 503 if _LOADING.search(words):
+        case 503 if _LOADING.match(words[:WORDS_MAX]):
             return errors.ModelLoading, ""
         case 429 | 503 | 529:
             return errors.ModelOverloaded, ""

@@ -156,7 +156,7 @@ class SpokenText:
             elif len(self._rest) < BEGINNING_CHARS_MAX and any(one.startswith(begun) for one in _THOUGHTS):
                 return []
             self._begins = False
-        return self._thought() if self._thinks else self._words()
+        return self._sorted()
 
     def end(self) -> list[Delta]:
         """Take the end of the answer: add its calls to the draft; return what can be shown."""
@@ -170,60 +170,57 @@ class SpokenText:
             self._draft.extend(self._draft.begin_call(tool=tool), arguments)
         return deltas
 
-    def _thought(self) -> list[Delta]:
-        ended = _THOUGHT_END.search(self._rest)
-        if ended is None:
-            return self._show_all_but_tail()
-        deltas = self._show(self._rest[: ended.start()])
-        self._thinks = False
-        self._skip(ended.end())
-        return deltas + self._words()
-
-    def _words(self) -> list[Delta]:
+    def _sorted(self) -> list[Delta]:
         deltas: list[Delta] = []
-        while found := _MARK.search(self._last + self._rest, 1):
+        while found := (_THOUGHT_END if self._thinks else _MARK).search(self._last + self._rest, 1):
             start, end = found.start() - 1, found.end() - 1
-            is_call: bool | None = bool(self._tools and found["call"])
-            if self._tools and found["json"]:
-                is_call = self._is_call(self._rest[start:])
-            if is_call is False and not self._is_mark(found):
-                deltas += self._show(self._rest[:end])
-                self._rest = self._rest[end:]
-                continue
-            deltas += self._show(self._rest[:start])
-            if is_call is None:
-                self._rest = self._rest[start:]
-                return deltas
-            if is_call:
-                piece, self._rest = self._rest[start:], ""
-                return deltas + self._hold(piece)
-            if found["turn"]:
-                self.is_over, self._rest = True, ""
-                return deltas
-            self._draft.think()
-            self._has_thought = True
-            self._skip(end)
-        return deltas + self._show_all_but_tail()
+            kind = self._kind(found, self._rest[start:])
+            deltas += self._show(self._rest[: end if kind == "words" else start])
+            self._rest = self._rest[end if kind in ("words", "thought") else start :]
+            match kind:
+                case "thought":
+                    if not self._thinks:
+                        self._draft.think()
+                    self._thinks, self._has_thought, self._last = False, True, "\n"
+                    self._rest = self._rest.lstrip()
+                    self._trims = not self._rest
+                case "call":
+                    piece, self._rest = self._rest, ""
+                    return deltas + self._hold(piece)
+                case "turn":
+                    self.is_over, self._rest = True, ""
+                    return deltas
+                case "open":
+                    return deltas
+        tail = _TAIL.search(self._last + self._rest, 1)
+        end = len(self._rest) if tail is None else tail.start() - 1
+        text, self._rest = self._rest[:end], self._rest[end:]
+        return deltas + self._show(text)
 
-    def _is_mark(self, found: re.Match[str]) -> bool:
-        """Return whether it ends what came before: not `</s>` in HTML, nor a tag of thoughts in the middle of words."""
-        if found["thought"]:
-            return not self._has_thought
-        is_html = found[0] == "</s>" and (self._strikes or "<s>" in found.string[: found.start()])
-        return bool(found["turn"]) and not is_html
+    def _kind(self, found: re.Match[str], text: str) -> str:
+        """Return what was found: words, an end of thoughts, a turn, a call, or "open" as long as that is not known."""
+        match found.lastgroup:
+            case "thought" if self._has_thought:
+                return "words"
+            case "turn" if found[0] == "</s>" and (self._strikes or "<s>" in found.string[: found.start()]):
+                return "words"  # HTML
+            case "call" | "json" if not self._tools:
+                return "words"
+            case "json":
+                return self._kind_of_json(text)
+        return found.lastgroup or "thought"
 
-    def _is_call(self, text: str) -> bool | None:
-        """Return whether JSON calls an offered tool; None if that is not known yet."""
+    def _kind_of_json(self, text: str) -> str:
         begun = _JSON_BEGUN.fullmatch(text)
         if begun is None:
-            return None if _TAIL.fullmatch(text) else False
+            return "open" if _TAIL.fullmatch(text) else "words"
         if begun["said"] is None:
-            return None
+            return "open"
         names = _NAME.findall(text)
         if any(name_of(name, self._tools) for name in names):
-            return True
+            return "call"
         is_open = begun["key"] in _KEYS and not (names and begun["key"] == "name")
-        return None if is_open and len(text) < BEGINNING_CHARS_MAX else False
+        return "open" if is_open and len(text) < BEGINNING_CHARS_MAX else "words"
 
     def _hold(self, piece: str) -> list[Delta]:
         self._held.append(piece)
@@ -233,16 +230,6 @@ class SpokenText:
         if self._held_chars <= HELD_CHARS_MAX:
             return []
         text, self._held, self._rest, self._held_chars = "".join(self._held), [], "", 0
-        return self._show(text)
-
-    def _skip(self, end: int) -> None:
-        self._rest, self._last = self._rest[end:].lstrip(), "\n"
-        self._trims = not self._rest
-
-    def _show_all_but_tail(self) -> list[Delta]:
-        tail = _TAIL.search(self._last + self._rest, 1)
-        end = len(self._rest) if tail is None else tail.start() - 1
-        text, self._rest = self._rest[:end], self._rest[end:]
         return self._show(text)
 
     def _show(self, text: str) -> list[Delta]:

@@ -83,6 +83,7 @@ from tests.pattern_core.models.providers import rig
         (503, "", "", ModelOverloaded),
         (503, "unavailable_error", "Loading model", ModelLoading),  # llama.cpp
         (503, "", "llm server loading model", ModelLoading),  # Ollama
+        (503, "", "error loading model: no such file", ModelOverloaded),
         (503, "", "Model mistralai/Mistral-7B is currently loading", ModelLoading),  # TGI
         (504, "", "", ModelServerError),
         (529, "", "", ModelOverloaded),
