@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import resource
 import shutil
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import click
 import httpx2
@@ -20,12 +21,14 @@ import trio
 
 from pattern_core.embeddings.embedder import EmbedderInfo, EmbedderUnavailable
 from pattern_core.embeddings.providers import make_embedder
-from pattern_core.errors import NotFound
+from pattern_core.errors import InvalidInput, NotFound
 from pattern_core.ids import system_randomness
+from pattern_core.messages import Reasoning, Text, ToolCall, user
 from pattern_core.models.client import ModelClient
-from pattern_core.models.errors import ModelNotConfigured
-from pattern_core.models.model import ModelFacts, Provider
+from pattern_core.models.errors import ModelError, ModelNotConfigured
+from pattern_core.models.model import Delta, ModelFacts, ModelReply, ModelRequest, Provider, ToolCalls, ToolSpec
 from pattern_core.models.providers import PROVIDERS, make_provider
+from pattern_core.models.routing import ModelChain
 from pattern_core.models.throttle import RetryPolicy
 from pattern_core.shell.child import confinement
 from pattern_core.views import Condition, condition
@@ -37,7 +40,7 @@ from pattern_server.cli.agents import trouble
 from pattern_server.cli.client import RunningServer, ServerUnreachable, connection, running_server
 from pattern_server.cli.command import ExitCode, local
 from pattern_server.cli.db import targets
-from pattern_server.cli.output import DONE, FAILED, Output
+from pattern_server.cli.output import DONE, FAILED, Output, cut, in_line
 from pattern_server.config import Config, file_of, require_data, unknown_variables
 from pattern_server.sections import EmbeddingsConfig
 from pattern_server.settings import catalogue_of, configured_mcp, embedder_settings, provider_settings, shell_settings
@@ -46,6 +49,9 @@ DISK_BYTES_MIN = 100 * 1024 * 1024
 DISK_BYTES_EASY = 1024 * 1024 * 1024
 DESCRIPTORS_EASY = 1024
 ANSWER_TIMEOUT_S = 5.0
+ANSWER_TOKENS_MAX = 1_024  # of a model that is tried; some think before they answer
+WORDS_SHOWN = 120
+WINDOW_EASY = 8_192  # tokens, of which all tools and an answer take half
 EMBEDDER_TIMEOUT_S = 20.0  # it may have to find and check its weights
 
 State = Literal["ok", "note", "problem"]
@@ -62,10 +68,11 @@ class DoctorFinding:
 
 
 @click.command()
+@click.option("--model", metavar="PROVIDER/MODEL", help="Ask this model instead: words, a tool call, its speed.")
 @local
-def doctor(config: Config, output: Output) -> ExitCode:
+def doctor(config: Config, output: Output, model: str | None) -> ExitCode:
     """Look at everything that a server needs, and say what is wrong and what to do. Changes nothing."""
-    findings = list(examine(config))
+    findings = list(examine(config)) if model is None else trio.run(try_model, config, model)
     rows = [asdict(finding) for finding in findings]
     output.table(("check", "state", "message"), rows, empty="")
     problems = sum(finding.state == "problem" for finding in findings)
@@ -217,22 +224,118 @@ def _default_model(config: Config, configured: str) -> Looked:
         return
     yield "ok", f"{configured}; new agents use {provider}/{model}"
     facts = trio.run(_facts, config, provider, model)
-    for sentence in trouble({**asdict(facts), "is_configured": provider in config.providers}):
+    for sentence in _notes(config, facts):
         yield "note", sentence
+
+
+def _notes(config: Config, facts: ModelFacts) -> Iterator[str]:
+    yield from trouble({**asdict(facts), "is_configured": facts.provider in config.providers})
+    if facts.window < WINDOW_EASY:
+        yield (
+            f"{facts.window:,} tokens of window are little: few tools and a short conversation fit. Let its server have"
+            " more (OLLAMA_CONTEXT_LENGTH of Ollama, -c of llama.cpp); see Models of your own in REFERENCE.md"
+        )
 
 
 async def _facts(config: Config, provider: str, model: str) -> ModelFacts:
     """Return what is known of a model, also to its server."""
+    async with _client(config, provider) as client:
+        return await client.learn(provider, model)
+
+
+@asynccontextmanager
+async def _client(config: Config, provider: str) -> AsyncIterator[ModelClient]:
     made: dict[str, Provider] = {}
     with suppress(KeyError, ModelNotConfigured):
         made[provider] = make_provider(provider, provider_settings(config.providers[provider]))
-    client = ModelClient(made, RetryPolicy(), config.limits.turn, system_randomness(), catalogue=catalogue_of(config))
     try:
-        return await client.learn(provider, model)
+        yield ModelClient(made, RetryPolicy(), config.limits.turn, system_randomness(), catalogue=catalogue_of(config))
     finally:
         with trio.CancelScope(shield=True):
             for one in made.values():
                 await one.aclose()
+
+
+async def try_model(config: Config, name: str) -> list[DoctorFinding]:
+    """Ask a model, named `provider/model`, for an answer in words and for a call of a tool.
+
+    Raises:
+        InvalidInput: the name has no slash.
+    """
+    provider, slash, model = name.partition("/")
+    if not slash or not model:
+        raise InvalidInput(f"--model takes PROVIDER/MODEL, such as ollama/qwen3:8b; got {name!r}")
+    async with _client(config, provider) as client:
+        facts = await client.learn(provider, model)
+        window = f"{facts.window:,} tokens ({facts.window_source}), answers up to {facts.output_max:,}"
+        found = [DoctorFinding("window", "ok", window)]
+        found += [DoctorFinding("window", "note", sentence) for sentence in _notes(config, facts)]
+        try:
+            found += [*await _in_words(client, facts), await _by_call(client, facts)]
+        except ModelError as error:
+            found.append(DoctorFinding("answer", "problem", error.message))
+    return found
+
+
+async def _asked(client: ModelClient, facts: ModelFacts, words: str, **more: Any) -> tuple[ModelReply, float, float]:
+    """Return what a model answers to some words, and after how many seconds it began and was done."""
+    began, first_s = trio.current_time(), math.inf
+
+    async def on_delta(_delta: Delta) -> None:
+        nonlocal first_s
+        first_s = min(first_s, trio.current_time() - began)
+
+    request = ModelRequest(
+        model=facts.model,
+        system=["You are a helpful assistant."],
+        messages=[user(words)],
+        max_output_tokens=min(facts.output_max, ANSWER_TOKENS_MAX),
+        **more,
+    )
+    reply = await client.ask(request, ModelChain.of(facts.provider, facts.model), on_delta)
+    took_s = trio.current_time() - began
+    return reply, min(first_s, took_s), took_s
+
+
+def _said(reply: ModelReply) -> str:
+    return cut(in_line("".join(part.text for part in reply.parts if isinstance(part, Text))).strip(), WORDS_SHOWN)
+
+
+async def _in_words(client: ModelClient, facts: ModelFacts) -> list[DoctorFinding]:
+    reply, first_s, took_s = await _asked(client, facts, "What is a lighthouse? Answer in three sentences.")
+    count, said = reply.usage.output_tokens, _said(reply)
+    rate = f", then {count / (took_s - first_s):.0f} tokens/s" if took_s > first_s else ""
+    speed = f"the first words of {count} tokens came after {first_s:.1f} s{rate}"
+    nothing = f"it answers nothing in words (finish reason: {reply.finish_reason})"
+    found = [DoctorFinding("answer", "ok", said) if said else DoctorFinding("answer", "problem", nothing)]
+    found.append(DoctorFinding("speed", "ok", speed))
+    if said and reply.finish_reason == "length":
+        found.append(DoctorFinding("answer", "note", f"it does not end: it was cut after {count} tokens"))
+    if thought := sum(len(part.text) for part in reply.parts if isinstance(part, Reasoning)):
+        found.append(DoctorFinding("thoughts", "note", f"it thinks first, here {thought} characters, which are output"))
+    return found
+
+
+async def _by_call(client: ModelClient, facts: ModelFacts) -> DoctorFinding:
+    where = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    tool = ToolSpec(name="get_weather", description="Return the weather in a city now.", parameters=where)
+    forms: tuple[tuple[ToolCalls, State, str], ...] = (
+        ("native", "ok", "it calls tools in its server's format"),
+        ("auto", "ok", "it calls tools in its text, where the calls are found"),
+        ("text", "note", 'it calls tools only where told how: write tool_calls = "text" for it in pattern.toml'),
+    )
+    said = ""
+    for form, state, words in forms:
+        if facts.tool_calls not in ("auto", form):
+            continue  # pattern.toml says how
+        question = "What is the weather in Lisbon now? Use the tool get_weather."
+        reply, _first_s, _took_s = await _asked(client, facts, question, tools=[tool], tool_calls=form)
+        if any(isinstance(part, ToolCall) and part.tool == tool.name for part in reply.parts):
+            return DoctorFinding("tools", state, words)
+        if client.facts(facts.provider, facts.model).tool_calls == "none":
+            return DoctorFinding("tools", "note", "its server refuses tools: its agents can only talk")
+        said = _said(reply)
+    return DoctorFinding("tools", "note", f"it called no tool when told to, and said: {said or 'nothing'}")
 
 
 def _settings(config: Config) -> Looked:

@@ -11,8 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from pattern_core.models.model import ModelReply
+from pattern_core.testing import wire
+from pattern_core.testing.model import calls, says
+from pattern_core.testing.wire import Play, WireServer
+from pattern_core.testing.wire_openai import refuses, replies
 from pattern_db.files import DataDirLock
-from pattern_server.cli.doctor import examine
+from pattern_server.cli.doctor import examine, try_model
 from pattern_server.config import load
 from tests.pattern_server.cli.conftest import Pattern
 
@@ -233,3 +238,57 @@ def test_what_holds_the_commands_of_agents(data_dir: Path, tmp_path: Path) -> No
     loose = {"roots": [tmp_path / "work"], "require_sandbox": False}
     [found_loose] = [one for one in examine(load(data_dir=data_dir, shell=loose)) if one.check == "shell"]
     assert found_loose.state in {"ok", "note"}
+
+
+LIGHTHOUSE = says("A lighthouse is a tower.", reasoning="Hm.")
+CALLS = calls("get_weather", {"city": "Lisbon"})
+SAID = says('<tool_call>{"name": "get_weather", "arguments": {"city": "Lisbon"}}</tool_call>')
+
+
+@pytest.mark.parametrize(
+    ("answers", "toml", "tools"),
+    [
+        ([CALLS], "", ("ok", "it calls tools in its server's format")),
+        ([SAID, SAID], "", ("ok", "it calls tools in its text, where the calls are found")),
+        ([says("Sunny."), says("Sunny."), SAID], "", ("note", 'write tool_calls = "text"')),
+        ([says("Sunny.")] * 3, "", ("note", "it called no tool when told to, and said: Sunny.")),
+        ([SAID], 'tool_calls = "text"', ("note", 'write tool_calls = "text"')),
+        ([refuses(400, "m does not support tools"), says("Sunny.")], "", ("note", "its server refuses tools")),
+    ],
+)
+async def test_a_model_is_tried(
+    answers: list[ModelReply | Play], toml: str, tools: tuple[str, str], tmp_path: Path
+) -> None:
+    window = wire.document({"data": [{"id": "m", "max_model_len": 16_000}]})
+    plays = [one if isinstance(one, Play) else replies(one) for one in (LIGHTHOUSE, *answers)]
+    async with WireServer(otherwise=lambda request: window if request.method == "GET" else plays.pop(0)) as server:
+        file = tmp_path / "pattern.toml"
+        section = f"[providers.mine.models.m]\n{toml}" if toml else ""
+        file.write_text(f'[providers.mine]\nkind = "openai"\nbase_url = "{server.url}/v1"\n{section}')
+        found = await try_model(load(file, data_dir=tmp_path), "mine/m")
+    assert not plays
+    said = {one.check: (one.state, one.message) for one in reversed(found)}
+    assert said["window"] == ("ok", "16,000 tokens (server), answers up to 4,000")
+    assert said["answer"] == ("ok", "A lighthouse is a tower.")
+    assert "came after" in said["speed"][1]
+    assert said["thoughts"] == ("note", "it thinks first, here 3 characters, which are output")
+    assert said["tools"][0] == tools[0] and tools[1] in said["tools"][1]
+
+
+def test_a_model_that_cannot_be_tried(home: Pattern) -> None:
+    unnamed = home("doctor", "--model", "m")
+    assert unnamed.code == 1 and "--model takes PROVIDER/MODEL" in unnamed.err
+    absent = home("doctor", "--model", "mine/m", "--json")
+    assert absent.code == 1
+    assert absent.json[-1]["check"] == "answer" and "not configured" in absent.json[-1]["message"]
+    assert home("doctor", "--model", "embedded/rules").code == 0
+
+
+def test_a_small_window_is_noted_with_what_to_do(tmp_path: Path) -> None:
+    file = tmp_path / "pattern.toml"
+    begin = 'default_provider = "mine"\ndefault_model = "m"\n[providers.mine]\nkind = "openai"\n'
+    for window, notes in ((4_096, 1), (8_192, 0)):
+        file.write_text(f'{begin}base_url = "http://127.0.0.1:9/v1"\n[providers.mine.models.m]\nwindow = {window}')
+        found = [one for one in examine(load(file, data_dir=tmp_path)) if one.check == "models" and one.state == "note"]
+        assert sum("tokens of window are little" in one.message for one in found) == notes
+        assert not any("assumed" in one.message for one in found)
