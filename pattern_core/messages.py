@@ -21,6 +21,13 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """What the system says to the model within a person's message: never stored as a part, and no one's words."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
     """A picture, by its bytes or by an address that the vendor fetches.
 
@@ -70,7 +77,7 @@ class ToolResult:
     is_error: bool = False
 
 
-Part = Text | Image | Reasoning | ToolCall | ToolResult
+Part = Text | Note | Image | Reasoning | ToolCall | ToolResult
 Role = Literal["system", "user", "assistant", "tool"]
 
 
@@ -79,7 +86,8 @@ class Message:
     """One utterance. A `tool` message holds exactly one `ToolResult`; an `assistant` one may mix all other parts.
 
     `is_imported`: it was said elsewhere and brought here, so that it was not asked or answered here. `cut_off` is the
-    status with which its turn ended in the middle of it; empty: it is whole.
+    status with which its turn ended in the middle of it; empty: it is whole. `note` is what prompts show before it,
+    found when its turn began.
     """
 
     role: Role
@@ -89,10 +97,11 @@ class Message:
     created_at: str = ""
     is_imported: bool = False
     cut_off: str = ""
+    note: str = ""
 
     @property
     def text(self) -> str:
-        """The words of the message, without reasoning and tool calls."""
+        """The words of the message, without notes, reasoning and tool calls."""
         parts = self.parts
         if len(parts) == 1:  # most messages
             return parts[0].text if isinstance(parts[0], Text) else ""

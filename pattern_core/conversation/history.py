@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from pattern_core.conversation.opening import Opening, beginning, opening_message, shown_chain
 from pattern_core.limits import PromptLimits
-from pattern_core.messages import Message, Part, Text, ToolCall, ToolResult, parts_from_json, parts_to_json
+from pattern_core.messages import Message, Note, Part, Text, ToolCall, ToolResult, parts_from_json, parts_to_json
 from pattern_core.models.tokens import message_tokens
 from pattern_core.untrusted import marked_import, marked_result, neutral
 from pattern_db.connection import Connection
@@ -91,6 +91,7 @@ def from_row(row: MessageRow) -> Message:
         created_at=row.created_at,
         is_imported=row.batch_id is None and row.source == IMPORTED,
         cut_off=row.source_metadata.get(PARTIAL, "") if is_own and isinstance(row.source_metadata, dict) else "",
+        note=row.note or "",
     )
 
 
@@ -195,12 +196,14 @@ class History:
         return tuple(self._shown)
 
     @property
+    def question(self) -> Message | None:
+        """What was said last to the agent, as it is stored; None if nothing was."""
+        return next((entry.message for entry in reversed(self._entries) if entry.shown.role == "user"), None)
+
+    @property
     def words(self) -> str:
-        """What was said last to the agent; empty if nothing was."""
-        for entry in reversed(self._entries):
-            if entry.shown.role == "user":
-                return entry.shown.text
-        return ""
+        """The words of the question; empty if there is none."""
+        return "" if (question := self.question) is None else question.text
 
     @property
     def digest(self) -> bytes:
@@ -220,6 +223,18 @@ class History:
             self.has_images = True
         self.cursor = message.position
         self._digest.update(message.position.encode())
+
+    def note(self, note: str) -> None:
+        """Set what is shown before the newest message, which is stored with it."""
+        before = self._entries[-1]
+        entry = self._entry(replace(before.message, note=note), begins=before.begins)
+        self._entries[-1] = entry
+        self._shown[-1] = entry.shown
+        self.tokens += entry.tokens - before.tokens
+
+    def notes(self, count: int) -> str:
+        """Return what is shown before the newest `count` messages, the very newest left out."""
+        return "\0".join([entry.message.note for entry in self._entries[-count:-1] if entry.message.note])
 
     def replace(self, message: Message, other: Message | None, *, is_short: bool = False) -> None:
         """Put another message in the place of one, or nothing; with `is_short` the first stays stored as it is."""
@@ -276,6 +291,8 @@ class History:
             shown = marked_result(message)
         else:
             shown = neutral(message)
+        if message.note:
+            shown = replace(shown, parts=(Note(text=f"{message.note}\n\n"), *shown.parts))
         has_image = shown.role == "user" and bool(shown.images)
         return _Entry(message, shown, message_tokens(shown), begins, is_short, has_image)
 

@@ -40,8 +40,9 @@ class ToolSpec:
 class ModelRequest:
     """One question to a model.
 
-    `system` is the list of instruction parts, stable ones first; `messages` is the conversation, oldest first, every
-    tool call followed by its result. `tail` holds volatile instructions that are shown last and never stored.
+    `system` is the list of instruction parts, `memory` that of memory blocks, which change more often: each provider
+    puts them where a change invalidates the least of a cache. `messages` is the conversation, oldest first, every tool
+    call followed by its result.
     `seed` repeats after a crash. Temperatures and the like are None where the vendor's default holds.
     `response_schema` is a JSON Schema object that the words of the answer must follow as JSON. `reasoning_effort`
     "none" asks for no reasoning, None leaves it to the vendor. `force_tool` names the tool that must be called,
@@ -58,7 +59,7 @@ class ModelRequest:
     top_p: float | None = None
     stop: Sequence[str] = ()
     seed: int | None = None
-    tail: Sequence[str] = ()
+    memory: Sequence[str] = ()
     response_schema: Mapping[str, object] | None = None
     reasoning_effort: ReasoningEffort | None = None
     force_tool: str | None = None

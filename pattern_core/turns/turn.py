@@ -64,7 +64,8 @@ class Turn:
         self.is_addressed = False  # a message joined after the newest decision, so it cannot be the last
         self.output_chars = 0  # that its model wrote
         self._services = services
-        self._found: Findings | None = None  # what was looked up for its prompts
+        self._has_looked = False  # for what its prompts show beyond the conversation …
+        self._found: Findings | None = None  # … which is what the next one puts before the question
         self._notes: Sequence[str] = ()  # what the next prompt says at its end
         self._lacks_tools = False  # an MCP server had not listed them when the turn began
         self._squeezed: list[int] = []  # steps with a prompt that a vendor found too long, once each time
@@ -137,13 +138,15 @@ class Turn:
 
         The first prompt shows of what is beyond the conversation only what is at hand. Whether there is more is looked
         up in the transaction that opens the step; if so, it is found and the step opened after that. Where a part of
-        the conversation is out of view there is more, so no prompt is made before.
+        the conversation is out of view there is more, so no prompt is made before. What was found stays with the
+        question; a resumed turn has it already.
 
         Raises:
             LimitReached: a budget forbids it, or what was asked does not fit.
         """
         look: Look | None = None
-        if self._found is None:
+        question, was_looked, self._has_looked = self.record.history.question, self._has_looked, True
+        if not was_looked and question is not None and not question.note:
             prompts, agent_id, settings = self._services.prompts, self.agent.id, self.settings.context
             now_ms, before = self._services.journal.clock.now_ms(), self.record.history.first
             self._found = Findings(parts=await prompts.recent(agent_id, self.record.id, (), settings))
@@ -159,6 +162,7 @@ class Turn:
                 continue  # a result that it shows is an error now
             if seen is None:
                 self.is_addressed = False  # the prompt shows what joined
+                self._found = None
                 return asking
             look = None
             await self._find_more(seen)
@@ -238,7 +242,7 @@ class Turn:
                 rules=self.judge.rules.lines,
                 notes=(*absent, *offered.notes, *self._notes),
             ),
-            self._found or NOTHING_FOUND,
+            self._found,
             seed=self.record.seed,
         )
         return Asking(chain=self._chain, prompt=prompt, facts=services.models.facts)
@@ -338,6 +342,7 @@ class Turn:
         if isinstance(error, WindowExceeded) and self._squeezed.count(step) < SQUEEZES_MAX:
             # The estimate was wrong, or the catalogue is. Nothing was answered, so nothing is charged.
             self._squeezed.append(step)
+            self._found = NOTHING_FOUND  # what is not needed leaves first
             await self._make_room(step, int(self.record.history.tokens * SQUEEZED_SHARE))
             return DeadAttempt(is_charged=False)
         if type(error) is ModelRejected and self.record.history.has_images and not self._is_blind:
@@ -387,6 +392,7 @@ class Turn:
         joining = await self._services.journal.database.read(turns.steering_messages, self.agent.id)
         if joining and await self.record.join(joining):
             self.is_addressed = True
+            self._found = NOTHING_FOUND
 
 
 @dataclass(slots=True)
@@ -426,7 +432,7 @@ class DeltaWriter:
 def _no_room(prompt: Prompt) -> LimitReached:
     """Return what takes the room, and what to do about it."""
     answer, tools = prompt.request.max_output_tokens, estimate_tools(prompt.request.tools)
-    own = sum(map(estimate_text, [*prompt.request.system, *prompt.request.tail]))
+    own = sum(map(estimate_text, [*prompt.request.system, *prompt.request.memory]))
     return LimitReached(
         f"the window holds no conversation: the descriptions of the {len(prompt.request.tools)} tools take about"
         f" {tools:,} tokens, instructions and memory {own:,}, and {answer:,} are kept for the answer. Enable fewer"

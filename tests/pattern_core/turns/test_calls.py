@@ -143,7 +143,7 @@ async def test_each_call_of_a_step_reads_what_the_one_before_it_wrote() -> None:
         [human] = [one for one in await world.constellation.memory.list(agent.id) if one.label == "human"]
         assert human.content == " Tea. Cake."
         assert KEYS in results(world)[3]
-        assert any("Tea. Cake." in text for text in world.provider.requests[1].system)
+        assert any("Tea. Cake." in text for text in world.provider.requests[1].memory)
 
 
 async def test_a_call_that_takes_long_does_not_hold_the_decision_back(mock_clock: trio.testing.MockClock) -> None:
