@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 KEY_CHARS_MAX = 255  # of an idempotency key
 IMPORT_MESSAGES_MAX = 10_000  # of one import; they are stored in one transaction
@@ -22,19 +22,34 @@ IMAGES_SHOWN_BYTES_MAX = 12 * 1024 * 1024  # … and their bytes together: as ba
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnLimits:
-    """Bounds on one turn. A turn that meets one ends with `turn.limit` and the reason."""
+    """Bounds on one turn. A turn that meets one ends with `turn.limit` and the reason.
+
+    Those that begin with `local_` hold for models on this machine or network, which may need minutes to read a prompt.
+    """
 
     steps_max: int = 50
     tool_calls_max: int = 100
     turn_timeout_s: float = 300.0
-    model_timeout_s: float = 120.0
+    local_turn_timeout_s: float = 3600.0
+    model_timeout_s: float = 120.0  # until the first word of an answer
+    local_model_timeout_s: float = 600.0
     model_idle_timeout_s: float = 30.0  # between two chunks of a stream
+    local_model_idle_timeout_s: float = 120.0
     tool_timeout_s: float = 60.0
     tool_result_chars_max: int = 20_000
     output_tokens_max: int = 4_096
     depth_max: int = 5  # agents that ask agents that ask agents
     resumes_max: int = 3  # restarts that may cut off the same step before the turn is given up
     attempts_max: int = 2  # model calls that may break off in mid-answer before the step is given up
+
+    def local(self) -> TurnLimits:
+        """Return the bounds with the times of a local model, none of them shorter."""
+        return replace(
+            self,
+            turn_timeout_s=max(self.turn_timeout_s, self.local_turn_timeout_s),
+            model_timeout_s=max(self.model_timeout_s, self.local_model_timeout_s),
+            model_idle_timeout_s=max(self.model_idle_timeout_s, self.local_model_idle_timeout_s),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ import resource
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -72,6 +72,9 @@ class ModelConfig(_Section):
     images: bool | None = Field(default=None, description="it looks at pictures")
     tools: bool | None = Field(default=None, description="it calls tools")
     reasoning: bool | None = Field(default=None, description="it thinks before it answers")
+    tool_calls: Literal["auto", "native", "text"] | None = Field(
+        default=None, description="how it calls tools: as its server's format says, in its text, or both (auto)"
+    )
 
 
 class ProviderConfig(_Section):

@@ -171,7 +171,8 @@ class Compaction:
         self._by_hand.add(agent.id)
         try:
             history = await self.journal.database.read(_at_rest, agent.id, self.limits.prompt, self.is_untrusted)
-            summariser = self._summariser(agent, usage, trio.current_time() + self.limits.turn.turn_timeout_s)
+            deadline = trio.current_time() + self.models.limits(agent.model_provider).turn_timeout_s
+            summariser = self._summariser(agent, usage, deadline)
             job = _Job(agent, history, summariser, max(history.tokens, 1), Made(tokens_before=history.tokens))
             if history.opening.unloaded:
                 await self._leave_unread(job)

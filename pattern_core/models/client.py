@@ -14,7 +14,7 @@ import trio
 from pattern_core.ids import Randomness
 from pattern_core.limits import TurnLimits
 from pattern_core.models.catalogue import Catalogue, corrected
-from pattern_core.models.errors import ModelError, ModelOverloaded, ModelTimeout
+from pattern_core.models.errors import ModelError, ModelLoading, ModelOverloaded, ModelTimeout, ToolsUnsupported
 from pattern_core.models.model import Delta, ModelFacts, ModelReply, ModelRequest, OnDelta, Provider
 from pattern_core.models.providers import not_configured
 from pattern_core.models.routing import ModelChain, fitted, next_link
@@ -56,15 +56,16 @@ class _Asking:
     patience_s: float = math.inf
     is_last: bool = True  # there is no other model to go to
     was_shown: bool = False  # a piece of the answer; nothing is asked again then
+    loads_until: float = 0.0  # when a server that loads its model is given up; 0: none does
 
 
 class ModelClient:
     """The one way to ask a model; providers stay the owner's to close.
 
-    Shared by any number of tasks. `limits` gives the time of one attempt (`model_timeout_s`) and the longest silence
-    within a stream (`model_idle_timeout_s`): the silence counts from the first sign of life, because a small machine
-    may read a long prompt for minutes, and it does not count while `on_delta` runs. A provider without an entry in
-    `accounts` has a gate of its own with the usual limits.
+    Shared by any number of tasks. `limits` gives the time until an answer begins (`model_timeout_s`) and the longest
+    silence within it (`model_idle_timeout_s`), which does not count while `on_delta` runs. An answer that comes may be
+    as long as the deadline allows. A provider without an entry in `accounts` has a gate of its own with the usual
+    limits.
     """
 
     def __init__(
@@ -79,10 +80,10 @@ class ModelClient:
     ) -> None:
         self._providers = dict(providers)
         self._retry = retry
-        self._limits = limits
+        self._limits, self._local = limits, limits.local()
         self._randomness = randomness
         self._catalogue = catalogue or Catalogue.packaged()
-        self._windows: dict[tuple[str, str], int] = {}  # what servers said; 0: nothing
+        self._said: dict[tuple[str, str], dict[str, Any]] = {}  # facts by servers; a window of 0: they do not say it
         self._facts = lru_cache(FACTS_KEPT_MAX)(self._known)
         self._gates = _gates({name: Account(key=name) for name in self._providers} | dict(accounts or {}))
 
@@ -91,10 +92,10 @@ class ModelClient:
         return self._facts(provider_name, model)
 
     def _known(self, provider_name: str, model: str) -> ModelFacts:
-        facts, window = self._catalogue.facts(provider_name, model), self._windows.get((provider_name, model))
-        if window:
-            return corrected(facts, {"window": window}, "server")
-        is_silent = window == 0 or self._asking(provider_name) is None
+        facts, said = self._catalogue.facts(provider_name, model), self._said.get((provider_name, model), {})
+        is_silent = said.get("window") == 0 or self._asking(provider_name) is None
+        if known := {name: value for name, value in said.items() if value or name != "window"}:
+            facts = corrected(facts, known, "server")
         return replace(facts, window_source="assumed") if facts.window_source == "unasked" and is_silent else facts
 
     def _asking(self, provider_name: str) -> AskWindow | None:
@@ -109,11 +110,31 @@ class ModelClient:
         """
         ask = self._asking(provider_name)
         is_unasked = self._facts(provider_name, model).window_source == "unasked"
-        if ask is not None and is_unasked and len(self._windows) < FACTS_KEPT_MAX:
+        if ask is not None and is_unasked:
             with trio.move_on_after(WINDOW_TIMEOUT_S), suppress(ModelError):
-                self._windows[provider_name, model] = await ask(model)
-                self._facts.cache_clear()
+                self._heard(provider_name, model, window=await ask(model))
         return self._facts(provider_name, model)
+
+    def _heard(self, provider_name: str, model: str, **facts: object) -> None:
+        if (key := (provider_name, model)) in self._said or len(self._said) < FACTS_KEPT_MAX:
+            self._said.setdefault(key, {}).update(facts)
+            self._facts.cache_clear()
+
+    def _corrects(self, error: ModelError, request: ModelRequest, provider_name: str) -> bool:
+        """Learn from a refusal what the server or the model cannot do; return whether it makes another request."""
+        window = error.details.get("window")
+        if isinstance(window, int) and window < self.facts(provider_name, request.model).window:
+            self._heard(provider_name, request.model, window=window)
+        if not isinstance(error, ToolsUnsupported) or not request.tools or request.tool_calls == "text":
+            return False
+        as_text = error.details["as_text"] is True
+        tool_calls = "text" if as_text else "none"
+        self._heard(provider_name, request.model, tool_calls=tool_calls, tools=as_text)
+        return self.facts(provider_name, request.model).tool_calls == tool_calls
+
+    def limits(self, provider_name: str) -> TurnLimits:
+        """Return the bounds of turns that ask this provider: local servers have more time."""
+        return self._local if getattr(self._providers.get(provider_name), "is_local", False) else self._limits
 
     def gate_figures(self) -> dict[str, dict[str, Any]]:
         """Return what each gate is doing now; providers that share one are named together, "a+b"."""
@@ -134,10 +155,9 @@ class ModelClient:
 
         The links of the chain are asked in turn until one answers; the request's own model is ignored, and
         `routing.next_link` says which errors lead to the next one. `deadline` is on trio's clock; no wait goes past it.
-        Once a delta was passed on, nothing is asked again: the error says so
-        (`was_shown`), and the caller decides whether another attempt supersedes what people saw. Empty deltas are signs
-        of life from the provider and are not passed on. Where calls must wait, flows take turns: `flow` is the
-        constellation's id.
+        Once a delta was passed on, nothing is asked again: the error says so (`was_shown`), and the caller decides
+        whether another attempt supersedes what people saw. Empty deltas are not passed on: see `Provider.ask`. Where
+        calls must wait, flows take turns: `flow` is the constellation's id.
 
         Raises:
             ModelNotConfigured: there is no provider of that name.
@@ -155,15 +175,20 @@ class ModelClient:
             asking.is_last = index + 1 == len(chain.links)
             is_patient = asking.is_last or not settings.fallback_on_rate_limit
             asking.patience_s = math.inf if is_patient else FALLBACK_PATIENCE_S
+            asked = fitted(request, link, self.facts(link.provider, link.model))
             try:
-                facts = self.facts(link.provider, link.model)
-                return await self._ask(fitted(request, link, facts), link.provider, asking)
+                return await self._ask(asked, link.provider, asking)
             except ModelError as error:
                 error.details["link"] = index
-                following = next_link(chain, index, error, self.facts)
+                is_corrected = self._corrects(error, asked, link.provider)
+                following = index if is_corrected else next_link(chain, index, error, self.facts)
                 if following is None:
                     raise
                 failure = error
+            if is_corrected:
+                if on_retry is not None:
+                    await on_retry(1, failure, 0.0)
+                continue
             if on_move is not None:
                 await on_move(following, failure)
             index = following
@@ -190,7 +215,7 @@ class ModelClient:
             outcome: Outcome = None
             delay_s = 0.0
             try:
-                outcome = await self._attempt(provider, request, asking)
+                outcome = await self._attempt(provider, request, asking, self.limits(provider_name))
                 return outcome
             except ModelError as error:
                 outcome = failure = error
@@ -203,29 +228,29 @@ class ModelClient:
             if asking.on_retry is not None:
                 await asking.on_retry(attempt, failure, delay_s)
             await trio.sleep(delay_s)
-            attempt += 1
+            attempt += not isinstance(failure, ModelLoading)
 
-    async def _attempt(self, provider: Provider, request: ModelRequest, asking: _Asking) -> ModelReply:
-        """Ask once; the scope's deadline is the end of the attempt, or of the silence that is allowed within it."""
-        limits, name = self._limits, provider.name
-        own_end = trio.current_time() + limits.model_timeout_s
-        ends_at = own_end if own_end < asking.deadline else asking.deadline
+    async def _attempt(
+        self, provider: Provider, request: ModelRequest, asking: _Asking, limits: TurnLimits
+    ) -> ModelReply:
+        """Ask once; the scope's deadline is the end of the silence that is allowed at this point."""
+        name, key = provider.name, "local_model" if limits is self._local else "model"
+        silent = f"has not begun to answer within {limits.model_timeout_s:g} s (limits.turn.{key}_timeout_s)"
 
         async def pass_on(delta: Delta) -> None:
+            nonlocal silent
+            silent = f"fell silent for {limits.model_idle_timeout_s:g} s (limits.turn.{key}_idle_timeout_s)"
+            silent += " in the middle of its answer"
             if delta.text:
                 asking.was_shown = True
-                scope.deadline = ends_at  # showing is our time, not the provider's
+                scope.deadline = asking.deadline  # showing is our time, not the provider's
                 await asking.on_delta(delta)
-            scope.deadline = min(ends_at, trio.current_time() + limits.model_idle_timeout_s)
+            scope.deadline = min(asking.deadline, trio.current_time() + limits.model_idle_timeout_s)
 
-        with trio.CancelScope(deadline=ends_at) as scope:
+        with trio.CancelScope(deadline=min(asking.deadline, trio.current_time() + limits.model_timeout_s)) as scope:
             return await provider.ask(request, pass_on)
-        if scope.deadline < ends_at:
-            silent = f"{name} fell silent for {limits.model_idle_timeout_s:g} s in the middle of its answer."
-            raise ModelTimeout(silent, provider=name)
-        if own_end <= asking.deadline:
-            slow = f"{name} did not finish its answer within {limits.model_timeout_s:g} s."
-            raise ModelTimeout(f"{slow} A slow model needs a longer model_timeout_s.", provider=name)
+        if scope.deadline < asking.deadline:
+            raise ModelTimeout(f"{name} {silent}. Give a slow model more time.", provider=name)
         late = ModelTimeout(f"{name} had not answered when the time of the turn was up.", provider=name)
         late.details["deadline"] = True  # the turn's, which says nothing of the vendor
         raise late
@@ -250,6 +275,10 @@ class ModelClient:
                 late = ModelOverloaded(words, provider=error.provider, status=error.status, retry_after_s=asked_s)
                 late.details |= error.details
                 raise late from error
+        if isinstance(error, ModelLoading):
+            now = trio.current_time()
+            asking.loads_until = asking.loads_until or now + retry.loading_max_s
+            return not is_too_late and now < asking.loads_until and delay_s <= asking.patience_s
         if asking.was_shown or is_too_late or attempt >= asking.attempts_max:
             return False
         # A second time-out would use up the time that another model still needs.

@@ -4,10 +4,12 @@ ModelError
 ├── ModelUnreachable     no connection, or it broke before or during the answer      retried
 ├── ModelTimeout         nothing came for too long                                   retried
 ├── ModelOverloaded      429, 503, 529: come back later (`retry_after_s`)            retried
+│   └── ModelLoading     503 of a server that still loads the model                  retried for minutes
 ├── ModelServerError     any other 5xx, or an error event within a stream            retried
 ├── ModelRefused         401, 403, 404: key, permission or model name are wrong      not retried
 ├── ModelRejected        400, 413, 422: the request itself is not acceptable         not retried
-│   └── WindowExceeded   … because it is longer than the model's window              not retried
+│   ├── WindowExceeded   … because it is longer than the model's window              not retried
+│   └── ToolsUnsupported … because the model or its server knows no tools            asked again without
 ├── ModelGarbage         the answer does not follow the vendor's format              retried once
 └── ModelNotConfigured   no such provider, or its key is missing                     not retried
 
@@ -60,6 +62,12 @@ class ModelOverloaded(ModelError):
     retryable = True
 
 
+class ModelLoading(ModelOverloaded):
+    """The server is there, and still loads the model."""
+
+    code = "model_loading"
+
+
 class ModelServerError(ModelError):
     """The provider failed on its side."""
 
@@ -80,9 +88,15 @@ class ModelRejected(ModelError):
 
 
 class WindowExceeded(ModelRejected):
-    """The prompt is longer than the model's window."""
+    """The prompt is longer than the model's window; `details["window"]` is that in tokens, where the server says it."""
 
     code = "window_exceeded"
+
+
+class ToolsUnsupported(ModelRejected):
+    """The model calls no tools, or (with `details["as_text"]`) the server cannot read its calls for us."""
+
+    code = "model_without_tools"
 
 
 class ModelGarbage(ModelError):

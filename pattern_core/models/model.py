@@ -13,6 +13,7 @@ from pydantic import Field
 from pattern_core.messages import Message, Part
 
 FinishReason = Literal["stop", "tool_calls", "length", "content_filter", "other"]
+ToolCalls = Literal["auto", "native", "text", "none"]
 ReasoningEffort = Literal["none", "low", "medium", "high"]
 TOKENS_PER_PRICE = 1_000_000
 Count = Annotated[int, Field(ge=0)]
@@ -46,8 +47,8 @@ class ModelRequest:
     `seed` repeats after a crash. Temperatures and the like are None where the vendor's default holds.
     `response_schema` is a JSON Schema object that the words of the answer must follow as JSON. `reasoning_effort`
     "none" asks for no reasoning, None leaves it to the vendor. `force_tool` names the tool that must be called,
-    `ANY_TOOL` means one of `tools`, None leaves the choice to the model. `estimate` is the number of tokens of all
-    that the request shows, where it has been counted already.
+    `ANY_TOOL` means one of `tools`, None leaves the choice to the model. `tool_calls` is as in `ModelFacts`. `estimate`
+    is the number of tokens of all that the request shows, where it has been counted already.
     """
 
     model: str
@@ -63,6 +64,7 @@ class ModelRequest:
     response_schema: Mapping[str, object] | None = None
     reasoning_effort: ReasoningEffort | None = None
     force_tool: str | None = None
+    tool_calls: ToolCalls = "auto"
     estimate: int | None = None
 
 
@@ -134,6 +136,10 @@ class ModelFacts:
     day (ISO 8601) on which they were read; both say so where the figures are the operator's or unknown.
     `window_source` says where the window is from: one that is `unasked` can be asked from the server, which says
     nothing of one that is `assumed`. What is no language model answers by rules, and writes no summaries.
+
+    `tool_calls` says in which form the model calls tools: `native` in the fields of its server's format, `auto` there,
+    or in its text where that is no vendor's own server, `text` in its text alone, with the tools described to it in
+    its instructions, `none` not at all.
     """
 
     provider: str
@@ -148,6 +154,7 @@ class ModelFacts:
     trained_window: Count | None = None
     images: bool = False
     tools: bool = True
+    tool_calls: ToolCalls = "auto"
     reasoning: bool = False
     is_language_model: bool = True
     source: str = "not in the catalogue"
@@ -220,6 +227,9 @@ class Provider(Protocol):
 
     async def ask(self, request: ModelRequest, on_delta: OnDelta) -> ModelReply:
         """Ask once; call `on_delta` for each piece as it arrives and return the complete answer.
+
+        An empty piece says that an answer that has begun is still coming: a ping, or a piece of a call's arguments.
+        There are none before it begins, so that a server that pings is waited for as long as a silent one.
 
         Cancelling the call closes the connection to the vendor.
 

@@ -231,6 +231,10 @@ def fitted(request: ModelRequest, link: Link, facts: ModelFacts) -> ModelRequest
     output_max = request.max_output_tokens if link.max_output_tokens is None else link.max_output_tokens
     if facts.is_known and output_max > facts.output_max:
         output_max = facts.output_max
+    if facts.tool_calls != "auto":
+        request = replace(request, tool_calls=facts.tool_calls)
+    if facts.tool_calls == "none":
+        request = replace(request, tools=(), force_tool=None)
     if link.model == request.model and output_max == request.max_output_tokens and link.temperature is None:
         return request
     temperature = request.temperature if link.temperature is None else link.temperature

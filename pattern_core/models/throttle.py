@@ -233,7 +233,8 @@ class RetryPolicy:
 
     Attempts count from 1. The n-th failure is followed by `base_s * factor ** (n - 1)` seconds, at most `cap_s`, or by
     what the provider asked for, at most `retry_after_cap_s`; plus up to `jitter` of that wait, so that many agents
-    refused at once do not come back at once. Answers that break the vendor's format get `garbage_attempts_max`.
+    refused at once do not come back at once. Answers that break the vendor's format get `garbage_attempts_max`. A
+    server that loads its model is asked each `loading_s`, for `loading_max_s`; none of that counts as an attempt.
     """
 
     attempts_max: int = 4
@@ -243,6 +244,8 @@ class RetryPolicy:
     cap_s: float = 30.0
     jitter: float = 0.25
     retry_after_cap_s: float = 300.0
+    loading_s: float = 3.0
+    loading_max_s: float = 300.0
 
     def again(self, attempt: int, error: errors.ModelError) -> bool:
         """Return whether attempt number `attempt`, which failed with `error`, may be followed by another."""
@@ -259,6 +262,8 @@ class RetryPolicy:
         """Return the seconds to wait after attempt number `attempt` failed; `draw` is random in [0, 1)."""
         # Beyond 60 doublings the cap has long decided; the bound keeps the power a finite float.
         wait_s = min(self.cap_s, self.base_s * self.factor ** min(attempt - 1, 60))
+        if isinstance(error, errors.ModelLoading):
+            wait_s = self.loading_s
         if error.retry_after_s is not None:
             wait_s = max(wait_s, min(error.retry_after_s, self.retry_after_cap_s))
         return wait_s * (1 + self.jitter * draw)
@@ -335,7 +340,7 @@ class Gate:
 
     def _failed(self, number: int, error: errors.ModelError, now: float, pause_s: float) -> None:
         is_outage = isinstance(error, errors.ModelUnreachable | errors.ModelTimeout | errors.ModelServerError)
-        if isinstance(error, errors.ModelOverloaded):
+        if isinstance(error, errors.ModelOverloaded) and not isinstance(error, errors.ModelLoading):
             self._overloads += 1
             self._health.overloaded(number)
             self._paused_until = max(self._paused_until, now + pause_s)

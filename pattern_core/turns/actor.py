@@ -370,7 +370,8 @@ class Actors:
     ) -> Turn:
         """Return a turn before its first step, with the time that its agent gives it; at most `left_s`."""
         now_ms, settings, sender = self._journal.clock.now_ms(), _settings(agent), row.sender.partition(":")[0]
-        wall_s = min(settings.limits.wall_s or self._services.limits.turn.turn_timeout_s, left_s)
+        limits = self._services.models.limits(agent.model_provider)
+        wall_s = min(settings.limits.wall_s or limits.turn_timeout_s, left_s)
         record = Record(
             journal=self._journal,
             agent=agent,

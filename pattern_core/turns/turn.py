@@ -114,7 +114,7 @@ class Turn:
         """Read the agent's settings and rules, and what a restart must know of the turn."""
         services, agent = self._services, self.agent
         self.settings = settings_of(agent.config)
-        self.bounds = self.settings.limits.over(services.limits.turn)
+        self.bounds = self.settings.limits.over(services.models.limits(agent.model_provider))
         self.record.children_max = self.settings.limits.children
         self.judge.detectors = self.settings.detectors
         if services.mcp.pending(agent.enabled_tools):
@@ -305,7 +305,10 @@ class Turn:
         services, record, prompt = self._services, self.record, asking.prompt
 
         async def on_retry(attempt: int, error: ModelError, wait_s: float) -> None:
-            await record.publish("model.retry", {"attempt": attempt, "code": error.code, "wait_s": round(wait_s, 3)})
+            await record.publish(
+                "model.retry",
+                {"attempt": attempt, "code": error.code, "wait_s": round(wait_s, 3), "message": error.message},
+            )
 
         async def on_move(index: int, error: ModelError) -> None:
             failed, following = asking.chain.links[asking.index], asking.chain.links[index]

@@ -152,7 +152,9 @@ HALF = events(chunk({"role": "assistant", "content": "I was about to"}))
 CUT = Play(chunks=replies(says("a long and winding answer")).chunks, stops_after=200, headers=HALF.headers)
 NEVER = Play(never_answers=True)
 SILENT = Play(chunks=HALF.chunks, never_ends=True, headers=HALF.headers)
-HASTY = {"model_timeout_s": 1.0, "model_idle_timeout_s": 0.5, "turn_timeout_s": 6.0}  # for those that never answer
+HASTY = dict.fromkeys(("model_timeout_s", "local_model_timeout_s"), 1.0)  # for those that never answer
+HASTY |= dict.fromkeys(("model_idle_timeout_s", "local_model_idle_timeout_s"), 0.5)
+HASTY |= dict.fromkeys(("turn_timeout_s", "local_turn_timeout_s"), 6.0)
 PATIENT = {"model_timeout_s": 60.0, "model_idle_timeout_s": 30.0, "turn_timeout_s": 120.0}  # a busy machine is slow
 
 

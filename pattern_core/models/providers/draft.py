@@ -84,6 +84,7 @@ class ReplyDraft:
     """
 
     def __init__(self, request: ModelRequest) -> None:
+        self.is_held = False  # text has come that may not be shown yet
         self._request = request
         self._segments: list[_Words | CallDraft] = []
         self._calls = 0
@@ -92,7 +93,7 @@ class ReplyDraft:
     @property
     def is_empty(self) -> bool:
         """True while nothing of the reply has begun."""
-        return not self._segments
+        return not (self._segments or self.is_held)
 
     @property
     def has_calls(self) -> bool:
@@ -118,6 +119,12 @@ class ReplyDraft:
         if not whole:
             return []
         return [ReasoningDelta(text=whole) if is_reasoning else TextDelta(text=whole)]
+
+    def think(self) -> None:
+        """Make reasoning of all words so far."""
+        for segment in self._segments:
+            if isinstance(segment, _Words):
+                segment.is_reasoning = True
 
     def sign(self, signature: str, *, is_reasoning: bool = True) -> None:
         """Add (a piece of) the vendor's signature to the words of this kind that came last."""
@@ -224,6 +231,10 @@ class Decoder(ABC):
         self.is_done = False
         self.calls: dict[int | None, CallDraft] = {}  # by the vendor's numbers for them
 
+    def end(self) -> list[Delta]:
+        """Take the end of the answer's text; return what can be shown now. May be called again."""
+        return []
+
     @abstractmethod
     def take(self, body: dict[str, object], kind: str) -> list[Delta]:
         """Take an event's object, whose name in the stream is `kind`; return what can be shown now.
@@ -243,7 +254,8 @@ class Decoder(ABC):
         data = event.data.strip()
         if data.startswith("[DONE]"):
             self.is_done = True
-        elif data and not self.is_done:
+            return self.end()
+        if data and not self.is_done:
             return self.take(loads(data), event.event)
         return []
 

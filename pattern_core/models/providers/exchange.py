@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from io import IncrementalNewlineDecoder
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import urlsplit
 
@@ -106,8 +107,8 @@ class HttpClient(ABC):
         return ModelGarbage(f"{self.name} sent what is not in its format: {self._redacted(why)}", provider=self.name)
 
     @contextmanager
-    def _translating(self) -> Iterator[None]:
-        """Translate all that sending a request and reading its answer raise."""
+    def _translating(self, what: str = "failed") -> Iterator[None]:
+        """Translate all that sending a request and reading its answer raise; `what` happened to the connection."""
         import httpx2
 
         try:
@@ -121,7 +122,8 @@ class HttpClient(ABC):
             why = shortened(self._redacted(str(cause) or type(cause).__name__)).rstrip(".")
             if isinstance(error, httpx2.DecodingError | ValueError):  # bad compression, or text that is not Unicode
                 raise self._garbage(why) from error
-            broken = f"The connection to {where} failed: {why}. Does it run, and is the base_url right?"
+            advice = " Does it run, and is the base_url right?" if what == "failed" else ""
+            broken = f"The connection to {where} {what}: {why}.{advice}"
             raise ModelUnreachable(broken, provider=self.name) from error
 
     def _redacted(self, words: str) -> str:
@@ -136,13 +138,14 @@ class HttpProvider(HttpClient):
     def __init__(self, name: str, settings: ProviderSettings, *, clock: Clock | None = None) -> None:
         super().__init__(name, settings.base_url or self.OWN_URL, settings.api_key, clock=clock)
         self.settings = settings
+        self.is_local = is_local(host_of(self.base_url))
 
     @abstractmethod
     def encode(self, request: ModelRequest) -> tuple[str, dict[str, object], Decoder]:
         """Return path and body of the request, and what reads the answer."""
 
     async def ask(self, request: ModelRequest, on_delta: OnDelta) -> ModelReply:
-        """Ask once, streaming; an empty delta is a sign of life, such as a ping or a piece of a call's arguments.
+        """Ask once, streaming.
 
         Raises:
             ModelError: every failure, translated.
@@ -162,6 +165,21 @@ class HttpProvider(HttpClient):
             return replace(decoder.reply(request_id), rate=answer.rate)
 
 
+def host_of(url: str) -> str:
+    """Return the name or number of the machine in an address; "" where there is none."""
+    with suppress(ValueError):  # the connection fails and says so
+        return urlsplit(url).hostname or ""
+    return ""
+
+
+def is_local(host: str) -> bool:
+    """Return whether a host is this machine or one of its network, by its name or number."""
+    try:
+        return not ip_address(host).is_global
+    except ValueError:
+        return bool(host) and ("." not in host or host.endswith((".local", ".lan", ".internal", ".localhost")))
+
+
 async def _stream(answer: VendorAnswer, decoder: Decoder, on_delta: OnDelta) -> None:
     events = EventDecoder()
     chunk: bytes | None = b""
@@ -172,7 +190,7 @@ async def _stream(answer: VendorAnswer, decoder: Decoder, on_delta: OnDelta) -> 
             for delta in decoder.feed(event):
                 has_shown = True
                 await on_delta(delta)
-        if not has_shown:
+        if not has_shown and not decoder.draft.is_empty:
             await on_delta(_SIGN_OF_LIFE)
     await answer.finish(DRAIN_S)
 
@@ -184,7 +202,7 @@ class VendorAnswer:
     """
 
     def __init__(
-        self, response: httpx2.Response, translating: Callable[[], AbstractContextManager[None]], now_ms: int
+        self, response: httpx2.Response, translating: Callable[[str], AbstractContextManager[None]], now_ms: int
     ) -> None:
         self.headers = dict(response.headers)
         self.now_ms = vendor_now_ms(self.headers, now_ms)
@@ -194,7 +212,7 @@ class VendorAnswer:
 
     async def next(self) -> bytes | None:
         """Return the next chunk, None at the end of the body."""
-        with self._translating():
+        with self._translating("was lost in the middle of the answer"):
             return await anext(self._chunks, None)
 
     async def rest(self, bytes_max: int = EVENT_BYTES_MAX) -> str:

@@ -42,6 +42,18 @@ _NO_MONEY_CODE = re.compile(r"insufficient_quota|billing", re.IGNORECASE)
 _NO_MONEY = re.compile(
     r"billing|credit balance|insufficient (?:balance|credit|fund)|exceeded your current quota", re.IGNORECASE
 )
+# How they say how large it is: OpenAI, vLLM, llama.cpp, LM Studio, xAI; Anthropic, TGI; Mistral.
+_WINDOW = re.compile(
+    r"(?:>|<=)\s*(\d{3,9})\b|(\d{3,9}) maximum context|"
+    r"(?:context[ _-](?:size|length|window|limit)|maximum (?:model|prompt) length|\bn_ctx\b)\D{0,12}(\d{3,9})\b(?! \+)",
+    re.IGNORECASE,
+)
+# Ollama: "m does not support tools"; OpenRouter: "No endpoints found that support tool use".
+_NO_TOOLS = re.compile(r"(?:not|n't|no endpoints found that) support (?:tools?|functions?)\b", re.IGNORECASE)
+# vLLM without a parser; llama.cpp without templates, and an older one.
+_TOOLS_AS_TEXT = re.compile(r"--tool-call-parser|tools param requires|unsupported param: tools", re.IGNORECASE)
+# llama.cpp: "Loading model"; Ollama: "llm server loading model"; TGI: "Model x is currently loading".
+_LOADING = re.compile(r"(?!.*(?:fail|error))(?:.*\bloading (?:the )?model|.*\bmodel\b.*\bloading)", re.IGNORECASE)
 _BAD_KEY = re.compile(r"api[ _]key not valid|api_key_invalid|api key expired", re.IGNORECASE)  # Google's 400
 # Codes and types of errors that come without a status of their own, within a stream that began with 200.
 _CODES = {
@@ -97,6 +109,8 @@ def vendor_words(body: object) -> tuple[str, str]:
     message = error.get("message") or error.get("detail") or ""
     words = message if isinstance(message, str) else repr(message)
     match error:
+        case {"n_ctx": int(window)} if str(window) not in words:  # llama.cpp
+            words += f" (n_ctx {window})"
         case {"metadata": {"raw": str(raw)}} if raw.strip():
             words = f"{words}: {raw}"
         case {"details": [*details]} if "retry in" not in words.lower():
@@ -128,7 +142,12 @@ def failure(
     if line[-1] not in ".!?…":
         line += "."
     kind, advice = _kind(status, code, words, retry_after_s)
-    return kind(f"{line} {advice}".rstrip(), provider=provider, status=status, retry_after_s=retry_after_s)
+    error = kind(f"{line} {advice}".rstrip(), provider=provider, status=status, retry_after_s=retry_after_s)
+    if kind is errors.WindowExceeded and (found := _WINDOW.search(words.replace(",", ""))):
+        error.details["window"] = int(next(filter(None, found.groups())))
+    if kind is errors.ToolsUnsupported:
+        error.details["as_text"] = _TOOLS_AS_TEXT.search(words) is not None
+    return error
 
 
 def _kind(status: int, code: str, words: str, retry_after_s: float | None) -> tuple[type[errors.ModelError], str]:
@@ -136,6 +155,8 @@ def _kind(status: int, code: str, words: str, retry_after_s: float | None) -> tu
     too_long = _TOO_LONG.get(status)
     if status == 413 or (too_long and too_long.search(f"{code} {words}")):
         return errors.WindowExceeded, "The prompt must become shorter."
+    if status in (400, 404, 422, 500) and (_NO_TOOLS.search(words) or _TOOLS_AS_TEXT.search(words)):
+        return errors.ToolsUnsupported, ""
     if status in (401, 403) or (status == 400 and _BAD_KEY.search(words)):
         return errors.ModelRefused, "Check the provider's key and what it may use."
     # Google names the plan and billing at limits per minute too, and says when to come back.
@@ -145,6 +166,8 @@ def _kind(status: int, code: str, words: str, retry_after_s: float | None) -> tu
     match status:
         case 404:
             return errors.ModelRefused, "Check the model_name and the base_url."
+        case 503 if _LOADING.match(words[:WORDS_MAX]):
+            return errors.ModelLoading, ""
         case 429 | 503 | 529:
             return errors.ModelOverloaded, ""
         case 408:

@@ -13,10 +13,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import ClassVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from pattern_core.ids import Clock
 from pattern_core.messages import Image, Message, Note, Reasoning, Text, ToolCall, ToolResult
@@ -42,7 +41,7 @@ from pattern_core.models.providers.encoding import (
     short_id,
     system_words,
 )
-from pattern_core.models.providers.exchange import HttpProvider
+from pattern_core.models.providers.exchange import HttpProvider, host_of
 from pattern_core.models.providers.openai_responses import (
     ResponseDecoder,
     effort_of,
@@ -53,10 +52,12 @@ from pattern_core.models.providers.openai_responses import (
     usage_of,
 )
 from pattern_core.models.providers.settings import ProviderSettings
+from pattern_core.models.providers.spoken import SpokenText, neutral, told
 
 _OWN_ID_CHARS_MAX, _ID_CHARS_MAX = 40, 64  # OpenAI's bound, and one for other servers, whose ids are often longer
 _SEED_BITS = 31  # some compatible servers read the seed into a 32-bit integer
 _OWN_HOSTS = ("api.openai.com", "openai.azure.com")
+_VENDOR_HOSTS = ("googleapis.com", "anthropic.com")  # which speak this format too
 _THINKING_HOSTS = ("deepseek.com", "moonshot.ai", "moonshot.cn")
 _MISTRAL = re.compile(r"mi[sx]tral|magistral|codestral|devstral|voxtral", re.IGNORECASE)
 _DETAILS = "reasoning_details"  # OpenRouter's: words and proofs of the vendor behind it
@@ -69,20 +70,25 @@ class Server:
     """What sets a server of this format apart.
 
     `is_own` for OpenAI's own (and Azure's): its newer models refuse `max_tokens`, and its system messages may stand
-    anywhere. `wants_thoughts` for those that refuse calls without the thoughts that led to them.
+    anywhere. `is_open` for those that may run open models: templates and their control tokens show through.
+    `wants_thoughts` for those that refuse calls without the thoughts that led to them.
     """
 
     name: str  # of the provider
     is_own: bool = False
+    is_open: bool = False
     wants_thoughts: bool = False
 
     @classmethod
     def at(cls, name: str, base_url: str) -> Server:
         """Return the server at an address."""
-        host = ""
-        with suppress(ValueError):  # no address; the connection fails and says so
-            host = urlsplit(base_url).hostname or ""
-        return cls(name=name, is_own=_is_of(host, _OWN_HOSTS), wants_thoughts=_is_of(host, _THINKING_HOSTS))
+        host = host_of(base_url)
+        return cls(
+            name=name,
+            is_own=_is_of(host, _OWN_HOSTS),
+            is_open=not _is_of(host, (*_OWN_HOSTS, *_VENDOR_HOSTS)),
+            wants_thoughts=_is_of(host, _THINKING_HOSTS),
+        )
 
 
 class OpenAIProvider(HttpProvider):
@@ -105,8 +111,10 @@ class OpenAIProvider(HttpProvider):
     def encode(self, request: ModelRequest) -> tuple[str, dict[str, object], Decoder]:
         """Return path, body and decoder, in the format that the server accepts."""
         if self.settings.api == "responses" or (self._server.is_own and needs_responses(request.model)):
-            return "/responses", encode_response(request, self.name), ResponseDecoder(request, self.name)
-        return "/chat/completions", encode(request, self._server), ChatDecoder(request, self.name)
+            body = encode_response(request, self.name)
+            return "/responses", neutral(body) if self._server.is_open else body, ResponseDecoder(request, self.name)
+        decoder = ChatDecoder(request, self.name, is_open=self._server.is_open)
+        return "/chat/completions", encode(request, self._server), decoder
 
     async def window(self, model: str) -> int:
         """Return the tokens of the window that the server offers for a model; 0 where it says nothing of that.
@@ -166,6 +174,11 @@ def encode(request: ModelRequest, server: Server) -> Encoded:
         messages.append({"role": "system" if server.is_own else "user", "content": "\n\n".join(request.memory)})
     for message in request.messages:
         messages += _encode_message(message, request.model, server)
+    tools: list[Encoded] = [{"type": "function", "function": function_of(tool)} for tool in request.tools]
+    if server.is_open:
+        messages, tools = neutral(messages), neutral(tools)
+        if request.tool_calls in ("text", "none"):
+            messages, tools = told(messages, tools, request.force_tool), []
     if not server.is_own:
         messages = _folded(messages)
     body: Encoded = {
@@ -174,13 +187,13 @@ def encode(request: ModelRequest, server: Server) -> Encoded:
         "stream": True,
         "stream_options": {"include_usage": True},
         "max_completion_tokens" if server.is_own else "max_tokens": request.max_output_tokens,
-        "tools": [{"type": "function", "function": function_of(tool)} for tool in request.tools] or None,
+        "tools": tools or None,
         "stop": None if is_reasoning(request.model) else list(request.stop) or None,
         "reasoning_effort": effort_of(request),
         "seed": None if request.seed is None else request.seed & ((1 << _SEED_BITS) - 1),
         **sampling(request),
     }
-    if request.tools and request.force_tool is not None:
+    if tools and request.force_tool is not None:
         named = {"type": "function", "function": {"name": request.force_tool}}
         body["tool_choice"] = "required" if request.force_tool == ANY_TOOL else named
     if request.response_schema is not None:
@@ -299,8 +312,9 @@ class ChatDecoder(Decoder):
         "content_filter": "content_filter",
     }
 
-    def __init__(self, request: ModelRequest, provider: str) -> None:
+    def __init__(self, request: ModelRequest, provider: str, *, is_open: bool = False) -> None:
         super().__init__(request, provider)
+        self._text = SpokenText(self.draft, request) if is_open else None
         self._last_call: CallDraft | None = None
         self._thought_field = ""  # in which the server sends thoughts
         self._details: list[dict[str, object]] = []
@@ -325,7 +339,13 @@ class ChatDecoder(Decoder):
             raise self.failed(choice if choice.get("error") else {"message": "the server broke its answer off"})
         deltas = self._take_delta(as_dict(choice.get("message" if self.is_done else "delta")))
         self.finish = as_str(choice.get("finish_reason")) or self.finish
-        return deltas
+        if self._text and self._text.is_over:  # what else comes is for nobody
+            self.finish, self.is_done = "stop", True
+        return deltas + self.end() if self.finish else deltas
+
+    def end(self) -> list[Delta]:
+        """Take the end of the text, in which calls may have been said."""
+        return self._text.end() if self._text else []
 
     def reply(self, request_id: str | None) -> ModelReply:
         """Return the reply; some servers send `[DONE]` without a finish reason."""
@@ -342,7 +362,8 @@ class ChatDecoder(Decoder):
         self._take_details(delta.get(_DETAILS))
         thought = next(filter(None, thoughts.values()), "") or _thinking(delta.get("content"))
         deltas = self.draft.words(thought, is_reasoning=True)
-        deltas += self.draft.words(_content(delta.get("content")))
+        words = _content(delta.get("content"))
+        deltas += self._text.feed(words) if self._text else self.draft.words(words)
         deltas += self.draft.words(as_str(delta.get("refusal")))
         for call in as_dicts(delta.get("tool_calls")):
             self._take_call(call)

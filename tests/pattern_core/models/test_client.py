@@ -14,13 +14,25 @@ from pattern_core.models.catalogue import UNKNOWN_WINDOW
 from pattern_core.models.client import Account, ModelClient
 from pattern_core.models.errors import (
     ModelError,
+    ModelLoading,
     ModelNotConfigured,
     ModelOverloaded,
     ModelServerError,
     ModelTimeout,
+    ToolsUnsupported,
+    WindowExceeded,
     was_shown,
 )
-from pattern_core.models.model import Allowance, Delta, ModelReply, ModelRequest, OnDelta, RateStatus, TextDelta
+from pattern_core.models.model import (
+    Allowance,
+    Delta,
+    ModelReply,
+    ModelRequest,
+    OnDelta,
+    RateStatus,
+    TextDelta,
+    ToolSpec,
+)
 from pattern_core.models.routing import Link, ModelChain
 from pattern_core.models.throttle import ClientLimits, RetryPolicy
 from pattern_core.testing import Paced, ScriptedProvider, says
@@ -93,6 +105,87 @@ async def test_nothing_is_asked_again_once_words_were_shown() -> None:
         await one.ask()
     assert was_shown(caught.value)
     assert (one.shown, one.provider.asked) == (["he"], 1)
+
+
+async def test_an_answer_that_has_begun_may_take_as_long_as_the_deadline_allows(autojump_clock: MockClock) -> None:
+    words = says("x" * 50)
+    assert await asker(Paced(answer=words, delay_s=90, between_s=9), slice_chars=1).ask() == words
+    assert trio.current_time() == 90 + 50 * 9
+    one = asker(Paced(answer=words, between_s=9), slice_chars=1)
+    with pytest.raises(ModelTimeout, match="the time of the turn was up") as caught:
+        await one.ask(deadline=trio.current_time() + 100)
+    assert (was_shown(caught.value), len(one.shown)) == (True, 12)
+
+
+async def test_local_servers_have_more_time(autojump_clock: MockClock) -> None:
+    words = Paced(answer=says("late"), delay_s=599)
+    one = asker(words)
+    one.provider.is_local = True  # type: ignore[attr-defined]  # as providers that speak HTTP say it
+    assert await one.ask() == says("late")
+    limits = one.client.limits("scripted")
+    assert (limits.model_timeout_s, limits.model_idle_timeout_s, limits.turn_timeout_s) == (600, 120, 3600)
+    assert one.client.limits("nobody") == LIMITS
+
+
+LOADING = ModelLoading("503: Loading model", provider="scripted", status=503)
+
+
+async def test_a_server_that_loads_its_model_is_waited_for_and_none_of_that_counts(autojump_clock: MockClock) -> None:
+    one = asker(*[LOADING] * 40, SERVER_ERROR, *[LOADING] * 20, says("loaded"))
+    assert await one.ask() == says("loaded")
+    assert one.retries == [
+        *[(1, "model_loading", 3)] * 40,
+        (1, "model_server_error", 1),
+        *[(2, "model_loading", 3)] * 20,
+    ]
+    gate = one.client.gate_figures()["scripted"]
+    assert (gate["state"], gate["concurrency"], gate["failures_total"], gate["overloads_total"]) == ("closed", 16, 1, 0)
+    started, endless = trio.current_time(), Asker(ScriptedProvider(otherwise=LOADING))
+    with pytest.raises(ModelLoading):
+        await endless.ask()
+    assert trio.current_time() - started == 300
+    with pytest.raises(ModelLoading):
+        await endless.ask(deadline=trio.current_time() + 10)
+    assert trio.current_time() - started == 309
+
+
+async def test_a_model_that_loads_is_left_for_one_that_is_there(autojump_clock: MockClock) -> None:
+    client, _ = two(LOADING, says("b"))
+    links = tuple(Link(provider=name, model="any", reason="") for name in "ab")
+    assert await client.ask(REQUEST, ModelChain(links=links), ignore) == says("b")
+    assert trio.current_time() == 0
+
+
+TOOLS = replace(REQUEST, tools=(ToolSpec(name="search", description="Finds.", parameters={}),), force_tool="search")
+
+
+@pytest.mark.parametrize(("as_text", "tool_calls", "names"), [(False, "none", ()), (True, "text", ("search",))])
+async def test_a_model_without_tools_is_asked_without_them_from_then_on(
+    as_text: bool, tool_calls: str, names: tuple[str, ...], autojump_clock: MockClock
+) -> None:
+    refused = ToolsUnsupported("400: m does not support tools", provider="scripted", status=400)
+    refused.details["as_text"] = as_text
+    one = asker(refused, says("a"), says("b"))
+    for _ in range(2):
+        await one.client.ask(TOOLS, ModelChain.of("scripted", "any"), one.on_delta, math.inf, one.on_retry)
+    assert one.retries == [(1, "model_without_tools", 0)]
+    asked = [(request.tool_calls, tuple(tool.name for tool in request.tools)) for request in one.provider.requests]
+    assert asked == [("auto", ("search",)), (tool_calls, names), (tool_calls, names)]
+    assert one.provider.requests[2].force_tool == ("search" if as_text else None)
+    assert one.client.facts("scripted", "any").tools is as_text
+    assert one.client.facts("scripted", "another").tool_calls == "auto"
+    with pytest.raises(ToolsUnsupported):  # which needs another remedy
+        await asker(refused).ask()
+
+
+async def test_a_window_that_a_refusal_states_is_known_from_then_on() -> None:
+    refused = WindowExceeded("400: n_ctx 2048", provider="scripted", status=400)
+    refused.details["window"] = 2_048
+    one = asker(refused)
+    with pytest.raises(WindowExceeded):
+        await one.ask()
+    facts = one.client.facts("scripted", "any")
+    assert (facts.window, facts.window_source, facts.output_max) == (2_048, "server", 512)
 
 
 async def test_an_attempt_has_a_time_limit_and_counts_as_retryable(autojump_clock: MockClock) -> None:

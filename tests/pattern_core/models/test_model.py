@@ -48,7 +48,7 @@ def test_made_up_ids_depend_on_the_question_and_the_index() -> None:
 
 
 KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, ModelError)]
-RETRYABLE = {"ModelUnreachable", "ModelTimeout", "ModelOverloaded", "ModelServerError", "ModelGarbage"}
+RETRYABLE = {"ModelUnreachable", "ModelTimeout", "ModelOverloaded", "ModelLoading", "ModelServerError", "ModelGarbage"}
 
 
 @pytest.mark.parametrize("kind", KINDS)

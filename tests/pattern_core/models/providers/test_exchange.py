@@ -186,6 +186,27 @@ def test_another_server_may_need_no_key() -> None:
     assert make_provider("ollama", ProviderSettings(kind="openai", base_url="http://x/v1")).name == "ollama"
 
 
+@pytest.mark.parametrize(
+    ("url", "local"),
+    [
+        ("http://127.0.0.1:11434/v1", True),
+        ("http://[::1]:8080/v1", True),
+        ("http://192.168.1.7:1234/v1", True),
+        ("http://100.100.1.1/v1", True),  # a shared address, of a private network over others
+        ("http://localhost:8000", True),
+        ("http://ollama:11434/v1", True),
+        ("http://gpu.local/v1", True),
+        ("http://host.docker.internal:1234/v1", True),
+        ("https://api.deepseek.com", False),
+        ("http://8.8.8.8/v1", False),
+        ("nonsense", False),
+        (None, False),
+    ],
+)
+def test_local_servers_are_known_by_their_address(url: str | None, local: bool) -> None:
+    assert OPENAI.provider(url).is_local is local
+
+
 def test_the_http_client_is_not_loaded_before_it_is_used() -> None:
     code = "import pattern_core.models.providers.openai, sys; print({'httpx2'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import math
 from contextlib import suppress
 from dataclasses import replace
@@ -16,11 +17,13 @@ from pattern_core.models.client import ModelClient
 from pattern_core.models.errors import (
     ModelError,
     ModelGarbage,
+    ModelLoading,
     ModelOverloaded,
     ModelRefused,
     ModelRejected,
     ModelServerError,
     ModelTimeout,
+    ToolsUnsupported,
     WindowExceeded,
 )
 from pattern_core.models.model import Allowance, RateStatus
@@ -30,6 +33,7 @@ from pattern_core.models.providers.failures import (
     failure,
     parse_wait_s,
     rate_status,
+    refusal,
     retry_after_s,
     vendor_now_ms,
     vendor_words,
@@ -77,6 +81,10 @@ from tests.pattern_core.models.providers import rig
         (429, "RESOURCE_EXHAUSTED", "You exceeded your current quota, please check your plan", ModelOverloaded),
         (502, "", "<html>", ModelServerError),
         (503, "", "", ModelOverloaded),
+        (503, "unavailable_error", "Loading model", ModelLoading),  # llama.cpp
+        (503, "", "llm server loading model", ModelLoading),  # Ollama
+        (503, "", "error loading model: no such file", ModelOverloaded),
+        (503, "", "Model mistralai/Mistral-7B is currently loading", ModelLoading),  # TGI
         (504, "", "", ModelServerError),
         (529, "", "", ModelOverloaded),
         (302, "", "", ModelGarbage),
@@ -96,6 +104,49 @@ def test_kinds_of_failure(status: int | None, code: str, words: str, kind: type[
     assert words in str(error)
     if kind is ModelOverloaded:
         assert error.retry_after_s == 3
+
+
+@pytest.mark.parametrize(
+    ("body", "window"),
+    [
+        ("This model's maximum context length is 8192 tokens. However, you requested 9,000 tokens", 8_192),  # vLLM
+        ("'max_tokens' is too large: 4096. This model's maximum context length is 2048 tokens (4096 > 2048)", 2_048),
+        ("request (3251 tokens) exceeds the available context size (2048 tokens), try it", 2_048),  # llama.cpp
+        ({"message": "the request exceeds the available context size", "n_prompt_tokens": 9_999, "n_ctx": 256}, 256),
+        ("Requested tokens (2285) exceed context window of 2048", 2_048),  # llama-cpp-python
+        ("Trying to keep the first 5000 tokens when context the overflows. However, the model is loaded with context"
+         " length of only 4096 tokens, which is not enough.", 4_096),  # LM Studio
+        ("The decoder prompt (length 5000) is longer than the maximum model length of 4096.", 4_096),
+        ("`inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000", 4_096),  # TGI
+        ("prompt is too long: 210000 tokens > 200000 maximum", 200_000),  # Anthropic
+        ("input length and `max_tokens` exceed context limit: 198000 + 8192 > 200000", 200_000),
+        ("Prompt contains 40000 tokens, too large for model with 32768 maximum context", 32_768),  # Mistral
+        ("This model's maximum prompt length is 131072 but the request contains 537812", 131_072),  # xAI
+        ("the input length exceeds the context length", None),  # Ollama
+        ("Context size has been exceeded.", None),
+    ],
+)  # fmt: skip
+def test_the_window_that_a_refusal_states(body: str | dict[str, object], window: int | None) -> None:
+    for status in (400, 500):
+        said = {"error": {"message": body} if isinstance(body, str) else body}
+        error = refusal("mine", status, {}, json.dumps(said), NEW_YEAR_MS)
+        if status == 400 or isinstance(error, WindowExceeded):
+            assert (type(error), error.details.get("window")) == (WindowExceeded, window)
+
+
+@pytest.mark.parametrize(
+    ("status", "words", "as_text"),
+    [
+        (400, "registry.ollama.ai/library/llama3:latest does not support tools", False),
+        (404, "No endpoints found that support tool use. Try disabling 'search'.", False),  # OpenRouter
+        (400, '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set', True),  # vLLM
+        (500, "tools param requires --jinja flag", True),  # llama.cpp
+        (500, "Unsupported param: tools", True),
+    ],
+)
+def test_who_knows_no_tools(status: int, words: str, as_text: bool) -> None:
+    error = failure("mine", status, words)
+    assert (type(error), error.details["as_text"]) == (ToolsUnsupported, as_text)
 
 
 def test_a_quota_is_spent_for_good_only_where_no_time_to_come_back_is_given() -> None:

@@ -254,7 +254,13 @@ def test_mistrals_models_get_short_ids() -> None:
     ],
 )
 def test_servers_are_known_by_their_address(url: str, is_own: bool, wants_thoughts: bool) -> None:
-    assert Server.at("x", url) == Server(name="x", is_own=is_own, wants_thoughts=wants_thoughts)
+    server = Server(name="x", is_own=is_own, is_open=not is_own, wants_thoughts=wants_thoughts)
+    assert Server.at("x", url) == server
+
+
+def test_other_vendors_servers_run_no_open_models() -> None:
+    for url in ("https://generativelanguage.googleapis.com/v1beta/openai", "https://api.anthropic.com/v1"):
+        assert Server.at("x", url) == Server(name="x")
 
 
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])

@@ -23,7 +23,7 @@ from pattern_core.models.errors import (
     ModelUnreachable,
     WindowExceeded,
 )
-from pattern_core.models.model import Delta, ModelReply, ModelRequest, ReasoningDelta, TextDelta
+from pattern_core.models.model import Delta, ModelReply, ModelRequest, ReasoningDelta
 from pattern_core.models.providers.settings import ProviderSettings
 from pattern_core.testing import says, wire_anthropic, wire_google, wire_openai
 from pattern_core.testing.wire import Play, document, events
@@ -117,13 +117,13 @@ async def check_failure(vendor: Vendor, play: Play, kind: type[ModelError], word
     [
         (Play(status=502, chunks=(b"<html>Bad gateway",)), ModelServerError, "Bad gateway"),
         (Play(status=301, headers={"location": "http://127.0.0.1:9/"}), ModelGarbage, "base_url"),
-        (Play(status=500, chunks=(b"abc",), stops_after=1), ModelUnreachable, "failed"),
+        (Play(status=500, chunks=(b"abc",), stops_after=1), ModelUnreachable, "lost in the middle"),
         (events("{not json"), ModelGarbage, "not a JSON object"),
         (events([1]), ModelGarbage, "not a JSON object"),
         (Play(chunks=(b"<html>login</html>",), headers={"content-type": "text/html"}), ModelGarbage, "base_url"),
         (Play(chunks=(b"nonsense",), headers={"content-type": "application/json"}), ModelGarbage, "not a JSON object"),
         (Play(chunks=(b"nonsense",)), ModelUnreachable, "complete"),
-        (Play(chunks=(b"data: x",), stops_after=3), ModelUnreachable, r"\(127\.0\.0\.1:\d+\) failed"),
+        (Play(chunks=(b"data: x",), stops_after=3), ModelUnreachable, r"\(127\.0\.0\.1:\d+\) was lost in the middle"),
     ],
 )
 @every
@@ -273,14 +273,21 @@ async def test_what_on_delta_raises_comes_out_as_it_is(vendor: Vendor) -> None:
 
 
 @every
+async def test_pings_before_an_answer_begins_are_no_signs_of_life(vendor: Vendor) -> None:
+    async with connected(vendor, Play(chunks=(b": ping\n\n",) * 3)) as client:
+        with pytest.raises(ModelUnreachable):
+            await client.ask()
+        assert client.seen == []
+
+
+@every
 async def test_omitted_fields_are_not_sent_and_a_key_may_be_missing(vendor: Vendor) -> None:
-    async with connected(vendor, Play(chunks=(b": ping\n\n", *vendor.replies(says("hi")).chunks))) as client:
+    async with connected(vendor, says("hi")) as client:
         server = client.server
         url = f"{server.url}/v1beta/" if vendor is GOOGLE else server.url + vendor.url + "/"
         omit = ("stream_options", "systemInstruction", "system", "instructions")
         provider = vendor.make("mine", ProviderSettings(kind=vendor.name, base_url=url, omit=omit, api=vendor.api))
         assert (await provider.ask(vendor.request, client.on_delta)).parts == says("hi").parts
-        assert client.seen[0] == TextDelta(text="")
         assert (server.requests[0].path, set(omit) & set(server.requests[0].json())) == (vendor.path, set())
         await provider.aclose()
         await provider.aclose()
