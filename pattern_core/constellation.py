@@ -45,6 +45,7 @@ from pattern_core.turns.calls import TurnServices
 from pattern_core.turns.consent import ToolConsent
 from pattern_core.turns.record import Record
 from pattern_core.turns.state import cancelled
+from pattern_core.turns.turn import window_trouble
 from pattern_core.unit_of_work import Storage, UnitOfWork, given_or_alone
 from pattern_core.views import TurnView, view_turn
 from pattern_core.web.web import Web
@@ -226,6 +227,10 @@ class Constellation:
         for agent_id in await self.database.read(turns.agents_with_work):
             self._actors.wake(agent_id)
         return halt
+
+    async def window_trouble(self, agent: Agent) -> str | None:
+        """Return why an agent cannot answer the shortest message in its model's window; None if it can."""
+        return await window_trouble(self._services, agent)
 
     async def submit(self, incoming: IncomingMessage) -> Ticket:
         """Accept a message for an agent (by id or name); it is on disk when this returns, and its turn will run.

@@ -142,8 +142,9 @@ class _Reader:
             case _ if name in TERMINAL:
                 error = None if turn.error is None else json.loads(turn.error)
                 said = data.get("message_id")
-                text = None if said is None else self._content(str(said))
-                return dict(ended(turn.status, error, (None, text, usage.of_turn(self._connection, turn.key))).derived)
+                text, finish = (None, None) if said is None else self._said(str(said))
+                spent = usage.of_turn(self._connection, turn.key)
+                return dict(ended(turn.status, error, (None, text, finish, spent)).derived)
         return {}
 
     def _called(self, turn: int, step: int, call: int) -> dict[str, object]:
@@ -158,10 +159,15 @@ class _Reader:
         return next((effect for effect in self._effects(turn, step) if effect.call == call), None)
 
     def _content(self, message: str) -> str | None:
+        return self._said(message)[0]
+
+    def _said(self, message: str) -> tuple[str | None, str | None]:
+        """Return the words of a message, and what ended it too early."""
         try:
-            return messages.get(self._connection, message).content
+            row = messages.get(self._connection, message)
         except RowNotFound:
-            return None  # deleted since
+            return None, None  # deleted since
+        return row.content, row.finish_reason
 
 
 def called(effect: steps.EffectRow) -> Draft:
@@ -185,11 +191,11 @@ def resulted(effect: steps.EffectRow, content: str | None, *, status: str, messa
 def ended(
     status: str,
     error: Mapping[str, object] | None,
-    rest: tuple[str | None, str | None, UsageSum] = (None, None, usage.NOTHING),
+    rest: tuple[str | None, str | None, str | None, UsageSum] = (None, None, None, usage.NOTHING),
     data: Mapping[str, object] = NO_DATA,
 ) -> Draft:
     """Return the terminal event of a turn; `rest` is as `turns.end` returns it, `data` is stored with it."""
-    message_id, text, spent = rest
+    message_id, text, finish, spent = rest
     derived: dict[str, object] = {
         "status": status,
         "text": None if text is None else text[:TEXT_CHARS_MAX],
@@ -201,6 +207,8 @@ def ended(
             "is_estimate": spent.is_estimate,
         },
     }
+    if finish is not None:
+        derived["finish_reason"] = finish
     if error is not None:
         derived["error"] = dict(error)
     return Draft(f"turn.{status}", data if message_id is None else {**data, "message_id": message_id}, derived)

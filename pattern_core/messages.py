@@ -85,9 +85,9 @@ Role = Literal["system", "user", "assistant", "tool"]
 class Message:
     """One utterance. A `tool` message holds exactly one `ToolResult`; an `assistant` one may mix all other parts.
 
-    `is_imported`: it was said elsewhere and brought here, so that it was not asked or answered here. `cut_off` is the
-    status with which its turn ended in the middle of it; empty: it is whole. `note` is what prompts show before it,
-    found when its turn began.
+    `is_imported`: it was said elsewhere and brought here, so that it was not asked or answered here. `cut_off` says
+    why an answer is not whole: a key of `answers.CUT`, or the status of a turn that ended in the middle of it; empty:
+    it is whole. `note` is what prompts show before it, found when its turn began.
     """
 
     role: Role

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain, zip_longest
 
 from pattern_core.agent_settings import CompactionSettings
+from pattern_core.answers import without_run
 from pattern_core.budgets import reservations
 from pattern_core.budgets.reservations import worst_case
 from pattern_core.errors import LimitReached
@@ -23,7 +26,7 @@ from pattern_core.models.errors import ModelError, WindowExceeded
 from pattern_core.models.model import Delta, ModelReply, ModelRequest, Usage
 from pattern_core.models.routing import ModelChain
 from pattern_core.models.tokens import clip, clip_middle, estimate_request, estimate_text
-from pattern_core.untrusted import neutral
+from pattern_core.untrusted import escaped, neutral, plain
 from pattern_db.connection import Connection
 from pattern_db.journal.budgets import ReservationRow
 
@@ -41,9 +44,21 @@ RESULT_TOKENS_MAX = 300  # of a tool's result: what it came to shows at its begi
 ARGUMENTS_TOKENS_MAX = 150
 LEFT_OUT = " […] "
 QUOTE_TOKENS_MAX = 30
+SHARED_MIN = 3  # names and numbers that a summary has in common with what it is of, and …
+SHARED_OF = 4  # … one of so many, where there are few
+NAMED_SHARE = 4  # names and numbers that a summary leaves out have at most one part in so many of it
+NAMED = "Also named: "
+STAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d"  # of a line of a record
 OPEN, CLOSE = "<record>", "</record>"
 _MARKS = re.compile(r"<(?=\s*/?\s*record\b)", re.IGNORECASE)  # as a text could write them
+_COPIED = re.compile(rf"(?:<|&lt;)\s*/?\s*record\b|\[{STAMP}\] \w+:", re.IGNORECASE)
 _WORD = re.compile(r"\w+")
+# Numbers; words within a sentence, of which those count that are written large; and where letters have no cases,
+# foreign names in Japanese and what stands in corner brackets.
+_TELLING = re.compile(
+    r"(?<![A-Za-z_.\d])(\d+(?:[.,:/-]\d+)*)(?![A-Za-z_\d])|(?<=[^\s.!?…:\"“„*#>\]-] )([^\W\d_][\w'’-]+)"
+    r"|([ァ-ヺー]{3,}|(?<=[「『《])[^「」『』《》]{1,20})"
+)
 
 INSTRUCTIONS = (
     "You keep the memory of a long conversation between an agent and the people it works for. Retell the record so that"
@@ -182,14 +197,16 @@ class Summariser:
             except (ModelError, LimitReached) as error:
                 self.trouble = error.message
                 return None
-            text = self._checked(answer)
+            text = self._checked(answer, portions[0])
             if not text:
                 return None
             portions = portions[1:]
         if estimate_text(text) >= source:
             self.trouble = "the summary was longer than what it was of"
             return None
-        return text
+        missing = left_out(text, lines, self.summary_tokens // NAMED_SHARE)
+        kept = clip(text, self.summary_tokens - estimate_text(missing)) if missing else text
+        return f"{kept}\n{missing}".rstrip()
 
     def _portions(self, lines: Sequence[str], room: int) -> list[list[str]]:
         """Return lines by question; `chunk_size` counts for the strategy that is made of chunks, as calls allow."""
@@ -233,16 +250,22 @@ class Summariser:
         await self.usage.settle(self.provider, request, answer.usage)
         return answer
 
-    def _checked(self, answer: ModelReply) -> str:
-        """Return the answer's words, cut to what a summary may have; empty, with the trouble, if they are none."""
+    def _checked(self, answer: ModelReply, record: Sequence[str]) -> str:
+        """Return the answer's words, cut to what a summary may have; empty, with the trouble, if they are no summary of
+        the record.
+        """
         text = "".join(part.text for part in answer.parts if isinstance(part, Text)).strip()
         words = _WORD.findall(text.lower())
         if not words:
             self.trouble = "the model answered without words"
-        elif len(words) > 50 and len(set(words)) * REPETITION < len(words):
+        elif without_run(text) != text or (len(words) > 50 and len(set(words)) * REPETITION < len(words)):
             self.trouble = "the model repeated itself"
         elif answer.finish_reason == "content_filter":
             self.trouble = "the model's vendor withheld the answer"
+        elif _COPIED.search(text) or escaped(text) != plain(text):
+            self.trouble = "the model copied its prompt"
+        elif not is_about(text, record):
+            self.trouble = "the summary has hardly a name or number of what it is of"
         else:
             return clip(text, self.summary_tokens)
         return ""
@@ -254,6 +277,43 @@ async def _ignore(delta: Delta) -> None:
 
 def _retold(summary: str) -> Message:
     return Message(role="system", parts=(Text(text=f"Summary of what was before: {summary}"),))
+
+
+def telling(record: Sequence[str]) -> Counter[str]:
+    """Return the names and numbers in the lines of a record, with how often they occur; without their times."""
+    text = "\n".join(re.sub(rf"^\[{STAMP}\] ", "", line) for line in record)
+    small = {word for word in _WORD.findall(text) if word[0].islower()}
+    found = Counter[str]()
+    for number, word, other in _TELLING.findall(text):
+        if not word or (word[0].isupper() and word.lower() not in small and not word.startswith(("I'", "I’"))):
+            found[number or word or other] += 1
+    return found
+
+
+def is_about(summary: str, record: Sequence[str]) -> bool:
+    """Return whether a summary has enough of the record's names and numbers in common with it to be one."""
+    known = telling(record)
+    return sum(_holds(summary, one) for one in known) >= min(SHARED_MIN, len(known) // SHARED_OF)
+
+
+def left_out(summary: str, record: Sequence[str], tokens_max: int) -> str:
+    """Return a line of the names and numbers that a summary of the record leaves out, the most frequent first, names
+    and numbers by turns; empty if there are none.
+    """
+    missing = [one for one, _count in telling(record).most_common() if not _holds(summary, one)]
+    numbers = [one for one in missing if one[0].isdigit()]
+    names = [one for one in missing if not one[0].isdigit()]
+    line = ""
+    for one in filter(None, chain.from_iterable(zip_longest(names, numbers))):
+        longer = f"{line}, {one}" if line else f"{NAMED}{one}"
+        if estimate_text(longer) > tokens_max:
+            break
+        line = longer
+    return line
+
+
+def _holds(text: str, name: str) -> bool:
+    return re.search(rf"(?<![A-Za-z\d]){re.escape(name)}(?![A-Za-z\d])", text) is not None
 
 
 def inside(text: str) -> str:

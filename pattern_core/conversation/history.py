@@ -8,6 +8,7 @@ from hashlib import blake2b
 from operator import attrgetter
 from typing import NamedTuple
 
+from pattern_core.answers import why_cut
 from pattern_core.conversation.opening import Opening, beginning, opening_message, shown_chain
 from pattern_core.limits import PromptLimits
 from pattern_core.messages import Message, Note, Part, Text, ToolCall, ToolResult, parts_from_json, parts_to_json
@@ -15,15 +16,15 @@ from pattern_core.models.tokens import message_tokens
 from pattern_core.untrusted import marked_import, marked_result, neutral
 from pattern_db.connection import Connection
 from pattern_db.enums import BatchType, Role
-from pattern_db.journal import steps
+from pattern_db.journal import steps, turns
 from pattern_db.tables import messages
-from pattern_db.tables.messages import MessageRow
+from pattern_db.tables.messages import PARTIAL, MessageRow
 
 WAITING_RESULT = "There is no result yet: a person has been asked whether this may run, and has not answered."
 LOST_RESULT = "There is no result: the call was cut off before it was recorded."
+UNANSWERED = "[This was not answered: the turn ended as {}.]"
 IMPORTED_TOGETHER_MAX = 20  # imported messages that leave together if no person speaks among them
 IMPORTED = "import"  # source of what was said elsewhere; no turn has it
-PARTIAL = "partial"  # in the metadata of an answer that was cut off: how its turn ended
 
 
 _ROLES = {role.value: role for role in Role}
@@ -40,8 +41,8 @@ def to_row(
     source_metadata: Mapping[str, object] | None = None,
     arguments: Mapping[str, object] | None = None,
 ) -> MessageRow:
-    """Return the row of `message`; `arguments` are those of the call that a tool message answers. Of one that was cut
-    off, `source_metadata` says how its turn ended.
+    """Return the row of `message`; `arguments` are those of the call that a tool message answers. Of one that is not
+    whole, `source_metadata` says why.
     """
     if message.cut_off:
         source_metadata = {PARTIAL: message.cut_off}
@@ -82,7 +83,6 @@ def from_row(row: MessageRow) -> Message:
         parts = (ToolResult(call_id=call_id, tool=tool, content=row.content or "", is_error=is_error),)
     elif row.parts is not None:
         parts = parts_from_json(row.parts)
-    is_own = row.role is Role.ASSISTANT and row.batch_id is not None
     return Message(
         role=row.role.value,
         parts=parts,
@@ -90,7 +90,7 @@ def from_row(row: MessageRow) -> Message:
         position=row.position,
         created_at=row.created_at,
         is_imported=row.batch_id is None and row.source == IMPORTED,
-        cut_off=row.source_metadata.get(PARTIAL, "") if is_own and isinstance(row.source_metadata, dict) else "",
+        cut_off=row.finish_reason or "",
         note=row.note or "",
     )
 
@@ -334,7 +334,7 @@ class History:
 
 def _marked_as_cut_off(message: Message) -> Message:
     """Return a partial answer as it is shown: its words alone, since no vendor proves half a thought."""
-    mark = f"[This answer is not complete: its turn ended as {message.cut_off}.]"
+    mark = f"[This answer is not complete: {why_cut(message.cut_off)}.]"
     return replace(message, parts=(Text(text=f"{message.text}\n\n{mark}".lstrip()),))
 
 
@@ -382,7 +382,9 @@ def load_history(
     limit = limits.history_messages_max
     rows, loaded_from, unloaded = _read(connection, agent_id, limit, active)
     ordered = keep_turns_whole(rows, active=active)
-    conversation = [from_row(row) for row in ordered if not row.is_said_by_call]
+    first = min((row.batch_id for row in rows if row.batch_id is not None), default="~")
+    unanswered = turns.unanswered(connection, agent_id, first)
+    conversation = _with_ends([row for row in ordered if not row.is_said_by_call], unanswered)
     own = {row.id for row in ordered if active is not None and row.batch_id == active}
     decisions = [at for at, message in enumerate(conversation) if message.id in own and message.role == "assistant"]
     end = decisions[-1] if decisions else len(conversation)
@@ -397,6 +399,23 @@ def load_history(
         loaded_from=loaded_from,
         is_untrusted=is_untrusted,
     )
+
+
+def _with_ends(rows: Sequence[MessageRow], unanswered: Mapping[str, str]) -> list[Message]:
+    """Return the messages of the rows. Behind what a turn in `unanswered` (by its batch, how it ended) left without an
+    answer stands one that says so: a model would answer it together with the next message.
+    """
+    conversation: list[Message] = []
+    ends = {row.batch_id: row.id for row in rows}
+    for row in rows:
+        message = from_row(row)
+        conversation.append(message)
+        status = unanswered.get(row.batch_id or "")
+        is_open = status is not None and ends[row.batch_id] == row.id
+        if is_open and (message.role != "assistant" or message.tool_calls):
+            words = (Text(text=UNANSWERED.format(status)),)
+            conversation.append(replace(message, role="assistant", parts=words, id="", note=""))
+    return conversation
 
 
 def _read(connection: Connection, agent_id: str, limit: int, active: str | None) -> tuple[list[MessageRow], str, int]:

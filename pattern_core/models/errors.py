@@ -11,6 +11,7 @@ ModelError
 │   ├── WindowExceeded   … because it is longer than the model's window              not retried
 │   └── ToolsUnsupported … because the model or its server knows no tools            asked again without
 ├── ModelGarbage         the answer does not follow the vendor's format              retried once
+├── NoAnswer             the answer has no words, or only those of the prompt        asked again once by the turn
 └── ModelNotConfigured   no such provider, or its key is missing                     not retried
 
 Each carries `provider` and, where known, `status` (HTTP), `rate` (the limits that came with it) and the vendor's own
@@ -22,7 +23,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from pattern_core.errors import PatternError
-from pattern_core.models.model import RateStatus
+from pattern_core.models.model import RateStatus, Usage
 
 
 class ModelError(PatternError):
@@ -104,6 +105,19 @@ class ModelGarbage(ModelError):
 
     code = "model_garbage"
     retryable = True
+
+
+class NoAnswer(ModelError):
+    """The model answered nothing that can be kept. `reminder` is what it is to read if it is asked again, `usage` what
+    the answer took.
+    """
+
+    code = "no_answer"
+
+    def __init__(self, message: str, *, provider: str, reminder: str, usage: Usage) -> None:
+        super().__init__(message, provider=provider)
+        self.reminder = reminder
+        self.usage = usage
 
 
 class ModelNotConfigured(ModelError):

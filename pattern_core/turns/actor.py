@@ -465,11 +465,13 @@ class Actors:
         """T8 of a turn that did not come to its end by itself: close what is open."""
         await turn.record.flush()
         found = await self._database.read(recovery.find, turn.record.key)
-        # A call that was cut off cost something; that of a provider who refused cost nothing.
-        is_charged = ending.status != TurnStatus.FAILED
-        cut_off = DeadAttempt(is_charged=is_charged, asking=turn.asking) if found.is_asking else None
+        # A call that was cut off or not kept cost something; that of a provider who refused cost nothing.
+        is_charged = ending.status != TurnStatus.FAILED or turn.wasted is not None
+        dead = DeadAttempt(is_charged=is_charged, asking=turn.asking, used=turn.wasted)
+        cut_off = dead if found.is_asking else None
         closed = recovery.close_calls(found.unanswered)
-        await turn.record.end(ending, closed=closed, cut_off=cut_off, streamed=found.streamed)
+        streamed = found.streamed if turn.wasted is None else ()
+        await turn.record.end(ending, closed=closed, cut_off=cut_off, streamed=streamed)
         self.forget(turn.agent.id)
 
 

@@ -34,7 +34,7 @@ from pattern_core.agents import Agent
 from pattern_core.approvals import requested
 from pattern_core.budgets import reservations
 from pattern_core.budgets.budget import TurnBudget
-from pattern_core.conversation.history import PARTIAL, History, to_row
+from pattern_core.conversation.history import History, to_row
 from pattern_core.errors import PatternError
 from pattern_core.events import Draft, Event, append, called, ended, resulted
 from pattern_core.journal import Journal
@@ -56,7 +56,7 @@ from pattern_db.journal.steps import EffectRow, StepRow
 from pattern_db.journal.turns import InboxRow, Started
 from pattern_db.journal.usage import UsageRow
 from pattern_db.tables import messages
-from pattern_db.tables.messages import MessageRow
+from pattern_db.tables.messages import PARTIAL, MessageRow
 
 T = TypeVar("T")
 
@@ -72,13 +72,16 @@ class CallRefused(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadAttempt:
-    """A model call that was cut off or did not help. If it is charged, then for its prompt, as an estimate.
+    """A model call that was cut off or did not help. If it is charged, then what it `used`, or for its prompt, as an
+    estimate.
 
-    `asking` is what it asked; None where an earlier process did.
+    `asking` is what it asked; None where an earlier process did. `why` is the code of what was wrong with its answer.
     """
 
     is_charged: bool
     asking: Asking | None = None
+    used: Usage | None = None
+    why: str = ""
 
 
 @dataclass(slots=True)
@@ -299,7 +302,8 @@ class Record:
         step, attempt = (self.step + 1, 1) if dead is None else (self.step, self.attempt + 1)
         rows, found = UnitOfWork(), None
         if dead is not None:
-            rows.event("step.superseded", {"step": self.step, "attempt": self.attempt})
+            why = {"why": dead.why} if dead.why else {}
+            rows.event("step.superseded", {"step": self.step, "attempt": self.attempt, **why})
         rows.event("step.started", {"step": step, "attempt": attempt})
 
         def opened(connection: Connection) -> None:
@@ -311,7 +315,7 @@ class Record:
             if dead is not None:
                 steps.close(connection, (self.key, self.step, self.attempt), status="superseded", ended_at=now)
                 if dead.is_charged:
-                    spent = estimate_usage((dead.asking or asking).prompt.request, ())
+                    spent = dead.used or estimate_usage((dead.asking or asking).prompt.request, ())
                     reservations.settle(connection, self._usage(dead.asking or asking, spent, now))
             known = self.journal.budgets
             if known.exist:
@@ -350,10 +354,19 @@ class Record:
         await self.flush()
 
     def decide(
-        self, reply: ModelReply, asking: Asking, planned: Sequence[EffectRow], *, rest: Sequence[Draft] = ()
+        self,
+        reply: ModelReply,
+        asking: Asking,
+        planned: Sequence[EffectRow],
+        *,
+        rest: Sequence[Draft] = (),
+        cut_off: str = "",
     ) -> None:
-        """T3: record what the model decided. `rest` are streamed pieces that were not stored yet."""
+        """T3: record what the model decided. `rest` are streamed pieces that were not stored yet, `cut_off` why it is
+        not whole.
+        """
         message = self.journal.new_message("assistant", *(reply.parts or (Text(text=""),)))
+        message = replace(message, cut_off=cut_off) if cut_off else message
         spent = self._usage(asking, reply.usage, message.created_at)
         self.model = f"{spent.provider}/{spent.model}"
         self.history.append(message)
@@ -493,7 +506,8 @@ class Record:
         if cut_off is not None:
             rows.store(steps.close, (self.key, self.step, self.attempt), status="failed", ended_at=now)
             if cut_off.is_charged and cut_off.asking is not None:
-                spent = Usage(input_tokens=cut_off.asking.prompt.log.tokens, output_tokens=0, is_estimate=True)
+                estimate = Usage(input_tokens=cut_off.asking.prompt.log.tokens, output_tokens=0, is_estimate=True)
+                spent = cut_off.used or estimate
                 rows.store(reservations.settle, self._usage(cut_off.asking, spent, now))
         for finished in closed:
             added.append(self.journal.new_message("tool", finished.result))

@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import groupby
+from itertools import groupby, takewhile
 from operator import itemgetter
 
 import trio
 
 from pattern_core import images
 from pattern_core.agent_settings import AgentSettings, settings_of
+from pattern_core.agents import Agent
+from pattern_core.answers import CUT, without_echo, without_run
 from pattern_core.budgets.budget import TurnBudget
 from pattern_core.compaction.summariser import SummaryUsage
+from pattern_core.conversation.history import History
 from pattern_core.errors import LimitReached
 from pattern_core.events import Draft
 from pattern_core.limits import Limits
-from pattern_core.messages import Reasoning, Text, ToolCall
-from pattern_core.models.errors import ModelError, ModelRejected, WindowExceeded, was_shown
-from pattern_core.models.model import Delta, ModelReply, TextDelta
+from pattern_core.messages import Part, Reasoning, Text, ToolCall
+from pattern_core.models.errors import ModelError, ModelRejected, NoAnswer, WindowExceeded, was_shown
+from pattern_core.models.model import Delta, ModelFacts, ModelReply, TextDelta, Usage
 from pattern_core.models.routing import ModelChain, StepFacts, choose
-from pattern_core.models.tokens import estimate_text, estimate_tools
 from pattern_core.prompts.build import Offered, Prompt
 from pattern_core.prompts.collect import Look, Seen
-from pattern_core.prompts.parts import NOTHING_FOUND, Findings, Kind
+from pattern_core.prompts.parts import NOTHING_FOUND, Findings, Kind, read_log
 from pattern_core.rules import facts
 from pattern_core.rules.rule import StepBorder
 from pattern_core.rules.ruleset import RuleSet
@@ -34,12 +37,20 @@ from pattern_core.turns.judge import Judge
 from pattern_core.turns.record import CallRefused, DeadAttempt, Record
 from pattern_core.turns.recovery import RunCalls
 from pattern_core.turns.state import COMPLETED, Asking
+from pattern_db.enums import Role
 from pattern_db.journal import budgets, turns
 from pattern_db.journal.budgets import BudgetScope
+from pattern_db.tables import messages
 
 ROOM_MIN = 100  # tokens: less holds no question
 SQUEEZED_SHARE = 0.6  # of a conversation that a vendor found too long is shown once more …
 SQUEEZES_MAX = 3  # … and that again, so often within a step
+EMPTY = "Your last answer was empty. Answer the last message in words."
+ECHOED = "Your last answer copied parts of this prompt. Answer the last message in your own words."
+_TAKERS: dict[str, str] = {  # what takes room in a window, by the kinds of a prompt's parts
+    **dict.fromkeys((Kind.INSTRUCTIONS, Kind.GUIDE, Kind.RULES), "instructions"),
+    **dict.fromkeys((Kind.CORE, Kind.PINNED, Kind.REFERRED, Kind.LOGS), "memory"),
+}
 OUTPUT_SHARE = 4  # an answer has at most one part in so many of the window, unless the agent's config says more
 
 
@@ -70,6 +81,8 @@ class Turn:
         self._lacks_tools = False  # an MCP server had not listed them when the turn began
         self._squeezed: list[int] = []  # steps with a prompt that a vendor found too long, once each time
         self._chain: ModelChain | None = None  # the models to ask, chosen again only where rules of routing say so
+        self.wasted: Usage | None = None  # by the answer for which it failed
+        self._asked_again = 0  # the last step of which an answer was not kept, and another one asked for
         self._is_blind = False  # its model refused its images and is shown none
         record.on_refused = self.judge.finish
 
@@ -184,7 +197,7 @@ class Turn:
         if not history.opening.unloaded and history.tokens <= self.settings.compaction.threshold * room:
             return asking
         if room < ROOM_MIN:
-            raise _no_room(asking.prompt)
+            raise no_room(asking.prompt, self._facts())
         await self._make_room(step, room)
         return await self._asking(step)
 
@@ -223,13 +236,11 @@ class Turn:
         offered = self.judge.offer(specs, step)
         if self._chain is None or self.settings.routing.rules:
             self._chain = choose(self.settings.routing, await self._step_facts())
-        first = self._chain.links[0]
-        known = services.models.facts(first.provider, first.model)
+        known = self._facts()
         if known.window_source == "unasked":
             await self.record.flush()
-            known = await services.models.learn(first.provider, first.model)
-        window = min(self.settings.context_window, known.window)
-        output_max = min(services.limits.turn.output_tokens_max, known.output_max, max(window // OUTPUT_SHARE, 1))
+            known = await services.models.learn(known.provider, known.model)
+        window, output_max = room_of(known, self.settings, services)
         prompt = await services.prompts.make(
             agent,
             self.record.history,
@@ -246,6 +257,12 @@ class Turn:
             seed=self.record.seed,
         )
         return Asking(chain=self._chain, prompt=prompt, facts=services.models.facts)
+
+    def _facts(self) -> ModelFacts:
+        """Return what is known of the model that is asked first."""
+        assert self._chain is not None  # chosen with each prompt
+        first = self._chain.links[0]
+        return self._services.models.facts(first.provider, first.model)
 
     async def _step_facts(self) -> StepFacts:
         agent, routing = self.agent, self.settings.routing
@@ -277,15 +294,16 @@ class Turn:
             LimitReached: a bound of the turn is passed by what it wants.
         """
         services, record, judge = self._services, self.record, self.judge
-        reply: ModelReply | None = None
         writer = DeltaWriter(record, services.limits)
-        while reply is None:
+        kept: tuple[ModelReply, str] | None = None
+        while kept is None:
             record.asked_ms = services.journal.clock.now_ms()
             try:
-                reply = await self._answer(asking, writer)
+                kept = await self._kept(await self._answer(asking, writer), asking)
             except ModelError as error:
                 asking = await self.open_step(await self._after_failure(asking, error))
                 writer = DeltaWriter(record, services.limits)  # what was shown of the dead attempt is void
+        reply, cut_off = kept
         if asking.index == 0:  # the prompt was counted for the model that is asked first
             services.prompts.learn(self.agent.id, asking.prompt, reply.usage)
         if judge.rules.rules:
@@ -297,7 +315,7 @@ class Turn:
                 self.output_chars += len(part.text)
                 if part.text and isinstance(part, Text):
                     judge.said.add(record.step)
-        record.decide(reply, asking, [one.row for one in planned], rest=writer.rest())
+        record.decide(reply, asking, [one.row for one in planned], rest=writer.rest(), cut_off=cut_off)
         return planned
 
     async def _answer(self, asking: Asking, writer: DeltaWriter) -> ModelReply:
@@ -335,6 +353,52 @@ class Turn:
             flow=services.constellation_id,
         )
 
+    async def _kept(self, reply: ModelReply, asking: Asking) -> tuple[ModelReply, str]:
+        """Return a reply without what it copied from its prompt or repeated, and why its words are not whole (empty:
+        they are).
+
+        Raises:
+            NoAnswer: it copied for the first time in its step, or nothing is left that answers who asked.
+        """
+        system, own = asking.prompt.request.system, self.agent.system_prompt
+        guide = [text for text in system if text != own and not text.startswith("<block:")]
+        memory = [text for text in system if text.startswith("<block:")]
+        cut_off: str = reply.finish_reason if reply.finish_reason in CUT else ""
+        parts: list[Part] = []
+        has_echo = False
+        for part in reply.parts:
+            if isinstance(part, Text):
+                once = without_run(part.text)
+                answer = without_echo(once, guide=guide, memory=memory)
+                cut_off, has_echo = cut_off if once == part.text else "repetition", has_echo or answer != once
+                part = part if answer == part.text else Text(text=answer)
+            parts.append(part)
+        kept = reply if parts == list(reply.parts) else replace(reply, parts=tuple(parts))
+        if any(isinstance(part, ToolCall) for part in parts):
+            return kept, ""
+        is_empty = not any(isinstance(part, Text) and part.text.strip() for part in parts)
+        if (has_echo and self._asked_again != self.record.step) or (is_empty and await self._owes_words()):
+            what = "only words of its prompt" if has_echo else "nothing"
+            words = f"the model answered {what} (finish reason: {reply.finish_reason}), also when it was asked again"
+            advice = "say it in other words, or give the agent a larger model"
+            if reply.finish_reason == "length":
+                advice = "raise max_output_tokens, or lower reasoning_effort"
+            raise NoAnswer(
+                f"{words}; {advice}",
+                provider=asking.chain.links[asking.index].provider,
+                reminder=ECHOED if has_echo else EMPTY,
+                usage=reply.usage,
+            )
+        return kept, cut_off
+
+    async def _owes_words(self) -> bool:
+        """Return whether the turn would end now without a word to a person: no tool has just spoken to them."""
+        if self.joins or self.record.depth or not self.judge.exit(self.record.step).ends:
+            return False
+        stored = await self._services.journal.database.read(messages.by_batch, self.agent.id, self.record.batch_id)
+        newest = takewhile(lambda row: row.is_said_by_call or row.role is Role.TOOL, reversed(stored))
+        return not any(row.is_said_by_call for row in newest)
+
     async def _after_failure(self, asking: Asking, error: ModelError) -> DeadAttempt:
         """Prepare another attempt of the step, if that may help.
 
@@ -342,11 +406,27 @@ class Turn:
             ModelError: it would not help, or was tried often enough.
         """
         step = self.record.step
+        if isinstance(error, NoAnswer):
+            if self._asked_again == step:
+                self.wasted = error.usage
+                raise error
+            self._asked_again = step
+            self._notes = (*self._notes, error.reminder)
+            return DeadAttempt(is_charged=True, asking=asking, used=error.usage, why=error.code)
         if isinstance(error, WindowExceeded) and self._squeezed.count(step) < SQUEEZES_MAX:
             # The estimate was wrong, or the catalogue is. Nothing was answered, so nothing is charged.
             self._squeezed.append(step)
+            window, _output_max = room_of(self._facts(), self.settings, self._services)
+            if window < read_log(asking.prompt.log.stable.parts).window:
+                return DeadAttempt(is_charged=False)  # the server named it, and the next prompt keeps to it
             self._found = NOTHING_FOUND  # what is not needed leaves first
-            await self._make_room(step, int(self.record.history.tokens * SQUEEZED_SHARE))
+            room = int(self.record.history.tokens * SQUEEZED_SHARE)
+            try:
+                await self._make_room(step, room)
+            except LimitReached:
+                if room < ROOM_MIN:  # it is not the message that takes too much
+                    raise no_room(asking.prompt, self._facts()) from error
+                raise
             return DeadAttempt(is_charged=False)
         if type(error) is ModelRejected and self.record.history.has_images and not self._is_blind:
             self._is_blind = True  # a vendor that cannot take one image refuses every prompt that shows it
@@ -432,13 +512,40 @@ class DeltaWriter:
         return drafts
 
 
-def _no_room(prompt: Prompt) -> LimitReached:
-    """Return what takes the room, and what to do about it."""
-    answer, tools = prompt.request.max_output_tokens, estimate_tools(prompt.request.tools)
-    own = sum(map(estimate_text, [*prompt.request.system, *prompt.request.memory]))
+def room_of(known: ModelFacts, settings: AgentSettings, services: TurnServices) -> tuple[int, int]:
+    """Return the window that an agent's prompts and answers keep to, and the longest answer, in tokens."""
+    window = min(settings.context_window, known.window)
+    return window, min(services.limits.turn.output_tokens_max, known.output_max, max(window // OUTPUT_SHARE, 1))
+
+
+async def window_trouble(services: TurnServices, agent: Agent) -> str | None:
+    """Return why an agent cannot answer the shortest message in its model's window; None if it can."""
+    settings = settings_of(agent.config)
+    known = await services.models.learn(agent.model_provider, agent.model_name)
+    window, output_max = room_of(known, settings, services)
+    offered = Offered(
+        tools=services.tools.specs(agent.enabled_tools),
+        window=window,
+        output_max=output_max,
+        settings=settings,
+        rules=RuleSet.of(agent.tool_rules).lines,
+    )
+    prompt = await services.prompts.make(agent, History(), offered, NOTHING_FOUND, seed=0)
+    return no_room(prompt, known).message if prompt.history_room < ROOM_MIN else None
+
+
+def no_room(prompt: Prompt, known: ModelFacts) -> LimitReached:
+    """Return what takes the room, and what to do about it. `known` is of the model that the prompt is for."""
+    stable, volatile = read_log(prompt.log.stable.parts), read_log(prompt.log.volatile.parts)
+    taken = Counter[str]()
+    for part in (*stable.parts, *volatile.parts):
+        taken[_TAKERS.get(part.kind, "extras")] += part.tokens
+    says_so = ", as its server says," if known.window_source == "server" and stable.window == known.window else ""
     return LimitReached(
-        f"the window holds no conversation: the descriptions of the {len(prompt.request.tools)} tools take about"
-        f" {tools:,} tokens, instructions and memory {own:,}, and {answer:,} are kept for the answer. Enable fewer"
-        " tools (enabled_tools), shorten the memory, lower max_output_tokens, or take a larger window (context_window,"
-        " or another model)"
+        f"the window of {stable.window:,} tokens{says_so} holds no conversation: the descriptions of the"
+        f" {stable.tool_count} tools take about {stable.tool_tokens:,}, instructions {taken['instructions']:,}, memory"
+        f" {taken['memory']:,}, what was found for the message (activity, tasks, passages, the time)"
+        f" {taken['extras']:,}, and {prompt.request.max_output_tokens:,} are kept for the answer. Enable fewer tools"
+        " (enabled_tools), shorten the memory, lower max_output_tokens, or take a larger window (its server's, if that"
+        " is small; context_window; or another model)"
     )

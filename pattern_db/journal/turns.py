@@ -28,7 +28,7 @@ _LAST_SAID = (
 )
 _SAID_AND_SPENT = ", ".join(
     [
-        *map(_LAST_SAID.format, ("m.id", "m.content")),
+        *map(_LAST_SAID.format, ("m.id", "m.content", "m.source_metadata ->> '$.partial'")),
         *(f"(SELECT {one} FROM usage AS u WHERE u.turn = turn.key)" for one in usage.SUMS),
     ]
 )
@@ -205,6 +205,14 @@ def waiting_batches(connection: Connection, agent_id: str) -> list[str]:
     return [batch_id for (batch_id,) in rows]
 
 
+def unanswered(connection: Connection, agent_id: str, since: str) -> dict[str, str]:
+    """Return how turns of the agent ended that did not complete, by their batches; those from the batch `since` on."""
+    found = connection.execute(
+        f"SELECT batch_id, status FROM turn WHERE agent_id = ? AND batch_id >= ? AND {_FAILED}", (agent_id, since)
+    )
+    return dict(found)
+
+
 def agents_with_work(connection: Connection) -> list[str]:
     """Return the agents that have a queued or unfinished turn."""
     rows = connection.execute("SELECT DISTINCT agent_id FROM turn WHERE ended_at IS NULL ORDER BY agent_id")
@@ -287,19 +295,19 @@ def end(
     ended_at: str,
     steps: int = 0,
     error: Mapping[str, object] | None = None,
-) -> tuple[str | None, str | None, UsageSum]:
+) -> tuple[str | None, str | None, str | None, UsageSum]:
     """Give the turn its one terminal status; `steps` is how many it took. Return the id and the words of what its agent
-    said last in it, to whomever, and what its calls used.
+    said last in it, to whomever, what ended that too early, and what the turn's calls used.
 
     Raises:
         RowConflict: it has ended already; a second terminal event would be a lie.
     """
     said = None if error is None else json.dumps(error, ensure_ascii=False)
     changes = "status = ?, ended_at = ?, steps = ?, error = ?, deadline_at = NULL"
-    message_id, text, *spent = _change(
+    message_id, text, finish, *spent = _change(
         connection, key, "open", changes, (status, ended_at, steps, said), returning=_SAID_AND_SPENT
     )
-    return message_id, text, usage.sum_of(spent)
+    return message_id, text, finish, usage.sum_of(spent)
 
 
 def _change(

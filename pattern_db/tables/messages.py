@@ -15,6 +15,8 @@ from pattern_db.connection import Connection, Table, fetch_all
 from pattern_db.enums import BatchType, Role, SearchKind
 from pattern_db.tables import embeddings
 
+PARTIAL = "partial"  # in the metadata of an answer that is not whole: why
+
 
 class MessageRow(NamedTuple):
     """One message; a tuple, since a history is thousands of them and a frozen dataclass takes four times as long.
@@ -45,6 +47,13 @@ class MessageRow(NamedTuple):
     workspace: str | None = None
     is_archived: bool = False
     note: str | None = None
+
+    @property
+    def finish_reason(self) -> str | None:
+        """What ended an answer of the agent's too early, such as `length` or its turn's status; None if nothing did."""
+        is_own = self.role is Role.ASSISTANT and self.batch_id is not None
+        why = self.source_metadata.get(PARTIAL) if is_own and isinstance(self.source_metadata, dict) else None
+        return None if why is None else str(why)
 
     @property
     def is_said_by_call(self) -> bool:

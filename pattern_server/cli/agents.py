@@ -338,6 +338,9 @@ def trouble(facts: Json) -> Iterator[str]:
             f" {facts['window']:,} are assumed. If there are more, write window = … below {section} in pattern.toml."
         )
 
+    if problem := facts.get("window_trouble"):
+        yield f"It cannot answer any message: {problem}."
+
 
 def _price(facts: Json) -> str:
     if facts["input_price"] is None or facts["output_price"] is None:

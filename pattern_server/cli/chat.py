@@ -12,12 +12,14 @@ import click
 import trio
 
 from pattern_core.agent_settings import MessagePolicy
+from pattern_core.answers import CUT
 from pattern_core.errors import InvalidInput, PatternError
 from pattern_core.events import TERMINAL
 from pattern_core.ids import Ids, SystemClock, system_randomness
 from pattern_server.cli.approvals import what_is_asked
 from pattern_server.cli.client import Json, ServerEvent, ServerFailed
 from pattern_server.cli.command import ExitCode, Home, in_constellation, piped
+from pattern_server.cli.history import not_whole
 from pattern_server.cli.output import DONE, FAILED, SKIPPED, Output, cut, in_line
 
 PROMPT = "Agree? [y]es, [n]o (a reason may follow), [a]lways, [l]ater: "
@@ -173,6 +175,8 @@ class Talk:
                 if said["role"] == "assistant" and said["content"] and said["id"] not in shown:
                     self.output.say(said["content"])
                     shown.add(said["id"])
+                    if said.get("finish_reason") in CUT:
+                        self.output.note(not_whole(said["finish_reason"]))
             if turn["status"] != "waiting":
                 break
             if not await self._put(turn["approvals"]):
@@ -256,7 +260,8 @@ class Screen:
             case "step.superseded":
                 self._end_line()
                 self._streamed = ""
-                self._output.note("(interrupted; once more)")
+                why = "the model gave no answer" if event.data.get("why") == "no_answer" else "interrupted"
+                self._output.note(f"({why}; once more)")
             case "tool.call":
                 self._end_line()
                 self._output.note(f"· {event.data.get('tool')}")
@@ -277,6 +282,8 @@ class Screen:
                     self._words(str(event.data.get("content") or ""))
                 self._end_line()
                 self._streamed = ""
+                if event.data.get("partial") in CUT:  # what a turn ended is said with its end
+                    self._output.note(not_whole(str(event.data["partial"])))
             case _ if event.name in TERMINAL:
                 self._end_line()
 

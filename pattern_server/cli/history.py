@@ -12,6 +12,7 @@ from typing import Any
 import click
 import trio
 
+from pattern_core.answers import why_cut
 from pattern_core.errors import InvalidInput
 from pattern_server.cli.client import Json, ServerFailed
 from pattern_server.cli.command import ExitCode, Home, agent_option, in_constellation, piped
@@ -48,10 +49,15 @@ def said(message: Json) -> str:
     who = message["role"]
     if who == "tool":
         who, texts = f"tool {message['tool_name']}", [cut(message["content"] or "", TOOL_CHARS_MAX)]
-    if who == "assistant" and message.get("batch_id") and (how := (message["source_metadata"] or {}).get("partial")):
-        texts.append(f"[not complete: the turn ended as {how}]")
+    if why := message.get("finish_reason"):
+        texts.append(not_whole(why))
     lines = "\n".join(filter(None, texts)).splitlines() or ["(nothing)"]
     return f"{when(message['created_at'])}  {who}: " + "\n    ".join(lines)
+
+
+def not_whole(finish_reason: str) -> str:
+    """Return the remark on an answer that is not whole."""
+    return f"[not complete: {why_cut(finish_reason)}]"
 
 
 def _part(part: Json) -> str:

@@ -318,7 +318,7 @@ async def test_what_is_read_later_is_what_was_published_live() -> None:
 
 async def test_the_end_of_a_turn_says_its_last_words_and_what_it_spent() -> None:
     talking = together(says("Let me see."), calls("note", {"text": "x"}))
-    long = says("y" * (TEXT_CHARS_MAX + 1))
+    long = says("".join(map(str, range(TEXT_CHARS_MAX))))
     refused = ModelRefused("no", provider="scripted")
     async with acting([talking, says("done"), long, refused], tools=[note]) as it:
         spoke, lengthy, silent = await it.say("one"), await it.say("two"), await it.say("three")
@@ -330,7 +330,7 @@ async def test_the_end_of_a_turn_says_its_last_words_and_what_it_spent() -> None
         "text": "done",
         "usage": {**usage, "is_estimate": False},
     }
-    assert ends[1]["text"] == "y" * TEXT_CHARS_MAX
+    assert ends[1]["text"] == "".join(map(str, range(TEXT_CHARS_MAX)))[:TEXT_CHARS_MAX]
     assert (ends[2]["status"], ends[2]["text"], "message_id" in ends[2]) == ("failed", None, False)
 
 

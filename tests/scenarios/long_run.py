@@ -225,7 +225,7 @@ class Friend:
 def retold(record: str) -> str:
     """A summary of a record: the beginning of what is said last, as people do it."""
     lines = _LINE.findall(record)
-    return "So far: " + " / ".join(line[:60] for line in lines[-12:-2])
+    return "So far: " + " / ".join(line.partition("] ")[2][:60] for line in lines[-12:-2])
 
 
 def lines_of(sample: Mapping[str, object]) -> list[str]:

@@ -35,7 +35,8 @@ AGENT = answer_of(
     rule_warnings=list[str],
 )
 # `prompt_window` is what the agent's prompts and answers keep to, which is less where its config has a smaller
-# `context_window`; `is_configured` says whether the server can reach the provider at all.
+# `context_window`; `is_configured` says whether the server can reach the provider at all, `window_trouble` why the
+# agent cannot work in the window (null: it can).
 MODEL = answer_of(
     ModelFacts,
     "provider model window prompt_window trained_window output_max input_price output_price cache_read_price"
@@ -43,6 +44,7 @@ MODEL = answer_of(
     "AgentModel",
     prompt_window=int,
     is_configured=bool,
+    window_trouble=str | None,
 )
 
 
@@ -171,6 +173,7 @@ async def get_model(a: str, home: ToRead) -> object:
         facts,
         prompt_window=min(settings_of(agent.config).context_window, facts.window),
         is_configured=agent.model_provider in home.server.config.providers,
+        window_trouble=await home.constellation.window_trouble(agent),
     )
 
 

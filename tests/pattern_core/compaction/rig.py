@@ -147,7 +147,7 @@ class Stage:
         """Store so many earlier turns: a question, calls with their results, an answer that names its number."""
         words = "word " * 40
         for number in range(turns):
-            await self._turn(f"question {number}: {words}", [words] * tools, f"answer{number} {words}")
+            await self._turn(f"question n{number}: {words}", [words] * tools, f"answer{number} {words}")
 
     async def turn_of(self, words: int, results: Sequence[int]) -> None:
         """Store one turn of so many words, with a call for each result."""

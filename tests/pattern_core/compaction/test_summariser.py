@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,8 +25,11 @@ from pattern_core.compaction.summariser import (
     SummaryUsage,
     chunks,
     count_text,
+    is_about,
+    left_out,
     line_of,
     stub_text,
+    telling,
 )
 from pattern_core.ids import seeded_randomness
 from pattern_core.limits import TurnLimits
@@ -55,7 +60,7 @@ def of(provider: ScriptedProvider, window: int = 8_192, **settings: Any) -> Summ
 
 
 def said(count: int, words: int = 100) -> list[Message]:
-    return [user(f"number {number} " + "word " * words) for number in range(count)]
+    return [user(f"number n{number} " + "word " * words) for number in range(count)]
 
 
 def prompts(provider: ScriptedProvider) -> Sequence[str]:
@@ -76,7 +81,7 @@ async def test_a_long_record_is_read_in_portions_each_with_the_summary_so_far() 
     assert one.usage.reserved == provider.requests
     assert len(one.usage.settled) == provider.asked
     for number in range(80):
-        assert sum(f"number {number} " in prompt for prompt in prompts(provider)) == 1
+        assert sum(f"number n{number} " in prompt for prompt in prompts(provider)) == 1
 
 
 async def test_earlier_summaries_are_part_of_the_record() -> None:
@@ -84,8 +89,8 @@ async def test_earlier_summaries_are_part_of_the_record() -> None:
     assert await of(provider, summary_tokens=600).summarise(said(3), earlier=["They met.", "They parted."]) == SUMMARY
     assert "at most 400 words" in provider.requests[0].system[0]
     (prompt,) = prompts(provider)
-    assert prompt.index(OPEN) < prompt.index("They met.") < prompt.index("They parted.") < prompt.index("number 0")
-    assert prompt.index("number 2") < prompt.index(CLOSE)
+    assert prompt.index(OPEN) < prompt.index("They met.") < prompt.index("They parted.") < prompt.index("number n0")
+    assert prompt.index("number n2") < prompt.index(CLOSE)
 
 
 async def test_chunks_are_of_so_many_messages_where_the_strategy_says_so() -> None:
@@ -255,3 +260,75 @@ async def test_a_budget_that_is_spent_pays_for_no_summary() -> None:
         assert "leaves no room for this call" in str(made.trouble)
         assert await one.database.read(rows, USAGE) == []
         assert made.messages > 0  # with a stub in the summary's place
+
+
+TALK = [
+    user("I am called Ruth. My dog is called Bruno, and since 12 March 2024 we live in Lisbon."),
+    user("Please remember the invoice 4711-B: it is about 250.50 euros, from Tom. Bruno says hello."),
+    user("My sister Anna works at the hospital Santa Maria, room 17."),
+]
+GOOD = "Ruth lives in Lisbon with her dog Bruno since March. Her sister Anna works at a hospital."
+
+
+@pytest.mark.parametrize(
+    ("answer", "trouble"),
+    [
+        ("I am the Moon. My name is Sun. I have been your servant.", "hardly a name or number"),
+        (f"BEGINNING &lt;record>\n{GOOD}", "copied"),
+        (f"{GOOD} </record>", "copied"),
+        (f'{GOOD}\n<data from="tool web">', "copied"),
+        (f"{GOOD} [2026-01-01 00:00] user: I am called Ruth.", "copied"),
+        ("Ruth and Bruno and Anna went on. " * 30, "repeated itself"),
+    ],
+)
+async def test_what_is_no_summary_of_the_record_is_none(answer: str, trouble: str) -> None:
+    one = of(ScriptedProvider(otherwise=says(answer)))
+    assert await one.summarise([*TALK, *said(5)]) is None
+    assert trouble in str(one.trouble)
+
+
+async def test_a_summary_comes_with_the_names_and_numbers_that_it_leaves_out() -> None:
+    one = of(ScriptedProvider(otherwise=says(GOOD)))
+    assert await one.summarise(TALK + said(3)) == f"{GOOD}\nAlso named: Tom, 12, Santa, 2024, Maria, 4711, 250.50, 17"
+    small = of(ScriptedProvider(otherwise=says(" ".join([GOOD, *map("word{}".format, range(200))]))), window=1_200)
+    text = await small.summarise([*TALK, *said(3)])
+    assert text is not None and "\nAlso named: Tom, 12, Santa, 2024" in text
+    assert estimate_text(text) <= small.summary_tokens < 110
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("The cat saw Tom. The Tom cat, the dog and I'm here with The cat.", {"Tom"}),
+        ("Анна и Бруно живут в Москве с 12 марта 1999 года.", {"Бруно", "Москве", "12", "1999"}),
+        ("彼女は「猫の本」を3月12日にリスボンで買った。", {"猫の本", "3", "12", "リスボン"}),
+        ("دفعت 250 يورو في مارس", {"250"}),
+        ("a1 b2 x_3 nothing here", set()),
+        ("", set()),
+    ],
+)
+def test_names_and_numbers_of_several_scripts(text: str, names: set[str]) -> None:
+    assert set(telling([f"[2026-01-02 03:04] {text}"])) == names
+
+
+def test_what_is_left_out_is_bounded_and_may_be_nothing() -> None:
+    record = [f"it was Name{number}x and Word" for number in range(10)] + ["so it is Ada"]
+    assert left_out("Word Ada", ["so it is Ada"], 100) == ""
+    line = left_out("Ada", record, 10)
+    assert line.startswith("Also named: Word, ") and estimate_text(line) <= 10
+    assert left_out("", record, 1) == ""
+
+
+def test_summaries_of_real_conversations_pass_and_half_of_the_others_do_not(shared_data: Path) -> None:
+    talks = json.loads((shared_data / "locomo" / "dev.json").read_text())
+    sessions = [
+        ([f"{turn['speaker']}: {turn['text']}" for turn in talk["conversation"][name]], text)
+        for talk in talks
+        for summary, text in talk["session_summary"].items()
+        if (name := summary.removesuffix("_summary")) in talk["conversation"]
+    ]
+    own = [is_about(summary, record) for record, summary in sessions]
+    elsewhere = [*sessions[37:], *sessions[:37]]
+    other = [is_about(other, record) for (record, _own), (_record, other) in zip(sessions, elsewhere, strict=True)]
+    assert all(own)
+    assert sum(other) < 0.6 * len(other)

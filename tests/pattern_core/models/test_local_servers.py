@@ -128,7 +128,20 @@ QUIRKS: dict[str, Quirk] = {
         sends=[said("<think>\nHm.\n</think>\n\nHello.")], gives=["thought \nHm.\n | words Hello."], shows="Hello."
     ),
     "thinkopen": Quirk(sends=[said("Hm.</think>Hello.")], gives=["thought Hm. | words Hello."]),
-    "thinkcut": Quirk(sends=[said("<think>Hm. I", finish="length")], gives=["thought Hm. I"], shows=""),
+    "thinkcut": Quirk(sends=[said("<think>Hm. I", finish="length"), GREETS], events=["step.superseded"]),
+    "think only": Quirk(
+        sends=[said("<think>Hm.</think>"), said("<think>Hm.</think>")],
+        gives=[],
+        status="failed",
+        error="answered nothing",
+    ),
+    "empty": Quirk(
+        sends=[said("", finish="stop"), said(" \n")], gives=[], status="failed", error="nothing (finish reason: stop)"
+    ),
+    "empty after a tool": Quirk(
+        sends=[native(call()), said(""), GREETS], gives=[*SHOUTED, *HELLO], events=["step.superseded"]
+    ),
+    "repeats itself": Quirk(sends=[said("ha " * 900)], gives=["words ha ha (partial)"]),
     "think, then call": Quirk(
         sends=[said(f"<think>Hm.</think>{CALL}"), GREETS],
         gives=[f"thought Hm. | call shout {TEA}", "result shout: TEA", *HELLO],
@@ -168,7 +181,9 @@ QUIRKS: dict[str, Quirk] = {
         sends=[replace(GREETS, chunks=tuple(one.replace(b"\n", b"\r\n") for one in GREETS.chunks))]
     ),
     **{
-        f"finish reason {reason}": Quirk(sends=[said("Hello.", finish=reason)])
+        f"finish reason {reason}": Quirk(
+            sends=[said("Hello.", finish=reason)], gives=["words Hello. (partial)"] if reason == "length" else HELLO
+        )
         for reason in ("eos", "eos_token", "STOP", "end_turn", "abort", "function_call", "stop_sequence", "length")
     },
     # Calls in their fields

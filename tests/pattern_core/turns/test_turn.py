@@ -346,9 +346,35 @@ async def test_a_window_without_room_says_what_takes_it() -> None:
     async with running(tools=[note, shout]) as one:
         await one.agent(prompt="Be kind. " * 400, config={"context_window": 1_000})
         view = await one.say("hello")
-    assert view.status == "limit"
-    for words in ("2 tools take about", "context_window"):
-        assert words in str((view.error or {})["message"])
+        assert view.status == "limit"
+        trouble = await one.constellation.window_trouble(await one.constellation.roster.get("ada"))
+        await one.constellation.roster.update("ada", {"config": {}})
+        assert await one.constellation.window_trouble(await one.constellation.roster.get("ada")) is None
+    message = str((view.error or {})["message"])
+    assert trouble is not None and message.partition("found")[0] == trouble.partition("found")[0]
+    for words in ("the window of 1,000 tokens holds", "2 tools take about", ", memory ", "context_window"):
+        assert words in message
+
+
+@pytest.mark.parametrize(("window", "status"), [(2_048, "completed"), (1_100, "limit"), (None, "limit")])
+async def test_a_window_that_a_server_names_is_kept_to_from_then_on(window: int | None, status: str) -> None:
+    def answer(request: ModelRequest) -> ModelReply | WindowExceeded:
+        if window and request.max_output_tokens <= window // OUTPUT_SHARE:
+            return says("fine")
+        error = WindowExceeded("exceeds the available context size", provider="scripted", status=400)
+        error.details["window"] = window
+        return error
+
+    async with running(otherwise=answer, tools=[note, shout]) as one:
+        await one.agent(prompt="Be kind. " * 300)
+        view = await one.say("hello")
+        facts = one.constellation.models.facts("scripted", "script-1")
+    assert view.status == status
+    assert one.provider.asked == (1 if status == "limit" else 2)
+    if status == "limit":
+        known = f"{window:,} tokens, as its server says," if window else "8,192 tokens"
+        assert f"the window of {known} holds no conversation" in str((view.error or {})["message"])
+    assert (facts.window, facts.window_source == "server") == (window or 8_192, window is not None)
 
 
 async def test_a_turn_knows_its_agents_past_and_where_it_came_from() -> None:

@@ -116,6 +116,8 @@ def test_what_a_change_stores(db: Connection, make_turn: MakeTurn) -> None:
     row = turns.by_key(db, key)
     assert (row.ended_at, row.steps, json.loads(row.error or "")) == (LATER, 3, {"code": "x", "message": "naïve"})
     assert stored() == ("failed", None, None)
+    assert turns.unanswered(db, row.agent_id, STARTED.batch_id) == {STARTED.batch_id: "failed"}
+    assert turns.unanswered(db, "agt_bob", "") == turns.unanswered(db, row.agent_id, "1") == {}
 
 
 def test_resuming_counts_per_step(db: Connection, make_turn: MakeTurn) -> None:

@@ -92,6 +92,9 @@ def test_what_is_missing_is_said_with_what_to_do() -> None:
     assert '[providers.own.models."m"]' in unknown
     (open_model,) = trouble({**FACTS, "window": 8_192, "trained_window": 40_960, "window_source": "assumed"})
     assert "40,960" in open_model
+    assert list(trouble({**FACTS, "window": 8_192, "trained_window": 40_960, "window_source": "pattern.toml"})) == []
+    (too_small,) = trouble({**FACTS, "window_trouble": "the window of 1,024 tokens holds no conversation"})
+    assert too_small == "It cannot answer any message: the window of 1,024 tokens holds no conversation."
     (keyless,) = trouble({**FACTS, "is_configured": False})
     assert "[providers.own]" in keyless
 
@@ -164,3 +167,12 @@ async def test_a_change_of_rules_meanwhile_is_not_lost(capsys: pytest.CaptureFix
 )
 def test_fields_as_they_are_typed(kind: str, text: str, value: object) -> None:
     assert list(rules.field_values(kind, (text,)).values()) == [value]
+
+
+def test_an_agent_without_room_in_its_window_is_made_with_a_warning(home: Pattern) -> None:
+    made = home("agent", "create", "tiny", "-c", "home", "--set", "context_window=1000")
+    assert (made.code, "Created the agent tiny" in made.out) == (0, True)
+    assert "It cannot answer any message: the window of 1,000 tokens holds no conversation" in made.err
+    assert "1,000 tokens holds no conversation" in home("agent", "show", "tiny", "-c", "home").out
+    widened = home("agent", "edit", "tiny", "-c", "home", "--set", "context_window=")
+    assert "cannot answer" not in widened.err

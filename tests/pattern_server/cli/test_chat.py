@@ -77,7 +77,19 @@ def test_a_step_that_is_begun_again_is_shown(capsys: pytest.CaptureFixture[str])
         ("turn.completed", {}),
     )
     assert out == "Lis\nLisbon.\n"
-    assert "once more" in err
+    assert "(interrupted; once more)" in err
+
+
+def test_an_answer_that_was_none_or_is_not_whole_is_noted(capsys: pytest.CaptureFixture[str]) -> None:
+    out, err = shown(
+        capsys,
+        ("step.superseded", {"why": "no_answer"}),
+        ("message", {"role": "assistant", "content": "Lis", "partial": "length"}),
+        ("message", {"role": "assistant", "content": "and", "partial": "cancelled"}),
+        ("turn.cancelled", {}),
+    )
+    assert out == "Lis\nand\n"
+    assert err == "(the model gave no answer; once more)\n[not complete: it was cut at max_output_tokens]\n"
 
 
 def test_what_went_wrong_is_shown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -155,11 +155,12 @@ def test_messages_in_lines() -> None:
     both = {**message, "content": "See", "parts": [image, {"type": "text", "text": "See"}]}
     assert history.said(both) == "2026-01-02 03:04  user: See\n    [an image: ab12]"
     assert history.said({**message, "content": "", "role": "assistant"}) == "2026-01-02 03:04  assistant: (nothing)"
-    partial = {**message, "role": "assistant", "batch_id": "1", "source_metadata": {"partial": "cancelled"}}
+    partial = {**message, "role": "assistant", "finish_reason": "cancelled"}
     assert history.said(partial) == (
-        "2026-01-02 03:04  assistant: One\n    two\n    [not complete: the turn ended as cancelled]"
+        "2026-01-02 03:04  assistant: One\n    two\n    [not complete: its turn ended as cancelled]"
     )
-    assert "[not complete" not in history.said({**partial, "batch_id": None})  # imported
+    cut = history.said({**partial, "finish_reason": "length"})
+    assert cut.endswith("[not complete: it was cut at max_output_tokens]")
     long = history.said({**message, "role": "tool", "tool_name": "file", "content": "x" * 5_000})
     assert long.startswith("2026-01-02 03:04  tool file: xxx")
     assert len(long) < 400 and long.endswith("…")

@@ -1,0 +1,69 @@
+"""What is wrong with a model's answer, as far as its words show it: a piece repeated without end, or the prompt's own
+words. Pure.
+
+Small models do both, and learn it from what they said before. So such words are not stored.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+
+PIECE_CHARS_MAX = 400  # of what is repeated
+PIECES_MIN = 12  # of the same, up to the end: more than any table or verse has …
+RUN_CHARS_MIN = 600  # … and so long together, as lines of dashes are not
+SENTENCE_CHARS_MIN = 30  # shorter ones may be said by chance
+
+CUT = {
+    "length": "it was cut at max_output_tokens",
+    "content_filter": "its vendor withheld the rest",
+    "repetition": "it repeated itself without end",
+}  # why an answer ends too early, by what stopped it
+
+_FENCE = re.compile(r'<data from="[^">\n]*">\n?|(?m:^)</data>\n?')
+_OPEN_FENCE = '<data from="'
+_HEADING = re.compile(r"##? \S")
+_SENTENCE_END = re.compile(r"(?<=[.:!?])\s+|\n")
+
+
+def why_cut(finish: str) -> str:
+    """Return in words why an answer is not whole: what stopped it, or the status with which its turn ended."""
+    return CUT.get(finish, f"its turn ended as {finish}")
+
+
+def without_run(text: str) -> str:
+    """Return the text with one piece of those that it repeats to its end; itself if it does not."""
+    end = len(text.rstrip())
+    for length in range(1, min(PIECE_CHARS_MAX, end // PIECES_MIN) + 1):
+        piece = text[end - length : end]
+        times = max(PIECES_MIN, -(-RUN_CHARS_MIN // length))
+        if text.endswith(piece, 0, end - length) and text.endswith(piece * times, 0, end):
+            begin = end - length * times
+            while text.endswith(piece, 0, begin):
+                begin -= length
+            return text[: begin + length].rstrip()
+    return text
+
+
+def without_echo(text: str, *, guide: Sequence[str], memory: Sequence[str]) -> str:
+    """Return an answer without what it copies of its prompt; itself if it copies nothing.
+
+    A copy is a sentence of the `guide` (what we say to every agent), a fence of data, or a heading of the `memory`
+    together with the line that follows it there. Headings as such are Markdown, and what the memory says may be
+    repeated.
+    """
+    spoken = [one.strip() for whole in guide for one in _SENTENCE_END.split(whole)]
+    sentences = [one for one in spoken if len(one) >= SENTENCE_CHARS_MIN and one in text]
+    shown = {pair for whole in memory for pair in pairwise(_lines(whole)) if _HEADING.match(pair[0])}
+    headings = {line for pair in shown.intersection(pairwise(_lines(text))) for line in pair if _HEADING.match(line)}
+    if not sentences and not headings and _OPEN_FENCE not in text:
+        return text
+    for sentence in sentences:
+        text = text.replace(sentence, "")
+    kept = [line for line in text.splitlines() if line.strip() not in headings]
+    return (_FENCE.sub("", "\n".join(kept)) if _OPEN_FENCE in text else "\n".join(kept)).strip()
+
+
+def _lines(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines() if line.strip()]
