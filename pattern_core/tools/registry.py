@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from functools import lru_cache
 
 from pattern_core.errors import NotFound, Unavailable
+from pattern_core.messages import ToolCall
 from pattern_core.models.model import ToolSpec
+from pattern_core.tools.arguments import coerced, object_in, operations_in
 from pattern_core.tools.tool import Tool, ToolSettings
 
 FOREIGN = "__"  # between a foreign server's name and its tool's
 ENABLED_KNOWN_MAX = 1_000  # sets of names with their specifications in memory
+_PREFIX = re.compile(r".*[./:]", re.DOTALL)  # as in `functions.search`
 
 
 class ToolRegistry:
@@ -92,6 +97,29 @@ class ToolRegistry:
             raise NotFound(f"there is no tool {name!r}; your tools: {there}")
         return tool
 
+    def meant(self, call: ToolCall, offered: Collection[str], *, is_whole: bool) -> ToolCall:
+        """Return the call with the name and the arguments that its model meant, where only one of the `offered` tools
+        and one value can be meant; its answer `is_whole` if it was not cut.
+
+        A model may write a name with a prefix or in another case, or call a tool by one of its operations.
+        """
+        arguments = dict(call.arguments) if call.invalid is None else object_in(call.invalid, is_whole=is_whole)
+        if arguments is None:
+            return call
+        name = call.tool
+        if name not in self._tools:
+            last = _folded(_PREFIX.sub("", name))
+            tools = [tool for tool in map(self._tools.get, offered) if tool is not None]
+            same = [tool for tool in tools if _folded(tool.name) in (_folded(name), last)]
+            if not same and "op" not in arguments:
+                same = [tool for tool in tools if last in operations_in(tool.parameters)]
+                arguments = {"op": last, **arguments}
+            if len(same) != 1:
+                return call
+            name = same[0].name
+        arguments = coerced(arguments, self._tools[name].parameters)
+        return replace(call, tool=name, arguments=arguments, invalid=None)
+
     def is_untrusted(self, name: str) -> bool:
         """Return whether results of this tool may hold text from elsewhere; those of an unknown tool may."""
         tool = self._tools.get(name)
@@ -109,3 +137,7 @@ class ToolRegistry:
             return True
         server, mark, _tool = name.partition(FOREIGN)
         return bool(mark) and server in self._foreign and f"{server}{FOREIGN}*" in enabled
+
+
+def _folded(name: str) -> str:
+    return re.sub(r"[\s-]", "_", name.strip()).casefold()

@@ -28,6 +28,7 @@ from pattern_core.mcp_servers.servers import McpServers
 from pattern_core.memory.block import Attribution, agent_author
 from pattern_core.messages import ToolCall
 from pattern_core.models.client import ModelClient
+from pattern_core.models.model import ModelReply
 from pattern_core.prompts.collect import Prompts
 from pattern_core.rules.facts import FORCED_PREFIX, JudgedCall
 from pattern_core.rules.rule import AskedCall
@@ -118,10 +119,13 @@ class PlannedCall:
 
 
 class TurnCalls:
-    """Plans and runs the calls of one turn. `in_doubt` holds argument digests of calls with an unknown outcome."""
+    """Plans and runs the calls of one turn. `in_doubt` holds argument digests of calls with an unknown outcome,
+    `offered` the names of the tools that the step was offered.
+    """
 
     def __init__(self, services: TurnServices, record: Record, judge: Judge) -> None:
         self.in_doubt: set[bytes] = set()
+        self.offered: Sequence[str] = ()
         self._services = services
         self._record = record
         self._judge = judge
@@ -130,6 +134,15 @@ class TurnCalls:
         self._outside = 0  # calls that reach outside and run now
 
     # Planning
+
+    def meant(self, reply: ModelReply) -> ModelReply:
+        """Return the reply with the calls that its model meant; nobody sees what it wrote instead."""
+        is_whole = reply.finish_reason in ("stop", "tool_calls")
+        parts = [
+            self._services.tools.meant(part, self.offered, is_whole=is_whole) if isinstance(part, ToolCall) else part
+            for part in reply.parts
+        ]
+        return replace(reply, parts=tuple(parts))
 
     def plan(self, calls: Sequence[ToolCall]) -> list[PlannedCall]:
         """Return the calls of a decision with their tools, in the model's order, after those of the step so far.

@@ -212,10 +212,11 @@ class Turn:
         """Return what the turn's model is shown in a step, and the models to ask, with the most that it may cost."""
         services, agent = self._services, self.agent
         specs = services.tools.specs(agent.enabled_tools)
+        self.calls.offered = tuple(spec.name for spec in specs)
         absent: Sequence[str] = ()
         if self._lacks_tools:
             absent = services.mcp.absent(agent.enabled_tools)
-            self.judge.tools = tuple(spec.name for spec in specs)  # they may have come since
+            self.judge.tools = self.calls.offered  # they may have come since
         offered = self.judge.offer(specs, step)
         if self._chain is None or self.settings.routing.rules:
             self._chain = choose(self.settings.routing, await self._step_facts())
@@ -284,6 +285,7 @@ class Turn:
                 writer = DeltaWriter(record, services.limits)  # what was shown of the dead attempt is void
         if asking.index == 0:  # the prompt was counted for the model that is asked first
             services.prompts.learn(self.agent.id, asking.prompt, reply.usage)
+        reply = self.calls.meant(reply)
         if judge.rules.rules:
             specs = services.tools.specs(self.agent.enabled_tools)
             reply = judge.completed(reply, specs, record.step, self.calls.forced)

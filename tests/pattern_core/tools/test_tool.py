@@ -21,8 +21,9 @@ from pattern_core.limits import Limits, TurnLimits
 from pattern_core.messages import ToolResult
 from pattern_core.shell.policy import ShellSettings
 from pattern_core.testing import calls, says
+from pattern_core.tools.arguments import arguments_of
 from pattern_core.tools.builtin.block_edit import block_edit
-from pattern_core.tools.tool import Probe, Toolbox, ToolContext, ToolSettings, arguments_of, tool
+from pattern_core.tools.tool import Probe, Toolbox, ToolContext, ToolSettings, tool
 from pattern_core.web.policy import WebSettings
 from pattern_db.enums import EffectClass
 from tests.support import USER, note, rows, running
