@@ -86,7 +86,7 @@ async def test_a_call_that_does_not_fit_is_answered_with_what_to_do(call: ModelR
 @pytest.mark.parametrize("name", ["collide", "send_message"])
 async def test_writes_that_are_refused_become_an_error_and_nothing_of_them_is_stored(name: str) -> None:
     """By the database, or by the receiver of a message, whose inbox is full."""
-    to_bob = {"target_type": "agent", "target": "bob", "content": "hello bob"}
+    to_bob = {"to": "bob", "content": "hello bob"}
     script = [together(calls("note", {"text": "a"}), calls(name, to_bob if name == "send_message" else {}))]
     limits = Limits(inbox_per_agent_max=1)
     async with acting(script, otherwise=says("ok"), tools=[note, collide, send_message], limits=limits) as world:
@@ -268,13 +268,13 @@ async def test_a_call_that_failed_leaves_nothing_behind() -> None:
         """Edit a block, send a message, halt everything, and then fail."""
         edit = {"op": "append", "label": "notes", "content": "wrong"}
         await block_edit.call(context, edit)
-        await send_message.call(context, {"target_type": "agent", "target": "bob", "content": "wrong"})
+        await send_message.call(context, {"to": "bob", "content": "wrong"})
         await emergency_halt.call(context, {"reason": "wrong"})
         raise LookupError("no")
 
     right = [
         calls("block_edit", {"op": "append", "label": "notes", "content": " right"}),
-        calls("send_message", {"target_type": "agent", "target": "bob", "content": "right"}),
+        calls("send_message", {"to": "bob", "content": "right"}),
     ]
     script = [calls("half"), *right, says("over")]
     tools = [half, block_edit, send_message]
