@@ -70,8 +70,8 @@ _REASONS = {  # errors of Python and of pint, in words that say what to do
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calculated:
-    """The result as people write it (`30.48 cm`), and the variables that were set, in their stored form. `hint` says how
-    to write what was probably meant; empty if nothing else was.
+    """The result as people write it (`30.48 cm`), and the variables that were set, in their stored form. `hint` says
+    how to write what was probably meant; empty if nothing else was.
     """
 
     text: str

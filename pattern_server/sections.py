@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from pattern_core.embeddings.settings import EmbedderSection
 from pattern_core.mcp_servers.settings import SERVERS_MAX, McpSection, is_server_name
+from pattern_core.models.model import ToolProfile
 from pattern_core.models.providers import PROVIDERS
 from pattern_core.models.providers.settings import OpenAIFormat, Secret
 from pattern_core.models.throttle import ClientLimits
@@ -72,6 +73,7 @@ class ModelConfig(_Section):
     images: bool | None = Field(default=None, description="it looks at pictures")
     tools: bool | None = Field(default=None, description="it calls tools")
     reasoning: bool | None = Field(default=None, description="it thinks before it answers")
+    tool_profile: ToolProfile | None = Field(default=None, description="`small` or `full`; by its window if left out")
 
 
 class ProviderConfig(_Section):

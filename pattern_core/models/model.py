@@ -14,6 +14,7 @@ from pattern_core.messages import Message, Part
 
 FinishReason = Literal["stop", "tool_calls", "length", "content_filter", "other"]
 ReasoningEffort = Literal["none", "low", "medium", "high"]
+ToolProfile: TypeAlias = Literal["small", "full"]
 TOKENS_PER_PRICE = 1_000_000
 Count = Annotated[int, Field(ge=0)]
 ANY_TOOL = "*"  # as `force_tool`: some tool must be called, whichever
@@ -132,7 +133,8 @@ class ModelFacts:
     server that runs it decides how much of that there is. `source` is the page that the figures are from, `as_of` the
     day (ISO 8601) on which they were read; both say so where the figures are the operator's or unknown.
     `window_source` says where the window is from: one that is `unasked` can be asked from the server, which says
-    nothing of one that is `assumed`. What is no language model answers by rules, and writes no summaries.
+    nothing of one that is `assumed`. `tool_profile` is the one that suits the model, None where its window decides.
+    What is no language model answers by rules, and writes no summaries.
     """
 
     provider: str
@@ -148,6 +150,7 @@ class ModelFacts:
     images: bool = False
     tools: bool = True
     reasoning: bool = False
+    tool_profile: ToolProfile | None = None
     is_language_model: bool = True
     source: str = "not in the catalogue"
     as_of: str = ""

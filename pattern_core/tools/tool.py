@@ -128,7 +128,9 @@ class ToolAttributes:
     configure: ConfigureFunction | None = None
     # Results are marked as untrusted text in prompts, unless every word of them is ours or the agent's own.
     returns_untrusted_text: bool = True
-    enabled_by_default: bool = False  # for a new agent that names no tools
+    enabled_by_default: bool = False  # for an agent that names no tools: in the profile `full`
+    # In the profile `small`, in which the model reads these words ("": the description) and the needed arguments alone.
+    brief: str | None = None
     reads_results: bool = False  # reads long results that were stored; its own are not stored again
 
 
@@ -150,6 +152,20 @@ class Tool(ToolAttributes):
     def spec(self) -> ToolSpec:
         """The tool as the model sees it."""
         return ToolSpec(name=self.name, description=self.description, parameters=self.parameters)
+
+    @property
+    def profiles(self) -> frozenset[str]:
+        """The profiles that it is in; `auto` may be either."""
+        is_in = {"small": self.brief is not None, "full": self.enabled_by_default}
+        return frozenset(["auto", *(name for name in is_in if is_in[name])] if any(is_in.values()) else ())
+
+    @property
+    def brief_spec(self) -> ToolSpec:
+        """The tool as a small model sees it."""
+        known, needed = self.parameters["properties"], self.parameters["required"]
+        shown = {"type": "object", "properties": {name: {"type": known[name]["type"]} for name in needed}}
+        words = self.brief or self.description
+        return ToolSpec(name=self.name, description=words, parameters={**shown, "required": needed})
 
     async def call(self, context: ToolContext, arguments: Mapping[str, object]) -> object:
         """Check the arguments and run.

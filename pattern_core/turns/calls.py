@@ -28,7 +28,7 @@ from pattern_core.mcp_servers.servers import McpServers
 from pattern_core.memory.block import Attribution, agent_author
 from pattern_core.messages import ToolCall
 from pattern_core.models.client import ModelClient
-from pattern_core.models.model import ModelReply
+from pattern_core.models.model import ModelReply, ToolSpec
 from pattern_core.prompts.collect import Prompts
 from pattern_core.rules.facts import FORCED_PREFIX, JudgedCall
 from pattern_core.rules.rule import AskedCall
@@ -120,12 +120,12 @@ class PlannedCall:
 
 class TurnCalls:
     """Plans and runs the calls of one turn. `in_doubt` holds argument digests of calls with an unknown outcome,
-    `offered` the names of the tools that the step was offered.
+    `offered` the tools that the step was offered.
     """
 
     def __init__(self, services: TurnServices, record: Record, judge: Judge) -> None:
         self.in_doubt: set[bytes] = set()
-        self.offered: Sequence[str] = ()
+        self.offered: Sequence[ToolSpec] = ()
         self._services = services
         self._record = record
         self._judge = judge
@@ -137,12 +137,17 @@ class TurnCalls:
 
     def meant(self, reply: ModelReply) -> ModelReply:
         """Return the reply with the calls that its model meant; nobody sees what it wrote instead."""
-        is_whole = reply.finish_reason in ("stop", "tool_calls")
-        parts = [
-            self._services.tools.meant(part, self.offered, is_whole=is_whole) if isinstance(part, ToolCall) else part
+        tools, is_whole = self._services.tools, reply.finish_reason in ("stop", "tool_calls")
+        parts = (
+            tools.meant(part, self._names, is_whole=is_whole) if isinstance(part, ToolCall) else part
             for part in reply.parts
-        ]
+        )
         return replace(reply, parts=tuple(parts))
+
+    @property
+    def _names(self) -> Sequence[str]:
+        """The names of the tools that were offered; after a restart, of all that may have been."""
+        return [spec.name for spec in self.offered] or self._agent.enabled_tools
 
     def plan(self, calls: Sequence[ToolCall]) -> list[PlannedCall]:
         """Return the calls of a decision with their tools, in the model's order, after those of the step so far.
@@ -189,7 +194,7 @@ class TurnCalls:
         if call.invalid is not None:
             return None, INVALID_JSON + call.invalid[:200]
         try:
-            return self._services.tools.get(call.tool, self._agent.enabled_tools), ""
+            return self._services.tools.get(call.tool, self._agent.enabled_tools, offered=self._names), ""
         except NotFound as error:
             return None, error.message
 
@@ -410,7 +415,7 @@ class TurnCalls:
         if isinstance(result, outcome.Value):
             status, content = "done", to_text(result.value)
             if len(content) > (limit := limits.tool_result_chars_max):
-                reader = services.tools.reader(self._agent.enabled_tools)
+                reader = services.tools.reader(self._names)
                 content = await shorten(content, row, context, limit=limit, reader=reader)
         else:
             status, content = "error", to_text(_error_text(row, result.error), limits.tool_result_chars_max)

@@ -29,6 +29,7 @@ from pattern_core.prompts.parts import NOTHING_FOUND, Findings, Kind
 from pattern_core.rules import facts
 from pattern_core.rules.rule import StepBorder
 from pattern_core.rules.ruleset import RuleSet
+from pattern_core.tools.registry import suited
 from pattern_core.turns.calls import PlannedCall, TurnCalls, TurnServices
 from pattern_core.turns.judge import Judge
 from pattern_core.turns.record import CallRefused, DeadAttempt, Record
@@ -211,13 +212,7 @@ class Turn:
     async def _asking(self, step: int) -> Asking:
         """Return what the turn's model is shown in a step, and the models to ask, with the most that it may cost."""
         services, agent = self._services, self.agent
-        specs = services.tools.specs(agent.enabled_tools)
-        self.calls.offered = tuple(spec.name for spec in specs)
-        absent: Sequence[str] = ()
-        if self._lacks_tools:
-            absent = services.mcp.absent(agent.enabled_tools)
-            self.judge.tools = self.calls.offered  # they may have come since
-        offered = self.judge.offer(specs, step)
+        absent = services.mcp.absent(agent.enabled_tools) if self._lacks_tools else ()
         if self._chain is None or self.settings.routing.rules:
             self._chain = choose(self.settings.routing, await self._step_facts())
         first = self._chain.links[0]
@@ -227,6 +222,9 @@ class Turn:
             known = await services.models.learn(first.provider, first.model)
         window = min(self.settings.context_window, known.window)
         output_max = min(services.limits.turn.output_tokens_max, known.output_max, max(window // OUTPUT_SHARE, 1))
+        specs = self.calls.offered = services.tools.specs(suited(agent.enabled_tools, known, window).enabled)
+        self.judge.tools = tuple(spec.name for spec in specs)
+        offered = self.judge.offer(specs, step)
         prompt = await services.prompts.make(
             agent,
             self.record.history,
@@ -287,8 +285,7 @@ class Turn:
             services.prompts.learn(self.agent.id, asking.prompt, reply.usage)
         reply = self.calls.meant(reply)
         if judge.rules.rules:
-            specs = services.tools.specs(self.agent.enabled_tools)
-            reply = judge.completed(reply, specs, record.step, self.calls.forced)
+            reply = judge.completed(reply, self.calls.offered, record.step, self.calls.forced)
         planned = self.calls.plan([part for part in reply.parts if isinstance(part, ToolCall)])
         for part in reply.parts:
             if isinstance(part, Text | Reasoning):

@@ -10,9 +10,10 @@ from pattern_db.tables import tool_state
 
 NAME = "calculator"
 VARIABLES_MAX = 100  # of one agent
+BRIEF = "Calculate or convert. Example: `12 * 7.5` or `5 mi to km`"
 
 
-@tool(effect=EffectClass.LOCAL, returns_untrusted_text=False, enabled_by_default=True)
+@tool(effect=EffectClass.LOCAL, returns_untrusted_text=False, enabled_by_default=True, brief=BRIEF)
 async def calculator(context: ToolContext, expression: str, reset: bool = False) -> dict[str, object]:
     """Calculate and convert exactly, not in your head: `5 mi to km`, `3 ft + 20 cm to m`, `20 degC to degF`,
     `sin(30 degree)`. `x = 5 kg` keeps x until `reset`.
