@@ -32,6 +32,7 @@ from pattern_core.models.model import ModelReply, ToolSpec
 from pattern_core.prompts.collect import Prompts
 from pattern_core.rules.facts import FORCED_PREFIX, JudgedCall
 from pattern_core.rules.rule import AskedCall
+from pattern_core.tools.arguments import InvalidArguments
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.results import shorten, to_text
 from pattern_core.tools.tool import Probe, ProbeFunction, Tool, Toolbox, ToolContext
@@ -40,6 +41,7 @@ from pattern_core.turns.judge import Judge
 from pattern_core.turns.record import Record
 from pattern_core.turns.state import FinishedCall
 from pattern_core.unit_of_work import UnitOfWork
+from pattern_core.untrusted import ERROR
 from pattern_db.columns import to_json
 from pattern_db.enums import ApprovalKind, EffectClass, EffectStatus
 from pattern_db.errors import DatabaseError, StorageFailed
@@ -172,7 +174,7 @@ class TurnCalls:
                 (EffectClass.PURE if tool is None else tool.effect).value,
                 NO_TOOL if tool is None else blake2b(place, digest_size=KEY_BYTES).hexdigest(),
             )
-            finished = None if tool is not None else FinishedCall(row=row, status="error", content=refusal)
+            finished = None if tool is not None else _refused(row, refusal)
             planned.append(PlannedCall(row=row, arguments=call.arguments, tool=tool, finished=finished))
             self._judge.calls[row.key] = JudgedCall.of(row, given)
         return planned
@@ -290,7 +292,7 @@ class TurnCalls:
         tool, refusal = self._find(call)
         if row.idempotency_key == NO_TOOL and tool is not None:  # it came later; what was decided on stays a refusal
             tool, refusal = None, f"There was no tool {row.tool!r} when you called it; call it again."
-        finished = None if tool is not None else FinishedCall(row=row, status="error", content=refusal)
+        finished = None if tool is not None else _refused(row, refusal)
         if row.status == _DENIED:
             is_doubtful = answered is not None and answered.kind is ApprovalKind.RECOVERY and row.attempts
             finished = in_doubt(row) if is_doubtful else _denied(row, denial(answered))
@@ -412,14 +414,15 @@ class TurnCalls:
         result = await _within(timeout_s, tool.call, context, planned.arguments)
         if result is None:
             return FinishedCall(row=row, status="timeout", content=_timeout_text(row, timeout_s))
+        note = edited_note(planned.answered, row)
         if isinstance(result, outcome.Value):
-            status, content = "done", to_text(result.value)
+            content = to_text(result.value)
             if len(content) > (limit := limits.tool_result_chars_max):
                 reader = services.tools.reader(self._names)
                 content = await shorten(content, row, context, limit=limit, reader=reader)
-        else:
-            status, content = "error", to_text(_error_text(row, result.error), limits.tool_result_chars_max)
-        return FinishedCall(row=row, status=status, content=edited_note(planned.answered, row) + content)
+            return FinishedCall(row=row, status="done", content=note + content)
+        content = note + to_text(_error_text(row, result.error), limits.tool_result_chars_max)
+        return _refused(row, content, is_ours=isinstance(result.error, InvalidArguments))
 
     async def _probed(self, planned: PlannedCall, tool: Tool, probe: ProbeFunction) -> FinishedCall | None:
         """Return the outcome of a verifiable call that was started before, as its tool finds out.
@@ -465,9 +468,13 @@ def _error_text(row: EffectRow, error: BaseException) -> str:
     if isinstance(error, StorageFailed):
         raise error
     if isinstance(error, PatternError | DatabaseError):
-        return f"Error: {error.message}"
+        return error.message if error.message.startswith(ERROR) else ERROR + error.message
     _log.error("tool %s failed", row.tool, exc_info=error)
-    return f"Error: the tool failed ({type(error).__name__}: {error})"
+    return f"{ERROR}the tool failed ({type(error).__name__}: {error})"
+
+
+def _refused(row: EffectRow, words: str, *, is_ours: bool = True) -> FinishedCall:
+    return FinishedCall(row=row, status=EffectStatus.ERROR.value, content=words, is_ours=is_ours)
 
 
 def _denied(row: EffectRow, why: str) -> FinishedCall:
@@ -481,5 +488,5 @@ def in_doubt(row: EffectRow) -> FinishedCall:
 
 def _timeout_text(row: EffectRow, timeout_s: float) -> str:
     if row.effect_class in _INNER:
-        return f"Error: the tool took longer than {timeout_s:g} s; nothing was changed."
-    return f"Error: no answer within {timeout_s:g} s. It may have happened all the same: find out before you repeat it."
+        return f"{ERROR}the tool took longer than {timeout_s:g} s; nothing was changed."
+    return f"{ERROR}no answer within {timeout_s:g} s. It may have happened all the same: find out before you repeat it."
