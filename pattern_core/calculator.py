@@ -110,9 +110,8 @@ def _unconverted(statement: ast.AST, value: Any, variables: Collection[str]) -> 
     in miles, though kilometres were meant.
     """
     nodes = list(ast.walk(statement))
-    signs = {type(node.op) for node in nodes if isinstance(node, ast.BinOp)}
-    is_product = bool(signs & {ast.Mult, ast.Div}) and not signs & {ast.Add, ast.Sub}
-    if not is_product or len(value.unit_items()) != 1 or any(isinstance(node, ast.Compare) for node in nodes):
+    signs = {type(getattr(node, "op", node)) for node in nodes}
+    if not signs & {ast.Mult, ast.Div} or signs & {ast.Add, ast.Sub, ast.Compare} or len(value.unit_items()) != 1:
         return ""
     names = {node.id for node in nodes if isinstance(node, ast.Name)} - {*variables, *_CONSTANTS, *_FUNCTIONS}
     for other in map(_known, sorted(names)):

@@ -13,7 +13,6 @@ from pattern_core.limits import PromptLimits
 from pattern_core.messages import Message, Part, Text, ToolCall, ToolResult, parts_from_json, parts_to_json
 from pattern_core.models.tokens import message_tokens
 from pattern_core.untrusted import marked_import, marked_result, neutral
-from pattern_db.columns import Json
 from pattern_db.connection import Connection
 from pattern_db.enums import BatchType, Role
 from pattern_db.journal import steps
@@ -63,16 +62,11 @@ def to_row(
         tool_call_id=None if result is None else result.call_id,
         tool_name=None if result is None else result.tool,
         tool_args=None if arguments is None else dict(arguments),
-        tool_result=None if result is None else result_json(result),
+        tool_result=result and {"is_error": result.is_error, **({"is_ours": True} if result.is_ours else {})},
         source=source,
         source_metadata=dict(source_metadata) if source_metadata else None,
         created_at=message.created_at,
     )
-
-
-def result_json(result: ToolResult) -> dict[str, Json]:
-    """Return what a row says of a result in addition to its words."""
-    return {"is_error": result.is_error, **({"is_ours": True} if result.is_ours else {})}
 
 
 def from_row(row: MessageRow) -> Message:
@@ -85,9 +79,8 @@ def from_row(row: MessageRow) -> Message:
     if row.role is Role.TOOL:
         marks = row.tool_result if isinstance(row.tool_result, dict) else {}
         known = {name: marks.get(name) is True for name in ("is_error", "is_ours")}
-        parts = (
-            ToolResult(call_id=row.tool_call_id or "", tool=row.tool_name or "", content=row.content or "", **known),
-        )
+        call_id, tool = row.tool_call_id or "", row.tool_name or ""
+        parts = (ToolResult(call_id=call_id, tool=tool, content=row.content or "", **known),)
     elif row.parts is not None:
         parts = parts_from_json(row.parts)
     is_own = row.role is Role.ASSISTANT and row.batch_id is not None

@@ -34,7 +34,7 @@ from pattern_core.agents import Agent
 from pattern_core.approvals import requested
 from pattern_core.budgets import reservations
 from pattern_core.budgets.budget import TurnBudget
-from pattern_core.conversation.history import PARTIAL, History, result_json, to_row
+from pattern_core.conversation.history import PARTIAL, History, to_row
 from pattern_core.errors import PatternError
 from pattern_core.events import Draft, Event, append, called, ended, resulted
 from pattern_core.journal import Journal
@@ -207,7 +207,7 @@ class Record:
         failed = replace(finished, status="error", content=f"Nothing was changed: {refused.reason}")
         self.history.replace(shown, replace(shown, parts=(failed.result,)))
         one.rows, one.work, one.result = UnitOfWork(), None, None
-        _store_result(one.rows, failed, row._replace(content=failed.content, tool_result=result_json(failed.result)))
+        _store_result(one.rows, failed, row._replace(content=failed.content, tool_result={"is_error": True}))
         self.on_refused(failed)
 
     def _record(self, *drafts: Draft) -> UnitOfWork:

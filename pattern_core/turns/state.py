@@ -71,6 +71,8 @@ class FinishedCall:
     @property
     def result(self) -> ToolResult:
         """The result as the model is shown it; whatever is not done reads as a failure."""
-        row, is_error = self.row, self.status != EffectStatus.DONE
-        is_ours = self.is_ours or self.status not in (EffectStatus.DONE, EffectStatus.ERROR)
-        return ToolResult(call_id=row.call_id, tool=row.tool, content=self.content, is_error=is_error, is_ours=is_ours)
+        marks = {
+            "is_error": self.status != EffectStatus.DONE,
+            "is_ours": self.is_ours or self.status not in (EffectStatus.DONE, EffectStatus.ERROR),
+        }
+        return ToolResult(call_id=self.row.call_id, tool=self.row.tool, content=self.content, **marks)
