@@ -69,12 +69,15 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
-    """The result of a tool call; `is_error` marks what the model may correct itself."""
+    """The result of a tool call; `is_error` marks what the model may correct itself. `is_ours`: the tool did not say
+    it, and every word of it is ours, a person's or the model's own.
+    """
 
     call_id: str
     tool: str
     content: str
     is_error: bool = False
+    is_ours: bool = False
 
 
 Part = Text | Note | Image | Reasoning | ToolCall | ToolResult

@@ -43,6 +43,7 @@ IN_ATTRIBUTE: Mapping[int, int | str] = {  # for `str.translate`
     **dict.fromkeys(map(ord, "\n\r"), " "),
     **{ord(sign): f"&{name};" for sign, name in {"&": "amp", '"': "quot", "<": "lt", ">": "gt"}.items()},
 }
+ERROR = "Error: "  # before the words of a call that failed
 MASK = "[secret left out]"
 # Shapes of keys and tokens, by their vendors' documentation, and the usual ways to write down a password. Each pattern
 # begins with the first letters of its alternatives, since at most places none of them can stand.
@@ -160,8 +161,10 @@ def masked(text: str) -> str:
 
 
 def marked_result(message: Message) -> Message:
-    """Return a tool's message with its result marked as that tool's data."""
+    """Return a tool's message with its result marked as that tool's data; that it is an error is said before that."""
     result = message.parts[0]
     if not isinstance(result, ToolResult):
         return message
-    return replace(message, parts=(replace(result, content=marked(result.content, f"tool {result.tool}")),))
+    prefix = ERROR if result.is_error and result.content.startswith(ERROR) else ""
+    words = marked(result.content[len(prefix) :], f"tool {result.tool}")
+    return replace(message, parts=(replace(result, content=prefix + words),))

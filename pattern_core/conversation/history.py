@@ -63,7 +63,7 @@ def to_row(
         tool_call_id=None if result is None else result.call_id,
         tool_name=None if result is None else result.tool,
         tool_args=None if arguments is None else dict(arguments),
-        tool_result=None if result is None else {"is_error": result.is_error},
+        tool_result=result and {"is_error": result.is_error, **({"is_ours": True} if result.is_ours else {})},
         source=source,
         source_metadata=dict(source_metadata) if source_metadata else None,
         created_at=message.created_at,
@@ -78,9 +78,10 @@ def from_row(row: MessageRow) -> Message:
     """
     parts: tuple[Part, ...] = (Text(text=row.content or ""),)
     if row.role is Role.TOOL:
-        is_error = isinstance(row.tool_result, dict) and bool(row.tool_result.get("is_error"))
+        marks = row.tool_result if isinstance(row.tool_result, dict) else {}
+        known = {name: marks.get(name) is True for name in ("is_error", "is_ours")}
         call_id, tool = row.tool_call_id or "", row.tool_name or ""
-        parts = (ToolResult(call_id=call_id, tool=tool, content=row.content or "", is_error=is_error),)
+        parts = (ToolResult(call_id=call_id, tool=tool, content=row.content or "", **known),)
     elif row.parts is not None:
         parts = parts_from_json(row.parts)
     return Message(
@@ -107,7 +108,7 @@ def repair(conversation: Iterable[Message], *, waiting: Collection[str] = ()) ->
     def answer(at: Message) -> None:
         for call in unanswered.values():
             words = WAITING_RESULT if call.call_id in waiting else LOST_RESULT
-            lost = ToolResult(call_id=call.call_id, tool=call.tool, content=words, is_error=True)
+            lost = ToolResult(call_id=call.call_id, tool=call.tool, content=words, is_error=True, is_ours=True)
             repaired.append(Message(role="tool", parts=(lost,), position=at.position, created_at=at.created_at))
 
     for message in conversation:
@@ -287,7 +288,7 @@ class History:
             shown = marked_import(message)
         elif message.cut_off:
             shown = _marked_as_cut_off(neutral(message))
-        elif message.role == "tool" and self._is_untrusted(getattr(message.parts[0], "tool", "")):
+        elif message.role == "tool" and self._is_foreign(message.parts[0]):
             shown = marked_result(message)
         else:
             shown = neutral(message)
@@ -295,6 +296,9 @@ class History:
             shown = replace(shown, parts=(Note(text=f"{message.note}\n\n"), *shown.parts))
         has_image = shown.role == "user" and bool(shown.images)
         return _Entry(message, shown, message_tokens(shown), begins, is_short, has_image)
+
+    def _is_foreign(self, result: Part) -> bool:
+        return isinstance(result, ToolResult) and not result.is_ours and self._is_untrusted(result.tool)
 
     def _is_answered(self) -> bool:
         """Return whether the newest calls have all their results."""

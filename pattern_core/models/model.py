@@ -15,6 +15,7 @@ from pattern_core.messages import Message, Part
 FinishReason = Literal["stop", "tool_calls", "length", "content_filter", "other"]
 ToolCalls = Literal["auto", "native", "text", "none"]
 ReasoningEffort = Literal["none", "low", "medium", "high"]
+ToolProfile: TypeAlias = Literal["small", "full"]
 TOKENS_PER_PRICE = 1_000_000
 Count = Annotated[int, Field(ge=0)]
 ANY_TOOL = "*"  # as `force_tool`: some tool must be called, whichever
@@ -135,7 +136,8 @@ class ModelFacts:
     server that runs it decides how much of that there is. `source` is the page that the figures are from, `as_of` the
     day (ISO 8601) on which they were read; both say so where the figures are the operator's or unknown.
     `window_source` says where the window is from: one that is `unasked` can be asked from the server, which says
-    nothing of one that is `assumed`. What is no language model answers by rules, and writes no summaries.
+    nothing of one that is `assumed`. `tool_profile` is the one that suits the model, None where its window decides.
+    What is no language model answers by rules, and writes no summaries.
 
     `tool_calls` says in which form the model calls tools: `native` in the fields of its server's format, `auto` there,
     or in its text where that is no vendor's own server, `text` in its text alone, with the tools described to it in
@@ -156,6 +158,7 @@ class ModelFacts:
     tools: bool = True
     tool_calls: ToolCalls = "auto"
     reasoning: bool = False
+    tool_profile: ToolProfile | None = None
     is_language_model: bool = True
     source: str = "not in the catalogue"
     as_of: str = ""

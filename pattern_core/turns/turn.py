@@ -32,6 +32,7 @@ from pattern_core.prompts.parts import NOTHING_FOUND, Findings, Kind, read_log
 from pattern_core.rules import facts
 from pattern_core.rules.rule import StepBorder
 from pattern_core.rules.ruleset import RuleSet
+from pattern_core.tools.registry import suited
 from pattern_core.turns.calls import PlannedCall, TurnCalls, TurnServices
 from pattern_core.turns.judge import Judge
 from pattern_core.turns.record import CallRefused, DeadAttempt, Record
@@ -228,12 +229,7 @@ class Turn:
     async def _asking(self, step: int) -> Asking:
         """Return what the turn's model is shown in a step, and the models to ask, with the most that it may cost."""
         services, agent = self._services, self.agent
-        specs = services.tools.specs(agent.enabled_tools)
-        absent: Sequence[str] = ()
-        if self._lacks_tools:
-            absent = services.mcp.absent(agent.enabled_tools)
-            self.judge.tools = tuple(spec.name for spec in specs)  # they may have come since
-        offered = self.judge.offer(specs, step)
+        absent = services.mcp.absent(agent.enabled_tools) if self._lacks_tools else ()
         if self._chain is None or self.settings.routing.rules:
             self._chain = choose(self.settings.routing, await self._step_facts())
         known = self._facts()
@@ -241,6 +237,9 @@ class Turn:
             await self.record.flush()
             known = await services.models.learn(known.provider, known.model)
         window, output_max = room_of(known, self.settings, services)
+        specs = self.calls.offered = services.tools.specs(suited(agent.enabled_tools, known, window).enabled)
+        self.judge.tools = tuple(spec.name for spec in specs)
+        offered = self.judge.offer(specs, step)
         prompt = await services.prompts.make(
             agent,
             self.record.history,
@@ -306,9 +305,9 @@ class Turn:
         reply, cut_off = kept
         if asking.index == 0:  # the prompt was counted for the model that is asked first
             services.prompts.learn(self.agent.id, asking.prompt, reply.usage)
+        reply = self.calls.meant(reply)
         if judge.rules.rules:
-            specs = services.tools.specs(self.agent.enabled_tools)
-            reply = judge.completed(reply, specs, record.step, self.calls.forced)
+            reply = judge.completed(reply, self.calls.offered, record.step, self.calls.forced)
         planned = self.calls.plan([part for part in reply.parts if isinstance(part, ToolCall)])
         for part in reply.parts:
             if isinstance(part, Text | Reasoning):
@@ -524,7 +523,7 @@ async def window_trouble(services: TurnServices, agent: Agent) -> str | None:
     known = await services.models.learn(agent.model_provider, agent.model_name)
     window, output_max = room_of(known, settings, services)
     offered = Offered(
-        tools=services.tools.specs(agent.enabled_tools),
+        tools=services.tools.specs(suited(agent.enabled_tools, known, window).enabled),
         window=window,
         output_max=output_max,
         settings=settings,

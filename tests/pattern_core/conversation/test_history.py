@@ -167,7 +167,9 @@ def test_a_lost_result_reads_as_an_error() -> None:
     asked = numbered([("assistant", (call("a"), call("b"))), ("tool", (result("b"),)), ("user", (Text(text="?"),))])
     repaired = repair(asked)
     assert [one.role for one in repaired] == ["assistant", "tool", "tool", "user"]
-    assert repaired[2].parts == (ToolResult(call_id="a", tool="note", content=LOST_RESULT, is_error=True),)
+    assert repaired[2].parts == (
+        ToolResult(call_id="a", tool="note", content=LOST_RESULT, is_error=True, is_ours=True),
+    )
     assert content(repair(asked, waiting=["a"])[2]) == WAITING_RESULT
 
 

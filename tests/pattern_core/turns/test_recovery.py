@@ -342,7 +342,7 @@ async def test_what_was_said_and_written_is_restored_as_the_process_knew_it(
         looking.set()
         await trio.sleep_forever()
 
-    sent = {"target_type": "user", "target": "ada", "content": "hello from a tool"}
+    sent = {"to": "user", "content": "hello from a tool"}
     script = [
         thought(Reasoning(text="hm"), Text(text="One."), *calls("note", {"text": "x"}).parts),
         calls("send_message", sent),
