@@ -16,7 +16,7 @@ from pattern_core.limits import Limits
 from pattern_core.memory.block import Attribution, NewBlock
 from pattern_core.memory.store import MemoryStore
 from pattern_core.rules.ruleset import RuleSet
-from pattern_core.tools.registry import ToolRegistry
+from pattern_core.tools.registry import AUTO, PROFILES, ToolRegistry
 from pattern_core.unit_of_work import Storage, UnitOfWork
 from pattern_core.untrusted import check_plain
 from pattern_db.columns import Json
@@ -31,7 +31,7 @@ NAME_CHARS_MAX = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSpec:
-    """An agent to make. `enabled_tools` None means all that are on by default; `memory` None the usual two blocks."""
+    """An agent to make. `enabled_tools` None means those that suit its model; `memory` None the usual two blocks."""
 
     name: str
     model_provider: str
@@ -122,7 +122,7 @@ class Roster:
             Conflict: the name is taken.
         """
         now = self._storage.now()
-        tools = self._tools.enabled_by_default if spec.enabled_tools is None else tuple(spec.enabled_tools)
+        tools = (AUTO,) if spec.enabled_tools is None else tuple(spec.enabled_tools)
         agent = Agent(
             id=self._storage.ids.new("agent"),
             name=spec.name.strip(),
@@ -210,14 +210,14 @@ class Roster:
         missing = [name for name in agent.enabled_tools if not self._tools.accepts(name)]
         if missing and "enabled_tools" in changed:
             off = "".join(f" ({self._tools.off[name]})" for name in missing if name in self._tools.off)
-            there = ", ".join(self._tools.names)
+            there = ", ".join((*self._tools.names, AUTO, *PROFILES))
             raise InvalidInput(f"there is no tool {', '.join(missing)}{off}; there are {there}")
         if agent.status not in set(AgentStatus):
             raise InvalidInput(f"an agent's status is one of {', '.join(AgentStatus)}")
         if "config" in changed:
             settings_of(agent.config, is_new=True)
         if "tool_rules" in changed or "enabled_tools" in changed:
-            RuleSet.of(agent.tool_rules).check_enabled(agent.enabled_tools)
+            RuleSet.of(agent.tool_rules).check_enabled(self._tools.named(agent.enabled_tools))
 
 
 def _store(connection: Connection, agent: Agent, *, agents_max: int | None = None) -> None:

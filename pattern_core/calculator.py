@@ -13,7 +13,7 @@ import math
 import operator
 import re
 from collections import ChainMap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -70,11 +70,14 @@ _REASONS = {  # errors of Python and of pint, in words that say what to do
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calculated:
-    """The result as people write it (`30.48 cm`), and the variables that were set, in their stored form."""
+    """The result as people write it (`30.48 cm`), and the variables that were set, in their stored form. `hint` says
+    how to write what was probably meant; empty if nothing else was.
+    """
 
     text: str
     is_approximate: bool
     variables: Mapping[str, Mapping[str, Any]]
+    hint: str = ""
 
 
 async def calculate(expression: str, variables: Mapping[str, Mapping[str, Any]]) -> Calculated:
@@ -92,12 +95,29 @@ async def calculate(expression: str, variables: Mapping[str, Mapping[str, Any]])
 def _calculated(expression: str, stored: Mapping[str, Mapping[str, Any]]) -> Calculated:
     variables = ChainMap[str, Mapping[str, Any]]({}, dict(stored))  # those that it sets are in the first map
     try:
-        *_, value = [_value(statement, variables) for statement in ast.parse(_python(expression)).body]
+        statements = ast.parse(_python(expression)).body
+        *_, value = [_value(statement, variables) for statement in statements]
         number, is_approximate = _digits(value if isinstance(value, Number) else value.magnitude)
         text = number if isinstance(value, Number) else f"{number} {_symbols(value)}"
-        return Calculated(text=text, is_approximate=is_approximate, variables=variables.maps[0])
+        hint = "" if isinstance(value, Number) else _unconverted(statements[-1], value, variables)
+        return Calculated(text=text, is_approximate=is_approximate, variables=variables.maps[0], hint=hint)
     except _FAILURES as error:
         raise InvalidInput(_reason(error)) from None
+
+
+def _unconverted(statement: ast.AST, value: Any, variables: Collection[str]) -> str:  # Any: pint's Quantity
+    """Return what to say of a product with one unit that also names another of this kind: `5 mi * 1.6 km/mi` is still
+    in miles, though kilometres were meant.
+    """
+    nodes = list(ast.walk(statement))
+    signs = {type(getattr(node, "op", node)) for node in nodes}
+    if not signs & {ast.Mult, ast.Div} or signs & {ast.Add, ast.Sub, ast.Compare} or len(value.unit_items()) != 1:
+        return ""
+    names = {node.id for node in nodes if isinstance(node, ast.Name)} - {*variables, *_CONSTANTS, *_FUNCTIONS}
+    for other in map(_known, sorted(names)):
+        if other.is_compatible_with(value) and other.units != value.units:
+            return f"this is in {_symbols(value)}; write `5 {_symbols(value)} to {_symbols(other)}` to convert"
+    return ""
 
 
 def _python(text: str) -> str:

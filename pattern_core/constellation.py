@@ -61,6 +61,7 @@ from pattern_db.tables.activity import TurnActivity
 from pattern_db.tables.messages import MessageRow
 
 DRAIN_RETRY_S = 5
+NAMED_MAX = 30  # agents that an error lists
 AGENT_DELETED = "agent_deleted"
 
 
@@ -270,7 +271,7 @@ class Constellation:
         bound = sender.children_max
         if bound is not None and sender.children >= bound:
             raise LimitReached(f"this turn has asked other agents {bound} times, its limit; continue without them")
-        agent = await self.roster.get(target)
+        agent = await self._named(target)
         if agent.id == sender.agent.id:
             raise InvalidInput("an agent cannot send itself a message; note it in a memory block instead")
         incoming = IncomingMessage(
@@ -294,6 +295,19 @@ class Constellation:
         work.store_and_tell(lambda connection: admission.accept(connection, arrival, self.runtime.limits)[1])
         work.when_settled(settled)
         return arrival.turn.id
+
+    async def _named(self, target: str) -> Agent:
+        """Return the agent that a model means: by its id or name, or the only one with the name in another case."""
+        try:
+            return await self.roster.get(target)
+        except NotFound:
+            there = await self.roster.all()
+            same = [agent for agent in there if agent.name.casefold() == target.strip().casefold()]
+            if len(same) == 1:
+                return same[0]
+            names = ", ".join(agent.name for agent in there[:NAMED_MAX])
+            more = f" and {len(there) - NAMED_MAX} others" if len(there) > NAMED_MAX else ""
+            raise NotFound(f"there is no agent {target!r}; the agents are {names}{more}") from None
 
     def transaction(self) -> AbstractAsyncContextManager[UnitOfWork]:
         """Return a unit of work for several changes: committed together at the end of the block, or not at all.

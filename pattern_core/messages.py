@@ -21,6 +21,13 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """What the system says to the model within a person's message: never stored as a part, and no one's words."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
     """A picture, by its bytes or by an address that the vendor fetches.
 
@@ -62,15 +69,18 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
-    """The result of a tool call; `is_error` marks what the model may correct itself."""
+    """The result of a tool call; `is_error` marks what the model may correct itself. `is_ours`: the tool did not say
+    it, and every word of it is ours, a person's or the model's own.
+    """
 
     call_id: str
     tool: str
     content: str
     is_error: bool = False
+    is_ours: bool = False
 
 
-Part = Text | Image | Reasoning | ToolCall | ToolResult
+Part = Text | Note | Image | Reasoning | ToolCall | ToolResult
 Role = Literal["system", "user", "assistant", "tool"]
 
 
@@ -80,7 +90,7 @@ class Message:
 
     `is_imported`: it was said elsewhere and brought here, so that it was not asked or answered here. `cut_off` says
     why an answer is not whole: a key of `answers.CUT`, or the status of a turn that ended in the middle of it; empty:
-    it is whole.
+    it is whole. `note` is what prompts show before it, found when its turn began.
     """
 
     role: Role
@@ -90,10 +100,11 @@ class Message:
     created_at: str = ""
     is_imported: bool = False
     cut_off: str = ""
+    note: str = ""
 
     @property
     def text(self) -> str:
-        """The words of the message, without reasoning and tool calls."""
+        """The words of the message, without notes, reasoning and tool calls."""
         parts = self.parts
         if len(parts) == 1:  # most messages
             return parts[0].text if isinstance(parts[0], Text) else ""

@@ -5,7 +5,8 @@
     </data>
 
 The text cannot end its mark or forge another one: whatever in it could pass for one of our tags loses its `<` to
-`&lt;`. So the same text is always marked the same way, and what a vendor cached of it stays valid.
+`&lt;`, and a line that could pass for one of our headings begins with a backslash. So the same text is always marked
+the same way, and what a vendor cached of it stays valid.
 
 Texts are stored as they were sent. Where one leaves, for a prompt or a terminal, characters that drive a terminal or
 turn the order of reading round become signs that can be seen (`plain`).
@@ -28,17 +29,21 @@ _SIGNS: Mapping[int, int] = {
 }
 CONTROLS = r"\r\n?|[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"  # a regular expression
 _CONTROLS = re.compile(CONTROLS)
-# Our tags, as a text could write them: with spaces, of any case, opening or closing.
-_TAGS = re.compile(
-    r"<(?=\s*/?\s*(?:data|recalled|agent_activity|open_tasks|logs|now|reminders|summary|system)\b|\s*/?\s*block\s*:)"
+# Our tags and headings, as a text could write them: with spaces, of any case, opening or closing. A block's heading
+# says how full it is (`memory.content.prompt`), those of a prompt's sections are in `prompts.build`.
+_OURS = re.compile(
+    r"<(?=\s*/?\s*(?:data|system)\b)"
+    r"|^(?=[^\S\n]*#{1,6}[^\S\n]*(?:(?:memory|message|recalled|recent activity|open tasks)[^\S\n]*$"
+    r"|[^\n]*(?:characters|nothing yet)\)))"
     f"|{CONTROLS}",
-    re.IGNORECASE,
+    re.IGNORECASE | re.MULTILINE,
 )
 IN_ATTRIBUTE: Mapping[int, int | str] = {  # for `str.translate`
     **_SIGNS,
     **dict.fromkeys(map(ord, "\n\r"), " "),
     **{ord(sign): f"&{name};" for sign, name in {"&": "amp", '"': "quot", "<": "lt", ">": "gt"}.items()},
 }
+ERROR = "Error: "  # before the words of a call that failed
 MASK = "[secret left out]"
 # Shapes of keys and tokens, by their vendors' documentation, and the usual ways to write down a password. Each pattern
 # begins with the first letters of its alternatives, since at most places none of them can stand.
@@ -75,8 +80,14 @@ def plain(text: str) -> str:
 
 
 def harmless(found: re.Match[str]) -> str:
-    """Return what stands for a `<` that begins a tag, or for what `CONTROLS` found."""
-    return "&lt;" if found[0] == "<" else "\n" if found[0][0] == "\r" else found[0].translate(_SIGNS)
+    """Return what stands for the beginning of a tag or a heading of ours, or for what `CONTROLS` found."""
+    match found[0]:
+        case "<":
+            return "&lt;"
+        case "":
+            return "\\"
+        case text:
+            return "\n" if text[0] == "\r" else text.translate(_SIGNS)
 
 
 def check_plain(text: str, what: str) -> str:
@@ -109,8 +120,8 @@ def _neutral(part: Part) -> Part:
 
 
 def escaped(text: str) -> str:
-    """Return the text with no tag of ours in it, and `plain`."""
-    return _TAGS.sub(harmless, text)
+    """Return the text with no tag or heading of ours in it, and `plain`."""
+    return _OURS.sub(harmless, text)
 
 
 def marked(text: str, source: str) -> str:
@@ -150,8 +161,10 @@ def masked(text: str) -> str:
 
 
 def marked_result(message: Message) -> Message:
-    """Return a tool's message with its result marked as that tool's data."""
+    """Return a tool's message with its result marked as that tool's data; that it is an error is said before that."""
     result = message.parts[0]
     if not isinstance(result, ToolResult):
         return message
-    return replace(message, parts=(replace(result, content=marked(result.content, f"tool {result.tool}")),))
+    prefix = ERROR if result.is_error and result.content.startswith(ERROR) else ""
+    words = marked(result.content[len(prefix) :], f"tool {result.tool}")
+    return replace(message, parts=(replace(result, content=prefix + words),))

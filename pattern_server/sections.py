@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from pattern_core.embeddings.settings import EmbedderSection
 from pattern_core.mcp_servers.settings import SERVERS_MAX, McpSection, is_server_name
+from pattern_core.models.model import ToolProfile
 from pattern_core.models.providers import PROVIDERS
 from pattern_core.models.providers.settings import OpenAIFormat, Secret
 from pattern_core.models.throttle import ClientLimits
@@ -75,6 +76,7 @@ class ModelConfig(_Section):
     tool_calls: Literal["auto", "native", "text"] | None = Field(
         default=None, description="how it calls tools: as its server's format says, in its text, or both (auto)"
     )
+    tool_profile: ToolProfile | None = Field(default=None, description="`small` or `full`; by its window if left out")
 
 
 class ProviderConfig(_Section):

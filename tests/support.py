@@ -18,10 +18,10 @@ from pattern_core.events import Event, read
 from pattern_core.ids import Clock, message_id, seeded_randomness
 from pattern_core.limits import Limits
 from pattern_core.memory.block import Attribution
-from pattern_core.messages import Message, Part
+from pattern_core.messages import Message, Note, Part, ToolResult
 from pattern_core.models.catalogue import Catalogue
 from pattern_core.models.client import ModelClient
-from pattern_core.models.model import Provider
+from pattern_core.models.model import ModelRequest, Provider
 from pattern_core.models.throttle import RetryPolicy
 from pattern_core.runtime import Meters, Runtime
 from pattern_core.testing import StoppedClock
@@ -156,6 +156,18 @@ async def _opened(path: Path | None) -> AsyncIterator[Database]:
         with DatabaseThreads() as threads:
             async with await on_file(path, threads) as database:
                 yield database
+
+
+def last_words(request: ModelRequest) -> str:
+    """All that the newest message of a request shows: notes, words, the content of results."""
+    parts = request.messages[-1].parts
+    return "".join(part.content if isinstance(part, ToolResult) else getattr(part, "text", "") for part in parts)
+
+
+def note_in(request: ModelRequest) -> str:
+    """What stands before the newest question of a request."""
+    asked = next(message for message in reversed(request.messages) if message.role == "user")
+    return "".join(part.text for part in asked.parts[:1] if isinstance(part, Note))
 
 
 def make_message(role: str, parts: Sequence[Part], *, position: str, created_at: str) -> Message:

@@ -53,7 +53,7 @@ from pattern_core.tools.tool import ToolSettings
 registry = ToolRegistry(BUILTIN, ToolSettings())
 dummy = registry.get("dummy", ["dummy"])
 assert registry.specs(["dummy"])[0].description == "Do nothing."
-assert (dummy.effect, dummy.returns_untrusted_text, "dummy" in registry.enabled_by_default) == ("unsafe", True, False)
+assert (dummy.effect, dummy.returns_untrusted_text, "dummy" in registry.named(["auto"])) == ("unsafe", True, False)
 """,
 )
 PROVIDER = Addition(

@@ -140,7 +140,7 @@ def names_of_events() -> Iterable[str]:
 @pytest.mark.parametrize(
     ("names", "row"),
     [
-        ([tool.name for tool in BUILTIN], r"^\| (?:`\w+`²?, )*`%s`²?[ ,]"),
+        ([tool.name for tool in BUILTIN], r"^\| (?:`\w+`¹?²?, )*`%s`¹?²?[ ,]"),
         (KINDS, r'^\| `.*"type": "%s"'),
         (PROVIDERS, r"^\| `providers.<name>` .*`%s`"),
         (EMBEDDERS, r"^\| `provider` \|.*\b%s\b"),

@@ -20,7 +20,7 @@ from pattern_core.budgets.reservations import worst_case
 from pattern_core.errors import LimitReached
 from pattern_core.events import Event
 from pattern_core.journal import Journal
-from pattern_core.messages import Image, Message, Part, Reasoning, Text, ToolCall, ToolResult, user
+from pattern_core.messages import Image, Message, Note, Part, Reasoning, Text, ToolCall, ToolResult, user
 from pattern_core.models.client import ModelClient
 from pattern_core.models.errors import ModelError, WindowExceeded
 from pattern_core.models.model import Delta, ModelReply, ModelRequest, Usage
@@ -385,5 +385,5 @@ def _part(part: Part, tokens_max: int) -> str:
             return f"({part.tool} {how}: {clip_middle(part.content, min(tokens_max, RESULT_TOKENS_MAX), LEFT_OUT)})"
         case Image():
             return "(a picture)"
-        case Reasoning():
+        case Reasoning() | Note():
             return ""

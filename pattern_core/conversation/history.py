@@ -11,7 +11,7 @@ from typing import NamedTuple
 from pattern_core.answers import why_cut
 from pattern_core.conversation.opening import Opening, beginning, opening_message, shown_chain
 from pattern_core.limits import PromptLimits
-from pattern_core.messages import Message, Part, Text, ToolCall, ToolResult, parts_from_json, parts_to_json
+from pattern_core.messages import Message, Note, Part, Text, ToolCall, ToolResult, parts_from_json, parts_to_json
 from pattern_core.models.tokens import message_tokens
 from pattern_core.untrusted import marked_import, marked_result, neutral
 from pattern_db.connection import Connection
@@ -63,7 +63,7 @@ def to_row(
         tool_call_id=None if result is None else result.call_id,
         tool_name=None if result is None else result.tool,
         tool_args=None if arguments is None else dict(arguments),
-        tool_result=None if result is None else {"is_error": result.is_error},
+        tool_result=result and {"is_error": result.is_error, **({"is_ours": True} if result.is_ours else {})},
         source=source,
         source_metadata=dict(source_metadata) if source_metadata else None,
         created_at=message.created_at,
@@ -78,9 +78,10 @@ def from_row(row: MessageRow) -> Message:
     """
     parts: tuple[Part, ...] = (Text(text=row.content or ""),)
     if row.role is Role.TOOL:
-        is_error = isinstance(row.tool_result, dict) and bool(row.tool_result.get("is_error"))
+        marks = row.tool_result if isinstance(row.tool_result, dict) else {}
+        known = {name: marks.get(name) is True for name in ("is_error", "is_ours")}
         call_id, tool = row.tool_call_id or "", row.tool_name or ""
-        parts = (ToolResult(call_id=call_id, tool=tool, content=row.content or "", is_error=is_error),)
+        parts = (ToolResult(call_id=call_id, tool=tool, content=row.content or "", **known),)
     elif row.parts is not None:
         parts = parts_from_json(row.parts)
     return Message(
@@ -91,6 +92,7 @@ def from_row(row: MessageRow) -> Message:
         created_at=row.created_at,
         is_imported=row.batch_id is None and row.source == IMPORTED,
         cut_off=row.finish_reason or "",
+        note=row.note or "",
     )
 
 
@@ -106,7 +108,7 @@ def repair(conversation: Iterable[Message], *, waiting: Collection[str] = ()) ->
     def answer(at: Message) -> None:
         for call in unanswered.values():
             words = WAITING_RESULT if call.call_id in waiting else LOST_RESULT
-            lost = ToolResult(call_id=call.call_id, tool=call.tool, content=words, is_error=True)
+            lost = ToolResult(call_id=call.call_id, tool=call.tool, content=words, is_error=True, is_ours=True)
             repaired.append(Message(role="tool", parts=(lost,), position=at.position, created_at=at.created_at))
 
     for message in conversation:
@@ -195,12 +197,14 @@ class History:
         return tuple(self._shown)
 
     @property
+    def question(self) -> Message | None:
+        """What was said last to the agent, as it is stored; None if nothing was."""
+        return next((entry.message for entry in reversed(self._entries) if entry.shown.role == "user"), None)
+
+    @property
     def words(self) -> str:
-        """What was said last to the agent; empty if nothing was."""
-        for entry in reversed(self._entries):
-            if entry.shown.role == "user":
-                return entry.shown.text
-        return ""
+        """The words of the question; empty if there is none."""
+        return "" if (question := self.question) is None else question.text
 
     @property
     def digest(self) -> bytes:
@@ -220,6 +224,18 @@ class History:
             self.has_images = True
         self.cursor = message.position
         self._digest.update(message.position.encode())
+
+    def note(self, note: str) -> None:
+        """Set what is shown before the newest message, which is stored with it."""
+        before = self._entries[-1]
+        entry = self._entry(replace(before.message, note=note), begins=before.begins)
+        self._entries[-1] = entry
+        self._shown[-1] = entry.shown
+        self.tokens += entry.tokens - before.tokens
+
+    def notes(self, count: int) -> str:
+        """Return what is shown before the newest `count` messages, the very newest left out."""
+        return "\0".join([entry.message.note for entry in self._entries[-count:-1] if entry.message.note])
 
     def replace(self, message: Message, other: Message | None, *, is_short: bool = False) -> None:
         """Put another message in the place of one, or nothing; with `is_short` the first stays stored as it is."""
@@ -272,12 +288,17 @@ class History:
             shown = marked_import(message)
         elif message.cut_off:
             shown = _marked_as_cut_off(neutral(message))
-        elif message.role == "tool" and self._is_untrusted(getattr(message.parts[0], "tool", "")):
+        elif message.role == "tool" and self._is_foreign(message.parts[0]):
             shown = marked_result(message)
         else:
             shown = neutral(message)
+        if message.note:
+            shown = replace(shown, parts=(Note(text=f"{message.note}\n\n"), *shown.parts))
         has_image = shown.role == "user" and bool(shown.images)
         return _Entry(message, shown, message_tokens(shown), begins, is_short, has_image)
+
+    def _is_foreign(self, result: Part) -> bool:
+        return isinstance(result, ToolResult) and not result.is_ours and self._is_untrusted(result.tool)
 
     def _is_answered(self) -> bool:
         """Return whether the newest calls have all their results."""
@@ -397,7 +418,7 @@ def _with_ends(rows: Sequence[MessageRow], unanswered: Mapping[str, str]) -> lis
         is_open = status is not None and ends[row.batch_id] == row.id
         if is_open and (message.role != "assistant" or message.tool_calls):
             words = (Text(text=UNANSWERED.format(status)),)
-            conversation.append(replace(message, role="assistant", parts=words, id=""))
+            conversation.append(replace(message, role="assistant", parts=words, id="", note=""))
     return conversation
 
 

@@ -8,7 +8,7 @@ Source: the containers per block schema of the memory design; those of a section
 
 Four renderings, kept apart because each has its own reader:
 
-prompt    the model, between tags that say what it may do; made of the plain text, which is stored, and the schema
+prompt    the model, under a heading that says what it may do; made of the plain text, which is stored, and the schema
 plain     people, search and previews: every part begins a line, and its further lines are indented
 raw       programs: a JSON value
 editing   people in an editor, who see `raw` as JSON; `parse_editing` reads what they save
@@ -41,17 +41,22 @@ from pattern_core.memory.schema import (
     Viewport,
     readable,
 )
-from pattern_core.untrusted import CONTROLS, IN_ATTRIBUTE, harmless
+from pattern_core.untrusted import IN_ATTRIBUTE, escaped
 from pattern_db.columns import TIME_CHARS, Json, to_json
+from pattern_db.enums import Permission
 
 ENTRIES = "entries"
 COMPARED_MAX = 250_000  # pairs of items; a longer list that changed all over is replaced between its common ends
 
-# Whatever could pass for one of our tags: with spaces, of any case, opening or closing.
-_TAG = re.compile(rf"<(?=\s*/?\s*block\s*:)|{CONTROLS}", re.IGNORECASE)
 _HEAD = re.compile(r"^(?==== .* ===$)", re.MULTILINE)  # a line that could pass for the head of a section
 _INDENT = "  "
 _READ_ONLY = " [read-only]"
+_MAY = {  # what a heading says of a block that the agent may not simply write
+    Permission.READ_ONLY: "read only",
+    Permission.PARTNER: "changes need consent",
+    Permission.HUMAN: "changes need consent",
+    Permission.APPEND: "append only",
+}
 _TITLES = ("text", "title", "name", "task", "content")  # what an object is called by, where no schema names it
 
 
@@ -164,21 +169,19 @@ def differences(before: Sequence[str], after: Sequence[str]) -> list[tuple[int, 
 
 
 def prompt(row: BlockRow) -> str:
-    """Return the block for the system prompt: an opening tag with attributes, the content, a closing tag.
+    """Return the block as prompts show it: a heading, then the content, which cannot forge another heading.
 
-    Content cannot end the block early or open another one: such a tag within it loses its `<` to `&lt;`. Control
-    characters become signs.
+    `## human (120 of 5,000 characters): The person you talk with.`
     """
     content = row.content_preview or ""
-    attributes = [f'permission="{row.permission.value}"']
-    if row.description:
-        attributes.append(f'description="{row.description.translate(IN_ATTRIBUTE)}"')
-    attributes.append(f'chars="{len(content)}/{row.char_limit}"')
-    if row.lender is not None:
-        attributes.append(f'shared_from="{row.lender.translate(IN_ATTRIBUTE)}"')
-    label = row.label.translate(IN_ATTRIBUTE)
-    shown = _TAG.sub(harmless, prompt_content(content, shown_schema(row.metadata)))
-    return f"<block:{label} {' '.join(attributes)}>\n{shown}\n</block:{label}>"
+    about = [f"lent by {row.lender.translate(IN_ATTRIBUTE)}"] if row.lender is not None else []
+    if row.permission in _MAY:
+        about.append(_MAY[row.permission])
+    about.append(f"{len(content):,} of {row.char_limit:,} characters" if content.strip() else "nothing yet")
+    what = f": {row.description.translate(IN_ATTRIBUTE)}" if row.description else ""
+    head = f"## {row.label.translate(IN_ATTRIBUTE)} ({', '.join(about)}){what}"
+    shown = escaped(prompt_content(content, shown_schema(row.metadata)))
+    return f"{head}\n{shown}" if shown.strip() else head
 
 
 def prompt_content(content: str, schema: Schema) -> str:

@@ -15,6 +15,7 @@ from pattern_core.messages import Message, Part
 FinishReason = Literal["stop", "tool_calls", "length", "content_filter", "other"]
 ToolCalls = Literal["auto", "native", "text", "none"]
 ReasoningEffort = Literal["none", "low", "medium", "high"]
+ToolProfile: TypeAlias = Literal["small", "full"]
 TOKENS_PER_PRICE = 1_000_000
 Count = Annotated[int, Field(ge=0)]
 ANY_TOOL = "*"  # as `force_tool`: some tool must be called, whichever
@@ -41,8 +42,9 @@ class ToolSpec:
 class ModelRequest:
     """One question to a model.
 
-    `system` is the list of instruction parts, stable ones first; `messages` is the conversation, oldest first, every
-    tool call followed by its result. `tail` holds volatile instructions that are shown last and never stored.
+    `system` is the list of instruction parts, `memory` that of memory blocks, which change more often: each provider
+    puts them where a change invalidates the least of a cache. `messages` is the conversation, oldest first, every tool
+    call followed by its result.
     `seed` repeats after a crash. Temperatures and the like are None where the vendor's default holds.
     `response_schema` is a JSON Schema object that the words of the answer must follow as JSON. `reasoning_effort`
     "none" asks for no reasoning, None leaves it to the vendor. `force_tool` names the tool that must be called,
@@ -59,7 +61,7 @@ class ModelRequest:
     top_p: float | None = None
     stop: Sequence[str] = ()
     seed: int | None = None
-    tail: Sequence[str] = ()
+    memory: Sequence[str] = ()
     response_schema: Mapping[str, object] | None = None
     reasoning_effort: ReasoningEffort | None = None
     force_tool: str | None = None
@@ -134,7 +136,8 @@ class ModelFacts:
     server that runs it decides how much of that there is. `source` is the page that the figures are from, `as_of` the
     day (ISO 8601) on which they were read; both say so where the figures are the operator's or unknown.
     `window_source` says where the window is from: one that is `unasked` can be asked from the server, which says
-    nothing of one that is `assumed`. What is no language model answers by rules, and writes no summaries.
+    nothing of one that is `assumed`. `tool_profile` is the one that suits the model, None where its window decides.
+    What is no language model answers by rules, and writes no summaries.
 
     `tool_calls` says in which form the model calls tools: `native` in the fields of its server's format, `auto` there,
     or in its text where that is no vendor's own server, `text` in its text alone, with the tools described to it in
@@ -155,6 +158,7 @@ class ModelFacts:
     tools: bool = True
     tool_calls: ToolCalls = "auto"
     reasoning: bool = False
+    tool_profile: ToolProfile | None = None
     is_language_model: bool = True
     source: str = "not in the catalogue"
     as_of: str = ""

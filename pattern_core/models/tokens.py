@@ -14,7 +14,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from functools import lru_cache
 
-from pattern_core.messages import Image, Message, Part, Reasoning, Text, ToolCall, ToolResult
+from pattern_core.messages import Image, Message, Note, Part, Reasoning, Text, ToolCall, ToolResult
 from pattern_core.models.model import ModelRequest, ToolSpec, Usage
 
 CHARS_PER_TOKEN = 4
@@ -44,7 +44,7 @@ def estimate_parts(parts: Iterable[Part]) -> int:
     tokens = 0
     for part in parts:
         match part:
-            case Text() | Reasoning():
+            case Text() | Note() | Reasoning():
                 tokens += estimate_text(part.text)
             case Image():
                 tokens += TOKENS_PER_IMAGE
@@ -74,7 +74,7 @@ def _tool_tokens(tool: ToolSpec) -> int:
 
 def estimate_request(request: ModelRequest) -> int:
     """Return tokens of all that a request shows to the model."""
-    instructions = sum(map(estimate_text, (*request.system, *request.tail)))
+    instructions = sum(map(estimate_text, (*request.system, *request.memory)))
     return instructions + sum(map(message_tokens, request.messages)) + estimate_tools(request.tools)
 
 

@@ -1,7 +1,7 @@
 """Collect what a prompt is made of: the conversation, memory blocks, and what was found for the turn.
 
 Everything that waits is here; what is decided with it is in `build`. What is found beyond memory (passages, activity,
-tasks) is found once per turn, for its first prompt in this process, and shown in all of the turn's steps.
+tasks) is found once per turn, for its first prompt, and stays before the turn's question.
 
 A turn does not wait for passages: if the message has no vector in time (the model is loaded by the first message after
 a pause), they are found by words; what was not found within the time set is left out and said so. A search always finds
@@ -23,20 +23,23 @@ from pattern_core.conversation.history import History
 from pattern_core.errors import PatternError
 from pattern_core.ids import Clock, now_text
 from pattern_core.memory.store import MemoryStore
-from pattern_core.messages import Message, Text, ToolResult
+from pattern_core.messages import Message, Note, Text, ToolResult
 from pattern_core.models.model import Usage
+from pattern_core.models.tokens import message_tokens
 from pattern_core.prompts.activity import HOUR_MS, TASKS_MAX, RecentTurns, task_parts
 from pattern_core.prompts.build import (
-    MINUTE_CHARS,
-    Halves,
     Material,
+    Noted,
     Offered,
     Prompt,
     SeenBlock,
+    Stable,
     block_parts,
     build_prompt,
-    halves_of,
+    history_room,
     kind_of,
+    note_of,
+    stable_of,
 )
 from pattern_core.prompts.parts import NOTHING_FOUND, Findings, Kind, Part, read_log
 from pattern_core.search import RELEVANT_MIN, Hit, SearchRequest, SearchResult
@@ -63,6 +66,7 @@ TOKENS_MIN = 200  # shorter prompts say little about the ratio
 RESTORED_CALLS = 8  # of the agent, from which a new process learns; older ones have faded to a twentieth …
 RESTORED_AMONG = 500  # … as far as they are among so many last calls of all agents
 
+NOT_NOTED = Noted()
 Searching = Callable[[SearchRequest], Awaitable[SearchResult]]
 _SOURCES = {SearchKind.ARCHIVAL: "the archive", SearchKind.FILE: "the file", SearchKind.BLOCK: "the block"}
 
@@ -107,6 +111,16 @@ class Calibration:
             self._ratios.popitem(last=False)
 
 
+@dataclass(slots=True)
+class _Last:
+    """What an agent's last prompt was made of and from, since little of it changes from one step to the next."""
+
+    material: Material
+    stable: Stable
+    noted: Noted = NOT_NOTED  # before the message at `position`
+    position: str = ""
+
+
 @dataclass(kw_only=True)
 class Prompts:
     """Makes the prompts of one constellation's agents."""
@@ -117,27 +131,40 @@ class Prompts:
     clock: Clock
     recent_turns: RecentTurns = field(default_factory=RecentTurns)
     _calibration: Calibration = field(default_factory=Calibration, init=False)
-    # What the last prompt was made of and from, since little of it changes from one step to the next.
-    _last: WeakKeyDictionary[History, tuple[Material, Halves]] = field(default_factory=WeakKeyDictionary, init=False)
+    _last: WeakKeyDictionary[History, _Last] = field(default_factory=WeakKeyDictionary, init=False)
 
-    async def make(self, agent: AgentRow, history: History, offered: Offered, found: Findings, *, seed: int) -> Prompt:
-        """Return what the agent's model is shown now."""
+    async def make(
+        self, agent: AgentRow, history: History, offered: Offered, found: Findings | None, *, seed: int
+    ) -> Prompt:
+        """Return what the agent's model is shown now.
+
+        If `found` is not None, the newest message gets a note with it and with the time.
+        """
         material = Material(
             instructions=agent.system_prompt,
             blocks=await seen_blocks(self.memory, agent.id, history.words),
-            found=found,
-            minute=now_text(self.clock)[:MINUTE_CHARS],
             is_opened=history.opening_tokens > 0,
             offered=offered,
         )
         last = self._last.get(history)
-        if last is None or last[0] != material:
-            last = self._last[history] = material, halves_of(material, last and last[1])
+        if last is None:
+            last = self._last[history] = _Last(material, stable_of(material))
+        elif last.material != material:
+            last.material, last.stable = material, stable_of(material, last.stable)
         model, calibration = agent.model_name, self._calibration
         if calibration.ratio(agent.id, model) is None:  # looked up once in the rows, then only learnt
             calibration.learn(agent.id, model, await self.database.read(last_calls, agent.id, model))
         ratio = calibration.ratio(agent.id, model) or 1.0
-        return build_prompt(model, last[1], history, offered, seed=seed, ratio=ratio)
+        question, note = history.question, None
+        if found is not None and question is not None and question.position == history.cursor:
+            room = history_room(last.stable, offered, ratio) - message_tokens(question)
+            last.noted = note_of(material, found, now_text(self.clock), history.notes(IN_VIEW_MAX), room)
+            last.position = question.position
+            history.note(last.noted.text)
+            note = question.position, last.noted.text
+        noted = last.noted if question is not None and question.position == last.position else NOT_NOTED
+        made = build_prompt(model, last.stable, noted, history, offered, seed=seed, ratio=ratio)
+        return made if note is None else replace(made, note=note)
 
     def learn(self, agent_id: str, prompt: Prompt, usage: Usage) -> None:
         """Note what the vendor counted for the prompt, so that the next one is estimated better."""
@@ -147,7 +174,7 @@ class Prompts:
     def look(
         self, connection: Connection, *, agent_id: str, before: str, now_ms: int, settings: ContextSettings
     ) -> Seen | None:
-        """Return the rows that a turn's prompts should show beyond the conversation, None if there are none.
+        """Return the rows that a turn should show beyond the conversation, None if there are none.
 
         `before` is the position of the first message in view. Most agents have nothing of most of it, so that is asked
         first.
@@ -164,7 +191,7 @@ class Prompts:
     async def find(
         self, seen: Seen, agent_id: str, turn_id: str, history: History, settings: ContextSettings
     ) -> Findings:
-        """Return all that a turn's prompts show beyond the conversation; it may last as long as one search may."""
+        """Return all that a turn shows beyond the conversation; it may last as long as one search may."""
         now_ms = self.clock.now_ms()
         now = iso(now_ms)
         recalled = NOTHING_FOUND
@@ -216,10 +243,10 @@ async def seen_blocks(memory: MemoryStore, agent_id: str, words: str) -> list[Se
 
 def _texts(messages: Sequence[Message]) -> list[str]:
     return [
-        part.text if isinstance(part, Text) else part.content
+        part.content if isinstance(part, ToolResult) else part.text
         for message in messages
         for part in message.parts
-        if isinstance(part, Text | ToolResult)
+        if isinstance(part, Text | Note | ToolResult)
     ]
 
 

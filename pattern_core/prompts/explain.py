@@ -14,7 +14,7 @@ from pattern_core.errors import NotFound, PatternError
 from pattern_core.memory.history import content_at
 from pattern_core.prompts.activity import noted_line, turn_line
 from pattern_core.prompts.build import DATA, DEFAULT_INSTRUCTIONS, MEMORY_AND_DATA, time_words
-from pattern_core.prompts.parts import SYSTEM, Kind, Part, check_of, read_log
+from pattern_core.prompts.parts import Kind, Part, check_of, place_of, read_log
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.errors import DatabaseError, RowNotFound, StorageFailed
@@ -200,7 +200,7 @@ def _step(prompt: StepPrompt, said: Callable[[Part], Said]) -> StepExplained:
 def _shown(part: Part, text: str | None = None, note: str | None = None) -> PartShown:
     return PartShown(
         kind=part.kind,
-        place="system" if part.kind in SYSTEM or part.kind not in set(Kind) else "tail",
+        place=place_of(part.kind),
         name=part.name,
         ref=part.ref,
         version=part.version,

@@ -16,7 +16,7 @@ from enum import StrEnum
 from hashlib import blake2b
 from itertools import groupby
 from operator import attrgetter
-from typing import Any
+from typing import Any, Literal
 
 from pattern_core.models.tokens import estimate_text
 from pattern_db.columns import from_json, to_json
@@ -45,9 +45,17 @@ class Kind(StrEnum):
     REMINDER = "reminder"  # of what the rules or the limits want of this step
 
 
-# With the instructions, where vendors cache: what is the same for long. Other kinds stand in the tail, behind the
-# conversation, which changes with every call and is never stored.
-SYSTEM = frozenset({Kind.INSTRUCTIONS, Kind.GUIDE, Kind.RULES, Kind.CORE, Kind.PINNED})
+Place = Literal["system", "memory", "question", "end"]
+"""Where a part stands: before the conversation, where it seldom changes (`system`) or with each edit (`memory`); before
+the turn's question, where it stays; or in the last message of one step."""
+_PLACES: Mapping[str, Place] = {
+    Kind.INSTRUCTIONS: "system",
+    Kind.GUIDE: "system",
+    Kind.RULES: "system",
+    Kind.CORE: "memory",
+    Kind.PINNED: "memory",
+    Kind.REMINDER: "end",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,9 +82,14 @@ class Part:
             object.__setattr__(self, "tokens", estimate_text(self.text))
 
 
+def place_of(kind: str) -> Place:
+    """Return where parts of a kind stand; those of a newer version, too."""
+    return _PLACES.get(kind, "question")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """What was found for a turn beyond its conversation, shown in all its prompts, and what was left out."""
+    """What was found for a turn beyond its conversation, and what was left out."""
 
     parts: Sequence[Part] = ()
     left_out: Sequence[Part] = ()

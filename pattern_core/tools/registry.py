@@ -2,19 +2,50 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from functools import lru_cache
+from typing import NamedTuple, get_args
 
 from pattern_core.errors import NotFound, Unavailable
-from pattern_core.models.model import ToolSpec
+from pattern_core.messages import ToolCall
+from pattern_core.models.model import ModelFacts, ToolProfile, ToolSpec
+from pattern_core.tools.arguments import coerced, object_in, operations_in
 from pattern_core.tools.tool import Tool, ToolSettings
 
+AUTO = "auto"  # as an enabled name: the profile that suits the model
+PROFILES: tuple[ToolProfile, ...] = get_args(ToolProfile)
+SMALL_BELOW = 16_000  # tokens of a window
 FOREIGN = "__"  # between a foreign server's name and its tool's
 ENABLED_KNOWN_MAX = 1_000  # sets of names with their specifications in memory
+_PREFIX = re.compile(r".*[./:]", re.DOTALL)  # as in `functions.search`
+
+
+class Suited(NamedTuple):
+    """The enabled names with a profile in the place of `auto`; that profile, None if all tools are named; and why."""
+
+    enabled: tuple[str, ...]
+    profile: ToolProfile | None
+    why: str
+
+
+def suited(enabled: Collection[str], facts: ModelFacts, window: int) -> Suited:
+    """Return what suits a model whose prompts keep to `window` tokens."""
+    if AUTO not in enabled:
+        named = next((profile for profile in PROFILES if profile in enabled), None)
+        return Suited(tuple(enabled), named, f"enabled_tools names {'the tools' if named is None else 'it'}")
+    profile, why = facts.tool_profile, "it is set for the model"
+    if profile is None:
+        profile = "small" if window < SMALL_BELOW else "full"
+        why = f"the window has {'fewer than' if profile == 'small' else 'at least'} {SMALL_BELOW:,} tokens"
+    return Suited(tuple(profile if name == AUTO else name for name in enabled), profile, why)
 
 
 class ToolRegistry:
-    """All tools, in the order in which models see them. An agent sees those that are enabled for it.
+    """All tools, in the order in which models see them. An agent sees those that are enabled for it, by name or by a
+    profile: `small` has few and short tools for small models, `full` all that need no decision of the operator, `auto`
+    is the one of them that suits the model. With `auto` the tools of both run: the history may show calls of either.
 
     Beside the tools of the constellation there are those of foreign servers, which come and go: `replace` sets all that
     a server offers. Their names begin with the server's (`server__tool`), and an agent may have all of them enabled as
@@ -43,6 +74,7 @@ class ToolRegistry:
         self._tools = {name: tool for tools in (self._own, *servers) for name, tool in tools.items()}
         # Made once: a specification carries the digest that every prompt's hash needs.
         self._specs = {name: tool.spec for name, tool in self._tools.items()}
+        self._brief = {name: tool.brief_spec for name, tool in self._tools.items() if tool.brief is not None}
         self._enabled = lru_cache(ENABLED_KNOWN_MAX)(self._specs_of)
 
     @property
@@ -50,14 +82,15 @@ class ToolRegistry:
         """The names of all tools, in order."""
         return tuple(self._tools)
 
-    @property
-    def enabled_by_default(self) -> tuple[str, ...]:
-        """The names of the tools of a new agent that names none."""
-        return tuple(name for name, tool in self._tools.items() if tool.enabled_by_default)
+    def named(self, enabled: Collection[str]) -> tuple[str, ...]:
+        """Return the enabled names, with those of its tools in the place of a profile."""
+        tools = [name for name in self._tools if self._is_enabled(name, enabled)]
+        return (*tools, *(name for name in enabled if name not in (*tools, AUTO, *PROFILES)))
 
     def reader(self, enabled: Collection[str]) -> str | None:
         """Return the enabled tool that reads stored results, if there is one."""
-        return next((name for name, tool in self._tools.items() if tool.reads_results and name in enabled), None)
+        tools = self._tools.items()
+        return next((name for name, tool in tools if tool.reads_results and self._is_enabled(name, enabled)), None)
 
     def replace(self, server: str, tools: Iterable[Tool]) -> None:
         """All that a foreign server offers from now on; nothing while that is not known yet.
@@ -74,23 +107,46 @@ class ToolRegistry:
         self._made()
 
     def accepts(self, name: str) -> bool:
-        """Return whether an agent may have this name enabled: there is such a tool, or a server that may come to offer
-        it.
+        """Return whether an agent may have this name enabled: there is such a tool or profile, or a server that may
+        come to offer it.
         """
         server, mark, tool = name.partition(FOREIGN)
-        return name in self._tools or bool(mark and tool and server in self._foreign)
+        return name in self._tools or name in (AUTO, *PROFILES) or bool(mark and tool and server in self._foreign)
 
-    def get(self, name: str, enabled: Collection[str]) -> Tool:
+    def get(self, name: str, enabled: Collection[str], *, offered: Collection[str] = ()) -> Tool:
         """Return the tool `name`, if it is among the `enabled` names.
 
         Raises:
-            NotFound: there is no such tool, or not for this agent; the message lists what there is.
+            NotFound: there is no such tool, or not for this agent; the message lists those `offered`, or what there is.
         """
         tool = self._tools.get(name)
         if tool is None or not self._is_enabled(name, enabled):
-            there = ", ".join(other for other in self._tools if self._is_enabled(other, enabled)) or "none"
+            there = ", ".join(other for other in self._tools if self._is_enabled(other, offered or enabled)) or "none"
             raise NotFound(f"there is no tool {name!r}; your tools: {there}")
         return tool
+
+    def meant(self, call: ToolCall, offered: Collection[str], *, is_whole: bool) -> ToolCall:
+        """Return the call with the name and the arguments that its model meant, where only one of the `offered` tools
+        and one value can be meant; its answer `is_whole` if it was not cut.
+
+        A model may write a name with a prefix or in another case, or call a tool by one of its operations.
+        """
+        arguments = dict(call.arguments) if call.invalid is None else object_in(call.invalid, is_whole=is_whole)
+        if arguments is None:
+            return call
+        name = call.tool
+        if name not in self._tools:
+            last = _folded(_PREFIX.sub("", name))
+            tools = [tool for tool in map(self._tools.get, offered) if tool is not None]
+            same = [tool for tool in tools if _folded(tool.name) in (_folded(name), last)]
+            if not same and "op" not in arguments:
+                same = [tool for tool in tools if last in operations_in(tool.parameters)]
+                arguments = {"op": last, **arguments}
+            if len(same) != 1:
+                return call
+            name = same[0].name
+        arguments = coerced(arguments, self._tools[name].parameters)
+        return replace(call, tool=name, arguments=arguments, invalid=None)
 
     def is_untrusted(self, name: str) -> bool:
         """Return whether results of this tool may hold text from elsewhere; those of an unknown tool may."""
@@ -102,10 +158,20 @@ class ToolRegistry:
         return self._enabled(tuple(enabled))
 
     def _specs_of(self, enabled: tuple[str, ...]) -> tuple[ToolSpec, ...]:
-        return tuple(spec for name, spec in self._specs.items() if self._is_enabled(name, enabled))
+        brief = self._brief if "small" in enabled else {}
+        return tuple(
+            spec if name in enabled else brief.get(name, spec)
+            for name, spec in self._specs.items()
+            if self._is_enabled(name, enabled)
+        )
 
     def _is_enabled(self, name: str, enabled: Collection[str]) -> bool:
-        if name in enabled:
+        tool = self._tools.get(name)
+        if name in enabled or (tool is not None and not tool.profiles.isdisjoint(enabled)):
             return True
         server, mark, _tool = name.partition(FOREIGN)
         return bool(mark) and server in self._foreign and f"{server}{FOREIGN}*" in enabled
+
+
+def _folded(name: str) -> str:
+    return re.sub(r"[\s-]", "_", name.strip()).casefold()

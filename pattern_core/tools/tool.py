@@ -19,15 +19,13 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import trio
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
 
-from pattern_core.errors import InvalidInput
 from pattern_core.models.model import ToolSpec
+from pattern_core.tools.arguments import CheckFunction, InvalidArguments, ToolFunction, arguments_of
 from pattern_core.unit_of_work import Storage, UnitOfWork
-from pattern_core.validation import read
 from pattern_db.enums import BatchType, EffectClass
 
 if TYPE_CHECKING:
@@ -44,13 +42,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
-
-_DATA = ("const", "enum", "examples")  # keywords of a schema whose values are data, not schemas
-# Every prompt pays for each word. What distinguishes the choices of a union refers to definitions, and each choice says
-# it by itself; `Tool.check` fills defaults in and refuses other properties, in words that the model reads.
-_LEFT_OUT = ("title", "discriminator", "$defs", "default")
-_CLOSED = ("additionalProperties", False)
-_NULL = {"type": "null"}
 
 Probe = Literal["done", "absent", "unknown"]
 Deliver = Callable[[UnitOfWork, str, str], Awaitable[str]]
@@ -115,8 +106,6 @@ class ToolContext:
         return self.toolbox.storage
 
 
-ToolFunction = Callable[..., Awaitable[object]]
-CheckFunction = Callable[[Mapping[str, object]], dict[str, object]]
 ProbeFunction = Callable[[str], Awaitable[Probe | tuple[Probe, str]]]
 ConsentFunction = Callable[[Mapping[str, object]], str | None]
 """Return why a person must approve a call with these arguments, or None if no approval is needed. Pure."""
@@ -139,7 +128,9 @@ class ToolAttributes:
     configure: ConfigureFunction | None = None
     # Results are marked as untrusted text in prompts, unless every word of them is ours or the agent's own.
     returns_untrusted_text: bool = True
-    enabled_by_default: bool = False  # for a new agent that names no tools
+    enabled_by_default: bool = False  # for an agent that names no tools: in the profile `full`
+    # In the profile `small`, in which the model reads these words ("": the description) and the needed arguments alone.
+    brief: str | None = None
     reads_results: bool = False  # reads long results that were stored; its own are not stored again
 
 
@@ -162,11 +153,25 @@ class Tool(ToolAttributes):
         """The tool as the model sees it."""
         return ToolSpec(name=self.name, description=self.description, parameters=self.parameters)
 
+    @property
+    def profiles(self) -> frozenset[str]:
+        """The profiles that it is in; `auto` may be either."""
+        is_in = {"small": self.brief is not None, "full": self.enabled_by_default}
+        return frozenset(["auto", *(name for name in is_in if is_in[name])] if any(is_in.values()) else ())
+
+    @property
+    def brief_spec(self) -> ToolSpec:
+        """The tool as a small model sees it."""
+        known, needed = self.parameters["properties"], self.parameters["required"]
+        shown = {"type": "object", "properties": {name: {"type": known[name]["type"]} for name in needed}}
+        words = self.brief or self.description
+        return ToolSpec(name=self.name, description=words, parameters={**shown, "required": needed})
+
     async def call(self, context: ToolContext, arguments: Mapping[str, object]) -> object:
         """Check the arguments and run.
 
         Raises:
-            InvalidInput: the arguments do not fit the schema; the message names each misfit.
+            InvalidArguments: the arguments do not fit the schema; the message names each misfit.
             PatternError: what the tool itself refuses, also from a task of its own.
         """
         checked = self.check(arguments)
@@ -215,72 +220,6 @@ class tool(ToolAttributes):  # noqa: N801 - used as the function that it would b
         return Tool(**attributes, name=name, description=description, parameters=parameters, run=fn, check=check)
 
 
-# Arguments
-
-
-def arguments_of(fn: ToolFunction) -> tuple[Mapping[str, Any], CheckFunction]:
-    """Return `Tool.parameters` and `Tool.check` of `fn`, whose first parameter is the context and not shown.
-
-    `Annotated[str, "words"]` describes a parameter; a default makes it one that may be left out; `Literal` lists the
-    values it may have.
-
-    Raises:
-        ValueError: a parameter has no annotation, is positional-only or variadic, or its type contains itself.
-    """
-    hints = get_type_hints(fn, include_extras=True)
-    fields: dict[str, Any] = {}
-    for parameter in list(inspect.signature(fn).parameters.values())[1:]:
-        name = parameter.name
-        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            raise ValueError(f"{fn.__name__}: the parameter {name} cannot be given by name")
-        if name not in hints:
-            raise ValueError(f"{fn.__name__}: the parameter {name} needs an annotation: the model reads it")
-        words = [note for note in getattr(hints[name], "__metadata__", ()) if isinstance(note, str)]
-        described: dict[str, Any] = {"description": words[-1]} if words else {}
-        fields[name] = (
-            hints[name],
-            Field(... if parameter.default is parameter.empty else parameter.default, **described),
-        )
-    # Strict and closed: the model reads what does not fit and corrects it; a guess would hide the mistake.
-    config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
-    model: TypeAdapter[BaseModel] = TypeAdapter(create_model(fn.__name__, __config__=config, **fields))
-
-    def check(arguments: Mapping[str, object]) -> dict[str, object]:
-        try:
-            return dict(read(model, arguments, lambda place: () if place else fields).__dict__)
-        except InvalidInput as error:
-            raise InvalidInput(f"the arguments do not fit: {error.message}") from None
-
-    raw = model.json_schema()
-    schema = _plain(raw, raw.get("$defs", {}))
-    names = ("type", "properties", "required")
-    return {name: schema[name] for name in names if name in schema}, check
-
-
-def _plain(node: Any, definitions: Mapping[str, Any], inside: tuple[str, ...] = ()) -> Any:  # Any: a JSON value
-    """Return `node` with what its references refer to, without titles and without `null` as a choice."""
-    if isinstance(node, list):
-        return [_plain(one, definitions, inside) for one in node]
-    if not isinstance(node, dict):
-        return node
-    while "$ref" in node:
-        name = node["$ref"].rsplit("/", 1)[-1]
-        if name in inside:
-            raise ValueError(f"the type {name} contains itself; a tool's arguments must be a finite tree")
-        beside = {key: value for key, value in node.items() if key != "$ref"}
-        node, inside = {**definitions[name], **beside}, (*inside, name)
-    plain: dict[str, Any] = {}
-    for key, value in node.items():
-        if key == "properties":  # one of them may be called "title"
-            plain[key] = {name: _plain(one, definitions, inside) for name, one in value.items()}
-        elif key not in _LEFT_OUT and (key, value) != _CLOSED:
-            plain[key] = value if key in _DATA else _plain(value, definitions, inside)
-    if _NULL in plain.get("anyOf", ()):  # it may be left out; some vendors know no union with `null`
-        choices = [choice for choice in plain.pop("anyOf") if choice != _NULL]
-        plain = {**(choices[0] if len(choices) == 1 else {"anyOf": choices}), **plain}
-    return plain
-
-
 # What the builtin tools share
 
 
@@ -288,10 +227,10 @@ def needed(value: T | None, name: str, op: str) -> T:
     """Return `value`, an argument that this operation cannot do without; it may be empty text.
 
     Raises:
-        InvalidInput: it was left out.
+        InvalidArguments: it was left out.
     """
     if value is None:
-        raise InvalidInput(f"the operation {op} needs `{name}`")
+        raise InvalidArguments(f"the operation {op} needs `{name}`")
     return value
 
 

@@ -28,9 +28,11 @@ from pattern_core.mcp_servers.servers import McpServers
 from pattern_core.memory.block import Attribution, agent_author
 from pattern_core.messages import ToolCall
 from pattern_core.models.client import ModelClient
+from pattern_core.models.model import ModelReply, ToolSpec
 from pattern_core.prompts.collect import Prompts
 from pattern_core.rules.facts import FORCED_PREFIX, JudgedCall
 from pattern_core.rules.rule import AskedCall
+from pattern_core.tools.arguments import InvalidArguments
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.results import shorten, to_text
 from pattern_core.tools.tool import Probe, ProbeFunction, Tool, Toolbox, ToolContext
@@ -39,6 +41,7 @@ from pattern_core.turns.judge import Judge
 from pattern_core.turns.record import Record
 from pattern_core.turns.state import FinishedCall
 from pattern_core.unit_of_work import UnitOfWork
+from pattern_core.untrusted import ERROR
 from pattern_db.columns import to_json
 from pattern_db.enums import ApprovalKind, EffectClass, EffectStatus
 from pattern_db.errors import DatabaseError, StorageFailed
@@ -118,10 +121,13 @@ class PlannedCall:
 
 
 class TurnCalls:
-    """Plans and runs the calls of one turn. `in_doubt` holds argument digests of calls with an unknown outcome."""
+    """Plans and runs the calls of one turn. `in_doubt` holds argument digests of calls with an unknown outcome,
+    `offered` the tools that the step was offered.
+    """
 
     def __init__(self, services: TurnServices, record: Record, judge: Judge) -> None:
         self.in_doubt: set[bytes] = set()
+        self.offered: Sequence[ToolSpec] = ()
         self._services = services
         self._record = record
         self._judge = judge
@@ -130,6 +136,20 @@ class TurnCalls:
         self._outside = 0  # calls that reach outside and run now
 
     # Planning
+
+    def meant(self, reply: ModelReply) -> ModelReply:
+        """Return the reply with the calls that its model meant; nobody sees what it wrote instead."""
+        tools, is_whole = self._services.tools, reply.finish_reason in ("stop", "tool_calls")
+        parts = (
+            tools.meant(part, self._names, is_whole=is_whole) if isinstance(part, ToolCall) else part
+            for part in reply.parts
+        )
+        return replace(reply, parts=tuple(parts))
+
+    @property
+    def _names(self) -> Sequence[str]:
+        """The names of the tools that were offered; after a restart, of all that may have been."""
+        return [spec.name for spec in self.offered] or self._agent.enabled_tools
 
     def plan(self, calls: Sequence[ToolCall]) -> list[PlannedCall]:
         """Return the calls of a decision with their tools, in the model's order, after those of the step so far.
@@ -154,7 +174,7 @@ class TurnCalls:
                 (EffectClass.PURE if tool is None else tool.effect).value,
                 NO_TOOL if tool is None else blake2b(place, digest_size=KEY_BYTES).hexdigest(),
             )
-            finished = None if tool is not None else FinishedCall(row=row, status="error", content=refusal)
+            finished = None if tool is not None else _refused(row, refusal)
             planned.append(PlannedCall(row=row, arguments=call.arguments, tool=tool, finished=finished))
             self._judge.calls[row.key] = JudgedCall.of(row, given)
         return planned
@@ -176,7 +196,7 @@ class TurnCalls:
         if call.invalid is not None:
             return None, INVALID_JSON + call.invalid[:200]
         try:
-            return self._services.tools.get(call.tool, self._agent.enabled_tools), ""
+            return self._services.tools.get(call.tool, self._agent.enabled_tools, offered=self._names), ""
         except NotFound as error:
             return None, error.message
 
@@ -272,7 +292,7 @@ class TurnCalls:
         tool, refusal = self._find(call)
         if row.idempotency_key == NO_TOOL and tool is not None:  # it came later; what was decided on stays a refusal
             tool, refusal = None, f"There was no tool {row.tool!r} when you called it; call it again."
-        finished = None if tool is not None else FinishedCall(row=row, status="error", content=refusal)
+        finished = None if tool is not None else _refused(row, refusal)
         if row.status == _DENIED:
             is_doubtful = answered is not None and answered.kind is ApprovalKind.RECOVERY and row.attempts
             finished = in_doubt(row) if is_doubtful else _denied(row, denial(answered))
@@ -394,14 +414,15 @@ class TurnCalls:
         result = await _within(timeout_s, tool.call, context, planned.arguments)
         if result is None:
             return FinishedCall(row=row, status="timeout", content=_timeout_text(row, timeout_s))
+        note = edited_note(planned.answered, row)
         if isinstance(result, outcome.Value):
-            status, content = "done", to_text(result.value)
+            content = to_text(result.value)
             if len(content) > (limit := limits.tool_result_chars_max):
-                reader = services.tools.reader(self._agent.enabled_tools)
+                reader = services.tools.reader(self._names)
                 content = await shorten(content, row, context, limit=limit, reader=reader)
-        else:
-            status, content = "error", to_text(_error_text(row, result.error), limits.tool_result_chars_max)
-        return FinishedCall(row=row, status=status, content=edited_note(planned.answered, row) + content)
+            return FinishedCall(row=row, status="done", content=note + content)
+        content = note + to_text(_error_text(row, result.error), limits.tool_result_chars_max)
+        return _refused(row, content, is_ours=isinstance(result.error, InvalidArguments))
 
     async def _probed(self, planned: PlannedCall, tool: Tool, probe: ProbeFunction) -> FinishedCall | None:
         """Return the outcome of a verifiable call that was started before, as its tool finds out.
@@ -447,9 +468,13 @@ def _error_text(row: EffectRow, error: BaseException) -> str:
     if isinstance(error, StorageFailed):
         raise error
     if isinstance(error, PatternError | DatabaseError):
-        return f"Error: {error.message}"
+        return error.message if error.message.startswith(ERROR) else ERROR + error.message
     _log.error("tool %s failed", row.tool, exc_info=error)
-    return f"Error: the tool failed ({type(error).__name__}: {error})"
+    return f"{ERROR}the tool failed ({type(error).__name__}: {error})"
+
+
+def _refused(row: EffectRow, words: str, *, is_ours: bool = True) -> FinishedCall:
+    return FinishedCall(row=row, status=EffectStatus.ERROR.value, content=words, is_ours=is_ours)
 
 
 def _denied(row: EffectRow, why: str) -> FinishedCall:
@@ -463,5 +488,5 @@ def in_doubt(row: EffectRow) -> FinishedCall:
 
 def _timeout_text(row: EffectRow, timeout_s: float) -> str:
     if row.effect_class in _INNER:
-        return f"Error: the tool took longer than {timeout_s:g} s; nothing was changed."
-    return f"Error: no answer within {timeout_s:g} s. It may have happened all the same: find out before you repeat it."
+        return f"{ERROR}the tool took longer than {timeout_s:g} s; nothing was changed."
+    return f"{ERROR}no answer within {timeout_s:g} s. It may have happened all the same: find out before you repeat it."

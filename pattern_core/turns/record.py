@@ -133,6 +133,7 @@ class Record:
     began_ms: int = 0
     asked_ms: int = 0  # when the open step's model was asked, unix ms
     on_refused: Callable[[FinishedCall], None] = lambda _finished: None  # called with a result that became an error
+    _question: MessageRow | None = None  # the message that it answers, until it is on disk
     _recorded: list[Recorded] = field(default_factory=list)
 
     @property
@@ -236,7 +237,7 @@ class Record:
         The commit raises RowConflict where the message was cancelled, or another one goes before it; with an `arrival`
         NotAtRest.
         """
-        row, known = self._message_row(incoming, payload=payload), self.journal.budgets
+        known, self._question = self.journal.budgets, self._message_row(incoming, payload=payload)
         if limits.tokens is not None or limits.microdollars is not None:
             known.exist = True
         start = Started(
@@ -254,7 +255,8 @@ class Record:
                 self.key = accept_at_rest(connection, arrival, start)
             if known.exist:
                 reservations.open_turn(connection, self.key, limits, known.configured)
-            messages.append(connection, [row])
+            assert self._question is not None
+            messages.append(connection, [self._question])
 
         self.history.append(incoming)
         rows = self._record() if arrival is None else self._record(arrival.queued)
@@ -324,12 +326,21 @@ class Record:
             row = StepRow(self.key, step, attempt, "open", *asked, finish_reason=None, started_at=now)
             steps.open_step(connection, row, prompt.log, self.journal.logged.get(self.agent.id, ()))
 
+        if prompt.note is not None:
+            self._note(*prompt.note, rows)
         rows.store(opened)
         await self.flush(rows, shows_results=True, now=now)
         if found is None:
             self.step, self.attempt, self.model = step, attempt, f"{link.provider}/{link.model}"
             self.journal.logged[self.agent.id] = prompt.log.stable.digest, prompt.log.volatile.digest
         return found
+
+    def _note(self, position: str, note: str, rows: UnitOfWork) -> None:
+        """Store what stands before a message: with it, or if it is on disk already, with `rows`."""
+        if self._question is not None and not self.is_started:
+            self._question = self._question._replace(note=note or None)
+        else:
+            rows.store(messages.set_note, self.agent.id, position, note)
 
     async def stream(self, drafts: Sequence[Draft]) -> None:
         """T2': store pieces of an answer that is still arriving."""

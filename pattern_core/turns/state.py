@@ -59,14 +59,20 @@ class Asking:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedCall:
-    """The outcome of a tool call: a terminal `EffectStatus` value and the text for the model."""
+    """The outcome of a tool call: a terminal `EffectStatus` value and the text for the model. `is_ours`: the tool did
+    not say this error; nor does it say what is neither done nor an error.
+    """
 
     row: EffectRow
     status: str
     content: str
+    is_ours: bool = False
 
     @property
     def result(self) -> ToolResult:
         """The result as the model is shown it; whatever is not done reads as a failure."""
-        is_error = self.status != EffectStatus.DONE
-        return ToolResult(call_id=self.row.call_id, tool=self.row.tool, content=self.content, is_error=is_error)
+        marks = {
+            "is_error": self.status != EffectStatus.DONE,
+            "is_ours": self.is_ours or self.status not in (EffectStatus.DONE, EffectStatus.ERROR),
+        }
+        return ToolResult(call_id=self.row.call_id, tool=self.row.tool, content=self.content, **marks)

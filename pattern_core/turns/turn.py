@@ -32,6 +32,7 @@ from pattern_core.prompts.parts import NOTHING_FOUND, Findings, Kind, read_log
 from pattern_core.rules import facts
 from pattern_core.rules.rule import StepBorder
 from pattern_core.rules.ruleset import RuleSet
+from pattern_core.tools.registry import suited
 from pattern_core.turns.calls import PlannedCall, TurnCalls, TurnServices
 from pattern_core.turns.judge import Judge
 from pattern_core.turns.record import CallRefused, DeadAttempt, Record
@@ -75,7 +76,8 @@ class Turn:
         self.is_addressed = False  # a message joined after the newest decision, so it cannot be the last
         self.output_chars = 0  # that its model wrote
         self._services = services
-        self._found: Findings | None = None  # what was looked up for its prompts
+        self._has_looked = False  # for what its prompts show beyond the conversation …
+        self._found: Findings | None = None  # … which is what the next one puts before the question
         self._notes: Sequence[str] = ()  # what the next prompt says at its end
         self._lacks_tools = False  # an MCP server had not listed them when the turn began
         self._squeezed: list[int] = []  # steps with a prompt that a vendor found too long, once each time
@@ -150,13 +152,15 @@ class Turn:
 
         The first prompt shows of what is beyond the conversation only what is at hand. Whether there is more is looked
         up in the transaction that opens the step; if so, it is found and the step opened after that. Where a part of
-        the conversation is out of view there is more, so no prompt is made before.
+        the conversation is out of view there is more, so no prompt is made before. What was found stays with the
+        question; a resumed turn has it already.
 
         Raises:
             LimitReached: a budget forbids it, or what was asked does not fit.
         """
         look: Look | None = None
-        if self._found is None:
+        question, was_looked, self._has_looked = self.record.history.question, self._has_looked, True
+        if not was_looked and question is not None and not question.note:
             prompts, agent_id, settings = self._services.prompts, self.agent.id, self.settings.context
             now_ms, before = self._services.journal.clock.now_ms(), self.record.history.first
             self._found = Findings(parts=await prompts.recent(agent_id, self.record.id, (), settings))
@@ -172,6 +176,7 @@ class Turn:
                 continue  # a result that it shows is an error now
             if seen is None:
                 self.is_addressed = False  # the prompt shows what joined
+                self._found = None
                 return asking
             look = None
             await self._find_more(seen)
@@ -224,12 +229,7 @@ class Turn:
     async def _asking(self, step: int) -> Asking:
         """Return what the turn's model is shown in a step, and the models to ask, with the most that it may cost."""
         services, agent = self._services, self.agent
-        specs = services.tools.specs(agent.enabled_tools)
-        absent: Sequence[str] = ()
-        if self._lacks_tools:
-            absent = services.mcp.absent(agent.enabled_tools)
-            self.judge.tools = tuple(spec.name for spec in specs)  # they may have come since
-        offered = self.judge.offer(specs, step)
+        absent = services.mcp.absent(agent.enabled_tools) if self._lacks_tools else ()
         if self._chain is None or self.settings.routing.rules:
             self._chain = choose(self.settings.routing, await self._step_facts())
         known = self._facts()
@@ -237,6 +237,9 @@ class Turn:
             await self.record.flush()
             known = await services.models.learn(known.provider, known.model)
         window, output_max = room_of(known, self.settings, services)
+        specs = self.calls.offered = services.tools.specs(suited(agent.enabled_tools, known, window).enabled)
+        self.judge.tools = tuple(spec.name for spec in specs)
+        offered = self.judge.offer(specs, step)
         prompt = await services.prompts.make(
             agent,
             self.record.history,
@@ -249,7 +252,7 @@ class Turn:
                 rules=self.judge.rules.lines,
                 notes=(*absent, *offered.notes, *self._notes),
             ),
-            self._found or NOTHING_FOUND,
+            self._found,
             seed=self.record.seed,
         )
         return Asking(chain=self._chain, prompt=prompt, facts=services.models.facts)
@@ -302,9 +305,9 @@ class Turn:
         reply, cut_off = kept
         if asking.index == 0:  # the prompt was counted for the model that is asked first
             services.prompts.learn(self.agent.id, asking.prompt, reply.usage)
+        reply = self.calls.meant(reply)
         if judge.rules.rules:
-            specs = services.tools.specs(self.agent.enabled_tools)
-            reply = judge.completed(reply, specs, record.step, self.calls.forced)
+            reply = judge.completed(reply, self.calls.offered, record.step, self.calls.forced)
         planned = self.calls.plan([part for part in reply.parts if isinstance(part, ToolCall)])
         for part in reply.parts:
             if isinstance(part, Text | Reasoning):
@@ -415,6 +418,7 @@ class Turn:
             window, _output_max = room_of(self._facts(), self.settings, self._services)
             if window < read_log(asking.prompt.log.stable.parts).window:
                 return DeadAttempt(is_charged=False)  # the server named it, and the next prompt keeps to it
+            self._found = NOTHING_FOUND  # what is not needed leaves first
             room = int(self.record.history.tokens * SQUEEZED_SHARE)
             try:
                 await self._make_room(step, room)
@@ -470,6 +474,7 @@ class Turn:
         joining = await self._services.journal.database.read(turns.steering_messages, self.agent.id)
         if joining and await self.record.join(joining):
             self.is_addressed = True
+            self._found = NOTHING_FOUND
 
 
 @dataclass(slots=True)
@@ -518,7 +523,7 @@ async def window_trouble(services: TurnServices, agent: Agent) -> str | None:
     known = await services.models.learn(agent.model_provider, agent.model_name)
     window, output_max = room_of(known, settings, services)
     offered = Offered(
-        tools=services.tools.specs(agent.enabled_tools),
+        tools=services.tools.specs(suited(agent.enabled_tools, known, window).enabled),
         window=window,
         output_max=output_max,
         settings=settings,

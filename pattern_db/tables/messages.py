@@ -23,7 +23,8 @@ class MessageRow(NamedTuple):
 
     `position` is a Snowflake of 19 digits; `batch_id` the position of the first message of its turn, None for what
     no turn made (imported history). `content` is the words; `parts` is a JSON array of all parts in order, where the
-    message is more than words. `tool_args`, `tool_result` and `source_metadata` are JSON values.
+    message is more than words. `tool_args`, `tool_result` and `source_metadata` are JSON values. `note` is what prompts
+    show before a turn's first message.
     """
 
     id: str
@@ -45,6 +46,7 @@ class MessageRow(NamedTuple):
     session_id: str | None = None
     workspace: str | None = None
     is_archived: bool = False
+    note: str | None = None
 
     @property
     def finish_reason(self) -> str | None:
@@ -74,6 +76,13 @@ def append(connection: Connection, rows: Sequence[MessageRow]) -> None:
         apsw.ConstraintError: a position is taken or the agent is missing (a `RowConflict` once translated).
     """
     _MESSAGES.insert(connection, rows)
+
+
+def set_note(connection: Connection, agent_id: str, position: str, note: str) -> None:
+    """Set what prompts show before the agent's message at a position."""
+    connection.execute(
+        "UPDATE messages SET note = ? WHERE agent_id = ? AND position = ?", (note or None, agent_id, position)
+    )
 
 
 def get(connection: Connection, message_id: str) -> MessageRow:

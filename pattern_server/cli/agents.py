@@ -14,6 +14,7 @@ from pattern_core.budgets.budget import dollars
 from pattern_server.cli.client import Json, json_or_words
 from pattern_server.cli.command import Home, in_constellation, json_of, yes_option
 from pattern_server.cli.output import Output
+from pattern_server.cli.tools import PROFILES, in_profile
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -76,9 +77,8 @@ def block_of(text: str) -> Json:
 @in_constellation
 async def create(home: Home, output: Output, name: str, memory: tuple[str, ...], **given: Any) -> None:
     """Make an agent called NAME."""
-    tools = (await home.get("tools"))["items"] if given["added"] or given["dropped"] else []
-    usual = {"config": {}, "enabled_tools": [tool["name"] for tool in tools if tool["enabled_by_default"]]}
-    body = {"name": name, **body_of(**given), **changes_of(usual, **given)}
+    usual = {"config": {}, "enabled_tools": ["auto"]}
+    body = {"name": name, **body_of(**given), **changes_of(usual, await _tools(home, given), **given)}
     if memory:
         body["memory"] = [block_of(text) for text in memory]
     made = await home.call("POST", "agents", body=body)
@@ -88,6 +88,11 @@ async def create(home: Home, output: Output, name: str, memory: tuple[str, ...],
         f"Next: pattern chat -c {home.name} --agent {made['name']}",
     )
     await _warn(home, output, made)
+
+
+async def _tools(home: Home, given: Json) -> Sequence[Json]:
+    """Return the tools that an agent may have, if what was given changes those of a profile."""
+    return (await home.get("tools"))["items"] if given["dropped"] else ()
 
 
 async def _warn(home: Home, output: Output, agent: Json) -> None:
@@ -143,8 +148,10 @@ async def edit(home: Home, output: Output, name: str, new_name: str | None, **gi
     if not (body.keys() - {"force"} or given["settings"] or given["added"] or given["dropped"]):
         raise click.UsageError("Nothing to change was given; see --help for what can be.")
 
+    there = await _tools(home, given)
+
     def changes(found: Json) -> Json:
-        body.update(changes_of(found, **given))
+        body.update(changes_of(found, there, **given))
         return body
 
     changed = await home.api.change(home.at("agents", name), changes)
@@ -232,9 +239,16 @@ def body_of(
 
 
 def changes_of(
-    found: Json, *, settings: tuple[str, ...], added: Sequence[str], dropped: Sequence[str], **_whole: Any
+    found: Json,
+    there: Sequence[Json],
+    *,
+    settings: tuple[str, ...],
+    added: Sequence[str],
+    dropped: Sequence[str],
+    **_whole: Any,
 ) -> Json:
-    """Return the fields that --set, --add-tool and --drop-tool change, made of an agent as it was `found`.
+    """Return the fields that --set, --add-tool and --drop-tool change, made of an agent as it was `found`; `there` are
+    the tools that it might have.
 
     Raises:
         click.UsageError: as `changed_config` and `changed_tools`.
@@ -243,7 +257,7 @@ def changes_of(
     if settings:
         changed["config"] = changed_config(found["config"], settings)
     if added or dropped:
-        changed["enabled_tools"] = changed_tools(found["enabled_tools"], added, dropped)
+        changed["enabled_tools"] = changed_tools(found["enabled_tools"], added, dropped, there)
     return changed
 
 
@@ -268,12 +282,18 @@ def changed_config(config: Mapping[str, Any], settings: tuple[str, ...]) -> Json
     return changed
 
 
-def changed_tools(enabled: Sequence[str], added: Sequence[str], dropped: Sequence[str]) -> list[str]:
-    """Return the tools that an agent has, with some more and without others.
+def changed_tools(
+    enabled: Sequence[str], added: Sequence[str], dropped: Sequence[str], tools: Sequence[Json] = ()
+) -> list[str]:
+    """Return the tools that an agent has, with some more and without others; a profile without one of its tools becomes
+    the names of the others.
 
     Raises:
         click.UsageError: it does not have one that is to be removed.
     """
+    if dropped:
+        of = {profile: [tool["name"] for tool in tools if in_profile(tool, profile)] for profile in PROFILES}
+        enabled = [name for one in enabled for name in (of.get(one, [one]) if one not in dropped else [one])]
     absent = [name for name in dropped if name not in enabled]
     if absent:
         raise click.UsageError(f"--drop-tool: it has no {', '.join(absent)}; it has {', '.join(enabled) or 'none'}.")
@@ -312,6 +332,9 @@ def model_lines(facts: Json) -> Iterator[str]:
     if facts["prompt_window"] < facts["window"]:
         window += f", of which this agent uses {facts['prompt_window']:,}"
     yield f"window {window}; answers up to {facts['output_max']:,}"
+    if facts["tool_profile"] is not None:
+        names = ", ".join(facts["offered_tools"])
+        yield f"tool profile {facts['tool_profile']}, since {facts['tool_profile_reason']}: {names}"
     yield f"price {_price(facts)}"
     able = [name for name in ("tools", "images", "reasoning") if facts[name]]
     yield f"can {', '.join(able)}" if able else "can only answer in words"

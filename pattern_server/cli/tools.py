@@ -11,7 +11,8 @@ from pattern_server.cli.output import FAILED, Output, cut, in_line
 
 SERVER_COLUMNS = ("name", "state", "tools", "place", "trouble")
 SERVER_TOOL_COLUMNS = ("name", "effect", "description")
-TOOL_COLUMNS = ("name", "effect", "default", "description")
+TOOL_COLUMNS = ("name", "effect", "profiles", "description")
+PROFILES = ("auto", "full", "small")
 DESCRIPTION_CHARS_MAX = 80  # shown of a description
 
 
@@ -23,7 +24,7 @@ def tool() -> None:
 @tool.command("list")
 @in_constellation
 async def list_tools(home: Home, output: Output) -> None:
-    """List the tools that an agent may have; new agents have those of the column default."""
+    """List the tools that an agent may have; new agents have those of the profile that suits their model."""
     found = await home.get("tools")
     output.table(TOOL_COLUMNS, found["items"], empty="There is no tool.", shown=_tool_row, data=found)
     for reason in found["off"].values():
@@ -77,6 +78,11 @@ async def test(home: Home, output: Output, name: str) -> ExitCode:
     return None
 
 
+def in_profile(tool: Json, profile: str) -> bool:
+    """Return whether a tool, as the API lists it, is in the profile; `auto` counts as `full`."""
+    return tool.get("brief") is not None if profile == "small" else bool(tool.get("enabled_by_default"))
+
+
 def _failed(output: Output, server: Json) -> ExitCode:
     output.data(server)
     if not output.is_json:
@@ -96,4 +102,8 @@ def _server_row(server: Json) -> Json:
 def _tool_row(tool: Json) -> Json:
     words = in_line(tool["description"])
     words = words.partition(", which describes it itself: ")[2] or words
-    return {**tool, "default": tool.get("enabled_by_default"), "description": cut(words, DESCRIPTION_CHARS_MAX)}
+    return {
+        **tool,
+        "profiles": ", ".join(profile for profile in PROFILES[1:] if in_profile(tool, profile)),
+        "description": cut(words, DESCRIPTION_CHARS_MAX),
+    }

@@ -184,9 +184,9 @@ def _arguments(plan: Plan, name: str, step: int, index: int) -> dict[str, object
             return {"op": "insert", "content": words}
         case "send_message":
             if step == len(plan.steps):
-                return {"target_type": "user", "content": words}
+                return {"content": words}
             other = AGENTS[1] if plan.name.endswith(AGENTS[0]) else AGENTS[0]
-            return {"target_type": "agent", "target": other, "content": passed_on(plan, step, index, other)}
+            return {"to": other, "content": passed_on(plan, step, index, other)}
         case _:
             return {"words": words}
 

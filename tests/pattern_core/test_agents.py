@@ -41,7 +41,7 @@ async def test_a_new_agent_has_what_it_needs(world: Running) -> None:
     assert agent.id.startswith("agent_")
     assert (agent.name, agent.description, agent.status) == ("ada", "d", AgentStatus.ACTIVE)
     assert (agent.created_at, agent.updated_at) == (START, START)
-    assert list(agent.enabled_tools) == ["block_edit"]
+    assert list(agent.enabled_tools) == ["auto"]
     blocks = await world.constellation.memory.list(agent.id)
     assert sorted(block.label for block in blocks) == ["human", "persona"]
     events = await world.events()
@@ -80,7 +80,7 @@ async def test_what_is_stored_is_what_was_made() -> None:
         ({"name": "a\ud83d"}, "printable"),
         ({"model_provider": ""}, "model_provider"),
         ({"model_name": ""}, "model_name"),
-        ({"enabled_tools": ["note", "magic"]}, "there is no tool magic; there are note, block_edit"),
+        ({"enabled_tools": ["note", "magic"]}, "there is no tool magic; there are note, block_edit, auto, small, full"),
     ],
 )
 async def test_what_does_not_fit_is_refused_whole(world: Running, fields: dict[str, Any], words: str) -> None:

@@ -274,3 +274,17 @@ def test_arithmetic_is_that_of_fractions(tree: tuple[str, Fraction]) -> None:
     if len(expression) < EXPRESSION_CHARS_MAX - 4:
         stored = run(f"v = {expression}").variables["v"]
         assert (stored["exact"], Fraction(stored["number"])) == (True, value)
+
+
+async def test_only_a_product_that_is_still_in_one_of_two_units_gets_a_hint() -> None:
+    for typed in ("5 mi * 1.6 km/mi", "x = 5 mi * 1.6 km/mi", "10 lb * 0.45 kg / lb", "10 kg / 0.45 kg * lb"):
+        assert "to convert" in (await calculate(typed, {})).hint
+    for typed in (
+        "60 km/h * 30 min",
+        "3 ft + 20 cm",
+        "5 mi * 1.6 km/mi to km",
+        "2 m * 3 cm",
+        "2 * 5 mi",
+        "mi = 3; mi * 2 km",
+    ):
+        assert (await calculate(typed, {})).hint == ""

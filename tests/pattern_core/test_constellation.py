@@ -75,6 +75,19 @@ async def test_an_agent_cannot_send_itself_a_message() -> None:
         assert await world.database.read(rows, "SELECT status FROM effect") == [("error",)]
 
 
+async def test_a_message_for_an_unknown_agent_is_answered_with_those_that_there_are() -> None:
+    script = [calls("tell", {"target": who, "content": "hello"}) for who in ("nobody", "CY", "Bob")]
+    async with acting(script, otherwise=says("ok"), tools=[tell]) as world:
+        for name in ("bob", "cy", "Cy"):
+            await world.agent(name)
+        await world.say("go")
+        asked = "SELECT content, tool_result FROM messages WHERE role = 'tool' ORDER BY position"
+        unknown, unclear, sent = map(str, await world.database.read(rows, asked))
+        assert "there is no agent 'nobody'; the agents are Cy, ada, bob, cy" in unknown
+        assert "there is no agent 'CY'" in unclear
+        assert "false" in sent  # bob is the only one with that name in any case
+
+
 async def test_draining_rests_at_a_step_border_and_the_next_start_continues() -> None:
     async with in_memory() as database:
         outside = Outside(gate=trio.Event())

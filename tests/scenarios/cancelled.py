@@ -104,7 +104,7 @@ SCENES = (
           config={"limits": {"tokens": 3_500}, "max_output_tokens": 100}),
     Scene(name="forced", expects="signed", rules=[{"tool": "sign", "type": "required_before_exit"}]),
     Scene(name="delivered", expects="turn.completed",
-          decisions=[calls("send_message", {"target_type": "agent", "target": "bob", "content": "hello bob"})]),
+          decisions=[calls("send_message", {"to": "bob", "content": "hello bob"})]),
 )  # fmt: skip
 
 

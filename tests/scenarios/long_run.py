@@ -43,7 +43,7 @@ def count_text(text: str) -> int:
 
 def count_request(request: ModelRequest) -> int:
     """Tokens of all that is shown; shares nothing with the product's own estimate."""
-    count = sum(count_text(text) for text in (*request.system, *request.tail))
+    count = sum(count_text(text) for text in (*request.system, *request.memory))
     for tool in request.tools:
         count += 5 + count_text(tool.name + " " + tool.description) + count_text(json.dumps(tool.parameters))
     return count + sum(3 + _count_message(message) for message in request.messages)

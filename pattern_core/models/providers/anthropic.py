@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from pattern_core.messages import Image, Message, Part, Reasoning, Text, ToolCall, ToolResult
+from pattern_core.messages import Image, Message, Note, Part, Reasoning, Text, ToolCall, ToolResult
 from pattern_core.models.model import ANY_TOOL, Delta, FinishReason, ModelRequest, Usage
 from pattern_core.models.providers.draft import Decoder, Malformed
 from pattern_core.models.providers.encoding import (
@@ -71,24 +71,24 @@ class AnthropicProvider(HttpProvider):
 def encode(request: ModelRequest) -> dict[str, object]:
     """Return the body of the request.
 
-    Marks for the vendor's prompt cache, of which there may be four, end the tools, the first system part, the last one,
-    and the conversation before the tail: tools stay cached when instructions change, those when memory does, and all of
-    it while only messages are added. Temperature and the like are sent only if set, not to newer models, which do not
+    Marks for the vendor's prompt cache, of which there may be four, end the tools, the instructions, the memory and the
+    conversation: tools stay cached when instructions change, those when memory does, and all of it while only messages
+    are added. Temperature and the like are sent only if set, not to newer models, which do not
     accept them, and not together with reasoning, where none do; there is no seed.
     """
-    system: list[Encoded] = [{"type": "text", "text": part} for part in request.system if part.strip()]
+    system, memory = _texts(request.system), _texts(request.memory)
     tools: list[Encoded] = [
         {"name": tool.name, "description": tool.description, "input_schema": dict(tool.parameters)}
         for tool in request.tools
     ]
-    for last in (*system[:1], *system[-1:], *tools[-1:]):
+    for last in (*system[-1:], *memory[-1:], *tools[-1:]):
         last["cache_control"] = _CACHED
     body: dict[str, object] = {
         "model": request.model,
         "max_tokens": request.max_output_tokens,
         "messages": _encode_messages(request),
         "stream": True,
-        "system": system or None,
+        "system": [*system, *memory] or None,
         "tools": tools or None,
         "stop_sequences": list(request.stop) or None,
     }
@@ -148,9 +148,7 @@ def _encode_messages(request: ModelRequest) -> list[Encoded]:
         return blocks
 
     turns = alternating(request.messages, "assistant", "tool_use_id", blocks_of)
-    ending: list[Encoded] = [
-        {"type": "text", "text": part} for part in (*request.tail, *_urged(request)) if part.strip()
-    ]
+    ending = _texts(_urged(request))
     last = turns[-1][1]
     for _, blocks in turns:
         if not blocks and not (ending and blocks is last):
@@ -159,6 +157,10 @@ def _encode_messages(request: ModelRequest) -> list[Encoded]:
         last[-1]["cache_control"] = _CACHED
     last.extend(ending)
     return [{"role": role, "content": blocks} for role, blocks in turns]
+
+
+def _texts(parts: Sequence[str]) -> list[Encoded]:
+    return [{"type": "text", "text": part} for part in parts if part.strip()]
 
 
 def _urged(request: ModelRequest) -> list[str]:
@@ -171,7 +173,7 @@ def _urged(request: ModelRequest) -> list[str]:
 
 def _encode_part(part: Part, role: str, model: str) -> Encoded | None:
     match part:
-        case Text(text=text):
+        case Text(text=text) | Note(text=text):
             if not text.strip():
                 return None
             # This format has one system prompt, at the start; what the system says later is marked as its words.

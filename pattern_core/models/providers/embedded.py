@@ -73,13 +73,11 @@ _STOP = frozenset(
     )
 )
 _ME = frozenset({"me", "myself", "i"})
-_BLOCK = re.compile(
-    r'<block:(?P<label>[^\n<>"]+?) permission="(?P<permission>[a-z_]+)"'
-    r'(?:[^<>\n]*\bchars="(?P<used>\d{1,12})/(?P<limit>\d{1,12})")?[^<>\n]*>\n'
-    r"(?P<content>.*?)\n?</block:(?P=label)>",
+_BLOCK = re.compile(  # as `memory.content.prompt` writes it
+    r"## (?P<label>[^\n]+) \((?P<about>[^\n()]*?)(?:(?P<used>[\d,]+) of (?P<limit>[\d,]+) characters|nothing yet)\)"
+    r"(?::[^\n]*)?(?:\n(?P<content>.*))?",
     re.DOTALL,
 )
-_ASKS = ("partner", "human")  # permissions with which a change waits for a person
 _MARKED = re.compile(r'<data from="[^"]*">\n(?P<text>.*)\n</data>', re.DOTALL)
 _PIECE = re.compile(r"(?:\S+\s*|\s+){1,3}")
 
@@ -127,9 +125,11 @@ class _Block:
     """A block that the prompt shows; `room` is how many characters still fit, None if it does not say."""
 
     label: str
-    permission: str
     content: str
     room: int | None
+    may_edit: bool = True
+    may_append: bool = True
+    asks: bool = False  # a change waits for a person
 
     @property
     def lines(self) -> list[str]:
@@ -166,7 +166,7 @@ class _Turn:
             (calls[part.call_id], part) for part in parts if isinstance(part, ToolResult) and part.call_id in calls
         ]
         self.tools = {tool.name for tool in request.tools}
-        self.blocks = [_block(found) for part in (*request.system, *request.tail) for found in _BLOCK.finditer(part)]
+        self.blocks = [_block(found) for part in request.memory if (found := _BLOCK.fullmatch(part))]
         last = self.done[-1][1] if self.done else None
         self.failure = last.content[:300] if last is not None and last.is_error else ""
 
@@ -203,7 +203,7 @@ class _Turn:
         if made[-1] == "recall":
             return f"I will remember that, in my archive: {fact}"
         label = self.done[-1][0].arguments.get("label")
-        if home is not None and home.permission in _ASKS:
+        if home is not None and home.asks:
             return f"My memory block {label} is changed only if a person agrees. I have asked; until then it stays."
         return f"I will remember that, in my memory block {label}: {fact}"
 
@@ -248,7 +248,7 @@ class _Turn:
         found = [
             (block, number, line)
             for block in self.blocks
-            if block.permission in ("read_write", "admin")
+            if block.may_edit
             for number, line in enumerate(block.lines, start=1)
             if wanted and wanted <= set(keywords(line))
         ]
@@ -323,11 +323,15 @@ def _hits(content: str) -> Iterable[_Excerpt]:
 
 
 def _block(found: re.Match[str]) -> _Block:
+    about = found["about"].split(", ")
+    used, limit = (int(number.replace(",", "")) for number in (found["used"] or "0", found["limit"] or "0"))
     return _Block(
         label=unescape(found["label"]),
-        permission=found["permission"],
-        content=found["content"],
-        room=None if found["limit"] is None else int(found["limit"]) - int(found["used"]),
+        content=found["content"] or "",
+        room=limit - used if limit else None,
+        may_edit=not {"read only", "append only", "changes need consent"} & set(about),
+        may_append="read only" not in about,
+        asks="changes need consent" in about,
     )
 
 
@@ -336,6 +340,6 @@ def _home_of(fact: str, blocks: Sequence[_Block]) -> _Block | None:
 
     One that needs a person's consent only if there is no other.
     """
-    allowed = [one for one in blocks if one.label != "persona" and one.permission != "read_only"]
+    allowed = [one for one in blocks if one.label != "persona" and one.may_append]
     fitting = [one for one in allowed if one.room is None or one.room > len(fact) + 1]
-    return min(fitting, key=lambda one: (one.permission in _ASKS, one.label != "human"), default=None)
+    return min(fitting, key=lambda one: (one.asks, one.label != "human"), default=None)

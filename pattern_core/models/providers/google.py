@@ -17,7 +17,7 @@ from functools import partial
 from typing import ClassVar
 from urllib.parse import quote, urlsplit
 
-from pattern_core.messages import Image, Message, Part, Reasoning, Text, ToolCall, ToolResult
+from pattern_core.messages import Image, Message, Note, Part, Reasoning, Text, ToolCall, ToolResult
 from pattern_core.models.model import ANY_TOOL, Delta, FinishReason, ModelRequest, ReasoningEffort, Usage
 from pattern_core.models.providers.draft import Decoder, Malformed
 from pattern_core.models.providers.encoding import (
@@ -77,7 +77,7 @@ def encode(request: ModelRequest) -> dict[str, object]:
         "contents": _encode_messages(request),
         "generationConfig": _encode_generation(request),
     }
-    system = [{"text": part} for part in request.system if part.strip()]
+    system = [{"text": part} for part in (*request.system, *request.memory) if part.strip()]
     if request.response_schema is not None and not _takes_schema(request):
         schema = json.dumps(dict(request.response_schema), ensure_ascii=False, sort_keys=True)
         system.append({"text": f"When you answer, answer with nothing but JSON that follows this schema: {schema}"})
@@ -137,7 +137,6 @@ def _version(model: str) -> tuple[int, int]:
 def _encode_messages(request: ModelRequest) -> list[dict[str, object]]:
     is_signing = _version(request.model) >= (3, 0)
     turns = alternating(request.messages, "model", "functionResponse", partial(_encode_parts, is_signing=is_signing))
-    turns[-1][1].extend({"text": system_words(part)} for part in request.tail if part.strip())
     return [{"role": role, "parts": parts or [{"text": NOTHING}]} for role, parts in turns]
 
 
@@ -158,6 +157,8 @@ def _encode_part(part: Part, role: str) -> Encoded | None:
             if not part.text.strip() and proof is None:
                 return None
             return {"text": system_words(part.text) if role == "system" else part.text, **_signed(proof)}
+        case Note():
+            return {"text": part.text}
         case Image():
             return _encode_image(part)
         case Reasoning():

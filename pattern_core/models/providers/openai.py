@@ -18,7 +18,7 @@ from typing import ClassVar
 from urllib.parse import quote
 
 from pattern_core.ids import Clock
-from pattern_core.messages import Image, Message, Reasoning, Text, ToolCall, ToolResult
+from pattern_core.messages import Image, Message, Note, Reasoning, Text, ToolCall, ToolResult
 from pattern_core.models.errors import ModelError, ModelUnreachable
 from pattern_core.models.model import ANY_TOOL, Delta, FinishReason, ModelReply, ModelRequest
 from pattern_core.models.providers.draft import CallDraft, Decoder, Malformed, loads
@@ -169,14 +169,11 @@ def encode(request: ModelRequest, server: Server) -> Encoded:
     messages: list[Encoded] = []
     if request.system:
         messages.append({"role": "system", "content": "\n\n".join(request.system)})
+    if request.memory:
+        # Templates of open models show the tools behind the system message, so it must not change when memory does.
+        messages.append({"role": "system" if server.is_own else "user", "content": "\n\n".join(request.memory)})
     for message in request.messages:
         messages += _encode_message(message, request.model, server)
-    if tail := "\n\n".join(request.tail):
-        last = messages[-1] if messages else {}
-        if last.get("role") == "tool" and not server.is_own and _MISTRAL.search(request.model):
-            last["content"] = _joined(last["content"], tail)  # these accept no user's message after a result
-        else:
-            messages.append({"role": "system" if server.is_own else "user", "content": tail})
     tools: list[Encoded] = [{"type": "function", "function": function_of(tool)} for tool in request.tools]
     if server.is_open:
         messages, tools = neutral(messages), neutral(tools)
@@ -262,11 +259,11 @@ def _encode_message(message: Message, model: str, server: Server) -> Sequence[En
 def _encode_content(message: Message) -> str | list[Encoded]:
     """Return words as a string, which every server accepts; a list of parts only where there are images."""
     if not message.images:
-        return message.text
+        return "".join(part.text for part in message.parts if isinstance(part, Text | Note))
     content: list[Encoded] = []
     for part in message.parts:
         match part:
-            case Text():
+            case Text() | Note():
                 content.append({"type": "text", "text": part.text})
             case Image() if (url := image_url(part)) is not None:
                 content.append({"type": "image_url", "image_url": {"url": url}})

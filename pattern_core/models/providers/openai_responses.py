@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
-from pattern_core.messages import Image, Message, Part, Reasoning, Text, ToolCall, ToolResult
+from pattern_core.messages import Image, Message, Note, Part, Reasoning, Text, ToolCall, ToolResult
 from pattern_core.models.model import ANY_TOOL, Delta, FinishReason, ModelRequest, Usage
 from pattern_core.models.providers.draft import Decoder, Malformed
 from pattern_core.models.providers.encoding import (
@@ -54,9 +54,9 @@ _LEAST_EFFORTS = (
 def encode_response(request: ModelRequest, server: str) -> dict[str, object]:
     """Return the body of the request; `server` is the provider's name, whose own proofs alone are sent."""
     items = [item for message in request.messages for item in _encode_message(message, server)]
-    tail = "\n\n".join(request.tail)
-    if tail.strip():
-        items.append({"type": "message", "role": "system", "content": [{"type": "input_text", "text": tail}]})
+    if request.memory:
+        memory = {"type": "input_text", "text": "\n\n".join(request.memory)}
+        items.insert(0, {"type": "message", "role": "system", "content": [memory]})
     body: dict[str, object] = {
         "model": request.model,
         "input": items,
@@ -156,7 +156,7 @@ def _encode_answer(parts: tuple[Part, ...], server: str) -> Iterator[Encoded]:
 
 def _encode_input(part: Part) -> Encoded | None:
     match part:
-        case Text():
+        case Text() | Note():
             return {"type": "input_text", "text": part.text}
         case Image():
             if (url := image_url(part)) is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pattern_core.tools.builtin.archive import archive
 from pattern_core.tools.builtin.block import block
 from pattern_core.tools.builtin.block_edit import block_edit
 from pattern_core.tools.builtin.calculator import calculator
@@ -9,10 +10,12 @@ from pattern_core.tools.builtin.emergency_halt import emergency_halt
 from pattern_core.tools.builtin.file import file
 from pattern_core.tools.builtin.file_save import file_save
 from pattern_core.tools.builtin.recall import recall
+from pattern_core.tools.builtin.remember import remember
 from pattern_core.tools.builtin.result import result
 from pattern_core.tools.builtin.search import search
 from pattern_core.tools.builtin.send_message import send_message
 from pattern_core.tools.builtin.shell import shell
+from pattern_core.tools.builtin.tell import tell
 from pattern_core.tools.builtin.web import web
 from pattern_core.tools.tool import Tool
 
@@ -20,8 +23,11 @@ BUILTIN: tuple[Tool, ...] = (
     block,
     block_edit,
     recall,
+    remember,
     search,
+    archive,
     send_message,
+    tell,
     file,
     calculator,
     result,

@@ -10,6 +10,8 @@ from pattern_core.memory.schema import TextSchema, Viewport, to_metadata
 from pattern_core.tools.tool import ToolContext, done, needed, tool
 from pattern_db.enums import BlockType, EffectClass, Permission
 
+_WHEN = "from the next message on"  # which working blocks a prompt shows is looked up once per turn
+
 
 @tool(effect=EffectClass.LOCAL, returns_untrusted_text=False, enabled_by_default=True)
 async def block(
@@ -46,7 +48,7 @@ async def block(
             gone = needed(other, "other", op)
             await _set(context, gone, BlockSettings(pinned=False), "Unpinned")
             await _pin(context, label)
-            return done(f"Swapped: {label} is in your view now, {gone} is not")
+            return done(f"Swapped: {label} is in your view instead of {gone} {_WHEN}")
         case "archive":
             return await _set(context, label, BlockSettings(block_type=BlockType.ARCHIVAL), "Archived")
         case "viewport":
@@ -63,9 +65,11 @@ async def block(
             return done(f"{name} does not see {label} any more")
 
 
-async def _set(context: ToolContext, label: str, settings: BlockSettings, word: str) -> dict[str, object]:
+async def _set(
+    context: ToolContext, label: str, settings: BlockSettings, word: str, more: str = ""
+) -> dict[str, object]:
     await context.toolbox.memory.set_metadata(context.agent_id, label, settings, by=context.by, work=context.work)
-    return done(f"{word} {label}")
+    return done(f"{word} {label}{more}")
 
 
 async def _pin(context: ToolContext, label: str) -> dict[str, object]:
@@ -73,7 +77,7 @@ async def _pin(context: ToolContext, label: str) -> dict[str, object]:
     view = await context.toolbox.memory.view(context.agent_id, label)
     is_away = view.block_type is BlockType.ARCHIVAL
     settings = BlockSettings(pinned=True, block_type=BlockType.WORKING if is_away else None)
-    return await _set(context, label, settings, "Pinned")
+    return await _set(context, label, settings, "Pinned", f"; it is in your view {_WHEN}")
 
 
 async def _viewport(context: ToolContext, label: str, first: int, count: int | None) -> dict[str, object]:
@@ -96,7 +100,7 @@ async def _viewport(context: ToolContext, label: str, first: int, count: int | N
 async def _create(context: ToolContext, label: str, content: str, description: str) -> dict[str, object]:
     new = NewBlock(label=label, content=content, description=description, block_type=BlockType.WORKING, pinned=True)
     view = await context.toolbox.memory.create(context.agent_id, new, by=context.by, work=context.work)
-    return done(f"Created {label}; it is in your view", **_summary(view))
+    return done(f"Created {label}; it is in your view {_WHEN}", **_summary(view))
 
 
 def _summary(view: BlockRow) -> dict[str, object]:

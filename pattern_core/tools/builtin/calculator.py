@@ -10,29 +10,24 @@ from pattern_db.tables import tool_state
 
 NAME = "calculator"
 VARIABLES_MAX = 100  # of one agent
+BRIEF = "Calculate or convert. Example: `12 * 7.5` or `5 mi to km`"
 
 
-@tool(effect=EffectClass.LOCAL, returns_untrusted_text=False, enabled_by_default=True)
-async def calculator(
-    context: ToolContext,
-    expression: str | None = None,
-    reset: bool = False,
-) -> dict[str, object]:
-    """Calculate exactly, not in your head: `3 ft + 20 cm to m`, `20 degC to degF`, `sin(30 degree)`. `x = 5 kg`
-    keeps x until `reset`.
+@tool(effect=EffectClass.LOCAL, returns_untrusted_text=False, enabled_by_default=True, brief=BRIEF)
+async def calculator(context: ToolContext, expression: str, reset: bool = False) -> dict[str, object]:
+    """Calculate and convert exactly, not in your head: `5 mi to km`, `3 ft + 20 cm to m`, `20 degC to degF`,
+    `sin(30 degree)`. `x = 5 kg` keeps x until `reset`.
     """
-    if expression is None and not reset:
-        raise InvalidInput("give an `expression` to calculate, or reset=true to forget the variables")
     known = {} if reset else await context.storage.database.read(tool_state.read, context.agent_id, NAME)
     if reset:
         context.work.store(tool_state.clear, context.agent_id, NAME)
-    if expression is None:
-        return done("Forgot all variables")
     found = await calculate(expression, known)
     if len({*known, *found.variables}) > VARIABLES_MAX:
-        raise InvalidInput(f"you keep {VARIABLES_MAX} variables already; use a name again, or begin with reset=true")
+        raise InvalidInput(f"you keep {VARIABLES_MAX} variables already; use a name again, or set `reset`")
     now = context.storage.now()
     for name, value in found.variables.items():
         context.work.store(tool_state.put, context.agent_id, NAME, name, value, now=now, names_max=VARIABLES_MAX)
     about = "about " if found.is_approximate else ""
-    return done(f"{expression.strip()} = {about}{found.text}", result=found.text, is_approximate=found.is_approximate)
+    hint = f"; {found.hint}" if found.hint else ""
+    said = f"{expression.strip()} = {about}{found.text}{hint}"
+    return done(said, result=found.text, is_approximate=found.is_approximate)

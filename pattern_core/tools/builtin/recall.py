@@ -43,7 +43,7 @@ async def recall(
     match op:
         case "insert":
             terms = Terms(now=context.storage.now(), supersedes=supersedes, force=force)
-            return await _insert(context, needed(content, "content", op), tags or (), terms)
+            return await insert(context, needed(content, "content", op), tags or (), terms)
         case "search":
             request = SearchRequest(
                 query=needed(query, "query", op),
@@ -60,7 +60,7 @@ async def recall(
             return _shown(entry, max(start, 0))
 
 
-async def _insert(context: ToolContext, content: str, tags: Sequence[str], terms: Terms) -> dict[str, object]:
+async def insert(context: ToolContext, content: str, tags: Sequence[str], terms: Terms) -> dict[str, object]:
     """Judge the entry now, so that the answer can say how it is stored, and again in the transaction."""
     cause = {name: value for name, value in context.by.cause.items() if name in ("message", "turn")}
     new = entries.checked(NewEntry(content=content, tags=tags, source={**cause, "author": context.by.author}))

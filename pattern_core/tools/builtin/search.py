@@ -17,6 +17,7 @@ from pattern_db.columns import iso
 from pattern_db.enums import CONSTELLATION_OWNER, EffectClass, Role, SearchKind
 
 Domain = Literal["all", "conversations", "archival_memory", "blocks", "files"]
+BRIEF = "Find what was said or stored before. Example: `favourite tea`"
 LIMIT_DEFAULT = 20
 _KINDS: dict[Domain, tuple[SearchKind, ...]] = {
     "all": core.KINDS,
@@ -28,7 +29,7 @@ _KINDS: dict[Domain, tuple[SearchKind, ...]] = {
 _TALK = ("all", "conversations")  # domains that hold messages; roles and sessions narrow them to those
 
 
-@tool(effect=EffectClass.PURE, enabled_by_default=True)
+@tool(effect=EffectClass.PURE, enabled_by_default=True, brief=BRIEF)
 async def search(
     context: ToolContext,
     query: Annotated[

@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pattern_core.errors import InvalidInput
 from pattern_core.events import Draft
 from pattern_core.ids import message_id
 from pattern_core.messages import check_text
-from pattern_core.tools.tool import ToolContext, done, needed, tool
+from pattern_core.tools.tool import ToolContext, done, tool
 from pattern_db.enums import EffectClass, Role
 from pattern_db.tables import messages
 from pattern_db.tables.messages import MessageRow
 
+USER = "user"
+
 
 @tool(effect=EffectClass.LOCAL, returns_untrusted_text=False, enabled_by_default=True)
-async def send_message(
-    context: ToolContext,
-    target_type: Literal["user", "agent"],
-    content: str,
-    target: str | None = None,
-) -> dict[str, object]:
-    """Send `content` to the user or the agent `target`, who answers later: do not wait."""
+async def send_message(context: ToolContext, content: str, to: str = USER) -> dict[str, object]:
+    """Send `content` to the user, or to the agent that `to` names, who answers later: do not wait."""
     if not content.strip():
         raise InvalidInput("there is nothing to send: `content` is empty")
     check_text(content)
-    match target_type:
-        case "user":
-            return _to_user(context, content)
-        case "agent":
-            name = needed(target, "target", "agent")
-            turn_id = await context.deliver(context.work, name, content)
-            return done(f"Sent to {name}", turn_id=turn_id)
+    if to.strip().casefold() == USER:
+        return _to_user(context, content)
+    turn_id = await context.deliver(context.work, to, content)
+    return done(f"Sent to the agent {to}", turn_id=turn_id)
 
 
 def _to_user(context: ToolContext, content: str) -> dict[str, object]:

@@ -10,10 +10,12 @@ from pydantic import Field
 
 from pattern_core.agent_settings import settings_of
 from pattern_core.agents import Agent, AgentSpec, version_of
+from pattern_core.constellation import Constellation
 from pattern_core.errors import InvalidInput
 from pattern_core.models.model import ModelFacts
 from pattern_core.models.providers import not_configured
 from pattern_core.rules.ruleset import warnings_of
+from pattern_core.tools.registry import suited
 from pattern_db.enums import AgentStatus
 from pattern_server.config import Config
 from pattern_server.http.blocks import BlockCreateRequest, new_block
@@ -34,14 +36,17 @@ AGENT = answer_of(
     " updated_at",
     rule_warnings=list[str],
 )
+# `tool_profile` is the agent's, with the reason and the names of its tools; null if `enabled_tools` names them all.
 # `prompt_window` is what the agent's prompts and answers keep to, which is less where its config has a smaller
 # `context_window`; `is_configured` says whether the server can reach the provider at all, `window_trouble` why the
 # agent cannot work in the window (null: it can).
 MODEL = answer_of(
     ModelFacts,
     "provider model window prompt_window trained_window output_max input_price output_price cache_read_price"
-    " cache_write_price images tools reasoning source as_of is_known window_source",
+    " cache_write_price images tools reasoning tool_profile source as_of is_known window_source",
     "AgentModel",
+    tool_profile_reason=str,
+    offered_tools=list[str],
     prompt_window=int,
     is_configured=bool,
     window_trouble=str | None,
@@ -89,7 +94,7 @@ async def list_all(home: ToRead, paging: Paged) -> object:
     Return the agents of the constellation by name.
     """
     page = paging.of_all(await home.constellation.roster.all(), lambda agent: (agent.name, agent.id))
-    return {**page, "items": [_answer(agent) for agent in page["items"]]}
+    return {**page, "items": [_answer(home.constellation, agent) for agent in page["items"]]}
 
 
 @router.post("", status_code=201, response_model=AGENT)
@@ -119,7 +124,7 @@ async def create(body: AgentCreateRequest, home: ToWrite, response: Response) ->
     if body.status is not AgentStatus.ACTIVE:
         agent = await home.constellation.roster.update(agent.id, {"status": body.status})
     response.headers["location"] = f"/api/v1/constellations/{home.constellation.id}/agents/{agent.id}"
-    return _tagged(response, agent)
+    return _tagged(response, home.constellation, agent)
 
 
 @router.get("/{a}", response_model=AGENT)
@@ -128,7 +133,7 @@ async def get(a: str, home: ToRead, response: Response) -> object:
 
     Return the agent with this id or name. Send its `ETag` as `If-Match` with an update to keep the changes of others.
     """
-    return _tagged(response, await home.constellation.roster.get(a))
+    return _tagged(response, home.constellation, await home.constellation.roster.get(a))
 
 
 @router.patch("/{a}", response_model=AGENT)
@@ -148,7 +153,7 @@ async def update(
     if not body.force:
         _check_providers(home.server.config, changes.get("model_provider"), changes.get("config", {}))
     version = None if if_match in (None, "*") else str(if_match).strip().removeprefix("W/").strip('"')
-    return _tagged(response, await home.constellation.roster.update(a, changes, version=version))
+    return _tagged(response, home.constellation, await home.constellation.roster.update(a, changes, version=version))
 
 
 @router.delete("/{a}", status_code=204)
@@ -169,21 +174,27 @@ async def get_model(a: str, home: ToRead) -> object:
     """
     agent = await home.constellation.roster.get(a)
     facts = await home.constellation.models.learn(agent.model_provider, agent.model_name)
+    window = min(settings_of(agent.config).context_window, facts.window)
+    tools = suited(agent.enabled_tools, facts, window)
     return fields_with(
         facts,
-        prompt_window=min(settings_of(agent.config).context_window, facts.window),
+        prompt_window=window,
+        tool_profile=tools.profile,
+        tool_profile_reason=tools.why,
+        offered_tools=[spec.name for spec in home.constellation.tools.specs(tools.enabled)],
         is_configured=agent.model_provider in home.server.config.providers,
         window_trouble=await home.constellation.window_trouble(agent),
     )
 
 
-def _answer(agent: Agent) -> dict[str, Any]:
-    return fields_with(agent, rule_warnings=warnings_of(agent.tool_rules, agent.enabled_tools))
+def _answer(constellation: Constellation, agent: Agent) -> dict[str, Any]:
+    enabled = constellation.tools.named(agent.enabled_tools)
+    return fields_with(agent, rule_warnings=warnings_of(agent.tool_rules, enabled))
 
 
-def _tagged(response: Response, agent: Agent) -> dict[str, Any]:
+def _tagged(response: Response, constellation: Constellation, agent: Agent) -> dict[str, Any]:
     response.headers["etag"] = f'"{version_of(agent)}"'
-    return _answer(agent)
+    return _answer(constellation, agent)
 
 
 def _check_providers(config: Config, provider: str | None, asked: Mapping[str, Any]) -> None:

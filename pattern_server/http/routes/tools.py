@@ -14,7 +14,7 @@ from pattern_server.http.routing import Router, ToRead, ToWrite
 
 router = Router(prefix="/constellations/{c}", tags=["tools"])
 
-TOOL = answer_of(Tool, "name description effect enabled_by_default")
+TOOL = answer_of(Tool, "name description effect enabled_by_default brief")
 MCP_TOOL = answer_of(Tool, "name description effect parameters", "McpTool")
 
 
@@ -40,7 +40,8 @@ class McpServerStatus(BaseModel):
 async def list_all(home: ToRead) -> object:
     """List tools.
 
-    Return the tools that an agent may have enabled. A new agent that names none has those `enabled_by_default`.
+    Return the tools that an agent may have enabled. The profile `full` is those `enabled_by_default`, the profile
+    `small` those with `brief` words; an agent that names none has the one that suits its model.
     Tools of MCP servers are listed once their server has been asked for them.
     """
     tools = home.constellation.tools

@@ -155,11 +155,11 @@ async def test_only_the_agent_whose_call_it_is_sees_it_in_its_prompt_before_the_
     await rig.store.edit(ADA, "notes", AppendText(text="b"), by=BY_ADA, work=work)
     await rig.store.set_metadata(ADA, "notes", BlockSettings(description="new"), by=BY_ADA, work=work)
     [shown] = await prompt_blocks(rig.store, ADA)
-    assert shown == '<block:notes permission="read_write" description="new" chars="2/5000">\nab\n</block:notes>'
+    assert shown == "## notes (2 of 5,000 characters): new\nab"
     [theirs] = await prompt_blocks(rig.store, BOB)
-    assert theirs == '<block:notes permission="append" chars="1/5000" shared_from="ada">\na\n</block:notes>'
+    assert theirs == "## notes (lent by ada, append only, 1 of 5,000 characters)\na"
     work.settle(committed=False)
-    assert "\na\n" in (await prompt_blocks(rig.store, ADA))[0]
+    assert (await prompt_blocks(rig.store, ADA))[0].endswith("\na")
 
 
 async def test_a_block_deleted_by_the_call_under_way_uncovers_what_it_hid(rig: Rig) -> None:

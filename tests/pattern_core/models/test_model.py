@@ -92,7 +92,7 @@ def test_every_part_counts() -> None:
 
 def test_a_request_is_all_it_shows() -> None:
     tool = ToolSpec(name="search", description="Find.", parameters={"type": "object"})
-    request = ModelRequest(model="m", system=["aaaa", "bbbb"], messages=[user("cccc")], tools=[tool], tail=["dddd"])
+    request = ModelRequest(model="m", system=["aaaa", "bbbb"], messages=[user("cccc")], tools=[tool], memory=["dddd"])
     assert estimate_tools([tool]) == 12 + 2 + 2 + 5
     assert estimate_request(request) == 2 + 5 + 21 + 1
     assert estimate_usage(request, [Text(text="eeee")]) == Usage(input_tokens=29, output_tokens=1, is_estimate=True)

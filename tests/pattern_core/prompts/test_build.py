@@ -9,25 +9,28 @@ from hypothesis import strategies as st
 
 from pattern_core.agent_settings import AgentSettings, ContextSettings
 from pattern_core.conversation.history import History
-from pattern_core.messages import Text
+from pattern_core.messages import Note, Text, ToolCall, ToolResult
 from pattern_core.models.model import ToolSpec
 from pattern_core.models.tokens import estimate_request
 from pattern_core.prompts.build import (
     DATA,
     DEFAULT_INSTRUCTIONS,
     MEMORY,
+    MEMORY_HEADING,
     Material,
+    Noted,
     Offered,
     Prompt,
     SeenBlock,
     build_prompt,
     fit,
-    halves_of,
     hash_prefix,
+    note_of,
     parts_of,
+    stable_of,
 )
+from pattern_core.prompts.collect import NOT_NOTED
 from pattern_core.prompts.parts import (
-    NOTHING_FOUND,
     Findings,
     Kind,
     Part,
@@ -40,8 +43,8 @@ from pattern_db.enums import BlockType
 from pattern_db.tables.memory_blocks import BlockRow
 from tests.support import make_message
 
-MINUTE = "2026-01-31T14:05"
-NOTE = ToolSpec(name="note", description="Note it.", parameters={"type": "object"})
+NOW = "2026-01-31T14:05:59.000Z"
+TOOL = ToolSpec(name="note", description="Note it.", parameters={"type": "object"})
 
 
 def block(kind: Kind, label: str, content: str = "") -> SeenBlock:
@@ -71,17 +74,15 @@ FOUND = Findings(
         )
     ]
 )
-OFFERED = Offered(tools=[NOTE], window=8_192, output_max=100, notes=["Call done."])
+OFFERED = Offered(tools=[TOOL], window=8_192, output_max=100, notes=["Call done."])
 MATERIAL = Material(
     instructions="Be brief.",
     blocks=[CORE, PINNED, NAMED],
-    found=FOUND,
-    minute=MINUTE,
     is_opened=False,
     offered=OFFERED,
 )
 SETTINGS = ContextSettings(extra_tokens=1_000)  # pinned 400, recalled 250, logs 150, tasks 100, activity 100
-WINDOW = 1_000  # a fifth of which is less than the pinned blocks' share
+WINDOW = 12_000  # the smallest in which these are extra tokens; pinned and named blocks may have 2,400
 
 
 def conversation(*words: str) -> History:
@@ -96,26 +97,67 @@ def conversation(*words: str) -> History:
 ONE_TWO = conversation("one", "two")
 
 
-def built(material: Material = MATERIAL, history: History = ONE_TWO, *, ratio: float = 1.0, **offered: Any) -> Prompt:
+def built(
+    material: Material = MATERIAL,
+    history: History = ONE_TWO,
+    *,
+    ratio: float = 1.0,
+    noted: Noted = NOT_NOTED,
+    **offered: Any,
+) -> Prompt:
     material = material._replace(offered=replace(material.offered, **offered))
-    return build_prompt("script-1", halves_of(material), history, material.offered, seed=7, ratio=ratio)
+    return build_prompt("script-1", stable_of(material), noted, history, material.offered, seed=7, ratio=ratio)
+
+
+def noted(found: Findings = FOUND, *, material: Material = MATERIAL, in_view: str = "", room: int = 1_000) -> Noted:
+    return note_of(material, found, NOW, in_view, room)
 
 
 def stable_log(prompt: Prompt) -> PromptLog:
     return read_log(prompt.log.stable.parts)
 
 
-def test_stable_parts_come_first_and_volatile_ones_behind_the_conversation() -> None:
+def test_instructions_and_memory_stand_before_the_conversation_and_reminders_in_its_last_message() -> None:
     prompt = built(settings=AgentSettings(temperature=0.5))
     request = prompt.request
-    assert list(request.system)[:2] == ["Be brief.", f"{MEMORY}\n\n{DATA}"]
-    assert [text.split(" ")[0] for text in request.system][2:] == ["<block:a", "<block:b"]
+    assert list(request.system) == ["Be brief.", f"{MEMORY}\n\n{DATA}"]
+    assert list(request.memory) == [MEMORY_HEADING, "## a (nothing yet)", "## b (nothing yet)"]
     assert [message.text for message in request.messages] == ["one", "two"]
-    tags = ["<block:plan", "<recalled>", "<open_tasks>", "<agent_activity>", "<now>", "<reminders>"]
-    assert [text.split("\n")[0].split(" ")[0] for text in request.tail] == tags
-    assert request.tail[1].split("\n")[2:] == ["one", "two", "</recalled>"]
+    assert [message.parts[1:] for message in request.messages] == [(), (Note(text="\n\nCall done."),)]
     assert (request.model, request.seed, request.max_output_tokens, request.temperature) == ("script-1", 7, 100, 0.5)
     assert (len(prompt.prefix_hash), len(prompt.request_hash)) == (16, 16)
+
+
+def test_a_reminder_behind_a_result_is_no_message_of_its_own() -> None:
+    result = ToolResult(call_id="call_1", tool="note", content="Noted.")
+    history = conversation("one")
+    history.append(
+        make_message("assistant", [ToolCall(call_id="call_1", tool="note")], position=f"{2:019d}", created_at="")
+    )
+    history.append(make_message("tool", [result], position=f"{3:019d}", created_at=""))
+    shown = built(history=history).request.messages[-1]
+    assert shown.parts == (replace(result, content='<data from="tool note">\nNoted.\n</data>\n\nCall done.'),)
+    assert built(history=history, notes=()).request.messages == history.messages
+
+
+def test_what_was_found_stands_before_the_question_under_headings() -> None:
+    assert noted().text == (
+        "(It is 2026-01-31 14:05 UTC, Saturday.)\n\n## plan (nothing yet)\n\n"
+        "# Recalled\nFound for this message; it may be out of date.\none\ntwo\n\n# Open tasks\n- rent\n\n"
+        "# Recent activity\nIn this constellation, newest first; times are UTC.\n[10:00] bob\n\n# Message"
+    )
+    only_time = MATERIAL._replace(blocks=[CORE, PINNED])
+    assert noted(Findings(), material=only_time).text == "(It is 2026-01-31 14:05 UTC, Saturday.)"
+
+
+def test_what_an_earlier_note_shows_is_not_repeated_and_extras_leave_before_a_message_does() -> None:
+    again = noted(in_view=noted().text)
+    assert (again.text, again.parts) == ("", [])
+    assert [part.text for part in noted(in_view="- rent").parts if part.kind == Kind.TASKS] == []
+    tight = noted(room=30)
+    assert [part.kind for part in tight.parts] == ["time"]
+    assert {part.reason for part in tight.left_out} == {"no room in the window beside the message itself"}
+    assert len(tight.left_out) == 5
 
 
 def test_how_to_answer_is_passed_on() -> None:
@@ -130,7 +172,7 @@ def test_how_to_answer_is_passed_on() -> None:
 
 def test_the_guide_says_what_the_agent_needs() -> None:
     def guide(*, has_blocks: bool, has_tools: bool) -> str:
-        offered = replace(OFFERED, tools=[NOTE] if has_tools else [])
+        offered = replace(OFFERED, tools=[TOOL] if has_tools else [])
         return parts_of(MATERIAL._replace(blocks=[CORE] if has_blocks else [], offered=offered))[1].text
 
     assert guide(has_blocks=True, has_tools=True) == f"{MEMORY}\n\n{DATA}"
@@ -153,8 +195,8 @@ def test_an_agent_without_instructions_has_ours_and_rules_are_a_list() -> None:
         (built(MATERIAL._replace(blocks=[CORE, NAMED])), True),
         (built(MATERIAL._replace(blocks=[block(Kind.CORE, "a", "new"), PINNED, NAMED])), True),
         (built(tools=[]), True),
-        (built(tools=[replace(NOTE, description="Note it well.")]), True),
-        (built(tools=[NOTE, replace(NOTE, name="other")]), True),
+        (built(tools=[replace(TOOL, description="Note it well.")]), True),
+        (built(tools=[TOOL, replace(TOOL, name="other")]), True),
         (built(history=conversation("one", "two", "three")), False),
     ],
 )
@@ -164,10 +206,10 @@ def test_hashes_tell_what_was_shown(changed: Prompt, is_in_prefix: bool) -> None
     assert (changed.prefix_hash != before.prefix_hash) == is_in_prefix
 
 
-def test_what_changes_with_every_call_changes_no_hash() -> None:
-    assert built(history=conversation("one", "two"), tools=[replace(NOTE)]) == built()
-    before, after = built(), built(MATERIAL._replace(found=NOTHING_FOUND, minute="2027-01-01T00:00"), notes=())
-    assert after.request.tail != before.request.tail
+def test_what_changes_with_a_step_changes_no_hash() -> None:
+    assert built(history=conversation("one", "two"), tools=[replace(TOOL)]) == built()
+    before, after = built(), built(notes=())
+    assert after.request.messages != before.request.messages
     assert (after.prefix_hash, after.request_hash) == (before.prefix_hash, before.request_hash)
 
 
@@ -179,14 +221,14 @@ def test_what_changes_with_every_call_changes_no_hash() -> None:
         MATERIAL._replace(is_opened=True),
         MATERIAL._replace(offered=replace(OFFERED, tools=[])),
         MATERIAL._replace(offered=replace(OFFERED, window=4_096)),
-        MATERIAL._replace(minute="2027-01-01T00:00"),
+        MATERIAL._replace(offered=replace(OFFERED, notes=[])),
     ],
 )
 def test_what_is_kept_of_the_last_prompt_is_what_would_be_made_again(changed: Material) -> None:
-    last = halves_of(MATERIAL)
-    again = halves_of(changed, last)
-    assert again == halves_of(changed)
-    assert (again.stable is last.stable) == (changed.minute != MINUTE)
+    last = stable_of(MATERIAL)
+    again = stable_of(changed, last)
+    assert again == stable_of(changed)
+    assert (again is last) == (changed.offered.notes == [])
 
 
 @given(st.lists(st.text(max_size=4), max_size=4), st.lists(st.text(max_size=4), max_size=4))
@@ -216,11 +258,13 @@ def test_what_was_shown_is_noted() -> None:
     large = block(Kind.CORE, "large", "word" * 5_000)
     out = [Part(kind=Kind.PINNED, reason="no room"), Part(kind=Kind.RECALLED, reason="too slow")]
     found = Findings(parts=FOUND.parts, left_out=out)
-    prompt = built(MATERIAL._replace(blocks=[large, PINNED, NAMED], found=found))
+    prompt = built(MATERIAL._replace(blocks=[large, PINNED, NAMED]), noted=noted(found))
     stable, volatile = stable_log(prompt), read_log(prompt.log.volatile.parts)
     assert [one.kind for one in stable.parts] == ["instructions", "guide", "core", "pinned"]
     assert [one.kind for one in volatile.parts][:3] == ["referred", "recalled", "recalled"]
     assert [one.kind for one in (*stable.left_out, *volatile.left_out)] == ["pinned", "recalled"]
+    assert volatile.parts[-1].kind == "reminder"
+    assert prompt.log.history_tokens == ONE_TWO.tokens - noted(found).tokens
     assert [note[:15] for note in stable.notes] == ["the core blocks"]
     assert (stable.window, stable.tool_count) == (8_192, 1)
     assert (prompt.log.history_from, prompt.log.history_count) == (f"{1:019d}", 2)
@@ -244,19 +288,20 @@ def part(kind: Kind, tokens: int) -> Part:
         # Each kind has its share, and nothing is cut.
         (WINDOW, "recalled-500 pinned-400 recalled-250", "pinned-400 recalled-250"),
         (WINDOW, "referred-400 recalled-250 recalled-1", "referred-400 recalled-250"),
-        (WINDOW, "pinned-300 pinned-200 pinned-100", "pinned-300 pinned-100"),
-        # What one kind does not need is left to those after it; nothing flows up to where vendors cache.
+        # What one kind does not need is left to those after it; nothing flows up to what is cached.
         (WINDOW, "recalled-650", "recalled-650"),
         (WINDOW, "pinned-100 recalled-550", "pinned-100 recalled-550"),
         (WINDOW, "pinned-100 recalled-551", "pinned-100"),
         (WINDOW, "activity-1000", "activity-1000"),
-        (WINDOW, "pinned-401", ""),
-        # Pinned and named blocks may take a fifth of a large window; beyond their share it costs the others nothing.
-        (8_000, "pinned-1250", "pinned-1250"),
-        (8_000, "pinned-1601", ""),
-        (8_000, "referred-1250", "referred-1250"),
-        (8_000, "referred-1601", ""),
-        (8_000, "pinned-1250 recalled-250", "pinned-1250 recalled-250"),
+        # Pinned and named blocks may take a fifth of the window; beyond their share it costs the others nothing.
+        (WINDOW, "pinned-2400", "pinned-2400"),
+        (WINDOW, "pinned-2401", ""),
+        (WINDOW, "pinned-2300 pinned-200 pinned-100", "pinned-2300 pinned-100"),
+        (WINDOW, "referred-2401", ""),
+        (WINDOW, "pinned-1250 recalled-250", "pinned-1250 recalled-250"),
+        # A small window leaves less for all but these.
+        (2_400, "activity-200", "activity-200"),
+        (2_400, "activity-201", ""),
     ],
 )
 def test_what_fits_is_shown(window: int, parts: str, expected: str) -> None:
@@ -298,7 +343,9 @@ _parts = st.lists(
 @given(_parts)
 def test_the_extra_tokens_are_never_passed_and_every_part_is_accounted_for(parts: list[Part]) -> None:
     found, out = fit(parts, SETTINGS, WINDOW)
-    assert sum(one.tokens for one in found) <= SETTINGS.extra_tokens
+    blocks = sum(one.tokens for one in found if one.kind in ("pinned", "referred"))
+    assert blocks <= WINDOW // 5
+    assert sum(one.tokens for one in found) - blocks <= SETTINGS.extra_tokens
     assert len(found) + len(out) == len(parts)
     numbers = [next(number for number, one in enumerate(parts) if one is shown) for shown in found]
     assert numbers == sorted(numbers)

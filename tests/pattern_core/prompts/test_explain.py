@@ -40,13 +40,13 @@ async def test_a_block_is_shown_as_it_was_at_that_time() -> None:
     assert len(before.steps) == 2
     [old] = [one for one in before.steps[0].parts if one.name == "fact"]
     [new] = [one for one in after.steps[0].parts if one.name == "fact"]
-    assert (old.version, old.text, old.place) == (0, "Likes tea.", "system")
+    assert (old.version, old.text, old.place) == (0, "Likes tea.", "memory")
     assert (new.version, new.text) == (1, "Likes tea. And cake.")
     assert old.reason == "a core block, the agent's own"
     assert part(before, "instructions").text == "Be brief."
-    assert str(part(before, "guide").text).startswith("How your memory works")
+    assert str(part(before, "guide").text).startswith("Your memory stands")
     assert part(before, "reminder").text == "Before anything else in this turn call `note`."
-    assert part(before, "time").text == "2026-01-01 00:00 UTC, Thursday"
+    assert part(before, "time").text == "(It is 2026-01-01 00:00 UTC, Thursday.)"
 
 
 async def test_tokens_are_the_vendors_or_an_estimate() -> None:
@@ -120,7 +120,7 @@ async def test_others_activity_is_made_again() -> None:
         await it.say("Count the chairs", "bob")
         found = await why(it, (await it.say("Hello")).id)
     assert part(found, "activity").text == '[00:00] [AGENT:bob] answered a person: "Count the chairs"'
-    assert part(found, "activity").place == "tail"
+    assert part(found, "activity").place == "question"
 
 
 async def test_there_is_no_such_turn() -> None:

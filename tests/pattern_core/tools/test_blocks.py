@@ -6,12 +6,14 @@ import pytest
 
 from pattern_core.errors import InvalidInput, NotFound, PermissionDenied
 from pattern_core.memory.edits import ReplaceText
+from pattern_core.testing import calls, says
 from pattern_core.tools.builtin.block import block
 from pattern_core.tools.builtin.block_edit import block_edit
 from pattern_db.enums import BlockType, Permission
 from pattern_db.tables import block_versions
 from tests.pattern_core.memory.rig import ADA, BY_USER, prompt_blocks
 from tests.pattern_core.tools.rig import ToolRig
+from tests.support import acting
 
 
 async def test_load_returns_the_content_and_info_the_settings(tools: ToolRig) -> None:
@@ -36,11 +38,25 @@ async def test_info_shows_what_a_structured_block_takes(tools: ToolRig) -> None:
 
 async def test_pin_and_unpin(tools: ToolRig) -> None:
     await tools.rig.block("x", block_type=BlockType.WORKING)
-    for op, pinned in (("pin", True), ("unpin", False)):
-        assert (await tools.call(block, op=op, label="notes"))["success"]
+    for op, pinned, words in (
+        ("pin", True, "Pinned notes; it is in your view from"),
+        ("unpin", False, "Unpinned notes"),
+    ):
+        assert words in (await tools.call(block, op=op, label="notes"))["message"]
         assert (await tools.rig.store.view(ADA, "notes")).pinned is pinned
         assert len(await prompt_blocks(tools.rig.store, ADA)) == int(pinned)
     assert tools.rig.events[-1].data["by"] == "agent:agt_ada"
+
+
+async def test_a_new_block_is_in_view_when_its_answer_says_so() -> None:
+    new = {"op": "create", "label": "dog", "content": "Bruno barks"}
+    script = [calls("block", new), says("ok"), says("ok")]
+    async with acting(script, tools=[block]) as it:
+        await it.say("Note that.")
+        await it.say("Hello")
+        _first, after, later = map(repr, it.provider.requests)
+    assert "Created dog; it is in your view from the next message on" in after
+    assert (after.count("Bruno barks"), later.count("Bruno barks")) == (1, 2)  # the call, and then the block, too
 
 
 async def test_a_working_block_is_put_away_and_pinned_again(tools: ToolRig) -> None:

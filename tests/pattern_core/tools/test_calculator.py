@@ -25,6 +25,13 @@ async def test_results_say_whether_they_are_exact(tools: ToolRig) -> None:
     assert answer["data"]["is_approximate"] is True
 
 
+async def test_a_conversion_that_was_written_as_a_product_is_explained(tools: ToolRig) -> None:
+    answer = await tools.call(calculator, expression="5 miles * 1.60934 km/mile")
+    said = "5 miles * 1.60934 km/mile = about 4.99998757257616 mi; this is in mi; write `5 mi to km` to convert"
+    assert answer["message"] == said
+    assert "5 mi to km" in calculator.description
+
+
 async def test_variables_are_kept_with_their_units_and_exactness(tools: ToolRig) -> None:
     assert await result(tools, "x = 5; third = 1/3; speed = 60 km/h; root = sqrt(2)") == "1.4142135623731"
     assert await result(tools, "root") == "1.4142135623731"
@@ -37,13 +44,12 @@ async def test_variables_are_kept_with_their_units_and_exactness(tools: ToolRig)
 
 async def test_reset_forgets(tools: ToolRig) -> None:
     await result(tools, "x = 5")
-    assert (await tools.call(calculator, reset=True))["message"] == "Forgot all variables"
+    assert await result(tools, "z = 7", reset=True) == "7"
     with pytest.raises(InvalidInput, match="x is not known"):
         await result(tools, "x")
-    await result(tools, "y = 5")
-    assert await result(tools, "z = 7", reset=True) == "7"
-    with pytest.raises(InvalidInput, match="y is not known"):
-        await result(tools, "y")
+    with pytest.raises(InvalidInput, match="x is not known"):
+        await result(tools, "x + 1", reset=True)
+    assert await result(tools, "z") == "7"
 
 
 async def test_two_agents_do_not_share_variables(tools: ToolRig) -> None:
@@ -61,8 +67,10 @@ async def test_a_refused_expression_changes_nothing(tools: ToolRig) -> None:
     with pytest.raises(InvalidInput, match="division by zero"):
         await result(tools, "x = 6; y = 1/0", reset=True)
     assert await result(tools, "x") == "5"
-    with pytest.raises(InvalidInput, match="give an `expression`"):
-        await tools.call(calculator)
+    for nothing in ({}, {"expression": " ", "reset": True}):
+        with pytest.raises(InvalidInput, match="`expression` is"):
+            await tools.call(calculator, **nothing)
+    assert await result(tools, "x") == "5"
 
 
 async def test_variables_are_bounded_and_go_with_the_agent(tools: ToolRig) -> None:

@@ -15,7 +15,7 @@ CONTENT = "a - b | c\nd"
 
 
 async def test_words_for_the_user_become_a_message_and_an_event(tools: ToolRig) -> None:
-    result = await tools.call(send_message, target_type="user", content=CONTENT)
+    result = await tools.call(send_message, content=CONTENT)
     [row] = await tools.rig.database.read(messages.recent, ADA, 10)
     assert (row.content, row.role, row.source, row.tool_call_id) == (CONTENT, Role.ASSISTANT, "send_message", "call_1")
     assert row.batch_id == tools.batch_id
@@ -31,7 +31,7 @@ async def test_words_for_the_user_become_a_message_and_an_event(tools: ToolRig) 
 
 
 async def test_words_for_an_agent_are_delivered_as_they_are(tools: ToolRig) -> None:
-    result = await tools.call(send_message, target_type="agent", target="bob", content=CONTENT)
+    result = await tools.call(send_message, to="bob", content=CONTENT)
     assert tools.delivered == [("bob", CONTENT)]
     assert result["data"] == {"turn_id": "turn_2"}
 
@@ -39,10 +39,10 @@ async def test_words_for_an_agent_are_delivered_as_they_are(tools: ToolRig) -> N
 @pytest.mark.parametrize(
     ("arguments", "error", "words"),
     [
-        ({"target_type": "agent", "content": "x"}, InvalidInput, "agent needs `target`"),
-        ({"target_type": "agent", "target": "nobody", "content": "x"}, NotFound, "no agent 'nobody'"),
-        ({"target_type": "user", "content": " "}, InvalidInput, "nothing to send"),
-        ({"target_type": "channel", "content": "x"}, InvalidInput, "`target_type` must be 'user' or 'agent'"),
+        ({"to": "nobody", "content": "x"}, NotFound, "no agent 'nobody'"),
+        ({"to": "bob", "content": " "}, InvalidInput, "nothing to send"),
+        ({"to": "user", "target": "bob", "content": "x"}, InvalidInput, "`target` is not known .*`to`"),
+        ({"target_type": "user", "target": "bob", "content": "x"}, InvalidInput, "`target_type` is not known"),
     ],
 )
 async def test_what_cannot_be_sent(

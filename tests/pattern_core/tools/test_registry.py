@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 
 from pattern_core.errors import NotFound
+from pattern_core.models.model import ModelFacts, ToolProfile
 from pattern_core.models.tokens import estimate_tools
 from pattern_core.tools.builtin import BUILTIN
-from pattern_core.tools.registry import ToolRegistry
+from pattern_core.tools.registry import ToolRegistry, suited
 from pattern_core.tools.tool import Tool, ToolContext, ToolSettings, tool
 from pattern_core.web.policy import WebSettings
 from pattern_db.enums import EffectClass
@@ -88,21 +89,24 @@ def test_a_server_cannot_take_anothers_name() -> None:
 def test_names_and_attributes() -> None:
     # Add a new tool here: what it may do is decided on purpose.
     assert [
-        (tool.name, tool.effect, tool.returns_untrusted_text, tool.enabled_by_default, tool.reads_results)
+        (tool.name, tool.effect, tool.returns_untrusted_text, " ".join(sorted(tool.profiles)), tool.reads_results)
         for tool in BUILTIN
     ] == [
-        ("block", EffectClass.LOCAL, False, True, False),
-        ("block_edit", EffectClass.LOCAL, False, True, False),
-        ("recall", EffectClass.LOCAL, True, True, False),
-        ("search", EffectClass.PURE, True, True, False),
-        ("send_message", EffectClass.LOCAL, False, True, False),
-        ("file", EffectClass.LOCAL, True, True, False),
-        ("calculator", EffectClass.LOCAL, False, True, False),
-        ("result", EffectClass.PURE, True, True, True),
-        ("web", EffectClass.IDEMPOTENT, True, True, False),
-        ("file_save", EffectClass.IDEMPOTENT, True, False, False),
-        ("shell", EffectClass.UNSAFE, True, False, False),
-        ("emergency_halt", EffectClass.LOCAL, False, False, False),
+        ("block", EffectClass.LOCAL, False, "auto full", False),
+        ("block_edit", EffectClass.LOCAL, False, "auto full", False),
+        ("recall", EffectClass.LOCAL, True, "auto full", False),
+        ("remember", EffectClass.LOCAL, False, "auto small", False),
+        ("search", EffectClass.PURE, True, "auto full small", False),
+        ("archive", EffectClass.LOCAL, False, "auto small", False),
+        ("send_message", EffectClass.LOCAL, False, "auto full", False),
+        ("tell", EffectClass.LOCAL, False, "auto small", False),
+        ("file", EffectClass.LOCAL, True, "auto full", False),
+        ("calculator", EffectClass.LOCAL, False, "auto full small", False),
+        ("result", EffectClass.PURE, True, "auto full", True),
+        ("web", EffectClass.IDEMPOTENT, True, "auto full", False),
+        ("file_save", EffectClass.IDEMPOTENT, True, "", False),
+        ("shell", EffectClass.UNSAFE, True, "", False),
+        ("emergency_halt", EffectClass.LOCAL, False, "", False),
     ]
 
 
@@ -122,6 +126,76 @@ def test_schemas_are_plain_enough_for_every_vendor() -> None:
             assert word not in schema
 
 
-def test_the_tools_of_a_new_agent_cost_at_most_1300_tokens() -> None:
-    registry = ToolRegistry(BUILTIN, ToolSettings())
-    assert estimate_tools(registry.specs(registry.enabled_by_default)) <= 1_300
+ALL = ToolRegistry(BUILTIN, ToolSettings())
+
+
+def test_the_profiles_cost_at_most_what_a_prompt_can_spare() -> None:
+    small, full = ALL.specs(["small"]), ALL.specs(["full"])
+    assert [spec.name for spec in small] == ["remember", "search", "archive", "tell", "calculator"]
+    assert [spec.name for spec in full] == [
+        tool.name for tool in BUILTIN if tool.enabled_by_default and tool.name != "web"
+    ]
+    # Tokenizers of small models count about an eighth more than the estimate.
+    assert estimate_tools(small) <= 340
+    assert estimate_tools(full) <= 1_300
+
+
+def test_small_tools_have_needed_text_alone_and_few_words_with_an_example() -> None:
+    for spec in ALL.specs(["small"]):
+        assert len(spec.description.split()) <= 12 and spec.description.count("Example:") == 1
+        assert spec.parameters.keys() == {"type", "properties", "required"}
+        properties, required = spec.parameters["properties"], spec.parameters["required"]
+        assert isinstance(properties, dict) and list(properties) == required
+        assert all(schema == {"type": "string"} for schema in properties.values())
+
+
+FACTS = ModelFacts(provider="p", model="m", window=1, output_max=1)
+
+
+@pytest.mark.parametrize(
+    ("enabled", "window", "facts", "offered", "why"),
+    [
+        (["auto"], 15_999, None, "small", "the window has fewer than 16,000 tokens"),
+        (["auto"], 16_000, None, "full", "the window has at least 16,000 tokens"),
+        (["auto"], 128_000, "small", "small", "it is set for the model"),
+        (["auto"], 4_096, "full", "full", "it is set for the model"),
+        (["small"], 128_000, "full", "small", "enabled_tools names it"),
+        (["full"], 4_096, None, "full", "enabled_tools names it"),
+        (["search"], 4_096, "small", None, "enabled_tools names the tools"),
+        ([], 4_096, None, None, "enabled_tools names the tools"),
+    ],
+)
+def test_a_profile_is_chosen_by_hand_by_the_model_or_by_its_window(
+    enabled: list[str], window: int, facts: ToolProfile | None, offered: ToolProfile | None, why: str
+) -> None:
+    found = suited(enabled, replace(FACTS, tool_profile=facts), window)
+    assert (found.profile, found.why) == (offered, why)
+    assert ALL.specs(found.enabled) == ALL.specs([offered] if offered else enabled)
+
+
+def test_named_tools_are_what_they_are_and_may_stand_beside_a_profile() -> None:
+    specs = {spec.name: spec for spec in ALL.specs(suited(["search", "auto", "file_save"], FACTS, 4_096).enabled)}
+    assert [*specs] == ["remember", "search", "archive", "tell", "calculator", "file_save"]
+    assert "domain" in str(specs["search"].parameters) and "reset" not in str(specs["calculator"].parameters)
+    assert ALL.specs(["search"])[0] is specs["search"]
+
+
+def test_with_auto_the_tools_of_both_profiles_run_and_those_that_were_offered_are_listed() -> None:
+    for name in ("remember", "block_edit"):
+        assert ALL.get(name, ["auto"]).name == name
+    with pytest.raises(
+        NotFound, match=r"no tool 'block_edit'; your tools: remember, search, archive, tell, calculator$"
+    ):
+        ALL.get("block_edit", ["small"])
+    with pytest.raises(NotFound, match=r"your tools: remember, search$"):
+        ALL.get("shell", ["auto"], offered=["remember", "search"])
+    assert (ALL.reader(["auto"]), ALL.reader(["small"])) == ("result", None)
+
+
+def test_names_for_rules_have_tools_in_the_place_of_profiles() -> None:
+    registry = ToolRegistry(
+        [look, replace(listen, brief="Listen."), replace(listen, name="talk", enabled_by_default=True)]
+    )
+    assert registry.named(["auto", "b__*"]) == ("listen", "talk", "b__*")
+    assert registry.named(["look", "small", "gone"]) == ("look", "listen", "gone")
+    assert all(registry.accepts(name) for name in ("auto", "small", "full"))

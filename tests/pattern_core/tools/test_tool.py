@@ -21,8 +21,9 @@ from pattern_core.limits import Limits, TurnLimits
 from pattern_core.messages import ToolResult
 from pattern_core.shell.policy import ShellSettings
 from pattern_core.testing import calls, says
+from pattern_core.tools.arguments import arguments_of
 from pattern_core.tools.builtin.block_edit import block_edit
-from pattern_core.tools.tool import Probe, Toolbox, ToolContext, ToolSettings, arguments_of, tool
+from pattern_core.tools.tool import Probe, Toolbox, ToolContext, ToolSettings, tool
 from pattern_core.web.policy import WebSettings
 from pattern_db.enums import EffectClass
 from tests.support import USER, note, rows, running
@@ -44,7 +45,7 @@ async def test_a_tool_that_declares_nothing_is_treated_as_the_worst_one() -> Non
         roster = it.constellation.roster
         spec = AgentSpec(name="ada", model_provider="scripted", model_name="script-1")
         agent = await roster.create(spec, author=USER)
-        assert list(agent.enabled_tools) == ["block_edit"]  # off until someone enables it
+        assert it.constellation.tools.named(agent.enabled_tools) == ("block_edit",)  # off until someone enables it
         await roster.update("ada", {"enabled_tools": ["launch"]})
         await it.say("Go")
         marked, timed_out = (one.parts[0] for one in it.provider.requests[-1].messages if one.role == "tool")

@@ -24,9 +24,9 @@ from pattern_core.prompts.build import (
     Offered,
     Prompt,
     build_prompt,
-    halves_of,
+    stable_of,
 )
-from pattern_core.prompts.parts import NOTHING_FOUND
+from pattern_core.prompts.collect import NOT_NOTED
 from pattern_core.runtime import Meters
 from pattern_core.testing import StoppedClock
 from pattern_core.turns import admission
@@ -61,14 +61,13 @@ OFFERED = Offered(
 MATERIAL = Material(
     instructions=ADA.system_prompt,
     blocks=(),
-    found=NOTHING_FOUND,
-    minute=START,
     is_opened=False,
     offered=OFFERED,
 )
 PROMPT = build_prompt(  # of 10 tokens, 3 of them instructions, and an answer of 90 at most
     "script-1",
-    halves_of(MATERIAL),
+    stable_of(MATERIAL),
+    NOT_NOTED,
     History([user("twelve chars")]),
     replace(OFFERED, output_max=90),
     seed=7,
@@ -96,8 +95,8 @@ class Rig:
 
     def prompt(self) -> Prompt:
         """What the model would be shown now."""
-        halves = halves_of(MATERIAL._replace(instructions=self.record.agent.system_prompt))
-        return build_prompt("script-1", halves, self.record.history, OFFERED, seed=7)
+        stable = stable_of(MATERIAL._replace(instructions=self.record.agent.system_prompt))
+        return build_prompt("script-1", stable, NOT_NOTED, self.record.history, OFFERED, seed=7)
 
     def start(self, words: str = "hello") -> Message:
         """Record T1."""

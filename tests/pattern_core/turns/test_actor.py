@@ -28,7 +28,7 @@ from pattern_db.database import Database
 from pattern_db.enums import Role
 from pattern_db.migrate import migrations_of
 from tests.pattern_core.mcp_servers.rig import program
-from tests.support import PATIENCE_S, START, USER, Outside, Running, acting, in_memory, note, rows, running
+from tests.support import PATIENCE_S, START, USER, Outside, Running, acting, in_memory, note, note_in, rows, running
 
 T = TypeVar("T")
 NOTE, PUT = calls("note", {"text": "x"}), calls("put", {"text": "x"})
@@ -339,7 +339,7 @@ async def test_accepting_does_not_wait_for_recall() -> None:
         assert (view.status, world.provider.asked) == ("running", 2)
         found.set()
         assert (await world.constellation.wait(turn_id)).status == "completed"
-        assert any("kitchen" in text for text in world.provider.requests[-1].tail)
+        assert "kitchen" in note_in(world.provider.requests[-1])
 
 
 def _archive(connection: Connection, agent_id: str) -> None:

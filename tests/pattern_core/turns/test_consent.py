@@ -153,7 +153,7 @@ async def test_other_turns_of_the_agent_go_on_meanwhile() -> None:
 
 async def test_what_a_turn_says_after_it_waited_belongs_to_it() -> None:
     """Also where other turns overtook it, and what it says through a tool."""
-    send = calls("send_message", {"target_type": "user", "content": "Paid."})
+    send = calls("send_message", {"content": "Paid."})
     async with asked(PAY, says("hello"), send, says("done"), tools=[send_message]) as (one, _bank, turn_id):
         between = await one.say("meanwhile")
         await answer(one)

@@ -36,7 +36,20 @@ from pattern_db.journal.events import EventRow
 from pattern_db.journal.steps import EffectRow, StepRow
 from pattern_db.journal.turns import TurnRow
 from pattern_db.tables import agents
-from tests.support import PATIENCE_S, START, USER, Outside, Running, acting, crashed, in_memory, note, rows, running
+from tests.support import (
+    PATIENCE_S,
+    START,
+    USER,
+    Outside,
+    Running,
+    acting,
+    crashed,
+    in_memory,
+    last_words,
+    note,
+    rows,
+    running,
+)
 
 NOW = "2026-01-01T00:00:00.000Z"
 LATER = "2026-01-01T00:05:00.000Z"
@@ -278,11 +291,11 @@ async def test_what_was_not_to_be_forgotten_is_said_again() -> None:
             await first.agent(tool_rules=rules)
             turn_id = await first.submit("go")
             await trio.testing.wait_all_tasks_blocked()
-            said = first.provider.requests[-1].tail
+            said = last_words(first.provider.requests[-1])
         async with running([calls("note", {"text": "n"}), says("over")], tools=[note], database=database) as second:
             assert (await second.constellation.wait(turn_id)).status == "completed"
-            assert any("This turn is not finished" in text for text in said)
-            assert second.provider.requests[0].tail == said
+            assert "This turn is not finished" in said
+            assert last_words(second.provider.requests[0]) == said
 
 
 # What a process knew of its turn, read from its rows again.
@@ -329,7 +342,7 @@ async def test_what_was_said_and_written_is_restored_as_the_process_knew_it(
         looking.set()
         await trio.sleep_forever()
 
-    sent = {"target_type": "user", "target": "ada", "content": "hello from a tool"}
+    sent = {"to": "user", "content": "hello from a tool"}
     script = [
         thought(Reasoning(text="hm"), Text(text="One."), *calls("note", {"text": "x"}).parts),
         calls("send_message", sent),

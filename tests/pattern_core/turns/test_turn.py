@@ -212,13 +212,13 @@ async def test_a_prompt_shows_the_agent_its_memory_its_tools_and_its_past() -> N
         await one.say("one")
         await one.say("two")
     first, next_step, second = one.provider.requests
-    instructions, how, block = first.system
+    (instructions, how), (_, block) = first.system, first.memory
     assert (instructions, how) == ("Be brief.", MEMORY_AND_DATA)
     assert "human" in block
     assert "Likes tea." in block
     assert [tool.name for tool in first.tools] == ["note"]
     assert (first.model, first.temperature, first.max_output_tokens) == ("script-1", 0.5, 77)
-    assert list(second.system) == list(first.system)  # the prefix that vendors cache
+    assert (second.system, second.memory) == (first.system, first.memory)  # the prefix that vendors cache
     assert [message.text for message in second.messages] == ["one", "", "", "hi", "two"]
     assert first.seed == next_step.seed != second.seed
 

@@ -12,7 +12,7 @@ import pytest
 from pattern_core.errors import Conflict
 from pattern_core.rules.ruleset import warnings_of
 from pattern_server.cli import rules
-from pattern_server.cli.agents import changed_config, model_lines, settings_in, trouble
+from pattern_server.cli.agents import changed_config, changed_tools, model_lines, settings_in, trouble
 from pattern_server.cli.output import Output
 from tests.pattern_server.cli.conftest import Answer, Pattern, api_of, as_json, below
 
@@ -20,7 +20,7 @@ FACTS: dict[str, Any] = {
     "provider": "own", "model": "m", "window": 32_000, "prompt_window": 32_000, "trained_window": None,
     "output_max": 8_000, "input_price": None, "output_price": None, "cache_read_price": None, "cache_write_price": None,
     "images": False, "tools": False, "reasoning": False, "source": "", "as_of": "", "is_known": True,
-    "window_source": "server", "is_configured": True,
+    "window_source": "server", "is_configured": True, "tool_profile": None,
 }  # fmt: skip
 
 
@@ -44,6 +44,21 @@ def test_a_provider_that_is_not_configured_is_refused_unless_forced(home: Patter
         if line[0] == "create":
             assert home("agent", "delete", "bob", "-c", "home", "--yes").code == 0
     assert home("agent", "edit", "ada", "-c", "home", "--force").code == 2
+
+
+def test_a_profile_without_one_of_its_tools_becomes_the_names_of_the_others() -> None:
+    tools = [
+        {"name": "recall", "enabled_by_default": True, "brief": None},
+        {"name": "search", "enabled_by_default": True, "brief": "Find."},
+        {"name": "tell", "enabled_by_default": False, "brief": ""},
+        {"name": "shell", "enabled_by_default": False, "brief": None},
+    ]
+    assert changed_tools(["auto"], ["shell"], [], ()) == ["auto", "shell"]
+    assert changed_tools(["auto", "web"], [], ["search"], tools) == ["recall", "web"]
+    assert changed_tools(["small"], [], ["search"], tools) == ["tell"]
+    assert changed_tools(["auto", "search"], ["small"], ["auto"], tools) == ["search", "small"]
+    with pytest.raises(click.UsageError, match="it has no shell; it has recall, search"):
+        changed_tools(["auto"], [], ["shell"], tools)
 
 
 def test_settings_go_where_their_dots_say() -> None:
@@ -75,11 +90,13 @@ def test_what_is_known_of_a_model_is_said() -> None:
         "can only answer in words",
     ]
     rich = {
-        **FACTS, "prompt_window": 4_000, "input_price": 3_000_000, "cache_read_price": 300_000,
+        **FACTS, "tool_profile": "small", "tool_profile_reason": "so", "offered_tools": ["remember", "search"],
+        "prompt_window": 4_000, "input_price": 3_000_000, "cache_read_price": 300_000,
         "output_price": 15_000_000, "as_of": "2026-11-01", "tools": True, "images": True,
     }  # fmt: skip
     assert list(model_lines(rich)) == [
         "window 32,000 tokens (server), of which this agent uses 4,000; answers up to 8,000",
+        "tool profile small, since so: remember, search",
         "price $3.00 in ($0.30 cached), $15.00 out per million tokens, as of 2026-11-01",
         "can tools, images",
     ]

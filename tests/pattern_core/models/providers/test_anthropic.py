@@ -34,7 +34,7 @@ def test_the_fields_of_a_request() -> None:
         "messages": [{"role": "user", "content": [{"type": "text", "text": "hi", **CACHED}]}],
         "stream": True,
         "system": [
-            {"type": "text", "text": "one", **CACHED},
+            {"type": "text", "text": "one"},
             {"type": "text", "text": "two"},
             {"type": "text", "text": "three", **CACHED},
         ],
@@ -48,12 +48,10 @@ def test_the_fields_of_a_request() -> None:
 def test_there_are_no_more_marks_than_the_vendor_allows() -> None:
     tools = [ToolSpec(name=name, description="", parameters={}) for name in "ab"]
     messages = [user("hi"), Message(role="assistant", parts=(Text(text="so"),)), user("and")]
-    body = ANTHROPIC.body(*messages, system=list("xyz"), tools=tools, tail=["now"])
+    body = ANTHROPIC.body(*messages, system=list("xyz"), memory=list("mn"), tools=tools)
     assert json.dumps(body).count("ephemeral") == 4
-    assert body["messages"][-1]["content"] == [
-        {"type": "text", "text": "and", **CACHED},
-        {"type": "text", "text": "now"},
-    ]
+    assert body["system"][2:4] == [{"type": "text", "text": "z", **CACHED}, {"type": "text", "text": "m"}]
+    assert body["messages"][-1]["content"] == [{"type": "text", "text": "and", **CACHED}]
 
 
 @pytest.mark.parametrize(
@@ -133,7 +131,7 @@ def test_forced_tools_and_answers_by_a_schema() -> None:
 
 
 def test_the_messages_of_a_request() -> None:
-    assert ANTHROPIC.body(*CONVERSATION, tail=["now is noon", " "])["messages"] == [
+    assert ANTHROPIC.body(*CONVERSATION)["messages"] == [
         {"role": "user", "content": [{"type": "text", "text": "(no words)"}]},
         {"role": "assistant", "content": [{"type": "text", "text": "Good morning."}]},
         {"role": "user", "content": [{"type": "text", "text": "find tea"}]},
@@ -160,7 +158,6 @@ def test_the_messages_of_a_request() -> None:
             "content": [
                 {"type": "tool_result", "tool_use_id": "c_3", "content": "x"},
                 {"type": "text", "text": "hurry", **CACHED},
-                {"type": "text", "text": "now is noon"},
             ],
         },
     ]
@@ -184,7 +181,7 @@ UNFORCED = ["claude-fable-5-1", "claude-opus-5-5", "claude-haiku-6"]
 @pytest.mark.parametrize("model", [*FORCED, *UNFORCED])
 def test_models_that_cannot_be_made_to_call_a_tool_are_asked_to(model: str) -> None:
     may_be_forced = model in FORCED
-    request = ModelRequest(model=model, system=(), messages=[user("a")], tools=[TOOL], tail=["now"])
+    request = ModelRequest(model=model, system=(), messages=[user("a")], tools=[TOOL])
     for forced, words in (("*", "one of your tools"), ("search", "the tool search")):
         body = encode(replace(request, force_tool=forced))
         assert ("tool_choice" in body) == may_be_forced
@@ -215,7 +212,7 @@ def test_thoughts_of_which_nothing_came_are_left_out() -> None:
         user("b"),
         Message(role="assistant", parts=(signed, Text(text="so"), signed)),
     ]
-    messages = ANTHROPIC.body(*conversation, tail=["now"])["messages"]
+    messages = ANTHROPIC.body(*conversation)["messages"]
     assert [message["role"] for message in messages] == ["user", "assistant", "user"]
     assert [block["type"] for block in messages[1]["content"]] == ["thinking", "text"]
 

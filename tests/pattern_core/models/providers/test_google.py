@@ -134,7 +134,7 @@ def test_older_models_are_told_the_schema_in_words_beside_tools() -> None:
 def test_the_messages_of_a_request() -> None:
     unsigned = {"thoughtSignature": "skip_thought_signature_validator"}
     query = {"query": 'tea "with" żółw'}
-    assert GOOGLE.body(*CONVERSATION, tail=["now is noon", " "])["contents"] == [
+    assert GOOGLE.body(*CONVERSATION)["contents"] == [
         {"role": "user", "parts": [{"text": "(no words)"}]},
         {"role": "model", "parts": [{"text": "Good morning."}]},
         {"role": "user", "parts": [{"text": "find tea"}]},
@@ -160,7 +160,6 @@ def test_the_messages_of_a_request() -> None:
             "parts": [
                 {"functionResponse": {"id": "c:3", "name": "search", "response": {"output": "x"}}},
                 {"text": "hurry"},
-                {"text": "<system>\nnow is noon\n</system>"},
             ],
         },
     ]

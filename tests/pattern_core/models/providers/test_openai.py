@@ -128,9 +128,10 @@ def test_the_messages_of_a_request() -> None:
         Message(role="tool", parts=(ToolResult(call_id="c3", tool="search", content="x"),)),
         Message(role="assistant", parts=(Reasoning(text="only thought"),)),
     ]
-    request = ModelRequest(model="gpt", system=["one", "two"], messages=conversation, tail=["now is noon"])
+    request = ModelRequest(model="gpt", system=["one", "two"], messages=conversation, memory=["# Memory", "x"])
     messages = messages_of(request, OWN)
-    roles = ["system", "user", "assistant", "tool", "tool", "system", "assistant", "tool", "system"]
+    assert messages.pop(1) == {"role": "system", "content": "# Memory\n\nx"}
+    roles = ["system", "user", "assistant", "tool", "tool", "system", "assistant", "tool"]
     assert [message["role"] for message in messages] == roles
     assert messages[0]["content"] == "one\n\ntwo"
     assert messages[2]["content"] == "Looking."
@@ -139,7 +140,6 @@ def test_the_messages_of_a_request() -> None:
     assert messages[4]["content"] == "Error: 404"
     assert messages[6]["tool_calls"][0]["function"]["arguments"] == "{}"
     assert messages[6]["content"] is None
-    assert messages[-1] == {"role": "system", "content": "now is noon"}
 
 
 def test_forced_tools_answers_by_a_schema_and_effort() -> None:
@@ -189,25 +189,24 @@ def test_other_servers_get_what_templates_of_open_models_can_show() -> None:
         user(""),
         user("thanks"),
     ]
-    request = ModelRequest(model="qwen3.5", system=["Be kind."], messages=conversation, tail=["now is noon"])
+    request = ModelRequest(model="qwen3.5", system=["Be kind."], messages=conversation, memory=["# Memory"])
     assert shapes(messages_of(request, OTHER)) == [
         ("system", "Be kind."),
-        ("user", "<system>\nwhat was before\n</system>\n\nfind tea"),
+        ("user", "# Memory\n\n<system>\nwhat was before\n</system>\n\nfind tea"),
         ("assistant", None),
         ("tool", "none"),
         ("assistant", None),
         ("tool", "none"),
         ("assistant", "Well,\n\nno tea."),
-        ("user", "thanks\n\nnow is noon"),
+        ("user", "thanks"),
     ]
     own = [role for role, _ in shapes(messages_of(request, OWN))]
     assert own == [
-        *("system", "system", "user"),
+        *("system", "system", "system", "user"),
         *("assistant", "tool") * 2,
         *["assistant"] * 2,
         "user",
         "user",
-        "system",
     ]
 
 
@@ -231,15 +230,13 @@ def test_models_are_told_only_what_they_take(
     assert {key: body[key] for key in ("reasoning_effort", "stop", "temperature") if key in body} == sent
 
 
-def test_mistrals_models_get_short_ids_and_no_words_behind_a_result() -> None:
-    request = ModelRequest(model="mistral-small:24b", system=(), messages=CALLED, tail=["now is noon"])
+def test_mistrals_models_get_short_ids() -> None:
+    request = ModelRequest(model="mistral-small:24b", system=(), messages=CALLED)
     _, called, result = messages_of(request, OTHER)
     call_id = called["tool_calls"][0]["id"]
     assert call_id == result["tool_call_id"]
     assert len(call_id) == 9
     assert call_id.isalnum()
-    assert result["content"] == "none\n\nnow is noon"
-    assert messages_of(replace(request, model="qwen3"), OTHER)[-1] == {"role": "user", "content": "now is noon"}
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ def test_the_fields_of_a_request() -> None:
         temperature=0.0,
         stop=["END"],
         seed=3,
-        tail=["now is noon"],
+        memory=["# Memory", "x"],
         response_schema=schema,
         reasoning_effort="high",
         force_tool="*",
@@ -80,8 +80,8 @@ def test_the_fields_of_a_request() -> None:
         "model": "gpt-5",
         "instructions": "one\n\ntwo",
         "input": [
+            {"type": "message", "role": "system", "content": [{"type": "input_text", "text": "# Memory\n\nx"}]},
             {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]},
-            {"type": "message", "role": "system", "content": [{"type": "input_text", "text": "now is noon"}]},
         ],
         "stream": True,
         "store": False,

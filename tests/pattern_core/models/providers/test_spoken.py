@@ -81,6 +81,7 @@ ANSWERS: dict[str, tuple[str, list[tuple[str, str]]]] = {
     "line feeds in strings": ('{"name": "block", "arguments": {"a": "1\n2"}}', [("block", '{"a": "1\\n2"}')]),
     "another key first": ('{"arguments": {"name": "Bruno"}, "name": "block"}', [("block", '{"name": "Bruno"}')]),
     "words behind": (f"<tool_call>{CALL}</tool_call>\nWait.", [("words", "Wait."), ("search", TEA)]),
+    "other JSON behind": (f'{CALL}\nSo [] {{"a": [1]}} .', [("words", 'So [] {"a": [1]} .'), ("search", TEA)]),
     "its own result": (f"<tool_call>{CALL}</tool_call>\n<tool_response>42</tool_response>", [("search", TEA)]),
     "other JSON": ('{"name": "Bruno", "age": 3}', [("words", '{"name": "Bruno", "age": 3}')]),
     "other fence": ("```python\nx = {1}\n```\nDone.", [("words", "```python\nx = {1}\n```\nDone.")]),

@@ -324,7 +324,7 @@ REDACTED = Message(role="assistant", parts=(Reasoning(text="", signature="redact
 
 
 @pytest.mark.parametrize(
-    ("messages", "system", "tail"),
+    ("messages", "system", "memory"),
     [
         ([], "", ""),
         ([user(" ")], " ", "\n"),
@@ -336,7 +336,7 @@ REDACTED = Message(role="assistant", parts=(Reasoning(text="", signature="redact
 )
 @pytest.mark.parametrize("vendor", [ANTHROPIC, GOOGLE], ids=str)
 async def test_every_conversation_becomes_one_that_the_vendor_accepts(
-    vendor: Vendor, messages: list[Message], system: str, tail: str
+    vendor: Vendor, messages: list[Message], system: str, memory: str
 ) -> None:
-    request = ModelRequest(model="m", system=[system], messages=messages, tail=[tail])
+    request = ModelRequest(model="m", system=[system], messages=messages, memory=[memory])
     assert (await answer(vendor, says("fine"), request)).parts == says("fine").parts

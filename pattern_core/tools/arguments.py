@@ -1,0 +1,186 @@
+"""A tool's arguments: as the model reads of them, as they are checked, and as a model meant what it wrote. Pure.
+
+Vendors differ in what they accept, so a schema is kept plain: no `$ref`, no titles, no defaults, and an argument that
+may be left out is simply not required.
+
+Small models write `"5"` for 5, `null` for what they leave out, JSON within JSON, and names in other forms. Where only
+one thing can be meant, a call is changed to that before anything looks at it: rules, people, rows and the model itself
+see the call as it was meant. All else is refused in words that say what was expected.
+
+Source: JSON Schema draft 2020-12, as pydantic 2 generates it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
+
+from pattern_core.errors import InvalidInput
+from pattern_core.validation import read
+from pattern_db.columns import check_depth
+
+ToolFunction = Callable[..., Awaitable[object]]
+CheckFunction = Callable[[Mapping[str, object]], dict[str, object]]
+
+_DATA = ("const", "enum", "examples")  # keywords of a schema whose values are data, not schemas
+# Every prompt pays for each word. What distinguishes the choices of a union refers to definitions, and each choice says
+# it by itself; `Tool.check` fills defaults in and refuses other properties, in words that the model reads.
+_LEFT_OUT = ("title", "discriminator", "$defs", "default")
+_CLOSED = ("additionalProperties", False)
+_NULL = {"type": "null"}
+# A string, to the end of the text if it has no other, or a bracket.
+_STRINGS_AND_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
+_ENDS_OF_VALUES = ('"', "}", "]", "true", "false", "null")  # not of numbers, whose last digits may be missing
+_WHOLE = re.compile(r"-?\d{1,15}")
+_NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,15})?")
+
+
+class InvalidArguments(InvalidInput):
+    """The arguments of a tool do not fit. Every word of the message is ours or the caller's."""
+
+
+def arguments_of(fn: ToolFunction) -> tuple[Mapping[str, Any], CheckFunction]:
+    """Return `Tool.parameters` and `Tool.check` of `fn`, whose first parameter is the context and not shown.
+
+    `Annotated[str, "words"]` describes a parameter; a default makes it one that may be left out; `Literal` lists the
+    values it may have.
+
+    Raises:
+        ValueError: a parameter has no annotation, is positional-only or variadic, or its type contains itself.
+    """
+    hints = get_type_hints(fn, include_extras=True)
+    fields: dict[str, Any] = {}
+    for parameter in list(inspect.signature(fn).parameters.values())[1:]:
+        name = parameter.name
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise ValueError(f"{fn.__name__}: the parameter {name} cannot be given by name")
+        if name not in hints:
+            raise ValueError(f"{fn.__name__}: the parameter {name} needs an annotation: the model reads it")
+        words = [note for note in getattr(hints[name], "__metadata__", ()) if isinstance(note, str)]
+        described: dict[str, Any] = {"description": words[-1]} if words else {}
+        fields[name] = (
+            hints[name],
+            Field(... if parameter.default is parameter.empty else parameter.default, **described),
+        )
+    # Strict and closed: the model reads what does not fit and corrects it; a guess would hide the mistake.
+    config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+    model: TypeAdapter[BaseModel] = TypeAdapter(create_model(fn.__name__, __config__=config, **fields))
+
+    def check(arguments: Mapping[str, object]) -> dict[str, object]:
+        try:
+            return dict(read(model, arguments, lambda place: () if place else fields).__dict__)
+        except InvalidInput as error:
+            raise InvalidArguments(f"the arguments do not fit: {error.message}") from None
+
+    raw = model.json_schema()
+    schema = _plain(raw, raw.get("$defs", {}))
+    names = ("type", "properties", "required")
+    return {name: schema[name] for name in names if name in schema}, check
+
+
+def _plain(node: Any, definitions: Mapping[str, Any], inside: tuple[str, ...] = ()) -> Any:  # Any: a JSON value
+    """Return `node` with what its references refer to, without titles and without `null` as a choice."""
+    if isinstance(node, list):
+        return [_plain(one, definitions, inside) for one in node]
+    if not isinstance(node, dict):
+        return node
+    while "$ref" in node:
+        name = node["$ref"].rsplit("/", 1)[-1]
+        if name in inside:
+            raise ValueError(f"the type {name} contains itself; a tool's arguments must be a finite tree")
+        beside = {key: value for key, value in node.items() if key != "$ref"}
+        node, inside = {**definitions[name], **beside}, (*inside, name)
+    plain: dict[str, Any] = {}
+    for key, value in node.items():
+        if key == "properties":  # one of them may be called "title"
+            plain[key] = {name: _plain(one, definitions, inside) for name, one in value.items()}
+        elif key not in _LEFT_OUT and (key, value) != _CLOSED:
+            plain[key] = value if key in _DATA else _plain(value, definitions, inside)
+    if _NULL in plain.get("anyOf", ()):  # it may be left out; some vendors know no union with `null`
+        choices = [choice for choice in plain.pop("anyOf") if choice != _NULL]
+        plain = {**(choices[0] if len(choices) == 1 else {"anyOf": choices}), **plain}
+    return plain
+
+
+# As a model meant them
+
+
+def object_in(text: str, *, is_whole: bool) -> dict[str, object] | None:
+    """Return the JSON object that a text which is none must mean, None if that is not certain: one within a string, or
+    where the answer `is_whole`, one that lacks nothing but its last brackets.
+    """
+    value = _parsed(text)
+    if isinstance(value, str):
+        value = _parsed(value)
+    elif is_whole and text.rstrip().endswith(_ENDS_OF_VALUES):
+        ends: list[str] = []
+        for found in _STRINGS_AND_BRACKETS.finditer(text):
+            if found[0] in ("{", "["):
+                ends.append("}" if found[0] == "{" else "]")
+            elif found[0] in ("}", "]") and ends:
+                ends.pop()
+        value = _parsed(text + "".join(reversed(ends)))
+    return value if isinstance(value, dict) else None
+
+
+def _parsed(text: str) -> object:
+    """Return the JSON value that the text is, None where it is none, or one that cannot be stored."""
+    try:
+        value = json.loads(text)
+        check_depth(value)
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except (ValueError, RecursionError):
+        return None
+    return value
+
+
+def operations_in(schema: Mapping[str, Any]) -> list[str]:
+    """Return the values that the argument `op` may have, if there is one."""
+    match schema:
+        case {"properties": {"op": {"enum": list(values)}}}:
+            return [value for value in values if isinstance(value, str)]
+    return []
+
+
+def coerced(arguments: Mapping[str, object], schema: Mapping[str, Any]) -> dict[str, object]:
+    """Return an object as its schema wants it, as far as it is certain what was meant; the rest stays as it is.
+
+    Null for what may be left out is left out, unless the schema takes it.
+    """
+    properties, required = schema.get("properties"), schema.get("required")
+    known = properties if isinstance(properties, Mapping) else {}
+    made: dict[str, object] = {}
+    for name, value in arguments.items():
+        wanted = known.get(name)
+        kind = wanted.get("type") if isinstance(wanted, Mapping) else None  # servers' schemas may hold anything
+        must_be = isinstance(required, list) and name in required
+        if value is not None or must_be or not isinstance(kind, str) or kind == "null":
+            made[name] = value if kind is None else _coerced(value, wanted)
+    return made
+
+
+def _coerced(value: object, schema: Any) -> object:  # Any: a JSON Schema
+    match schema.get("type"), value:
+        case "integer" | "number", str(text) if (_WHOLE if schema["type"] == "integer" else _NUMBER).fullmatch(text):
+            return float(text) if "." in text else int(text)
+        case "integer", float(number) if number.is_integer() and abs(number) < 1e15:
+            return int(number)
+        case "boolean", str(text) if text.lower() in ("true", "false"):
+            return text.lower() == "true"
+        case "string", int() | float() if not isinstance(value, bool):
+            return json.dumps(value)
+        case "string", str(text) if isinstance(schema.get("enum"), list) and text not in schema["enum"]:
+            same = [one for one in schema["enum"] if isinstance(one, str) and one.casefold() == text.casefold()]
+            return same[0] if len(same) == 1 else text
+        case "array", list(items) if isinstance(schema.get("items"), Mapping):
+            return [_coerced(item, schema["items"]) for item in items]
+        case "object", dict(inner):
+            return coerced(inner, schema)
+        case "array" | "object", str(text) if isinstance(made := _parsed(text), list | dict):
+            return _coerced(made, schema) if isinstance(made, list) == (schema["type"] == "array") else text
+    return value

@@ -1,0 +1,37 @@
+"""The tool `remember`: a fact for small models to keep, a line of the block about the person."""
+
+from __future__ import annotations
+
+from pattern_core.errors import InvalidInput, NotFound
+from pattern_core.memory.block import NewBlock, shown_schema
+from pattern_core.memory.edits import AppendText
+from pattern_core.memory.schema import TextSchema
+from pattern_core.tools.tool import ToolContext, done, tool
+from pattern_db.enums import EffectClass
+
+LABEL = "human"
+KEPT = "Kept in memory"
+
+
+@tool(effect=EffectClass.LOCAL, returns_untrusted_text=False, brief="")
+async def remember(context: ToolContext, text: str) -> dict[str, object]:
+    """Keep a fact to know always. Example: `The user likes tea.`"""
+    memory, by, work, fact = context.toolbox.memory, context.by, context.work, text.strip()
+    if not fact:
+        raise InvalidInput("there is nothing to remember: `text` is empty")
+    try:
+        view = await memory.view(context.agent_id, LABEL)
+        if fact in view.content.splitlines():
+            return done("You knew this already")
+        is_next_line = isinstance(shown_schema(view.metadata), TextSchema) and view.content.strip("\n") != ""
+        edit = AppendText(text=f"\n{fact}" if is_next_line and not view.content.endswith("\n") else fact)
+        edited = await memory.edit(context.agent_id, LABEL, edit, by=by, work=work)
+        return done(edited.note if edited.block.version == view.version else KEPT)
+    except NotFound:
+        new = NewBlock(label=LABEL, description="What you know about the person you talk with.", content=fact)
+        await memory.create(context.agent_id, new, by=by, work=work)
+        return done(KEPT)
+    except InvalidInput as error:
+        if "limit" not in error.details:
+            raise
+        raise InvalidInput("your memory is full; store this text with the tool archive instead") from None
