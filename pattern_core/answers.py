@@ -23,7 +23,6 @@ CUT = {
 
 _FENCE = re.compile(r'<data from="[^">\n]*">\n?|(?m:^)</data>\n?')
 _OPEN_FENCE = '<data from="'
-_HEADING = re.compile(r"##? \S")
 _SENTENCE_END = re.compile(r"(?<=[.:!?])\s+|\n")
 
 
@@ -49,21 +48,19 @@ def without_run(text: str) -> str:
 def without_echo(text: str, *, guide: Sequence[str], memory: Sequence[str]) -> str:
     """Return an answer without what it copies of its prompt; itself if it copies nothing.
 
-    A copy is a sentence of the `guide` (what we say to every agent), a fence of data, or a heading of the `memory`
-    together with the line that follows it there. Headings as such are Markdown, and what the memory says may be
-    repeated.
+    A copy is a sentence of the `guide` (what we say to every agent), a fence of data, or a heading of the `memory` as
+    it is there; of headings without what is in their brackets two in a row. Other headings are Markdown, and what the
+    memory says may be repeated.
     """
     spoken = [one.strip() for whole in guide for one in _SENTENCE_END.split(whole)]
     sentences = [one for one in spoken if len(one) >= SENTENCE_CHARS_MIN and one in text]
-    shown = {pair for whole in memory for pair in pairwise(_lines(whole)) if _HEADING.match(pair[0])}
-    headings = {line for pair in shown.intersection(pairwise(_lines(text))) for line in pair if _HEADING.match(line)}
-    if not sentences and not headings and _OPEN_FENCE not in text:
+    headings = {whole.partition("\n")[0].strip() for whole in memory}
+    labels = {heading.partition(" (")[0] for heading in headings}
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    is_copied = not (headings - labels).isdisjoint(lines) or any({*pair} <= labels for pair in pairwise(lines))
+    if not sentences and not is_copied and _OPEN_FENCE not in text:
         return text
     for sentence in sentences:
         text = text.replace(sentence, "")
-    kept = [line for line in text.splitlines() if line.strip() not in headings]
-    return (_FENCE.sub("", "\n".join(kept)) if _OPEN_FENCE in text else "\n".join(kept)).strip()
-
-
-def _lines(text: str) -> list[str]:
-    return [line.strip() for line in text.splitlines() if line.strip()]
+    rest = "\n".join(line for line in text.splitlines() if line.strip() not in headings | labels)
+    return (_FENCE.sub("", rest) if _OPEN_FENCE in rest else rest).strip()

@@ -64,7 +64,7 @@ RULES = "Rules for your tools, which are enforced:"
 _SHARING = (Kind.PINNED, Kind.REFERRED, Kind.RECALLED, Kind.LOGS, Kind.TASKS, Kind.ACTIVITY)
 _DRAWS_ON = {Kind.REFERRED: Kind.PINNED}
 # The sections of a note, one after another, with a line that says what they are. `untrusted` knows their headings.
-_SECTIONS: Mapping[str, str] = {
+SECTIONS: Mapping[str, str] = {
     Kind.RECALLED: "# Recalled\nFound for this message; it may be out of date.",
     Kind.TASKS: "# Open tasks",
     Kind.ACTIVITY: "# Recent activity\nIn this constellation, newest first; times are UTC.",
@@ -302,8 +302,8 @@ def _note(parts: Sequence[Part]) -> str:
     time.
     """
     times = [part.text for part in parts if part.kind is Kind.TIME]
-    texts = [part.text for part in parts if part.kind is not Kind.TIME and part.kind not in _SECTIONS]
-    for kind, heading in _SECTIONS.items():
+    texts = [part.text for part in parts if part.kind is not Kind.TIME and part.kind not in SECTIONS]
+    for kind, heading in SECTIONS.items():
         if lines := [part.text for part in parts if part.kind == kind]:
             texts.append("\n".join([heading, *lines]))
     return "\n\n".join([*times, *texts, *([_QUESTION_HEADING] if texts else [])])

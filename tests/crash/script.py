@@ -24,6 +24,7 @@ from zlib import crc32
 import trio
 
 from pattern_core.approvals import Approval, ApprovalAnswer
+from pattern_core.compaction.summariser import OPEN, left_out
 from pattern_core.messages import Message, Text, ToolCall, ToolResult
 from pattern_core.models.errors import ModelRefused
 from pattern_core.models.model import ModelReply, ModelRequest, OnDelta, TextDelta, Usage, made_up_call_id
@@ -131,7 +132,8 @@ class ScriptModel:
         self._reached("summary", "before")
         if crc32(request.messages[-1].text.encode()) % 4 == 0:
             raise ModelRefused("no summaries today", provider=PROVIDER)
-        text = Text(text="Some work was asked for, and done.")
+        named = left_out("", request.messages[-1].text.partition(OPEN)[2].splitlines(), 100)
+        text = Text(text=f"Some work was asked for, and done. {named}")
         self._reached("summary", "after")
         return ModelReply(parts=(text,), finish_reason="stop", usage=Usage(input_tokens=100, output_tokens=10))
 

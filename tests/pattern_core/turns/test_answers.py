@@ -67,11 +67,11 @@ async def test_a_second_empty_answer_is_said_plainly_and_paid(script: list[Answe
 
 
 async def test_whoever_was_spoken_to_by_a_tool_or_is_an_agent_needs_no_words() -> None:
-    spoken = calls("send_message", {"target_type": "user", "content": "Here it is."})
+    spoken = calls("send_message", {"content": "Here it is."})
     async with acting([spoken, says("")], otherwise=says(""), tools=[send_message]) as world:
         assert (await world.say("send it")).status == "completed"
         bob = await world.agent("bob")
-        told = calls("send_message", {"target_type": "agent", "target": "bob", "content": "Thanks."})
+        told = calls("send_message", {"to": "bob", "content": "Thanks."})
         world.provider._script = iter([told, says("Done."), says("")])
         await world.say("thank bob")
         while not world.constellation.is_idle:

@@ -187,7 +187,8 @@ def test_fields_as_they_are_typed(kind: str, text: str, value: object) -> None:
 
 
 def test_an_agent_without_room_in_its_window_is_made_with_a_warning(home: Pattern) -> None:
-    made = home("agent", "create", "tiny", "-c", "home", "--set", "context_window=1000")
+    long = ("--instructions", "Be kind. " * 400)
+    made = home("agent", "create", "tiny", "-c", "home", "--set", "context_window=1000", *long)
     assert (made.code, "Created the agent tiny" in made.out) == (0, True)
     assert "It cannot answer any message: the window of 1,000 tokens holds no conversation" in made.err
     assert "1,000 tokens holds no conversation" in home("agent", "show", "tiny", "-c", "home").out
