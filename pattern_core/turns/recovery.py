@@ -45,7 +45,7 @@ from pattern_db.journal.turns import TurnRow
 from pattern_db.tables import messages
 
 NOT_RUN = "Not run: the turn ended before."
-STARTED, COMPACTED = "step.started", "history.compacted"
+STARTED, SUPERSEDED, COMPACTED = "step.started", "step.superseded", "history.compacted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,9 +112,17 @@ def find(connection: Connection, turn: int) -> FoundTurn:
 
 
 def _streamed(connection: Connection, step: StepRow) -> list[Part]:
-    """Return the pieces of a step's answer, joined; those of its newest attempt that has any."""
-    stored = [(row.name, json.loads(row.data)) for row in events.named(connection, step.turn, events.DELTAS)]
-    pieces = [(data["attempt"], name, data["text"]) for name, data in stored if data["step"] == step.no]
+    """Return the pieces of a step's answer, joined; those of its newest attempt that has any and was not given up for
+    what it said.
+    """
+    found = events.named(connection, step.turn, (*events.DELTAS, SUPERSEDED))
+    stored = [(row.name, data) for row in found if (data := json.loads(row.data))["step"] == step.no]
+    void = {data["attempt"] for name, data in stored if name == SUPERSEDED and "why" in data}
+    pieces = [
+        (data["attempt"], name, data["text"])
+        for name, data in stored
+        if name != SUPERSEDED and data["attempt"] not in void
+    ]
     newest = max((attempt for attempt, _name, _text in pieces), default=0)
     texts = [
         (name, "".join(text for _attempt, _name, text in alike))

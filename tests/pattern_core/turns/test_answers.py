@@ -90,6 +90,17 @@ async def test_a_copy_of_the_prompt_is_asked_again_once_and_then_cut_out() -> No
         assert not [text for text in await texts(world) if DATA[:40] in text]
 
 
+async def test_a_copy_is_not_kept_as_a_part_of_a_turn_that_ends_while_it_is_asked_again() -> None:
+    copied = says(f"{DATA}\nHello!")
+    async with acting([copied, Paced(answer=says("late"), gate=trio.Event())]) as world:
+        turn_id = await world.submit("hi")
+        while world.provider.asked < 2 or not world.provider.running:
+            await trio.lowlevel.checkpoint()
+        assert await world.constellation.cancel(turn_id)
+        view = await world.constellation.wait(turn_id)
+        assert (view.status, [message.content for message in view.messages]) == ("cancelled", ["hi"])
+
+
 async def test_what_a_call_comes_with_is_cleaned_and_the_call_is_run() -> None:
     both = calls("note", {"text": "x"}, text=f"{DATA}\nSo:")
     async with acting([both, says("Done.")], tools=[note]) as world:
