@@ -194,6 +194,8 @@ async def test_an_attempt_has_a_time_limit_and_counts_as_retryable(autojump_cloc
     assert one.retries == [(1, "model_timeout", 1)]
     assert trio.current_time() == 101
     assert one.provider.cancelled == 1
+    with pytest.raises(ModelTimeout, match=r"has not begun to answer within 100 s \(limits\.turn\.model_timeout_s\)"):
+        await Asker(ScriptedProvider(otherwise=Paced(answer=says("late"), delay_s=101))).ask()
 
 
 async def test_silence_counts_from_the_first_words_and_afresh_after_each(autojump_clock: MockClock) -> None:
