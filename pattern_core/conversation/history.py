@@ -199,7 +199,10 @@ class History:
     @property
     def question(self) -> Message | None:
         """What was said last to the agent, as it is stored; None if nothing was."""
-        return next((entry.message for entry in reversed(self._entries) if entry.shown.role == "user"), None)
+        for entry in reversed(self._entries):
+            if entry.shown.role == "user":
+                return entry.message
+        return None
 
     @property
     def words(self) -> str:
@@ -228,7 +231,11 @@ class History:
     def note(self, note: str) -> None:
         """Set what is shown before the newest message, which is stored with it."""
         before = self._entries[-1]
-        entry = self._entry(replace(before.message, note=note), begins=before.begins)
+        said = before.message
+        noted = Message(
+            role=said.role, parts=said.parts, id=said.id, position=said.position, created_at=said.created_at, note=note
+        )
+        entry = self._entry(noted, begins=before.begins)
         self._entries[-1] = entry
         self._shown[-1] = entry.shown
         self.tokens += entry.tokens - before.tokens
@@ -293,7 +300,8 @@ class History:
         else:
             shown = neutral(message)
         if message.note:
-            shown = replace(shown, parts=(Note(text=f"{message.note}\n\n"), *shown.parts))
+            parts = Note(text=f"{message.note}\n\n"), *shown.parts
+            shown = Message(role=shown.role, parts=parts, id=shown.id, position=shown.position)
         has_image = shown.role == "user" and bool(shown.images)
         return _Entry(message, shown, message_tokens(shown), begins, is_short, has_image)
 

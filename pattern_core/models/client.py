@@ -234,18 +234,18 @@ class ModelClient:
         self, provider: Provider, request: ModelRequest, asking: _Asking, limits: TurnLimits
     ) -> ModelReply:
         """Ask once; the scope's deadline is the end of the silence that is allowed at this point."""
-        name, key = provider.name, "local_model" if limits is self._local else "model"
+        name, idle_s = provider.name, limits.model_idle_timeout_s
+        key = "local_model" if limits is self._local else "model"
         silent = f"has not begun to answer within {limits.model_timeout_s:g} s (limits.turn.{key}_timeout_s)"
 
         async def pass_on(delta: Delta) -> None:
             nonlocal silent
-            silent = f"fell silent for {limits.model_idle_timeout_s:g} s (limits.turn.{key}_idle_timeout_s)"
-            silent += " in the middle of its answer"
+            silent = f"fell silent for {idle_s:g} s in the middle of its answer (limits.turn.{key}_idle_timeout_s)"
             if delta.text:
                 asking.was_shown = True
                 scope.deadline = asking.deadline  # showing is our time, not the provider's
                 await asking.on_delta(delta)
-            scope.deadline = min(asking.deadline, trio.current_time() + limits.model_idle_timeout_s)
+            scope.deadline = min(asking.deadline, trio.current_time() + idle_s)
 
         with trio.CancelScope(deadline=min(asking.deadline, trio.current_time() + limits.model_timeout_s)) as scope:
             return await provider.ask(request, pass_on)

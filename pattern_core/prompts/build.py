@@ -104,7 +104,7 @@ class Offered:
 class Material(NamedTuple):
     """All that could stand before a conversation, before it is cut to what fits; compared with `==`.
 
-    `blocks` are all of the agent's. `is_opened`: the conversation begins with what is kept of archived messages.
+    `blocks` are those of its memory. `is_opened`: the conversation begins with what is kept of archived messages.
     """
 
     instructions: str
@@ -114,11 +114,12 @@ class Material(NamedTuple):
 
 
 class Stable(NamedTuple):
-    """What stands before the conversation: its texts, an estimate of them and the tools, and what is stored of it.
+    """What stands before the conversation: its parts and texts, an estimate of them and the tools, and what is stored.
 
     `prefix_hash` names the texts and the tools; `basis` is all that decides what is shown.
     """
 
+    parts: Sequence[Part]
     system: Sequence[str]
     memory: Sequence[str]
     tokens: int
@@ -128,12 +129,18 @@ class Stable(NamedTuple):
 
 
 class Noted(NamedTuple):
-    """What stands before a turn's question: its text with an estimate, its parts, and what was left out."""
+    """What stands before a turn's question: its text with an estimate, its parts, what was left out, and what is stored
+    of these.
+    """
 
-    text: str = ""
-    tokens: int = 0
-    parts: Sequence[Part] = ()
-    left_out: Sequence[Part] = ()
+    text: str
+    tokens: int
+    parts: Sequence[Part]
+    left_out: Sequence[Part]
+    log: LoggedParts
+
+
+NOT_NOTED = Noted("", 0, (), (), log_of((), (), {}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +165,7 @@ class Prompt:
 
 
 def parts_of(material: Material) -> list[Part]:
-    """Return all that could be shown before the conversation, and blocks that could be shown before the question."""
+    """Return all that could be shown before the conversation."""
     instructions, offered = material.instructions, material.offered
     reason = "the agent's instructions" if instructions else "for an agent without instructions of its own"
     guide = MEMORY_AND_DATA if material.blocks and offered.tools else DATA
@@ -254,8 +261,7 @@ def stable_of(material: Material, last: Stable | None = None) -> Stable:
     """Choose what stands before the conversation; mostly it is as in the `last` prompt."""
     offered = material.offered
     tools, window = offered.tools, offered.window
-    fitted = fit(parts_of(material), offered.settings.context, window)
-    shown, left_out = ([part for part in some if place_of(part.kind) in ("system", "memory")] for some in fitted)
+    shown, left_out = fit(parts_of(material), offered.settings.context, window)
     basis = shown, left_out, tools, window, material.is_opened
     if last is not None and last.basis == basis:
         return last
@@ -275,26 +281,31 @@ def stable_of(material: Material, last: Stable | None = None) -> Stable:
     if memory:
         memory.insert(0, MEMORY_HEADING)
     tokens = sum(map(estimate_text, (*system, *memory))) + tool_tokens
-    return Stable(system, memory, tokens, log_of(shown, left_out, extra), hash_prefix([*system, *memory], tools), basis)
+    prefix_hash = hash_prefix([*system, *memory], tools)
+    return Stable(shown, system, memory, tokens, log_of(shown, left_out, extra), prefix_hash, basis)
 
 
-def note_of(material: Material, found: Findings, now: str, in_view: str, room: int) -> Noted:
+def note_of(
+    stable: Stable, blocks: Sequence[SeenBlock], found: Findings, offered: Offered, *, now: str, in_view: str, room: int
+) -> Noted:
     """Return what stands before the turn's question; all but the time is left out where it does not fit into `room`.
 
-    `now` is a stored time. What stands word for word `in_view`, an earlier note, is not repeated.
+    `blocks` are those that are shown for the moment, `now` is a stored time. What stands word for word `in_view`, an
+    earlier note, is not repeated.
     """
-    settings = material.offered.settings.context
     time = Part(kind=Kind.TIME, text=time_words(now), reason="the time")
-    shown, unfit = fit([*parts_of(material), *found.parts, time], settings, material.offered.window)
-    parts = [part for part in shown if place_of(part.kind) == "question" and part.text not in in_view]
-    left_out = [*(part for part in unfit if place_of(part.kind) == "question"), *found.left_out]
+    pinned = [part for part in stable.parts if part.kind is Kind.PINNED]
+    given = [*pinned, *block_parts(blocks), *found.parts, time]
+    shown, unfit = fit(given, offered.settings.context, offered.window)
+    parts = [part for part in shown[len(pinned) :] if part.text not in in_view]
+    left_out = [*unfit, *found.left_out]
     text = _note(parts)
     if (tokens := estimate_text(text)) > room:
         left_out += [replace(part, reason=_NO_ROOM) for part in parts if part.kind is not Kind.TIME]
         parts = [part for part in parts if part.kind is Kind.TIME]
         text = _note(parts)
         tokens = estimate_text(text)
-    return Noted(text, tokens, parts, left_out)
+    return Noted(text, tokens, parts, left_out, log_of(parts, left_out, {}))
 
 
 def _note(parts: Sequence[Part]) -> str:
@@ -330,17 +341,26 @@ def _output_max(offered: Offered) -> int:
 
 
 def build_prompt(
-    model: str, stable: Stable, noted: Noted, history: History, offered: Offered, *, seed: int, ratio: float = 1.0
+    model: str,
+    stable: Stable,
+    noted: Noted,
+    history: History,
+    offered: Offered,
+    *,
+    seed: int,
+    ratio: float = 1.0,
+    note: tuple[str, str] | None = None,
 ) -> Prompt:
     """Put what stands before the conversation, the conversation and the step's reminders together, and count it.
 
-    `noted` is the note that the turn's question shows in `history`. `ratio` is that of the vendor's count of tokens to
-    our estimate.
+    `noted` is the note that the turn's question shows in `history`, `note` as in `Prompt`. `ratio` is that of the
+    vendor's count of tokens to our estimate.
     """
     sampling, messages = offered.settings, history.messages
-    reminders = [Part(kind=Kind.REMINDER, text=note, reason="for this step", name=note) for note in offered.notes]
-    more = 0
-    if reminders and messages:
+    volatile, more = noted.log, 0
+    if offered.notes and messages:
+        reminders = [Part(kind=Kind.REMINDER, text=one, reason="for this step", name=one) for one in offered.notes]
+        volatile = log_of([*noted.parts, *reminders], noted.left_out, {})
         reminder = "\n\n" + "\n".join(offered.notes)
         messages = (*messages[:-1], _reminded(messages[-1], reminder))
         more = estimate_text(reminder)
@@ -371,11 +391,12 @@ def build_prompt(
         log=ShownRow(
             tokens=math.ceil(estimate * ratio),
             stable=stable.log,
-            volatile=log_of([*noted.parts, *reminders], noted.left_out, {}),
+            volatile=volatile,
             history_from=history.first,
             history_count=len(messages),
             history_tokens=history.tokens - noted.tokens,
         ),
+        note=note,
     )
 
 

@@ -28,6 +28,7 @@ from pattern_core.models.model import Usage
 from pattern_core.models.tokens import message_tokens
 from pattern_core.prompts.activity import HOUR_MS, TASKS_MAX, RecentTurns, task_parts
 from pattern_core.prompts.build import (
+    NOT_NOTED,
     Material,
     Noted,
     Offered,
@@ -66,7 +67,6 @@ TOKENS_MIN = 200  # shorter prompts say little about the ratio
 RESTORED_CALLS = 8  # of the agent, from which a new process learns; older ones have faded to a twentieth …
 RESTORED_AMONG = 500  # … as far as they are among so many last calls of all agents
 
-NOT_NOTED = Noted()
 Searching = Callable[[SearchRequest], Awaitable[SearchResult]]
 _SOURCES = {SearchKind.ARCHIVAL: "the archive", SearchKind.FILE: "the file", SearchKind.BLOCK: "the block"}
 
@@ -140,9 +140,11 @@ class Prompts:
 
         If `found` is not None, the newest message gets a note with it and with the time.
         """
+        question, note = history.question, None
+        blocks = await seen_blocks(self.memory, agent.id, "" if question is None else question.text)
         material = Material(
             instructions=agent.system_prompt,
-            blocks=await seen_blocks(self.memory, agent.id, history.words),
+            blocks=[one for one in blocks if one[0] in (Kind.CORE, Kind.PINNED)],
             is_opened=history.opening_tokens > 0,
             offered=offered,
         )
@@ -155,16 +157,16 @@ class Prompts:
         if calibration.ratio(agent.id, model) is None:  # looked up once in the rows, then only learnt
             calibration.learn(agent.id, model, await self.database.read(last_calls, agent.id, model))
         ratio = calibration.ratio(agent.id, model) or 1.0
-        question, note = history.question, None
         if found is not None and question is not None and question.position == history.cursor:
             room = history_room(last.stable, offered, ratio) - message_tokens(question)
-            last.noted = note_of(material, found, now_text(self.clock), history.notes(IN_VIEW_MAX), room)
+            others = [one for one in blocks if one[0] in (Kind.REFERRED, Kind.LOGS)]
+            now, in_view = now_text(self.clock), history.notes(IN_VIEW_MAX)
+            last.noted = note_of(last.stable, others, found, offered, now=now, in_view=in_view, room=room)
             last.position = question.position
             history.note(last.noted.text)
             note = question.position, last.noted.text
         noted = last.noted if question is not None and question.position == last.position else NOT_NOTED
-        made = build_prompt(model, last.stable, noted, history, offered, seed=seed, ratio=ratio)
-        return made if note is None else replace(made, note=note)
+        return build_prompt(model, last.stable, noted, history, offered, seed=seed, ratio=ratio, note=note)
 
     def learn(self, agent_id: str, prompt: Prompt, usage: Usage) -> None:
         """Note what the vendor counted for the prompt, so that the next one is estimated better."""

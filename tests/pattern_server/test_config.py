@@ -136,6 +136,7 @@ def test_nested_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         ('default_provider = "nobody"', "nobody"),
         ('bootstrap_token = "short"', "bootstrap_token"),
         ('[providers.x]\nkind = "openai"\n[providers.x.models."m"]\nwindows = 5', "providers.x"),
+        ('[providers.x]\nkind = "openai"\n[providers.x.models."m"]\ntool_calls = "none"', "tool_calls"),
         ('[providers.x]\nkind = "openai"\n[providers.x.limits]\ncalls_max = 0', "providers.x.limits.calls_max"),
         ('[providers.x]\nkind = "openai"\n[providers.x.limits]\ncalls = 1', "limits.calls: is not a known setting"),
         ('[providers.x]\nkind = "openai"\napi_key = 5', "providers.x.api_key: Input should be a valid string"),

@@ -61,6 +61,7 @@ base_url = "http://127.0.0.1:11434/v1"
 window = 40_960
 input_price = 0
 output_price = 0
+tool_calls = "text"
 [providers.llama]
 kind = "openai"
 base_url = "http://127.0.0.1:8080/v1"
@@ -96,7 +97,7 @@ def test_sections_of_one_key_share_an_account(config: Config) -> None:
 def test_the_operators_figures_count(config: Config) -> None:
     catalogue = catalogue_of(config)
     model = catalogue.facts("ollama", "qwen3:8b")
-    assert (model.window, model.input_price, model.is_known) == (40_960, 0, True)
+    assert (model.window, model.input_price, model.is_known, model.tool_calls) == (40_960, 0, True, "text")
     assert catalogue.facts("llama", "qwen3:8b").window == UNKNOWN_WINDOW
     assert catalogue.facts("work", "gpt-5").window == 400_000
     assert not catalogue.facts("elsewhere", "gpt-5").is_known

@@ -52,7 +52,7 @@ from pattern_core.models.providers.openai_responses import (
     usage_of,
 )
 from pattern_core.models.providers.settings import ProviderSettings
-from pattern_core.models.providers.spoken import SpokenText, neutral, told
+from pattern_core.models.providers.spoken import SpokenText, as_text, neutral
 
 _OWN_ID_CHARS_MAX, _ID_CHARS_MAX = 40, 64  # OpenAI's bound, and one for other servers, whose ids are often longer
 _SEED_BITS = 31  # some compatible servers read the seed into a 32-bit integer
@@ -178,7 +178,7 @@ def encode(request: ModelRequest, server: Server) -> Encoded:
     if server.is_open:
         messages, tools = neutral(messages), neutral(tools)
         if request.tool_calls in ("text", "none"):
-            messages, tools = told(messages, tools, request.force_tool), []
+            messages, tools = as_text(messages, tools, request.force_tool), []
     if not server.is_own:
         messages = _folded(messages)
     body: Encoded = {

@@ -68,7 +68,7 @@ _CONTROL = re.compile(
     r"|tools|tool_calls?|tool_response|function|parameter)[=>])"
     r"|\[(?=/?(?:INST|THINK|ARGS|CALL_ID|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT)\])"
 )
-_TOLD = """You can call these tools. Each line describes one:
+_DESCRIBED = """You can call these tools. Each line describes one:
 <tools>
 {tools}
 </tools>
@@ -94,7 +94,7 @@ def neutral(value: T) -> T:
     return made  # type: ignore[return-value]  # of the same type
 
 
-def told(messages: Sequence[Encoded], tools: Sequence[Encoded], force_tool: str | None) -> list[Encoded]:
+def as_text(messages: Sequence[Encoded], tools: Sequence[Encoded], force_tool: str | None) -> list[Encoded]:
     """Return encoded messages for a model that knows tools from its instructions alone: calls and results are text."""
     made: list[Encoded] = []
     for message in messages:
@@ -109,7 +109,7 @@ def told(messages: Sequence[Encoded], tools: Sequence[Encoded], force_tool: str 
         else:
             made.append(message)
     if tools:
-        text = _TOLD.format(tools="\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools))
+        text = _DESCRIBED.format(tools="\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools))
         if force_tool is not None:
             text += " Call a tool now." if force_tool == ANY_TOOL else f" Call the tool {force_tool} now."
         first = made.pop(0)["content"] if made and made[0]["role"] == "system" else ""
@@ -246,7 +246,7 @@ def name_of(name: str, tools: Mapping[str, str]) -> str | None:
 class Calls:
     """Finds the calls in a text; `found` are tools and the JSON text of their arguments.
 
-    What stands in a message or in a result too is no call: the model quotes it, and whoever wrote it calls no tools.
+    What stands in a message or in a result too is no call: the model quotes it, and its author must not call tools.
     """
 
     def __init__(self, tools: Mapping[str, str], request: ModelRequest) -> None:

@@ -194,14 +194,16 @@ async def test_an_attempt_has_a_time_limit_and_counts_as_retryable(autojump_cloc
     assert one.retries == [(1, "model_timeout", 1)]
     assert trio.current_time() == 101
     assert one.provider.cancelled == 1
+    with pytest.raises(ModelTimeout, match=r"has not begun to answer within 100 s \(limits\.turn\.model_timeout_s\)"):
+        await Asker(ScriptedProvider(otherwise=Paced(answer=says("late"), delay_s=101))).ask()
 
 
 async def test_silence_counts_from_the_first_words_and_afresh_after_each(autojump_clock: MockClock) -> None:
     slow = Paced(answer=says("abcd"), delay_s=60, between_s=9)
     assert await asker(slow, slice_chars=1).ask() == says("abcd")
     one = asker(Paced(answer=says("abcd"), between_s=11), slice_chars=1)
-    started = trio.current_time()
-    with pytest.raises(ModelTimeout, match="fell silent for 10 s") as caught:
+    started, words = trio.current_time(), r"fell silent for 10 s in the middle .*limits\.turn\.model_idle_timeout_s"
+    with pytest.raises(ModelTimeout, match=words) as caught:
         await one.ask()
     assert was_shown(caught.value)
     assert (one.shown, trio.current_time() - started) == (["a"], 10)

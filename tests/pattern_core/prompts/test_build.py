@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from pattern_core.prompts.build import (
     DEFAULT_INSTRUCTIONS,
     MEMORY,
     MEMORY_HEADING,
+    NOT_NOTED,
     Material,
     Noted,
     Offered,
@@ -29,7 +31,6 @@ from pattern_core.prompts.build import (
     parts_of,
     stable_of,
 )
-from pattern_core.prompts.collect import NOT_NOTED
 from pattern_core.prompts.parts import (
     Findings,
     Kind,
@@ -77,7 +78,7 @@ FOUND = Findings(
 OFFERED = Offered(tools=[TOOL], window=8_192, output_max=100, notes=["Call done."])
 MATERIAL = Material(
     instructions="Be brief.",
-    blocks=[CORE, PINNED, NAMED],
+    blocks=[CORE, PINNED],
     is_opened=False,
     offered=OFFERED,
 )
@@ -109,8 +110,10 @@ def built(
     return build_prompt("script-1", stable_of(material), noted, history, material.offered, seed=7, ratio=ratio)
 
 
-def noted(found: Findings = FOUND, *, material: Material = MATERIAL, in_view: str = "", room: int = 1_000) -> Noted:
-    return note_of(material, found, NOW, in_view, room)
+def noted(
+    found: Findings = FOUND, *, named: Sequence[SeenBlock] = (NAMED,), in_view: str = "", room: int = 1_000
+) -> Noted:
+    return note_of(stable_of(MATERIAL), named, found, OFFERED, now=NOW, in_view=in_view, room=room)
 
 
 def stable_log(prompt: Prompt) -> PromptLog:
@@ -146,8 +149,7 @@ def test_what_was_found_stands_before_the_question_under_headings() -> None:
         "# Recalled\nFound for this message; it may be out of date.\none\ntwo\n\n# Open tasks\n- rent\n\n"
         "# Recent activity\nIn this constellation, newest first; times are UTC.\n[10:00] bob\n\n# Message"
     )
-    only_time = MATERIAL._replace(blocks=[CORE, PINNED])
-    assert noted(Findings(), material=only_time).text == "(It is 2026-01-31 14:05 UTC, Saturday.)"
+    assert noted(Findings(), named=()).text == "(It is 2026-01-31 14:05 UTC, Saturday.)"
 
 
 def test_what_an_earlier_note_shows_is_not_repeated_and_extras_leave_before_a_message_does() -> None:
@@ -192,8 +194,8 @@ def test_an_agent_without_instructions_has_ours_and_rules_are_a_list() -> None:
     ("changed", "is_in_prefix"),
     [
         (built(MATERIAL._replace(instructions="Be long.")), True),
-        (built(MATERIAL._replace(blocks=[CORE, NAMED])), True),
-        (built(MATERIAL._replace(blocks=[block(Kind.CORE, "a", "new"), PINNED, NAMED])), True),
+        (built(MATERIAL._replace(blocks=[CORE])), True),
+        (built(MATERIAL._replace(blocks=[block(Kind.CORE, "a", "new"), PINNED])), True),
         (built(tools=[]), True),
         (built(tools=[replace(TOOL, description="Note it well.")]), True),
         (built(tools=[TOOL, replace(TOOL, name="other")]), True),
@@ -217,7 +219,7 @@ def test_what_changes_with_a_step_changes_no_hash() -> None:
     "changed",
     [
         MATERIAL._replace(instructions="Be long."),
-        MATERIAL._replace(blocks=[CORE, NAMED]),
+        MATERIAL._replace(blocks=[CORE]),
         MATERIAL._replace(is_opened=True),
         MATERIAL._replace(offered=replace(OFFERED, tools=[])),
         MATERIAL._replace(offered=replace(OFFERED, window=4_096)),
@@ -258,7 +260,7 @@ def test_what_was_shown_is_noted() -> None:
     large = block(Kind.CORE, "large", "word" * 5_000)
     out = [Part(kind=Kind.PINNED, reason="no room"), Part(kind=Kind.RECALLED, reason="too slow")]
     found = Findings(parts=FOUND.parts, left_out=out)
-    prompt = built(MATERIAL._replace(blocks=[large, PINNED, NAMED]), noted=noted(found))
+    prompt = built(MATERIAL._replace(blocks=[large, PINNED]), noted=noted(found))
     stable, volatile = stable_log(prompt), read_log(prompt.log.volatile.parts)
     assert [one.kind for one in stable.parts] == ["instructions", "guide", "core", "pinned"]
     assert [one.kind for one in volatile.parts][:3] == ["referred", "recalled", "recalled"]

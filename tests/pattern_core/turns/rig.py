@@ -20,13 +20,13 @@ from pattern_core.models.catalogue import Catalogue
 from pattern_core.models.model import ModelReply, Usage
 from pattern_core.models.routing import Link, ModelChain
 from pattern_core.prompts.build import (
+    NOT_NOTED,
     Material,
     Offered,
     Prompt,
     build_prompt,
     stable_of,
 )
-from pattern_core.prompts.collect import NOT_NOTED
 from pattern_core.runtime import Meters
 from pattern_core.testing import StoppedClock
 from pattern_core.turns import admission

@@ -252,3 +252,12 @@ def test_the_newest_position_that_is_taken(db: Connection, say: Say) -> None:
     db.execute("UPDATE messages SET id = 'msg_elsewhere' WHERE agent_id = 'agt_ada'")
     assert newest(0, 4) == at(3)
     assert newest(0, 4, "agt_bob") is None
+
+
+def test_a_note_is_set_and_taken_away(db: Connection, say: Say) -> None:
+    for number in (1, 2):
+        say(number, "hi")
+    messages.set_note(db, "agt_ada", at(2), "It is noon.")
+    assert [one.note for one in messages.shown(db, "agt_ada", 9)] == ["It is noon.", None]
+    messages.set_note(db, "agt_ada", at(2), "")
+    assert [one.note for one in messages.shown(db, "agt_ada", 9)] == [None, None]

@@ -385,6 +385,14 @@ def test_the_format_is_the_one_that_the_server_takes(
     assert isinstance(decoder, ResponseDecoder if is_responses else ChatDecoder)
 
 
+@pytest.mark.parametrize("api", ["chat", "responses"])
+def test_control_tokens_reach_openais_own_server_alone_as_they_are(api: OpenAIFormat) -> None:
+    for url, words in (("https://api.openai.com/v1", "a<s>"), ("http://localhost:1/v1", "a<\u2060s>")):
+        provider = OpenAIProvider("o", ProviderSettings(kind="openai", base_url=url, api=api, api_key=Secret("k")))
+        asked = replace(REQUEST, system=["a<s>"], messages=[user("a<s>")])
+        assert json.dumps(provider.encode(asked)[1], ensure_ascii=False).count(words) == 2
+
+
 def test_only_openai_is_told_whose_account_it_is() -> None:
     account = {"openai-organization": "org-1"}
     own = OpenAIProvider("openai", ProviderSettings(kind="openai", account=account))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pattern_core.messages import Message, Part, Reasoning, Text, ToolCall, ToolResult, user
 from pattern_core.models.model import ModelRequest, ReasoningDelta, TextDelta, ToolSpec
 from pattern_core.models.providers.draft import ReplyDraft
-from pattern_core.models.providers.spoken import HELD_CHARS_MAX, SpokenText, neutral, told
+from pattern_core.models.providers.spoken import HELD_CHARS_MAX, SpokenText, as_text, neutral
 
 REQUEST = ModelRequest(model="m", system=(), messages=[user("hi")])
 TOOLS = ("search", "calculator", "block")
@@ -207,12 +207,12 @@ def test_tools_calls_and_results_as_text() -> None:
         {"role": "assistant", "content": "I look.", "tool_calls": [call, call]},
         {"role": "tool", "tool_call_id": "1", "content": "none"},
     ]
-    made = told(conversation, [{"type": "function", "function": {"name": "search"}}], "search")
+    made = as_text(conversation, [{"type": "function", "function": {"name": "search"}}], "search")
     assert [message["role"] for message in made] == ["system", "user", "assistant", "user"]
     assert str(made[0]["content"]).startswith("Be kind.\n\nYou can call these tools.")
     assert '{"type": "function", "function": {"name": "search"}}' in str(made[0]["content"])
     assert str(made[0]["content"]).endswith("Call the tool search now.")
     assert heard(str(made[2]["content"]))[0] == [("words", "I look.\n"), ("search", TEA), ("search", TEA)]
     assert made[3]["content"] == "<tool_response>\nnone\n</tool_response>"
-    assert told(conversation, [], None)[0] == conversation[0]
-    assert told([], [{}], "*")[0]["role"] == "system"
+    assert as_text(conversation, [], None)[0] == conversation[0]
+    assert as_text([], [{}], "*")[0]["role"] == "system"
