@@ -223,7 +223,7 @@ class Turn:
         window = min(self.settings.context_window, known.window)
         output_max = min(services.limits.turn.output_tokens_max, known.output_max, max(window // OUTPUT_SHARE, 1))
         specs = self.calls.offered = services.tools.specs(suited(agent.enabled_tools, known, window).enabled)
-        self.judge.tools = tuple(spec.name for spec in specs)
+        self.judge.tools = [spec.name for spec in specs]
         offered = self.judge.offer(specs, step)
         prompt = await services.prompts.make(
             agent,
