@@ -14,7 +14,7 @@ import json
 import logging
 import os
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from importlib import import_module
 from importlib.metadata import version
@@ -121,7 +121,7 @@ class McpConnection:
                     async with stdio_client(parameters, errlog=errlog) as streams, trio.open_nursery() as nursery:
                         errlog.close()  # only the guard and the program have it now
                         nursery.start_soon(read_errors)
-                        yield _Readable(streams[0]), streams[1]
+                        yield _Readable(streams[0], self.lose), streams[1]
                         nursery.cancel_scope.cancel()
                 finally:
                     errlog.close()
@@ -214,8 +214,9 @@ async def _streamable(reach: Streamable, call_timeout_s: float) -> AsyncIterator
 class _Readable:
     """A transport's stream of messages, in which a list of tools has none that the library would refuse all for."""
 
-    def __init__(self, stream: Any) -> None:  # Any: the library's streams
+    def __init__(self, stream: Any, lose: Callable[[str], None] = lambda _reason: None) -> None:  # Any: the library's
         self._stream = stream
+        self._lose = lose
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -231,6 +232,9 @@ class _Readable:
 
     async def __anext__(self) -> Any:
         found = await self._stream.__anext__()
+        if isinstance(found, ValueError) and "recursion limit" in str(found):  # else its call waits for its whole time
+            self._lose("it sent a message that is nested too deep")
+            raise StopAsyncIteration
         result = getattr(getattr(found, "message", None), "result", None)
         if isinstance(result, dict) and isinstance(result.get("tools"), list):
             result["tools"] = sound_tools(result["tools"])

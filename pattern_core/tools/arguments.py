@@ -153,11 +153,11 @@ def coerced(arguments: Mapping[str, object], schema: Mapping[str, Any]) -> dict[
     Null for what may be left out is left out, unless the schema takes it.
     """
     properties, required = schema.get("properties"), schema.get("required")
-    known = properties if isinstance(properties, Mapping) else {}
+    known = properties if isinstance(properties, dict) else {}
     made: dict[str, object] = {}
     for name, value in arguments.items():
         wanted = known.get(name)
-        kind = wanted.get("type") if isinstance(wanted, Mapping) else None  # servers' schemas may hold anything
+        kind = wanted.get("type") if isinstance(wanted, dict) else None  # servers' schemas may hold anything
         must_be = isinstance(required, list) and name in required
         if value is not None or must_be or not isinstance(kind, str) or kind == "null":
             made[name] = value if kind is None else _coerced(value, wanted)
@@ -166,6 +166,8 @@ def coerced(arguments: Mapping[str, object], schema: Mapping[str, Any]) -> dict[
 
 def _coerced(value: object, schema: Any) -> object:  # Any: a JSON Schema
     match schema.get("type"), value:
+        case "string", str() if "enum" not in schema:
+            return value
         case "integer" | "number", str(text) if (_WHOLE if schema["type"] == "integer" else _NUMBER).fullmatch(text):
             return float(text) if "." in text else int(text)
         case "integer", float(number) if number.is_integer() and abs(number) < 1e15:
@@ -174,7 +176,7 @@ def _coerced(value: object, schema: Any) -> object:  # Any: a JSON Schema
             return text.lower() == "true"
         case "string", int() | float() if not isinstance(value, bool):
             return json.dumps(value)
-        case "string", str(text) if isinstance(schema.get("enum"), list) and text not in schema["enum"]:
+        case "string", str(text) if isinstance(schema["enum"], list) and text not in schema["enum"]:
             same = [one for one in schema["enum"] if isinstance(one, str) and one.casefold() == text.casefold()]
             return same[0] if len(same) == 1 else text
         case "array", list(items) if isinstance(schema.get("items"), Mapping):

@@ -33,7 +33,7 @@ class Suited(NamedTuple):
 def suited(enabled: Collection[str], facts: ModelFacts, window: int) -> Suited:
     """Return what suits a model whose prompts keep to `window` tokens."""
     if AUTO not in enabled:
-        named = next((profile for profile in PROFILES if profile in enabled), None)
+        named: ToolProfile | None = "small" if "small" in enabled else "full" if "full" in enabled else None
         return Suited(tuple(enabled), named, f"enabled_tools names {'the tools' if named is None else 'it'}")
     profile, why = facts.tool_profile, "it is set for the model"
     if profile is None:
@@ -146,6 +146,8 @@ class ToolRegistry:
                 return call
             name = same[0].name
         arguments = coerced(arguments, self._tools[name].parameters)
+        if call.invalid is None and (name, arguments) == (call.tool, call.arguments):
+            return call
         return replace(call, tool=name, arguments=arguments, invalid=None)
 
     def is_untrusted(self, name: str) -> bool:

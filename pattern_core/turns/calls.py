@@ -140,11 +140,11 @@ class TurnCalls:
     def meant(self, reply: ModelReply) -> ModelReply:
         """Return the reply with the calls that its model meant; nobody sees what it wrote instead."""
         tools, is_whole = self._services.tools, reply.finish_reason in ("stop", "tool_calls")
-        parts = (
+        parts = [
             tools.meant(part, self._names, is_whole=is_whole) if isinstance(part, ToolCall) else part
             for part in reply.parts
-        )
-        return replace(reply, parts=tuple(parts))
+        ]
+        return reply if parts == [*reply.parts] else replace(reply, parts=tuple(parts))
 
     @property
     def _names(self) -> Sequence[str]:

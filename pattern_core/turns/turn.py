@@ -238,7 +238,7 @@ class Turn:
             known = await services.models.learn(known.provider, known.model)
         window, output_max = room_of(known, self.settings, services)
         specs = self.calls.offered = services.tools.specs(suited(agent.enabled_tools, known, window).enabled)
-        self.judge.tools = tuple(spec.name for spec in specs)
+        self.judge.tools = [spec.name for spec in specs]
         offered = self.judge.offer(specs, step)
         prompt = await services.prompts.make(
             agent,

@@ -31,6 +31,7 @@ _TOOLS: dict[str, dict[str, object]] = {
     "flood": {"type": "object"},
     "burst": {"type": "object"},
     "halves": {"type": "object"},
+    "deep": {"type": "object"},
     "stray": {"type": "object"},
     "leave_child": {"type": "object"},
     "grow": {"type": "object"},
@@ -145,6 +146,11 @@ class _Program:
             case "halves":
                 words = "a \ud800 b \U0001f600 c \\ud800 d \udc00A"
                 self._answer(message, {"content": [{"type": "text", "text": words}]})
+            case "deep":
+                nested: list[Any] = []
+                for _ in range(900):
+                    nested = [nested]
+                self._answer(message, {"content": [], "structuredContent": {"deep": nested}})
             case "leave_child":
                 child = subprocess.Popen(["sleep", "600"], start_new_session=True)
                 self._answer(message, {"content": [{"type": "text", "text": str(child.pid)}]})

@@ -43,6 +43,14 @@ async def test_half_a_pair_of_surrogates_costs_a_sign(tmp_path: Path) -> None:
         assert await it.call("x__halves") == "a \ufffd b \U0001f600 c \\ud800 d \ufffdA"
 
 
+async def test_an_answer_that_is_nested_too_deep_costs_the_connection_and_no_time(tmp_path: Path) -> None:
+    async with owned({"x": program(tmp_path / "log")}) as it:
+        assert await it.call("x__echo", text="a") == "a"
+        with trio.fail_after(20), pytest.raises(Unavailable, match="nested too deep"):
+            await it.call("x__deep")  # it may take a minute
+        assert await it.call("x__echo", text="b") == "b"
+
+
 @pytest.mark.parametrize("habits", [(), ("rude",)])
 async def test_nothing_that_it_started_survives_it(habits: Sequence[str], tmp_path: Path) -> None:
     async with owned({"x": program(tmp_path / "log", *habits)}) as it:

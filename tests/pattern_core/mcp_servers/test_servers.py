@@ -209,7 +209,7 @@ async def test_an_answer_that_nobody_asked_for_is_passed_over(tmp_path: Path) ->
 async def test_a_test_lists_the_tools_of_a_server_that_runs_again(tmp_path: Path) -> None:
     async with owned({"x": program(tmp_path / "log", "paged")}) as it:
         await it.servers.ready(["x__*"])
-        assert len(it.registry.names) == 12
+        assert len(it.registry.names) == 13
         assert await it.call("x__grow") == "grown"
         assert "x__grown" not in it.registry.names
         assert (await it.servers.tried("x")).state == "ready"

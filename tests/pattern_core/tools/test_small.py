@@ -17,6 +17,7 @@ from pattern_core.tools.builtin.archive import archive
 from pattern_core.tools.builtin.remember import remember
 from pattern_core.tools.builtin.search import search
 from pattern_core.tools.builtin.tell import tell
+from pattern_core.tools.registry import suited
 from pattern_core.tools.tool import Tool
 from pattern_db.enums import Permission
 from tests.pattern_core.memory.rig import ADA
@@ -72,6 +73,11 @@ async def test_which_tools_a_model_is_offered(
         await agent(it, *tools, config=config)
         await it.say("Hello")
         assert offered(it) == [names or [tool.name for tool in TOOLS if tool.enabled_by_default]]
+
+
+def test_the_embedded_rules_have_the_tools_that_they_call_in_any_window() -> None:
+    found = suited(["auto"], Catalogue.packaged().facts("embedded", "rules-1"), 4_000)
+    assert found.profile == "full"
 
 
 async def test_rules_know_the_tools_that_the_model_is_offered() -> None:

@@ -180,3 +180,13 @@ def test_a_lost_token_is_replaced_without_a_server(home: Pattern) -> None:
     assert made.json["id"] in home("token", "list").out
     assert home("token", "revoke", "token_none").code == 1
     assert home("token", "create", "--user", "nobody").code == 1
+
+
+def test_a_token_is_revoked_by_the_beginning_of_its_id(home: Pattern) -> None:
+    first, second = [home("token", "create", "--json").json["id"] for _ in range(2)]
+    unclear = home("token", "revoke", "token_")
+    assert (unclear.code, "tokens begin with token_" in unclear.err) == (2, True)
+    same = next(at for at, (one, other) in enumerate(zip(first, second, strict=True)) if one != other)
+    assert home("token", "revoke", first[: same + 1], "--json").json == {"revoked": first}
+    rows = {row["id"]: row["revoked_at"] for row in home("token", "list", "--json").json}
+    assert rows[first] is not None and rows[second] is None
