@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import pairwise
 
 PIECE_CHARS_MAX = 400  # of what is repeated
+COMPARED_CHARS = 12  # at the end of an answer, which come again where it repeats itself
 PIECES_MIN = 12  # of the same, up to the end: more than any table or verse has …
 RUN_CHARS_MIN = 600  # … and so long together, as lines of dashes are not
+GUIDES_KNOWN_MAX = 100
 SENTENCE_CHARS_MIN = 30  # shorter ones may be said by chance
 
 CUT = {
@@ -23,6 +26,7 @@ CUT = {
 
 _FENCE = re.compile(r'<data from="[^">\n]*">\n?|(?m:^)</data>\n?')
 _OPEN_FENCE = '<data from="'
+_TIME = re.compile(r"^\(It is \d{4}-\d\d-\d\d \d\d:\d\d UTC, \w+\.\)\n?", re.MULTILINE)  # as questions show it
 _SENTENCE_END = re.compile(r"(?<=[.:!?])\s+|\n")
 
 
@@ -34,10 +38,13 @@ def why_cut(finish: str) -> str:
 def without_run(text: str) -> str:
     """Return the text with one piece of those that it repeats to its end; itself if it does not."""
     end = len(text.rstrip())
-    for length in range(1, min(PIECE_CHARS_MAX, end // PIECES_MIN) + 1):
+    ending, at = text[max(end - COMPARED_CHARS, 0) : end], end - COMPARED_CHARS
+    first = max(end - COMPARED_CHARS - min(PIECE_CHARS_MAX, end // PIECES_MIN), 0)
+    while end >= RUN_CHARS_MIN and (at := text.rfind(ending, first, at + COMPARED_CHARS - 1)) >= 0:
+        length = end - COMPARED_CHARS - at
         piece = text[end - length : end]
         times = max(PIECES_MIN, -(-RUN_CHARS_MIN // length))
-        if text.endswith(piece, 0, end - length) and text.endswith(piece * times, 0, end):
+        if text.endswith(piece * times, 0, end):
             begin = end - length * times
             while text.endswith(piece, 0, begin):
                 begin -= length
@@ -48,19 +55,24 @@ def without_run(text: str) -> str:
 def without_echo(text: str, *, guide: Sequence[str], memory: Sequence[str]) -> str:
     """Return an answer without what it copies of its prompt; itself if it copies nothing.
 
-    A copy is a sentence of the `guide` (what we say to every agent), a fence of data, or a heading of the `memory` as
-    it is there; of headings without what is in their brackets two in a row. Other headings are Markdown, and what the
-    memory says may be repeated.
+    A copy is a sentence of the `guide` (what we say to every agent), a fence of data, the line with the time, or a
+    heading of the `memory` as it is there; of headings without what is in their brackets two in a row. Other headings
+    are Markdown, and what the memory says may be repeated.
     """
-    spoken = [one.strip() for whole in guide for one in _SENTENCE_END.split(whole)]
-    sentences = [one for one in spoken if len(one) >= SENTENCE_CHARS_MIN and one in text]
+    sentences = [one for one in _spoken(tuple(guide)) if one in text]
     headings = {whole.partition("\n")[0].strip() for whole in memory}
     labels = {heading.partition(" (")[0] for heading in headings}
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     is_copied = not (headings - labels).isdisjoint(lines) or any({*pair} <= labels for pair in pairwise(lines))
-    if not sentences and not is_copied and _OPEN_FENCE not in text:
+    if not sentences and not is_copied and _OPEN_FENCE not in text and _TIME.search(text) is None:
         return text
     for sentence in sentences:
         text = text.replace(sentence, "")
-    rest = "\n".join(line for line in text.splitlines() if line.strip() not in headings | labels)
+    rest = _TIME.sub("", "\n".join(line for line in text.splitlines() if line.strip() not in headings | labels))
     return (_FENCE.sub("", rest) if _OPEN_FENCE in rest else rest).strip()
+
+
+@lru_cache(GUIDES_KNOWN_MAX)  # the same in every answer of an agent
+def _spoken(guide: tuple[str, ...]) -> list[str]:
+    sentences = (one.strip() for whole in guide for one in _SENTENCE_END.split(whole))
+    return [one for one in sentences if len(one) >= SENTENCE_CHARS_MIN]

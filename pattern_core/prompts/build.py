@@ -58,6 +58,8 @@ DATA = (
 )
 MEMORY_AND_DATA = f"{MEMORY}\n\n{DATA}"  # for agents that have both blocks and tools
 MEMORY_HEADING = "# Memory\nWhat you keep; nobody says it now."
+EMPTY_BLOCKS = "Empty blocks:"
+_EMPTY = " (nothing yet)"
 RULES = "Rules for your tools, which are enforced:"
 
 # Kinds with a share of the extra tokens, and those that draw on the share of the kind before.
@@ -277,12 +279,21 @@ def stable_of(material: Material, last: Stable | None = None) -> Stable:
     tool_tokens = estimate_tools(tools)
     extra = {"notes": notes, "window": window, "tools": {"count": len(tools), "tokens": tool_tokens} if tools else {}}
     system = [part.text for part in shown if place_of(part.kind) == "system"]
-    memory = [part.text for part in shown if place_of(part.kind) == "memory"]
-    if memory:
-        memory.insert(0, MEMORY_HEADING)
+    memory = _memory([part.text for part in shown if place_of(part.kind) == "memory"])
     tokens = sum(map(estimate_text, (*system, *memory))) + tool_tokens
     prefix_hash = hash_prefix([*system, *memory], tools)
     return Stable(shown, system, memory, tokens, log_of(shown, left_out, extra), prefix_hash, basis)
+
+
+def _memory(blocks: Sequence[str]) -> list[str]:
+    """Return a heading, the blocks that hold something, and one list of the empty ones: small models repeat headings
+    with nothing below them.
+    """
+    empty = [block for block in blocks if "\n" not in block and _EMPTY in block]
+    texts = [block for block in blocks if block not in empty]
+    if empty:
+        texts.append("\n".join([EMPTY_BLOCKS, *(f"- {one[3:].replace(_EMPTY, '', 1)}" for one in empty)]))
+    return [MEMORY_HEADING, *texts] if texts else []
 
 
 def note_of(
@@ -294,9 +305,11 @@ def note_of(
     earlier note, is not repeated.
     """
     time = Part(kind=Kind.TIME, text=time_words(now), reason="the time")
-    pinned = [part for part in stable.parts if part.kind is Kind.PINNED]
-    given = [*pinned, *block_parts(blocks), *found.parts, time]
-    shown, unfit = fit(given, offered.settings.context, offered.window)
+    settings = offered.settings.context
+    shown, unfit, pinned = [time], list[Part](), list[Part]()
+    if blocks or found.parts or settings.show:
+        pinned = [part for part in stable.parts if part.kind is Kind.PINNED]
+        shown, unfit = fit([*pinned, *block_parts(blocks), *found.parts, time], settings, offered.window)
     parts = [part for part in shown[len(pinned) :] if part.text not in in_view]
     left_out = [*unfit, *found.left_out]
     text = _note(parts)

@@ -26,7 +26,7 @@ from pattern_core.messages import Part, Reasoning, Text, ToolCall
 from pattern_core.models.errors import ModelError, ModelRejected, NoAnswer, WindowExceeded, was_shown
 from pattern_core.models.model import Delta, ModelFacts, ModelReply, TextDelta, Usage
 from pattern_core.models.routing import ModelChain, StepFacts, choose
-from pattern_core.prompts.build import MEMORY_HEADING, SECTIONS, Offered, Prompt
+from pattern_core.prompts.build import SECTIONS, Offered, Prompt
 from pattern_core.prompts.collect import Look, Seen
 from pattern_core.prompts.parts import NOTHING_FOUND, Findings, Kind, read_log
 from pattern_core.rules import facts
@@ -359,15 +359,15 @@ class Turn:
         Raises:
             NoAnswer: it copied for the first time in its step, or nothing is left that answers who asked.
         """
-        system, own = asking.prompt.request.system, self.agent.system_prompt
-        guide = [*(text for text in system if text != own), MEMORY_HEADING, *SECTIONS.values()]
+        request = asking.prompt.request
+        guide = (*request.system[bool(self.agent.system_prompt) :], *request.memory[:1], *SECTIONS.values())
         cut_off: str = reply.finish_reason if reply.finish_reason in CUT else ""
         parts: list[Part] = []
         has_echo = False
         for part in reply.parts:
             if isinstance(part, Text):
                 once = without_run(part.text)
-                answer = without_echo(once, guide=guide, memory=asking.prompt.request.memory)
+                answer = without_echo(once, guide=guide, memory=request.memory)
                 cut_off, has_echo = cut_off if once == part.text else "repetition", has_echo or answer != once
                 part = part if answer == part.text else Text(text=answer)
             parts.append(part)

@@ -78,6 +78,7 @@ _BLOCK = re.compile(  # as `memory.content.prompt` writes it
     r"(?::[^\n]*)?(?:\n(?P<content>.*))?",
     re.DOTALL,
 )
+_MARK = re.compile(r'<data from="[^"]*">\n|\n</data>')
 _MARKED = re.compile(r'<data from="[^"]*">\n(?P<text>.*)\n</data>', re.DOTALL)
 _PIECE = re.compile(r"(?:\S+\s*|\s+){1,3}")
 
@@ -167,8 +168,9 @@ class _Turn:
         ]
         self.tools = {tool.name for tool in request.tools}
         self.blocks = [_block(found) for part in request.memory if (found := _BLOCK.fullmatch(part))]
+        self.blocks += [_Block(label=unescape(label), content="", room=None) for label in _empty(request.memory)]
         last = self.done[-1][1] if self.done else None
-        self.failure = last.content[:300] if last is not None and last.is_error else ""
+        self.failure = _MARK.sub("", last.content)[:300] if last is not None and last.is_error else ""
 
     def move(self) -> _Move:
         """Return the tool to call now, or the answer that ends the turn."""
@@ -333,6 +335,12 @@ def _block(found: re.Match[str]) -> _Block:
         may_append="read only" not in about,
         asks="changes need consent" in about,
     )
+
+
+def _empty(memory: Sequence[str]) -> list[str]:
+    """Return the labels that a list of empty blocks names."""
+    lists = [part.splitlines()[1:] for part in memory if part.startswith("Empty blocks:\n")]
+    return [line.removeprefix("- ").partition(": ")[0] for lines in lists for line in lines]
 
 
 def _home_of(fact: str, blocks: Sequence[_Block]) -> _Block | None:

@@ -44,7 +44,7 @@ _MARK = re.compile(
 _TAIL = re.compile(r"(?:<[^\s<>]{0,60}|\[[A-Z/_]{0,16}|`{1,2}|(?<=\n)[ \t]{1,20})\Z")
 # JSON as far as it came, in a fence or a list or bare; `said` is what follows its first key.
 _JSON_BEGUN = re.compile(
-    r'\s*(?:```\w{0,12}\s*)?(?:\[\s*)?(?:\{\s*(?:"(?P<key>\w{0,12})(?:"(?P<said>.*))?)?)?', re.DOTALL
+    r'\s*(?:```\w{0,12}\s*)?(?:\[\s*)?(?:\{{1,2}\s*(?:"(?P<key>\w{0,12})(?:"(?P<said>.*))?)?)?', re.DOTALL
 )
 _KEYS = ("name", "function", "tool_name", "type", "id", "arguments", "parameters", "tool_calls")
 _NAME = re.compile(r'"(?:name|function|tool_name)"\s*:\s*"([\w.-]+)"')
@@ -278,6 +278,7 @@ class Calls:
 
     def _read_json(self, text: str, start: int, named: str | None, *, is_sure: bool) -> tuple[bool, int]:
         """Add the calls that the JSON at `start` is; return whether there were any, and where what was read ends."""
+        start += text.startswith("{{", start)  # so some templates show the form, which their braces mean once
         try:
             value, end = _JSON.raw_decode(text, start)
         except (ValueError, RecursionError):

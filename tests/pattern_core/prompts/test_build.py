@@ -124,7 +124,7 @@ def test_instructions_and_memory_stand_before_the_conversation_and_reminders_in_
     prompt = built(settings=AgentSettings(temperature=0.5))
     request = prompt.request
     assert list(request.system) == ["Be brief.", f"{MEMORY}\n\n{DATA}"]
-    assert list(request.memory) == [MEMORY_HEADING, "## a (nothing yet)", "## b (nothing yet)"]
+    assert list(request.memory) == [MEMORY_HEADING, "Empty blocks:\n- a\n- b"]
     assert [message.text for message in request.messages] == ["one", "two"]
     assert [message.parts[1:] for message in request.messages] == [(), (Note(text="\n\nCall done."),)]
     assert (request.model, request.seed, request.max_output_tokens, request.temperature) == ("script-1", 7, 100, 0.5)
