@@ -86,7 +86,7 @@ class RequestTimeout(PatternError):
 
 def status_of(code: str) -> int:
     """Return the HTTP status of an error code; 500 for those that clients should never see."""
-    if code.startswith("model_") or code == "window_exceeded":
+    if code.startswith("model_") or code in ("window_exceeded", "no_answer"):
         return 502
     return STATUS.get(code, 500)
 
