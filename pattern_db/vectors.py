@@ -103,18 +103,40 @@ def nearest(
         wanted *= MORE_CANDIDATES
 
 
-def of_messages(connection: Connection, vector: bytes, numbers: Sequence[int]) -> dict[int, float]:
-    """Return the cosine of each of these messages (by row) that the active index holds."""
+def of_messages(connection: Connection, vector: bytes, numbers: Sequence[int]) -> dict[int, tuple[float, bytes]]:
+    """Return the cosine and the words' codes of each of these messages (by row) that the active index holds."""
     index = embedding_indexes.active(connection)
     if index is None or len(vector) != 4 * index.dimension:
         return {}
     rows = connection.execute(
-        "SELECT m.row, 1 - min(vec_distance_cosine(e.vector, ?))"
+        "SELECT m.row, 1 - vec_distance_cosine(e.vector, ?), e.codes"
         " FROM json_each(?) CROSS JOIN messages AS m ON m.row = value"
-        " CROSS JOIN embeddings AS e ON e.kind = 'message' AND e.ref = m.id AND e.index_id = ? GROUP BY m.row",
+        " CROSS JOIN embeddings AS e ON e.kind = 'message' AND e.ref = m.id AND e.index_id = ?",
         (vector, to_json(list(numbers)), index.id),
     )
-    return dict(rows)
+    found: dict[int, tuple[float, bytes]] = {}
+    for row, cosine, codes in rows:
+        before, others = found.get(row, (cosine, b""))
+        found[row] = max(before, cosine), others + (codes or b"")
+    return found
+
+
+def alike(codes: Mapping[int, bytes], query: bytes, dimension: int) -> Mapping[int, NDArray[np.float64]]:
+    """Return for each text that has `codes` how near its nearest word is to each word of the query, 1.0 the same."""
+    import numpy as np
+
+    coded = {row: words for row, words in codes.items() if words}
+    if not coded or not query:
+        return {}
+    asked, words = (
+        np.frombuffer(data, "<u8").reshape(-1, dimension // 64) for data in (query, b"".join(coded.values()))
+    )
+    differing: NDArray[np.uint16] = np.zeros((len(asked), len(words)), "u2")
+    for own, other in zip(asked.T, words.T, strict=True):
+        differing += np.bitwise_count(own[:, None] ^ other[None, :])
+    starts = np.cumsum([0] + [len(one) * 8 // dimension for one in coded.values()])[:-1]
+    nearest = np.cos(np.minimum.reduceat(differing, starts, axis=1) * (math.pi / dimension))
+    return dict(zip(coded, nearest.T, strict=True))
 
 
 def farthest(connection: Connection, vector: bytes, count: int) -> float:

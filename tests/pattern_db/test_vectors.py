@@ -64,9 +64,20 @@ def test_messages_are_compared_by_their_row(db: Connection, say: Say) -> None:
     put(db, one, 0, 1, 0, 0)
     put(db, three, 1, 0, 0, 0)
     found = vectors.of_messages(db, QUERY, [first, second, third])
-    assert found == {first: pytest.approx(0), third: pytest.approx(1)}
-    assert vectors.of_messages(db, QUERY, [first]) == {first: pytest.approx(0)}
+    cosines = {row: cosine for row, (cosine, _codes) in found.items()}
+    assert cosines == {first: pytest.approx(0), third: pytest.approx(1)}
+    db.execute("UPDATE embeddings SET codes = x'0102' WHERE ref = ?", (one,))
+    assert [codes for _cosine, codes in vectors.of_messages(db, QUERY, [first, third]).values()] == [b"\1\2", b""]
     assert vectors.of_messages(db, vectors.packed([1, 0]), [first, third]) == {}
+
+
+def test_words_are_alike_by_their_codes() -> None:
+    same, near, far = (bits.to_bytes(8, "little") for bits in (0b1111, 0b1110, 2**64 - 16))
+    found = vectors.alike({1: far + near, 2: same, 3: b""}, same + far, 64)
+    assert set(found) == {1, 2}
+    assert found[1] == pytest.approx([math.cos(math.pi / 64), 1.0])
+    assert found[2] == pytest.approx([1.0, -1.0])
+    assert vectors.alike({1: b""}, same, 64) == vectors.alike({1: same}, b"", 64) == {}
 
 
 def test_another_agents_equal_vector_does_not_take_the_place(db: Connection) -> None:

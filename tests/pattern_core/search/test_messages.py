@@ -6,6 +6,7 @@ import pytest
 
 from pattern_core.search import plan as planning
 from pattern_core.search.messages import (
+    BESIDE_ALIKE,
     WEIGHTS,
     NamedDate,
     by_session,
@@ -270,3 +271,22 @@ def test_beside_meaning_words_count_by_how_much_of_the_query_one_message_holds()
     assert by_words == 1.0
     assert 0.3 < beside < 0.7
     assert ranking(rig, query, mode=Mode.MEANING, meant="boats")[0] == meant
+
+
+def test_a_message_whose_words_mean_what_the_querys_do_comes_first() -> None:
+    rig = Past()
+    first, second = (rig.say("We have it now.", session=session) for session in "ab")
+    beside = rig.say("I see.", session="c")
+    asked, answer = rig.say("What about it?", session="c"), rig.say("Well, Assam.", session="c")
+    for message in (first, second, beside, asked, answer):
+        rig.embed(SearchKind.MESSAGE, message, "tea")
+    like, unlike = b"\x0f" + bytes(7), b"\xff" * 8
+    for message, codes in ((first, unlike), (second, unlike + like), (beside, unlike), (asked, like), (answer, unlike)):
+        rig.db.execute("UPDATE embeddings SET codes = ? WHERE ref = ?", (codes, message))
+    searched = replace(rig.plan("Where is the kettle", "tea"), codes=like)
+    found = {one.row.id: one.parts.get("alike", 0.0) for one in rank(rig.db, searched)[0]}
+    assert found[asked] == found[second] > found[answer] > found[beside] > found[first] == 0.0
+    greatest, without = (
+        max(one.parts["meaning"] for one in rank(rig.db, plan)[0]) for plan in (searched, replace(searched, codes=b""))
+    )
+    assert greatest == pytest.approx(BESIDE_ALIKE * without), "meaning counts less beside them"
