@@ -151,7 +151,7 @@ def find(connection: Connection, request: SearchRequest, vector: bytes | None, c
     searched = plan(connection, request, vector, codes)
     if request.group_by is GroupBy.SESSION:
         lists = [messages.rank(connection, searched)]
-        best = by_session(lists[0][0], searched.weights)
+        best = by_session(lists[0][0])
     else:
         lists = [
             messages.rank(connection, searched, request.limit)

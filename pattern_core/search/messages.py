@@ -36,10 +36,7 @@ LONG_WORDS = 64
 CAPTION_CHARS_MAX = 400
 SHORT_CHARS = 60  # a message of so many may say little without the question that it answers …
 QUESTION_CHARS_MAX = 200  # … of which the end is shown
-# Of sessions.
 SESSION_BEST = 5  # messages of a session: the mean of their values counts as much as the best one
-SESSION_NEARNESS = 0.3  # all its messages that are near in meaning; 1.0 for the session with the most of them
-SESSION_COVERAGE = 0.2  # the query's terms that it holds; 1.0 for the session that holds the most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +163,7 @@ class _Pool:
                     parts["alike"] = WEIGHTS.alike * self._alike[number]
                 if sessions[number] > 0:
                     parts["session"] = WEIGHTS.session * sessions[number]
-                found.append(Ranked(row=row, parts=parts, factor=factor, held=bits(self._masks.get(number, 0))))
+                found.append(Ranked(row=row, parts=parts, factor=factor))
         found.sort(key=lambda one: (-one.value, -one.row.row))
         return found
 
@@ -322,54 +319,21 @@ def name_words(name: str) -> frozenset[str]:
     return frozenset(_WORD.findall(name.lower()))
 
 
-def by_session(found: Sequence[Ranked], weights: Sequence[float]) -> list[tuple[float, Ranked, int]]:
-    """Return for each session its value, its best message and how many were found, best first.
+def by_session(found: Sequence[Ranked]) -> list[tuple[float, Ranked, int]]:
+    """Return for each session its value, its best message and how many were found, best first: of `found` messages,
+    best first.
 
     The work is bounded by the messages that were compared (`SESSIONS`), however many sessions there are. A session is
-    worth what its best messages are, how much of it is near in meaning, and how many of the query's terms it holds
-    altogether: the last two find sessions where the answer is spread over several messages.
-
-    `found` are messages, best first; `weights` say how telling each term of the query is. A message without a session
-    stands for itself.
+    worth what its best messages are. A message without a session stands for itself.
     """
     together: dict[tuple[str | None, str], list[Ranked]] = {}
     for one in found:
         key = (one.row.agent_id, one.row.id if one.row.session_id is None else f"session {one.row.session_id}")
         together.setdefault(key, []).append(one)
-    groups = list(together.values())
-    near = _scaled([sum((one.parts.get("meaning", 0.0) * one.factor) ** 2 for one in group) for group in groups])
-    held = _scaled(_coverage(groups, weights))
-    values = [
-        _best(group) + SESSION_NEARNESS * near_by + SESSION_COVERAGE * covered
-        for group, near_by, covered in zip(groups, near, held, strict=True)
-    ]
-    ranked = [(value, group[0], len(group)) for value, group in zip(values, groups, strict=True)]
+    means = {key: sum(one.value for one in group[:SESSION_BEST]) / SESSION_BEST for key, group in together.items()}
+    ranked = [((group[0].value + means[key]) / 2, group[0], len(group)) for key, group in together.items()]
     ranked.sort(key=lambda session: -session[0])
     return ranked
-
-
-def _best(group: Sequence[Ranked]) -> float:
-    mean = sum(one.value for one in group[:SESSION_BEST]) / SESSION_BEST
-    return (group[0].value + mean) / 2
-
-
-def _coverage(groups: Sequence[Sequence[Ranked]], weights: Sequence[float]) -> list[float]:
-    """Return what the terms that each session holds are worth: those that few sessions hold are worth more."""
-    counts = [Counter(term for one in group for term in one.held) for group in groups]
-    spread = Counter(term for count in counts for term in count)
-    worth = {
-        term: weights[term] * math.log(1 + (len(groups) - sessions + 0.5) / (sessions + 0.5))
-        for term, sessions in spread.items()
-    }
-    return [
-        sum(worth[term] * number * (1 + SATURATION) / (number + SATURATION) for term, number in count.items())
-        for count in counts
-    ]
-
-
-def _scaled(values: Sequence[float]) -> list[float]:
-    greatest = max(values, default=0.0)
-    return [value / greatest if greatest > 0 else 0.0 for value in values]
 
 
 @dataclass(frozen=True, slots=True)

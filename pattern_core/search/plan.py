@@ -314,15 +314,11 @@ def candidates(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranked:
-    """A row that was found, and what speaks for it.
-
-    `held` are the numbers of the query's terms that the row itself holds, as far as they were looked up.
-    """
+    """A row that was found, and what speaks for it."""
 
     row: Row
     parts: Mapping[str, float]
     factor: float = 1.0
-    held: Sequence[int] = ()
 
     @property
     def value(self) -> float:
