@@ -36,7 +36,7 @@ LONG_WORDS = 64
 CAPTION_CHARS_MAX = 400
 SHORT_CHARS = 60  # a message of so many may say little without the question that it answers …
 QUESTION_CHARS_MAX = 200  # … of which the end is shown
-SESSION_BEST = 5  # messages of a session: the mean of their values counts as much as the best one
+SESSION_BEST = 3  # messages of a session: the mean of their values counts as much as the best one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
