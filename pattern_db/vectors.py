@@ -121,22 +121,37 @@ def of_messages(connection: Connection, vector: bytes, numbers: Sequence[int]) -
     return found
 
 
-def alike(codes: Mapping[int, bytes], query: bytes, dimension: int) -> Mapping[int, NDArray[np.float64]]:
-    """Return for each text that has `codes` how near its nearest word is to each word of the query, 1.0 the same."""
+def alike(
+    codes: Mapping[int, bytes],
+    query: bytes,
+    dimension: int,
+    beside: Mapping[int, Sequence[int]],
+    shares: Sequence[float],
+) -> dict[int, float]:
+    """Return how near each text in `beside` is to the query, word by word: from -2.0, the opposite, to 2.0.
+
+    Of each word of the query the nearest word counts, once that of the text and once that of the text or of those
+    beside it (numbers without `codes` stand for none), of which each has its share.
+    """
     import numpy as np
 
-    coded = {row: words for row, words in codes.items() if words}
-    if not coded or not query:
+    place = {row: number for number, row in enumerate(row for row, words in codes.items() if words)}
+    rows = [row for row in beside if row in place]
+    if not rows or not query:
         return {}
-    asked, words = (
-        np.frombuffer(data, "<u8").reshape(-1, dimension // 64) for data in (query, b"".join(coded.values()))
-    )
+    coded = [codes[row] for row in place]
+    asked, words = (np.frombuffer(data, "<u8").reshape(-1, dimension // 64) for data in (query, b"".join(coded)))
     differing: NDArray[np.uint16] = np.zeros((len(asked), len(words)), "u2")
     for own, other in zip(asked.T, words.T, strict=True):
         differing += np.bitwise_count(own[:, None] ^ other[None, :])
-    starts = np.cumsum([0] + [len(one) * 8 // dimension for one in coded.values()])[:-1]
-    nearest = np.cos(np.minimum.reduceat(differing, starts, axis=1) * (math.pi / dimension))
-    return dict(zip(coded, nearest.T, strict=True))
+    starts = np.cumsum([0, *[len(one) * 8 // dimension for one in coded]])[:-1]
+    near = np.cos(np.minimum.reduceat(differing, starts, axis=1).T * (math.pi / dimension))
+    near = np.vstack([near, -np.ones(len(asked))])
+    alone = near[[place[row] for row in rows]]
+    best = alone
+    for number, share in enumerate(shares):
+        best = np.maximum(best, share * near[[place.get(beside[row][number], -1) for row in rows]])
+    return dict(zip(rows, (alone + best).mean(axis=1).tolist(), strict=True))
 
 
 def farthest(connection: Connection, vector: bytes, count: int) -> float:

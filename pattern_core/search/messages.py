@@ -208,21 +208,11 @@ class _Pool:
         """Return how near each message's words, and those beside it, are to the query's: 1.0 the nearest, 0.0 the least
         near.
         """
-        near = vectors.alike(codes, self._plan.codes, len(self._plan.vector or b"") // 4)
-        if near.keys().isdisjoint(self._rows):
-            return {}
-        import numpy as np
-
-        rows = [row for row in self._rows if row in near]
-        around = [self._around.get(row, Surroundings((), ())) for row in rows]
-        nothing = -np.ones_like(next(iter(near.values())))
-        own, before, after = (
-            np.array([near.get(next(iter(beside), 0), nothing) for beside in each])
-            for each in ([(row,) for row in rows], [one.before for one in around], [one.after for one in around])
-        )
-        values = (own + np.maximum(own, np.maximum(ALIKE_BEFORE * before, ALIKE_AFTER * after))).sum(axis=1)
-        values -= values.min()
-        return dict(zip(rows, (values / (values.max() or 1.0)).tolist(), strict=True))
+        beside = {row: [next(iter(each), 0) for each in self._around.get(row, ((), ()))] for row in self._rows}
+        dimension = len(self._plan.vector or b"") // 4
+        near = vectors.alike(codes, self._plan.codes, dimension, beside, (ALIKE_BEFORE, ALIKE_AFTER))
+        least, most = min(near.values(), default=0.0), max(near.values(), default=0.0)
+        return {row: (value - least) / (most - least or 1.0) for row, value in near.items()}
 
     def _trust(self, weights: Sequence[float]) -> float:
         """Return what the best words count beside meaning: little where no message holds much of the query itself."""

@@ -73,11 +73,17 @@ def test_messages_are_compared_by_their_row(db: Connection, say: Say) -> None:
 
 def test_words_are_alike_by_their_codes() -> None:
     same, near, far = (bits.to_bytes(8, "little") for bits in (0b1111, 0b1110, 2**64 - 16))
-    found = vectors.alike({1: far + near, 2: same, 3: b""}, same + far, 64)
-    assert set(found) == {1, 2}
-    assert found[1] == pytest.approx([math.cos(math.pi / 64), 1.0])
-    assert found[2] == pytest.approx([1.0, -1.0])
-    assert vectors.alike({1: b""}, same, 64) == vectors.alike({1: same}, b"", 64) == {}
+    codes = {1: far + near, 2: same, 3: b"", 4: far}
+    found = vectors.alike(codes, same, 64, {1: (0, 0), 2: (1, 9), 3: (2, 2), 4: (9, 2)}, (0.9, 0.5))
+    assert set(found) == {1, 2, 4}
+    assert found[1] == pytest.approx(2 * math.cos(math.pi / 64))
+    assert found[2] == pytest.approx(2.0)
+    assert found[4] == pytest.approx(-1.0 + 0.5), "what stands after it counts half"
+    both = vectors.alike(codes, same + far, 64, {2: (0, 1)}, (0.9, 0.5))
+    assert both == {2: pytest.approx((1 - 1 + 1 + 0.5) / 2)}, "of each word of the query the nearest"
+    assert (
+        vectors.alike(codes, b"", 64, {1: (0,)}, (1.0,)) == vectors.alike({3: b""}, same, 64, {3: (0,)}, (1.0,)) == {}
+    )
 
 
 def test_another_agents_equal_vector_does_not_take_the_place(db: Connection) -> None:

@@ -396,11 +396,11 @@ class TorchRuntime:
         )
         vectors = [one["sentence_embedding"].double().numpy() for one in made]
         units = [vector / (vector @ vector) ** 0.5 for vector in vectors]
+        states = [one["token_embeddings"][one["attention_mask"].bool()].numpy() for one in made]
         tokenizer, limit = self._model.tokenizer, self._model.max_seq_length or _TOKENS_MAX
         if not getattr(tokenizer, "is_fast", False):
-            return [(unit, one["token_embeddings"].numpy()[:0], ()) for unit, one in zip(units, made, strict=True)]
+            return [(*one, ()) for one in zip(units, states, strict=True)]
         places = tokenizer(texts, truncation=True, max_length=limit, return_offsets_mapping=True)["offset_mapping"]
-        states = [one["token_embeddings"][one["attention_mask"].bool()].numpy() for one in made]
         return list(zip(units, states, places, strict=True))
 
 
