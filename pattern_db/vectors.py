@@ -103,18 +103,55 @@ def nearest(
         wanted *= MORE_CANDIDATES
 
 
-def of_messages(connection: Connection, vector: bytes, numbers: Sequence[int]) -> dict[int, float]:
-    """Return the cosine of each of these messages (by row) that the active index holds."""
+def of_messages(connection: Connection, vector: bytes, numbers: Sequence[int]) -> dict[int, tuple[float, bytes]]:
+    """Return the cosine and the words' codes of each of these messages (by row) that the active index holds."""
     index = embedding_indexes.active(connection)
     if index is None or len(vector) != 4 * index.dimension:
         return {}
     rows = connection.execute(
-        "SELECT m.row, 1 - min(vec_distance_cosine(e.vector, ?))"
+        "SELECT m.row, 1 - vec_distance_cosine(e.vector, ?), e.codes"
         " FROM json_each(?) CROSS JOIN messages AS m ON m.row = value"
-        " CROSS JOIN embeddings AS e ON e.kind = 'message' AND e.ref = m.id AND e.index_id = ? GROUP BY m.row",
+        " CROSS JOIN embeddings AS e ON e.kind = 'message' AND e.ref = m.id AND e.index_id = ?",
         (vector, to_json(list(numbers)), index.id),
     )
-    return dict(rows)
+    found: dict[int, tuple[float, bytes]] = {}
+    for row, cosine, codes in rows:
+        before, others = found.get(row, (cosine, b""))
+        found[row] = max(before, cosine), others + (codes or b"")
+    return found
+
+
+def alike(
+    codes: Mapping[int, bytes],
+    query: bytes,
+    dimension: int,
+    beside: Mapping[int, Sequence[int]],
+    shares: Sequence[float],
+) -> dict[int, float]:
+    """Return how near each text in `beside` is to the query, word by word: from -2.0, the opposite, to 2.0.
+
+    Of each word of the query the nearest word counts, once that of the text and once that of the text or of those
+    beside it (numbers without `codes` stand for none), of which each has its share.
+    """
+    import numpy as np
+
+    place = {row: number for number, row in enumerate(row for row, words in codes.items() if words)}
+    rows = [row for row in beside if row in place]
+    if not rows or not query:
+        return {}
+    coded = [codes[row] for row in place]
+    asked, words = (np.frombuffer(data, "<u8").reshape(-1, dimension // 64) for data in (query, b"".join(coded)))
+    differing: NDArray[np.uint16] = np.zeros((len(asked), len(words)), "u2")
+    for own, other in zip(asked.T, words.T, strict=True):
+        differing += np.bitwise_count(own[:, None] ^ other[None, :])
+    starts = np.cumsum([0, *[len(one) * 8 // dimension for one in coded]])[:-1]
+    near = np.cos(np.minimum.reduceat(differing, starts, axis=1).T * (math.pi / dimension))
+    near = np.vstack([near, -np.ones(len(asked))])
+    alone = near[[place[row] for row in rows]]
+    best = alone
+    for number, share in enumerate(shares):
+        best = np.maximum(best, share * near[[place.get(beside[row][number], -1) for row in rows]])
+    return dict(zip(rows, (alone + best).mean(axis=1).tolist(), strict=True))
 
 
 def farthest(connection: Connection, vector: bytes, count: int) -> float:

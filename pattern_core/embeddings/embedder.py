@@ -1,7 +1,8 @@
 """What makes vectors of texts, as everything else sees it: three questions, one kind of failure.
 
 A vector is `dimension` numbers of unit length as float32, little endian: `4 * dimension` bytes, ready to store and to
-compare by the dot product. Vectors of different fingerprints mean different things and never mix.
+compare by the dot product. Vectors of different fingerprints mean different things and never mix. Behind it may stand
+the codes of the text's words (`settings.CODED`), `dimension` bits each, where the embedder makes them.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ class Embedder(Protocol):
         ...
 
     async def embed(self, texts: Sequence[str], *, purpose: Purpose) -> list[bytes]:
-        """Return one unit vector for each of up to `TEXTS_MAX` texts, in order; queries go before passages.
+        """Return one unit vector for each of up to `TEXTS_MAX` texts, in order, each with its codes behind it if there
+        are any; queries go before passages.
 
         Raises:
             TextsRefused: it fails in a way that may come from one of these texts.
@@ -79,7 +81,7 @@ async def checked_vectors(
             retry_after_s=WRONG_RETRY_S,
         )
     for vector in vectors:
-        if len(vector) != 4 * info.dimension:
+        if not info.fits(vector):
             raise EmbedderUnavailable(
                 f"the embedding model {info.model} gave {len(vector) // 4} numbers instead of {info.dimension};"
                 " check [embeddings] dimensions, or use another model",

@@ -143,7 +143,8 @@ class EmbeddingQueue:
             return QueryVector(notice=f"{_WORDS_ALONE}{error.message}; {self._way_out(live)}")
         except EmbedderUnavailable as error:
             return QueryVector(notice=_WORDS_ALONE + error.message)
-        return QueryVector(vector=vector, notice=await self._notice(active), fingerprint=active.fingerprint)
+        size, notice = 4 * active.dimension, await self._notice(active)
+        return QueryVector(vector=vector[:size], codes=vector[size:], notice=notice, fingerprint=active.fingerprint)
 
     async def progress(self) -> Progress:
         """Return how far it has got, and what it waits for. Asks a model that is not known yet for its name, within

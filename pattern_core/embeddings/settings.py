@@ -19,6 +19,9 @@ from pattern_core.models.providers.settings import Secret
 Purpose: TypeAlias = Literal["query", "passage"]
 """What a text is for: some models need to know, and a question that a person waits for goes first."""
 
+CODED: Mapping[Purpose, re.Pattern[str]] = {"query": re.compile(r"\w+"), "passage": re.compile(r"\w{4,}|\d+")}
+"""The words of a text that have codes (see `Embedder`)."""
+
 RuntimeName: TypeAlias = Literal["auto", "sentence-transformers", "onnx"]
 
 

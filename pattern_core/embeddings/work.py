@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pattern_core.archive import texts
+from pattern_core.embeddings.settings import CODED
 from pattern_core.errors import Conflict
 from pattern_db.connection import Connection
 from pattern_db.enums import IndexState, SearchKind
@@ -44,10 +45,13 @@ PIECES_MAX = 256  # of a text beyond some 200,000 characters only the beginning 
 
 
 class TextPiece(NamedTuple):
-    """A text to embed and the hash by which it is known to have a vector: 128 bits of BLAKE2b in hex."""
+    """A text to embed and the hash by which it is known to have a vector: 128 bits of BLAKE2b in hex. The first
+    `before` words that have codes are not its own.
+    """
 
     content_hash: str
     text: str
+    before: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +125,7 @@ def store(
     Raises:
         ValueError: a vector does not have the dimension of the index; nothing is stored.
     """
-    index, have, reasons = batch.index, {**batch.known, **made}, refused or {}
+    index, have, reasons = batch.index, dict(batch.known), refused or {}
     if all(one.id != index.id for one in indexes.live(connection)):
         return False
     again: list[Ref] = []
@@ -130,9 +134,11 @@ def store(
         if source is None:
             embeddings.delete(connection, kind, ref)
             continue
-        hashes = [piece.content_hash for piece in pieces_of(source)]
+        pieces = pieces_of(source)
+        hashes = [piece.content_hash for piece in pieces]
         if embeddings.is_current(connection, index, source, hashes):
             continue
+        have |= {key: _own(index, piece, made[key]) for piece in pieces if (key := piece.content_hash) in made}
         if all(content_hash in have or content_hash in reasons for content_hash in hashes):
             embeddings.replace(connection, index, source, hashes, have, refused=reasons, now=now)
         else:
@@ -147,9 +153,15 @@ def store(
     return True
 
 
+def _own(index: IndexRow, piece: TextPiece, made: bytes) -> bytes:
+    """Return the vector with the codes of the piece's own words."""
+    size, code = 4 * index.dimension, index.dimension // 8
+    return made[:size] + made[size + piece.before * code :]
+
+
 def pieces_of(source: EmbeddingSource) -> list[TextPiece]:
     """Return the pieces of a text as a model is given them, in order; none if there are no words in it."""
-    pieces = split(source.text)
+    pieces, spoken = split(source.text), 0
     if source.kind is SearchKind.MESSAGE:
         pieces = [_named(source.speaker, text) for text in pieces]
         before = source.previous
@@ -157,11 +169,14 @@ def pieces_of(source: EmbeddingSource) -> list[TextPiece]:
             said = before.text.strip()
             if len(said) > PREVIOUS_CHARS:  # its last words are what an answer answers
                 said = "…" + said[-PREVIOUS_CHARS:].split(" ", 1)[-1]
-            pieces[0] = f"{_named(before.speaker, said)}\n{pieces[0]}"
+            said = _named(before.speaker, said)
+            spoken = len(CODED["passage"].findall(said))
+            pieces[0] = f"{said}\n{pieces[0]}"
     elif source.title is not None:
         pieces = [f"{source.title}\n{text}" for text in pieces]
     hashes = [hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest() for text in pieces]
-    return [TextPiece(content_hash, text) for content_hash, text in zip(hashes, pieces, strict=True)]
+    words = (spoken, *[0] * len(pieces))
+    return [TextPiece(*piece) for piece in zip(hashes, pieces, words, strict=False)]
 
 
 def split(text: str) -> list[str]:

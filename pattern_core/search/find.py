@@ -106,7 +106,7 @@ async def _query_vector(database: Database, request: SearchRequest, queries: Que
         return answer
     if len(other.vector) != len(answer.vector):  # one model may make vectors of several lengths
         return answer
-    return replace(answer, vector=blended(answer.vector, other.vector))
+    return replace(answer, vector=blended(answer.vector, other.vector), codes=other.codes)
 
 
 def nameless(connection: Connection, query: str) -> str | None:
@@ -141,15 +141,17 @@ def _find_by(connection: Connection, request: SearchRequest, answer: QueryVector
     wanted = None if index is None else (index.fingerprint, 4 * index.dimension)
     if wanted != (None if answer is None else (answer.fingerprint, len(answer.vector or b""))):
         return None
-    return find(connection, request, None if answer is None else answer.vector)
+    return find(connection, request, answer.vector, answer.codes) if answer else find(connection, request, None)
 
 
-def find(connection: Connection, request: SearchRequest, vector: bytes | None) -> SearchResult:
-    """Return the best hits of a checked request. `vector` is the query's, None to compare words only."""
-    searched = plan(connection, request, vector)
+def find(connection: Connection, request: SearchRequest, vector: bytes | None, codes: bytes = b"") -> SearchResult:
+    """Return the best hits of a checked request. `vector` is the query's, None to compare words only; `codes` are those
+    of its words.
+    """
+    searched = plan(connection, request, vector, codes)
     if request.group_by is GroupBy.SESSION:
         lists = [messages.rank(connection, searched)]
-        best = by_session(lists[0][0], searched.weights)
+        best = by_session(lists[0][0])
     else:
         lists = [
             messages.rank(connection, searched, request.limit)

@@ -20,8 +20,8 @@ _WORD_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789")
 _WORDS = {
     "words": "its words fit",
     "meaning": "near in meaning",
+    "alike": "its words mean what the query's do",
     "answer": "what was said next is near in meaning",
-    "length": "it says much",
     "question": "it asks",
     "session": "its session holds the words",
     "speaker": "said by whom the query names",

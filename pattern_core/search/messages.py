@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
@@ -27,17 +27,16 @@ from pattern_db.search import Filters, Row, Surroundings
 # How much a word counts that stands so many messages before or after, and how fast further ones count less.
 BEFORE = (0.7, 0.49, 0.34)
 AFTER = (0.35, 0.25, 0.17)
+# The same for words that mean the same; where these are compared, exact words and whole messages count less.
+ALIKE_BEFORE, ALIKE_AFTER = 0.9, 0.7
+BESIDE_ALIKE = 0.75
 SATURATION = 1.2
 # A message with more words than this is a document; that it holds many words is no merit.
 LONG_WORDS = 64
-SHORT_WORDS = 16  # a message with fewer says little
 CAPTION_CHARS_MAX = 400
 SHORT_CHARS = 60  # a message of so many may say little without the question that it answers …
 QUESTION_CHARS_MAX = 200  # … of which the end is shown
-# Of sessions.
-SESSION_BEST = 5  # messages of a session: the mean of their values counts as much as the best one
-SESSION_NEARNESS = 0.3  # all its messages that are near in meaning; 1.0 for the session with the most of them
-SESSION_COVERAGE = 0.2  # the query's terms that it holds; 1.0 for the session that holds the most
+SESSION_BEST = 3  # messages of a session: the mean of their values counts as much as the best one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,11 +45,11 @@ class Weights:
 
     meaning: float = 0.6
     answer_meaning: float = 0.45  # the next message, whose vector holds this one too
-    question: float = -0.35  # who asks does not tell
-    speaker: float = 0.25  # the query names who said it
-    length: float = 0.3  # of a message that is not short
-    session: float = 0.35  # what is compared of its session holds the query's terms
-    date: float = 0.6  # the query names when
+    alike: float = 1.0  # its words, and those beside it, mean what the query's do
+    question: float = -0.44  # who asks does not tell
+    speaker: float = 0.29  # the query names who said it
+    session: float = 0.49  # what is compared of its session holds the query's terms
+    date: float = 0.71  # the query names when
 
 
 WEIGHTS = Weights()
@@ -110,6 +109,8 @@ class _Pool:
         self._rows: dict[int, Row] = {}
         self._around: dict[int, Surroundings] = {}
         self._near: dict[int, float] = {}
+        self._alike: Mapping[int, float] = {}
+        self._beside_alike = 1.0
         self._masks: dict[int, int] = {}  # of these and what is around them; bit n: it holds term n
         self._heard: dict[int, Sequence[tuple[int, float]]] = {}  # in and around: term, how much
 
@@ -146,9 +147,9 @@ class _Pool:
         speakers = {number: speaker(row) for number, row in self._rows.items()}
         weights = _without_names(plan, {word for name in speakers.values() for word in name_words(name)})
         words, sessions = self._windows(weights), self._sessions(weights)
+        self._compare()
         greatest = (max(words.values(), default=0.0) or 1.0) / self._trust(weights)
         dates = named_dates(plan.request.query)
-        self._compare()
         found: list[Ranked] = []
         for number, row in self._rows.items():
             parts = self._meaning(number)
@@ -158,9 +159,11 @@ class _Pool:
                 is_named = bool(asked) and not asked.isdisjoint(name_words(speakers[number]))
                 factor = TOOL_RESULT_FACTOR if row.role is Role.TOOL else 1.0
                 parts |= _priors(row, dates, is_named=is_named)
+                if self._alike.get(number, 0.0) > 0:
+                    parts["alike"] = WEIGHTS.alike * self._alike[number]
                 if sessions[number] > 0:
                     parts["session"] = WEIGHTS.session * sessions[number]
-                found.append(Ranked(row=row, parts=parts, factor=factor, held=bits(self._masks.get(number, 0))))
+                found.append(Ranked(row=row, parts=parts, factor=factor))
         found.sort(key=lambda one: (-one.value, -one.row.row))
         return found
 
@@ -193,18 +196,30 @@ class _Pool:
     def _compare(self) -> None:
         """Find out how near all of the pool and the messages after them are: 1.0 the nearest, 0.0 nothing in common."""
         if self._plan.vector is not None:
-            beside = {row for around in self._around.values() for row in around.after[:1]}
-            cosines = vectors.of_messages(self._connection, self._plan.vector, sorted(beside | self._rows.keys()))
+            beside = {row for one in self._around.values() for row in (*one.before[:1], *one.after[:1])}
+            found = vectors.of_messages(self._connection, self._plan.vector, sorted(beside | self._rows.keys()))
             far = self._plan.far
-            span = max(cosines.values(), default=0.0) - far
-            self._near = {row: (max(one - far, 0.0) / span) ** 2 for row, one in cosines.items() if span > 0}
+            span = max([cosine for cosine, _codes in found.values()], default=0.0) - far
+            self._near = {row: (max(one - far, 0.0) / span) ** 2 for row, (one, _codes) in found.items() if span > 0}
+            self._alike = self._words_alike({row: codes for row, (_cosine, codes) in found.items()})
+            self._beside_alike = BESIDE_ALIKE if self._alike else 1.0
+
+    def _words_alike(self, codes: Mapping[int, bytes]) -> dict[int, float]:
+        """Return how near each message's words, and those beside it, are to the query's: 1.0 the nearest, 0.0 the least
+        near.
+        """
+        beside = {row: [next(iter(each), 0) for each in self._around.get(row, ((), ()))] for row in self._rows}
+        dimension = len(self._plan.vector or b"") // 4
+        near = vectors.alike(codes, self._plan.codes, dimension, beside, (ALIKE_BEFORE, ALIKE_AFTER))
+        least, most = min(near.values(), default=0.0), max(near.values(), default=0.0)
+        return {row: (value - least) / (most - least or 1.0) for row, value in near.items()}
 
     def _trust(self, weights: Sequence[float]) -> float:
         """Return what the best words count beside meaning: little where no message holds much of the query itself."""
         if self._plan.vector is None:
             return 1.0
         held = max((sum([weights[term] for term in bits(mask)]) for mask in self._masks.values()), default=0.0)
-        return math.sqrt(held / (sum(weights) or 1.0)) or 1.0
+        return (math.sqrt(held / (sum(weights) or 1.0)) or 1.0) * self._beside_alike
 
     def _sessions(self, weights: Sequence[float]) -> dict[int, float]:
         """Return for each message of the pool which share of the terms those of its session hold together."""
@@ -218,7 +233,7 @@ class _Pool:
 
     def _meaning(self, number: int) -> dict[str, float]:
         parts: dict[str, float] = {}
-        scale = 1.0 if self._plan.compares_words else 1.0 / WEIGHTS.meaning
+        scale = self._beside_alike / (1.0 if self._plan.compares_words else WEIGHTS.meaning)
         near = self._near.get(number, 0.0)
         if near > 0:
             parts["meaning"] = scale * WEIGHTS.meaning * near
@@ -230,8 +245,7 @@ class _Pool:
 
 
 def _priors(row: Row, dates: Sequence[NamedDate], *, is_named: bool) -> dict[str, float]:
-    words = row.content.count(" ") + 1
-    parts = {"length": WEIGHTS.length * min(math.log1p(words) / math.log1p(SHORT_WORDS), 1.0)}
+    parts: dict[str, float] = {}
     said = _spoken(row.content)
     asked = question_in(said)
     if asked:  # who tells something and then asks has told it
@@ -295,54 +309,21 @@ def name_words(name: str) -> frozenset[str]:
     return frozenset(_WORD.findall(name.lower()))
 
 
-def by_session(found: Sequence[Ranked], weights: Sequence[float]) -> list[tuple[float, Ranked, int]]:
-    """Return for each session its value, its best message and how many were found, best first.
+def by_session(found: Sequence[Ranked]) -> list[tuple[float, Ranked, int]]:
+    """Return for each session its value, its best message and how many were found, best first: of `found` messages,
+    best first.
 
     The work is bounded by the messages that were compared (`SESSIONS`), however many sessions there are. A session is
-    worth what its best messages are, how much of it is near in meaning, and how many of the query's terms it holds
-    altogether: the last two find sessions where the answer is spread over several messages.
-
-    `found` are messages, best first; `weights` say how telling each term of the query is. A message without a session
-    stands for itself.
+    worth what its best messages are. A message without a session stands for itself.
     """
     together: dict[tuple[str | None, str], list[Ranked]] = {}
     for one in found:
         key = (one.row.agent_id, one.row.id if one.row.session_id is None else f"session {one.row.session_id}")
         together.setdefault(key, []).append(one)
-    groups = list(together.values())
-    near = _scaled([sum((one.parts.get("meaning", 0.0) * one.factor) ** 2 for one in group) for group in groups])
-    held = _scaled(_coverage(groups, weights))
-    values = [
-        _best(group) + SESSION_NEARNESS * near_by + SESSION_COVERAGE * covered
-        for group, near_by, covered in zip(groups, near, held, strict=True)
-    ]
-    ranked = [(value, group[0], len(group)) for value, group in zip(values, groups, strict=True)]
+    means = {key: sum(one.value for one in group[:SESSION_BEST]) / SESSION_BEST for key, group in together.items()}
+    ranked = [((group[0].value + means[key]) / 2, group[0], len(group)) for key, group in together.items()]
     ranked.sort(key=lambda session: -session[0])
     return ranked
-
-
-def _best(group: Sequence[Ranked]) -> float:
-    mean = sum(one.value for one in group[:SESSION_BEST]) / SESSION_BEST
-    return (group[0].value + mean) / 2
-
-
-def _coverage(groups: Sequence[Sequence[Ranked]], weights: Sequence[float]) -> list[float]:
-    """Return what the terms that each session holds are worth: those that few sessions hold are worth more."""
-    counts = [Counter(term for one in group for term in one.held) for group in groups]
-    spread = Counter(term for count in counts for term in count)
-    worth = {
-        term: weights[term] * math.log(1 + (len(groups) - sessions + 0.5) / (sessions + 0.5))
-        for term, sessions in spread.items()
-    }
-    return [
-        sum(worth[term] * number * (1 + SATURATION) / (number + SATURATION) for term, number in count.items())
-        for count in counts
-    ]
-
-
-def _scaled(values: Sequence[float]) -> list[float]:
-    greatest = max(values, default=0.0)
-    return [value / greatest if greatest > 0 else 0.0 for value in values]
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,10 +83,10 @@ class Selection:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """`weights` says how telling each of `wanted.terms` is (its inverse document frequency), `spreads` how many rows
-    of a kind hold it. `vector` is None where meaning is not compared. `posted` are a kind's newest rows that hold a
-    term, newest first, as a JSON array by the term's number; whatever the filters; not of all kinds and terms.
-    `far` is the cosine of a text that has nothing to do with the query. `notices` say what is looked for instead of
-    the whole query.
+    of a kind hold it. `vector` is None where meaning is not compared, `codes` are those of the query's words. `posted`
+    are a kind's newest rows that hold a term, newest first, as a JSON array by the term's number; whatever the filters;
+    not of all kinds and terms. `far` is the cosine of a text that has nothing to do with the query. `notices` say what
+    is looked for instead of the whole query.
     """
 
     request: SearchRequest
@@ -96,6 +96,7 @@ class Plan:
     spreads: Mapping[SearchKind, Sequence[int]]
     posted: Mapping[SearchKind, Mapping[int, str]]
     vector: bytes | None
+    codes: bytes = b""
     far: float = 0.0
     notices: Sequence[str] = ()
 
@@ -110,7 +111,7 @@ class Plan:
         return self.request.mode is not Mode.MEANING and len(self.wanted.terms) > 1
 
 
-def plan(connection: Connection, request: SearchRequest, vector: bytes | None) -> Plan:
+def plan(connection: Connection, request: SearchRequest, vector: bytes | None, codes: bytes = b"") -> Plan:
     """Look up how common the query's terms are. A word that no text holds stands for those that are like it, unless the
     search is bounded.
     """
@@ -140,6 +141,7 @@ def plan(connection: Connection, request: SearchRequest, vector: bytes | None) -
         spreads=spreads,
         posted=posted,
         vector=vector,
+        codes=codes,
         far=0.0 if vector is None else vectors.farthest(connection, vector, FAR_OF),
         notices=list(_notices(asked, wanted, like)),
     )
@@ -312,15 +314,11 @@ def candidates(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranked:
-    """A row that was found, and what speaks for it.
-
-    `held` are the numbers of the query's terms that the row itself holds, as far as they were looked up.
-    """
+    """A row that was found, and what speaks for it."""
 
     row: Row
     parts: Mapping[str, float]
     factor: float = 1.0
-    held: Sequence[int] = ()
 
     @property
     def value(self) -> float:

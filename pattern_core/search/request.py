@@ -107,11 +107,12 @@ class SearchResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryVector:
-    """A question's vector (float32, little endian), the fingerprint of its model, which is that of the index that was
-    active then, and perhaps a notice; or only a notice that says why there is no vector.
+    """A question's vector (float32, little endian), the codes of its words, the fingerprint of its model, which is that
+    of the index that was active then, and perhaps a notice; or only a notice that says why there is no vector.
     """
 
     vector: bytes | None = None
+    codes: bytes = b""
     fingerprint: str | None = None
     notice: str | None = None
 

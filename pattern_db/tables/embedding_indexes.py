@@ -28,6 +28,7 @@ SOURCES = {
 # Vectors per chunk. Each owner's last chunk is half empty on average: 4 KB for 384 numbers. Sixteen took twice as long
 # to read at 100,000 vectors, 256 a tenth less.
 CHUNK = 128
+CODED_BITS = 64  # vectors of a multiple of so many numbers may have codes of words behind them
 
 Ref: TypeAlias = tuple[SearchKind, str]
 """A text: its kind and id."""
@@ -45,6 +46,11 @@ class EmbedderInfo:
     def matches(self, other: EmbedderInfo) -> bool:
         """Return whether vectors of the two may be compared."""
         return (self.fingerprint, self.dimension) == (other.fingerprint, other.dimension)
+
+    def fits(self, vector: bytes) -> bool:
+        """Return whether it has this length, with whole codes (`dimension` bits each) behind it or none."""
+        more = 8 * (len(vector) - 4 * self.dimension)
+        return more == 0 or (more > 0 and self.dimension % CODED_BITS == 0 and more % self.dimension == 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,8 @@ def replace(
 ) -> None:
     """Let the pieces with these `hashes`, in order, be all that is known of a text in `index`.
 
-    `vectors` are float32, little endian, 4 bytes a number, by hash; `refused` the reasons why this index's model gives
+    `vectors` are float32, little endian, 4 bytes a number, by hash, with the codes of a message's words (a bit for each
+    number) behind them; `refused` the reasons why this index's model gives
     none for others. Other indexes lose their vectors of the text as far as it is another text.
 
     Raises:
@@ -56,16 +57,18 @@ def replace(
         vector = vectors.get(content_hash)
         if vector is None:
             continue
-        if len(vector) != 4 * index.dimension:
+        size = 4 * index.dimension
+        if not index.fits(vector):
             raise ValueError(
                 f"a vector of {len(vector) // 4} numbers does not fit the index, whose have {index.dimension}"
             )
         connection.execute(
             "INSERT INTO embeddings (index_id, kind, ref, chunk_index, scope, parent, content_hash, dimension,"
-            " created_at, vector) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            " created_at, vector, codes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 *(index.id, kind, ref, number, source.scope, source.parent, content_hash),
-                *(index.dimension, now, vector),
+                *(index.dimension, now, vector[:size]),
+                vector[size:] if kind is SearchKind.MESSAGE and len(vector) > size else None,
             ),
         )
     embedding_indexes.derive(connection, index, kind, ref)
@@ -140,7 +143,7 @@ def by_hash(connection: Connection, index: IndexRow, hashes: Sequence[str]) -> d
     return dict(
         fetch_all(
             connection,
-            "SELECT content_hash, vector FROM embeddings"
+            "SELECT content_hash, cast(vector || coalesce(codes, x'') AS BLOB) FROM embeddings"
             " WHERE content_hash IN (SELECT value FROM json_each(?)) AND index_id = ?",
             (to_json(list(hashes)), index.id),
         )

@@ -42,7 +42,7 @@ from pattern_core.constellation import Constellation
 from pattern_core.search import messages
 from pattern_core.search.find import query_vector
 from pattern_core.search.plan import Ranked, plan
-from pattern_core.search.request import SearchRequest
+from pattern_core.search.request import QueryVector, SearchRequest
 from pattern_db.connection import Connection
 from pattern_db.enums import SearchKind
 from tests.bench.report import Figure, machine, table
@@ -62,7 +62,7 @@ PARTS = {
     "meaning": "meaning",
     "answer": "answer_meaning",
     "question": "question",
-    "length": "length",
+    "alike": "alike",
     "session": "session",
     "speaker": "speaker",
     "date": "date",
@@ -206,7 +206,7 @@ class Asked:
             for question in talk.questions:
                 request = SearchRequest(query=question.text, kinds=[SearchKind.MESSAGE], limit=LIMIT)
                 vector = await query_vector(constellation.database, request, constellation.embeddings)
-                ranked = await constellation.database.read(_rank, request, vector.vector)
+                ranked = await constellation.database.read(_rank, request, vector)
                 found.append(
                     Compared(
                         parts=np.array([[_unweighted(one, name) for name in PARTS] for one in ranked]),
@@ -259,8 +259,8 @@ async def measure(talks: Sequence[Conversation]) -> list[Figure]:
         return figures + _figures(NO_MODEL, await asked.ask("hybrid"))
 
 
-def _rank(connection: Connection, request: SearchRequest, vector: bytes | None) -> list[Ranked]:
-    ranked, _ = messages.rank(connection, plan(connection, request, vector))
+def _rank(connection: Connection, request: SearchRequest, query: QueryVector) -> list[Ranked]:
+    ranked, _ = messages.rank(connection, plan(connection, request, query.vector, query.codes))
     return ranked
 
 

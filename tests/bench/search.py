@@ -37,6 +37,7 @@ from tests.pattern_db.vector_rows import VectorRow
 NOW = "2026-11-21T22:24:40.123Z"
 SIZES = {10_000: 10.0, 100_000: 30.0}  # messages → milliseconds that 95 of 100 searches may take
 DIMENSION = 384
+WORDS_CODED, WORDS_ASKED = 14, 10  # of a message and of a question, as real ones have
 WORDS = 20_000
 QUERIES = 60
 RECALL_MS = 2.0  # whatever there is
@@ -135,7 +136,7 @@ def _embed(connection: Connection, size: int) -> np.ndarray[tuple[int, int], np.
                         kind=SearchKind.MESSAGE,
                         ref=f"msg_{number}",
                         scope="agt",
-                        vector=stored[number].tobytes(),
+                        vector=stored[number].tobytes() + chance.bytes(WORDS_CODED * DIMENSION // 8),
                         content_hash=str(number),
                         created_at=NOW,
                     ),
@@ -158,7 +159,7 @@ def _compared(
 
     def hybrid(number: int, agents: Sequence[str] | None = None) -> None:
         request = SearchRequest(query=questions[number], kinds=[SearchKind.MESSAGE], limit=10, agents=agents)
-        find(connection, request, asked[number].tobytes())
+        find(connection, request, asked[number].tobytes(), chance.bytes(WORDS_ASKED * DIMENSION // 8))
 
     def recalled(number: int) -> None:
         request = _of_a_turn(questions[number] + " " + questions[number - 1], size)

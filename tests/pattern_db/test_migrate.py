@@ -344,6 +344,30 @@ TAKEN_UP: dict[str, tuple[list[str], Answers]] = {
             "SELECT kind, ref FROM embedding_changes": [("message", "msg_1"), ("summary", "sum_1")],
         },
     ),
+    "word_codes": (
+        [
+            "INSERT INTO embedding_indexes (fingerprint, provider, model, dimension, state, suffix, created_at) VALUES"
+            " ('f', 'local', 'm', 4, 'active', '', :now), ('g', 'openai', 'n', 4, 'building', '_2', :now)",
+            "INSERT INTO embedding_cursors (kind, index_id, low, high) VALUES ('message', 1, 0, 7),"
+            " ('message', 2, 2, 7), ('block', 1, 0, 3)",
+            VECTOR.format("message", "msg_2"),
+            VECTOR.format("block", "blk_1"),
+            VECTOR.format("message", "msg_3"),
+            "UPDATE embeddings SET index_id = 2 WHERE ref = 'msg_3'",
+        ],
+        {
+            "SELECT ref, content_hash, length(vector), codes FROM embeddings ORDER BY ref": [
+                ("blk_1", "h", 16, None),
+                ("msg_2", "", 16, None),
+                ("msg_3", "h", 16, None),
+            ],
+            "SELECT kind, index_id, low, high FROM embedding_cursors ORDER BY index_id, kind": [
+                ("block", 1, 0, 3),
+                ("message", 1, 7, 7),
+                ("message", 2, 2, 7),
+            ],
+        },
+    ),
 }
 
 

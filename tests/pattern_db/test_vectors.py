@@ -64,9 +64,26 @@ def test_messages_are_compared_by_their_row(db: Connection, say: Say) -> None:
     put(db, one, 0, 1, 0, 0)
     put(db, three, 1, 0, 0, 0)
     found = vectors.of_messages(db, QUERY, [first, second, third])
-    assert found == {first: pytest.approx(0), third: pytest.approx(1)}
-    assert vectors.of_messages(db, QUERY, [first]) == {first: pytest.approx(0)}
+    cosines = {row: cosine for row, (cosine, _codes) in found.items()}
+    assert cosines == {first: pytest.approx(0), third: pytest.approx(1)}
+    db.execute("UPDATE embeddings SET codes = x'0102' WHERE ref = ?", (one,))
+    assert [codes for _cosine, codes in vectors.of_messages(db, QUERY, [first, third]).values()] == [b"\1\2", b""]
     assert vectors.of_messages(db, vectors.packed([1, 0]), [first, third]) == {}
+
+
+def test_words_are_alike_by_their_codes() -> None:
+    same, near, far = (bits.to_bytes(8, "little") for bits in (0b1111, 0b1110, 2**64 - 16))
+    codes = {1: far + near, 2: same, 3: b"", 4: far}
+    found = vectors.alike(codes, same, 64, {1: (0, 0), 2: (1, 9), 3: (2, 2), 4: (9, 2)}, (0.9, 0.5))
+    assert set(found) == {1, 2, 4}
+    assert found[1] == pytest.approx(2 * math.cos(math.pi / 64))
+    assert found[2] == pytest.approx(2.0)
+    assert found[4] == pytest.approx(-1.0 + 0.5), "what stands after it counts half"
+    both = vectors.alike(codes, same + far, 64, {2: (0, 1)}, (0.9, 0.5))
+    assert both == {2: pytest.approx((1 - 1 + 1 + 0.5) / 2)}, "of each word of the query the nearest"
+    assert (
+        vectors.alike(codes, b"", 64, {1: (0,)}, (1.0,)) == vectors.alike({3: b""}, same, 64, {3: (0,)}, (1.0,)) == {}
+    )
 
 
 def test_another_agents_equal_vector_does_not_take_the_place(db: Connection) -> None:

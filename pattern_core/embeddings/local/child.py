@@ -3,7 +3,7 @@
 Answers lines of JSON from standard input by lines of JSON on standard output, in order:
 
     {"id", "do": "info"}                     → {"id", "model", "dimension", "fingerprint"}
-    {"id", "do": "embed", "purpose", "texts"} → {"id", "fingerprint", "vectors"}: base64, one behind the other
+    {"id", "do": "embed", "purpose", "texts"} → {"id", "fingerprint", "vectors"}: each in base64, with its codes
     what cannot be done                      → {"id", "error"}
 
 It ends by itself when nothing was asked for the settings' `idle_unload_s` seconds, and when its standard input closes,
@@ -47,7 +47,7 @@ def answered(
     texts = question.get("texts")
     purpose: Purpose = "query" if question.get("purpose") == "query" else "passage"
     vectors = embed([str(text) for text in texts] if isinstance(texts, list) else [], purpose)
-    return {**about, "vectors": base64.b64encode(b"".join(vectors)).decode()}
+    return {**about, "vectors": [base64.b64encode(vector).decode() for vector in vectors]}
 
 
 def serve(

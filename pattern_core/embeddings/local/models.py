@@ -7,6 +7,9 @@ the hashes below, since any person may publish a package.
 A text's vector must not depend on its neighbours: the same text is embedded once and found by its hash later. PyTorch
 picks its kernels by the width of a batch, so texts are put together, and padded to a width that is their own. Measured
 on 120 texts: with a multiple of 16 all vectors are the same bytes alone and in a batch, with 8 or none they are not.
+
+On its way to a text's vector a model makes one of every token. The signs of the tokens of each word are kept as its
+code: `dimension` bits that tell which words mean the same. Short words, mostly grammar, have codes in queries alone.
 """
 
 from __future__ import annotations
@@ -20,7 +23,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from pattern_core.embeddings.settings import EmbedderSettings, Prefixes, Purpose, prefixes_of
+from pattern_core.embeddings.settings import CODED, EmbedderSettings, Prefixes, Purpose, prefixes_of
+from pattern_db.tables.embedding_indexes import CODED_BITS
 
 DEFAULT_MODEL = "all-MiniLM-L6-v2"
 _HUB_DEFAULT = f"sentence-transformers/{DEFAULT_MODEL}"
@@ -52,7 +56,10 @@ class ModelUnusable(Exception):
 
 
 Embed: TypeAlias = Callable[[Sequence[str], Purpose], list[bytes]]
-"""Returns one unit vector per text, in order: float32, little endian."""
+"""Returns what `Embedder.embed` does."""
+
+Runs: TypeAlias = list[tuple[Any, Any, Sequence[tuple[int, int]]]]
+"""Of each text its vector, those of its tokens (arrays of numpy), and where each token begins and ends in it."""
 
 T = TypeVar("T", dict[str, Any], list[Any])
 
@@ -312,10 +319,11 @@ class OnnxRuntime:
         """Return how many tokens each text has, after the cut that the model makes."""
         return [len(encoding.ids) for encoding in self._tokenizer.encode_batch(texts)]
 
-    def run(self, texts: list[str]) -> list[Any]:
-        """Return one unit vector per text, in order, as arrays of numpy."""
+    def run(self, texts: list[str]) -> Runs:
+        """Return one unit vector per text, in order, and what it is made of."""
         numpy = self._numpy
-        tokens = [encoding.ids for encoding in self._tokenizer.encode_batch(texts)]
+        encodings = self._tokenizer.encode_batch(texts)
+        tokens = [encoding.ids for encoding in encodings]
         shape = (len(tokens), padded(max(len(ids) for ids in tokens)))
         ids, mask = numpy.zeros(shape, numpy.int64), numpy.zeros(shape, numpy.int64)
         for row, own in enumerate(tokens):
@@ -323,8 +331,10 @@ class OnnxRuntime:
             mask[row, : len(own)] = 1
         feed = {"input_ids": ids, "attention_mask": mask, "token_type_ids": numpy.zeros(shape, numpy.int64)}
         (states,) = self._session.run(["last_hidden_state"], feed)
-        means = [states[row, : len(own)].mean(axis=0, dtype=numpy.float64) for row, own in enumerate(tokens)]
-        return [mean / numpy.linalg.norm(mean) for mean in means]
+        parts = [states[row, : len(own)] for row, own in enumerate(tokens)]
+        means = [part.mean(axis=0, dtype=numpy.float64) for part in parts]
+        vectors = [mean / numpy.linalg.norm(mean) for mean in means]
+        return [(*one, encoding.offsets) for *one, encoding in zip(vectors, parts, encodings, strict=True)]
 
 
 def bert_tokenizer() -> Any:
@@ -374,19 +384,24 @@ class TorchRuntime:
         limit = self._model.max_seq_length or _TOKENS_MAX
         return [len(ids) for ids in self._model.tokenizer(texts, truncation=True, max_length=limit)["input_ids"]]
 
-    def run(self, texts: list[str]) -> list[Any]:
-        """See `OnnxRuntime`."""
-        return list(
-            self._model.encode(
-                texts,
-                prompt="",  # ours is part of the text already
-                batch_size=BATCH_TEXTS_MAX,
-                normalize_embeddings=True,
-                convert_to_numpy=True,
-                show_progress_bar=False,
-                processing_kwargs={"text": {"pad_to_multiple_of": WIDTH}},
-            )
+    def run(self, texts: list[str]) -> Runs:
+        """See `OnnxRuntime`; without tokens where the model's tokenizer does not tell their places."""
+        made = self._model.encode(
+            texts,
+            prompt="",  # ours is part of the text already
+            batch_size=BATCH_TEXTS_MAX,
+            output_value=None,
+            show_progress_bar=False,
+            processing_kwargs={"text": {"pad_to_multiple_of": WIDTH}},
         )
+        vectors = [one["sentence_embedding"].double().numpy() for one in made]
+        units = [vector / (vector @ vector) ** 0.5 for vector in vectors]
+        states = [one["token_embeddings"][one["attention_mask"].bool()].numpy() for one in made]
+        tokenizer, limit = self._model.tokenizer, self._model.max_seq_length or _TOKENS_MAX
+        if not getattr(tokenizer, "is_fast", False):
+            return [(*one, ()) for one in zip(units, states, strict=True)]
+        places = tokenizer(texts, truncation=True, max_length=limit, return_offsets_mapping=True)["offset_mapping"]
+        return list(zip(units, states, places, strict=True))
 
 
 def _embed(
@@ -395,10 +410,25 @@ def _embed(
     prefixed = [prefixes.of(purpose) + text for text in texts]
     vectors = [b""] * len(texts)
     for indexes in batches(runtime.lengths(prefixed), tokens_max=runtime.tokens_per_run):
-        rows = runtime.run([prefixed[index] for index in indexes])
-        for index, row in zip(indexes, rows, strict=True):
-            vectors[index] = row.astype("<f4").tobytes()
+        for index, run in zip(indexes, runtime.run([prefixed[index] for index in indexes]), strict=True):
+            vectors[index] = run[0].astype("<f4").tobytes() + codes(prefixed[index], prefixes.of(purpose), purpose, run)
     return vectors
+
+
+def codes(text: str, prefix: str, purpose: Purpose, run: tuple[Any, Any, Sequence[tuple[int, int]]]) -> bytes:
+    """Return the codes of the text's words without its prefix, in order, up to where the model stopped reading."""
+    import numpy
+
+    vector, states, places = run
+    if not len(places) or len(vector) % CODED_BITS or states.shape != (len(places), len(vector)):
+        return b""
+    begins, ends = numpy.array(places).T
+    found = []
+    for word in CODED[purpose].finditer(text, len(prefix)):
+        if word.start() >= ends.max():
+            break
+        found.append(states[(begins < word.end()) & (ends > word.start())].sum(axis=0) > 0)
+    return numpy.packbits(found, axis=1, bitorder="little").tobytes() if found else b""
 
 
 def batches(lengths: Sequence[int], *, tokens_max: int) -> list[list[int]]:

@@ -97,11 +97,11 @@ class LocalEmbedder:
                     f"The files of the embedding model {info.model} changed while the server ran. Start the server "
                     "again; its vectors must not be mixed with the earlier ones."
                 )
-            payload, size = base64.b64decode(str(answer["vectors"])), 4 * info.dimension
-            if len(payload) != size * len(indexes):
+            made = answer["vectors"]
+            if not isinstance(made, list) or len(made) != len(indexes):
                 raise self._failed("its answer has the wrong length")
-            for place, index in enumerate(indexes):
-                vectors[index] = payload[place * size : (place + 1) * size]
+            for index, vector in zip(indexes, made, strict=True):
+                vectors[index] = base64.b64decode(vector)
         return vectors
 
     async def aclose(self) -> None:

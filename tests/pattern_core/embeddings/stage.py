@@ -13,7 +13,7 @@ from pattern_core.embeddings.embedder import Embedder, EmbedderInfo, EmbedderUna
 from pattern_core.embeddings.embedding_queue import EmbeddingQueue
 from pattern_core.embeddings.providers.deterministic import hashed_words
 from pattern_core.embeddings.questions import EmbedderShelf
-from pattern_core.embeddings.settings import Purpose
+from pattern_core.embeddings.settings import CODED, Purpose
 from pattern_core.embeddings.work import pieces_of
 from pattern_core.testing import StoppedClock
 from pattern_db import vectors
@@ -138,6 +138,16 @@ class WrongEmbedder(ScriptedEmbedder):
 
     async def embed(self, texts: Sequence[str], *, purpose: Purpose) -> list[bytes]:
         return [vector[:8] for vector in await super().embed(texts, purpose=purpose)]
+
+
+class CodingEmbedder(ScriptedEmbedder):
+    """Gives the same code to words with the same four letters."""
+
+    async def embed(self, texts: Sequence[str], *, purpose: Purpose) -> list[bytes]:
+        made = await super().embed(texts, purpose=purpose)
+        words = [CODED[purpose].findall(text.lower()) for text in texts]
+        codes = [b"".join(word[:4].encode().ljust(8) for word in each) for each in words]
+        return [vector + code for vector, code in zip(made, codes, strict=True)]
 
 
 class ForgetfulEmbedder(ScriptedEmbedder):

@@ -10,11 +10,13 @@ from pattern_core.embeddings.embedder import TEXTS_MAX, EmbedderUnavailable, Tex
 from pattern_core.embeddings.embedding_queue import RECHECK_S, Portions
 from pattern_core.embeddings.settings import Purpose
 from pattern_core.errors import Conflict
+from pattern_core.search import SearchRequest, search
 from pattern_db.connection import fetch_all
 from pattern_db.database import Database
 from pattern_db.enums import Role, SearchKind
 from pattern_db.tables import archival, embedding_indexes, embeddings, messages
 from tests.pattern_core.embeddings.stage import (
+    CodingEmbedder,
     PickyEmbedder,
     ScriptedEmbedder,
     World,
@@ -128,6 +130,18 @@ async def test_vectors_of_a_wrong_length_are_never_stored(world: World, autojump
         answer = await queue.query_vector("words")
         assert answer.vector is None
         assert "2 numbers instead of 64" in str(answer.notice)
+
+
+async def test_a_search_compares_the_words_that_the_model_codes(world: World, autojump_clock: MockClock) -> None:
+    world.say(1, "kittens")
+    world.say(2, "chess")
+    async with world.running(CodingEmbedder()) as queue:
+        await settle(queue)
+        answer = await queue.query_vector("kitten")
+        assert (len(answer.vector or b""), answer.codes) == (256, b"kitt    ")
+        assert fetch_all(world.db, "SELECT codes FROM embeddings ORDER BY ref") == [(b"kitt    ",), (b"ches    ",)]
+        found = await search(world.database, SearchRequest(query="kitten"), queue)
+        assert [(hit.content, hit.parts.get("alike")) for hit in found.hits] == [("kittens", 1.0), ("chess", None)]
 
 
 async def test_partly_embedded_it_says_so(world: World, autojump_clock: MockClock) -> None:

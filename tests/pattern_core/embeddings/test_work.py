@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from pattern_core.embeddings import work
 from pattern_core.embeddings.embedder import EmbedderInfo
 from pattern_core.embeddings.providers.deterministic import hashed_words
+from pattern_core.embeddings.settings import CODED
 from pattern_core.embeddings.work import (
     PIECE_CHARS,
     PIECES_MAX,
@@ -24,6 +25,7 @@ from pattern_db.connection import Connection, fetch_all
 from pattern_db.enums import IndexState, Role, SearchKind
 from pattern_db.tables import agents, archival, embeddings, memory_blocks, messages
 from pattern_db.tables import embedding_indexes as indexes
+from pattern_db.tables import embedding_sources as sources
 from pattern_db.tables.embedding_indexes import IndexRow
 from pattern_db.tables.embedding_sources import EmbeddingSource, Said
 from tests.pattern_core.embeddings.stage import NOW, World
@@ -139,6 +141,32 @@ def test_summaries_are_embedded_and_stubs_are_not(world: World) -> None:
     assert [neighbour.ref for neighbour in near] == ["sum_1"]
     world.db.execute("UPDATE archive_summaries SET summary = 'another' WHERE id = 'sum_1'")
     assert finish(world.db, index) == 1
+
+
+def test_of_a_message_its_own_words_codes_are_stored_and_of_other_texts_none(world: World) -> None:
+    world.say(1, "Who likes green figs?")
+    world.say(2, "Only Ruth does, really.")
+    world.note("figs", "green figs")
+    index = begun(world)
+
+    def coded(text: str) -> bytes:
+        words = CODED["passage"].findall(text)
+        return hashed_words(text, 64) + b"".join(word[:4].encode().ljust(8) for word in words)
+
+    while (batch := work.gather(world.db, index)) is not None:
+        vectors_with_codes = {key: coded(text) for key, text in batch.missing.items()}
+        assert work.store(world.db, batch, vectors_with_codes, NOW)
+    found = fetch_all(world.db, "SELECT kind, codes FROM embeddings ORDER BY kind, id")
+    codes = {kind: [row[1] for row in found if row[0] == kind] for kind in ("block", "message")}
+    assert codes["block"] == [None]
+    assert sorted(codes["message"]) == [b"Only    Ruth    does    real    ", b"like    gree    figs    "]
+    (source,) = [
+        sources.get(world.db, SearchKind.MESSAGE, ref) for kind, ref, *_ in world.stored() if ref.endswith("2")
+    ]
+    assert source is not None
+    (piece,) = pieces_of(source)
+    kept = embeddings.by_hash(world.db, index, [piece.content_hash])[piece.content_hash]
+    assert kept[256:] == b"Only    Ruth    does    real    ", "what is taken over has its codes"
 
 
 def test_what_one_model_refuses_keeps_the_vector_of_the_other(world: World) -> None:

@@ -44,7 +44,7 @@ class Vectors:
         fingerprint = self.fingerprints.pop(0) if self.fingerprints else "f"
         dimension = self.dimensions.pop(0) if self.dimensions else DIMENSION
         vector = None if self.notice else hashed_words(text, dimension)
-        return QueryVector(vector=vector, notice=self.notice, fingerprint=fingerprint)
+        return QueryVector(vector=vector, codes=text.encode(), notice=self.notice, fingerprint=fingerprint)
 
 
 async def looked(past: Past, query: str, queries: Vectors | None = None, **fields: Any) -> SearchResult:
@@ -238,8 +238,9 @@ async def test_who_is_asked_about_does_not_outweigh_what_is_asked(past: Past) ->
     past.embed(SearchKind.MESSAGE, meant, "boats Tim Amy")
     for query in ("Ruth boats", "Who is Ruth?"):
         request = SearchRequest(query=query, mode=Mode.MEANING)
-        whole = (await query_vector(past.database, request, Vectors())).vector
-        is_blended = whole != hashed_words(query, DIMENSION)
+        whole = await query_vector(past.database, request, Vectors())
+        is_blended = whole.vector != hashed_words(query, DIMENSION)
+        assert whole.codes == (b"boats" if is_blended else query.encode()), "of the words that are no names"
         assert is_blended == (query == "Ruth boats")
         documents = SearchRequest(query=query, kinds=[SearchKind.ARCHIVAL])
         alone = (await query_vector(past.database, documents, Vectors())).vector
@@ -361,7 +362,7 @@ ROW = Row(kind=SearchKind.BLOCK, row=1, ref="b", id="b", agent_id="a", content="
 
 
 def test_the_reason_names_what_counts() -> None:
-    assert reason(Ranked(row=ROW, parts={"words": 0.5, "question": -0.17, "length": 0.001})) == (
+    assert reason(Ranked(row=ROW, parts={"words": 0.5, "question": -0.17, "alike": 0.001})) == (
         "its words fit (+0.50), it asks (-0.17)"
     )
 

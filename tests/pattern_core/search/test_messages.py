@@ -6,6 +6,7 @@ import pytest
 
 from pattern_core.search import plan as planning
 from pattern_core.search.messages import (
+    BESIDE_ALIKE,
     WEIGHTS,
     NamedDate,
     by_session,
@@ -151,42 +152,21 @@ def test_what_is_excluded_does_not_crowd_out_the_rest() -> None:
     assert ranking(rig, "tea -milk", mode=Mode.WORDS) == [wanted]
 
 
-def said(ref: str, session: str | None, value: float, *, meaning: float = 0.0, held: tuple[int, ...] = ()) -> Ranked:
-    return Ranked(
-        row=row("", ref=ref, session_id=session), parts={"words": value - meaning, "meaning": meaning}, held=held
-    )
-
-
-def sessions(found: list[Ranked], *weights: float) -> list[str | None]:
-    return [best.row.session_id for _, best, _ in by_session(found, weights)]
+def said(ref: str, session: str | None, value: float) -> Ranked:
+    return Ranked(row=row("", ref=ref, session_id=session), parts={"words": value})
 
 
 def test_one_very_good_message_beats_several_fair_ones_and_of_equals_the_rest_decides() -> None:
     found = [said("1", "best", 1.0), said("2", "rich", 0.9), said("3", "rich", 0.9), said("4", "poor", 0.9)]
-    groups = by_session(found, [])
+    groups = by_session(found)
     assert [(group[1].row.session_id, group[2]) for group in groups] == [("rich", 2), ("best", 1), ("poor", 1)]
     found[0] = said("1", "best", 2.0)
-    assert by_session(found, [])[0][1].row.id == "1"
-
-
-def test_a_session_of_which_much_is_near_in_meaning_comes_before_one_of_which_little_is() -> None:
-    best = [said("1", "a", 1.0), said("2", "b", 0.99, meaning=0.2)]
-    rest = [said(str(number), "b", 0.2, meaning=0.2) for number in range(3, 9)]
-    assert sessions(best) == ["b", "a"]
-    assert sessions([said("1", "a", 1.0, meaning=0.2), said("2", "b", 0.99, meaning=0.2), *rest]) == ["b", "a"]
-    assert sessions([said("1", "a", 1.0, meaning=0.2), said("2", "b", 0.99, meaning=0.2)]) == ["a", "b"]
-
-
-def test_terms_that_stand_in_different_messages_of_a_session_count_together_and_rare_ones_more() -> None:
-    both = [said("1", "a", 1.0, held=(0,)), said("2", "b", 0.99, held=(0,)), said("3", "b", 0.01, held=(1,))]
-    others = [said(f"other {number}", f"other {number}", 0.1, held=(0,)) for number in range(3)]
-    assert sessions([*both, *others], 1.0, 1.0)[:2] == ["b", "a"]
-    assert sessions([*both, *others], 1.0, 0.0)[:2] == ["a", "b"]
+    assert by_session(found)[0][1].row.id == "1"
 
 
 def test_messages_without_a_session_stand_for_themselves() -> None:
-    assert [count for _, _, count in by_session([said("1", None, 1.0), said("2", None, 0.5)], [])] == [1, 1]
-    assert by_session([], []) == []
+    assert [count for _, _, count in by_session([said("1", None, 1.0), said("2", None, 0.5)])] == [1, 1]
+    assert by_session([]) == []
 
 
 @pytest.mark.parametrize(
@@ -270,3 +250,22 @@ def test_beside_meaning_words_count_by_how_much_of_the_query_one_message_holds()
     assert by_words == 1.0
     assert 0.3 < beside < 0.7
     assert ranking(rig, query, mode=Mode.MEANING, meant="boats")[0] == meant
+
+
+def test_a_message_whose_words_mean_what_the_querys_do_comes_first() -> None:
+    rig = Past()
+    first, second = (rig.say("We have it now.", session=session) for session in "ab")
+    beside = rig.say("I see.", session="c")
+    asked, answer = rig.say("What about it?", session="c"), rig.say("Well, Assam.", session="c")
+    for message in (first, second, beside, asked, answer):
+        rig.embed(SearchKind.MESSAGE, message, "tea")
+    like, unlike = b"\x0f" + bytes(7), b"\xff" * 8
+    for message, codes in ((first, unlike), (second, unlike + like), (beside, unlike), (asked, like), (answer, unlike)):
+        rig.db.execute("UPDATE embeddings SET codes = ? WHERE ref = ?", (codes, message))
+    searched = replace(rig.plan("Where is the kettle", "tea"), codes=like)
+    found = {one.row.id: one.parts.get("alike", 0.0) for one in rank(rig.db, searched)[0]}
+    assert found[asked] == found[second] > found[answer] > found[beside] > found[first] == 0.0
+    greatest, without = (
+        max(one.parts["meaning"] for one in rank(rig.db, plan)[0]) for plan in (searched, replace(searched, codes=b""))
+    )
+    assert greatest == pytest.approx(BESIDE_ALIKE * without), "meaning counts less beside them"

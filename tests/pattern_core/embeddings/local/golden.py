@@ -18,7 +18,7 @@ ODD = ["", " \n ", "żółć", "日本語のテキスト", "😀", "x" * 3_000, 
 
 def similarities(vectors: list[bytes]) -> list[float]:
     """The three dot products."""
-    rows = [struct.unpack("<384f", vector) for vector in vectors]
+    rows = [struct.unpack_from("<384f", vector) for vector in vectors]
     return [sum(one * other for one, other in zip(rows[a], rows[b], strict=True)) for a, b in PAIRS]
 
 
@@ -30,5 +30,16 @@ def assert_same_alone_and_together(embed: Embed) -> None:
     assert together == embed(texts[::-1], "passage")[::-1]
     assert all(one != other for one, other in pairwise(together[: len(TEXTS)]))
     for vector in together:
-        row = struct.unpack("<384f", vector)
+        row = struct.unpack_from("<384f", vector)
         assert abs(sum(value * value for value in row) - 1) < 1e-5
+
+
+def assert_words_have_codes(embed: Embed) -> None:
+    """48 bytes for each word, of passages only for those that say something; kittens are nearer to a cat than a car."""
+    passage, query = embed(["the kittens"], "passage") + embed(["the cat, a car"], "query")
+    assert (len(passage), len(query)) == (1536 + 48, 1536 + 4 * 48)
+    (kittens, _the, cat, _a, car) = (
+        int.from_bytes(data[at : at + 48])
+        for data, at in ((passage, 1536), (query, 1536), (query, 1584), (query, 1632), (query, 1680))
+    )
+    assert (kittens ^ cat).bit_count() < (kittens ^ car).bit_count()

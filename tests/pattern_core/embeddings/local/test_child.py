@@ -63,7 +63,7 @@ def test_questions_are_answered_in_order() -> None:
         os.write(questions, asking(id=1, do="info") + asking(id=2, do="embed", texts=["a", "b"]))
         first, second = read(answers), read(answers)
         assert first == {"id": 1, "fingerprint": "ab" * 32, "model": "played", "dimension": DIMENSION}
-        vectors = base64.b64encode(hashed_words("a", DIMENSION) + hashed_words("b", DIMENSION)).decode()
+        vectors = [base64.b64encode(hashed_words(text, DIMENSION)).decode() for text in ("a", "b")]
         assert second == {"id": 2, "fingerprint": "ab" * 32, "vectors": vectors}
         assert not orphaned.is_set()
 
