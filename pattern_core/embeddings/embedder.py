@@ -16,10 +16,7 @@ from pattern_db.tables.embedding_indexes import EmbedderInfo as EmbedderInfo  # 
 
 TEXTS_MAX = 16  # of one call; more would hold up a question for longer: half a second on one slow core
 WRONG_RETRY_S = 60.0  # after vectors that cannot be used
-SWITCHED_OFF = (
-    "Embeddings are switched off, so search goes by words alone. "
-    'Set [embeddings] provider = "local" in pattern.toml to search by meaning too.'
-)
+SWITCHED_OFF = "Embeddings are switched off ([embeddings] provider), so search goes by words alone."
 
 
 class EmbedderUnavailable(PatternError):

@@ -48,8 +48,8 @@ DEFAULT_INSTRUCTIONS = (
 )
 MEMORY = (
     "Your memory stands under # Memory; you change it with your tools. You see only the latest messages: what was said"
-    " or stored earlier you find with search. After a tool's result, answer the person in plain words. Greetings and"
-    " general questions need no tool."
+    " or stored earlier you find with search. Answer greetings and general questions at once, in plain words. When a"
+    " tool has answered, tell the person what it says."
 )
 # All agents read it: what is recalled or imported is shown to agents without tools too.
 DATA = (

@@ -60,6 +60,7 @@ _OWN_HOSTS = ("api.openai.com", "openai.azure.com")
 _VENDOR_HOSTS = ("googleapis.com", "anthropic.com")  # which speak this format too
 _THINKING_HOSTS = ("deepseek.com", "moonshot.ai", "moonshot.cn")
 _MISTRAL = re.compile(r"mi[sx]tral|magistral|codestral|devstral|voxtral", re.IGNORECASE)
+_QUESTION = "# Message"
 _DETAILS = "reasoning_details"  # OpenRouter's: words and proofs of the vendor behind it
 _GROWING = ("text", "summary", "data", "signature")  # fields of a detail that come in pieces
 _THOUGHTS = ("reasoning_content", "reasoning")
@@ -171,7 +172,9 @@ def encode(request: ModelRequest, server: Server) -> Encoded:
         messages.append({"role": "system", "content": "\n\n".join(request.system)})
     if request.memory:
         # Templates of open models show the tools behind the system message, so it must not change when memory does.
-        messages.append({"role": "system" if server.is_own else "user", "content": "\n\n".join(request.memory)})
+        # A heading ends the memory: small models take what stands before a question for the person's words.
+        text = "\n\n".join(request.memory if server.is_own else (*request.memory, _QUESTION))
+        messages.append({"role": "system" if server.is_own else "user", "content": text})
     for message in request.messages:
         messages += _encode_message(message, request.model, server)
     tools: list[Encoded] = [{"type": "function", "function": function_of(tool)} for tool in request.tools]

@@ -192,7 +192,7 @@ def test_other_servers_get_what_templates_of_open_models_can_show() -> None:
     request = ModelRequest(model="qwen3.5", system=["Be kind."], messages=conversation, memory=["# Memory"])
     assert shapes(messages_of(request, OTHER)) == [
         ("system", "Be kind."),
-        ("user", "# Memory\n\n<system>\nwhat was before\n</system>\n\nfind tea"),
+        ("user", "# Memory\n\n# Message\n\n<system>\nwhat was before\n</system>\n\nfind tea"),
         ("assistant", None),
         ("tool", "none"),
         ("assistant", None),
