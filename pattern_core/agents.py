@@ -143,7 +143,6 @@ class Roster:
         for block in DEFAULT_MEMORY if spec.memory is None else spec.memory:
             await self._memory.create(agent.id, block, by=Attribution(author=author), work=work)
         await self._storage.commit(work)
-        self._known[agent.id] = agent
         return agent
 
     async def update(self, id_or_name: str, changes: Mapping[str, object], *, version: str | None = None) -> Agent:

@@ -47,7 +47,7 @@ def status(connection: Connection, migrations: Migrations) -> Status:
         pending=tuple(migration.file for migration in pending),
         file_bytes=page_bytes * pages,
         free_bytes=page_bytes * free,
-        wal_bytes=log.stat().st_size if connection.filename and log.exists() else 0,
+        wal_bytes=log.stat().st_size if log.exists() else 0,
         rows=row_counts(connection),
     )
 

@@ -178,7 +178,6 @@ class _Connection:
         self._stream = stream
         self._client = client
         self._sets = sets
-        self._is_known = False
         for each in sets:
             each.members.add(self)
             each.unauthenticated[self] = None
@@ -212,7 +211,6 @@ class _Connection:
 
     def keep(self) -> None:
         """Close this connection for no other one while it is at work. Called by the application, for a valid token."""
-        self._is_known = True
         for each in self._sets:
             each.unauthenticated.pop(self, None)
 
@@ -220,7 +218,7 @@ class _Connection:
         """Take note that the connection waits for a request, or no longer."""
         for each in self._sets:
             each.waiting.pop(self, None)
-            if is_waiting and self._is_known and not self.closed.is_set():
+            if is_waiting and not self.closed.is_set():
                 each.waiting[self] = None
 
     def close(self) -> None:

@@ -331,8 +331,7 @@ class Gate:
             case ModelReply():
                 if self._is_metered and not outcome.usage.is_estimate:
                     self.tokens.settle(number, held, outcome.usage.input_tokens + outcome.usage.output_tokens, now)
-                if self._health.failures or self._health.allowed < self._health.most:
-                    self._health.succeeded()
+                self._health.succeeded()
             case errors.ModelError():
                 self._failed(number, outcome, now, pause_s)
         if self._queue.flows:

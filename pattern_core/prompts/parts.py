@@ -109,9 +109,9 @@ class PromptLog:
     parts: Sequence[Part]
     left_out: Sequence[Part]
     notes: Sequence[str]
-    window: int = 0
-    tool_count: int = 0
-    tool_tokens: int = 0
+    window: int
+    tool_count: int
+    tool_tokens: int
 
 
 def check_of(text: str) -> str:

@@ -159,7 +159,7 @@ def beyond(connection: Connection, agent_id: str, before: str, since: str) -> Be
     prompt shows none), archive entries, passages of attached files, open tasks, events noted from `since` on. Looks at
     one row of each.
     """
-    row = connection.execute(
+    [(*found, has_tasks, has_noted)] = connection.execute(
         "SELECT EXISTS (SELECT 1 FROM messages WHERE agent_id = ?1 AND position < ?2),"
         " EXISTS (SELECT 1 FROM archival_entries WHERE agent_id IN (?1, ?3)),"
         " EXISTS (SELECT 1 FROM folder_attachments AS a JOIN folder_files AS f ON f.folder_id = a.folder_id"
@@ -168,8 +168,7 @@ def beyond(connection: Connection, agent_id: str, before: str, since: str) -> Be
         " OR EXISTS (SELECT 1 FROM tasks WHERE agent_id IS NULL AND status IN ('pending', 'in_progress')),"
         " EXISTS (SELECT 1 FROM activity_events WHERE timestamp >= ?4)",
         (agent_id, before or "~", CONSTELLATION_OWNER, since),  # '~' is beyond all digits
-    ).fetchone()
-    *found, has_tasks, has_noted = row or (False,) * 5
+    )
     kinds = (SearchKind.MESSAGE, SearchKind.ARCHIVAL, SearchKind.FILE)
     return Beyond(
         findable=tuple(kind for kind, is_there in zip(kinds, found, strict=True) if is_there),

@@ -130,6 +130,7 @@ def test_false_and_null_switch_a_detector_off() -> None:
         ({"compaction": {"summarization_prompt": " "}}, "the text is empty"),
         ({"limits": []}, "`config.limits` must be an object"),
         ({"limits": {"steps": 0}}, "`config.limits.steps` must be at least 1"),
+        ({"limits": {"tokens": 0}}, "`config.limits.tokens` must be at least 1"),
         ({"limits": {"steps": 2.0}}, "a whole number"),
         ({"limits": {"steps": 10**9}}, "at most 10000"),
         ({"limits": {"wall_s": float("nan")}}, "config.limits.wall_s"),

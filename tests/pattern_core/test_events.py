@@ -168,6 +168,13 @@ async def test_nothing_is_heard_before_it_is_published_nor_twice(rig: Rig, turn:
     assert "".join(heard) == "abcdefghi"
 
 
+async def test_streams_that_end_leave_nothing_behind(rig: Rig) -> None:
+    for turn in (None, *rig.keys):
+        with trio.move_on_after(0):
+            await rig.log.subscribe(after=0, turn_id=turn).__anext__()
+    assert not rig.log._waiting
+
+
 async def test_a_cursor_from_the_future_hears_what_is_new(rig: Rig) -> None:
     """A client may bring the number of an event that a restored backup does not have."""
     await rig.say("a", "b")

@@ -98,7 +98,12 @@ def test_pending_files_are_applied_once_in_order_after_a_backup(place: Folder) -
 @pytest.mark.parametrize(
     ("stored", "known", "error", "message"),
     [
-        ([FIRST], [FIRST, MORE], SchemaOutdated, "version 1, this server needs 2: run `pattern db migrate`"),
+        (
+            [FIRST],
+            [FIRST, MORE],
+            SchemaOutdated,
+            r"pattern\.db is at schema version 1, this server needs 2: run `pattern db migrate`",
+        ),
         ([FIRST, MORE], [FIRST], SchemaTooNew, "version 2, this server knows 1: upgrade the server"),
         ([FIRST], [FIRST.replace("things", "thinks")], MigrationEdited, r"0001_step\.sql"),
     ],

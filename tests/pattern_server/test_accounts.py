@@ -107,6 +107,19 @@ async def test_revocation_by_another_process_is_noticed(place: Place, monkeypatc
         await place.accounts.authenticate(secrets[1])
 
 
+async def test_nobody_revokes_anothers_token_but_an_administrator(place: Place) -> None:
+    await place.accounts.bootstrap()
+    admin = await place.accounts.authenticate("local")
+    ann, bob = await place.principal("ann"), await place.principal("bob")
+    with pytest.raises(NotFound, match="there is no token"):
+        await place.accounts.revoke_token_for(bob, str(ann.token_id))
+    await place.accounts.revoke_token_for(ann, str(ann.token_id))
+    await place.accounts.revoke_token_for(admin, str(bob.token_id))
+    assert {row.revoked_at is None for row in await place.database.read(users.list_tokens, user_id=bob.user_id)} == {
+        False
+    }
+
+
 async def test_disabled_users_are_out_until_enabled(place: Place) -> None:
     user = await place.accounts.create_user("ann")
     secret = await place.accounts.create_token(user, name="t", scopes=["read"])

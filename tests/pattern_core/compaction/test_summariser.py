@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -285,6 +286,13 @@ async def test_what_is_no_summary_of_the_record_is_none(answer: str, trouble: st
     one = of(ScriptedProvider(otherwise=says(answer)))
     assert await one.summarise([*TALK, *said(5)]) is None
     assert trouble in str(one.trouble)
+
+
+async def test_a_summary_that_the_vendor_withheld_is_none() -> None:
+    withheld = replace(says(GOOD), finish_reason="content_filter")
+    one = of(ScriptedProvider(otherwise=withheld))
+    assert await one.summarise([*TALK, *said(3)]) is None
+    assert "withheld" in str(one.trouble)
 
 
 async def test_a_summary_comes_with_the_names_and_numbers_that_it_leaves_out() -> None:

@@ -107,6 +107,16 @@ def test_filters_are_asked_until_enough_fit_or_the_bound_is_reached(monkeypatch:
         assert chosen(rig, "green tea", 2, sessions=["mine"]) == found
 
 
+def test_what_fits_is_read_by_itself_where_the_newest_rows_hold_too_little_of_it() -> None:
+    rig = Past()
+    own = [rig.say("green tea", session="mine") for _ in range(3)]
+    for number in range(60):
+        rig.say("green tea", session=f"other {number}")
+    planned = replace(rig.plan("green tea", sessions=["mine"]), breadth=replace(FULL, posted=20))
+    _postings, rows = candidates(rig.db, planned, KIND, 2, selection(rig.db, planned, KIND))
+    assert [row.id for row in rows.values()] == [own[2], own[1]]
+
+
 def test_of_words_that_many_hold_the_newest_rows_are_read_and_the_rare_ones_whole(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -49,6 +49,15 @@ async def test_nothing_of_the_servers_environment_is_there(
     assert not any("KEY" in name or "TOKEN" in name for name in names)
 
 
+async def test_temporary_files_stay_out_of_the_directory_where_there_are_namespaces(
+    settings: ShellSettings, root: Path
+) -> None:
+    ended, text = await run("ls -A $TMPDIR | wc -l; touch $TMPDIR/x; echo $TMPDIR", settings)
+    if "processes" in ended.confined:
+        assert text in ("0\n/tmp\n", "0\n/dev/shm\n")
+        assert not any(root.iterdir())
+
+
 @needs_files
 async def test_files_are_confined(settings: ShellSettings, root: Path) -> None:
     (root / "link").symlink_to(root.parent / "secret" / "key")

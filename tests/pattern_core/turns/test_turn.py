@@ -298,7 +298,7 @@ async def test_a_rule_of_routing_chooses_the_model_and_the_most_that_it_may_take
         gate.set()
         assert (await world.constellation.wait(turn_id)).status == "completed"
     [first], [second] = world.provider.requests, other.requests
-    assert (first.model, first.max_output_tokens) == ("script-1", WINDOW // OUTPUT_SHARE)
+    assert (first.model, first.max_output_tokens) == ("script-1", WINDOW // 4)
     assert (second.model, second.max_output_tokens) == ("big", 3_000)
 
 

@@ -177,6 +177,19 @@ def test_a_broken_file_or_none_is_no_server(tmp_path: Path, content: str) -> Non
     assert running_server(tmp_path) is None
 
 
+def test_the_server_of_another_user_is_named(tmp_path: Path) -> None:
+    write_server_json(tmp_path, os.getpid())
+    (tmp_path / "server.json").chmod(0)
+    before = os.geteuid()
+    if before == 0:  # root reads everything
+        os.seteuid(65_534)
+    try:
+        with pytest.raises(ServerUnreachable, match="belongs to another user"):
+            running_server(tmp_path)
+    finally:
+        os.seteuid(before)
+
+
 async def test_without_a_server_the_application_is_opened_here(tmp_path: Path) -> None:
     async with open_api(load(data_dir=tmp_path), creates=True) as api:
         assert not api.streams

@@ -189,6 +189,8 @@ def test_a_table_shows_the_columns_asked_for(capsys: pytest.CaptureFixture[str])
     Output().table(("name", "pinned", "tools", "note"), ROWS, empty="none")
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines == [["name", "pinned", "tools", "note"], ["ada", "yes", "recall,", "search", "-"]]
+    Output().record({"mood": {"now": "よい"}})
+    assert capsys.readouterr().out == 'mood  {"now": "よい"}\n'
 
 
 def test_a_pipe_gets_long_lines_whole(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from pattern_server.cli import demo, demo_kill, run
+from pattern_core.errors import Unavailable
+from pattern_server.cli import child, demo, demo_kill, run
 from pattern_server.cli.child import ServerProcess
 from pattern_server.cli.client import Api, RunningServer, ServerEvent, connection
 from pattern_server.cli.command import Home
@@ -208,6 +209,18 @@ async def test_a_server_that_keeps_its_word() -> None:
 async def test_a_server_that_does_not(notes: list[str], written: list[str], seen: list[int], words: str) -> None:
     with pytest.raises(ClaimFailed, match=words):
         await check(Server(notes, written, [1, 2, 3]), seen)
+
+
+async def test_a_server_that_is_not_ready_in_time_ends_the_tour(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(child, "START_TIMEOUT_S", 0.0)
+    server = child.ServerProcess(tmp_path)
+    try:
+        with pytest.raises(Unavailable, match="not ready within 0 s"):
+            await server.start()
+    finally:
+        await server.kill()
 
 
 def test_a_watch_knows_where_it_is() -> None:

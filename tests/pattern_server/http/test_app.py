@@ -382,6 +382,7 @@ async def test_counts(home: Place) -> None:
     assert 'pattern_constellations{state="awake"} 1' in text
     assert 'pattern_constellations{state="quarantined"} 0' in text
     assert 'pattern_http_responses_total{status="4xx"} 1' in text
+    assert 'pattern_model_gate{provider="scripted",what="running"} 0' in text
 
 
 async def test_the_description_names_every_route(place: Place) -> None:

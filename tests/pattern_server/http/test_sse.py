@@ -210,6 +210,18 @@ async def test_a_new_turn_may_end_before_its_stream_begins(place: Place) -> None
     assert not sent[-1]["more_body"]
 
 
+async def test_a_place_before_the_events_that_are_kept_is_refused_with_the_one_to_begin_at(place: Place) -> None:
+    c = await place.constellation()
+    await place.say("Hello")
+    async with place.parts.state.supervisor.use(c) as constellation:
+        await constellation.prune(0)
+    async with place.admin.stream("GET", "/constellations/home/events?after=1") as answer:
+        assert answer.status_code == 410
+        problem = json.loads(await answer.aread())
+    assert problem["code"] == "events_pruned"
+    assert problem["after"] > 1
+
+
 async def test_readers_that_leave_leave_nothing_behind(place: Place) -> None:
     c = await place.constellation()
     for _ in range(3):

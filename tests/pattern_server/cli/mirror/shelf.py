@@ -67,6 +67,7 @@ class Shelf:
     puts: int = 0
     made: int = 0
     has_past: bool = True
+    is_ill: bool = False
 
     def add(self, label: str, *texts: Any, **more: Any) -> Kept:
         """Put a block on the shelf."""
@@ -114,6 +115,8 @@ class Shelf:
 
     def _change(self, method: str, kept: Kept | None, agent: str, label: str, request: httpx2.Request) -> Answer:
         self._maybe_die("dies_early")
+        if self.is_ill:
+            return _refused(503, "the server is ill")
         if method == "DELETE" and kept is not None:
             self.blocks.remove(kept)
             return 204, {}, b""

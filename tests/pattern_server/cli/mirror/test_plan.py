@@ -122,6 +122,8 @@ def test_a_text_that_was_on_its_way_is_looked_for_in_the_past() -> None:
     assert resolved(state, "a\nb\nc\n", now_version=5) == known("a\nb\n", 5)
     assert resolved(state, "another's\n", now_version=5) == known("a\n")
     assert resolved(state, None, now_version=4) == known("a\n")
+    late = resolved(state, "a\nb\nc\n", now_version=4)  # it arrived after the block was read
+    assert late == known("a\n"), "the next round looks again"
     assert resolved(known(), None, now_version=4) == known()
 
 

@@ -138,6 +138,34 @@ async def test_refused_texts_stay_with_the_reason_beside(desk: Desk, autojump_cl
     assert desk.others() == set()
 
 
+async def test_what_was_refused_before_is_refused_again_with_its_reason(
+    desk: Desk, autojump_clock: trio.testing.MockClock
+) -> None:
+    desk.shelf.limit = 30
+    await desk.round()
+    before = desk.text("human.md")
+    for text, others in (
+        ("x" * 31, {"ada/human.md.error.txt"}),
+        (before, set()),
+        ("x" * 31, {"ada/human.md.error.txt"}),
+    ):
+        desk.path("human.md").write_text(text)
+        await settled_round(desk)
+        assert desk.others() == others
+
+
+async def test_a_server_in_trouble_refuses_no_text(desk: Desk, autojump_clock: trio.testing.MockClock) -> None:
+    await desk.round()
+    desk.path("human.md").write_text("Ruth\n")
+    desk.shelf.is_ill = True
+    with pytest.raises(ServerFailed, match="ill"):
+        await settled_round(desk)
+    assert desk.others() == set()
+    desk.shelf.is_ill = False
+    await settled_round(desk)
+    assert desk.shelf.blocks[0].now == "Ruth\n"
+
+
 async def test_structured_blocks_and_logs(desk: Desk, autojump_clock: trio.testing.MockClock) -> None:
     desk.shelf.add("mood", {"now": "calm", "count": 1}, schema={"Map": {"fields": []}})
     desk.shelf.add("diary", [{"said": "one"}], schema={"Log": {}})
