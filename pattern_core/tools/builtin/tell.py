@@ -9,5 +9,5 @@ from pattern_db.enums import EffectClass
 
 @tool(effect=EffectClass.LOCAL, returns_untrusted_text=False, brief="")
 async def tell(context: ToolContext, agent: str, text: str) -> object:
-    """Message another agent, not the person here. Example: agent `bob`, text `Lunch at noon?`"""
+    """Message another agent, not the person here. Example: agent `bob`, text `Lunch?`"""
     return await send_message.run(context, content=text, to=agent)
