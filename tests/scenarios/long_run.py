@@ -25,7 +25,7 @@ from tests.scenarios.cancelled import unanswered
 PROVIDER, MODEL = "scripted", "script-1"  # of `tests.support`
 WINDOW = 4_000
 SUMMARY_TOKENS = 150
-DAY_TOKENS = 100_000
+DAY_TOKENS = 110_000
 TOTAL_MICRODOLLARS = 12_000_000
 INPUT_PRICE, OUTPUT_PRICE, CACHED_PRICE = 3_000_000, 15_000_000, 300_000  # micro-dollars per million tokens
 DIARY = "diary"
