@@ -46,8 +46,8 @@ class AgentSpec:
 
 CHANGEABLE = {one.name for one in fields(AgentSpec)} - {"memory"} | {"status"}
 DEFAULT_MEMORY = (
-    NewBlock(label="persona", description="Who you are and how you work; keep it true as you grow."),
-    NewBlock(label="human", description="What you know about the person you talk with."),
+    NewBlock(label="persona", description="Who you are and how you work."),
+    NewBlock(label="human", description="What you know about the person."),
 )
 
 Agent = AgentRow

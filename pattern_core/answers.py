@@ -26,6 +26,7 @@ CUT = {
 
 _FENCE = re.compile(r'<data from="[^">\n]*">\n?|(?m:^)</data>\n?')
 _OPEN_FENCE = '<data from="'
+_SIGNS = ("#", _OPEN_FENCE, "(It is ")  # without one there is no copy but of a sentence
 _TIME = re.compile(r"^\(It is \d{4}-\d\d-\d\d \d\d:\d\d UTC, \w+\.\)\n?", re.MULTILINE)  # as questions show it
 _SENTENCE_END = re.compile(r"(?<=[.:!?])\s+|\n")
 
@@ -60,6 +61,8 @@ def without_echo(text: str, *, guide: Sequence[str], memory: Sequence[str]) -> s
     are Markdown, and what the memory says may be repeated.
     """
     sentences = [one for one in _spoken(tuple(guide)) if one in text]
+    if not sentences and not any(sign in text for sign in _SIGNS):
+        return text
     headings = {whole.partition("\n")[0].strip() for whole in memory}
     labels = {heading.partition(" (")[0] for heading in headings}
     lines = [line.strip() for line in text.splitlines() if line.strip()]

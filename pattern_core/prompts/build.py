@@ -19,6 +19,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import lru_cache
 from hashlib import blake2b
 from itertools import product
 from typing import NamedTuple
@@ -36,6 +37,7 @@ from pattern_db.tables.prompts import LoggedParts, ShownRow
 
 HASH_BYTES = 16
 MINUTE_CHARS = len("2026-01-31T14:05")
+MINUTES_KNOWN_MAX = 16
 LABEL_CHARS_MIN = 3  # of a block that a message can name: shorter ones would be named by chance
 # A person pinned the block: a block of the usual size is shown also where the extra tokens are few.
 EXTRA_WINDOW_SHARE = 12  # the extra tokens are at most one part in so many of the window
@@ -223,7 +225,20 @@ def block_parts(blocks: Sequence[SeenBlock]) -> list[Part]:
 
 def time_words(now: str) -> str:
     """Return a stored time, to the minute at least, as an agent reads it: `(It is 2026-01-31 14:05 UTC, Saturday.)`."""
-    return f"(It is {now[:10]} {now[11:MINUTE_CHARS]} UTC, {datetime.fromisoformat(now[:10]):%A}.)"
+    return _time_part(now[:MINUTE_CHARS]).text
+
+
+@lru_cache(MINUTES_KNOWN_MAX)
+def _time_part(minute: str) -> Part:
+    text = f"(It is {minute[:10]} {minute[11:]} UTC, {datetime.fromisoformat(minute[:10]):%A}.)"
+    return Part(kind=Kind.TIME, text=text, reason="the time")
+
+
+@lru_cache(MINUTES_KNOWN_MAX)
+def _time_note(minute: str) -> Noted:
+    """Return the note of a turn for which nothing was found."""
+    part = _time_part(minute)
+    return Noted(part.text, part.tokens, [part], [], log_of([part], [], {}))
 
 
 def fit(parts: Sequence[Part], settings: ContextSettings, window: int) -> tuple[list[Part], list[Part]]:
@@ -304,12 +319,11 @@ def note_of(
     `blocks` are those that are shown for the moment, `now` is a stored time. What stands word for word `in_view`, an
     earlier note, is not repeated.
     """
-    time = Part(kind=Kind.TIME, text=time_words(now), reason="the time")
-    settings = offered.settings.context
-    shown, unfit, pinned = [time], list[Part](), list[Part]()
-    if blocks or found.parts or settings.show:
-        pinned = [part for part in stable.parts if part.kind is Kind.PINNED]
-        shown, unfit = fit([*pinned, *block_parts(blocks), *found.parts, time], settings, offered.window)
+    time, settings = _time_part(now[:MINUTE_CHARS]), offered.settings.context
+    if not (blocks or found.parts or found.left_out or settings.show or time.tokens > room):
+        return NOT_NOTED if time.text in in_view else _time_note(now[:MINUTE_CHARS])
+    pinned = [part for part in stable.parts if part.kind is Kind.PINNED]
+    shown, unfit = fit([*pinned, *block_parts(blocks), *found.parts, time], settings, offered.window)
     parts = [part for part in shown[len(pinned) :] if part.text not in in_view]
     left_out = [*unfit, *found.left_out]
     text = _note(parts)

@@ -363,19 +363,21 @@ class Turn:
         guide = (*request.system[bool(self.agent.system_prompt) :], *request.memory[:1], *SECTIONS.values())
         cut_off: str = reply.finish_reason if reply.finish_reason in CUT else ""
         parts: list[Part] = []
-        has_echo = False
+        has_echo = has_words = has_calls = False
         for part in reply.parts:
-            if isinstance(part, Text):
+            if isinstance(part, ToolCall):
+                has_calls = True
+            elif isinstance(part, Text):
                 once = without_run(part.text)
                 answer = without_echo(once, guide=guide, memory=request.memory)
                 cut_off, has_echo = cut_off if once == part.text else "repetition", has_echo or answer != once
                 part = part if answer == part.text else Text(text=answer)
+                has_words = has_words or bool(part.text.strip())
             parts.append(part)
-        kept = reply if parts == list(reply.parts) else replace(reply, parts=tuple(parts))
-        if any(isinstance(part, ToolCall) for part in parts):
+        kept = reply if parts == [*reply.parts] else replace(reply, parts=tuple(parts))
+        if has_calls:
             return kept, ""
-        is_empty = not any(isinstance(part, Text) and part.text.strip() for part in parts)
-        if (has_echo and self._asked_again != self.record.step) or (is_empty and await self._owes_words()):
+        if (has_echo and self._asked_again != self.record.step) or (not has_words and await self._owes_words()):
             what = "only words of its prompt" if has_echo else "nothing"
             words = f"the model answered {what} (finish reason: {reply.finish_reason}), also when it was asked again"
             advice = "say it in other words, or give the agent a larger model"

@@ -29,8 +29,7 @@ async def block(
     """See memory blocks and choose what stays in view; block_edit changes them.
 
     swap: pin `label`, unpin `other`. archive: put away; search finds it, pin brings it back. viewport: show
-    `display_lines` from `start_line`; 0: all. create: `content`, and its purpose as `description`. share, unshare: with
-    `agent`.
+    `display_lines` from `start_line`; 0: all. create: `content`, its purpose as `description`.
     """
     toolbox = context.toolbox
     match op:

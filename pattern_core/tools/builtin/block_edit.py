@@ -32,7 +32,7 @@ async def block_edit(
     number: int | None = None,
     section: str | None = None,
 ) -> dict[str, object]:
-    """Change a memory block: what you will know later, in whole, plain sentences.
+    """Change a memory block, in whole, plain sentences.
 
     Text: append `content` after a line break, replace `old` by `new` (nth: `old` is `N: text`), patch: a unified diff,
     edit_range: `content` is `START-END: text`. Map: `field` and `value` (increment adds it). List: append `content`;

@@ -15,7 +15,7 @@ BRIEF = "Calculate or convert. Example: `12 * 7.5` or `5 mi to km`"
 
 @tool(effect=EffectClass.LOCAL, returns_untrusted_text=False, enabled_by_default=True, brief=BRIEF)
 async def calculator(context: ToolContext, expression: str, reset: bool = False) -> dict[str, object]:
-    """Calculate and convert exactly, not in your head: `5 mi to km`, `3 ft + 20 cm to m`, `20 degC to degF`,
+    """Calculate and convert exactly, not in your head: `5 mi to km`, `20 degC to degF`,
     `sin(30 degree)`. `x = 5 kg` keeps x until `reset`.
     """
     known = {} if reset else await context.storage.database.read(tool_state.read, context.agent_id, NAME)

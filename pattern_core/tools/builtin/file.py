@@ -44,7 +44,7 @@ async def file(
     content: str | None = None,
     old: str | None = None,
 ) -> dict[str, object]:
-    """Files in the folders attached to you, as folder/path. Name the lines when you quote.
+    """Files in the folders attached to you, as folder/path.
 
     list: folders, or files like `pattern` (*.md). read: `lines` of `path` from `start_line`. grep: lines that match
     `pattern`, in `path` or `files` (*.py). search: passages on `query`. write, append: `content`. replace: `old`, found

@@ -28,7 +28,7 @@ async def remember(context: ToolContext, text: str) -> dict[str, object]:
         edited = await memory.edit(context.agent_id, LABEL, edit, by=by, work=work)
         return done(edited.note if edited.block.version == view.version else KEPT)
     except NotFound:
-        new = NewBlock(label=LABEL, description="What you know about the person you talk with.", content=fact)
+        new = NewBlock(label=LABEL, description="What you know about the person.", content=fact)
         await memory.create(context.agent_id, new, by=by, work=work)
         return done(KEPT)
     except InvalidInput as error:

@@ -32,18 +32,16 @@ _TALK = ("all", "conversations")  # domains that hold messages; roles and sessio
 @tool(effect=EffectClass.PURE, enabled_by_default=True, brief=BRIEF)
 async def search(
     context: ToolContext,
-    query: Annotated[
-        str, 'Words or a question; "a phrase", -without; may end in an age: > 5 days (older), < 3 hours, 1-2 weeks.'
-    ],
+    query: Annotated[str, 'Words; "a phrase", -without; may end in an age: > 5 days (older), < 3 hours, 1-2 weeks.'],
     domain: Domain = "all",
     role: Literal["user", "assistant", "system", "tool"] | None = None,
-    start_time: Annotated[str | None, "As 2026-01-31T00:00:00Z."] = None,
+    start_time: Annotated[str | None, "As 2026-01-31."] = None,
     end_time: str | None = None,
     tags: list[str] | None = None,
     by_session: bool = False,
     limit: int = LIMIT_DEFAULT,
 ) -> dict[str, object]:
-    """Search conversations, archive, blocks and files by words and meaning. Look here before you say you do not know.
+    """Search conversations, archive, blocks and files by words and meaning.
 
     A file's tag is its folder. `by_session`: one hit per conversation.
     """
