@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,21 +122,10 @@ class Turn:
         self.error: object = shown["error"]
         self.usage: Mapping[str, int] = shown["usage"]
         self.steps: int = shown["steps"]
-        self._messages: Sequence[Mapping[str, Any]] = shown["messages"]
-
-    @property
-    def answer(self) -> str:
-        """The last words of the model; empty if there are none."""
-        said = [message for message in self._messages if message["role"] == "assistant"]
-        return str(max(said, key=lambda message: message["position"])["content"] or "").strip() if said else ""
-
-    @property
-    def first_tool(self) -> str:
-        """The name of the first tool called; empty if none was."""
-        called = sorted(
-            (message["position"], message["tool_name"]) for message in self._messages if message["tool_name"]
-        )
-        return str(called[0][1]) if called else ""
+        messages = sorted(shown["messages"], key=lambda message: str(message["position"]))
+        self.answers = [str(one["content"] or "").strip() for one in messages if one["role"] == "assistant"]
+        self.answer = self.answers[-1] if self.answers else ""
+        self.first_tool = next((str(one["tool_name"]) for one in messages if one["tool_name"]), "")
 
 
 @asynccontextmanager
