@@ -74,7 +74,7 @@ class Score:
 
     @property
     def _prompt_tokens(self) -> int:
-        return min(one.turn.usage["input_tokens"] for one in self.outcomes if one.turn.steps == 1)
+        return min((one.turn.usage["input_tokens"] for one in self.outcomes if one.turn.steps == 1), default=0)
 
     def report(self) -> str:
         """The shares, and a line for each request that was not answered as it should be."""
