@@ -111,7 +111,7 @@ async def content(tools: ToolRig) -> str:
 async def test_facts_are_lines_of_the_block_about_the_person(tools: ToolRig) -> None:
     assert (await tools.call(remember, text=" Her name is Ruth. "))["message"] == "Kept in memory"
     view = await tools.rig.store.view(ADA, "human")
-    assert (view.content, view.description) == ("Her name is Ruth.", "What you know about the person you talk with.")
+    assert (view.content, view.description) == ("Her name is Ruth.", "What you know about the person.")
     for text, said in (("Likes tea.", "Kept in memory"), ("Likes tea.", "You knew this already")):
         assert (await tools.call(remember, text=text))["message"] == said
     assert await content(tools) == "Her name is Ruth.\nLikes tea."
@@ -166,4 +166,4 @@ async def test_another_agent_is_told(tools: ToolRig) -> None:
 def test_a_new_block_is_as_that_of_a_new_agent() -> None:
     from pattern_core.agents import DEFAULT_MEMORY
 
-    assert NewBlock(label="human", description="What you know about the person you talk with.") in DEFAULT_MEMORY
+    assert NewBlock(label="human", description="What you know about the person.") in DEFAULT_MEMORY
