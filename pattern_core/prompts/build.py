@@ -39,13 +39,13 @@ HASH_BYTES = 16
 MINUTE_CHARS = len("2026-01-31T14:05")
 MINUTES_KNOWN_MAX = 16
 LABEL_CHARS_MIN = 3  # of a block that a message can name: shorter ones would be named by chance
-# A person pinned the block: a block of the usual size is shown also where the extra tokens are few.
 EXTRA_WINDOW_SHARE = 12  # the extra tokens are at most one part in so many of the window
+# A person pinned the block: a block of the usual size is shown also where the extra tokens are few.
 PINNED_WINDOW_SHARE = 5  # one part in so many of the window is theirs; what they leave of their share is the others'
 CORE_WINDOW_SHARE = 2  # core blocks beyond one part in so many of it get a remark
 
 DEFAULT_INSTRUCTIONS = (
-    "You are a helpful agent with a memory of your own. You talk with the same people over months, so keep what"
+    "You are a helpful agent with a memory. You talk with the same people over months, so keep what"
     " matters in your memory and look things up before you say that you do not know."
 )
 MEMORY = (

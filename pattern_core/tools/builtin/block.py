@@ -28,7 +28,7 @@ async def block(
 ) -> dict[str, object]:
     """See memory blocks and choose what stays in view; block_edit changes them.
 
-    swap: pin `label`, unpin `other`. archive: put away; search finds it, pin brings it back. viewport: show
+    swap: pin `label`, unpin `other`. archive: put away; pin brings it back. viewport: show
     `display_lines` from `start_line`; 0: all. create: `content`, its purpose as `description`.
     """
     toolbox = context.toolbox

@@ -28,11 +28,11 @@ async def block_edit(
     mode: edits.ReplaceMode = "first",
     patch: str | None = None,
     field: str | None = None,
-    value: Annotated[str | None, "Text or JSON; `null` clears a field."] = None,
+    value: Annotated[str | None, "Text or JSON; `null` clears."] = None,
     number: int | None = None,
     section: str | None = None,
 ) -> dict[str, object]:
-    """Change a memory block, in whole, plain sentences.
+    """Change a memory block, in plain sentences.
 
     Text: append `content` after a line break, replace `old` by `new` (nth: `old` is `N: text`), patch: a unified diff,
     edit_range: `content` is `START-END: text`. Map: `field` and `value` (increment adds it). List: append `content`;

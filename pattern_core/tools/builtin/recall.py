@@ -36,7 +36,7 @@ async def recall(
 ) -> dict[str, object]:
     """Your archive, for what is too much for memory blocks.
 
-    insert: `content` that is clear by itself later; `supersedes`: the id of an entry no longer true; `force`: although
+    insert: `content`; `supersedes`: the id of an entry no longer true; `force`: although
     one is similar. search: `query`; `include_old`: superseded ones too. get: `entry_id` from character `start`.
     """
     owners = [context.agent_id, CONSTELLATION_OWNER]

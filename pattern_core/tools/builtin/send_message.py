@@ -16,7 +16,7 @@ USER = "user"
 
 @tool(effect=EffectClass.LOCAL, returns_untrusted_text=False, enabled_by_default=True)
 async def send_message(context: ToolContext, content: str, to: str = USER) -> dict[str, object]:
-    """Send `content` to the user, or to the agent that `to` names, who answers later: do not wait."""
+    """Send `content` to the user, or to the agent that `to` names, who answers later."""
     if not content.strip():
         raise InvalidInput("there is nothing to send: `content` is empty")
     check_text(content)
