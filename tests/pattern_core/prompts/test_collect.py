@@ -465,3 +465,20 @@ async def test_a_new_process_estimates_as_the_one_before() -> None:
         [(first,), (second,)] = await database.read(rows, "SELECT prompt_tokens FROM step ORDER BY turn")
     assert first == pytest.approx(estimate, rel=0.2)
     assert second == pytest.approx(2_000, rel=0.1)
+
+
+@pytest.mark.parametrize(("profile", "window"), [("small", 2_048), ("full", 4_096)])
+async def test_small_windows_hold_a_conversation_also_where_much_happens(profile: str, window: int) -> None:
+    words = "The harbour was busy in the morning, and everybody wanted to know when the ferry leaves. " * 3
+    config = {"context_window": window, "context": {"show": {"activity": True}}}
+    usage = Usage(input_tokens=0, output_tokens=9, is_estimate=True)  # so that estimates count
+    async with running(otherwise=says("The ferry leaves at nine.", usage=usage), tools=BUILTIN) as it:
+        await it.agent("ada", tools=[profile], config=config, memory=[NewBlock(label="human", content=words)])
+        for number in range(6):
+            await it.agent(f"other{number}")
+            await it.say(words, f"other{number}")
+        for number in range(12):
+            assert (await it.say(f"{number}: {words}", "ada")).status == "completed"
+        asked = [one for one in it.provider.requests if "busy in the morning" in "".join(one.memory)]
+    assert len(asked) == 12
+    assert max(estimate_request(one) + one.max_output_tokens for one in asked) <= window
