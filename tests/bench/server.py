@@ -60,6 +60,7 @@ async def _starts(runs: int) -> list[Figure]:
 
 def _commands(runs: int) -> list[Figure]:
     with tempfile.TemporaryDirectory(prefix="pattern-bench-") as folder:
+        _command_s(["constellation", "create", "home", "--data-dir", folder])  # reading makes no files
         without_server = ["constellation", "list", "--data-dir", folder]
         spent = {}
         for name, arguments in (("`pattern --help`", ["--help"]), ("a command without a server", without_server)):
