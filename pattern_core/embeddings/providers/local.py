@@ -227,8 +227,12 @@ class Worker:
         """The child's process id, None while there is none; it may have ended without having been noticed."""
         return None if self._process is None else self._process.pid
 
-    async def ask(self, question: Mapping[str, object], *, timeout_s: float) -> Mapping[str, object]:
+    async def ask(
+        self, question: Mapping[str, object], *, timeout_s: float, is_retry: bool = False
+    ) -> Mapping[str, object]:
         """Return the answer to a question (without its `id`), for which the child has `timeout_s` seconds.
+
+        A child that ends by itself, because it was idle, while the question is on its way, is started once more.
 
         Raises:
             WorkerFailed: the child died, hung or babbled; it is gone, and the next question starts another.
@@ -245,6 +249,8 @@ class Worker:
         except (trio.BrokenResourceError, trio.ClosedResourceError, EOFError, WorkerFailed) as error:
             why = str(error) if isinstance(error, WorkerFailed) else await self._obituary(process)
             await self.stop()
+            if process.returncode == 0 and not is_retry:
+                return await self.ask(question, timeout_s=timeout_s, is_retry=True)
             raise WorkerFailed(why) from error
 
     async def aclose(self) -> None:
