@@ -11,6 +11,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
+from http import HTTPStatus
 from typing import Any
 
 from fastapi.routing import APIRoute
@@ -18,6 +19,7 @@ from starlette.routing import BaseRoute
 
 from pattern_db.files import shipped
 from pattern_server.http.errors import MEDIA_TYPE as PROBLEM_TYPE
+from pattern_server.http.errors import STATUS
 from pattern_server.http.routing import ApiRoute
 
 WORDS: Mapping[str, Any] = tomllib.loads(shipped("data/api.toml").read_text(encoding="utf-8"))
@@ -82,10 +84,11 @@ def describe(made: dict[str, Any], routes: Sequence[BaseRoute]) -> dict[str, Any
             for method in route.methods or ():
                 _complete(paths[route.path_format][method.lower()], method, route)
     content = {PROBLEM_TYPE: {"schema": {"$ref": f"{SCHEMA_PLACE}Problem"}}}
+    texts = {**WORDS["problems"], "": "Any other failure."}
     responses = {
-        f"Problem{status}": {"description": text, "content": content} for status, text in WORDS["problems"].items()
+        f"Problem{status}": {"description": f"{text} {_codes(status)}".strip(), "content": content}
+        for status, text in texts.items()
     }
-    responses["Problem"] = {"description": "Any other failure.", "content": content}
     bearer = {
         "type": "http",
         "scheme": "bearer",
@@ -96,7 +99,18 @@ def describe(made: dict[str, Any], routes: Sequence[BaseRoute]) -> dict[str, Any
         "responses": responses,
         "securitySchemes": {"bearer": bearer},
     }
-    return {**made, "paths": paths, "components": components}
+    tags = [{"name": name, "description": text} for name, text in WORDS["tags"].items()]
+    return {**made, "tags": tags, "paths": paths, "components": components}
+
+
+def _codes(status: str) -> str:
+    """Return a sentence with the error codes of a status; without one, of those that have no text of their own."""
+    codes = [
+        f"`{code}`"
+        for code, own in STATUS.items()
+        if str(own) == status or (not status and str(own) not in WORDS["problems"])
+    ]
+    return f"Codes: {', '.join(codes)}." if codes else ""
 
 
 def _complete(operation: dict[str, Any], method: str, route: APIRoute) -> None:
@@ -110,6 +124,9 @@ def _complete(operation: dict[str, Any], method: str, route: APIRoute) -> None:
         _bound(parameter["name"], parameter["schema"])
     # The framework's 422 has a body that is never sent.
     responses = {status: answer for status, answer in operation["responses"].items() if status != "422"}
+    for status, answer in responses.items():
+        if answer["description"] == "Successful Response":
+            answer["description"] = HTTPStatus(int(status)).phrase
     if isinstance(route, ApiRoute):
         operation["security"] = [{"bearer": [route.scope]}]
         for status in sorted(_problems(operation, method)):
