@@ -86,7 +86,7 @@ def describe(made: dict[str, Any], routes: Sequence[BaseRoute]) -> dict[str, Any
     content = {PROBLEM_TYPE: {"schema": {"$ref": f"{SCHEMA_PLACE}Problem"}}}
     texts = {**WORDS["problems"], "": "Any other failure."}
     responses = {
-        f"Problem{status}": {"description": f"{text} {_codes(status)}".strip(), "content": content}
+        f"Problem{status}": {"description": f"{text} {_codes(status)}", "content": content}
         for status, text in texts.items()
     }
     bearer = {
@@ -110,7 +110,7 @@ def _codes(status: str) -> str:
         for code, own in STATUS.items()
         if str(own) == status or (not status and str(own) not in WORDS["problems"])
     ]
-    return f"Codes: {', '.join(codes)}." if codes else ""
+    return f"{'Codes' if codes[1:] else 'Code'}: {', '.join(codes)}."
 
 
 def _complete(operation: dict[str, Any], method: str, route: APIRoute) -> None:

@@ -120,7 +120,7 @@ function fields(schema, { isRequest }) {
   const { properties = {}, required = [] } = resolved(schema);
   const rows = Object.entries(properties).map(([name, one]) => {
     const isRequired = required.includes(name);
-    const mark = isRequest ? isRequired && "required" : !isRequired && "may be missing";
+    const mark = isRequest ? isRequired && "required" : !isRequired && !("default" in one) && "may be missing";
     return field(name, one, { description: one.description, mark, open: name === "items" });
   });
   return el("dl", {}, rows);
@@ -154,7 +154,7 @@ function requestOf(operation, form) {
   let path = operation.path.slice(1);
   const query = new URLSearchParams();
   const headers = {};
-  for (const one of operation.parameters || []) {
+  for (const one of operation.parameters) {
     const value = form.elements[one.in + "." + one.name].value.trim();
     if (one.in === "path") path = path.replace(`{${one.name}}`, value ? encodeURIComponent(value) : `{${one.name}}`);
     else if (value && one.in === "query") query.set(one.name, value);
@@ -210,8 +210,7 @@ async function send(request, output, signal) {
   try {
     const answer = await fetch(request.url, { ...request, signal, credentials: "omit", cache: "no-store" });
     const took = Math.round(performance.now() - began);
-    const line = `${answer.status} ${answer.statusText}`;
-    status.replaceChildren(el("strong", { class: answer.ok ? "good" : "bad" }, line), ` after ${took} ms`);
+    status.replaceChildren(el("strong", { class: answer.ok ? "good" : "bad" }, answer.status), ` after ${took} ms`);
     const shown = HEADERS.filter((name) => answer.headers.has(name));
     output.append(el("p", { class: "headers" }, shown.map((name) => el("span", {}, `${name}: ${answer.headers.get(name)}`))));
     await showBody(answer, output);
@@ -288,7 +287,7 @@ function input(operation, one, id) {
 /** Offer the names that the server lists as values of an input, once what comes before it in the path is filled in. */
 async function offer(listing, made) {
   const operation = operations.get(listing);
-  const needed = (operation.parameters || []).filter((one) => one.in === "path").map((one) => one.name);
+  const needed = operation.parameters.filter((one) => one.in === "path").map((one) => one.name);
   const values = needed.map((name) => made.form.elements[`path.${name}`]?.value);
   if (!sessionStorage.getItem("token") || !values.every(Boolean)) return;
   const path = needed.reduce((found, name, index) => found.replace(`{${name}}`, encodeURIComponent(values[index])), operation.path);
@@ -320,7 +319,7 @@ function trial(operation) {
     "form",
     { class: "trial", "aria-label": `Try ${operation.id}` },
     el("h4", {}, "Try it"),
-    (operation.parameters || []).map((one) => {
+    operation.parameters.map((one) => {
       const id = `${operation.id}.${one.in}.${one.name}`;
       const control = [input(operation, one, id), LISTS[one.name] && one.in === "path" ? el("datalist", { id: `${id}.list` }) : null];
       return labelled(id, one.name, control, one.required ? null : one.in === "header" ? "header, optional" : "optional");
@@ -364,7 +363,7 @@ function trial(operation) {
   });
   addEventListener("token", refresh);
   refresh();
-  return el("div", { class: "try" }, form, curl, output);
+  return el("div", { class: "try", id: `${operation.id}.try` }, form, curl, output);
 }
 
 // The page
@@ -384,9 +383,10 @@ function body(operation) {
       "p",
       { class: "facts" },
       el("a", { href: `#${operation.id}` }, `#${operation.id}`),
-      scopes.length ? ["Scope ", scopes.map((one) => el("code", {}, one))] : "No token needed",
+      el("a", { class: "jump", href: `#${operation.id}.try` }, "Try it"),
+      el("span", {}, scopes.length ? ["Scope ", scopes.map((one) => el("code", {}, one))] : "No token needed"),
     ),
-    operation.parameters
+    operation.parameters.length
       ? [
           el("h4", {}, "Parameters"),
           el("dl", {}, operation.parameters.map((one) => field(one.name, one.schema, { description: one.description, mark: one.in + (one.required ? ", required" : "") }))),
@@ -400,7 +400,7 @@ function body(operation) {
       el("h4", {}, `Response ${status} `, el("span", {}, answer.description)),
       Object.entries(answer.content || {}).map(([type, one]) => responseOf(type, one.schema)),
     ]),
-    lazy({ class: "nested" }, `Problems: ${problems.map(([status]) => status).join(" ")}`, () => problemList(problems)),
+    lazy({ class: "nested" }, `Problems: ${problems.map(([status]) => status).join(" ").replace("default", "others")}`, () => problemList(problems)),
   );
   return el("div", { class: "body" }, docs, trial(operation));
 }
@@ -442,18 +442,18 @@ function pathOf(path) {
 }
 
 function operationRow(operation) {
-  const { id, method, path, summary, description, parameters = [] } = operation;
+  const { id, method, path, summary, description, parameters } = operation;
   const names = parameters.map((one) => one.name);
-  const line = [el("span", { class: `method ${method}` }, method.toUpperCase()), el("h3", {}, summary), pathOf(path)];
+  const line = [el("span", { class: `method ${method}` }, method.toUpperCase()), el("h3", {}, inline(summary)), pathOf(path)];
   return row(id, line, [id, method, path, summary, description, ...names], () => body(operation));
 }
 
 function eventRow([name, reference]) {
   const event = resolved({ $ref: reference });
   const data = event.properties.data.contentSchema;
-  const line = [el("h3", {}, el("code", {}, name)), el("span", { class: "path" }, event.description)];
+  const line = [el("h3", {}, el("code", {}, name)), el("span", { class: "path" }, inline(event.description))];
   return row(`event.${name}`, line, [name, event.description], () =>
-    el("div", { class: "body docs" }, fields(data, {}), resolved(data).examples.map((one) => el("pre", { tabindex: "0" }, json(one)))),
+    el("div", { class: "body" }, fields(data, {}), resolved(data).examples.map((one) => el("pre", { tabindex: "0" }, json(one)))),
   );
 }
 
@@ -462,7 +462,9 @@ function show() {
   for (const [path, methods] of Object.entries(api.paths)) {
     for (const method of METHODS.filter((one) => one in methods)) {
       const operation = methods[method];
-      operations.set(operation.operationId, { ...operation, id: operation.operationId, method, path });
+      const place = (one) => (one.in === "path" ? path.indexOf(`{${one.name}}`) : path.length);
+      const parameters = (operation.parameters || []).sort((one, other) => place(one) - place(other));
+      operations.set(operation.operationId, { ...operation, parameters, id: operation.operationId, method, path });
     }
   }
   $("tagline").textContent = api.info.summary;
@@ -487,7 +489,8 @@ function filter() {
   for (const part of document.querySelectorAll("main section")) {
     const items = [...part.querySelectorAll(".item")];
     for (const item of items) item.hidden = !words.every((word) => item.dataset.words.includes(word));
-    part.hidden = items.length ? items.every((item) => item.hidden) : words.some(Boolean);
+    const text = part.textContent.toLowerCase();
+    part.hidden = items.length ? items.every((item) => item.hidden) : !words.every((word) => text.includes(word));
     document.querySelector(`#groups a[href="#${part.id}"]`).parentElement.hidden = part.hidden;
   }
   const shown = document.querySelectorAll(".item:not([hidden])").length;
