@@ -246,7 +246,7 @@ def _event_schemas() -> dict[str, dict[str, Any]]:
         made[f"{name}Data"] = _data_schema(event, entry["data"])
     choices = [{"$ref": place} for place in names.values()]
     made["Event"] = {
-        "description": "A server-sent event.",
+        "description": "A server-sent event. A stream resumes after the event that `Last-Event-ID` names.",
         "oneOf": choices,
         "discriminator": {"propertyName": "event", "mapping": names},
     }

@@ -7,32 +7,37 @@ const HEADERS = ["content-type", "etag", "location", "retry-after", "x-request-i
 // Which list offers the values of a path parameter.
 const LISTS = { c: "constellations.list", a: "agents.list", f: "folders.list", t: "turns.list", label: "memory.list" };
 const EVENTS_SHOWN_MAX = 1000;
+const PLAIN = { credentials: "omit", cache: "no-store" }; // of every request to the API
 const COLOURED_MAX = 200000; // characters of JSON
 
 const operations = new Map(); // by operationId: { id, method, path, ...operation }
 const $ = (id) => document.getElementById(id);
 let api;
 
-/** Return a new element. Attributes that are functions become listeners; empty children are left out. */
-function el(name, attributes = {}, ...children) {
+/** Return a new element of a `name.class`. Children that are plain objects are attributes; empty ones are left out. */
+function el(kind, ...children) {
+  const [name, ...classes] = kind.split(".");
   const made = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) {
-    if (typeof value === "function") made.addEventListener(key, value);
-    else if (value === true) made.setAttribute(key, "");
-    else if (value !== false && value != null) made.setAttribute(key, value);
+  made.className = classes.join(" ");
+  for (const child of children.flat(Infinity)) {
+    if (child instanceof Node || typeof child === "string") made.append(child);
+    else if (typeof child === "number") made.append(String(child));
+    else for (const [key, value] of Object.entries(child || {})) if (value != null) made.setAttribute(key, value);
   }
-  made.append(...children.flat(Infinity).filter((child) => child || child === 0));
   return made;
 }
 
 /** Return a text with its `code` parts. */
 function inline(text) {
-  return text.split("`").map((part, index) => (index % 2 ? el("code", {}, part) : part));
+  return text.split("`").map((part, index) => (index % 2 ? el("code", part) : part));
 }
 
 /** Return the paragraphs of a text. */
 function prose(text) {
-  return (text || "").split(/\n\s*\n/).filter(Boolean).map((part) => el("p", {}, inline(part)));
+  return (text || "")
+    .split(/\n\s*\n/)
+    .filter(Boolean)
+    .map((part) => el("p", inline(part)));
 }
 
 /** Return a value as indented JSON with colours. */
@@ -43,7 +48,7 @@ function json(value) {
   let end = 0;
   for (const found of text.matchAll(/("(?:\\.|[^"\\])*")(\s*:)?|\b(?:true|false|null)\b|-?\d[\d.eE+-]*/g)) {
     const kind = found[2] ? "key" : found[1] ? "string" : "literal";
-    parts.push(text.slice(end, found.index), el("span", { class: kind }, found[1] || found[0]), found[2] || "");
+    parts.push(text.slice(end, found.index), el(`span.${kind}`, found[1] || found[0]), found[2] || "");
     end = found.index + found[0].length;
   }
   return [...parts, text.slice(end)];
@@ -55,17 +60,18 @@ const nameOf = (schema) => schema.$ref?.split("/").pop();
 
 /** Return what a reference names, or the schema itself. */
 function resolved(part) {
-  return part.$ref ? part.$ref.slice(2).split("/").reduce((found, key) => found[key], api) : part;
+  if (!part.$ref) return part;
+  const [, ...keys] = part.$ref.split("/");
+  return keys.reduce((found, key) => found[key], api);
 }
 
 /** Return the schemas that a value may fit, or that its items fit: without null, not resolved. */
 function choices(schema) {
   const inner = schema.anyOf || schema.oneOf;
   if (inner) return inner.filter((one) => one.type !== "null").flatMap(choices);
-  if (schema.items) return choices(schema.items);
-  if (schema.contentSchema) return choices(schema.contentSchema);
-  if (schema.additionalProperties?.type || schema.additionalProperties?.$ref) return choices(schema.additionalProperties);
-  return [schema];
+  const { items, contentSchema, additionalProperties: other } = schema;
+  const one = items || contentSchema || (other instanceof Object && other);
+  return one ? choices(one) : [schema];
 }
 
 /** Return the type of a value in a few words. */
@@ -77,7 +83,7 @@ function typeOf(schema) {
   if (schema.items) return `array of ${typeOf(schema.items)}`;
   if (schema.contentSchema) return `${typeOf(schema.contentSchema)} as JSON text`;
   if (Array.isArray(schema.type)) return schema.type.join(" or ");
-  return schema.type || "any JSON";
+  return schema.format || schema.type || "any JSON";
 }
 
 /** Return the bounds and the default of a value in a few words. */
@@ -89,28 +95,33 @@ function bounds(schema) {
     else if (low != null) words.push(`at least ${low}`);
     else if (high != null) words.push(`at most ${high}`);
     if (long != null) words.push(`${short} to ${long} characters`);
-    if (pattern) words.push("matches `" + pattern + "`");
+    if (pattern) words.push(`matches \`${pattern}\``);
   }
-  const value = schema.default;
-  if (value != null && value !== "") words.push("default `" + (typeof value === "string" ? value : JSON.stringify(value)) + "`");
+  const { default: value } = schema;
+  if (value != null && value !== "")
+    words.push(`default \`${typeof value === "string" ? value : JSON.stringify(value)}\``);
   return words.join(", ");
 }
 
 /** Return one field or parameter with everything that is known of it. */
-function field(name, schema, { description, mark, open }) {
-  const values = choices(schema).flatMap((one) => resolved(one).enum || []);
-  const nested = choices(schema).filter((one) => resolved(one).properties);
-  const words = [...new Set([description, ...choices(schema).map((one) => one.$ref && resolved(one).enum && resolved(one).description)])];
-  const limits = bounds(schema);
+function field(name, schema, mark) {
+  const found = choices(schema);
+  const values = found.flatMap((one) => resolved(one).enum || []);
+  const nested = found.filter((one) => resolved(one).properties);
+  const ofEnums = found.map((one) => one.$ref && resolved(one).enum && resolved(one).description);
   return [
-    el("dt", {}, el("code", {}, name), " ", el("span", { class: "type" }, typeOf(schema)), mark && el("span", { class: "mark" }, mark)),
+    el("dt", el("code", name), " ", el("span.type", typeOf(schema)), mark && el("span.mark", mark)),
     el(
       "dd",
-      {},
-      words.filter(Boolean).flatMap(prose),
-      values.length ? el("p", { class: "values" }, "One of ", values.flatMap((one) => [el("code", {}, one), " "])) : null,
-      limits && el("p", { class: "bounds" }, inline(limits)),
-      nested.map((one) => lazy({ class: "nested", open }, nameOf(one) || "Fields", () => fields(one, {}))),
+      [...new Set([schema.description, ...ofEnums])].map(prose),
+      values.length > 0 &&
+        el(
+          "p.values",
+          "One of ",
+          values.map((one) => [el("code", one), " "]),
+        ),
+      el("p.bounds", inline(bounds(schema))),
+      nested.map((one) => lazy("nested", nameOf(one) || "Fields", () => fields(one, {}), name === "items")),
     ),
   ];
 }
@@ -121,31 +132,32 @@ function fields(schema, { isRequest }) {
   const rows = Object.entries(properties).map(([name, one]) => {
     const isRequired = required.includes(name);
     const mark = isRequest ? isRequired && "required" : !isRequired && !("default" in one) && "may be missing";
-    return field(name, one, { description: one.description, mark, open: name === "items" });
+    return field(name, one, mark);
   });
-  return el("dl", {}, rows);
+  return el("dl", rows);
 }
 
 /** Return the description of a body: its type, words and fields. */
 function shape(schema, options) {
   return choices(schema).map((one) => {
-    const type = el("p", { class: "shape" }, el("span", { class: "type" }, typeOf(schema)));
+    const type = el("p.shape", el("span.type", typeOf(schema)));
     const words = resolved(one).description;
     return resolved(one).properties ? [type, prose(words), fields(one, options)] : type;
   });
 }
 
 /** Return details whose content is made when they are first opened. */
-function lazy(attributes, summary, content) {
-  const made = el("details", { ...attributes, open: false }, el("summary", {}, summary));
-  const fill = () => made.childElementCount === 1 && made.append(...[content()].flat());
+function lazy(kind, summary, content, isOpen = false) {
+  const made = el(`details.${kind}`, el("summary", summary));
+  const fill = () => made.childElementCount > 1 || made.append(...[content()].flat(Infinity));
   made.addEventListener("toggle", fill);
-  if (attributes.open) {
-    fill();
-    made.open = true;
-  }
+  if (isOpen) fill();
+  made.open = isOpen;
   return made;
 }
+
+/** Return a value as a block of JSON. */
+const block = (...parts) => el("pre", { tabindex: 0 }, parts);
 
 // Requests
 
@@ -165,24 +177,22 @@ function requestOf(operation, form) {
   const file = form.elements.file?.files[0];
   const body = file || form.elements.body?.value.trim() || undefined;
   if (body) headers["content-type"] = file ? file.type || "application/octet-stream" : "application/json";
-  const url = new URL(path + (query.size ? `?${query}` : ""), ROOT);
+  const url = new URL(path + `?${query}`.replace(/\?$/, ""), ROOT);
   return { url, method: operation.method.toUpperCase(), headers, body };
 }
 
-/** Return a request as a command for a shell. The token stays out of it. */
+/** Return a request as a command for a shell, without the token; parameters without a value are left as `{c}`. */
 function curlOf({ url, method, headers, body }) {
   const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
-  const lines = [`curl ${headers.accept?.includes("event-stream") ? "-N " : ""}-X ${method} ${quoted(decodeBraces(url.href))}`];
-  for (const [name, value] of Object.entries(headers)) {
-    lines.push(name === "authorization" ? '-H "Authorization: Bearer $PATTERN_TOKEN"' : `-H ${quoted(`${name}: ${value}`)}`);
+  const parts = ["curl", headers.accept?.includes("event-stream") && "-N", method !== "GET" && `-X ${method}`];
+  const lines = [[...parts, quoted(url.href.replaceAll("%7B", "{").replaceAll("%7D", "}"))].filter(Boolean).join(" ")];
+  for (const [name, value] of Object.entries({ ...headers, authorization: undefined })) {
+    if (value) lines.push(`-H ${quoted(`${name}: ${value}`)}`);
   }
-  if (body instanceof File) lines.push(`--data-binary ${quoted("@" + body.name)}`);
-  else if (body) lines.push(`-d ${quoted(body)}`);
+  if (headers.authorization) lines.push('-H "Authorization: Bearer $PATTERN_TOKEN"');
+  if (body) lines.push(body instanceof File ? `--data-binary ${quoted(`@${body.name}`)}` : `-d ${quoted(body)}`);
   return lines.join(" \\\n  ");
 }
-
-/** Return an address with its unfilled parameters as `{c}`. */
-const decodeBraces = (text) => text.replaceAll("%7B", "{").replaceAll("%7D", "}");
 
 /** Yield the events of a stream of server-sent events, as they come. */
 async function* eventsOf(body) {
@@ -204,19 +214,21 @@ async function* eventsOf(body) {
 
 /** Send a request and show its answer in `output`. */
 async function send(request, output, signal) {
-  const status = el("p", { class: "status", role: "status" }, "Waiting for the server …");
+  const status = el("p.status", { role: "status" }, "Waiting for the server …");
   output.replaceChildren(status);
+  output.scrollIntoView({ block: "nearest" });
   const began = performance.now();
   try {
-    const answer = await fetch(request.url, { ...request, signal, credentials: "omit", cache: "no-store" });
+    const answer = await fetch(request.url, { ...request, ...PLAIN, signal });
     const took = Math.round(performance.now() - began);
-    status.replaceChildren(el("strong", { class: answer.ok ? "good" : "bad" }, answer.status), ` after ${took} ms`);
+    status.replaceChildren(el(`strong.${answer.ok ? "good" : "bad"}`, answer.status), ` after ${took} ms`);
     const shown = HEADERS.filter((name) => answer.headers.has(name));
-    output.append(el("p", { class: "headers" }, shown.map((name) => el("span", {}, `${name}: ${answer.headers.get(name)}`))));
+    const lines = shown.map((name) => el("span", `${name}: ${answer.headers.get(name)}`));
+    output.append(el("p.headers", lines));
     await showBody(answer, output);
   } catch (error) {
     const words = signal.aborted ? "Stopped." : `The request failed: ${error.message}`;
-    output.append(el("p", { class: "status bad", role: "alert" }, words));
+    output.append(el("p.status.bad", { role: "alert" }, words));
   }
 }
 
@@ -228,126 +240,127 @@ async function showBody(answer, output) {
   if (!blob.size) return;
   if (/^(text\/|application\/(problem\+)?json)/.test(type)) {
     const text = await blob.text();
-    let shown = [text];
-    if (type.includes("json")) shown = json(JSON.parse(text));
-    output.append(el("pre", { tabindex: "0" }, shown));
+    output.append(block(type.includes("json") ? json(JSON.parse(text)) : text));
   } else {
     // Saved, never opened here: a file that someone uploaded may be a page with scripts.
     const address = URL.createObjectURL(new Blob([blob], { type: "application/octet-stream" }));
-    if (/^image\/(png|jpeg|gif|webp)/.test(type)) output.append(el("img", { src: address, alt: "The image of the answer" }));
-    output.append(el("p", {}, el("a", { href: address, download: "download" }, `Save ${blob.size} bytes`)));
+    const isImage = /^image\/(png|jpeg|gif|webp)/.test(type);
+    output.append(isImage ? el("img", { src: address, alt: "The image that was answered" }) : "");
+    output.append(el("p", el("a", { href: address, download: "download" }, `Save ${blob.size} bytes`)));
   }
 }
 
 /** Show events as they come, and above them the text that they add up to. */
 async function showEvents(body, output) {
-  const text = el("p", { class: "answer", hidden: true });
-  const list = el("ol", { class: "stream" });
+  const text = el("p.answer");
+  const list = el("ol.stream");
   output.append(text, list);
   for await (const event of eventsOf(body)) {
     const { seq, turn_id, created_at, ...data } = JSON.parse(event.data);
-    if (event.event === "text.delta") {
-      text.hidden = false;
-      text.append(data.text);
-    } else if (event.event === "step.superseded") text.replaceChildren();
+    if (event.event === "text.delta") text.append(data.text);
+    if (event.event === "step.superseded") text.replaceChildren();
     const title = `event ${seq}, ${created_at}${turn_id ? `, ${turn_id}` : ""}`;
-    list.append(el("li", { title }, el("code", {}, event.event), el("span", {}, JSON.stringify(data))));
+    list.append(el("li", { title }, el("code", event.event), el("span", JSON.stringify(data))));
     if (list.childElementCount > EVENTS_SHOWN_MAX) list.firstChild.remove();
     list.scrollTop = list.scrollHeight;
   }
-  output.append(el("p", { class: "status" }, "The stream has ended."));
+  output.append(el("p.status", "The stream has ended."));
 }
 
 // Forms
 
+/** Return the media types that an operation may answer with. */
+function mediaTypes(operation) {
+  const good = Object.entries(operation.responses).filter(([status]) => status < 300);
+  return [...new Set(good.flatMap(([, answer]) => Object.keys(answer.content || {})))];
+}
+
 /** Return the input of a parameter. Values of path parameters are remembered, since most operations share them. */
 function input(operation, one, id) {
   const name = `${one.in}.${one.name}`;
-  const kept = one.in === "path" ? sessionStorage.getItem(name) : null;
-  const types = Object.entries(operation.responses).flatMap(([status, answer]) => (status < 300 ? Object.keys(answer.content || {}) : []));
-  let values = choices(one.schema).flatMap((schema) => resolved(schema).enum || []);
-  if (typeOf(one.schema).startsWith("boolean")) values = ["true", "false"];
-  if (one.name === "accept") values = [...new Set(types)].reverse(); // events first: they show more
-  if (values.length) {
-    const empty = one.name === "accept" ? [] : [el("option", { value: "" }, "")];
-    return el("select", { id, name }, empty, values.map((value) => el("option", {}, value)));
-  }
-  const made = el("input", { id, name, required: one.required, autocomplete: "off", spellcheck: "false", value: kept });
-  made.setAttribute("placeholder", one.schema.default ? `${one.schema.default}` : "");
-  if (one.in === "path") {
-    made.addEventListener("change", () => sessionStorage.setItem(name, made.value));
-    if (LISTS[one.name] && operation.id !== LISTS[one.name]) {
-      made.setAttribute("list", `${id}.list`);
-      made.addEventListener("focus", () => offer(LISTS[one.name], made));
-    }
-  }
-  return made;
+  let values = ["", ...choices(one.schema).flatMap((schema) => resolved(schema).enum || [])];
+  if (choices(one.schema)[0].type === "boolean") values = ["", "true", "false"];
+  if (one.name === "accept") values = mediaTypes(operation).reverse(); // events first: they show more
+  if (values.length > 1)
+    return el(
+      "select",
+      { id, name },
+      values.map((value) => el("option", value)),
+    );
+  const made = el("input", {
+    id,
+    name,
+    autocomplete: "off",
+    spellcheck: "false",
+    placeholder: one.schema.default || "",
+  });
+  if (one.in !== "path") return made;
+  made.required = true;
+  made.value = sessionStorage.getItem(name);
+  made.addEventListener("change", () => sessionStorage.setItem(name, made.value));
+  if (!LISTS[one.name] || operation.id === LISTS[one.name]) return made;
+  made.setAttribute("list", `${id}.list`);
+  made.addEventListener("focus", () => offer(LISTS[one.name], made));
+  return [made, el("datalist", { id: `${id}.list` })];
 }
 
 /** Offer the names that the server lists as values of an input, once what comes before it in the path is filled in. */
 async function offer(listing, made) {
-  const operation = operations.get(listing);
-  const needed = operation.parameters.filter((one) => one.in === "path").map((one) => one.name);
-  const values = needed.map((name) => made.form.elements[`path.${name}`]?.value);
-  if (!sessionStorage.getItem("token") || !values.every(Boolean)) return;
-  const path = needed.reduce((found, name, index) => found.replace(`{${name}}`, encodeURIComponent(values[index])), operation.path);
+  let { path, parameters } = operations.get(listing);
+  for (const { name } of parameters.filter((one) => one.in === "path")) {
+    const value = made.form.elements[`path.${name}`]?.value;
+    if (value) path = path.replace(`{${name}}`, encodeURIComponent(value));
+  }
+  if (!sessionStorage.getItem("token") || path.includes("{")) return;
   const answer = await call(path);
-  if (!answer.ok) return;
-  const names = (await answer.json()).items.map((item) => item.name || item.label || item.id);
-  made.list.replaceChildren(...names.map((name) => el("option", { value: name })));
+  const { items = [] } = await answer.json();
+  made.list.replaceChildren(...items.map((item) => el("option", { value: item.name || item.label || item.id })));
 }
 
 /** Send a GET request with the token. */
 function call(path) {
   const headers = { authorization: `Bearer ${sessionStorage.getItem("token")}` };
-  return fetch(new URL(path.slice(1), ROOT), { headers, credentials: "omit", cache: "no-store" });
+  return fetch(new URL(path.slice(1), ROOT), { headers, ...PLAIN });
+}
+
+/** Return the labelled inputs of an operation. */
+function controls(operation) {
+  const labelled = (id, words, control, hint) =>
+    el("div.control", el("label", { for: id }, words, hint && el("span", hint)), control);
+  const made = operation.parameters.map((one) => {
+    const id = `${operation.id}.${one.in}.${one.name}`;
+    const hint = one.in === "header" ? "header, optional" : one.required ? "" : "optional";
+    return labelled(id, one.name, input(operation, one, id), hint);
+  });
+  if (!operation.requestBody) return made;
+  const { content, required } = operation.requestBody;
+  const id = `${operation.id}.body`;
+  const schema = content["application/json"]?.schema;
+  if (!schema) return [made, labelled(id, "File", el("input", { id, name: "file", type: "file", required: "" }))];
+  const example = JSON.stringify(resolved(choices(schema)[0]).examples[0], null, 2);
+  const rows = Math.min(16, example.split("\n").length);
+  const area = el("textarea", { id, name: "body", spellcheck: "false", placeholder: example, rows });
+  area.value = required ? example : "";
+  return [made, labelled(id, "Body", area, !required && "optional")];
 }
 
 /** Return the form that tries an operation, with its command for a shell and a place for the answer. */
 function trial(operation) {
-  const labelled = (id, words, control, hint) =>
-    el("div", { class: "control" }, el("label", { for: id }, words, hint && el("span", {}, hint)), control);
-  const content = operation.requestBody?.content || {};
-  const schema = content["application/json"]?.schema;
-  const example = schema && resolved(choices(schema)[0]).examples?.[0];
-  const isRequired = operation.requestBody?.required;
-  const curl = el("pre", { class: "curl", tabindex: "0" });
-  const output = el("div", { class: "output" });
-  const stop = el("button", { type: "button", disabled: true }, "Stop");
+  const curl = el("pre.curl", { tabindex: 0 });
+  const output = el("div.output");
+  const stop = el("button", { type: "button", disabled: "" }, "Stop");
   const copy = el("button", { type: "button" }, "Copy as curl");
-  const form = el(
-    "form",
-    { class: "trial", "aria-label": `Try ${operation.id}` },
-    el("h4", {}, "Try it"),
-    operation.parameters.map((one) => {
-      const id = `${operation.id}.${one.in}.${one.name}`;
-      const control = [input(operation, one, id), LISTS[one.name] && one.in === "path" ? el("datalist", { id: `${id}.list` }) : null];
-      return labelled(id, one.name, control, one.required ? null : one.in === "header" ? "header, optional" : "optional");
-    }),
-    schema
-      ? labelled(
-          `${operation.id}.body`,
-          "Body",
-          el("textarea", { id: `${operation.id}.body`, name: "body", spellcheck: "false", rows: "5" }, isRequired ? JSON.stringify(example, null, 2) : ""),
-          isRequired ? null : "optional",
-        )
-      : null,
-    operation.requestBody && !schema
-      ? labelled(`${operation.id}.file`, "File", el("input", { type: "file", id: `${operation.id}.file`, name: "file", required: true }))
-      : null,
-    el("div", { class: "row" }, el("button", { class: "main" }, "Send"), stop, copy),
-  );
+  const buttons = el("div.row", el("button.main", "Send"), stop, copy);
+  const form = el("form", { "aria-label": `Try ${operation.id}` }, el("h4", "Try it"), controls(operation), buttons);
   const refresh = () => curl.replaceChildren(curlOf(requestOf(operation, form)));
-  for (const area of form.querySelectorAll("textarea")) area.rows = Math.min(16, Math.max(3, area.value.split("\n").length));
   let running;
   stop.addEventListener("click", () => running.abort());
   copy.addEventListener("click", async () => {
-    refresh();
+    // Browsers let a page write to the clipboard on this machine and over HTTPS; elsewhere the text is only selected.
     getSelection().selectAllChildren(curl);
-    // Only pages from this machine or over HTTPS may write to the clipboard; elsewhere the text is selected to be copied.
-    const done = await navigator.clipboard?.writeText(curl.textContent).then(() => true, () => false);
-    copy.textContent = done ? "Copied" : "Selected: press Ctrl+C";
-    setTimeout(() => (copy.textContent = "Copy as curl"), 2000);
+    await navigator.clipboard?.writeText(curl.textContent);
+    copy.textContent = navigator.clipboard ? "Copied" : "Selected";
+    setTimeout(() => copy.replaceChildren("Copy as curl"), 2000);
   });
   form.addEventListener("input", refresh);
   form.addEventListener("submit", async (event) => {
@@ -355,75 +368,87 @@ function trial(operation) {
     const request = requestOf(operation, form);
     if (operation.method === "delete" && !confirm(`Send DELETE ${request.url.pathname}?`)) return;
     running?.abort();
-    running = new AbortController();
-    const { signal } = running;
+    const { signal } = (running = new AbortController());
     stop.disabled = false;
     await send(request, output, signal);
-    if (signal === running.signal) stop.disabled = true;
+    stop.disabled = signal === running.signal;
   });
   addEventListener("token", refresh);
   refresh();
-  return el("div", { class: "try", id: `${operation.id}.try` }, form, curl, output);
+  return el("div.try", { id: `${operation.id}.try` }, form, curl, output);
 }
 
 // The page
 
 /** Return what is known of an operation, with the form that tries it. */
 function body(operation) {
-  const answers = Object.entries(operation.responses).map(([status, answer]) => [status, resolved(answer)]);
-  const good = answers.filter(([status]) => status < 400);
+  const { id, summary, description, parameters, requestBody, responses, security } = operation;
+  const answers = Object.entries(responses).map(([status, answer]) => [status, resolved(answer)]);
   const problems = answers.filter(([status]) => !(status < 400));
-  const scopes = (operation.security || []).flatMap((one) => Object.values(one).flat());
-  const request = Object.entries(operation.requestBody?.content || {});
+  const statuses = problems.map(([status]) => status.replace("default", "others")).join(" ");
+  const scopes = (security || []).flatMap((one) => Object.values(one).flat());
   const docs = el(
-    "div",
-    { class: "docs" },
-    prose(operation.description === operation.summary + "." ? "" : operation.description),
+    "div.docs",
+    description !== `${summary}.` && prose(description),
     el(
-      "p",
-      { class: "facts" },
-      el("a", { href: `#${operation.id}` }, `#${operation.id}`),
-      el("a", { class: "jump", href: `#${operation.id}.try` }, "Try it"),
-      el("span", {}, scopes.length ? ["Scope ", scopes.map((one) => el("code", {}, one))] : "No token needed"),
+      "p.facts",
+      el("a", { href: `#${id}` }, `#${id}`),
+      el("a.jump", { href: `#${id}.try` }, "Try it"),
+      el("span", scopes.length ? ["Scope ", scopes.map((one) => el("code", one))] : "No token needed"),
     ),
-    operation.parameters.length
-      ? [
-          el("h4", {}, "Parameters"),
-          el("dl", {}, operation.parameters.map((one) => field(one.name, one.schema, { description: one.description, mark: one.in + (one.required ? ", required" : "") }))),
-        ]
-      : null,
-    request.map(([type, one]) => [
-      el("h4", {}, "Request ", el("span", {}, type)),
-      shape(one.schema, { isRequest: true }),
+    parameters.length > 0 && el("h4", "Parameters"),
+    el(
+      "dl",
+      parameters.map((one) => field(one.name, { ...one.schema, description: one.description }, placeOf(one))),
+    ),
+    Object.entries(requestBody?.content || {}).map(([type, { schema }]) => [
+      el("h4", "Request ", el("span", type)),
+      shape(schema, { isRequest: true }),
     ]),
-    good.map(([status, answer]) => [
-      el("h4", {}, `Response ${status} `, el("span", {}, answer.description)),
-      Object.entries(answer.content || {}).map(([type, one]) => responseOf(type, one.schema)),
-    ]),
-    lazy({ class: "nested" }, `Problems: ${problems.map(([status]) => status).join(" ").replace("default", "others")}`, () => problemList(problems)),
+    answersOf(answers.filter(([status]) => status < 400)),
+    lazy("nested", `Problems: ${statuses}`, () => problemList(problems)),
   );
-  return el("div", { class: "body" }, docs, trial(operation));
+  return el("div.body", docs, trial(operation));
 }
 
-/** Return the description of one kind of answer. */
-function responseOf(type, schema) {
-  if (resolved(schema).discriminator) return el("p", {}, el("span", { class: "type" }, type), ": see ", el("a", { href: "#events" }, "Events"), ".");
-  const examples = resolved(schema).examples || [];
+const placeOf = (parameter) => parameter.in + (parameter.required ? ", required" : "");
+
+/** Return the descriptions of successful answers, those with the same body once. */
+function answersOf(answers) {
+  const key = ([, answer]) => JSON.stringify(answer.content);
+  return answers.map((one) => {
+    const [status, { description, content = {} }] = one;
+    const [first] = answers.find((other) => key(other) === key(one));
+    const parts = Object.entries(content).map(([type, { schema }]) => contentOf(type, schema));
+    const title = el("h4", `Response ${status} `, el("span", description));
+    return [title, first === status ? parts : el("p", `The body is that of response ${first}.`)];
+  });
+}
+
+/** Return the description of an answer's body. */
+function contentOf(type, schema) {
+  const name = el("span.type", type);
+  if (resolved(schema).discriminator) return el("p", name, ": see ", el("a", { href: "#events" }, "Events"), ".");
+  const { examples = [] } = resolved(schema);
   return [
-    type === "application/json" ? null : el("p", {}, el("span", { class: "type" }, type)),
+    type !== "application/json" && el("p", name),
     shape(schema, {}),
-    examples.map((one) => lazy({ class: "nested" }, "Example", () => el("pre", { tabindex: "0" }, json(one)))),
+    examples.map((one) => lazy("nested", "Example", () => block(json(one)))),
   ];
 }
 
 /** Return problem documents with their codes, by status. */
 function problemList(problems) {
-  return el("dl", {}, problems.map(([status, answer]) => [el("dt", {}, el("code", {}, status)), el("dd", {}, prose(answer.description))]));
+  return el(
+    "dl",
+    problems.map(([status, one]) => [el("dt", el("code", status)), el("dd", prose(one.description))]),
+  );
 }
 
 /** Return one row of a list that opens. `words` are what the filter looks through. */
 function row(id, summary, words, content) {
-  const made = lazy({ class: "item", id }, summary, content);
+  const made = lazy("item", summary, content);
+  made.id = id;
   made.dataset.words = words.join(" ").toLowerCase();
   made.addEventListener("toggle", () => made.open && history.replaceState(null, "", `#${id}`));
   return made;
@@ -431,30 +456,30 @@ function row(id, summary, words, content) {
 
 /** Return a section of the page, and add it to the groups. */
 function section(id, title, description, content) {
-  const count = el("span", {}, content.length);
-  $("groups").append(el("li", {}, el("a", { href: `#${id}` }, title, " ", count)));
-  return el("section", { id, "aria-labelledby": `${id}-title` }, el("h2", { id: `${id}-title` }, title), prose(description), content);
-}
-
-/** Return a path whose parameters stand out. */
-function pathOf(path) {
-  return el("code", { class: "path" }, path.split(/(\{\w+\})/).map((part) => (part.startsWith("{") ? el("b", {}, part) : part)));
+  $("groups").append(el("li", el("a", { href: `#${id}` }, title, " ", el("span", content.length))));
+  const heading = el("h2", { id: `${id}-title` }, title);
+  return el("section", { id, "aria-labelledby": heading.id }, heading, prose(description), content);
 }
 
 function operationRow(operation) {
   const { id, method, path, summary, description, parameters } = operation;
-  const names = parameters.map((one) => one.name);
-  const line = [el("span", { class: `method ${method}` }, method.toUpperCase()), el("h3", {}, inline(summary)), pathOf(path)];
-  return row(id, line, [id, method, path, summary, description, ...names], () => body(operation));
+  const words = [id, method, path, summary, description, ...parameters.map((one) => one.name)];
+  const parts = path.split(/(\{\w+\})/).map((part) => (part.startsWith("{") ? el("b", part) : part));
+  const line = [el(`span.method.${method}`, method.toUpperCase()), el("h3", inline(summary)), el("code.path", parts)];
+  return row(id, line, words, () => body(operation));
 }
 
 function eventRow([name, reference]) {
-  const event = resolved({ $ref: reference });
-  const data = event.properties.data.contentSchema;
-  const line = [el("h3", {}, el("code", {}, name)), el("span", { class: "path" }, inline(event.description))];
-  return row(`event.${name}`, line, [name, event.description], () =>
-    el("div", { class: "body" }, fields(data, {}), resolved(data).examples.map((one) => el("pre", { tabindex: "0" }, json(one)))),
-  );
+  const { description, properties } = resolved({ $ref: reference });
+  const data = properties.data.contentSchema;
+  const line = [el("h3", el("code", name)), el("span.path", inline(description))];
+  const content = () =>
+    el(
+      "div.body",
+      fields(data, {}),
+      resolved(data).examples.map((one) => block(json(one))),
+    );
+  return row(`event.${name}`, line, [name, description], content);
 }
 
 /** Show the whole description. */
@@ -473,12 +498,17 @@ function show() {
     $("main").append(section(name, name, description, found.map(operationRow)));
   }
   const { Event: events, Problem: problem } = api.components.schemas;
-  const words = "What a stream sends, as `id`, `event` and `data`. `Last-Event-ID` resumes a stream after an event. All data has `seq`, `turn_id` and `created_at`.";
-  $("main").append(section("events", "events", words, Object.entries(events.discriminator.mapping).map(eventRow)));
-  const answers = Object.entries(api.components.responses).map(([name, one]) => [name.slice(7) || "other", one]);
-  const errors = [el("div", { class: "docs" }, problemList(answers), lazy({ class: "nested" }, "Problem", () => fields(problem, {})))];
-  $("main").append(section("errors", "errors", problem.description, errors));
-  $("groups").lastChild.querySelector("span").textContent = answers.length;
+  const rows = Object.entries(events.discriminator.mapping).map(eventRow);
+  $("main").append(
+    section("events", "events", `${events.description} All data has \`seq\`, \`turn_id\` and \`created_at\`.`, rows),
+  );
+  const problems = Object.entries(api.components.responses).map(([name, one]) => [name.slice(7) || "other", one]);
+  const errors = el(
+    "div.docs",
+    problemList(problems),
+    lazy("nested", "Problem", () => fields(problem, {})),
+  );
+  $("main").append(section("errors", "errors", problem.description, [errors]));
   filter();
   follow();
 }
@@ -512,13 +542,20 @@ function follow() {
 
 /** Show who the token belongs to. */
 async function identify() {
-  const token = sessionStorage.getItem("token");
   dispatchEvent(new Event("token"));
-  if (!token) return;
-  const answer = await call(operations.get("constellations.me").path);
-  const found = await answer.json();
-  $("caller").textContent = answer.ok ? `${found.username}: ${found.scopes.join(", ")}` : `${found.title}: ${found.detail}`;
-  $("caller").className = answer.ok ? "good" : "bad";
+  const show = (text, kind) => {
+    $("caller").textContent = text;
+    $("caller").className = kind;
+  };
+  if (!sessionStorage.getItem("token")) return show("No token: only requests that need none are answered.", "");
+  try {
+    const answer = await call(operations.get("constellations.me").path);
+    const found = await answer.json();
+    if (answer.ok) show(`${found.username}: ${found.scopes.join(", ")}`, "good");
+    else show(`${found.title}: ${found.detail}`, "bad");
+  } catch (error) {
+    show(`The server cannot be asked: ${error.message}`, "bad");
+  }
 }
 
 async function start() {
@@ -538,11 +575,13 @@ async function start() {
   try {
     api = await (await fetch(new URL("openapi.json", ROOT))).json();
   } catch (error) {
-    $("main").append(el("p", { class: "bad", role: "alert" }, `The description did not load (${error.message}). Reload the page.`));
+    $("main").append(
+      el("p.bad", { role: "alert" }, `The description did not load (${error.message}). Reload the page.`),
+    );
     return;
   }
   show();
-  await identify();
+  if (sessionStorage.getItem("token")) identify();
 }
 
 start();
