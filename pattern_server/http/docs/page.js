@@ -226,10 +226,16 @@ async function send(request, output, signal) {
     const lines = shown.map((name) => el("span", `${name}: ${answer.headers.get(name)}`));
     output.append(el("p.headers", lines));
     await showBody(answer, output);
+    reveal(output);
   } catch (error) {
     const words = signal.aborted ? "Stopped." : `The request failed: ${error.message}`;
     output.append(el("p.status.bad", { role: "alert" }, words));
   }
+}
+
+/** Scroll the form's panel, where it is one that scrolls, to the answer. */
+function reveal(output) {
+  output.parentElement.scrollTop = output.offsetTop;
 }
 
 /** Show the body of an answer: events as they come, JSON, an image, text, or a file to save. */
@@ -263,6 +269,7 @@ async function showEvents(body, output) {
     list.append(el("li", { title }, el("code", event.event), el("span", JSON.stringify(data))));
     if (list.childElementCount > EVENTS_SHOWN_MAX) list.firstChild.remove();
     list.scrollTop = list.scrollHeight;
+    reveal(output);
   }
   output.append(el("p.status", "The stream has ended."));
 }
