@@ -226,16 +226,11 @@ async function send(request, output, signal) {
     const lines = shown.map((name) => el("span", `${name}: ${answer.headers.get(name)}`));
     output.append(el("p.headers", lines));
     await showBody(answer, output);
-    reveal(output);
+    output.scrollIntoView({ block: "nearest" });
   } catch (error) {
     const words = signal.aborted ? "Stopped." : `The request failed: ${error.message}`;
     output.append(el("p.status.bad", { role: "alert" }, words));
   }
-}
-
-/** Scroll the form's panel, where it is one that scrolls, to the answer. */
-function reveal(output) {
-  output.parentElement.scrollTop = output.offsetTop;
 }
 
 /** Show the body of an answer: events as they come, JSON, an image, text, or a file to save. */
@@ -269,7 +264,7 @@ async function showEvents(body, output) {
     list.append(el("li", { title }, el("code", event.event), el("span", JSON.stringify(data))));
     if (list.childElementCount > EVENTS_SHOWN_MAX) list.firstChild.remove();
     list.scrollTop = list.scrollHeight;
-    reveal(output);
+    output.parentElement.scrollTop = output.offsetTop; // on a wide page the form's panel scrolls by itself
   }
   output.append(el("p.status", "The stream has ended."));
 }
@@ -461,11 +456,11 @@ function row(id, summary, words, content) {
   return made;
 }
 
-/** Return a section of the page, and add it to the groups. */
-function section(id, title, description, content) {
-  $("groups").append(el("li", el("a", { href: `#${id}` }, title, " ", el("span", content.length))));
-  const heading = el("h2", { id: `${id}-title` }, title);
-  return el("section", { id, "aria-labelledby": heading.id }, heading, prose(description), content);
+/** Add a section to the page and to the groups. */
+function addSection(id, description, content, count = content.length) {
+  $("groups").append(el("li", el("a", { href: `#${id}` }, id, " ", el("span", count))));
+  const heading = el("h2", { id: `${id}-title` }, id);
+  $("main").append(el("section", { id, "aria-labelledby": heading.id }, heading, prose(description), content));
 }
 
 function operationRow(operation) {
@@ -502,20 +497,14 @@ function show() {
   $("tagline").textContent = api.info.summary;
   for (const { name, description } of api.tags) {
     const found = [...operations.values()].filter((one) => one.tags.includes(name));
-    $("main").append(section(name, name, description, found.map(operationRow)));
+    addSection(name, description, found.map(operationRow));
   }
   const { Event: events, Problem: problem } = api.components.schemas;
-  const rows = Object.entries(events.discriminator.mapping).map(eventRow);
-  $("main").append(
-    section("events", "events", `${events.description} All data has \`seq\`, \`turn_id\` and \`created_at\`.`, rows),
-  );
+  const common = "All data has `seq`, `turn_id` and `created_at`.";
+  addSection("events", `${events.description} ${common}`, Object.entries(events.discriminator.mapping).map(eventRow));
   const problems = Object.entries(api.components.responses).map(([name, one]) => [name.slice(7) || "other", one]);
-  const errors = el(
-    "div.docs",
-    problemList(problems),
-    lazy("nested", "Problem", () => fields(problem, {})),
-  );
-  $("main").append(section("errors", "errors", problem.description, [errors]));
+  const members = lazy("nested", "Problem", () => fields(problem, {}));
+  addSection("errors", problem.description, el("div.docs", problemList(problems), members), problems.length);
   filter();
   follow();
 }
@@ -528,7 +517,9 @@ function filter() {
     for (const item of items) item.hidden = !words.every((word) => item.dataset.words.includes(word));
     const text = part.textContent.toLowerCase();
     part.hidden = items.length ? items.every((item) => item.hidden) : !words.every((word) => text.includes(word));
-    document.querySelector(`#groups a[href="#${part.id}"]`).parentElement.hidden = part.hidden;
+    const link = document.querySelector(`#groups a[href="#${part.id}"]`);
+    link.parentElement.hidden = part.hidden;
+    if (items.length) link.lastChild.textContent = items.filter((item) => !item.hidden).length;
   }
   const shown = document.querySelectorAll(".item:not([hidden])").length;
   const all = document.querySelectorAll(".item").length;
