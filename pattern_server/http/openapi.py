@@ -66,6 +66,15 @@ _PROBLEM_FIELD: Mapping[str, Any] = {
     "required": ["field", "message"],
 }
 
+_TURN_ERROR: Mapping[str, Any] = {
+    "type": "object",
+    "description": "Why a turn failed or ended early.",
+    "properties": {"code": {"type": "string"}, "message": {"type": "string"}},
+    "required": ["code", "message"],
+}
+# Fields that the core knows as objects of any shape, and that always have this one.
+_SHAPES = {"error": "TurnError", "usage": "Usage"}
+
 
 def describe(made: dict[str, Any], routes: Sequence[BaseRoute]) -> dict[str, Any]:
     """Return the whole description; `made` is the framework's of these routes."""
@@ -73,6 +82,7 @@ def describe(made: dict[str, Any], routes: Sequence[BaseRoute]) -> dict[str, Any
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
     schemas |= {"Problem": deepcopy(_PROBLEM), "ProblemField": deepcopy(_PROBLEM_FIELD), **_event_schemas()}
+    schemas["TurnError"] = deepcopy(_TURN_ERROR)
     for name, schema in schemas.items():
         _explain(name, schema)
     for name, schema in schemas.items():
@@ -178,6 +188,11 @@ def _explain(name: str, schema: dict[str, Any]) -> None:
         inner.pop("title", None)
         if words := FIELDS.get(f"{name}.{field}") or FIELDS.get(field):
             inner.setdefault("description", words)
+        for choice in (inner, *inner.get("anyOf", ())):
+            if field in _SHAPES and choice.get("type") == "object":
+                del choice["type"]
+                choice.pop("additionalProperties", None)
+                choice["$ref"] = SCHEMA_PLACE + _SHAPES[field]
         _bound(f"{name}.{field}", inner)
 
 
