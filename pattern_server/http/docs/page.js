@@ -1,10 +1,10 @@
 "use strict";
-// Show what /openapi.json describes, and send requests. Every text enters the page as a text node, never as HTML.
+// Show what /openapi.json describes, and send requests. Each text enters the page as a text node, never as HTML.
 
 const ROOT = new URL(".", location.href); // the server, also below a prefix that a proxy adds
 const METHODS = ["get", "post", "put", "patch", "delete"];
 const HEADERS = ["content-type", "etag", "location", "retry-after", "x-request-id"]; // shown of an answer
-// Which list offers the values of a path parameter.
+// The operation that lists the values of a path parameter.
 const LISTS = { c: "constellations.list", a: "agents.list", f: "folders.list", t: "turns.list", label: "memory.list" };
 const EVENTS_SHOWN_MAX = 1000;
 const PLAIN = { credentials: "omit", cache: "no-store" }; // of every request to the API
@@ -156,7 +156,7 @@ function lazy(kind, summary, content, isOpen = false) {
   return made;
 }
 
-/** Return a value as a block of JSON. */
+/** Return a block of text that keeps its lines. */
 const block = (...parts) => el("pre", { tabindex: 0 }, parts);
 
 // Requests
@@ -277,7 +277,7 @@ function mediaTypes(operation) {
   return [...new Set(good.flatMap(([, answer]) => Object.keys(answer.content || {})))];
 }
 
-/** Return the input of a parameter. Values of path parameters are remembered, since most operations share them. */
+/** Return the input of a parameter. Values that a list offers are remembered, since most operations share them. */
 function input(operation, one, id) {
   const name = `${one.in}.${one.name}`;
   let values = ["", ...choices(one.schema).flatMap((schema) => resolved(schema).enum || [])];
@@ -298,9 +298,9 @@ function input(operation, one, id) {
   });
   if (one.in !== "path") return made;
   made.required = true;
+  if (!LISTS[one.name]) return made;
   made.value = sessionStorage.getItem(name);
   made.addEventListener("change", () => sessionStorage.setItem(name, made.value));
-  if (!LISTS[one.name] || operation.id === LISTS[one.name]) return made;
   made.setAttribute("list", `${id}.list`);
   made.addEventListener("focus", () => offer(LISTS[one.name], made));
   return [made, el("datalist", { id: `${id}.list` })];

@@ -26,7 +26,6 @@ _PAGE_HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self';"
     " img-src data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none';"
     " require-trusted-types-for 'script'; trusted-types 'none'",
-    "cross-origin-opener-policy": "same-origin",
     "referrer-policy": "no-referrer",
 }
 
