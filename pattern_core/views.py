@@ -28,7 +28,7 @@ class TurnView:
     key: int
     id: str
     agent_id: str
-    status: str
+    status: TurnStatus
     error: Mapping[str, object] | None
     messages: list[MessageRow]
     usage: UsageSum
@@ -76,7 +76,7 @@ def _view(connection: Connection, row: TurnRow, said: list[MessageRow]) -> TurnV
         key=row.key,
         id=row.id,
         agent_id=row.agent_id,
-        status=row.status,
+        status=TurnStatus(row.status),
         error=None if row.error is None else json.loads(row.error),
         messages=said,
         usage=usage.of_turn(connection, row.key),

@@ -27,7 +27,10 @@ from pattern_server.http import ABORT, GONE, KEEP, REAUTHENTICATE
 from pattern_server.http.errors import RequestTimeout, TooLarge, of_error, problem
 from pattern_server.http.routing import API, ServerState
 
-PUBLIC = frozenset({"/", "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs"})  # everything else needs a token
+# Everything else needs a token.
+PUBLIC = frozenset(
+    {"/", "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs", "/docs/page.css", "/docs/page.js"}
+)
 BODY_TIMEOUT_S = 60.0
 # A client that sends too much rarely looks for an answer before it has sent all: this much more is read and dropped.
 DROPPED_BYTES_MAX = 64 * 1024 * 1024

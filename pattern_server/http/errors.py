@@ -43,6 +43,7 @@ STATUS: Mapping[str, int] = {
     "unavailable": 503,
     "embedder_unavailable": 503,
     "busy": 503,
+    "internal": 500,
     "document_damaged": 500,
     "history_damaged": 500,
     "storage_failed": 503,

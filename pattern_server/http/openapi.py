@@ -11,6 +11,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
+from http import HTTPStatus
 from typing import Any
 
 from fastapi.routing import APIRoute
@@ -18,6 +19,7 @@ from starlette.routing import BaseRoute
 
 from pattern_db.files import shipped
 from pattern_server.http.errors import MEDIA_TYPE as PROBLEM_TYPE
+from pattern_server.http.errors import STATUS
 from pattern_server.http.routing import ApiRoute
 
 WORDS: Mapping[str, Any] = tomllib.loads(shipped("data/api.toml").read_text(encoding="utf-8"))
@@ -64,6 +66,15 @@ _PROBLEM_FIELD: Mapping[str, Any] = {
     "required": ["field", "message"],
 }
 
+_TURN_ERROR: Mapping[str, Any] = {
+    "type": "object",
+    "description": "Why a turn failed or ended early.",
+    "properties": {"code": {"type": "string"}, "message": {"type": "string"}},
+    "required": ["code", "message"],
+}
+# Fields that the core knows as objects of any shape, and that always have this one.
+_SHAPES = {"error": "TurnError", "usage": "Usage"}
+
 
 def describe(made: dict[str, Any], routes: Sequence[BaseRoute]) -> dict[str, Any]:
     """Return the whole description; `made` is the framework's of these routes."""
@@ -71,6 +82,7 @@ def describe(made: dict[str, Any], routes: Sequence[BaseRoute]) -> dict[str, Any
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
     schemas |= {"Problem": deepcopy(_PROBLEM), "ProblemField": deepcopy(_PROBLEM_FIELD), **_event_schemas()}
+    schemas["TurnError"] = deepcopy(_TURN_ERROR)
     for name, schema in schemas.items():
         _explain(name, schema)
     for name, schema in schemas.items():
@@ -82,10 +94,11 @@ def describe(made: dict[str, Any], routes: Sequence[BaseRoute]) -> dict[str, Any
             for method in route.methods or ():
                 _complete(paths[route.path_format][method.lower()], method, route)
     content = {PROBLEM_TYPE: {"schema": {"$ref": f"{SCHEMA_PLACE}Problem"}}}
+    texts = {**WORDS["problems"], "": "Any other failure."}
     responses = {
-        f"Problem{status}": {"description": text, "content": content} for status, text in WORDS["problems"].items()
+        f"Problem{status}": {"description": f"{text} {_codes(status)}", "content": content}
+        for status, text in texts.items()
     }
-    responses["Problem"] = {"description": "Any other failure.", "content": content}
     bearer = {
         "type": "http",
         "scheme": "bearer",
@@ -96,7 +109,18 @@ def describe(made: dict[str, Any], routes: Sequence[BaseRoute]) -> dict[str, Any
         "responses": responses,
         "securitySchemes": {"bearer": bearer},
     }
-    return {**made, "paths": paths, "components": components}
+    tags = [{"name": name, "description": text} for name, text in WORDS["tags"].items()]
+    return {**made, "tags": tags, "paths": paths, "components": components}
+
+
+def _codes(status: str) -> str:
+    """Return a sentence with the error codes of a status; without one, of those that have no text of their own."""
+    codes = [
+        f"`{code}`"
+        for code, own in STATUS.items()
+        if str(own) == status or (not status and str(own) not in WORDS["problems"])
+    ]
+    return f"{'Codes' if codes[1:] else 'Code'}: {', '.join(codes)}."
 
 
 def _complete(operation: dict[str, Any], method: str, route: APIRoute) -> None:
@@ -110,6 +134,9 @@ def _complete(operation: dict[str, Any], method: str, route: APIRoute) -> None:
         _bound(parameter["name"], parameter["schema"])
     # The framework's 422 has a body that is never sent.
     responses = {status: answer for status, answer in operation["responses"].items() if status != "422"}
+    for status, answer in responses.items():
+        if answer["description"] == "Successful Response":
+            answer["description"] = HTTPStatus(int(status)).phrase
     if isinstance(route, ApiRoute):
         operation["security"] = [{"bearer": [route.scope]}]
         for status in sorted(_problems(operation, method)):
@@ -161,6 +188,11 @@ def _explain(name: str, schema: dict[str, Any]) -> None:
         inner.pop("title", None)
         if words := FIELDS.get(f"{name}.{field}") or FIELDS.get(field):
             inner.setdefault("description", words)
+        for choice in (inner, *inner.get("anyOf", ())):
+            if field in _SHAPES and choice.get("type") == "object":
+                del choice["type"]
+                choice.pop("additionalProperties", None)
+                choice["$ref"] = SCHEMA_PLACE + _SHAPES[field]
         _bound(f"{name}.{field}", inner)
 
 
@@ -229,7 +261,7 @@ def _event_schemas() -> dict[str, dict[str, Any]]:
         made[f"{name}Data"] = _data_schema(event, entry["data"])
     choices = [{"$ref": place} for place in names.values()]
     made["Event"] = {
-        "description": "A server-sent event.",
+        "description": "A server-sent event. A stream resumes after the event that `Last-Event-ID` names.",
         "oneOf": choices,
         "discriminator": {"propertyName": "event", "mapping": names},
     }

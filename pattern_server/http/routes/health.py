@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import html
 from typing import Any, Literal
 
 import trio
 from fastapi import APIRouter, FastAPI, Request, Response
-from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
+from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel
 
 from pattern_db.errors import DatabaseError
@@ -16,15 +15,19 @@ from pattern_server.metrics import CONTENT_TYPE
 
 router = APIRouter(tags=["health"])
 
-_PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Pattern: the API</title>
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<style>body{{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}}
-code{{background:#8882;padding:.1em .3em}}td{{vertical-align:top;padding:.3rem .8rem .3rem 0}}</style>
-<h1>Pattern: the API</h1>
-<p>Send <code>Authorization: Bearer &lt;token&gt;</code> with every request. Errors are problem documents (RFC 9457)
-with a stable <code>code</code>. Lists page by <code>limit</code> and <code>cursor</code>. The exact shapes are in
-<a href="/openapi.json">openapi.json</a>.</p>
-<table>{rows}</table></html>"""
+# The page `/docs`: by the last part of a file's path, its name and type. It loads nothing but these and /openapi.json.
+_PAGE = {
+    "docs": ("page.html", "text/html"),
+    "page.css": ("page.css", "text/css"),
+    "page.js": ("page.js", "text/javascript"),
+}
+_PAGE_HEADERS = {
+    "cache-control": "no-cache",
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self';"
+    " img-src data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none';"
+    " require-trusted-types-for 'script'; trusted-types 'none'",
+    "referrer-policy": "no-referrer",
+}
 
 
 class Liveness(BaseModel):
@@ -72,9 +75,15 @@ async def metrics(server: Server) -> Response:
 
 
 @router.get("/docs", include_in_schema=False)
-async def docs(request: Request) -> HTMLResponse:
-    """The routes as a page that needs nothing from elsewhere."""
-    return HTMLResponse(_PAGE.format(rows="".join(_rows(await _description(request)))))
+async def docs(request: Request) -> Response:
+    """Return a file of the page that shows the API and sends requests."""
+    name, media_type = _PAGE[request.scope["path"].rpartition("/")[2]]
+    content = await trio.Path(__file__).parent.parent.joinpath("docs", name).read_bytes()
+    return Response(content, headers=_PAGE_HEADERS, media_type=media_type)
+
+
+for file in ("page.css", "page.js"):
+    router.add_route(f"/docs/{file}", docs, include_in_schema=False)
 
 
 @router.get("/openapi.json", include_in_schema=False)
@@ -92,13 +101,3 @@ async def root() -> PlainTextResponse:
 async def _description(request: Request) -> dict[str, Any]:
     app: FastAPI = request.app
     return await trio.to_thread.run_sync(app.openapi)
-
-
-def _rows(description: dict[str, Any]) -> list[str]:
-    paths: dict[str, dict[str, dict[str, str]]] = description["paths"]
-    return [
-        f"<tr><td><code>{method.upper()}</code><td><code>{html.escape(path)}</code>"
-        f"<td>{html.escape(operation['summary'])}. {html.escape(operation['description'])}"
-        for path, operations in paths.items()
-        for method, operation in operations.items()
-    ]

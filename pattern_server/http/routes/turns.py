@@ -46,7 +46,7 @@ class TurnCancellation(BaseModel):
 
     turn_id: str
     cancelled: bool
-    status: str
+    status: TurnStatus
 
 
 @router.get("/turns", response_model=page_of(TURN_SUMMARY))

@@ -388,11 +388,6 @@ async def test_counts(home: Place) -> None:
 async def test_the_description_names_every_route(place: Place) -> None:
     described = (await ask(place, "/openapi.json")).json()
     assert described["openapi"].startswith("3.")
-    page = (await ask(place, "/docs")).text
     for route in api_routes():
-        path = route.path.replace(":path}", "}")
-        assert path in described["paths"]
-        assert f"<code>{path}</code>" in page
-    assert "http://" not in page
-    assert "https://" not in page
+        assert route.path.replace(":path}", "}") in described["paths"]
     assert "/docs" in (await ask(place, "/")).text

@@ -16,6 +16,7 @@ from referencing.jsonschema import DRAFT202012
 
 from pattern_core.events import TERMINAL
 from pattern_server.http.app import Application
+from pattern_server.http.errors import STATUS
 from pattern_server.http.openapi import EXAMPLES, FIELDS, SCHEMAS, WORDS
 from pattern_server.http.routes import health
 from tests.recorded.__main__ import recordings
@@ -101,6 +102,14 @@ def test_every_operation_says_how_it_fails_and_what_token_it_needs() -> None:
         assert not path.startswith("/api/") or {"401", "403", "422", "503"} < one["responses"].keys()
     assert described()["components"]["securitySchemes"]["bearer"]["scheme"] == "bearer"
     assert described()["paths"]["/api/v1/constellations/{c}/agents"]["post"]["security"] == [{"bearer": ["write"]}]
+
+
+def test_every_group_status_and_code_of_an_error_is_described() -> None:
+    assert {tag for one in operations() for tag in one["tags"]} == {tag["name"] for tag in described()["tags"]}
+    assert "Successful Response" not in json.dumps(described())
+    problems = described()["components"]["responses"]
+    for code, status in STATUS.items():
+        assert f"`{code}`" in problems.get(f"Problem{status}", problems["Problem"])["description"]
 
 
 def test_every_event_is_described() -> None:
