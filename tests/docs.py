@@ -1,0 +1,338 @@
+"""Write the parts of the users' pages that follow from the code, or compare them.
+
+    python -m tests.docs [--write]
+
+A page of `data/docs` is prose with generated parts between `<!-- generated: NAME ARGUMENT -->` and `<!-- end -->`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import dataclasses
+import importlib
+import inspect
+import io
+import pkgutil
+import re
+import sys
+import tokenize
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from decimal import Decimal
+from enum import Enum
+from http import HTTPStatus
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import click
+from pydantic import BaseModel, SecretStr
+from pydantic_core import PydanticUndefined
+
+import pattern_core
+import pattern_db
+import pattern_server
+from pattern_core.agent_settings import AgentSettings
+from pattern_core.errors import PatternError
+from pattern_core.models.errors import ModelError
+from pattern_core.tools.builtin import BUILTIN
+from pattern_db.errors import DatabaseError
+from pattern_server.cli import COMMANDS, cli
+from pattern_server.config import Config
+from pattern_server.http.app import api_routes
+from pattern_server.http.errors import STATUS
+from pattern_server.http.openapi import WORDS
+from pattern_server.http.routing import API
+from pattern_server.metrics import Metrics
+from tests.sources import ROOT
+
+PAGES = ROOT / "data" / "docs"
+COLUMNS = 100
+GENERATED = re.compile(r"(<!-- generated: (\w+) ?(\S*) -->\n).*?(<!-- end -->)", re.DOTALL)
+# Explained once, at the head of the page of commands.
+COMMON = {"config_file", "data_dir", "is_json", "constellation", "yes", "server", "token_file"}
+# Errors of programs of ours, which no user meets: a test or a tour that fails.
+INTERNAL = {"claim_failed", "stopped", "database", "model_error"}
+
+
+def pages() -> list[Path]:
+    """All pages, by name."""
+    return sorted(PAGES.glob("*.md"))
+
+
+def generated(text: str) -> str:
+    """The page with its generated parts made again."""
+    return GENERATED.sub(lambda found: f"{found[1]}\n{_made(found[2], found[3]).strip()}\n\n{found[4]}", text)
+
+
+def _made(name: str, argument: str) -> str:
+    lines = MAKERS[name](argument) if argument else MAKERS[name]()
+    return "\n".join(lines)
+
+
+def _table(*rows: Iterable[str]) -> Iterator[str]:
+    """A Markdown table; the first row is its head."""
+    for number, row in enumerate(rows):
+        cells = [cell.replace("|", "\\|") for cell in row]
+        yield f"| {' | '.join(cells)} |"
+        if number == 0:
+            yield f"|{'---|' * len(cells)}"
+
+
+# Settings
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """A key of a section: the names of its values' type, its default as it is written, and what it means."""
+
+    name: str
+    kind: str
+    default: str
+    words: str
+
+
+def sections(shape: Any = None, place: str = "") -> dict[str, Any]:
+    """The class of every section of the configuration and of an agent's config, by its place."""
+    if shape is None:
+        return sections(Config) | sections(AgentSettings, "agent")
+    found = {place: shape}
+    for name, annotation in get_type_hints(shape).items():
+        if name in _defaults(shape) and (inner := _section(annotation)):
+            below = f"{name}.*" if dict in _origins(annotation) else name
+            found |= sections(inner, f"{place}.{below}".removeprefix("."))
+    return found
+
+
+def settings(place: str = "") -> Iterator[str]:
+    """The keys of a section; what is a section itself has a table of its own."""
+    shape = sections()[place]
+    words, hints, defaults = _words(shape), get_type_hints(shape, include_extras=True), _defaults(shape)
+    rows = [
+        (f"`{name}`", _kind(hints[name]), _shown(default), words.get(name, ""))
+        for name, default in defaults.items()
+        if not _section(hints[name])
+    ]
+    return _table(("key", "value", "default", "meaning"), *rows)
+
+
+def _defaults(shape: Any) -> dict[str, Any]:
+    if issubclass(shape, BaseModel):
+        fields = shape.model_fields.items()
+        return {name: one.default_factory or one.default for name, one in fields}
+    return {
+        one.name: one.default if one.default_factory is dataclasses.MISSING else one.default_factory
+        for one in dataclasses.fields(shape)
+    }
+
+
+def _words(shape: Any) -> dict[str, str]:
+    """What the keys mean: their `description`, or the comment behind them or above them."""
+    words: dict[str, str] = {}
+    for owner in reversed(shape.__mro__):
+        if owner.__module__.startswith("pattern_"):
+            words |= _comments(inspect.getsource(owner))
+    if issubclass(shape, BaseModel):
+        words |= {name: one.description for name, one in shape.model_fields.items() if one.description}
+    return words
+
+
+def _comments(source: str) -> Iterator[tuple[str, str]]:
+    above: list[str] = []
+    name = ""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            words = token.string.removeprefix("# ")
+            if token.line.lstrip().startswith("#"):
+                above.append(words)
+            elif name:
+                yield name, words
+        elif token.type == tokenize.NAME and not token.line[: token.start[1]].strip():
+            name = token.string
+            if above and re.match(r"\s*\w+:", token.line):
+                yield name, " ".join(above)
+            above = []
+
+
+def _origins(annotation: Any) -> list[Any]:
+    """The annotation's own type and those of which it is made, without `Annotated` and `None`."""
+    if get_origin(annotation) is Annotated:
+        return _origins(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, UnionType):
+        return [origin for one in get_args(annotation) if one is not type(None) for origin in _origins(one)]
+    return [get_origin(annotation) or annotation]
+
+
+def _inner(annotation: Any) -> Iterator[Any]:
+    yield annotation
+    for one in get_args(annotation):
+        yield from _inner(one)
+
+
+def _section(annotation: Any) -> Any:
+    """The class of the section (or sections, by their names) that a key holds; all keys of one have defaults."""
+    classes = () if tuple in _origins(annotation) else filter(inspect.isclass, _inner(annotation))
+    shaped = (one for one in classes if dataclasses.is_dataclass(one) or issubclass(one, BaseModel))
+    return next((one for one in shaped if dataclasses.MISSING not in _defaults(one).values()), None)
+
+
+def _kind(annotation: Any) -> str:
+    if get_origin(annotation) is Annotated:
+        return _kind(get_args(annotation)[0])
+    if get_origin(annotation) is Literal:
+        return ", ".join(f"`{one.value if isinstance(one, Enum) else one}`" for one in get_args(annotation))
+    origin = _origins(annotation)[0]
+    if origin in KINDS:
+        return KINDS[origin]
+    if inspect.isclass(origin) and issubclass(origin, Path):
+        return "path"
+    if any(one in (list, tuple) for one in _origins(annotation)) or "Sequence" in str(origin):
+        return "list"
+    if get_origin(annotation) in (Union, UnionType):
+        return _kind(get_args(annotation)[0])
+    return "table"
+
+
+KINDS = {
+    int: "integer", float: "number", Decimal: "number", bool: "`true`, `false`", str: "text", SecretStr: "secret",
+}  # fmt: skip
+
+
+def _shown(default: Any) -> str:
+    if callable(default) and inspect.isclass(default):
+        default = default()
+    if callable(default):
+        return "depends on the system"
+    if default is PydanticUndefined or (default in (None, "", (), {}) and default is not False):
+        return ""
+    if isinstance(default, bool | Enum):
+        return f"`{str(default.value if isinstance(default, Enum) else default).lower()}`"
+    if isinstance(default, float) and default.is_integer():
+        default = int(default)
+    if isinstance(default, tuple):
+        default = list(default)
+    return f"`{default}`"
+
+
+# Commands
+
+
+def commands() -> Iterator[str]:
+    """Every command with its own arguments and options, as its `--help` shows them."""
+    for name, entry in COMMANDS.items():
+        command = cli.get_command(click.Context(cli), name)
+        assert command is not None
+        yield from ("", f"## pattern {name}", "", entry.help)
+        inner = command.commands if isinstance(command, click.Group) else {"": command}
+        for inner_name, one in inner.items():
+            yield from ("", "```text", *_help(f"pattern {name} {inner_name}".rstrip(), one), "```")
+
+
+def _help(name: str, command: click.Command) -> list[str]:
+    shown = copy.copy(command)
+    shown.params = [one for one in command.params if one.name not in COMMON]
+    shown.add_help_option = False
+    context = click.Context(shown, info_name=name, terminal_width=COLUMNS, max_content_width=COLUMNS)
+    return [line.rstrip() for line in shown.get_help(context).rstrip().splitlines()]
+
+
+# The API
+
+
+def routes() -> Iterator[str]:
+    """Every route, by resource."""
+    found: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for route in api_routes():
+        for method in sorted(route.methods or ()):
+            words = " ".join((route.description or "").partition("\n\n")[0].split())
+            found[str(route.tags[0])].append((f"`{method} {route.path.removeprefix(API)}`", _sentence(words)))
+    for resource, rows in found.items():
+        yield from ("", f"### {resource}", "", *_table(("method and path", "does"), *rows))
+
+
+def events() -> Iterator[str]:
+    """Every event with its own data."""
+    rows = [
+        (f"`{name}`", event["words"], ", ".join(f"`{field.partition(':')[0]}`" for field in event["data"].split()))
+        for name, event in WORDS["events"].items()
+    ]
+    return _table(("event", "what happened", "data"), *rows)
+
+
+def tools() -> Iterator[str]:
+    """Every built-in tool, with its effect class and profiles."""
+    rows = [
+        (f"`{one.name}`", one.effect.value, ", ".join(sorted(one.profiles - {"auto"})), _sentence(one.description))
+        for one in BUILTIN
+    ]
+    return _table(("tool", "effect", "profiles", "what the model reads"), *rows)
+
+
+def metrics() -> Iterator[str]:
+    """Every family of `/metrics` that is ours."""
+    made = Metrics()
+    made.gates = lambda: {"p": {}}
+    rows = []
+    for family in made.collect():
+        kind = family.type + (" (`_total`)" if family.type == "counter" else "")
+        rows.append((f"`{family.name}`", kind, family.documentation))
+    return _table(("name", "type", "meaning"), *rows)
+
+
+# Errors
+
+
+def errors() -> dict[str, type[Exception]]:
+    """The class of every error code that a user can meet."""
+    found: dict[str, type[Exception]] = {}
+    for package in (pattern_core, pattern_db, pattern_server):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not module.name.endswith("__main__") and ".testing" not in module.name:
+                for _name, kind in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
+                    # A class that inherits its code is a case of its parent.
+                    if issubclass(kind, PatternError | DatabaseError) and "code" in vars(kind):
+                        found.setdefault(kind.code, kind)
+    return {code: found[code] for code in sorted(found) if code not in INTERNAL}
+
+
+def troubleshooting() -> Iterator[str]:
+    """Every error code with its cause and remedy: the paragraphs of its class's docstring."""
+    for code, kind in errors().items():
+        cause, _, remedy = inspect.getdoc(kind).partition("\n\n")  # type: ignore[union-attr]  # ruff demands one
+        status = STATUS.get(code)
+        where = f"HTTP {status} {HTTPStatus(status).phrase}" if status else ""
+        if issubclass(kind, ModelError) or code in ("in_doubt", "limit_reached"):
+            where = "the end of a turn" + (f", {where}" if where else "")
+        yield from ("", f"## {code}", "", f"*{where or 'Command line and log'}.* {_flat(cause)}", "", _flat(remedy))
+
+
+def _flat(words: str) -> str:
+    return "\n".join(" ".join(one.split()) for one in words.split("\n\n")) if words else ""
+
+
+def _sentence(words: str) -> str:
+    """The first sentence."""
+    return re.split(r"(?<=[.!?])\s", " ".join(words.split()), maxsplit=1)[0]
+
+
+MAKERS: Mapping[str, Callable[..., Iterator[str]]] = {
+    one.__name__: one for one in (settings, commands, routes, events, tools, metrics, troubleshooting)
+}
+
+
+def main(arguments: list[str]) -> int:
+    """Read the command line; 1 if a page differs and is not written."""
+    parser = argparse.ArgumentParser(prog="python -m tests.docs", description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--write", action="store_true", help="write the pages")
+    options = parser.parse_args(arguments)
+    stale = {path: text for path in pages() if (text := generated(path.read_text("utf-8"))) != path.read_text("utf-8")}
+    for path, text in stale.items():
+        if options.write:
+            path.write_text(text, encoding="utf-8")
+        sys.stdout.write(f"{path.relative_to(ROOT)}: {'written' if options.write else 'differs'}\n")
+    return 1 if stale and not options.write else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
