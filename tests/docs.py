@@ -16,9 +16,10 @@ import io
 import pkgutil
 import re
 import sys
+import textwrap
 import tokenize
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from enum import Enum
 from http import HTTPStatus
@@ -36,6 +37,7 @@ import pattern_server
 from pattern_core.agent_settings import AgentSettings
 from pattern_core.errors import PatternError
 from pattern_core.models.errors import ModelError
+from pattern_core.rules.kinds import KINDS as KINDS_OF_RULES
 from pattern_core.tools.builtin import BUILTIN
 from pattern_db.errors import DatabaseError
 from pattern_server.cli import COMMANDS, cli
@@ -48,7 +50,8 @@ from pattern_server.metrics import Metrics
 from tests.sources import ROOT
 
 PAGES = ROOT / "data" / "docs"
-COLUMNS = 100
+LINE = 120
+COLUMNS = 100  # of help texts
 GENERATED = re.compile(r"(<!-- generated: (\w+) ?(\S*) -->\n).*?(<!-- end -->)", re.DOTALL)
 # Explained once, at the head of the page of commands.
 COMMON = {"config_file", "data_dir", "is_json", "constellation", "yes", "server", "token_file"}
@@ -71,26 +74,16 @@ def _made(name: str, argument: str) -> str:
     return "\n".join(lines)
 
 
-def _table(*rows: Iterable[str]) -> Iterator[str]:
-    """A Markdown table; the first row is its head."""
-    for number, row in enumerate(rows):
-        cells = [cell.replace("|", "\\|") for cell in row]
-        yield f"| {' | '.join(cells)} |"
-        if number == 0:
-            yield f"|{'---|' * len(cells)}"
+def _item(name: str, facts: str, words: str) -> list[str]:
+    """An item of a list: a name of ours, facts in brackets, and what it means."""
+    return _wrapped(f"- **`{name}`**{f' ({facts})' if facts else ''}: {words}", "  ")
+
+
+def _wrapped(text: str, indent: str = "") -> list[str]:
+    return textwrap.wrap(text, LINE, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 # Settings
-
-
-@dataclasses.dataclass(frozen=True)
-class Setting:
-    """A key of a section: the names of its values' type, its default as it is written, and what it means."""
-
-    name: str
-    kind: str
-    default: str
-    words: str
 
 
 def sections(shape: Any = None, place: str = "") -> dict[str, Any]:
@@ -106,15 +99,13 @@ def sections(shape: Any = None, place: str = "") -> dict[str, Any]:
 
 
 def settings(place: str = "") -> Iterator[str]:
-    """The keys of a section; what is a section itself has a table of its own."""
+    """The keys of a section; those that are sections themselves have places of their own."""
     shape = sections()[place]
-    words, hints, defaults = _words(shape), get_type_hints(shape, include_extras=True), _defaults(shape)
-    rows = [
-        (f"`{name}`", _kind(hints[name]), _shown(default), words.get(name, ""))
-        for name, default in defaults.items()
-        if not _section(hints[name])
-    ]
-    return _table(("key", "value", "default", "meaning"), *rows)
+    words, hints = _words(shape), get_type_hints(shape, include_extras=True)
+    for name, default in _defaults(shape).items():
+        if not _section(hints[name]):
+            shown = _shown(default)
+            yield from _item(name, _kind(hints[name]) + (f"; default {shown}" if shown else ""), words.get(name, ""))
 
 
 def _defaults(shape: Any) -> dict[str, Any]:
@@ -224,9 +215,10 @@ def commands() -> Iterator[str]:
         command = cli.get_command(click.Context(cli), name)
         assert command is not None
         yield from ("", f"## pattern {name}", "", entry.help)
-        inner = command.commands if isinstance(command, click.Group) else {"": command}
-        for inner_name, one in inner.items():
-            yield from ("", "```text", *_help(f"pattern {name} {inner_name}".rstrip(), one), "```")
+        inner = command.commands if isinstance(command, click.Group) else {}
+        for full, one in [(f"{name} {one}", inner[one]) for one in inner] or [(name, command)]:
+            yield from ("", *([f"### pattern {full}", ""] if inner else []))
+            yield from ("```text", *_help(f"pattern {full}", one), "```")
 
 
 def _help(name: str, command: click.Command) -> list[str]:
@@ -248,36 +240,38 @@ def routes() -> Iterator[str]:
             words = " ".join((route.description or "").partition("\n\n")[0].split())
             found[str(route.tags[0])].append((f"`{method} {route.path.removeprefix(API)}`", _sentence(words)))
     for resource, rows in found.items():
-        yield from ("", f"### {resource}", "", *_table(("method and path", "does"), *rows))
+        yield from ("", f"### {resource}", "", "| method and path | does |", "|---|---|")
+        yield from (f"| {call} | {words} |" for call, words in rows)
 
 
 def events() -> Iterator[str]:
-    """Every event with its own data."""
-    rows = [
-        (f"`{name}`", event["words"], ", ".join(f"`{field.partition(':')[0]}`" for field in event["data"].split()))
-        for name, event in WORDS["events"].items()
-    ]
-    return _table(("event", "what happened", "data"), *rows)
+    """Every event with the fields of its data; `?` stands behind those that may be missing."""
+    for name, event in WORDS["events"].items():
+        fields = ", ".join(f"`{field.partition(':')[0]}{'?' * field.endswith('?')}`" for field in event["data"].split())
+        yield from _item(name, fields.replace("??", "?"), event["words"])
 
 
 def tools() -> Iterator[str]:
-    """Every built-in tool, with its effect class and profiles."""
-    rows = [
-        (f"`{one.name}`", one.effect.value, ", ".join(sorted(one.profiles - {"auto"})), _sentence(one.description))
-        for one in BUILTIN
-    ]
-    return _table(("tool", "effect", "profiles", "what the model reads"), *rows)
+    """Every built-in tool with its effect class, its profiles, and the beginning of what the model reads."""
+    for one in BUILTIN:
+        profiles = ", ".join(f"`{name}`" for name in sorted(one.profiles - {"auto"})) or "no profile"
+        yield from _item(one.name, f"{one.effect.value}; {profiles}", _sentence(one.description))
+
+
+def rules() -> Iterator[str]:
+    """Every kind of tool rules: its fields beside those that all have, and what it means."""
+    for name, kind in KINDS_OF_RULES.items():
+        own = [field for field in dataclasses.fields(kind) if field.name not in ("tool", "priority", "message")]
+        is_needed = {one.name: one.default is one.default_factory for one in own}
+        fields = ", ".join(f"`{field}`{'' if needed else ' optional'}" for field, needed in is_needed.items())
+        yield from _item(name, fields, " ".join((inspect.getdoc(kind) or "").split()))
 
 
 def metrics() -> Iterator[str]:
     """Every family of `/metrics` that is ours."""
-    made = Metrics()
-    made.gates = lambda: {"p": {}}
-    rows = []
-    for family in made.collect():
-        kind = family.type + (" (`_total`)" if family.type == "counter" else "")
-        rows.append((f"`{family.name}`", kind, family.documentation))
-    return _table(("name", "type", "meaning"), *rows)
+    for family in Metrics().collect():
+        name = family.name + "_total" * (family.type == "counter")
+        yield from _item(name, family.type, family.documentation)
 
 
 # Errors
@@ -286,29 +280,26 @@ def metrics() -> Iterator[str]:
 def errors() -> dict[str, type[Exception]]:
     """The class of every error code that a user can meet."""
     found: dict[str, type[Exception]] = {}
-    for package in (pattern_core, pattern_db, pattern_server):
+    for package in (pattern_db, pattern_core, pattern_server):  # the word of an outer one counts
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if not module.name.endswith("__main__") and ".testing" not in module.name:
                 for _name, kind in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
                     # A class that inherits its code is a case of its parent.
                     if issubclass(kind, PatternError | DatabaseError) and "code" in vars(kind):
-                        found.setdefault(kind.code, kind)
+                        found[kind.code] = kind
     return {code: found[code] for code in sorted(found) if code not in INTERNAL}
 
 
 def troubleshooting() -> Iterator[str]:
     """Every error code with its cause and remedy: the paragraphs of its class's docstring."""
     for code, kind in errors().items():
-        cause, _, remedy = inspect.getdoc(kind).partition("\n\n")  # type: ignore[union-attr]  # ruff demands one
+        cause, _, remedy = (inspect.getdoc(kind) or "").partition("\n\n")
         status = STATUS.get(code)
-        where = f"HTTP {status} {HTTPStatus(status).phrase}" if status else ""
+        where = [f"HTTP {status} {HTTPStatus(status).phrase}"] if status else []
         if issubclass(kind, ModelError) or code in ("in_doubt", "limit_reached"):
-            where = "the end of a turn" + (f", {where}" if where else "")
-        yield from ("", f"## {code}", "", f"*{where or 'Command line and log'}.* {_flat(cause)}", "", _flat(remedy))
-
-
-def _flat(words: str) -> str:
-    return "\n".join(" ".join(one.split()) for one in words.split("\n\n")) if words else ""
+            where.append("error of a turn")
+        yield from ("", f"## {code}", "", f"*{'; '.join(where) or 'Command line and log'}.*")
+        yield from ("", *_wrapped(" ".join(cause.split())), "", *_wrapped(" ".join(remedy.split())))
 
 
 def _sentence(words: str) -> str:
@@ -317,7 +308,7 @@ def _sentence(words: str) -> str:
 
 
 MAKERS: Mapping[str, Callable[..., Iterator[str]]] = {
-    one.__name__: one for one in (settings, commands, routes, events, tools, metrics, troubleshooting)
+    one.__name__: one for one in (settings, commands, routes, events, tools, rules, metrics, troubleshooting)
 }
 
 
