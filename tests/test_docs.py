@@ -10,10 +10,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -21,6 +22,7 @@ import pytest
 from pattern_core.embeddings.providers import EMBEDDERS
 from pattern_core.models.providers import PROVIDERS
 from pattern_server.cli import COMMANDS, cli
+from pattern_server.cli.output import SKIPPED
 from tests.docs import PAGES, errors, generated, pages, sections
 from tests.sources import ROOT
 
@@ -95,7 +97,7 @@ def test_links_lead_to_files_and_headings(path: Path) -> None:
 def test_the_targets_of_make_exist() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     text = "".join(path.read_text(encoding="utf-8") for path in DOCUMENTS)
-    targets = re.findall(r"(?:`|^)make ([a-z_]+)", text, re.MULTILINE)
+    targets = re.findall(r"(?:`|^)make ([a-z_]+)(?:`| *#|$)", text, re.MULTILINE)
     assert targets, "no target was found; are they written in another way?"
     for target in targets:
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"there is no `make {target}`"
@@ -178,19 +180,19 @@ def examples(path: Path) -> list[Example]:
 
 
 def script(path: Path, url: str) -> str:
-    """All examples of a document as one shell script, which names the lines that fail and goes on behind them."""
-    lines = ["set -o pipefail", 'trap \'printf "%s: %s\\n" "$at" "$BASH_COMMAND" >&9\' ERR']
+    """All examples of a document as one shell script. It names the lines that fail on descriptor 9, and goes on."""
+    lines = ["set -o pipefail", f"trap '[ $? = {SKIPPED} ] || echo \"$at: $BASH_COMMAND\" >&9' ERR"]
     for example in examples(path):
         if not example.skip:
-            lines.append(f"at='{path.name}:{example.line}'")
             text = example.text.replace(ADDRESS, url or ADDRESS)
+            lines.append(f"at='{path.name}:{example.line}'")
             lines.append(f"python - <<'END'\n{text}\nEND" if example.language == "python" else text)
     return "\n".join(lines)
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A home folder of its own, in which our programs are found and no keys are."""
+    """A home folder of its own, where programs find ours and no keys."""
 
     home: Path
 
@@ -208,61 +210,58 @@ class Machine:
         }
 
     @property
-    def server(self) -> dict[str, object]:
+    def server(self) -> Mapping[str, Any]:
         """What the running server says of itself; empty if there is none."""
         file = self.home / ".local/share/pattern/server.json"
-        return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        return found
 
-    def run(self, command: str) -> subprocess.CompletedProcess[str]:
-        """Run a shell script; what it writes to descriptor 9 is its standard error's last part."""
+    def run(self, script: str) -> tuple[str, str]:
+        """Run a shell script; what it writes to descriptor 9, and all of its output."""
         with (self.home / "output").open("w+", encoding="utf-8") as output:
-            return subprocess.run(
-                ["bash", "-c", f"exec 9>&2 2>'{output.name}'; {command}"],
-                cwd=self.home, env=self.environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                timeout=PAGE_S, check=False,
+            done = subprocess.run(
+                ["bash", "-c", f"exec 9>&2 2>&1\n{script}"],
+                cwd=self.home, env=self.environment, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.PIPE,
+                text=True, timeout=PAGE_S, check=False,
             )  # fmt: skip
+            output.seek(0)
+            return done.stderr, output.read()
+
+    def until(self, *, runs: bool) -> None:
+        """Wait until a server runs, or none does."""
+        deadline = time.monotonic() + READY_S
+        while bool(self.server) != runs:
+            assert time.monotonic() < deadline, f"the server {'did not start' if runs else 'did not stop'}"
+            time.sleep(0.05)
+
+    @contextmanager
+    def serving(self) -> Iterator[str]:
+        """A server with the constellation `home` and the agent `ada` within the block; its address."""
+        command = [str(self.home / "bin/pattern"), "serve"]
+        with subprocess.Popen(command, cwd=self.home, env=self.environment, stderr=subprocess.DEVNULL) as process:
+            try:
+                self.until(runs=True)
+                self.run("pattern constellation create home && pattern agent create ada -c home")
+                yield self.server["url"]
+            finally:
+                process.terminate()
 
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Iterator[Machine]:
-    """A machine whose server, if one is left running, is stopped at the end."""
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    (tmp_path / ".venv/bin").mkdir(parents=True)
+    """A machine; a server that examples leave running there is stopped at the end."""
+    for folder in ("bin", ".venv/bin"):
+        (tmp_path / folder).mkdir(parents=True)
     (tmp_path / ".venv/bin/activate").touch()
-    for name, arguments in {"pattern": " -m pattern_server", "python": ""}.items():
-        (programs / name).write_text(f'#!/bin/sh\nexec {sys.executable}{arguments} "$@"\n', encoding="utf-8")
-        (programs / name).chmod(0o755)
+    for name, module in {"pattern": " -m pattern_server", "python": ""}.items():
+        program = tmp_path / "bin" / name
+        program.write_text(f'#!/bin/sh\nexec {sys.executable}{module} "$@"\n', encoding="utf-8")
+        program.chmod(0o755)
     made = Machine(tmp_path)
     yield made
-    with stopped(made):
-        pass
-
-
-@contextmanager
-def stopped(machine: Machine) -> Iterator[None]:
-    """Stop the machine's server behind the block."""
-    yield
-    if pid := machine.server.get("pid"):
-        os.kill(int(str(pid)), signal.SIGTERM)
-        deadline = time.monotonic() + READY_S
-        while machine.server and time.monotonic() < deadline:
-            time.sleep(0.05)
-
-
-def started(machine: Machine) -> str:
-    """Start a server with the constellation `home` and the agent `ada`; its address."""
-    subprocess.Popen(
-        [str(machine.home / "bin/pattern"), "serve"],
-        cwd=machine.home, env=machine.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    deadline = time.monotonic() + READY_S
-    while not machine.server:
-        assert time.monotonic() < deadline, "the server did not start"
-        time.sleep(0.05)
-    made = machine.run("pattern constellation create home && pattern agent create ada -c home")
-    assert made.returncode == 0, (machine.home / "output").read_text(encoding="utf-8")
-    return str(machine.server["url"])
+    if made.server:
+        os.kill(made.server["pid"], signal.SIGTERM)
+        made.until(runs=False)
 
 
 RUNNABLE = [path for path in [README, *pages()] if any(not one.skip for one in examples(path))]
@@ -272,9 +271,9 @@ RUNNABLE = [path for path in [README, *pages()] if any(not one.skip for one in e
 @pytest.mark.skipif(not (shutil.which("bash") and shutil.which("curl")), reason="examples need bash and curl")
 @pytest.mark.parametrize("path", named(RUNNABLE))
 def test_the_examples_run(path: Path, machine: Machine) -> None:
-    url = "" if path.name in ON_AN_EMPTY_MACHINE else started(machine)
-    done = machine.run(script(path, url))
-    assert done.stderr == "", f"{done.stderr}\n{(machine.home / 'output').read_text(encoding='utf-8')}"
+    with nullcontext("") if path.name in ON_AN_EMPTY_MACHINE else machine.serving() as url:
+        failed, output = machine.run(script(path, url))
+    assert not failed, f"{failed}\n{output}"
 
 
 def test_examples_that_are_not_run_say_why() -> None:
