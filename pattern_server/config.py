@@ -49,6 +49,7 @@ class ConfigError(PatternError):
     """The configuration does not fit; the message names the setting and the file."""
 
     code = "invalid_config"
+    remedy = "Correct the setting that the message names; the page Configuration lists all of them."
 
 
 def _check_token(token: Secret) -> Secret:

@@ -36,7 +36,6 @@ import pattern_db
 import pattern_server
 from pattern_core.agent_settings import AgentSettings
 from pattern_core.errors import PatternError
-from pattern_core.models.errors import ModelError
 from pattern_core.rules.kinds import KINDS as KINDS_OF_RULES
 from pattern_core.tools.builtin import BUILTIN
 from pattern_db.errors import DatabaseError
@@ -55,8 +54,14 @@ COLUMNS = 100  # of help texts
 GENERATED = re.compile(r"(<!-- generated: (\w+) ?(\S*) -->\n).*?(<!-- end -->)", re.DOTALL)
 # Explained once, at the head of the page of commands.
 COMMON = {"config_file", "data_dir", "is_json", "constellation", "yes", "server", "token_file"}
-# Errors of programs of ours, which no user meets: a test or a tour that fails.
-INTERNAL = {"claim_failed", "stopped", "database", "model_error"}
+# The cause and the remedy of codes without a class, or with one that says something else.
+OTHER_ERRORS = {
+    "internal": ("The server made a mistake.", "Look for the error in the server's log, and report it."),
+    "malformed_json": ("The body is not valid JSON.", "Correct the body at the place that the message names."),
+    "method_not_allowed": ("The path has no such method.", "Look at the API's description at `/docs`."),
+    "model_error": ("The model failed in an unknown way.", "Test the model with `pattern model test`."),
+}
+INTERNAL = {"claim_failed", "stopped", "database"}  # no user meets them
 
 
 def pages() -> list[Path]:
@@ -277,29 +282,26 @@ def metrics() -> Iterator[str]:
 # Errors
 
 
-def errors() -> dict[str, type[Exception]]:
-    """The class of every error code that a user can meet."""
-    found: dict[str, type[Exception]] = {}
+def errors() -> dict[str, tuple[str, str]]:
+    """The cause and the remedy of every error code that a user can meet, from its class."""
+    found = dict(OTHER_ERRORS)
     for package in (pattern_db, pattern_core, pattern_server):  # the word of an outer one counts
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if not module.name.endswith("__main__") and ".testing" not in module.name:
                 for _name, kind in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
                     # A class that inherits its code is a case of its parent.
                     if issubclass(kind, PatternError | DatabaseError) and "code" in vars(kind):
-                        found[kind.code] = kind
+                        cause = re.sub(r'details\["(\w+)"\]', r"\1", _sentence(inspect.getdoc(kind) or ""))
+                        found |= {kind.code: (cause, kind.remedy)} if kind.code not in OTHER_ERRORS else {}
     return {code: found[code] for code in sorted(found) if code not in INTERNAL}
 
 
 def troubleshooting() -> Iterator[str]:
-    """Every error code with its cause and remedy: the paragraphs of its class's docstring."""
-    for code, kind in errors().items():
-        cause, _, remedy = (inspect.getdoc(kind) or "").partition("\n\n")
+    """Every error code with its HTTP status, its cause and its remedy."""
+    for code, (cause, remedy) in errors().items():
         status = STATUS.get(code)
-        where = [f"HTTP {status} {HTTPStatus(status).phrase}"] if status else []
-        if issubclass(kind, ModelError) or code in ("in_doubt", "limit_reached"):
-            where.append("error of a turn")
-        yield from ("", f"## {code}", "", f"*{'; '.join(where) or 'Command line and log'}.*")
-        yield from ("", *_wrapped(" ".join(cause.split())), "", *_wrapped(" ".join(remedy.split())))
+        yield from ("", f"## {code}", "", *_wrapped(f"**Cause:** {cause}"), "", *_wrapped(f"**What to do:** {remedy}"))
+        yield from ("", f"HTTP status {status} {HTTPStatus(status).phrase}.") if status else ()
 
 
 def _sentence(words: str) -> str:

@@ -23,6 +23,7 @@ from pattern_core.embeddings.providers import EMBEDDERS
 from pattern_core.models.providers import PROVIDERS
 from pattern_server.cli import COMMANDS, cli
 from pattern_server.cli.output import SKIPPED
+from pattern_server.http.errors import STATUS
 from tests.docs import PAGES, errors, generated, pages, sections
 from tests.sources import ROOT
 
@@ -143,8 +144,8 @@ def test_every_setting_says_what_it_means() -> None:
 
 
 def test_every_error_has_a_cause_and_a_remedy() -> None:
-    silent = [kind.__name__ for kind in errors().values() if "\n\n" not in (kind.__doc__ or "")]
-    assert silent == [], "the first paragraph of its docstring is the cause, the second what to do"
+    assert [code for code, texts in errors().items() if not all(texts)] == [], "give its class a `remedy`"
+    assert set(STATUS) <= set(errors())
 
 
 @pytest.mark.parametrize(
