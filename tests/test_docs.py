@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import shutil
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
@@ -25,6 +18,7 @@ from pattern_server.cli import COMMANDS, cli
 from pattern_server.cli.output import SKIPPED
 from pattern_server.http.errors import STATUS
 from tests.docs import PAGES, errors, generated, pages, sections
+from tests.machine import Machine
 from tests.sources import ROOT
 
 README = ROOT / "README.md"
@@ -35,8 +29,6 @@ BLOCK = re.compile(r"^```(\w*)([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 # Those that a reader can try on an empty machine; the others follow on "Getting started", whose result they find.
 ON_AN_EMPTY_MACHINE = {"README.md", "getting-started.md"}
 ADDRESS = "http://127.0.0.1:8470"  # of a server, in the examples
-READY_S = 30.0
-PAGE_S = 300.0  # for all examples of a page
 
 
 def named(paths: Iterable[Path]) -> list[object]:
@@ -191,78 +183,12 @@ def script(path: Path, url: str) -> str:
     return "\n".join(lines)
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """A home folder of its own, where programs find ours and no keys."""
-
-    home: Path
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """All that programs find."""
-        return {
-            "HOME": str(self.home),
-            "PATH": f"{self.home / 'bin'}:/usr/local/bin:/usr/bin:/bin",
-            "PYTHONPATH": str(ROOT),
-            "LANG": "C.UTF-8",
-            "COLUMNS": "100",
-            "PATTERN_PORT": "0",
-            "PATTERN_EMBEDDINGS__PROVIDER": "deterministic",
-        }
-
-    @property
-    def server(self) -> Mapping[str, Any]:
-        """What the running server says of itself; empty if there is none."""
-        file = self.home / ".local/share/pattern/server.json"
-        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-        return found
-
-    def run(self, script: str) -> tuple[str, str]:
-        """Run a shell script; what it writes to descriptor 9, and all of its output."""
-        with (self.home / "output").open("w+", encoding="utf-8") as output:
-            done = subprocess.run(
-                ["bash", "-c", f"exec 9>&2 2>&1\n{script}"],
-                cwd=self.home, env=self.environment, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.PIPE,
-                text=True, timeout=PAGE_S, check=False,
-            )  # fmt: skip
-            output.seek(0)
-            return done.stderr, output.read()
-
-    def until(self, *, runs: bool) -> None:
-        """Wait until a server runs, or none does."""
-        deadline = time.monotonic() + READY_S
-        while bool(self.server) != runs:
-            assert time.monotonic() < deadline, f"the server {'did not start' if runs else 'did not stop'}"
-            time.sleep(0.05)
-
-    @contextmanager
-    def serving(self) -> Iterator[str]:
-        """A server with the constellation `home` and the agent `ada` within the block; its address."""
-        command = [str(self.home / "bin/pattern"), "serve"]
-        with subprocess.Popen(command, cwd=self.home, env=self.environment, stderr=subprocess.DEVNULL) as process:
-            try:
-                self.until(runs=True)
-                self.run("pattern constellation create home && pattern agent create ada -c home")
-                yield self.server["url"]
-            finally:
-                process.terminate()
-
-
 @pytest.fixture
 def machine(tmp_path: Path) -> Iterator[Machine]:
     """A machine; a server that examples leave running there is stopped at the end."""
-    for folder in ("bin", ".venv/bin"):
-        (tmp_path / folder).mkdir(parents=True)
-    (tmp_path / ".venv/bin/activate").touch()
-    for name, module in {"pattern": " -m pattern_server", "python": ""}.items():
-        program = tmp_path / "bin" / name
-        program.write_text(f'#!/bin/sh\nexec {sys.executable}{module} "$@"\n', encoding="utf-8")
-        program.chmod(0o755)
     made = Machine(tmp_path)
     yield made
-    if made.server:
-        os.kill(made.server["pid"], signal.SIGTERM)
-        made.until(runs=False)
+    made.stop()
 
 
 RUNNABLE = [path for path in [README, *pages()] if any(not one.skip for one in examples(path))]
