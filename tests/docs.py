@@ -243,7 +243,7 @@ def routes() -> Iterator[str]:
     for route in api_routes():
         for method in sorted(route.methods or ()):
             words = " ".join((route.description or "").partition("\n\n")[0].split())
-            found[str(route.tags[0])].append((f"`{method} {route.path.removeprefix(API)}`", _sentence(words)))
+            found[str(route.tags[0])].append((f"`{method} {route.path_format.removeprefix(API)}`", _sentence(words)))
     for resource, rows in found.items():
         yield from ("", f"### {resource}", "", "| method and path | does |", "|---|---|")
         yield from (f"| {call} | {words} |" for call, words in rows)
