@@ -85,7 +85,10 @@ def _item(name: str, facts: str, words: str) -> list[str]:
 
 
 def _wrapped(text: str, indent: str = "") -> list[str]:
-    return textwrap.wrap(text, LINE, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    """The lines of a text; code is not divided."""
+    whole = re.sub(r"`[^`]+`", lambda code: code[0].replace(" ", "\0"), text)
+    lines = textwrap.wrap(whole, LINE, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return [line.replace("\0", " ") for line in lines]
 
 
 # Settings

@@ -8,12 +8,16 @@ from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 import click
 import pytest
 
+from pattern_core.agent_settings import MessagePolicy, Strategy
 from pattern_core.embeddings.providers import EMBEDDERS
+from pattern_core.memory.templates import TEMPLATES
 from pattern_core.models.providers import PROVIDERS
+from pattern_db.enums import BlockType, EffectClass, Permission
 from pattern_server.cli import COMMANDS, cli
 from pattern_server.cli.output import SKIPPED
 from pattern_server.http.errors import STATUS
@@ -141,12 +145,18 @@ def test_every_error_has_a_cause_and_a_remedy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "page"), [(PROVIDERS, "models.md"), (EMBEDDERS, "search.md")], ids=["provider", "embedder"]
-)
+    ("names", "page"),
+    [
+        (PROVIDERS, "models"), (EMBEDDERS.keys() - {"deterministic"}, "search"), (EffectClass, "tools-and-rules"),
+        (TEMPLATES, "memory"), (BlockType, "memory"), (Permission, "memory"), (get_args(Strategy), "memory"),
+        (get_args(MessagePolicy), "api"),
+    ],
+    ids=["provider", "embedder", "effect", "template", "type", "permission", "strategy", "policy"],
+)  # fmt: skip
 def test_what_exists_is_on_its_page(names: Iterable[str], page: str) -> None:
-    text = (PAGES / page).read_text(encoding="utf-8")
-    missing = [name for name in names if name != "deterministic" and f"`{name}`" not in text]
-    assert not missing, f"add these to {page}: {', '.join(missing)}"
+    text = (PAGES / f"{page}.md").read_text(encoding="utf-8")
+    missing = [name for name in names if f"`{name}`" not in text]
+    assert not missing, f"add these to {page}.md: {', '.join(missing)}"
 
 
 # Examples
