@@ -184,7 +184,7 @@ def examples(path: Path) -> list[Example]:
 
 def script(path: Path, url: str) -> str:
     """All examples of a document as one shell script. It names the lines that fail on descriptor 9, and goes on."""
-    lines = ["set -o pipefail", f"trap '[ $? = {SKIPPED} ] || echo \"$at: $BASH_COMMAND\" >&9' ERR"]
+    lines = ["set -E -o pipefail", f"trap '[ $? = {SKIPPED} ] || echo \"$at: $BASH_COMMAND\" >&9' ERR"]
     for example in examples(path):
         if not example.skip:
             text = example.text.replace(ADDRESS, url or ADDRESS)
