@@ -91,24 +91,24 @@ class Config(BaseSettings):
         hide_input_in_errors=True,
     )
 
-    data_dir: Path = Field(default_factory=user_data_dir)  # folder of all files; in a file, relative to that file
-    host: str = Field(default="127.0.0.1", description="address that the server listens on")
-    port: Annotated[int, Field(ge=0, le=65535)] = 8470  # port that the server listens on; 0: any free port
+    data_dir: Path = Field(default_factory=user_data_dir, description="folder of all files; absolute once loaded")
+    host: str = Field(default="127.0.0.1", description="address to listen on")
+    port: Annotated[int, Field(ge=0, le=65535)] = Field(default=8470, description="0 takes a free port")
     allowed_hosts: tuple[str, ...] = Field(
-        default=(), description="host names of this server, each with its subdomains; others are refused (421)"
+        default=(), description="names of this server in URLs, with all names below them"
     )
     http: HttpConfig = Field(default_factory=HttpConfig)
     bootstrap_token: Annotated[Secret, AfterValidator(_check_token)] | None = Field(
-        default=None, description="first API token, at least 32 characters; default: a random one, in `admin.token`"
+        default=None, description="the first admin token"
     )
-    body_bytes_max: Annotated[int, Field(ge=1024)] = 2 * 1024 * 1024  # longest request body, in bytes
+    body_bytes_max: Annotated[int, Field(ge=1024)] = Field(default=2 * 1024 * 1024, description="longest request body")
     files_roots: WholePaths = Field(
-        default=(), description="directories that users with the scope `write` may give to agents as folders"
+        default=(), description="directories of which everybody who may write can make folders for agents"
     )
     log_level: Literal["debug", "info", "warning", "error"] = "info"  # what is logged
-    log_format: Literal["auto", "json", "text"] = "auto"  # `auto`: text on a terminal, else JSON
-    default_provider: str = ""  # `model_provider` of new agents that name none; default: the first one configured
-    default_model: str = ""  # `model_name` of new agents that name none; default: the provider's own
+    log_format: Literal["auto", "json", "text"] = Field(default="auto", description="auto: text on a terminal")
+    default_provider: str = Field(default="", description="`model_provider` of agents that name none")
+    default_model: str = Field(default="", description="`model_name` of agents that name none")
     providers: dict[str, ProviderConfig] = Field(default_factory=dict)
     embeddings: EmbeddingsConfig = Field(default_factory=EmbeddingsConfig)
     supervisor: SupervisorConfig = Field(default_factory=SupervisorConfig)

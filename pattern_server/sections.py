@@ -64,30 +64,31 @@ class ModelConfig(_Section):
     Prices are micro-dollars per million tokens: 2_000_000 is $2.
     """
 
-    window: Annotated[int, Field(ge=256)] | None = None  # tokens of prompt and answer together
+    window: Annotated[int, Field(ge=256)] | None = Field(default=None, description="tokens of prompt and answer")
     output_max: Annotated[int, Field(ge=1)] | None = Field(default=None, description="tokens of the longest answer")
     input_price: Annotated[int, Field(ge=0)] | None = None  # of tokens in the prompt
     output_price: Annotated[int, Field(ge=0)] | None = None  # of tokens in the answer
     cache_read_price: Annotated[int, Field(ge=0)] | None = None  # of prompt tokens read from the cache
     cache_write_price: Annotated[int, Field(ge=0)] | None = None  # of prompt tokens written to the cache
-    images: bool | None = Field(default=None, description="whether it reads images")
-    tools: bool | None = Field(default=None, description="whether it calls tools")
-    reasoning: bool | None = Field(default=None, description="whether it can think before it answers")
+    images: bool | None = Field(default=None, description="it looks at pictures")
+    tools: bool | None = Field(default=None, description="it calls tools")
+    reasoning: bool | None = Field(default=None, description="it thinks before it answers")
     tool_calls: Literal["auto", "native", "text"] | None = Field(
-        default=None, description="how it calls tools: in its server's format, in its text, or both (`auto`)"
+        default=None, description="how it calls tools: as its server's format says, in its text, or both (auto)"
     )
-    tool_profile: ToolProfile | None = None  # tools for agents with the profile `auto`; default: by its window
+    tool_profile: ToolProfile | None = Field(default=None, description="`small` or `full`; by its window if left out")
 
 
 class ProviderConfig(_Section):
     """One vendor or compatible server, `[providers.<name>]` in the file."""
 
-    # API format: `anthropic`, `openai`, `google` or `embedded`; default: the section's name
-    kind: Annotated[str, AfterValidator(_check_kind)] = Field(default="", validate_default=True)
-    base_url: str | None = Field(default=None, description="address of the API; default: the vendor's")
-    api_key: Secret | None = Field(default=None, description="API key; `api_key_env` names a variable with it")
-    omit: tuple[str, ...] = Field(default=(), description="request fields that a compatible server refuses")
-    api: OpenAIFormat = Field(default="chat", description="format of kind `openai`: chat completions or responses")
+    kind: Annotated[str, AfterValidator(_check_kind)] = Field(
+        default="", validate_default=True, description="whose format; that of the section's name if it is one"
+    )
+    base_url: str | None = Field(default=None, description="address of the API; the vendor's own if left out")
+    api_key: Secret | None = Field(default=None, description="the key itself; never stored, never exported")
+    omit: tuple[str, ...] = Field(default=(), description="fields that a compatible server does not accept")
+    api: OpenAIFormat = Field(default="chat", description="which of OpenAI's formats is spoken")
     limits: ClientLimits = Field(default_factory=ClientLimits)
     models: dict[str, ModelConfig] = Field(default_factory=dict, description="figures of its models, by their names")
 
@@ -143,7 +144,7 @@ class HttpConfig(_Section):
 class AmountConfig(_Section):
     """How much may be spent; what is left out has no bound."""
 
-    tokens: Annotated[int, Field(ge=0)] | None = Field(default=None, description="input and output tokens")
+    tokens: Annotated[int, Field(ge=0)] | None = Field(default=None, description="tokens in and out")
     dollars: Annotated[Decimal, Field(ge=0, le=10**9, decimal_places=6)] | None = None  # cost
 
 
@@ -181,8 +182,7 @@ class McpConfig(McpSection):
     cwd: Path = Path("/")  # directory in which the program starts
     url: str | None = None  # address of a server that speaks streamable HTTP; it may be a private one
     headers: dict[str, Secret] = field(default_factory=dict)  # headers of every request
-    # headers with values from environment variables, `{X-Key = "MY_KEY"}`
-    headers_env: dict[str, str] = field(default_factory=dict)
+    headers_env: dict[str, str] = field(default_factory=dict)  # headers from variables, `{X-Key = "MY_KEY"}`
     token_env: str | None = None  # environment variable with a bearer token
 
 

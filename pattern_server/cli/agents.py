@@ -21,7 +21,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 COLUMNS = ("name", "status", "model_provider", "model_name", "description", "id")
 CONFIG_HELP = (
     "A setting, such as limits.steps=20, context_window=32000 or compaction.type=truncate: KEY with dots for what is"
-    " within, VALUE as JSON or plain words; KEY= takes it away. Repeatable. The page Configuration lists them."
+    " within, VALUE as JSON or plain words; KEY= takes it away. Repeatable. REFERENCE.md lists them."
 )
 RULES_HELP = "Its tool rules: a JSON list, or a file with one; '[]' for none. See also `pattern rule add`."
 

@@ -34,7 +34,7 @@ ADD_HELP = f"""Add a rule about TOOL, a name or a pattern such as 'web_*'.
 
 Each TYPE takes fields of its own as FIELD=VALUE, those in brackets if you like. Names have commas between
 (tools=recall,search), texts and numbers are plain (count=3), the rest is JSON (condition='{{"tool_called": "web"}}').
-The page Tools and rules says what each one means.
+REFERENCE.md says what each one means.
 
 \b
 {KINDS_HELP}
