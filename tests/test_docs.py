@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import tomllib
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -65,6 +66,11 @@ def test_pages_begin_with_what_the_reader_wants(path: Path) -> None:
     assert title.startswith("# ")
     assert re.match(r"\*You (want|have) |Choose what you want", rest)
     assert path.name == "index.md" or f"({path.name})" in (PAGES / "index.md").read_text(encoding="utf-8")
+
+
+def test_the_pages_are_in_the_wheel() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert "data/docs" in project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
 
 
 def test_the_readme_fits_on_a_few_screens() -> None:

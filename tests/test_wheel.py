@@ -55,7 +55,7 @@ def test_the_wheel_carries_code_and_migrations(installed: Path, tmp_path: Path) 
         "import pattern_db, pattern_server\n"
         "from pattern_db.files import shipped\n"
         "print(pattern_server.__file__, *map(shipped, ('migrations/global', 'migrations/constellation', "
-        "'data/models.toml', 'data/api.toml', 'data/docs/index.md')))"
+        "'data/models.toml', 'data/api.toml')))"
     )
     for place in run(installed / "python", "-c", code, cwd=tmp_path).split():
         assert Path(place).is_relative_to(installed.parent)

@@ -102,6 +102,13 @@ def test_every_operation_says_how_it_fails_and_what_token_it_needs() -> None:
     assert described()["paths"]["/api/v1/constellations/{c}/agents"]["post"]["security"] == [{"bearer": ["write"]}]
 
 
+def test_every_event_is_described() -> None:
+    assert names_of_events() <= WORDS["events"].keys()
+    core = "".join(source.text for source in sources() if source.path.startswith("pattern_core/"))
+    assert not [event for event in WORDS["events"].keys() - TERMINAL if f'"{event}"' not in core]
+    assert schemas()["Event"]["discriminator"]["mapping"].keys() == WORDS["events"].keys()
+
+
 def names_of_events() -> set[str]:
     """What the core publishes."""
     published = r'(?:Draft\(|\.event\(|\.publish\(|(?:CHANGED|HALTED|RESUMED)[\w, ]* =)\s*"([a-z]+(?:\.[a-z]+)?)"'
@@ -109,13 +116,6 @@ def names_of_events() -> set[str]:
     found = {name for text in core for name in re.findall(published, text)} | TERMINAL
     assert {"message", "turn.started", "model.retry", "archive.changed", "constellation.halted"} <= found
     return found
-
-
-def test_every_event_is_described() -> None:
-    assert names_of_events() <= WORDS["events"].keys()
-    core = "".join(source.text for source in sources() if source.path.startswith("pattern_core/"))
-    assert not [event for event in WORDS["events"].keys() - TERMINAL if f'"{event}"' not in core]
-    assert schemas()["Event"]["discriminator"]["mapping"].keys() == WORDS["events"].keys()
 
 
 def recorded() -> list[tuple[str, Step]]:
