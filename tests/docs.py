@@ -279,7 +279,8 @@ def metrics() -> Iterator[str]:
     """Every family of `/metrics` that is ours."""
     for family in Metrics().collect():
         name = family.name + "_total" * (family.type == "counter")
-        yield from _item(name, family.type, family.documentation)
+        labels = ", ".join(f"`{label}`" for label in getattr(family, "_labelnames", ()))
+        yield from _item(name, "; by ".join(filter(None, (family.type, labels))), family.documentation)
 
 
 # Errors
