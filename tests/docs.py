@@ -18,7 +18,7 @@ import re
 import sys
 import textwrap
 import tokenize
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from enum import Enum
@@ -52,7 +52,7 @@ PAGES = ROOT / "data" / "docs"
 LINE = 120
 COLUMNS = 100  # of help texts
 GENERATED = re.compile(r"(<!-- generated: (\w+) ?(\S*) -->\n).*?(<!-- end -->)", re.DOTALL)
-# Explained once, at the head of the page of commands.
+# Explained once, at the head of the page of commands, unless a command has its own words for them.
 COMMON = {"config_file", "data_dir", "is_json", "constellation", "yes", "server", "token_file"}
 # The cause and the remedy of codes without a class, or with one that says something else.
 OTHER_ERRORS = {
@@ -217,24 +217,36 @@ def _shown(default: Any) -> str:
 # Commands
 
 
-def commands() -> Iterator[str]:
-    """Every command with its own arguments and options, as its `--help` shows them."""
-    for name, entry in COMMANDS.items():
+def every_command() -> dict[str, click.Command]:
+    """All commands and subcommands that do something, by their full names."""
+    found: dict[str, click.Command] = {}
+    for name in COMMANDS:
         command = cli.get_command(click.Context(cli), name)
         assert command is not None
-        yield from ("", f"## pattern {name}", "", entry.help)
         inner = command.commands if isinstance(command, click.Group) else {}
-        for full, one in [(f"{name} {one}", inner[one]) for one in inner] or [(name, command)]:
-            yield from ("", *([f"### pattern {full}", ""] if inner else []))
-            yield from ("```text", *_help(f"pattern {full}", one), "```")
+        found |= {f"{name} {inner_name}": one for inner_name, one in inner.items()} or {name: command}
+    return found
 
 
-def _help(name: str, command: click.Command) -> list[str]:
-    shown = copy.copy(command)
-    shown.params = [one for one in command.params if one.name not in COMMON]
-    shown.add_help_option = False
-    context = click.Context(shown, info_name=name, terminal_width=COLUMNS, max_content_width=COLUMNS)
-    return [line.rstrip() for line in shown.get_help(context).rstrip().splitlines()]
+def commands() -> Iterator[str]:
+    """Every command with its own arguments and options, as its `--help` shows them."""
+    helps = Counter(_option(one) for command in every_command().values() for one in command.params)
+    shared = {max((one for one in helps if one[0] == name), key=helps.__getitem__, default=("", "")) for name in COMMON}
+    group = ""
+    for name, command in every_command().items():
+        if group != name.split()[0]:
+            group = name.split()[0]
+            yield from ("", f"## pattern {group}", "", COMMANDS[group].help)
+        shown = copy.copy(command)
+        shown.params = [one for one in command.params if _option(one) not in shared]
+        shown.add_help_option = False
+        context = click.Context(shown, info_name=f"pattern {name}", terminal_width=COLUMNS, max_content_width=COLUMNS)
+        lines = [line.rstrip() for line in shown.get_help(context).rstrip().splitlines()]
+        yield from ("", *([f"### pattern {name}", ""] if " " in name else []), "```text", *lines, "```")
+
+
+def _option(one: click.Parameter) -> tuple[str, str]:
+    return one.name or "", getattr(one, "help", None) or ""
 
 
 # The API

@@ -19,10 +19,9 @@ from pattern_core.embeddings.providers import EMBEDDERS
 from pattern_core.memory.templates import TEMPLATES
 from pattern_core.models.providers import PROVIDERS
 from pattern_db.enums import BlockType, EffectClass, Permission
-from pattern_server.cli import COMMANDS, cli
 from pattern_server.cli.output import SKIPPED
 from pattern_server.http.errors import STATUS
-from tests.docs import PAGES, errors, generated, pages, sections
+from tests.docs import PAGES, errors, every_command, generated, pages, sections
 from tests.machine import Machine
 from tests.sources import ROOT
 
@@ -109,18 +108,7 @@ def test_the_targets_of_make_exist() -> None:
 # What exists is documented
 
 
-def every_command() -> list[tuple[str, click.Command]]:
-    """All commands and subcommands that do something, with their full names."""
-    found = []
-    for name in COMMANDS:
-        command = cli.get_command(click.Context(cli), name)
-        assert command is not None
-        inner = command.commands if isinstance(command, click.Group) else {}
-        found += [(f"{name} {inner_name}", one) for inner_name, one in inner.items()] or [(name, command)]
-    return found
-
-
-@pytest.mark.parametrize(("name", "command"), every_command(), ids=lambda value: str(value))
+@pytest.mark.parametrize(("name", "command"), every_command().items(), ids=lambda value: str(value))
 def test_every_command_explains_itself_and_takes_a_data_directory(name: str, command: click.Command) -> None:
     assert command.help, f"`pattern {name}` needs a docstring"
     options = {option for parameter in command.params for option in parameter.opts}
