@@ -203,7 +203,7 @@ def _shown(default: Any) -> str:
         default = default()
     if callable(default):
         return "depends on the system"
-    if default is PydanticUndefined or (default in (None, "", (), {}) and default is not False):
+    if default is PydanticUndefined or default in (None, "", (), {}):
         return ""
     if isinstance(default, bool | Enum):
         return f"`{str(default.value if isinstance(default, Enum) else default).lower()}`"
