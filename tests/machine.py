@@ -49,10 +49,14 @@ class Machine:
         }
 
     @property
+    def file(self) -> Path:
+        """What a running server writes of itself."""
+        return self.home / ".local/share/pattern/server.json"
+
+    @property
     def server(self) -> Mapping[str, Any]:
         """What the running server says of itself; empty if there is none."""
-        file = self.home / ".local/share/pattern/server.json"
-        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        found: dict[str, Any] = json.loads(self.file.read_text(encoding="utf-8")) if self.file.exists() else {}
         return found
 
     def run(self, script: str) -> tuple[str, str]:
@@ -73,15 +77,21 @@ class Machine:
             assert time.monotonic() < deadline, f"the server {'did not start' if runs else 'did not stop'}"
             time.sleep(0.05)
 
+    def start(self, port: int = 0) -> subprocess.Popen[bytes]:
+        """Start a server and wait until it runs; port 0 is any free one."""
+        self.file.unlink(missing_ok=True)  # one that was killed leaves it behind
+        environment = {**self.environment, "PATTERN_PORT": str(port)}
+        with (self.home / "server.log").open("a") as log:
+            command = [str(self.home / "bin/pattern"), "serve"]
+            process = subprocess.Popen(command, cwd=self.home, env=environment, stdout=log, stderr=log)
+        self.until(runs=True)
+        return process
+
     @contextmanager
     def serving(self) -> Iterator[str]:
         """A server with the constellation `home` and the agent `ada` within the block; its address."""
-        command = [str(self.home / "bin/pattern"), "serve"]
-        with subprocess.Popen(
-            command, cwd=self.home, env=self.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        ) as process:
+        with self.start() as process:
             try:
-                self.until(runs=True)
                 self.run("pattern constellation create home && pattern agent create ada -c home")
                 yield self.server["url"]
             finally:

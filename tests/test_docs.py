@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import signal
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
@@ -205,6 +209,25 @@ def test_the_examples_run(path: Path, machine: Machine) -> None:
     with nullcontext("") if path.name in ON_AN_EMPTY_MACHINE else machine.serving() as url:
         failed, output = machine.run(script(path, url))
     assert not failed, f"{failed}\n{output}"
+
+
+@pytest.mark.slow
+def test_the_python_client_of_the_guide_survives_a_killed_server(machine: Machine) -> None:
+    (code,) = [one.text for one in examples(PAGES / "api.md") if one.language == "python"]
+    code = code.replace("lab/agents/eva", "home/agents/ada").replace("Where does Ruth live?", "Remember the cat Fig.")
+    asked = "pattern approvals list -c home --json | grep -o 'apr_[0-9a-z]*'"
+    with machine.serving() as url:
+        machine.run("pattern rule add block_edit requires_consent -c home -a ada")
+        program = [sys.executable, "-c", code.replace(ADDRESS, url)]
+        with subprocess.Popen(program, cwd=machine.home, env=machine.environment, stdout=subprocess.PIPE) as client:
+            machine.run(f"until {asked}; do sleep 0.2; done")
+            os.kill(machine.server["pid"], signal.SIGKILL)
+            with machine.start(int(url.rpartition(":")[2])) as second:
+                machine.run(f"pattern approvals approve -c home $({asked})")
+                output, _ = client.communicate(timeout=60)
+                second.terminate()
+    assert output.decode().count("The agent asks:") == 1
+    assert "\ncompleted I will remember that" in output.decode()
 
 
 def test_examples_that_are_not_run_say_why() -> None:
