@@ -24,6 +24,7 @@ from pattern_core.memory.templates import TEMPLATES
 from pattern_core.models.providers import PROVIDERS
 from pattern_db.enums import BlockType, EffectClass, Permission
 from pattern_server.cli.output import SKIPPED
+from pattern_server.config import load
 from pattern_server.http.errors import STATUS
 from tests.docs import PAGES, errors, every_command, generated, pages, sections
 from tests.machine import Machine
@@ -155,6 +156,14 @@ def test_what_exists_is_on_its_page(names: Iterable[str], page: str) -> None:
     text = (PAGES / f"{page}.md").read_text(encoding="utf-8")
     missing = [name for name in names if f"`{name}`" not in text]
     assert not missing, f"add these to {page}.md: {', '.join(missing)}"
+
+
+@pytest.mark.parametrize("path", named(pages()))
+def test_examples_of_the_configuration_are_accepted(path: Path, tmp_path: Path) -> None:
+    for found in BLOCK.finditer(path.read_text(encoding="utf-8")):
+        if found[1] == "toml":
+            (tmp_path / "pattern.toml").write_text(found[3], encoding="utf-8")
+            load(tmp_path / "pattern.toml", data_dir=tmp_path)
 
 
 # Examples
