@@ -308,7 +308,9 @@ def errors() -> dict[str, tuple[str, str]]:
                     # A class that inherits its code is a case of its parent.
                     if issubclass(kind, PatternError | DatabaseError) and "code" in vars(kind):
                         cause = re.sub(r'details\["(\w+)"\]', r"\1", _sentence(inspect.getdoc(kind) or ""))
-                        found |= {kind.code: (cause, kind.remedy)} if kind.code not in OTHER_ERRORS else {}
+                        found |= (
+                            {kind.code: (cause, vars(kind).get("remedy", ""))} if kind.code not in OTHER_ERRORS else {}
+                        )
     return {code: found[code] for code in sorted(found) if code not in INTERNAL}
 
 
