@@ -72,14 +72,17 @@ class ContextSettings:
     waits at most `recall_timeout_ms` for what is recalled.
     """
 
+    # tokens for what a prompt shows besides core memory and conversation
     extra_tokens: Annotated[int, Field(ge=0, le=100_000)] = 1_200
+    # how `extra_tokens` is divided, in hundredths
     shares: Annotated[Mapping[str, Percent], AfterValidator(_completed)] = field(default_factory=lambda: SHARES)
+    # switches parts off (`false`), by kind
     show: Annotated[Mapping[str, bool], AfterValidator(partial(_known_only, SWITCHED))] = field(default_factory=dict)
-    recall_max: Annotated[int, Field(ge=0, le=50)] = 5
-    recall_timeout_ms: Annotated[int, Field(ge=0, le=10_000)] = 150
-    activity_max: Annotated[int, Field(ge=0, le=100)] = 20
-    activity_own_max: Annotated[int, Field(ge=0, le=100)] = 3
-    activity_hours: Annotated[int, Field(ge=1, le=24 * 30)] = 24
+    recall_max: Annotated[int, Field(ge=0, le=50)] = 5  # passages recalled from older messages, archive and files
+    recall_timeout_ms: Annotated[int, Field(ge=0, le=10_000)] = 150  # how long a turn waits for recalled passages
+    activity_max: Annotated[int, Field(ge=0, le=100)] = 20  # events of other agents that are shown
+    activity_own_max: Annotated[int, Field(ge=0, le=100)] = 3  # events of the agent itself that are shown
+    activity_hours: Annotated[int, Field(ge=1, le=24 * 30)] = 24  # age of the oldest event that is shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,17 +101,20 @@ class CompactionSettings:
     `summary_tokens` tokens by estimate.
     """
 
-    type: Strategy = "sliding_window"
-    keep_recent: MessageCount = 20
+    type: Strategy = "sliding_window"  # what leaves the prompt, and whether it is summarised
+    keep_recent: MessageCount = 20  # newest messages that stay
+    # `importance_based`: most important older messages that stay
     keep_important: Annotated[int, Field(ge=0, le=10_000)] = 20
-    chunk_size: Annotated[int, Field(ge=2, le=1_000)] = 40
-    compress_after_hours: Annotated[float, Field(ge=0, le=100_000)] = 24.0
-    min_keep_recent: MessageCount = 10
-    summarization_model: SplitName | None = None
+    chunk_size: Annotated[int, Field(ge=2, le=1_000)] = 40  # `recursive_summarization`: messages per summary
+    compress_after_hours: Annotated[float, Field(ge=0, le=100_000)] = 24.0  # `time_decay`: age at which messages leave
+    min_keep_recent: MessageCount = 10  # `time_decay`: newest messages that stay in any case
+    summarization_model: SplitName | None = None  # `provider/model` that writes summaries; default: the agent's own
+    # instructions for summaries; default: built in
     summarization_prompt: Annotated[str, Field(max_length=20_000), AfterValidator(_not_blank)] | None = None
+    # `sliding_window`: oldest part of the tokens that is summarised
     percentage: Annotated[float, Field(ge=0.1, le=0.9)] = 0.3
-    threshold: Annotated[float, Field(ge=0.5, le=1.0)] = 0.9
-    summary_tokens: Annotated[int, Field(ge=50, le=8_192)] = 600
+    threshold: Annotated[float, Field(ge=0.5, le=1.0)] = 0.9  # used part of the room at which compaction begins
+    summary_tokens: Annotated[int, Field(ge=50, le=8_192)] = 600  # longest summary
 
     @property
     def summarises(self) -> bool:
@@ -131,14 +137,17 @@ class AgentSettings:
     tokens; a model's own may be smaller.
     """
 
+    # longest answer of one call; default: 4,096, or a quarter of a smaller window
     max_output_tokens: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None  # default: the vendor's
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None  # default: the vendor's
+    # texts at which an answer ends
     stop: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(max_length=16)] = ()
-    reasoning_effort: ReasoningEffort | None = None
-    response_schema: dict[str, Any] | None = None
-    message_policy: MessagePolicy = "enqueue"
-    on_doubt: OnDoubt = "tell_model"
+    reasoning_effort: ReasoningEffort | None = None  # how much the model thinks; default: the vendor's
+    response_schema: dict[str, Any] | None = None  # JSON Schema that answers must follow
+    message_policy: MessagePolicy = "enqueue"  # what happens to a message while the agent is busy
+    on_doubt: OnDoubt = "tell_model"  # what happens to an unsafe tool call with an unknown outcome
+    # tokens of prompt and answer; at most the model's window
     context_window: Annotated[int, Field(ge=1_000, le=WINDOW_MAX)] = WINDOW_MAX
     context: Annotated[ContextSettings, BeforeValidator(without_null)] = field(default_factory=ContextSettings)
     compaction: CompactionSettings = field(default_factory=CompactionSettings)

@@ -23,10 +23,12 @@ from typing import ClassVar
 class PatternError(Exception):
     """Base of all expected failures; the message says what to do next.
 
-    `code` is stable: clients may switch on it. `details` is JSON-safe data for the problem document.
+    `code` is stable: clients may switch on it. `remedy` says on the page Troubleshooting what to do about any error
+    with that code. `details` is JSON-safe data for the problem document.
     """
 
     code: ClassVar[str] = "internal"
+    remedy: ClassVar[str] = ""
 
     def __init__(self, message: str, **details: object) -> None:
         super().__init__(message)
@@ -38,48 +40,56 @@ class InvalidInput(PatternError):
     """What was asked is malformed or out of bounds; nothing was changed."""
 
     code = "invalid_input"
+    remedy = "Correct the fields that the message names."
 
 
 class NotFound(PatternError):
     """There is no such thing, or it belongs to another user: the answer is the same on purpose."""
 
     code = "not_found"
+    remedy = "Check the name or id, the constellation, and whether the token is for another user or constellation."
 
 
 class Conflict(PatternError):
     """The thing changed or exists already; read it again and decide."""
 
     code = "conflict"
+    remedy = "Read the object again; then change it, or choose another name."
 
 
 class IdempotencyMismatch(Conflict):
     """The idempotency key was already used for a different request."""
 
     code = "idempotency_mismatch"
+    remedy = "Use a new `Idempotency-Key` for each new request."
 
 
 class PermissionDenied(PatternError):
     """The permission of the block, tool or token does not allow this."""
 
     code = "permission_denied"
+    remedy = "Use a token with the required scope, or change the permission or rule that the message names."
 
 
 class Overloaded(PatternError):
     """A bounded queue is full; nothing was accepted. `details["retry_after_s"]` says when to come back."""
 
     code = "overloaded"
+    remedy = "Retry after `Retry-After`; if it happens often, send less at once or raise the limit."
 
 
 class Unavailable(PatternError):
     """The constellation or server cannot work now; `details["retry_after_s"]` says when to come back."""
 
     code = "unavailable"
+    remedy = "Retry after `Retry-After`; if it lasts, see `/readyz` and the log for the reason."
 
 
 class LimitReached(PatternError):
     """A turn's own bound (steps, calls, tokens, time) stopped it."""
 
     code = "limit_reached"
+    remedy = "Raise the limit or budget that the message names, or divide the work into smaller messages."
 
 
 def leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:

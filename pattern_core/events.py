@@ -37,6 +37,7 @@ class EventsPruned(PatternError):
     """The events that were asked for are older than the server keeps them; `details["after"]` is where to begin."""
 
     code = "events_pruned"
+    remedy = "Begin the stream after the event that `after` names; raise `limits.retention_days` to keep more."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

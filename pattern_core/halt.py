@@ -46,6 +46,7 @@ class Halted(Conflict):
     """An agent halted the constellation; `details["halt_id"]` and `details["reason"]` say which halt and why."""
 
     code = "halted"
+    remedy = "Read the reason; then let the agents continue with `pattern constellation resume`."
 
     def __init__(self, halt: HaltRow) -> None:
         super().__init__(

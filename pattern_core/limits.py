@@ -27,20 +27,20 @@ class TurnLimits:
     Those that begin with `local_` hold for models on this machine or network, which may need minutes to read a prompt.
     """
 
-    steps_max: int = 50
-    tool_calls_max: int = 100
-    turn_timeout_s: float = 300.0
-    local_turn_timeout_s: float = 3600.0
+    steps_max: int = 50  # model calls of one turn
+    tool_calls_max: int = 100  # tool calls of one turn
+    turn_timeout_s: float = 300.0  # without the time that it waits for people
+    local_turn_timeout_s: float = 3600.0  # the same with a local model
     model_timeout_s: float = 120.0  # until the first word of an answer
-    local_model_timeout_s: float = 600.0
+    local_model_timeout_s: float = 600.0  # the same for a local model
     model_idle_timeout_s: float = 30.0  # between two chunks of a stream
-    local_model_idle_timeout_s: float = 120.0
-    tool_timeout_s: float = 60.0
-    tool_result_chars_max: int = 20_000
-    output_tokens_max: int = 4_096
-    depth_max: int = 5  # agents that ask agents that ask agents
-    resumes_max: int = 3  # restarts that may cut off the same step before the turn is given up
-    attempts_max: int = 2  # model calls that may break off in mid-answer before the step is given up
+    local_model_idle_timeout_s: float = 120.0  # the same for a local model
+    tool_timeout_s: float = 60.0  # for one call, where the tool sets no time of its own
+    tool_result_chars_max: int = 20_000  # shown to the model; the tool `result` reads the rest
+    output_tokens_max: int = 4_096  # of one answer, where the agent sets nothing
+    depth_max: int = 5  # length of a chain of agents that ask each other
+    resumes_max: int = 3  # restarts that may interrupt the same step before the turn fails
+    attempts_max: int = 2  # model calls that may break off in mid-answer before the step fails
 
     def local(self) -> TurnLimits:
         """Return the bounds with the times of a local model, none of them shorter."""
@@ -56,7 +56,7 @@ class TurnLimits:
 class PromptLimits:
     """Bounds on what one prompt shows."""
 
-    history_messages_max: int = 2_000  # read at once; what is beyond leaves first, and the prompt says so
+    history_messages_max: int = 2_000  # messages read for one prompt; older ones are left out, and the prompt says so
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,12 +68,12 @@ class MemoryLimits:
     Source: names and defaults of `LoroStorageConfig` in the database design.
     """
 
-    compression_threshold_bytes: int = 10 * 1024  # larger snapshots are compressed
-    checkpoint_update_count: int = 100
-    checkpoint_update_size: int = 50 * 1024  # bytes
-    checkpoint_interval_s: float = 3600.0
-    checkpoints_newest: int = 10  # that stay, and …
-    checkpoints_days: int = 30  # … going back so many days of UTC, the last one of each
+    compression_threshold_bytes: int = 10 * 1024  # larger snapshots are stored compressed
+    checkpoint_update_count: int = 100  # updates of a block until they are merged
+    checkpoint_update_size: int = 50 * 1024  # bytes of updates until they are merged
+    checkpoint_interval_s: float = 3600.0  # age of the oldest update until they are merged
+    checkpoints_newest: int = 10  # checkpoints of a block that are always kept
+    checkpoints_days: int = 30  # days (UTC) for which the last checkpoint of each day is kept too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,18 +83,18 @@ class Limits:
     turn: TurnLimits = field(default_factory=TurnLimits)
     prompt: PromptLimits = field(default_factory=PromptLimits)
     memory: MemoryLimits = field(default_factory=MemoryLimits)
-    inbox_per_agent_max: int = 1_000
-    agents_max: int = 1_000
-    message_chars_max: int = 200_000
-    block_chars_default: int = 5_000
-    block_chars_max: int = 1_000_000
-    open_documents_max: int = 256  # kept open in addition to those in use: some 25 KiB each
+    inbox_per_agent_max: int = 1_000  # messages that wait for one agent
+    agents_max: int = 1_000  # agents of one constellation
+    message_chars_max: int = 200_000  # length of one message
+    block_chars_default: int = 5_000  # limit of a memory block that sets none
+    block_chars_max: int = 1_000_000  # largest limit of a memory block
+    open_documents_max: int = 256  # memory blocks kept open in addition to those in use, about 25 KiB each
     approvals_pending_max: int = 1_000  # open questions to people
-    approval_expiry_s: float = 7 * 24 * 3600.0
-    retention_days: int = 90  # of events, steps and what prompts showed, of turns that ended; 0: for ever
+    approval_expiry_s: float = 7 * 24 * 3600.0  # how long a question to a person stays open
+    retention_days: int = 90  # days for which events, steps and prompt logs of ended turns are kept; 0: for ever
     event_buffer_max: int = 1_000  # newest events kept in memory for live streams
-    delta_flush_s: float = 0.1  # streamed text becomes a row at least this often …
-    delta_flush_chars: int = 2_000  # … or after this much text
-    question_timeout_s: float = 2.0  # for a question's vector; a search without it goes by words alone
+    delta_flush_s: float = 0.1  # streamed text is stored at least this often
+    delta_flush_chars: int = 2_000  # streamed text is stored after this many characters
+    question_timeout_s: float = 2.0  # for a query's vector; without it, search uses words alone
     room_wait_s: float = 2.0  # on a full disk, until agents try their work again
-    commit_timeout_s: float = 30.0  # a shielded commit that takes longer is disk trouble
+    commit_timeout_s: float = 30.0  # a commit that lasts longer counts as a disk failure

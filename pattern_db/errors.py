@@ -33,6 +33,7 @@ class DatabaseError(Exception):
     """Base of all that storage refuses; the message says what to do next, `code` is stable."""
 
     code: ClassVar[str] = "database"
+    remedy: ClassVar[str] = ""  # as of `PatternError`
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -55,36 +56,42 @@ class Busy(DatabaseError):
     """Another connection kept the file locked for longer than the busy timeout; nothing was stored. Try again."""
 
     code = "busy"
+    remedy = "Retry. If it lasts, stop other programs that have the database file open."
 
 
 class SchemaOutdated(DatabaseError):
     """The file is at an older version than this server; only `pattern db migrate` changes that."""
 
     code = "schema_outdated"
+    remedy = "Stop the server, and run `pattern db migrate`; it makes a verified copy first."
 
 
 class SchemaTooNew(DatabaseError):
     """The file is at a newer version than this server; an older server would damage it."""
 
     code = "schema_too_new"
+    remedy = "Install the newer version of Pattern again, or restore a backup of this version."
 
 
 class MigrationEdited(DatabaseError):
     """A migration file is not the one that was applied to this database, so its real schema is unknown."""
 
     code = "migration_edited"
+    remedy = "Install Pattern again; its migration files were changed."
 
 
 class MigrationFailed(DatabaseError):
     """A migration raised and was rolled back whole; the message names the copy made before it, if any."""
 
     code = "migration_failed"
+    remedy = "The database is as before; read the message, and restore the named copy if you need to."
 
 
 class OwnedElsewhere(DatabaseError):
     """Another process owns the folder: `pid` and, if it serves, `url` (either may be unknown)."""
 
     code = "owned_elsewhere"
+    remedy = "Stop the process that the message names, or use its server."
 
     def __init__(self, message: str, *, pid: int | None = None, url: str | None = None) -> None:
         super().__init__(message)
@@ -96,36 +103,42 @@ class BackupInvalid(DatabaseError):
     """A copy is damaged, incomplete or not a database of this program; it was not used."""
 
     code = "backup_invalid"
+    remedy = "Use another backup; `pattern db check` shows whether the original is sound."
 
 
 class BackupFailed(DatabaseError):
     """There is no room or no right to write the copy; the original is well."""
 
     code = "backup_failed"
+    remedy = "Free some space, or choose a folder that you may write."
 
 
 class StorageFailed(DatabaseError):
     """The disk or the file failed, and the connection's state is unknown: close it and open the file again."""
 
     code = "storage_failed"
+    remedy = "Check the disk and the system's log, then start the server again."
 
 
 class DiskFull(StorageFailed):
     """There is no space left, or a quota is used up; nothing of the transaction was stored. The file stays open."""
 
     code = "disk_full"
+    remedy = "Free some space; agents continue by themselves."
 
 
 class IOFailed(StorageFailed):
     """The operating system refused to read, write or open the file."""
 
     code = "io_failed"
+    remedy = "Check the disk, the mount and the file permissions."
 
 
 class Corrupt(StorageFailed):
     """The file is damaged or is not a database."""
 
     code = "corrupt"
+    remedy = "Restore a backup; `pattern db check` shows which files are damaged."
 
 
 RAISED = (DatabaseError, apsw.Error, OSError)  # by storage: our errors, and those that `translate` may know

@@ -58,6 +58,7 @@ class Unauthorized(PatternError):
     """No token, or none that is valid."""
 
     code = "unauthorized"
+    remedy = "Send `Authorization: Bearer TOKEN` with a valid token; `pattern token create` makes one."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,6 +49,7 @@ class ConfigError(PatternError):
     """The configuration does not fit; the message names the setting and the file."""
 
     code = "invalid_config"
+    remedy = "Correct the setting that the message names; the page Configuration lists all of them."
 
 
 def _check_token(token: Secret) -> Secret:
@@ -104,7 +105,7 @@ class Config(BaseSettings):
     files_roots: WholePaths = Field(
         default=(), description="directories of which everybody who may write can make folders for agents"
     )
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"  # what is logged
     log_format: Literal["auto", "json", "text"] = Field(default="auto", description="auto: text on a terminal")
     default_provider: str = Field(default="", description="`model_provider` of agents that name none")
     default_model: str = Field(default="", description="`model_name` of agents that name none")

@@ -50,6 +50,7 @@ class ListenFailed(PatternError):
     """The address cannot be listened on."""
 
     code = "listen_failed"
+    remedy = "Choose another port with `--port`, or stop the program that uses it."
 
 
 async def listen(

@@ -66,10 +66,10 @@ class ModelConfig(_Section):
 
     window: Annotated[int, Field(ge=256)] | None = Field(default=None, description="tokens of prompt and answer")
     output_max: Annotated[int, Field(ge=1)] | None = Field(default=None, description="tokens of the longest answer")
-    input_price: Annotated[int, Field(ge=0)] | None = None
-    output_price: Annotated[int, Field(ge=0)] | None = None
-    cache_read_price: Annotated[int, Field(ge=0)] | None = None
-    cache_write_price: Annotated[int, Field(ge=0)] | None = None
+    input_price: Annotated[int, Field(ge=0)] | None = None  # of tokens in the prompt
+    output_price: Annotated[int, Field(ge=0)] | None = None  # of tokens in the answer
+    cache_read_price: Annotated[int, Field(ge=0)] | None = None  # of prompt tokens read from the cache
+    cache_write_price: Annotated[int, Field(ge=0)] | None = None  # of prompt tokens written to the cache
     images: bool | None = Field(default=None, description="it looks at pictures")
     tools: bool | None = Field(default=None, description="it calls tools")
     reasoning: bool | None = Field(default=None, description="it thinks before it answers")
@@ -130,20 +130,22 @@ def _connections_max() -> int:
 class HttpConfig(_Section):
     """What clients may use at once, `[http]`. An address is a peer's: a proxy's, if there is one."""
 
+    # open connections; default: 4,000, at most a tenth of the open files that the system allows
     connections_max: Annotated[int, Field(ge=1)] = Field(default_factory=_connections_max)
+    # the same for one address; default: three quarters of that
     connections_per_address_max: Annotated[int, Field(ge=1)] = Field(
         default_factory=lambda: _connections_max() * 3 // 4
     )
-    requests_max: Annotated[int, Field(ge=1)] = Field(default=2000, description="with a token, streams included")
-    requests_per_token_max: Annotated[int, Field(ge=1)] = 1000
-    public_requests_per_address_max: Annotated[int, Field(ge=1)] = Field(default=64, description="without a token")
+    requests_max: Annotated[int, Field(ge=1)] = 2000  # requests with a valid token at once, streams included
+    requests_per_token_max: Annotated[int, Field(ge=1)] = 1000  # the same for one token
+    public_requests_per_address_max: Annotated[int, Field(ge=1)] = 64  # requests without a token, of one address
 
 
 class AmountConfig(_Section):
     """How much may be spent; what is left out has no bound."""
 
     tokens: Annotated[int, Field(ge=0)] | None = Field(default=None, description="tokens in and out")
-    dollars: Annotated[Decimal, Field(ge=0, le=10**9, decimal_places=6)] | None = None
+    dollars: Annotated[Decimal, Field(ge=0, le=10**9, decimal_places=6)] | None = None  # cost
 
 
 class PeriodsConfig(_Section):
@@ -173,15 +175,15 @@ class McpConfig(McpSection):
     where the program starts.
     """
 
-    command: Annotated[str, Field(min_length=1)] | None = None
-    args: tuple[str, ...] = ()
-    env: dict[str, Secret] = field(default_factory=dict)
-    env_from: tuple[str, ...] = ()
-    cwd: Path = Path("/")
-    url: str | None = None
-    headers: dict[str, Secret] = field(default_factory=dict)
-    headers_env: dict[str, str] = field(default_factory=dict)
-    token_env: str | None = None
+    command: Annotated[str, Field(min_length=1)] | None = None  # program to start, found by `PATH`
+    args: tuple[str, ...] = ()  # arguments of the program
+    env: dict[str, Secret] = field(default_factory=dict)  # environment variables for the program
+    env_from: tuple[str, ...] = ()  # variables to pass on from this server's environment
+    cwd: Path = Path("/")  # directory in which the program starts
+    url: str | None = None  # address of a server that speaks streamable HTTP; it may be a private one
+    headers: dict[str, Secret] = field(default_factory=dict)  # headers of every request
+    headers_env: dict[str, str] = field(default_factory=dict)  # headers from variables, `{X-Key = "MY_KEY"}`
+    token_env: str | None = None  # environment variable with a bearer token
 
 
 def _check_mcp(section: McpConfig) -> McpConfig:
@@ -220,8 +222,8 @@ McpServersConfig = Annotated[
 class SupervisorConfig(_Section):
     """When constellations sleep, fall ill and stop, `[supervisor]`."""
 
-    idle_park_s: Annotated[float, Field(gt=0)] = 600.0
-    max_open: Annotated[int, Field(ge=1)] = Field(default_factory=_max_open)
-    crashes_max: Annotated[int, Field(ge=1)] = 5
-    crash_window_s: Annotated[float, Field(gt=0)] = 60.0
-    drain_s: Annotated[float, Field(ge=0)] = 10.0
+    idle_park_s: Annotated[float, Field(gt=0)] = 600.0  # a constellation without work is closed after this time
+    max_open: Annotated[int, Field(ge=1)] = Field(default_factory=_max_open)  # constellations that are awake at once
+    crashes_max: Annotated[int, Field(ge=1)] = 5  # crashes within `crash_window_s` that put one into quarantine
+    crash_window_s: Annotated[float, Field(gt=0)] = 60.0  # the time in which crashes are counted
+    drain_s: Annotated[float, Field(ge=0)] = 10.0  # how long turns may continue after SIGTERM

@@ -1,76 +1,119 @@
-"""What exists is documented, and what is documented exists: commands, routes, settings, make's targets."""
+"""The users' pages are true: generated parts are fresh, links lead somewhere, and every example runs."""
 
 from __future__ import annotations
 
+import os
 import re
-import shlex
-from collections.abc import Iterable
-from dataclasses import fields
-from importlib import import_module
+import shutil
+import signal
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
 
 import click
 import pytest
-from fastapi.routing import APIRoute
 
-from pattern_core.agent_settings import KEYS, CompactionSettings, ContextSettings
-from pattern_core.budgets.budget import TurnBudget
+from pattern_core.agent_settings import MessagePolicy, Strategy
 from pattern_core.embeddings.providers import EMBEDDERS
-from pattern_core.events import TERMINAL
-from pattern_core.models.errors import ModelError
+from pattern_core.memory.templates import TEMPLATES
 from pattern_core.models.providers import PROVIDERS
-from pattern_core.rules.detectors import DetectorSettings
-from pattern_core.rules.kinds import KINDS
-from pattern_core.tools.builtin import BUILTIN
-from pattern_server.cli import COMMANDS, cli
-from pattern_server.config import Config
+from pattern_db.enums import BlockType, EffectClass, Permission
+from pattern_server.cli.output import SKIPPED
+from pattern_server.config import load
 from pattern_server.http.errors import STATUS
-from pattern_server.http.openapi import WORDS
-from pattern_server.http.routing import API
-from tests.sources import ROOT, sources
+from tests.docs import PAGES, errors, every_command, generated, pages, sections
+from tests.machine import Machine
+from tests.sources import ROOT
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-REFERENCE = (ROOT / "REFERENCE.md").read_text(encoding="utf-8")
-
-
-def command_of(name: str) -> click.Command:
-    """The click command of a name in COMMANDS."""
-    command = cli.get_command(click.Context(cli), name)
-    assert command is not None
-    return command
-
-
-def inner_commands(command: click.Command) -> dict[str, click.Command]:
-    """The commands of a group by name; none of a command."""
-    if not isinstance(command, click.Group):
-        return {}
-    context = click.Context(command)
-    return {name: one for name in command.list_commands(context) if (one := command.get_command(context, name))}
+README = ROOT / "README.md"
+DOCUMENTS = [README, ROOT / "CONTRIBUTING.md", *pages()]
+README_LINES_MAX = 120
+LINE_CHARS_MAX = 120
+BLOCK = re.compile(r"^```(\w*)([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+# Those that a reader can try on an empty machine; the others follow on "Getting started", whose result they find.
+ON_AN_EMPTY_MACHINE = {"README.md", "getting-started.md"}
+ADDRESS = "http://127.0.0.1:8470"  # of a server, in the examples
 
 
-def rows(name: str) -> str:
-    """The rows of README's table of commands that are about a command."""
-    return "\n".join(line for line in README.splitlines() if line.startswith("|") and f"`pattern {name}" in line)
+def named(paths: Iterable[Path]) -> list[object]:
+    """Parameters of a test, one per document."""
+    return [pytest.param(path, id=path.name) for path in paths]
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_is_in_the_readme(name: str) -> None:
-    assert rows(name), f"add a row for `pattern {name}` to the table in README.md"
-    command = command_of(name)
-    for inner in inner_commands(command):
-        assert re.search(rf"\b{inner}\b", rows(name)), f"add `{inner}` to the row of `pattern {name}` in README.md"
+def prose(path: Path) -> str:
+    """A document without its blocks of code."""
+    return BLOCK.sub("", path.read_text(encoding="utf-8"))
 
 
-def every_command() -> list[tuple[str, click.Command]]:
-    """All commands and subcommands that do something, with their full names."""
-    found = []
-    for name in COMMANDS:
-        command = command_of(name)
-        inner = inner_commands(command).items()
-        found += [(f"{name} {inner_name}", one) for inner_name, one in inner] or [(name, command)]
-    return found
+@pytest.mark.parametrize("path", named(pages()))
+def test_what_is_generated_is_fresh(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert generated(text) == text, "the code has changed: python -m tests.docs --write"
 
 
-@pytest.mark.parametrize(("name", "command"), every_command(), ids=lambda value: str(value))
+@pytest.mark.parametrize("path", named([README, *pages()]))
+def test_pages_read_well_in_a_terminal(path: Path) -> None:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if len(line) > LINE_CHARS_MAX] == []
+    cells = [cell for line in prose(path).splitlines() if line.startswith("|") for cell in line.split("|")]
+    assert [cell for cell in cells if re.search(r"[.!?] [A-Z]", cell)] == [], "a cell has one sentence at most"
+
+
+@pytest.mark.parametrize("path", named(pages()))
+def test_pages_begin_with_what_the_reader_wants(path: Path) -> None:
+    title, _, rest = path.read_text(encoding="utf-8").partition("\n\n")
+    assert title.startswith("# ")
+    assert re.match(r"\*You (want|have) |Choose what you want", rest)
+    assert path.name == "index.md" or f"({path.name})" in (PAGES / "index.md").read_text(encoding="utf-8")
+
+
+def test_the_pages_are_in_the_wheel() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert "data/docs" in project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+
+
+def test_the_readme_fits_on_a_few_screens() -> None:
+    assert len(README.read_text(encoding="utf-8").splitlines()) <= README_LINES_MAX
+
+
+def anchors(path: Path) -> set[str]:
+    """The anchors of a document's headings, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.*)$", prose(path), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("path", named(DOCUMENTS))
+def test_links_lead_to_files_and_headings(path: Path) -> None:
+    links = re.findall(r"\]\(([^)\s]+)\)|(?:src|srcset)=\"([^\"]+)\"", prose(path))
+    broken = []
+    for link in filter(None, (one for pair in links for one in pair)):
+        place, _, anchor = link.partition("#")
+        target = (path.parent / place).resolve() if place else path
+        if not link.startswith("https://") and not (
+            target.exists() and (not anchor or target.suffix != ".md" or anchor in anchors(target))
+        ):
+            broken.append(link)
+    assert broken == []
+
+
+def test_the_targets_of_make_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    text = "".join(path.read_text(encoding="utf-8") for path in DOCUMENTS)
+    targets = re.findall(r"(?:`|^)make ([a-z_]+)(?:`| *#|$)", text, re.MULTILINE)
+    assert targets, "no target was found; are they written in another way?"
+    for target in targets:
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"there is no `make {target}`"
+
+
+# What exists is documented
+
+
+@pytest.mark.parametrize(("name", "command"), every_command().items(), ids=lambda value: str(value))
 def test_every_command_explains_itself_and_takes_a_data_directory(name: str, command: click.Command) -> None:
     assert command.help, f"`pattern {name}` needs a docstring"
     options = {option for parameter in command.params for option in parameter.opts}
@@ -81,78 +124,123 @@ def test_every_command_explains_itself_and_takes_a_data_directory(name: str, com
         assert "--json" in options, f"`pattern {name}` must take --json"
 
 
-def shown_commands() -> list[str]:
-    """The lines of README's shell examples that call our program."""
-    blocks = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
-    lines = [line.split("  #")[0].strip() for block in blocks for line in block.splitlines()]
-    return [line for line in lines if line.startswith("pattern ")]
+def test_every_section_of_the_configuration_has_its_keys_on_the_page() -> None:
+    places = set(re.findall(r"generated: settings ?(\S*) -->", (PAGES / "configuration.md").read_text("utf-8")))
+    alike = {"embeddings.former", "budgets", "budgets.agent", "budgets.constellation"}  # told in words
+    missing = {place for place in sections() if not re.search(r"\.(day|month|total)$", place)} - alike - places
+    assert not missing, (
+        f"add to configuration.md: {', '.join(f'<!-- generated: settings {one} -->' for one in missing)}"
+    )
 
 
-@pytest.mark.parametrize("line", shown_commands())
-def test_the_commands_of_the_readme_exist(line: str) -> None:
-    arguments = shlex.split(line)[1:]
-    name, rest = arguments[0], arguments[1:]
-    command = command_of(name)
-    while isinstance(command, click.Group):
-        inner = command.get_command(click.Context(command), rest[0])
-        assert inner is not None, f"there is no `pattern {name} {rest[0]}`"
-        command, rest = inner, rest[1:]
-    command.make_context(name, rest)  # parses, and raises for what the command does not take
+def test_every_setting_says_what_it_means() -> None:
+    silent = re.findall(r"^- \*\*`(\w+)`\*\*[^:]*:$", (PAGES / "configuration.md").read_text("utf-8"), re.MULTILINE)
+    assert silent == [], "put a comment behind each of these fields"
 
 
-def test_the_targets_of_make_exist() -> None:
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    targets = re.findall(r"\bmake ([a-z]+)\b(?! it| of)", README + (ROOT / "CONTRIBUTING.md").read_text())
-    assert targets, "no target was found; are they written in another way?"
-    for target in targets:
-        assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"there is no `make {target}`"
-
-
-def routes() -> list[str]:
-    """`METHOD /path` of every route, without the common prefix."""
-    modules = [source.name for source in sources() if source.path.startswith("pattern_server/http/routes/")]
-    routers = [router for name in modules if (router := getattr(import_module(name), "router", None))]
-    found = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
-    return sorted(f"{method} {route.path.removeprefix(API)}" for route in found for method in route.methods or ())
-
-
-def keys_of_config() -> Iterable[str]:
-    """The keys of an agent's config, and those within them."""
-    shapes = (CompactionSettings, ContextSettings, DetectorSettings, TurnBudget)
-    return {*KEYS, *(field.name for shape in shapes for field in fields(shape))}
-
-
-def codes_of_errors() -> Iterable[str]:
-    """The codes that a client may be answered with, and those that a turn may fail with."""
-    errors: list[type[ModelError]] = [ModelError, *ModelError.__subclasses__()]
-    return {*STATUS, *(one.code for one in errors)}
-
-
-def names_of_events() -> Iterable[str]:
-    """What the core publishes."""
-    published = r'(?:Draft\(|\.event\(|\.publish\(|(?:CHANGED|HALTED|RESUMED)[\w, ]* =)\s*"([a-z]+(?:\.[a-z]+)?)"'
-    core = [source.text for source in sources() if source.path.startswith("pattern_core/")]
-    found = {name for text in core for name in re.findall(published, text)} | TERMINAL
-    assert {"message", "turn.started", "model.retry", "archive.changed", "constellation.halted"} <= found
-    return found
+def test_every_error_has_a_cause_and_a_remedy() -> None:
+    assert [code for code, texts in errors().items() if not all(texts)] == [], "give its class a `remedy`"
+    assert set(STATUS) <= set(errors())
 
 
 @pytest.mark.parametrize(
-    ("names", "row"),
+    ("names", "page"),
     [
-        ([tool.name for tool in BUILTIN], r"^\| (?:`\w+`¹?²?, )*`%s`¹?²?[ ,]"),
-        (KINDS, r'^\| `.*"type": "%s"'),
-        (PROVIDERS, r"^\| `providers.<name>` .*`%s`"),
-        (EMBEDDERS, r"^\| `provider` \|.*\b%s\b"),
-        (routes(), "`%s`"),
-        (Config.model_fields, "`%s"),
-        (keys_of_config(), '[`"]%s[`"]'),
-        (codes_of_errors(), "`%s`"),
-        (WORDS["events"], "`%s`"),
+        (PROVIDERS, "models"), (EMBEDDERS.keys() - {"deterministic"}, "search"), (EffectClass, "tools-and-rules"),
+        (TEMPLATES, "memory"), (BlockType, "memory"), (Permission, "memory"), (get_args(Strategy), "memory"),
+        (get_args(MessagePolicy), "api"),
     ],
-    ids=["tool", "rule", "provider", "embedder", "route", "setting", "key of a config", "error", "event"],
-)
-def test_what_exists_is_in_the_reference(names: Iterable[str], row: str) -> None:
-    assert names, "nothing was found; has the way of declaring it changed?"
-    missing = [name for name in names if not re.search(row.replace("%s", re.escape(name)), REFERENCE, re.MULTILINE)]
-    assert not missing, f"add these to REFERENCE.md: {', '.join(missing)}"
+    ids=["provider", "embedder", "effect", "template", "type", "permission", "strategy", "policy"],
+)  # fmt: skip
+def test_what_exists_is_on_its_page(names: Iterable[str], page: str) -> None:
+    text = (PAGES / f"{page}.md").read_text(encoding="utf-8")
+    missing = [name for name in names if f"`{name}`" not in text]
+    assert not missing, f"add these to {page}.md: {', '.join(missing)}"
+
+
+@pytest.mark.parametrize("path", named(pages()))
+def test_examples_of_the_configuration_are_accepted(path: Path, tmp_path: Path) -> None:
+    for found in BLOCK.finditer(path.read_text(encoding="utf-8")):
+        if found[1] == "toml":
+            (tmp_path / "pattern.toml").write_text(found[3], encoding="utf-8")
+            load(tmp_path / "pattern.toml", data_dir=tmp_path)
+
+
+# Examples
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A block of code: its language, why it is not run (empty: it is), its line and its text."""
+
+    language: str
+    skip: str
+    line: int
+    text: str
+
+
+def examples(path: Path) -> list[Example]:
+    """The blocks of a document that could be run."""
+    text = path.read_text(encoding="utf-8")
+    return [
+        Example(found[1], found[2].removeprefix(" skip:").strip(), text.count("\n", 0, found.start()) + 1, found[3])
+        for found in BLOCK.finditer(text)
+        if found[1] in ("sh", "python")
+    ]
+
+
+def script(path: Path, url: str) -> str:
+    """All examples of a document as one shell script. It names the lines that fail on descriptor 9, and goes on."""
+    lines = ["set -E -o pipefail", f"trap '[ $? = {SKIPPED} ] || echo \"$at: $BASH_COMMAND\" >&9' ERR"]
+    for example in examples(path):
+        if not example.skip:
+            text = example.text.replace(ADDRESS, url or ADDRESS)
+            lines.append(f"at='{path.name}:{example.line}'")
+            lines.append(f"python - <<'END'\n{text}\nEND" if example.language == "python" else text)
+    return "\n".join(lines)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    """A machine; a server that examples leave running there is stopped at the end."""
+    made = Machine(tmp_path)
+    yield made
+    made.stop()
+
+
+RUNNABLE = [path for path in [README, *pages()] if any(not one.skip for one in examples(path))]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (shutil.which("bash") and shutil.which("curl")), reason="examples need bash and curl")
+@pytest.mark.parametrize("path", named(RUNNABLE))
+def test_the_examples_run(path: Path, machine: Machine) -> None:
+    with nullcontext("") if path.name in ON_AN_EMPTY_MACHINE else machine.serving() as url:
+        failed, output = machine.run(script(path, url))
+    assert not failed, f"{failed}\n{output}"
+
+
+@pytest.mark.slow
+def test_the_python_client_of_the_guide_survives_a_killed_server(machine: Machine) -> None:
+    (code,) = [one.text for one in examples(PAGES / "api.md") if one.language == "python"]
+    code = code.replace("lab/agents/eva", "home/agents/ada").replace("Where does Ruth live?", "Remember the cat Fig.")
+    asked = "pattern approvals list -c home --json | grep -o 'apr_[0-9a-z]*'"
+    with machine.serving() as url:
+        machine.run("pattern rule add block_edit requires_consent -c home -a ada")
+        program = [sys.executable, "-c", code.replace(ADDRESS, url)]
+        with subprocess.Popen(program, cwd=machine.home, env=machine.environment, stdout=subprocess.PIPE) as client:
+            machine.run(f"until {asked}; do sleep 0.2; done")
+            os.kill(machine.server["pid"], signal.SIGKILL)
+            with machine.start(int(url.rpartition(":")[2])) as second:
+                machine.run(f"pattern approvals approve -c home $({asked})")
+                output, _ = client.communicate(timeout=60)
+                second.terminate()
+    assert output.decode().count("The agent asks:") == 1
+    assert "\ncompleted I will remember that" in output.decode()
+
+
+def test_examples_that_are_not_run_say_why() -> None:
+    found = [example for path in [README, *pages()] for example in examples(path)]
+    left_out = [example for example in found if example.skip]
+    assert all(len(example.skip.split()) > 1 or example.skip == "interactive" for example in left_out)
+    assert len(left_out) * 3 < len(found), "most examples are to be run"

@@ -43,6 +43,7 @@ class SimilarEntry(Conflict):
     """An entry says nearly the same; `details` name it as `entry_id` and show its `content`."""
 
     code = "similar_entry"
+    remedy = "Supersede the existing entry, or store the new one with `force`."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -164,13 +164,15 @@ class TurnBudget:
     `tokens` (in and out) and `microdollars` count the turns that it leads to as well; `reservations` checks them.
     """
 
-    steps: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    steps: Annotated[int, Field(ge=1, le=10_000)] | None = None  # model calls; default: `limits.turn.steps_max`
+    # tool calls; default: `limits.turn.tool_calls_max`
     tool_calls: Annotated[int, Field(ge=0, le=100_000)] | None = None
+    # seconds, without waiting for people; default: `limits.turn.turn_timeout_s`
     wall_s: Annotated[float, Field(ge=1, le=7 * 24 * 3600)] | None = None
-    tokens: Amount | None = None
-    microdollars: Amount | None = None
-    children: Annotated[int, Field(ge=0, le=10_000)] | None = None
-    output_chars: Annotated[int, Field(ge=1, le=100_000_000)] | None = None
+    tokens: Amount | None = None  # tokens of the turn and of all turns that it causes
+    microdollars: Amount | None = None  # cost of the turn and of all turns that it causes
+    children: Annotated[int, Field(ge=0, le=10_000)] | None = None  # turns that it may cause
+    output_chars: Annotated[int, Field(ge=1, le=100_000_000)] | None = None  # characters that the models may write
 
     def over(self, limits: TurnLimits) -> TurnBudget:
         """Return these bounds, and the server's `limits` where they say nothing."""

@@ -26,6 +26,7 @@ class EmbedderUnavailable(PatternError):
     """
 
     code = "embedder_unavailable"
+    remedy = "Search by words, or do what the message says about the embedding model."
 
     def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
         super().__init__(message, retry_after_s=retry_after_s)

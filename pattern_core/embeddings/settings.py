@@ -36,20 +36,21 @@ class EmbedderSection:
     what the model's family wants.
     """
 
+    # `local`, `openai`, `compatible`, `google`, `ollama`, `none`, or the name of a `[providers.<name>]`
     provider: str = "local"
-    model: str = ""
-    dimensions: Annotated[int, Field(ge=1, le=8192)] | None = None
-    base_url: str | None = None
-    api_key: Secret | None = None
-    timeout_s: Annotated[float, Field(gt=0)] = 30.0  # of one question to a service
+    model: str = ""  # name of the model, or a folder; default: the provider's own
+    dimensions: Annotated[int, Field(ge=1, le=8192)] | None = None  # length of the vectors; default: the model's
+    base_url: str | None = None  # address of a service; default: the vendor's
+    api_key: Secret | None = None  # key of a service; `api_key_env` names a variable with it
+    timeout_s: Annotated[float, Field(gt=0)] = 30.0  # for one request to a service
 
-    runtime: RuntimeName = "auto"
-    allow_download: bool = False
-    idle_unload_s: Annotated[float, Field(gt=0)] = 600.0
-    threads: Annotated[int, Field(ge=1, le=64)] = 1
+    runtime: RuntimeName = "auto"  # what runs a local model
+    allow_download: bool = False  # whether a missing local model may be downloaded
+    idle_unload_s: Annotated[float, Field(gt=0)] = 600.0  # a local model is unloaded this long after the last query
+    threads: Annotated[int, Field(ge=1, le=64)] = 1  # processor threads of a local model
 
-    query_prefix: str | None = None
-    passage_prefix: str | None = None
+    query_prefix: str | None = None  # put before queries; default: that of the model's family
+    passage_prefix: str | None = None  # put before stored texts; default: that of the model's family
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

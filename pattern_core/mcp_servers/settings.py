@@ -62,16 +62,18 @@ class McpSection:
     `idle_s`; another is always there. `protocol`: "legacy" spares servers of before 2026 a question they do not know.
     """
 
+    # the only tools that agents may have, by their names on the server; default: all
     tools: tuple[str, ...] | None = None
+    # whether a call with an unknown outcome may be repeated, for all tools
     effect: ConfiguredEffect = EffectClass.UNSAFE
-    effects: Mapping[str, ConfiguredEffect] = field(default_factory=dict)
-    trust_hints: bool = False
-    lazy: bool = True
-    protocol: Protocol = "auto"
-    start_timeout_s: Seconds = 30.0
-    call_timeout_s: Seconds = 60.0
-    idle_s: Annotated[float, Field(gt=0)] = 600.0
-    calls_max: Annotated[int, Field(ge=1, le=64)] = 8
+    effects: Mapping[str, ConfiguredEffect] = field(default_factory=dict)  # the same for single tools, by their names
+    trust_hints: bool = False  # use `readOnlyHint` and `idempotentHint` of the server where `effects` has no entry
+    lazy: bool = True  # start the server when an agent needs it; `false`: keep it running
+    protocol: Protocol = "auto"  # `legacy`: do not send the handshake of 2026 and later
+    start_timeout_s: Seconds = 30.0  # until its tools are listed
+    call_timeout_s: Seconds = 60.0  # for one tool call
+    idle_s: Annotated[float, Field(gt=0)] = 600.0  # a lazy server stops this long after its last call
+    calls_max: Annotated[int, Field(ge=1, le=64)] = 8  # calls at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

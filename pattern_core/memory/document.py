@@ -60,12 +60,14 @@ class DocumentDamaged(PatternError):
     """The bytes are no document or update, or do not fit together, or the library failed within."""
 
     code = "document_damaged"
+    remedy = "Repair the block: `pattern memory repair LABEL`."
 
 
 class HistoryDamaged(PatternError):
     """A recorded change cannot be read, or does not fit the state that it is applied to."""
 
     code = "history_damaged"
+    remedy = "Show or restore another version; the newest one is not affected."
 
 
 @dataclass(frozen=True, slots=True)

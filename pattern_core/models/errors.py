@@ -30,6 +30,7 @@ class ModelError(PatternError):
     """Base: the provider failed. `retryable` says whether the same request may succeed later."""
 
     code = "model_error"
+    remedy = "Test the model with `pattern model test`."
     retryable: ClassVar[bool] = False
 
     def __init__(
@@ -46,6 +47,7 @@ class ModelUnreachable(ModelError):
     """There was no connection, or it broke."""
 
     code = "model_unreachable"
+    remedy = "Check that the model's server runs and that `base_url` is right: `pattern model test`."
     retryable = True
 
 
@@ -53,6 +55,7 @@ class ModelTimeout(ModelError):
     """The provider sent nothing for too long."""
 
     code = "model_timeout"
+    remedy = "Use a faster model, or raise `limits.turn.model_timeout_s` or `model_idle_timeout_s`."
     retryable = True
 
 
@@ -60,6 +63,7 @@ class ModelOverloaded(ModelError):
     """The provider is busy or a rate limit is reached; `retry_after_s` is the wait in seconds that it asks for."""
 
     code = "model_overloaded"
+    remedy = "Wait, lower `calls_max` of the provider, or give the agent `routing.fallback_models`."
     retryable = True
 
 
@@ -67,12 +71,14 @@ class ModelLoading(ModelOverloaded):
     """The server is there, and still loads the model."""
 
     code = "model_loading"
+    remedy = "Wait; the call is retried for up to five minutes."
 
 
 class ModelServerError(ModelError):
     """The provider failed on its side."""
 
     code = "model_server_error"
+    remedy = "Wait and retry; see the log of the model's server, or give the agent `routing.fallback_models`."
     retryable = True
 
 
@@ -80,30 +86,35 @@ class ModelRefused(ModelError):
     """The provider does not accept the key, the account or the model's name."""
 
     code = "model_refused"
+    remedy = "Check the key, the account and the model's name: `pattern model test`."
 
 
 class ModelRejected(ModelError):
     """The provider does not accept this request."""
 
     code = "model_rejected"
+    remedy = "Read the provider's words in the message; `omit` removes fields that a compatible server refuses."
 
 
 class WindowExceeded(ModelRejected):
     """The prompt is longer than the model's window; `details["window"]` is that in tokens, where the server says it."""
 
     code = "window_exceeded"
+    remedy = "Shorten the message, or give the model a larger window and set `window` in `pattern.toml`."
 
 
 class ToolsUnsupported(ModelRejected):
     """The model calls no tools, or (with `details["as_text"]`) the server cannot read its calls for us."""
 
     code = "model_without_tools"
+    remedy = "Nothing: the model is asked without tools. For memory and search, choose one that calls tools."
 
 
 class ModelGarbage(ModelError):
     """The answer breaks the vendor's own format."""
 
     code = "model_garbage"
+    remedy = "Retry; if it lasts, update the model's server or choose another model."
     retryable = True
 
 
@@ -113,6 +124,7 @@ class NoAnswer(ModelError):
     """
 
     code = "no_answer"
+    remedy = "Ask in other words, or choose a larger model."
 
     def __init__(self, message: str, *, provider: str, reminder: str, usage: Usage) -> None:
         super().__init__(message, provider=provider)
@@ -124,6 +136,7 @@ class ModelNotConfigured(ModelError):
     """There is no such provider, or nothing to authenticate with."""
 
     code = "model_not_configured"
+    remedy = "Connect a model with `pattern up`, or set the key that the message names."
 
 
 def was_shown(error: ModelError) -> bool:

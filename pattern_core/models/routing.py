@@ -178,11 +178,13 @@ class RoutingSettings:
     `max_retries` is how often each model is asked again before the next one.
     """
 
+    # `{condition, model, temperature_override, max_tokens_override}`; the first that holds chooses the model
     rules: Annotated[tuple[RoutingRule, ...], Field(max_length=RULES_MAX)] = ()
+    # `provider/model` names to try in order when a model fails
     fallback_models: Annotated[tuple[SplitName, ...], Field(max_length=FALLBACKS_MAX)] = ()
-    fallback_on_rate_limit: bool = True
-    fallback_on_context_overflow: bool = True
-    max_retries: Annotated[int, Field(ge=0, le=RETRIES_MAX)] = 2
+    fallback_on_rate_limit: bool = True  # whether a rate limit leads to the next model
+    fallback_on_context_overflow: bool = True  # whether a prompt that is too long leads to the next model
+    max_retries: Annotated[int, Field(ge=0, le=RETRIES_MAX)] = 2  # retries of each model before the next one
 
     @property
     def has_cost_rule(self) -> bool:

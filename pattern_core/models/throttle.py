@@ -46,10 +46,12 @@ T = TypeVar("T")
 class ClientLimits:
     """Bounds per key, for all agents that share it. Limits per minute are the operator's own."""
 
-    calls_max: Annotated[int, Field(ge=1, le=1_000)] = 16  # at once
-    waiting_max: Annotated[int, Field(ge=0, le=100_000)] = 1_000  # further ones that wait their turn
+    # calls at once; halved when the vendor is overloaded, then raised again step by step
+    calls_max: Annotated[int, Field(ge=1, le=1_000)] = 16
+    waiting_max: Annotated[int, Field(ge=0, le=100_000)] = 1_000  # calls that wait for their turn; more are refused
+    # your own limit; the vendor's limits are learned from its answers
     requests_per_minute: Annotated[int, Field(ge=1)] | None = None
-    tokens_per_minute: Annotated[int, Field(ge=1)] | None = None
+    tokens_per_minute: Annotated[int, Field(ge=1)] | None = None  # your own limit, input and output together
 
 
 class Bucket:

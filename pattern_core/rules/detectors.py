@@ -43,10 +43,11 @@ class DetectorSettings:
     `exempt` (names or patterns) are ignored.
     """
 
-    identical: Repetitions = 3
-    ping_pong: Repetitions = 3
-    no_progress: Repetitions = 6
-    compactions: Repetitions = 3
+    identical: Repetitions = 3  # the same call with the same result this often in a row
+    ping_pong: Repetitions = 3  # rounds of the same two calls
+    no_progress: Repetitions = 6  # steps with results that were all known
+    compactions: Repetitions = 3  # compactions of the conversation without progress in between
+    # tools (names or patterns) that are not watched
     exempt: Annotated[tuple[Pattern, ...], Field(max_length=NAMES_MAX), BeforeValidator(_exempt)] = ()
 
 

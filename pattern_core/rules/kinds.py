@@ -1,4 +1,5 @@
-"""The kinds of tool rules, each with its whole behaviour; every class here is one. REFERENCE.md shows their JSON. Pure.
+"""The kinds of tool rules, each with its whole behaviour; every class here is one. Their docstrings are shown on the
+page Tools and rules. Pure.
 
 Unless a kind says otherwise it is about the calls of one turn. "Ran" means that a call succeeded.
 """
@@ -299,7 +300,7 @@ Group: TypeAlias = Annotated[tuple[Pattern, ...], AfterValidator(_several)]
 
 
 class ExclusiveGroups(ToolRule):
-    """Of each group only one tool is used in a turn, as often as one likes."""
+    """Of each group of two tools or more only one is used in a turn, as often as one likes."""
 
     name = "exclusive_groups"
     is_final = has_no_order = True

@@ -114,19 +114,20 @@ class ShellSection:
     `file_mb` (of the longest file) hold for each process.
     """
 
+    # directories in which commands run, the only ones that they may write; none: no command runs
     roots: Sequence[Path] = ()
-    readable: Sequence[Path] = ()
-    allow: Sequence[str] = ()
-    deny: Sequence[str] = ()
-    network: bool = False
-    require_sandbox: bool = True
-    path: str = "/usr/local/bin:/usr/bin:/bin"
-    children_max: Annotated[int, Field(ge=1, le=64)] = 8
-    processes_max: Annotated[int, Field(ge=4)] = 128
-    cpu_s: Annotated[int, Field(ge=1)] = 600
-    memory_mb: Annotated[int, Field(ge=64)] = 4096
-    file_mb: Annotated[int, Field(ge=1)] = 1024
-    idle_s: Annotated[float, Field(gt=0)] = 3600.0  # after which a task that is not asked about is ended
+    readable: Sequence[Path] = ()  # directories that commands may read in addition to the system's programs
+    allow: Sequence[str] = ()  # beginnings of commands that run without a question, such as `git status`
+    deny: Sequence[str] = ()  # beginnings of commands that never run
+    network: bool = False  # whether commands may use the network
+    require_sandbox: bool = True  # run nothing where files and network cannot be confined
+    path: str = "/usr/local/bin:/usr/bin:/bin"  # where programs are looked up
+    children_max: Annotated[int, Field(ge=1, le=64)] = 8  # commands at once of one constellation
+    processes_max: Annotated[int, Field(ge=4)] = 128  # processes of one command
+    cpu_s: Annotated[int, Field(ge=1)] = 600  # processor time of each process
+    memory_mb: Annotated[int, Field(ge=64)] = 4096  # address space of each process, in MiB
+    file_mb: Annotated[int, Field(ge=1)] = 1024  # longest file of each process, in MiB
+    idle_s: Annotated[float, Field(gt=0)] = 3600.0  # a background command that no one reads is ended after this time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

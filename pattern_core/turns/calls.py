@@ -71,6 +71,7 @@ class InDoubt(PatternError):
     """A call was cut off and may have happened, and the agent's turns are set to fail then."""
 
     code = "in_doubt"
+    remedy = "Check outside whether the call happened; then send a message that says how to continue."
 
     def __init__(self) -> None:
         super().__init__("a call was cut off and may have happened; find out before you send the message again")

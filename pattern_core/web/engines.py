@@ -29,9 +29,9 @@ _TAG = re.compile(r"<[^<>]{0,200}>")
 class EngineSettings:
     """Which engine, where, and its key; the address is the operator's word and not checked as agents' are."""
 
-    kind: EngineKind = "none"
-    base_url: str | None = None
-    api_key: Secret | None = None
+    kind: EngineKind = "none"  # search engine; `none`: only pages can be read
+    base_url: str | None = None  # address of a SearXNG server that allows the format json
+    api_key: Secret | None = None  # key of Brave; `api_key_env` names a variable with it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,10 +64,10 @@ class WebPolicy:
     machine be reached, for a server at home.
     """
 
-    ports: tuple[Port, ...] = (80, 443)
-    allow_hosts: tuple[str, ...] = ()
-    deny_hosts: tuple[str, ...] = ()
-    allow_private: bool = False
+    ports: tuple[Port, ...] = (80, 443)  # ports that may be used
+    allow_hosts: tuple[str, ...] = ()  # the only hosts that may be visited, each with its subdomains; none: all
+    deny_hosts: tuple[str, ...] = ()  # hosts that are never visited, each with its subdomains
+    allow_private: bool = False  # whether private networks and this machine may be reached
 
     def check(self, url: str) -> WebTarget:
         """Return the page at `url`, if it may be asked for.
@@ -98,7 +98,7 @@ class WebSettings(WebPolicy):
     """The section `[web]`. `timeout_s` bounds one page with all its redirects, and one search."""
 
     search: EngineSettings = field(default_factory=EngineSettings)
-    timeout_s: Annotated[float, Field(gt=0, le=300)] = 30.0
+    timeout_s: Annotated[float, Field(gt=0, le=300)] = 30.0  # for one page with its redirects, or one search
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ class CopyDamaged(PatternError):
     """The copy is not what the server wrote."""
 
     code = "copy_damaged"
+    remedy = "Check the disk of the target; the server's own copy is kept."
 
 
 async def back_up(api: Api, constellation: str | None, target: Path, *, overwrite: bool = False) -> Json:

@@ -49,6 +49,7 @@ class ServerUnreachable(PatternError):
     """A server is said to run, and does not answer."""
 
     code = "unreachable"
+    remedy = "Run `pattern status`; start the server again if it has stopped."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,6 +54,7 @@ class Misdirected(PatternError):
     """The request is for a host that is not this server."""
 
     code = "misdirected"
+    remedy = "Add the host name to `allowed_hosts`, or use the server's address."
 
 
 class ClientGone(Exception):

@@ -65,24 +65,28 @@ class VersionMismatch(Conflict):
     """The thing is not at the version that `If-Match` names, or exists against `If-None-Match`."""
 
     code = "version_mismatch"
+    remedy = "Read the object again, apply your change to the new version, and send it with the new `ETag`."
 
 
 class TooLarge(PatternError):
     """The request's body is longer than the server accepts."""
 
     code = "too_large"
+    remedy = "Send less at once, or raise `body_bytes_max`."
 
 
 class UnsupportedMediaType(PatternError):
     """The request's body is of a type that is not read there."""
 
     code = "unsupported_media_type"
+    remedy = "Send JSON with the header `Content-Type: application/json`."
 
 
 class RequestTimeout(PatternError):
     """The request's body did not arrive in time."""
 
     code = "request_timeout"
+    remedy = "Send the request again; check the connection if it is slow."
 
 
 def status_of(code: str) -> int:

@@ -6,7 +6,6 @@ import importlib
 import inspect
 import json
 import pkgutil
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,7 +20,6 @@ import pattern_server
 from pattern_core.errors import InvalidInput, NotFound, Overloaded, PatternError, Unavailable
 from pattern_db.errors import DatabaseError, DiskFull
 from pattern_server.http.errors import STATUS, of_error, of_framework, of_validation, problem, status_of
-from tests.sources import ROOT
 
 # Errors that no request meets: they stop a start, a migration, a turn or a command line.
 NOT_OF_REQUESTS = {
@@ -50,16 +48,6 @@ def told(answer: Response) -> dict[str, Any]:
 def test_every_code_has_a_status() -> None:
     missing = {code for code in codes() if status_of(code) == 500 and code not in STATUS} - NOT_OF_REQUESTS
     assert not missing, f"add {sorted(missing)} to STATUS in pattern_server/http/errors.py"
-
-
-def test_each_code_has_the_status_that_the_reference_gives_it() -> None:
-    text = (ROOT / "REFERENCE.md").read_text(encoding="utf-8").partition("\n## Errors\n")[2].partition("\n## ")[0]
-    given: dict[str, int] = {}
-    for statuses, listed in re.findall(r"^\| ([\d, ]+) \| (.*) \|$", text, re.MULTILINE):
-        numbers, parts = statuses.split(", "), listed.split(";")
-        for number, part in zip(numbers, parts if len(numbers) > 1 else [listed], strict=True):
-            given |= {code: int(number) for code in re.findall(r"`([a-z_]+)`", part) if code in STATUS}
-    assert given == STATUS
 
 
 def test_statuses_are_http() -> None:
