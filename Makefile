@@ -24,8 +24,8 @@ INSTALL = python=$(VENV)/bin/python; [ -t 1 ] || q=--quiet; install() { \
 .PHONY: help setup demo test check real_llm bench clean
 
 help:
-	@echo 'make setup   a virtual environment in .venv with what tests and benchmarks need'
-	@echo 'make demo    a guided tour that really runs: installs what a user needs, no key, no network'
+	@echo 'make setup   installs what tests and benchmarks need'
+	@echo 'make demo    installs what a user needs, then shows in ten seconds what Pattern does; no key'
 	@echo 'make test    the tests'
 	@echo 'make check   format, lint, types and tests: what a change must pass'
 	@echo 'make bench   the benchmarks, about ten minutes; writes tests/bench/RESULTS.md'
