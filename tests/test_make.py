@@ -79,6 +79,10 @@ def test_the_tests_add_to_what_the_demo_installed(clone: Clone) -> None:
     assert everything == f"{PIP} --editable .[dev,local]"
     assert tests.startswith("python -m pytest")
     assert len(clone.make("test")) == 1
+
+
+def test_after_the_tests_the_demo_installs_nothing(clone: Clone) -> None:
+    assert len(clone.make("test")) == 3
     assert clone.make("demo") == ["pattern demo"]
 
 
