@@ -313,7 +313,7 @@ async def approve(demo: Demo) -> None:
         await home.call("POST", "approvals", question["id"], body={"decision": "approve", "scope": "always"})
         turn = await once(lambda turn: turn["status"] == "completed", home, "turns", turn["turn_id"])
         claim(turn["status"] == "completed", f"the turn completes (it is {turn['status']})")
-        demo.check(await _written(home) == 1, "after that, and only once, her memory was changed")
+        demo.check(await _written(home) == 1, "the call ran after your approval, and only once")
 
 
 async def _written(home: Home) -> int:

@@ -112,7 +112,7 @@ async def test_what_the_chapters_show(
         "  you  The spare key",
         "    $  pattern search --mode meaning 'the plumber",
         "  ada  (asks for approval to remember: The code",
-        "    ✓  after that, and only once",
+        "    ✓  the call ran after your approval",
         "       - Ruth is allergic to nuts. (memory block human)",
     ):
         assert words in shown, words
