@@ -132,6 +132,7 @@ async def test_a_chapter_that_does_not_hold_ends_the_demo(
     alone: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: object, chapter: Chapter, broken: str
 ) -> None:
     monkeypatch.setattr(demo, name, value)
+    monkeypatch.setattr(demo, "WAIT_S", 2.0)  # the texts are embedded one second after the start
     with pytest.raises(ExceptionGroup) as failed:
         async with begun(alone) as one:
             await chapter(one)
