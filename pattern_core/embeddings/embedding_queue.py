@@ -226,8 +226,10 @@ class EmbeddingQueue:
         info = self._info = await self._embedder.info()  # only now, because asking may load the model
         target = self._target(live)
         if target is None and live:
-            self._rests("unavailable", self._switch_reason(live[0], info))
-            return False
+            if not _is_same_model(live[0], info):
+                self._rests("unavailable", self._switch_reason(live[0], info))
+                return False
+            target = await self._database.write(work.start_switch, info, now_text(self._clock))
         if target is None:
             target = await self._database.write(indexes.begin, info, IndexState.ACTIVE, now_text(self._clock))
         # Few rows: not worth a second connection, which every constellation that says something would open.
@@ -361,6 +363,11 @@ class Portions:
             await checked_vectors(self._embedder, [_HARMLESS], info, purpose="passage")
         except TextsRefused as error:
             raise EmbedderUnavailable(error.message, retry_after_s=error.retry_after_s) from error
+
+
+def _is_same_model(before: EmbedderInfo, now: EmbedderInfo) -> bool:
+    """Return whether a model on this machine is only run in another way, so that a switch costs nobody anything."""
+    return before.provider == now.provider == "local" and before.model == now.model
 
 
 def _name(before: EmbedderInfo, now: EmbedderInfo) -> str:

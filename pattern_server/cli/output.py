@@ -73,6 +73,15 @@ class Output:
         if not self.is_json:
             self._write(click.style(plain(text), bold=True) + "\n")
 
+    def beside(self, mark: str, text: str, style: str = "") -> None:
+        """Print lines beside a mark in the margin, wrapped there; on a terminal the mark has a style of rich."""
+        for line in text.splitlines():
+            grid = Table.grid(padding=(0, 2, 0, 0))
+            grid.add_column(width=5, justify="right")
+            grid.add_row(Text(plain(mark), style), Text(plain(line)))
+            _console(sys.stdout).print(grid)
+            mark = ""
+
     def words(self, text: str) -> None:
         """Print a piece of a line, shown at once: an answer as it arrives."""
         if not self.is_json:

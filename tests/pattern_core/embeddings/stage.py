@@ -107,15 +107,14 @@ class ScriptedEmbedder:
         *,
         dimension: int = 64,
         fingerprint: str = "0" * 64,
+        provider: str = "deterministic",
         failure: EmbedderUnavailable | None = None,
         delay_s: float = 0.0,
     ) -> None:
         self.failure = failure
         self.delay_s = delay_s
         self.asked: list[tuple[Purpose, list[str]]] = []
-        self._info = EmbedderInfo(
-            provider="deterministic", model="hashed-words", dimension=dimension, fingerprint=fingerprint
-        )
+        self._info = EmbedderInfo(provider=provider, model="hashed-words", dimension=dimension, fingerprint=fingerprint)
 
     async def info(self) -> EmbedderInfo:
         if self.failure is not None:

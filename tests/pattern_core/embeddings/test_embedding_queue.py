@@ -264,6 +264,25 @@ async def test_another_model_is_not_taken_over_by_itself(world: World, autojump_
         assert (await queue.query_vector("words")).notice is None
 
 
+async def test_a_local_model_that_is_run_in_another_way_takes_over_by_itself(
+    world: World, autojump_clock: MockClock
+) -> None:
+    world.say_many(3)
+    before = ScriptedEmbedder(provider="local")
+    await world.embed_all(before)
+    now = ScriptedEmbedder(provider="local", fingerprint="1" * 64)
+    async with world.running(now, before) as queue:
+        await settle(queue)
+        assert texts_of(now) == [], "nothing is embedded again before there is something new"
+        world.say(3, "the ferry leaves at seven")
+        assert await world.near(queue, "message 2") == ["msg_2"]
+        await settle(queue)
+        progress = await queue.progress()
+        assert (progress.state, progress.done, progress.switch_needed) == ("idle", 4, False)
+        assert await world.near(queue, "when does the ferry leave?") == ["msg_3"]
+    assert texts_of(now, "query") == ["when does the ferry leave?"]
+
+
 async def test_an_old_index_says_what_it_does_not_know(world: World, autojump_clock: MockClock) -> None:
     world.say(1, "words")
     old, new = ScriptedEmbedder(), ScriptedEmbedder(dimension=128, fingerprint=OTHER)

