@@ -254,7 +254,7 @@ ASKED = (
 )
 
 
-@click.command()
+@click.command(epilog="Example: pattern demo")
 @click.option(
     "--data-dir",
     type=click.Path(path_type=Path, file_okay=False),

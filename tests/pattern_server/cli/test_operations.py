@@ -60,9 +60,9 @@ async def test_unknown_prices_are_said(capsys: pytest.CaptureFixture[str]) -> No
     first, second = out.splitlines()[1:3]
     assert first.split()[0] == "ada"
     assert first.split()[-1] == "unknown"
-    assert "$1.500042 + unknown" in second
-    assert "price of 3 calls is not known" in err
-    assert "The tokens of 1 calls are estimated" in err
+    assert "≥ $1.500042" in second
+    assert "3 calls have no known price" in err
+    assert "Token counts of 1 calls are estimates" in err
 
 
 def test_a_switch_to_another_length(home: Pattern, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,14 +108,14 @@ def test_every_state_explains_itself(capsys: pytest.CaptureFixture[str]) -> None
     told = capsys.readouterr()
     lines = {line.split()[0]: " ".join(line.split()) for line in told.out.splitlines()}
     assert lines["fine"] == "fine up to date 9 of 9 small (384) -"
-    assert lines["empty"] == "empty no text yet 0 of 0 - -"
+    assert lines["empty"] == "empty no texts yet 0 of 0 - -"
     assert lines["between"] == "between embedding 4 of 9 small (384) large (1024)"
     assert lines["broken"] == "broken stopped 0 of 9 - -"
-    assert "other: large (1024) is configured now, and search still answers from small (384);" in told.err
-    assert "`pattern embeddings switch -c other` goes over" in told.err
-    assert "between: search answers from small (384) until large (1024) has every text" in told.err
+    assert "other: large (1024) is configured, but search still uses small (384)." in told.err
+    assert "Switch with: pattern embeddings switch -c other" in told.err
+    assert "between: search uses small (384) until large (1024) has every text" in told.err
     assert "broken: Install it." in told.err
-    assert "picky: the model refused 1 of the texts, which only words find" in told.err
+    assert "picky: the model refused 1 texts, which are only found by words" in told.err
     assert "message msg_1: Too odd." in told.err
     assert "fine:" not in told.err
 
@@ -155,7 +155,7 @@ async def call(command: click.Command, **given: Any) -> tuple[object, list[str]]
 async def test_servers_and_how_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     await call(tools.list_all)
     shown = capsys.readouterr().out
-    for words in ("notes", "ready", "not offered, yet enabled", "resting", "its program ended"):
+    for words in ("notes", "ready", "enabled, but not available", "resting", "its program ended"):
         assert words in shown
 
 
@@ -184,8 +184,8 @@ def test_a_lost_token_is_replaced_without_a_server(home: Pattern) -> None:
 
 def test_a_token_is_revoked_by_the_beginning_of_its_id(home: Pattern) -> None:
     first, second = [home("token", "create", "--json").json["id"] for _ in range(2)]
-    unclear = home("token", "revoke", "token_")
-    assert (unclear.code, "tokens begin with token_" in unclear.err) == (2, True)
+    unclear = home("token", "revoke", "token_0")
+    assert (unclear.code, "2 ids begin with token_0" in unclear.err and first in unclear.err) == (2, True)
     same = next(at for at, (one, other) in enumerate(zip(first, second, strict=True)) if one != other)
     assert home("token", "revoke", first[: same + 1], "--json").json == {"revoked": first}
     rows = {row["id"]: row["revoked_at"] for row in home("token", "list", "--json").json}
