@@ -192,7 +192,7 @@ async def compact(home: Home, output: Output, name: str) -> None:
         said = f"The conversation of {name} is too short to compact."
     output.result(made, said)
     if made["trouble"]:
-        output.note(f"No summary was written: {made['trouble']}.")
+        output.note(f"No summary was written: {made['trouble'].removesuffix('.')}.")
 
 
 @agent.command("delete", epilog="Example: pattern agent delete ada")

@@ -241,7 +241,7 @@ def _owner_option(connection: Connection, owner: str) -> str:
 
 
 def _problems_of_copy(target: Target) -> list[str]:
-    """Return what is wrong with a copy, to which nothing is written meanwhile; it has every damage of the original."""
+    """Return what is wrong with a copy, which nothing writes to; it has every damage of the original."""
     with tempfile.TemporaryDirectory(prefix="pattern-check-") as folder:
         copy = Path(folder) / "copy.db"
         try:

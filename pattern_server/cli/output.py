@@ -30,7 +30,7 @@ GAP = "  "  # between columns
 BAR_CHARS = 12
 # In JSON all that is not `plain` is written as its number. C0 controls are so already.
 _NUMBERED = re.compile(r"[\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-_PERSON = re.compile(r"(?:(?:user|agent):)?((?:user|agent)_[0-9a-z]{26})\b")
+_PERSON = re.compile(r"(?<![\w.])(?:(?:user|agent):)?((?:user|agent)_[0-9a-z]{26})\b")
 _COLUMN = re.compile(r"([^=?*]+)=?([^?*]*)([?*]?)")
 
 Advance: TypeAlias = Callable[[], None]
@@ -48,10 +48,10 @@ def is_terminal() -> bool:
 
 
 def when(stamp: object) -> str:
-    """Return a time for people, empty for none: relative and local on a terminal, to the minute in UTC in a pipe."""
+    """Return a stored time for people, empty for none: relative and local on a terminal, as it is in a pipe."""
     text = str(stamp or "")
     if not text or not is_terminal():
-        return text[:16].replace("T", " ")
+        return text
     clock = import_module("pattern_core.ids").SystemClock()  # late: `pattern --help` needs no clock
     then = datetime.fromisoformat(text).astimezone()
     return ago(then, datetime.fromtimestamp(clock.now_ms() / 1000).astimezone(then.tzinfo))
@@ -99,6 +99,7 @@ def sentences(message: str) -> list[str]:
     parts = re.split(r"(?<=[^.])\. (?=[A-Z`])", message, maxsplit=1)
     if len(parts) == 1 and message.count("; ") == 1:
         parts = message.split("; ")
+    parts = [part.removesuffix(".") for part in parts]
     return [part[0].upper() + part[1:] if part.partition(" ")[0].isalpha() else part for part in parts]
 
 
@@ -184,7 +185,7 @@ class Output:
             return
         width = max((len(name) for name in record), default=0)
         for name, value in record.items():
-            text = self._cell(when(value) if name.endswith("_at") else value, is_long=True)
+            text = self._cell(when(value) or None if name.endswith("_at") else value, is_long=True)
             shown = "\n" + "\n".join("    " + line for line in text.splitlines()) if "\n" in text else f"  {text}"
             self._write(f"{name.replace('_', ' '):<{width}}{shown}".rstrip() + "\n")
 

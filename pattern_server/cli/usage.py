@@ -84,15 +84,15 @@ async def list_all(home: Home, output: Output) -> None:
 
 
 def _budget_row(one: Json) -> Json:
-    whose = one["scope"] if one["scope"] == "constellation" else f"each {one['scope']}"
+    scope = one["scope"] if one["scope"] == "constellation" else f"each {one['scope']}"
     if one["ref"]:
-        whose = f"{one['scope']} {one['ref']}"
+        scope = f"{one['scope']} {one['ref']}"
     amounts = {name: _amount(one["unit"], one[name]) for name in ("amount", "spent", "held", "left")}
     return {
         **one,
         **amounts,
         "id": "(configured)" if one["is_configured"] else one["id"],
-        "for": whose,
+        "for": scope,
         "per": None if one["period"] == "total" else one["period"],
     }
 

@@ -83,7 +83,7 @@ def read(raw: bytes, form: Form) -> str:
     except UnicodeDecodeError as error:
         raise Unreadable(f"it is not UTF-8 text (byte {error.start}); save it as UTF-8") from None
     if "\0" in text:
-        raise Unreadable("it holds a zero byte, which no text does")
+        raise Unreadable("it contains a zero byte; save it as plain text")
     if form is Form.VALUE and text.strip():
         try:
             return dumped(json.loads(text.removeprefix(_BOM), parse_constant=_refused))
@@ -93,7 +93,7 @@ def read(raw: bytes, form: Form) -> str:
 
 
 def _refused(name: str) -> float:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def like(text: str, model: str) -> str:

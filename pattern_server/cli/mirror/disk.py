@@ -283,4 +283,4 @@ def claim(file: Path, constellation: str) -> None:
         file.write_text(constellation + "\n", encoding="utf-8")
         return
     if found != constellation:
-        raise Conflict(f"{file.parent.parent} mirrors another constellation ({found}); choose a folder of its own")
+        raise Conflict(f"{file.parent.parent} mirrors another constellation ({found}); choose another folder")

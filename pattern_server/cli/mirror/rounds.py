@@ -235,7 +235,7 @@ class Mirror:
     async def _keep(self, block: Block, path: str, *, is_deletable: bool) -> None:
         """Bring one block and its file together, step by step."""
         if block.damaged is not None:
-            self._report.refuse(path, Local(), f"the block is damaged ({block.damaged}); its file stays as it was")
+            self._report.refuse(path, Local(), f"the block is damaged ({block.damaged}); its file is not changed")
             return
         known = self._states.get(block.id)
         if known is not None and form_at(known.path) is not block.remote.form:
@@ -353,7 +353,7 @@ class Mirror:
         if found is not None:
             self._states.put(found)
             return block
-        note = "the file and its block have no past in common, so they could not be merged"
+        note = "the file and its block have no common version, so they cannot be merged"
         return self._set_aside(block.id, path, note, block)
 
     def _move(self, block: Block, path: str) -> None:
@@ -362,7 +362,7 @@ class Mirror:
         if known is None or known.path == path or self._rules.is_dry:
             return
         if not self._disk.move(known.path, path):
-            self._report.refuse(known.path, Local(), f"it is called {path} now, and another file stands there")
+            self._report.refuse(known.path, Local(), f"its name is now {path}, but another file has this name")
             return
         self._states.put(replace(known, path=path))
         self._report.done(path, Do.REMEMBER, f"was {known.path}")
@@ -426,7 +426,7 @@ def opened(root: Path, constellation: str, rules: Rules, tell: Tell) -> Iterator
         OSError: the disk does not allow it.
     """
     if root.exists() and not root.is_dir():
-        raise InvalidInput(f"{root} is a file; name a folder")
+        raise InvalidInput(f"{root} is a file; give a folder")
     if rules.is_dry:
         yield Mirror(root, rules, tell)
         return
@@ -435,7 +435,7 @@ def opened(root: Path, constellation: str, rules: Rules, tell: Tell) -> Iterator
     try:
         lock = DataDirLock.acquire(own)
     except OwnedElsewhere:
-        raise Conflict(f"another `pattern memory sync` keeps {root}; stop that one, or choose another folder") from None
+        raise Conflict(f"another `pattern memory sync` uses {root}; stop it, or choose another folder") from None
     with lock:
         claim(own / "constellation", constellation)
         disk.own("blocks")

@@ -43,7 +43,7 @@ def test_what_may_go_wrong_is_a_sentence(
     error: Exception, sentence: str, code: str, exits: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert reported(Output(), lambda: raising(error)) == exits
-    assert capsys.readouterr().err == f"Error: {sentence}\n"
+    assert capsys.readouterr().err == f"Error: {sentence.removesuffix('.')}\n"
     assert reported(Output(is_json=True), lambda: raising(error)) == exits
     assert json.loads(capsys.readouterr().err) == {"error": {"code": code, "message": sentence}}
 

@@ -159,19 +159,22 @@ def test_a_file_is_imported_once(home: Pattern, tmp_path: Path) -> None:
 
 def test_messages_in_lines() -> None:
     message = {"role": "user", "content": "One\ntwo", "parts": None, "created_at": "2026-01-02T03:04:05.678Z"}
-    assert history.said(message) == "2026-01-02 03:04  user: One\n    two"
+    assert history.said(message) == "2026-01-02T03:04:05.678Z  user: One\n    two"
     image = {"type": "image", "digest": "ab12"}
     both = {**message, "content": "See", "parts": [image, {"type": "text", "text": "See"}]}
-    assert history.said(both) == "2026-01-02 03:04  user: See\n    [an image: ab12]"
-    assert history.said({**message, "content": "", "role": "assistant"}) == "2026-01-02 03:04  assistant: (nothing)"
+    assert history.said(both) == "2026-01-02T03:04:05.678Z  user: See\n    [an image: ab12]"
+    assert (
+        history.said({**message, "content": "", "role": "assistant"})
+        == "2026-01-02T03:04:05.678Z  assistant: (nothing)"
+    )
     partial = {**message, "role": "assistant", "finish_reason": "cancelled"}
     assert history.said(partial) == (
-        "2026-01-02 03:04  assistant: One\n    two\n    [not complete: its turn ended as cancelled]"
+        "2026-01-02T03:04:05.678Z  assistant: One\n    two\n    [not complete: its turn ended as cancelled]"
     )
     cut = history.said({**partial, "finish_reason": "length"})
     assert cut.endswith("[not complete: it was cut at max_output_tokens]")
     long = history.said({**message, "role": "tool", "tool_name": "file", "content": "x" * 5_000})
-    assert long.startswith("2026-01-02 03:04  tool file: xxx")
+    assert long.startswith("2026-01-02T03:04:05.678Z  tool file: xxx")
     assert len(long) < 400 and long.endswith("…")
 
 
