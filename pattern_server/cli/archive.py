@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from pattern_server.cli.client import Json
-from pattern_server.cli.command import Home, PlainGroup, in_constellation, piped, yes_option
-from pattern_server.cli.names import ONLY_AGENT, Named
+from pattern_server.cli.command import Home, PlainGroup, agent_option, in_constellation, piped, yes_option
+from pattern_server.cli.names import Named
 from pattern_server.cli.output import Output, cut, in_line, when
 from pattern_server.cli.search import mode_of
 
@@ -17,13 +17,6 @@ COLUMNS = ("id", "stored=created_at?", "tags?", "text*")
 TEXT_CHARS_MAX = 100  # of an entry in a list
 LIMIT_MAX = 500
 
-agent_option = click.option(
-    "-a",
-    "--agent",
-    metavar="NAME",
-    type=ONLY_AGENT,
-    help="The agent, or _constellation_ for all of them.  [default: the only one]",
-)
 ENTRY = Named("constellations/{constellation}/agents/{agent}/archival", field="id", include_superseded="true")
 tags_option = click.option("--tag", "tags", multiple=True, metavar="TAG", help="A tag of the entry; repeatable.")
 force_option = click.option("--force", is_flag=True, help="Store it even if an entry says nearly the same.")
@@ -31,7 +24,10 @@ force_option = click.option("--force", is_flag=True, help="Store it even if an e
 
 @click.group(cls=PlainGroup)
 def archive() -> None:
-    """The archive: long-term entries outside the prompt. They are superseded when no longer true, not overwritten."""
+    """The archive: long-term entries outside the prompt. They are superseded when no longer true, not overwritten.
+
+    The archive of the whole constellation is that of the agent _constellation_.
+    """
 
 
 @archive.command("add", epilog='Example: pattern archive add "Ruth moved to Lisbon." -a ada --tag people')

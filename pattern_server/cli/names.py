@@ -40,25 +40,22 @@ class Named(click.ParamType[str]):
         """Return the names that begin so, as a running server knows them. Called by click, for the shell."""
         try:
             config = load(ctx.params.get("config_file"), data_dir=ctx.params.get("data_dir"))
-            names = trio.run(self._completed, config, {"constellation": None, "agent": None, **ctx.params})
-        except (PatternError, click.ClickException, OSError):
+            with ctx:
+                names = trio.run(self._names, config, ctx.params)
+        except (PatternError, click.ClickException, trio.TooSlowError, OSError):
             names = []
         return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
-    async def _completed(self, config: Config, given: dict[str, Any]) -> list[str]:
-        server = running_server(config.data_dir)
-        if server is None:
+    async def _names(self, config: Config, params: Mapping[str, Any]) -> list[str]:
+        """Return the names in the list; none without a server. `params` are those that are on the line already."""
+        if (server := running_server(config.data_dir)) is None:
             return []
-        with trio.move_on_after(COMPLETE_TIMEOUT_S):
+        given = {name: params.get(name) for name in ("constellation", "agent") if f"{{{name}}}" in self.listed}
+        with trio.fail_after(COMPLETE_TIMEOUT_S):
             async with connection(server) as http:
                 api = Api(http, streams=False)
-                if "{constellation}" in self.listed:
-                    given["constellation"] = given["constellation"] or config.default_constellation
-                    given["constellation"] = given["constellation"] or await ONLY_CONSTELLATION.only(api, given)
-                if "{agent}" in self.listed and not given.get("everyone"):
-                    given["agent"] = given["agent"] or await ONLY_AGENT.only(api, given)
+                await fill(api, config, given)
                 return sorted(str(row[self.field]) for row in await self.rows(api, given))
-        return []
 
     async def rows(self, api: Api, given: Mapping[str, Any]) -> list[Json]:
         """Return the rows of the list that it is in."""
