@@ -18,7 +18,7 @@ from pattern_server.cli import client, memory, memory_edits
 from pattern_server.cli.client import Api, ServerFailed
 from pattern_server.cli.memory import MemoryOf
 from pattern_server.cli.output import Output
-from tests.pattern_server.cli.conftest import Answer, api_of, as_json, below
+from tests.pattern_server.cli.conftest import Answer, Pattern, api_of, as_json, below, on_terminal
 
 PREFIX = "/api/v1/constellations/home/agents/ada/memory"
 
@@ -164,3 +164,14 @@ def test_the_editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert memory._edited("Likes tea.\n", ".md") == "Likes tea.\nLikes figs.\n"
     editor.write_text("#!/bin/sh\ntrue\n")
     assert memory._edited("Likes tea.\n", ".json") == "Likes tea.\n"
+
+
+def test_the_history_is_drawn_on_a_terminal(home: Pattern, monkeypatch: pytest.MonkeyPatch) -> None:
+    for text in ("Tea.", "Rye bread."):
+        assert home("memory", "append", "human", text).code == 0
+    assert "█" not in home("memory", "history", "human").out
+    screen = on_terminal(monkeypatch, 60)
+    assert home("memory", "history", "human").code == 0
+    plot, _, newest, *_ = click.unstyle(screen.getvalue()).splitlines()
+    assert plot.startswith("█") and "█  3 versions" in plot
+    assert newest == "version 2, admin, now"

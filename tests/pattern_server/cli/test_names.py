@@ -110,6 +110,7 @@ def test_a_shell_completes_names_while_a_server_runs(home: Pattern, data_dir: Pa
     with serving(data_dir, data_dir.parent):
         assert home("agent", "create", "bob", "--provider", "embedded").code == 0
         assert completed(data_dir, "pattern agent show ") == ["ada", "bob"]
+        assert completed(data_dir, "pattern agent show b") == ["bob"]
         assert completed(data_dir, "pattern agent list -c h") == ["home"]
         assert completed(data_dir, "pattern memory show -a ada h") == ["human"]
         assert completed(data_dir, "pattern memory show -c none -a ada h") == []

@@ -14,7 +14,7 @@ from pattern_server.cli import tools
 from pattern_server.cli.embeddings import status
 from pattern_server.cli.output import Output
 from pattern_server.cli.usage import usage
-from tests.pattern_server.cli.conftest import Answer, Pattern, api_of, as_json, below
+from tests.pattern_server.cli.conftest import Answer, Pattern, api_of, as_json, below, on_terminal
 
 LINE = {
     "key": "2026-11-21",
@@ -53,6 +53,16 @@ async def test_usage_is_shown_with_exact_money(capsys: pytest.CaptureFixture[str
     assert "$1.500042" in out
     assert out.splitlines()[-1].startswith("all")
     assert "There are more lines" in err
+
+
+async def test_a_terminal_is_drawn_where_the_money_went(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = on_terminal(monkeypatch, 80)
+    await shown(capsys, {**LINE, "cost_microdollars": 200}, {**LINE, "cost_microdollars": 100})
+    head, first, second, total = click.unstyle(screen.getvalue()).splitlines()
+    assert head.endswith("plot") and first.endswith(" " + "█" * 12) and second.endswith(" " + "█" * 6)
+    assert "█" not in total
 
 
 async def test_unknown_prices_are_said(capsys: pytest.CaptureFixture[str]) -> None:

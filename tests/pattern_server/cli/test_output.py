@@ -57,6 +57,7 @@ def test_the_widest_column_shrinks_first_and_the_last_optional_one_goes() -> Non
     assert fitted([30, 10, 10, 50], parts, 56) == {0: 30, 1: 10, 3: 12}
     assert fitted([30, 10, 10, 50], parts, 41) == {0: 30, 3: 9}
     assert fitted([30, 10, 10, 50], parts, 10) == {0: 30, 3: 8}
+    assert fitted([40, 30], [("a", "a", ""), ("b", "b", "")], 52) == {0: 25, 1: 25}
 
 
 NOW = datetime(2026, 11, 24, 12, 0, tzinfo=UTC)
@@ -95,6 +96,13 @@ def test_an_error_is_what_is_wrong_and_what_to_do(
     assert sentences(message) == lines
     Output().error(message)
     assert capsys.readouterr().err == "Error: " + "\n".join(lines) + "\n"
+
+
+def test_an_id_that_contains_another_is_not_changed(capsys: pytest.CaptureFixture[str]) -> None:
+    output = Output()
+    output.names = {AGENT: "ada"}
+    output.error(f"there is no budget turn.total.{AGENT} of agent:{AGENT}")
+    assert capsys.readouterr().err == f"Error: There is no budget turn.total.{AGENT} of ada\n"
 
 
 def test_plots_are_seen_from_the_smallest_value() -> None:

@@ -102,6 +102,14 @@ async def test_a_step_is_shown_part_by_part(capsys: pytest.CaptureFixture[str]) 
     assert "pinned plan v3" in out
 
 
+async def test_a_terminal_is_drawn_the_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = on_terminal(monkeypatch, 80)
+    await shown({**STEP, "left_out": [{**CORE, "tokens": 77}]})
+    bars, *legend = [line.strip() for line in screen.getvalue().splitlines()[1:4]]
+    assert bars.startswith("████") and 58 <= len(bars) <= 62
+    assert legend[0].startswith("█ conversation 1,500   ▓ tools 900") and "left out 77" in " ".join(legend)
+
+
 async def test_the_same_parts_are_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
     await shown(STEP, {**STEP, "step": 2, "attempt": 2}, {**STEP, "step": 3, "parts": []})
     out = capsys.readouterr().out
