@@ -39,11 +39,7 @@ def fields(function: F) -> F:
         click.option("--rules", metavar="FILE|JSON", help=RULES_HELP),
         click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help=CONFIG_HELP),
         click.option(
-            "--tool",
-            "tools",
-            multiple=True,
-            metavar="NAME",
-            help="A tool that it may use, instead of the default ones; repeatable.",
+            "--tool", "tools", multiple=True, metavar="NAME", help="A tool, instead of the default ones; repeatable."
         ),
         click.option("--drop-tool", "dropped", multiple=True, metavar="NAME", help="Remove a tool; repeatable."),
         click.option("--add-tool", "added", multiple=True, metavar="NAME", help="Add a tool; repeatable."),
@@ -75,9 +71,7 @@ def block_of(text: str) -> Json:
     return {"label": label.strip(), "content": content}
 
 
-@agent.command(
-    "create", epilog='Example: pattern agent create ada --provider openai --model gpt-5 --instructions "Be brief."'
-)
+@agent.command("create", epilog='Example: pattern agent create ada --instructions "Be brief."')
 @click.argument("name")
 @fields
 @click.option("--memory", multiple=True, metavar="LABEL=TEXT", help="An initial memory block; repeatable.")
@@ -226,9 +220,7 @@ def body_of(
             cannot be read.
     """
     if tools and (changes["added"] or changes["dropped"]):
-        raise click.UsageError(
-            "--tool cannot be combined with --add-tool or --drop-tool. It names all tools; they change some."
-        )
+        raise click.UsageError("--tool excludes --add-tool and --drop-tool. It names all tools; they change some.")
     if instructions is not None and instructions_file is not None:
         raise click.UsageError("Use --instructions or --instructions-file, not both.")
     if instructions_file is not None:
@@ -305,9 +297,7 @@ def changed_tools(
         enabled = [name for one in enabled for name in (of.get(one, [one]) if one not in dropped else [one])]
     absent = [name for name in dropped if name not in enabled]
     if absent:
-        raise click.UsageError(
-            f"--drop-tool: the agent has no {', '.join(absent)}. It has {', '.join(enabled) or 'no tools'}."
-        )
+        raise click.UsageError(f"--drop-tool: the agent has no {', '.join(absent)}. It has {', '.join(enabled)}")
     return [name for name in dict.fromkeys((*enabled, *added)) if name not in dropped]
 
 

@@ -40,19 +40,11 @@ config_option = click.option(
 _JSON = click.option("--json", "is_json", is_flag=True, help="Print data as JSON.")
 
 constellation_option = click.option(
-    "-c",
-    "--constellation",
-    metavar="NAME",
-    envvar="PATTERN_CONSTELLATION",
-    type=ONLY_CONSTELLATION,
-    help="The constellation, by name or id.  [default: PATTERN_CONSTELLATION, default_constellation, or the only one]",
-)
+    *("-c", "--constellation"), metavar="NAME", envvar="PATTERN_CONSTELLATION", type=ONLY_CONSTELLATION,
+    help="The constellation.  [default: PATTERN_CONSTELLATION, default_constellation, or the only one]",
+)  # fmt: skip
 agent_option = click.option(
-    "-a",
-    "--agent",
-    metavar="NAME",
-    type=ONLY_AGENT,
-    help="The agent, by name or id.  [default: the only one]",
+    "-a", "--agent", metavar="NAME", type=ONLY_AGENT, help="The agent.  [default: the only one]"
 )
 yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 

@@ -39,18 +39,11 @@ LIMIT_MAX = 100
 @click.option("--limit", type=click.IntRange(1, LIMIT_MAX), default=10, show_default=True, help="How many hits.")
 @in_constellation
 async def search(
-    home: Home,
-    output: Output,
-    query: tuple[str, ...],
-    mode: str | None,
-    superseded: bool,
-    by_session: bool,
-    explain: bool,
-    **given: Any,
+    home: Home, output: Output, query: tuple[str, ...], superseded: bool, by_session: bool, explain: bool, **given: Any
 ) -> None:
     """Find QUERY, best first. Use "a phrase" in quotes, -word to exclude, word* for a prefix."""
+    given |= mode_of(home, output, given.pop("mode"))
     body: Json = {"query": " ".join(query), **{name: value for name, value in given.items() if value not in (None, ())}}
-    body.update(mode_of(home, output, mode))
     if superseded:
         body["include_superseded"] = True
     if by_session:

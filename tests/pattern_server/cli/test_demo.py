@@ -130,7 +130,7 @@ def test_the_tour_runs_and_leaves_its_files_in_the_given_folder(
     assert "Lisbon" in shown
     assert [f"\n{number}. " in shown for number in range(1, 10)] == [True] * 8 + [False]
     assert (tmp_path / "tour" / "home.db").exists()
-    assert run(["demo", "--data-dir", str(tmp_path / "tour")]) == 1
+    assert run(["demo", "--data-dir", str(tmp_path / "tour")]) == 2
     assert "not empty" in capsys.readouterr().err
 
 
