@@ -24,8 +24,8 @@ from pattern_core.untrusted import plain
 
 DONE, FAILED, USAGE, SKIPPED = 0, 1, 2, 3
 
-COLUMN_CHARS_MIN = 8  # to which a column shrinks
-WRAPPED_CHARS_MIN = 24  # of one that wraps, while there are columns that may be left out
+SHRUNK_CHARS_MIN = 8  # of a column; while others may be left out, it keeps …
+CUT_CHARS_MIN, WRAPPED_CHARS_MIN = 14, 24  # … these, the second if its text is continued below
 GAP = "  "  # between columns
 BAR_CHARS = 12
 # In JSON all that is not `plain` is written as its number. C0 controls are so already.
@@ -260,8 +260,9 @@ def fitted(natural: Sequence[int], parts: Sequence[tuple[str, str, str]], room: 
     `natural` are the widths that they need, `parts` the name, field and mark of each. Ids and times never shrink.
     """
     rigid = [name == "id" or field.endswith(("_at", "_id")) for name, field, _ in parts]
-    least = [width if fixed else min(width, COLUMN_CHARS_MIN) for width, fixed in zip(natural, rigid, strict=True)]
-    wanted = [min(natural[at], WRAPPED_CHARS_MIN) if part[2] == "*" else least[at] for at, part in enumerate(parts)]
+    least = [width if fixed else min(width, SHRUNK_CHARS_MIN) for width, fixed in zip(natural, rigid, strict=True)]
+    kept = [WRAPPED_CHARS_MIN if mark == "*" else CUT_CHARS_MIN for _, _, mark in parts]
+    wanted = [max(low, min(width, most)) for low, width, most in zip(least, natural, kept, strict=True)]
     widths = dict(enumerate(natural))
     optional = [index for index, part in enumerate(parts) if part[2] == "?"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -10,11 +11,11 @@ from pattern_core.budgets.budget import dollars, microdollars, shown_amount
 from pattern_db.journal.budgets import Unit
 from pattern_server.cli.client import Json
 from pattern_server.cli.command import Home, PlainGroup, in_constellation
-from pattern_server.cli.names import AGENT, TURN
+from pattern_server.cli.names import AGENT, TURN, people
 from pattern_server.cli.output import Output, bar, is_terminal
 
 USAGE_COLUMNS = ("calls", "input", "cached?", "output", "reasoning?", "cost", "plot?")
-BUDGET_COLUMNS = ("id", "for", "per?", "amount", "spent", "held?", "left?", "resets=resets_at?")
+BUDGET_COLUMNS = ("id", "for", "amount", "spent?", "left?", "per?", "resets=resets_at?", "held?")
 
 
 @click.command("usage", epilog="Example: pattern usage --by agent --since 2026-11-01")
@@ -78,12 +79,12 @@ async def list_all(home: Home, output: Output) -> None:
     found = await home.pages("budgets")
     await home.name_people(output)
     empty = "No budgets are set; spending is unlimited. Set one: pattern budget set --dollars 5 --per day"
-    output.table(BUDGET_COLUMNS, found, empty=empty, shown=_budget_row)
+    output.table(BUDGET_COLUMNS, found, empty=empty, shown=lambda one: _budget_row(one, output.names))
     if any(one["unpriced_calls"] for one in found) and not output.is_json:
         output.note("Calls without a known price are not included in what is spent.")
 
 
-def _budget_row(one: Json) -> Json:
+def _budget_row(one: Json, names: Mapping[str, str]) -> Json:
     scope = one["scope"] if one["scope"] == "constellation" else f"each {one['scope']}"
     if one["ref"]:
         scope = f"{one['scope']} {one['ref']}"
@@ -91,10 +92,16 @@ def _budget_row(one: Json) -> Json:
     return {
         **one,
         **amounts,
-        "id": "(configured)" if one["is_configured"] else one["id"],
+        "id": "(configured)" if one["is_configured"] else _renamed(one["id"], names),
         "for": scope,
         "per": None if one["period"] == "total" else one["period"],
     }
+
+
+def _renamed(budget_id: str, names: Mapping[str, str]) -> str:
+    """Return the id of a budget with another name for the agent that it ends with, if there is one."""
+    *parts, last = budget_id.split(".", 3)
+    return ".".join([*parts, names.get(last, last)])
 
 
 def _amount(unit: str, amount: int | None) -> str | None:
@@ -145,5 +152,6 @@ async def set_one(
 @in_constellation
 async def remove(home: Home, output: Output, id_: str) -> None:
     """Remove the budget ID, as `pattern budget list` shows it."""
-    await home.call("DELETE", "budgets", id_)
+    ids = {name: key for key, name in (await people(home.api, home.name)).items()}
+    await home.call("DELETE", "budgets", _renamed(id_, ids))
     output.result({"removed": id_}, f"Removed {id_}.")

@@ -85,6 +85,10 @@ def test_people_and_agents_appear_by_name(home: Pattern) -> None:
     for line in ("memory history human", "memory blame human"):
         shown = home(*line.split()).out
         assert "admin" in shown and "ada" in shown and "user_0" not in shown and "agent_0" not in shown
+    assert home("budget", "set", "--dollars", "5", "-a", "ada").code == 0
+    assert "agent.total.microdollars.ada " in home("budget", "list").out
+    assert home("budget", "remove", "agent.total.microdollars.ada").code == 0
+    assert "No budgets are set" in home("budget", "list").out
     assert "sender     admin" in home("turn", "show", home("turn", "list", "--json").json[0]["turn_id"]).out
     assert home("memory", "undo", "human", "--author", "admin").code == 0
     nothing = home("memory", "undo", "human", "--author", "admin")

@@ -54,7 +54,8 @@ def test_the_widest_column_shrinks_first_and_the_last_optional_one_goes() -> Non
     parts = [("id", "id", ""), ("a", "a", "?"), ("b", "b", "?"), ("text", "text", "")]
     assert fitted([30, 10, 10, 50], parts, 200) == {0: 30, 1: 10, 2: 10, 3: 50}
     assert fitted([30, 10, 10, 50], parts, 80) == {0: 30, 1: 10, 2: 10, 3: 24}
-    assert fitted([30, 10, 10, 50], parts, 56) == {0: 30, 1: 10, 3: 12}
+    assert fitted([30, 10, 10, 50], parts, 70) == {0: 30, 1: 10, 2: 10, 3: 14}
+    assert fitted([30, 10, 10, 50], parts, 69) == {0: 30, 1: 10, 3: 25}
     assert fitted([30, 10, 10, 50], parts, 41) == {0: 30, 3: 9}
     assert fitted([30, 10, 10, 50], parts, 10) == {0: 30, 3: 8}
     assert fitted([40, 30], [("a", "a", ""), ("b", "b", "")], 52) == {0: 25, 1: 25}
