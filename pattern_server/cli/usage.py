@@ -15,7 +15,7 @@ from pattern_server.cli.names import AGENT, TURN, people
 from pattern_server.cli.output import Output, bar, is_terminal
 
 USAGE_COLUMNS = ("calls", "input", "cached?", "output", "reasoning?", "cost", "plot?")
-BUDGET_COLUMNS = ("id", "for", "amount", "spent?", "left?", "per?", "resets=resets_at?", "held?")
+BUDGET_COLUMNS = ("id", "amount", "spent?", "left?", "for?", "per?", "resets=resets_at?", "held?")
 
 
 @click.command("usage", epilog="Example: pattern usage --by agent --since 2026-11-01")
