@@ -150,10 +150,10 @@ def connected(function: Callable[..., Awaitable[ExitCode]], *, creates: bool = F
             try:
                 return await function(api, output, **given)
             except ServerFailed as error:
-                if "_0" in error.message and "constellation" in given:  # perhaps the id of an agent or a person
-                    output.names = await people(api, given["constellation"])
                 if error.status == ABSENT and (meant := await suggestion(api, given)):
                     error.message = f"{error.message}. Did you mean {meant!r}?"
+                elif error.status != ABSENT and "_0" in error.message and (name := given.get("constellation")):
+                    output.names = await people(api, name)  # of the agent or person that it perhaps has the id of
                 raise
 
         return trio.run(_with_api, config, creates, call)

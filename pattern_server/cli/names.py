@@ -137,8 +137,8 @@ async def fill(api: Api, config: Config, given: dict[str, Any]) -> None:
 async def suggestion(api: Api, given: Mapping[str, Any]) -> str | None:
     """Return the name that the first unknown one of the running command's names resembles, if there is one."""
     for name, kind in _names(given):
-        if not isinstance(given[name], str) or given[name] == EVERYONE:
-            continue
+        if not isinstance(given[name], str) or given[name] == EVERYONE or kind.field.endswith("id"):
+            continue  # an id that resembles another is nothing like it
         rows = await kind.rows(api, given)
         known = [str(row[kind.field]) for row in rows]
         if given[name] not in (*known, *map(_id_of, rows)):

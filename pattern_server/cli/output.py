@@ -117,7 +117,7 @@ class Output:
 
     def secret(self, text: str) -> None:
         """Print a line on a terminal only: a pipe may lead to a log that others read."""
-        if sys.stdout.isatty():
+        if is_terminal():
             self.say(text)
 
     def heading(self, text: str) -> None:

@@ -18,6 +18,7 @@ def test_a_single_constellation_and_a_single_agent_need_not_be_named(
     assert home("memory", "append", "human", "Likes tea.").code == 0
     assert home("memory", "show", "human").out == "Likes tea.\n"
     assert home("memory", "list", "--everyone").code == 0
+    assert home("memory", "sync", "mirror", "--once").code == 0
     assert home("archive", "add", "Ruth moved to Lisbon.").code == 0
     assert home("agent", "create", "bob", "--provider", "embedded").code == 0
     several = home("memory", "show", "human")
@@ -59,7 +60,8 @@ def test_ids_may_be_shortened(home: Pattern) -> None:
     assert len(home("archive", "list", "--json").json) == 2
     same = next(at for at, (one, other) in enumerate(zip(*entries, strict=True)) if one != other)
     assert home("archive", "show", entries[1][: same + 1], "--json").json["id"] == entries[1]
-    assert home("turn", "show", "turn_0000").code == 1
+    unknown = home("turn", "show", turn[:-1] + ("0" if turn[-1] != "0" else "1"))
+    assert (unknown.code, "Did you mean" in unknown.err) == (1, False)
     assert home("db", "status", "-c", constellation[:8], "--json").json[0]["database"] == "home"
 
 
