@@ -121,7 +121,7 @@ class Output:
             self.say(text)
 
     def heading(self, text: str) -> None:
-        """Print a line that stands out on a terminal."""
+        """Print a line that is bold on a terminal."""
         if not self.is_json:
             self._write(click.style(self._named(plain(text)), bold=True) + "\n")
 
@@ -250,7 +250,7 @@ class Output:
         return text if is_id else self._named(text)
 
     def _write(self, text: str, *, is_data: bool = True) -> None:
-        # click takes colours out where the stream is no terminal, and knows about consoles that cannot write UTF-8.
+        # click removes colours where the stream is not a terminal, and handles consoles that cannot write UTF-8.
         click.echo(text, nl=False, err=not is_data)
 
 

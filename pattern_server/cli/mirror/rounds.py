@@ -99,7 +99,7 @@ class MirrorReport:
             self._disk.explain(path, None)
 
 
-STEPS_MAX = 8  # steps taken for one block in one round; one that changes all the time waits for the next
+STEPS_MAX = 8  # for one block in one round; a block that changes all the time waits for the next round
 VANISHED_MIN = 2  # so many files of a folder gone at once, and none left, are a folder that is gone, not a decision
 CHANGED_MEANWHILE = 412
 
@@ -120,7 +120,7 @@ def is_passing(error: ServerFailed) -> bool:
 
 
 def _is_untouched(known: Known | None, local: Local) -> bool:
-    """Return whether the file is as it was when both sides were last the same, so that no save is under way."""
+    """Return whether the file is as it was when both sides were last the same, so that no save is running."""
     if known is None:
         return local.text is None and local.problem is None
     return known.sent is not None or (local.text is not None and like(local.text, known.text) == known.text)
@@ -143,7 +143,7 @@ class Mirror:
         self._rules = rules
         self._report = MirrorReport(self._disk, tell, is_dry=rules.is_dry)
         self._seen: dict[str, tuple[Signature | None, float]] = {}  # since when each file has been as it is
-        self._is_unsettled = False  # in this round: some file was not at rest, and is to be looked at again
+        self._is_unsettled = False  # in this round: some file is still changing and must be checked again
         self._states = States(root / OWN / "blocks", is_dry=rules.is_dry)
         for name in self._states.unreadable:
             tell(MirrorEvent(path=f"{OWN}/blocks/{name}", did=Do.FORGET, note="it was damaged and is made again"))
@@ -262,7 +262,7 @@ class Mirror:
         self._is_unsettled = True
 
     async def _step(self, block: Block, path: str, known: Known | None, local: Local, action: Action) -> Block | None:
-        """Take one step; the block to go on with, or None where this round ends for it."""
+        """Carry out one step; return the block to continue with, or None where this round ends for it."""
         if self._rules.is_dry and action.do in (Do.WRITE, Do.PUSH, Do.DELETE):
             self._report.done(path, action.do, action.note)
             return None
@@ -368,7 +368,7 @@ class Mirror:
         self._report.done(path, Do.REMEMBER, f"was {known.path}")
 
     async def _take_new_files(self, owners: Sequence[Owner], taken: set[str]) -> None:
-        """Make blocks of the Markdown files in these owners' folders whose paths are not `taken`.
+        """Create blocks from the Markdown files in these owners' folders, except for the paths in `taken`.
 
         Raises:
             ServerFailed: the server refused what any client may ask.

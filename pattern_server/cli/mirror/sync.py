@@ -115,7 +115,7 @@ _SIGNS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncWanted:
-    """What to mirror where: the constellation and the agents by name or id (none: all and everybody)."""
+    """What to mirror where: the constellation and the agents by name or id (none: all of them)."""
 
     root: Path
     constellation: str
@@ -139,7 +139,7 @@ async def once(config: Config, output: Output, wanted: SyncWanted) -> ExitCode:
 
 
 async def bring_together(api: Api, wanted: SyncWanted, tell: Callable[[MirrorEvent], None]) -> Sequence[str]:
-    """Make rounds until every file is at rest; return the paths that wait for a person.
+    """Make rounds until no file changes; return the paths that wait for a person.
 
     Raises:
         ServerFailed: the server refused, or knows no such agent.
