@@ -7,7 +7,7 @@ import click
 from pattern_server.cli.client import Api, Json, path
 from pattern_server.cli.command import PlainGroup, connected, creating, yes_option
 from pattern_server.cli.names import CONSTELLATION
-from pattern_server.cli.output import Output
+from pattern_server.cli.output import Output, when
 
 COLUMNS = ("name", "id", "created=created_at?")
 
@@ -53,7 +53,7 @@ def halt_lines(name: str, halt: Json) -> list[str]:
     if not halt["halted"]:
         return []
     return [
-        f"{halt['agent_name']} halted it at {halt['at']}: {halt['reason']}",
+        f"{halt['agent_name']} halted it ({when(halt['at'])}): {halt['reason']}",
         f"Resume it with: pattern constellation resume {name}",
     ]
 
@@ -74,7 +74,7 @@ async def rename(api: Api, output: Output, name: str, new_name: str) -> None:
 async def resume(api: Api, output: Output, name: str) -> None:
     """Resume the constellation NAME after one of its agents halted it."""
     ended = await api.call("POST", path("constellations", name, "resume"))
-    output.result(ended, f"Resumed {name}. {ended['agent_name']} halted it at {ended['at']}: {ended['reason']}")
+    output.result(ended, f"Resumed {name}. {ended['agent_name']} halted it ({when(ended['at'])}): {ended['reason']}")
 
 
 @constellation.command("delete", epilog="Example: pattern constellation delete home")

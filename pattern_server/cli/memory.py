@@ -20,6 +20,7 @@ from pattern_db.enums import CONSTELLATION_OWNER as EVERYONE
 from pattern_db.enums import BlockType, Permission
 from pattern_server.cli.client import Json, ServerFailed, path
 from pattern_server.cli.command import (
+    ABSENT,
     ExitCode,
     Home,
     PlainGroup,
@@ -53,7 +54,6 @@ TYPES = click.Choice([kind.value for kind in BlockType])
 PERMISSIONS = click.Choice([permission.value for permission in Permission])
 LENT_PERMISSIONS = click.Choice(["read_only", "append", "read_write"])
 INTERVAL_S = 30.0
-ABSENT = 404
 
 _VERSION = click.IntRange(min=0)
 
