@@ -109,6 +109,7 @@ class Config(BaseSettings):
     log_format: Literal["auto", "json", "text"] = Field(default="auto", description="auto: text on a terminal")
     default_provider: str = Field(default="", description="`model_provider` of agents that name none")
     default_model: str = Field(default="", description="`model_name` of agents that name none")
+    default_constellation: str = Field(default="", description="what commands work on without `--constellation`")
     providers: dict[str, ProviderConfig] = Field(default_factory=dict)
     embeddings: EmbeddingsConfig = Field(default_factory=EmbeddingsConfig)
     supervisor: SupervisorConfig = Field(default_factory=SupervisorConfig)
@@ -237,7 +238,7 @@ def file_of(config: Config) -> Path | None:
 
 def unknown_variables() -> list[str]:
     """Environment variables that look like settings of ours and are none: probably typing errors. Sorted."""
-    known = {f"PATTERN_{name.upper()}" for name in Config.model_fields} | {"PATTERN_CONFIG"}
+    known = {f"PATTERN_{name.upper()}" for name in Config.model_fields} | {"PATTERN_CONFIG", "PATTERN_CONSTELLATION"}
     return sorted(
         name for name in os.environ if name.startswith("PATTERN_") and name.upper().split("__")[0] not in known
     )

@@ -28,40 +28,43 @@ class Entry(NamedTuple):
 COMMANDS: Mapping[str, Entry] = MappingProxyType(
     {
         "serve": Entry("pattern_server.cli.serve", "Run the server."),
-        "demo": Entry("pattern_server.cli.demo", "A guided tour that really runs, in a temporary folder."),
-        "constellation": Entry("pattern_server.cli.constellations", "Sets of agents: create, list …"),
+        "demo": Entry("pattern_server.cli.demo", "A guided tour in a temporary folder."),
+        "constellation": Entry(
+            "pattern_server.cli.constellations", "Sets of agents, each in its own database: create, list …"
+        ),
         "agent": Entry("pattern_server.cli.agents", "Agents: create, list, show, edit, compact …"),
-        "rule": Entry("pattern_server.cli.rules", "What an agent may call when: add, list, remove."),
+        "rule": Entry("pattern_server.cli.rules", "Rules that limit or order tool calls: add, list, remove."),
         "chat": Entry("pattern_server.cli.chat", "Talk to an agent."),
-        "turn": Entry("pattern_server.cli.turns", "One turn: show, cancel."),
-        "why": Entry("pattern_server.cli.turns", "What a turn's model was shown, and why."),
-        "memory": Entry("pattern_server.cli.memory", "What an agent keeps in mind: list, show, edit …"),
+        "turn": Entry("pattern_server.cli.turns", "Turns of agents: list, show, cancel."),
+        "why": Entry("pattern_server.cli.turns", "Show the prompt of a turn, part by part."),
+        "memory": Entry("pattern_server.cli.memory", "Memory blocks: list, show, edit, history, undo …"),
         "folder": Entry("pattern_server.cli.folders", "Files that agents may read: create, add, attach …"),
-        "approvals": Entry("pattern_server.cli.approvals", "What agents ask people's consent for."),
-        "tool": Entry("pattern_server.cli.tools", "The tools that agents may have: list."),
-        "mcp": Entry("pattern_server.cli.tools", "MCP servers, whose tools agents may have: list, test …"),
-        "archive": Entry("pattern_server.cli.archive", "What an agent keeps for good: add, list …"),
-        "history": Entry("pattern_server.cli.history", "What was said, and past messages from elsewhere."),
-        "search": Entry("pattern_server.cli.search", "Find words in memory, archive and messages."),
-        "embeddings": Entry("pattern_server.cli.embeddings", "Search by meaning: status, switch …"),
-        "usage": Entry("pattern_server.cli.usage", "What model calls took: tokens and money."),
-        "budget": Entry("pattern_server.cli.usage", "What they may take: set, list, remove."),
+        "approvals": Entry("pattern_server.cli.approvals", "Requests that wait for a person: list, approve, deny …"),
+        "tool": Entry("pattern_server.cli.tools", "Tools for agents: list."),
+        "mcp": Entry("pattern_server.cli.tools", "MCP servers, which provide tools: list, test …"),
+        "archive": Entry("pattern_server.cli.archive", "Long-term entries outside the prompt: add, list, search …"),
+        "history": Entry("pattern_server.cli.history", "Messages of an agent: show, import, summaries."),
+        "search": Entry("pattern_server.cli.search", "Search messages, memory, archive and files."),
+        "embeddings": Entry("pattern_server.cli.embeddings", "Vectors for search by meaning: status, switch, rebuild."),
+        "usage": Entry("pattern_server.cli.usage", "Token usage and cost."),
+        "budget": Entry("pattern_server.cli.usage", "Token and cost budgets: set, list, remove."),
         "token": Entry("pattern_server.cli.tokens", "API tokens: create, list, revoke."),
-        "backup": Entry("pattern_server.cli.backup", "Copy a constellation into a file, while it works."),
-        "restore": Entry("pattern_server.cli.backup", "Make a constellation from such a file."),
+        "backup": Entry("pattern_server.cli.backup", "Copy a constellation into a file; the server may run."),
+        "restore": Entry("pattern_server.cli.backup", "Create a constellation from a backup."),
         "db": Entry("pattern_server.cli.db", "The database files: status, migrate, check, vacuum."),
-        "doctor": Entry("pattern_server.cli.doctor", "What is wrong here, and what to do about it."),
+        "doctor": Entry("pattern_server.cli.doctor", "Check this installation, and say how to fix problems."),
+        "completion": Entry("pattern_server.cli.completion", "Tab completion for bash, zsh and fish."),
     }
 )
 
 
 class LazyGroup(click.Group):
-    """A group that knows its commands by a table and imports one only when it is called."""
+    """A group that knows its commands from a table and imports a command only when it is called."""
 
     def __init__(self, *args: Any, table: Mapping[str, Entry], **given: Any) -> None:
         super().__init__(*args, **given)
         self._table = table
-        self.commands = dict.fromkeys(table)  # type: ignore[assignment]  # names to suggest for a mistyped one
+        self.commands = dict.fromkeys(table)  # type: ignore[assignment]  # names to suggest
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names, in the order of the table."""
@@ -81,19 +84,25 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, entry.help) for name, entry in self._table.items()])
 
 
+def _without_color(context: click.Context, _parameter: click.Parameter, given: str | None) -> None:
+    if given:
+        context.color = False
+
+
 @click.group(
     cls=LazyGroup, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
+@click.option("--no-color", envvar="NO_COLOR", hidden=True, expose_value=False, callback=_without_color)
 @click.version_option(package_name="pattern-server", prog_name="pattern")
 def cli() -> None:
-    """Pattern: a server for long-lived AI agents that never lose a word.
+    """Pattern: a server for long-lived AI agents with memory.
 
     \b
-    Begin with:   pattern demo
-    Then:         pattern serve            (in one terminal)
+    Start with:   pattern demo             a guided tour
+    Then:         pattern serve            in one terminal
                   pattern constellation create home
-                  pattern agent create ada -c home
-                  pattern chat -c home
+                  pattern agent create ada
+                  pattern chat             in another terminal
     """
 
 
@@ -101,23 +110,35 @@ def run(arguments: list[str]) -> int:
     """Run one command line (without the program's name) and return its exit code: 0, 1, 2 or 3 as documented."""
     try:
         result = cli.main(arguments, prog_name="pattern", standalone_mode=False)
-    except click.ClickException as error:
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return error.exit_code
+    except click.ClickException as error:
+        return _misuse(error)
     except click.Abort:
         Output().note("Stopped.")
         return FAILED
     except BrokenPipeError:
-        # Python would complain once more when it closes the stream at exit.
+        # Python would report it again when it closes the stream at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     return result if isinstance(result, int) else DONE
 
 
+def _misuse(error: click.ClickException) -> int:
+    """Print an error in the arguments as all errors are printed, and where to find help; return its exit code."""
+    context = getattr(error, "ctx", None)
+    output = Output(is_json=context is not None and bool(context.params.get("is_json")))
+    output.error(error.format_message(), code="usage")
+    if context is not None and not output.is_json:
+        output.note(f"Help: {context.command_path} --help")
+    return error.exit_code
+
+
 def main() -> None:
-    """The program `pattern`."""
-    # What modules make stays: with the usual threshold of 700, looking for garbage in it takes an eighth of the start.
+    """Run the program `pattern`."""
+    # Modules stay in memory: with the default threshold of 700, garbage collection uses an eighth of the start.
     gc.set_threshold(50_000)
     code = run(sys.argv[1:])
-    gc.freeze()  # nor is there anything to find when all of it ends
+    gc.freeze()  # skips a last collection at exit
     sys.exit(code)

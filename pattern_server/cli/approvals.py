@@ -9,11 +9,13 @@ from collections.abc import Iterator
 import click
 
 from pattern_server.cli.client import Json
-from pattern_server.cli.command import Home, in_constellation
+from pattern_server.cli.command import Home, PlainGroup, in_constellation
+from pattern_server.cli.names import Named
 from pattern_server.cli.output import Output, cut, in_line, when
 
-COLUMNS = ("id", "status", "audience", "what", "asked=created_at", "expires=expires_at")
-GRANT_COLUMNS = ("id", "agent", "subject", "arguments", "until", "granted_by")
+COLUMNS = ("id", "status?", "audience?", "what*", "asked=created_at?", "expires=expires_at?")
+GRANT_COLUMNS = ("id", "agent", "subject", "arguments?", "until?", "granted_by?")
+APPROVAL = Named("constellations/{constellation}/approvals", field="id", status="all")
 PROGRAMS_WORDS = frozenset({"agent_id", "call_id", "subject", "digest"})  # in a request, beside the agent's name …
 REQUEST_CHARS_MAX = 200  # shown of a request that has no words of its own
 
@@ -21,12 +23,12 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)")
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
-@click.group()
+@click.group(cls=PlainGroup)
 def approvals() -> None:
     """Approvals: what an agent may only do if a person agrees."""
 
 
-@approvals.command("list")
+@approvals.command("list", epilog="Example: pattern approvals list")
 @click.option("--all", "is_all", is_flag=True, help="Also what was answered or has expired.")
 @in_constellation
 async def list_all(home: Home, output: Output, is_all: bool) -> None:
@@ -55,8 +57,8 @@ def _has_value(value: object) -> bool:
     return value not in (None, "", {}, [])
 
 
-@approvals.command("show")
-@click.argument("id_", metavar="ID")
+@approvals.command("show", epilog="Example: pattern approvals show apr_01k")
+@click.argument("id_", metavar="ID", type=APPROVAL)
 @in_constellation
 async def show(home: Home, output: Output, id_: str) -> None:
     """Show one question with all that would be done."""
@@ -96,8 +98,8 @@ class Duration(click.ParamType[float]):
         return float(found[1]) * _UNITS_S[found[2] or "s"]
 
 
-@approvals.command("approve")
-@click.argument("id_", metavar="ID")
+@approvals.command("approve", epilog="Example: pattern approvals approve apr_01k --for 30m")
+@click.argument("id_", metavar="ID", type=APPROVAL)
 @click.option("--same", is_flag=True, help="From now on also without asking, for the same arguments.")
 @click.option("--always", is_flag=True, help="From now on also without asking, whatever the arguments.")
 @click.option("--for", "seconds", type=Duration(), help="… only for this long: 90s, 30m, 2h, 7d.")
@@ -128,8 +130,8 @@ def _object(text: str) -> Json:
     return value
 
 
-@approvals.command("deny")
-@click.argument("id_", metavar="ID")
+@approvals.command("deny", epilog='Example: pattern approvals deny apr_01k --reason "Too expensive."')
+@click.argument("id_", metavar="ID", type=APPROVAL)
 @click.option("--reason", help="Why; the agent sees it.")
 @in_constellation
 async def deny(home: Home, output: Output, id_: str, reason: str | None) -> None:
@@ -145,17 +147,17 @@ async def _answer(home: Home, output: Output, id_: str, body: Json) -> None:
     output.result(answered, said if said.startswith(done) else f"{done}: {said}")
 
 
-@approvals.command("grants")
+@approvals.command("grants", epilog="Example: pattern approvals grants")
 @in_constellation
 async def grants(home: Home, output: Output) -> None:
     """List what agents may do without asking again."""
     found = await home.pages("grants")
-    names = {} if output.is_json or not found else await home.agent_names()
+    await home.name_people(output)
 
     def row(one: Json) -> Json:
         return {
             **one,
-            "agent": names.get(one["agent_id"], one["agent_id"]),
+            "agent": one["agent_id"],
             "arguments": "the same" if one["same_arguments"] else "any",
             "until": when(one["expires_at"]) or "revoked",
         }
@@ -163,8 +165,8 @@ async def grants(home: Home, output: Output) -> None:
     output.table(GRANT_COLUMNS, found, empty="Nothing: every question is asked.", shown=row)
 
 
-@approvals.command("revoke")
-@click.argument("id_", metavar="ID")
+@approvals.command("revoke", epilog="Example: pattern approvals revoke cgr_01k")
+@click.argument("id_", metavar="ID", type=Named("constellations/{constellation}/grants", field="id"))
 @in_constellation
 async def revoke(home: Home, output: Output, id_: str) -> None:
     """Revoke a consent that holds: the agent asks again."""

@@ -63,7 +63,7 @@ STOPPED = {
 WORDS_SHOWN = 160  # characters of what a call in trouble says
 
 
-@click.command()
+@click.command(epilog='Example: pattern chat -a ada "What do you know about me?"')
 @click.option("-a", "--agent", metavar="NAME", help="The agent; may be left out if there is only one.")
 @click.option(
     "--policy",

@@ -14,15 +14,17 @@ from typing import Any, TypeAlias
 import click
 import trio
 
-from pattern_core.errors import PatternError, leaves
+from pattern_core.errors import InvalidInput, PatternError, leaves
 from pattern_db.errors import DatabaseError
 from pattern_server.cli.client import Api, Json, ServerFailed, open_api, path
-from pattern_server.cli.output import DONE, FAILED, Output
+from pattern_server.cli.names import ONLY_AGENT, ONLY_CONSTELLATION, fill, people, suggestion
+from pattern_server.cli.output import DONE, FAILED, USAGE, Output
 from pattern_server.config import Config, load
 
 # What a command gives back: nothing for done, or one of output's exit codes.
 ExitCode: TypeAlias = int | None
 
+ABSENT = 404
 data_dir_option = click.option(
     "--data-dir",
     type=click.Path(path_type=Path, file_okay=False),
@@ -38,16 +40,17 @@ config_option = click.option(
 _JSON = click.option("--json", "is_json", is_flag=True, help="Print data as JSON.")
 
 constellation_option = click.option(
-    "-c", "--constellation", required=True, metavar="NAME", help="The constellation, by name or id."
+    *("-c", "--constellation"), metavar="NAME", envvar="PATTERN_CONSTELLATION", type=ONLY_CONSTELLATION,
+    help="The constellation.  [default: PATTERN_CONSTELLATION, default_constellation, or the only one]",
+)  # fmt: skip
+agent_option = click.option(
+    "-a", "--agent", metavar="NAME", type=ONLY_AGENT, help="The agent.  [default: the only one]"
 )
-
-
-agent_option = click.option("-a", "--agent", required=True, metavar="NAME", help="The agent, by name or id.")
 yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
 class PlainGroup(click.Group):
-    """A group that shows of each command the first paragraph of its docstring, uncut."""
+    """A group that shows the first paragraph of each command's docstring, uncut."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands into the help text. Called by click."""
@@ -84,42 +87,42 @@ class Home:
         """Send a request; the answer's JSON, which is empty where it has no body."""
         return await self.api.call(method, self.at(*below), body=body, headers=headers)
 
-    async def agent_names(self) -> dict[str, str]:
-        """Return the names of the agents, by id."""
-        return {agent["id"]: agent["name"] for agent in await self.pages("agents")}
+    async def name_people(self, output: Output) -> None:
+        """Let the output show agents and people by their names."""
+        output.names = {} if output.is_json else await people(self.api, self.name)
 
 
 def json_of(option: str, text: str) -> object:
-    """Return what an option was given as JSON, or as the name of a file with JSON.
+    """Return the value of an option that accepts JSON, or the name of a file with JSON.
 
     Raises:
-        click.UsageError: there is no such file, or it is no JSON.
+        click.UsageError: there is no such file, or it is not JSON.
     """
     is_json = text.lstrip().startswith(("[", "{"))
     try:
         return json.loads(text if is_json else Path(text).read_text(encoding="utf-8"))
     except OSError as error:
-        raise click.UsageError(f"{option} takes JSON or a file with it; {text}: {error.strerror or error}.") from None
+        raise click.UsageError(
+            f"{option} cannot read {text}: {error.strerror or error}. Give JSON, or the name of a file with JSON."
+        ) from None
     except ValueError as error:
-        raise click.UsageError(f"{option}: {'what was given' if is_json else text} is not JSON: {error}.") from None
+        raise click.UsageError(f"{option}: {'the value' if is_json else text} is not valid JSON: {error}.") from None
 
 
 async def piped(instead: str) -> str:
-    """Return what is piped in; `instead` says what a person does who has nothing to pipe.
+    """Return the standard input; `instead` says what to do without a pipe.
 
     Raises:
-        click.UsageError: nothing was piped in, or white space alone: a pipe that broke must not empty anything.
+        click.UsageError: it is empty or white space: a broken pipe must not empty anything.
     """
     text: str = await trio.to_thread.run_sync(sys.stdin.read)
     if not text.strip():
-        raise click.UsageError(f"nothing was piped in, so nothing is changed; {instead}")
+        raise click.UsageError(f"Nothing was piped in, so nothing is changed; {instead}")
     return text
 
 
 def local(function: Callable[..., ExitCode]) -> Callable[..., None]:
-    """Return a command that works on the files itself: called with the `Config`, its `Output`, and click's
-    parameters.
-    """
+    """Return a command that works on the files: called with the `Config`, its `Output`, and click's parameters."""
 
     @config_option
     @data_dir_option
@@ -134,15 +137,26 @@ def local(function: Callable[..., ExitCode]) -> Callable[..., None]:
 
 
 def connected(function: Callable[..., Awaitable[ExitCode]], *, creates: bool = False) -> Callable[..., None]:
-    """Return a command that speaks to the API: called in trio with the `Api`, its `Output`, and click's parameters.
+    """Return a command that uses the API: called in trio with the `Api`, its `Output`, and click's parameters.
 
-    One that `creates` makes the data directory if there is none; the others refuse.
+    One that `creates` creates the data directory if there is none; the others refuse.
     """
 
     @local
     @wraps(function)
     def command(config: Config, output: Output, **given: Any) -> ExitCode:
-        return trio.run(_with_api, config, creates, lambda api: function(api, output, **given))
+        async def call(api: Api) -> ExitCode:
+            await fill(api, config, given)
+            try:
+                return await function(api, output, **given)
+            except ServerFailed as error:
+                if error.status == ABSENT and (meant := await suggestion(api, given)):
+                    error.message = f"{error.message}. Did you mean {meant!r}?"
+                elif error.status != ABSENT and "_0" in error.message and (name := given.get("constellation")):
+                    output.names = await people(api, name)  # of the agent or person that it perhaps has the id of
+                raise
+
+        return trio.run(_with_api, config, creates, call)
 
     return command
 
@@ -160,6 +174,18 @@ def in_constellation(function: Callable[..., Awaitable[ExitCode]]) -> Callable[.
         return await function(Home(api, constellation), output, **given)
 
     return command
+
+
+async def chosen(config: Config) -> str:
+    """Return the constellation of a command that names none, and opens the API itself.
+
+    Raises:
+        NotFound: there is none.
+        click.UsageError: there are several.
+    """
+    with unwrapped():
+        async with open_api(config) as api:
+            return config.default_constellation or await ONLY_CONSTELLATION.only(api, {})
 
 
 @contextmanager
@@ -181,7 +207,7 @@ async def _with_api(config: Config, creates: bool, call: Callable[[Api], Awaitab
 
 
 def reported(output: Output, call: Callable[[], ExitCode]) -> int:
-    """Run a command; what may go wrong becomes a sentence and the exit code 1, bugs stay what they are."""
+    """Run a command; expected errors become sentences and the exit code 1, or 2 for values that do not fit."""
     code: ExitCode = DONE
     failed: list[BaseException] = []
     try:
@@ -202,4 +228,5 @@ def reported(output: Output, call: Callable[[], ExitCode]) -> int:
                 output.error(f"{error.strerror or error}: {error.filename}" if error.filename else str(error))
             case _:
                 output.note("Stopped.")
-    return FAILED
+    codes = {getattr(error, "problem_code", getattr(error, "code", "")) for error in failed}
+    return USAGE if codes == {InvalidInput.code} else FAILED

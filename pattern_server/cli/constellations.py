@@ -1,26 +1,27 @@
-"""`pattern constellation …`: the sets of agents that this server holds."""
+"""`pattern constellation …`: the constellations of this server."""
 
 from __future__ import annotations
 
 import click
 
 from pattern_server.cli.client import Api, Json, path
-from pattern_server.cli.command import connected, creating, yes_option
-from pattern_server.cli.output import Output
+from pattern_server.cli.command import PlainGroup, connected, creating, yes_option
+from pattern_server.cli.names import CONSTELLATION
+from pattern_server.cli.output import Output, when
 
-COLUMNS = ("name", "id", "created_at")
+COLUMNS = ("name", "id", "created=created_at?")
 
 
-@click.group()
+@click.group(cls=PlainGroup)
 def constellation() -> None:
-    """Constellations: one owner's agents with their own database file."""
+    """Constellations: sets of agents, each in its own database file."""
 
 
-@constellation.command("create")
+@constellation.command("create", epilog="Example: pattern constellation create home")
 @click.argument("name")
 @creating
 async def create(api: Api, output: Output, name: str) -> None:
-    """Make an empty constellation called NAME."""
+    """Create an empty constellation called NAME."""
     made = await api.call("POST", path("constellations"), body={"name": name})
     output.result(
         made,
@@ -29,7 +30,7 @@ async def create(api: Api, output: Output, name: str) -> None:
     )
 
 
-@constellation.command("list")
+@constellation.command("list", epilog="Example: pattern constellation list")
 @connected
 async def list_all(api: Api, output: Output) -> None:
     """List the constellations."""
@@ -37,51 +38,51 @@ async def list_all(api: Api, output: Output) -> None:
     output.table(COLUMNS, rows, empty="There is no constellation yet: pattern constellation create NAME")
 
 
-@constellation.command("show")
-@click.argument("name")
+@constellation.command("show", epilog="Example: pattern constellation show home")
+@click.argument("name", type=CONSTELLATION)
 @connected
 async def show(api: Api, output: Output, name: str) -> None:
-    """Show one constellation, by name or id."""
+    """Show one constellation."""
     output.record(await api.get(path("constellations", name)))
     for line in halt_lines(name, await api.get(path("constellations", name, "halt"))):
         output.note(line)
 
 
 def halt_lines(name: str, halt: Json) -> list[str]:
-    """Return what to say of a halt, as the API shows it; nothing if there is none."""
+    """Return the lines about a halt, as the API shows it; none if there is none."""
     if not halt["halted"]:
         return []
     return [
-        f"{halt['agent_name']} halted it at {halt['at']}: {halt['reason']}",
-        f"When you have seen to that: pattern constellation resume {name}",
+        f"{halt['agent_name']} halted it ({when(halt['at'])}): {halt['reason']}",
+        f"Resume it with: pattern constellation resume {name}",
     ]
 
 
-@constellation.command("rename")
-@click.argument("name")
+@constellation.command("rename", epilog="Example: pattern constellation rename home family")
+@click.argument("name", type=CONSTELLATION)
 @click.argument("new_name")
 @connected
 async def rename(api: Api, output: Output, name: str, new_name: str) -> None:
-    """Call the constellation NAME from now on NEW_NAME."""
+    """Rename the constellation NAME to NEW_NAME."""
     changed = await api.call("PATCH", path("constellations", name), body={"name": new_name})
-    output.result(changed, f"{name} is called {changed['name']} now.")
+    output.result(changed, f"Renamed {name} to {changed['name']}.")
 
 
-@constellation.command("resume")
-@click.argument("name")
+@constellation.command("resume", epilog="Example: pattern constellation resume home")
+@click.argument("name", type=CONSTELLATION)
 @connected
 async def resume(api: Api, output: Output, name: str) -> None:
-    """Let the constellation NAME continue, which one of its agents halted."""
+    """Resume the constellation NAME after one of its agents halted it."""
     ended = await api.call("POST", path("constellations", name, "resume"))
-    output.result(ended, f"{name} continues. {ended['agent_name']} had halted it at {ended['at']}: {ended['reason']}")
+    output.result(ended, f"Resumed {name}. {ended['agent_name']} halted it ({when(ended['at'])}): {ended['reason']}")
 
 
-@constellation.command("delete")
-@click.argument("name")
+@constellation.command("delete", epilog="Example: pattern constellation delete home")
+@click.argument("name", type=CONSTELLATION)
 @yes_option
 @connected
 async def delete(api: Api, output: Output, name: str, yes: bool) -> None:
-    """Delete the constellation NAME with all its agents and everything that they remember."""
+    """Delete the constellation NAME with its agents and all their data."""
     found = await api.get(path("constellations", name))
     if not yes:
         output.note(f"To keep a copy: pattern backup -c {found['name']} -o {found['name']}.db")

@@ -1,4 +1,4 @@
-"""`pattern db …`: the database files, each worked on under its own lock or by the API; a server may run meanwhile."""
+"""`pattern db …`: maintenance of the database files, under their locks or through the API of a running server."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ from pattern_db.files import DataDirLock
 from pattern_db.migrate import Kind, Migrations, migrations_of, require_ledger
 from pattern_db.tables import agents, constellations
 from pattern_server.cli.client import Api, ServerFailed, path
-from pattern_server.cli.command import ExitCode, connected, local
+from pattern_server.cli.command import ExitCode, PlainGroup, connected, local
+from pattern_server.cli.names import CONSTELLATION
 from pattern_server.cli.output import DONE, FAILED, SKIPPED, Output
 from pattern_server.config import REGISTRY_NAME, Config, require_data
 
-IN_USE = (OwnedElsewhere.code, Unavailable.code)  # of errors: another time it will work
-COLUMNS = ("database", "version", "state", "size", "free", "log")
+IN_USE = (OwnedElsewhere.code, Unavailable.code)  # codes of errors that may be gone at the next try
+COLUMNS = ("database", "version", "state*", "size", "free?", "log?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,24 +63,30 @@ def targets(config: Config, constellation: str | None = None) -> list[Target]:
         if constellation is None:
             rows = constellations.list_all(connection)
         else:
-            rows = [constellations.find(connection, constellation)]
+            rows = [_found(connection, constellation)]
     found = [Target(name=row.name, kind="constellation", path=config.data_dir / row.db_path) for row in rows]
     if constellation is not None:
         return found
     return [Target(name="(global)", kind="global", path=path), *found]
 
 
+def _found(connection: Connection, constellation: str) -> constellations.ConstellationRow:
+    """Return the constellation with this name or id, or with the only id that begins so."""
+    same = [row for row in constellations.list_all(connection) if row.id.startswith(constellation)]
+    return same[0] if len(same) == 1 else constellations.find(connection, constellation)
+
+
 constellation_option = click.option(
-    "-c", "--constellation", metavar="NAME", help="Only this constellation, by name or id."
+    "-c", "--constellation", metavar="NAME", type=CONSTELLATION, help="Only this constellation, by name or id."
 )
 
 
-@click.group()
+@click.group(cls=PlainGroup)
 def db() -> None:
-    """The database files: how they are, bringing them up to date, checking them, making them small."""
+    """The database files: status, migrations, checks and maintenance."""
 
 
-@db.command("status")
+@db.command("status", epilog="Example: pattern db status")
 @constellation_option
 @local
 def status(config: Config, output: Output, constellation: str | None) -> ExitCode:
@@ -113,12 +120,12 @@ def _size(count: int) -> str:
     return f"{count / 1024:.0f} KiB" if count < 1024 * 1024 else f"{count / 1024 / 1024:.1f} MiB"
 
 
-@db.command("migrate")
+@db.command("migrate", epilog="Example: pattern db migrate --dry-run")
 @constellation_option
-@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
 @local
 def migrate(config: Config, output: Output, constellation: str | None, dry_run: bool) -> ExitCode:
-    """Bring the files to this version's schema; a verified copy of each is made before."""
+    """Migrate the files to this version's schema, each after a verified backup."""
     plans = []
     for target in targets(config, constellation):
         with closing(open_connection(target.path, readonly=True)) as connection:
@@ -146,7 +153,7 @@ def _migrate(data_dir: Path, target: Target, output: Output) -> dict[str, object
     with _reported(target.name, output) as result:
         with DataDirLock.acquire(target.path.parent):
             done = target.migrations.migrate(target.path, backup_to=copy, now=now)
-        output.say(f"{target.name}: version {done.before} -> {done.after}; the copy made before is {done.backup}")
+        output.say(f"{target.name}: migrated from version {done.before} to {done.after}. Backup: {done.backup}")
         result.update(before=done.before, after=done.after, applied=list(done.applied), backup=str(done.backup))
     return result
 
@@ -160,7 +167,7 @@ def _reported(name: str, output: Output) -> Iterator[dict[str, object]]:
     except (DatabaseError, ServerFailed) as error:
         code = error.problem_code if isinstance(error, ServerFailed) else error.code
         is_in_use = code in IN_USE
-        output.error(f"{name}{' was left out' if is_in_use else ''}: {error.message}", code=code)
+        output.error(f"{'Skipped' if is_in_use else 'Failed'}: {name}: {error.message}", code=code)
         result.update(outcome="skipped" if is_in_use else "failed", error=error.message)
 
 
@@ -169,11 +176,11 @@ def _verdict(results: list[dict[str, object]]) -> int:
     return FAILED if "failed" in outcomes else SKIPPED if "skipped" in outcomes else DONE
 
 
-@db.command("check")
+@db.command("check", epilog="Example: pattern db check -c home")
 @constellation_option
 @local
 def check(config: Config, output: Output, constellation: str | None) -> ExitCode:
-    """Read the files whole, open every memory block, and say what is wrong; of a file in use, a copy is read."""
+    """Check that the files and every memory block can be read. Of a file in use, a copy is checked."""
     found = targets(config, constellation)
     results = []
     with output.progress("Checking", len(found)) as advance:
@@ -182,7 +189,7 @@ def check(config: Config, output: Output, constellation: str | None) -> ExitCode
             advance()
     output.data(results)
     for result in results:
-        output.say(f"{result['database']}: {'sound' if not result['problems'] else ''}".rstrip())
+        output.say(f"{result['database']}: {'no problems' if not result['problems'] else ''}".rstrip())
         for problem in result["problems"]:
             output.say(f"  {problem}")
     return FAILED if any(result["problems"] for result in results) else DONE
@@ -204,7 +211,7 @@ def _problems_of(target: Target, path: Path) -> list[str]:
         with closing(open_connection(path)) as connection, translated():
             problems = maintenance.check(connection)
             is_current = not target.migrations.plan(connection)
-        # Blocks are looked at in a file that is sound, so that a bad page is reported once and as what it is.
+        # Blocks are only checked in a sound file, so that a bad page is reported once and as what it is.
         has_blocks = target.kind == "constellation" and is_current and not problems
         return trio.run(_damaged_blocks, target.name, path) if has_blocks else problems
     except DatabaseError as error:  # so damaged that the check itself cannot read it
@@ -212,13 +219,13 @@ def _problems_of(target: Target, path: Path) -> list[str]:
 
 
 async def _damaged_blocks(constellation: str, path: Path) -> list[str]:
-    """Return the memory blocks that cannot be opened, and how to bring each back."""
+    """Return the memory blocks that cannot be opened, and how to repair each."""
     with DatabaseThreads(writers=1, readers=1) as threads:
         async with await Database.open(path, threads) as database:
             found = await damaged_blocks(database)
             owners = [await database.read(_owner_option, one.block.agent_id) for one in found]
     return [
-        f"the block {one.block.label} is damaged: {one.reason}; to bring it back: "
+        f"the block {one.block.label} is damaged: {one.reason}. To repair it: "
         f"pattern memory repair {quote(one.block.label)} -c {constellation} {owner}"
         for one, owner in zip(found, owners, strict=True)
     ]
@@ -234,7 +241,7 @@ def _owner_option(connection: Connection, owner: str) -> str:
 
 
 def _problems_of_copy(target: Target) -> list[str]:
-    """Return what is wrong with a copy, to which nothing is written meanwhile; it has every damage of the original."""
+    """Return what is wrong with a copy, which nothing writes to; it has every damage of the original."""
     with tempfile.TemporaryDirectory(prefix="pattern-check-") as folder:
         copy = Path(folder) / "copy.db"
         try:
@@ -245,15 +252,15 @@ def _problems_of_copy(target: Target) -> list[str]:
         return _problems_of(target, copy)
 
 
-@db.command("prune")
+@db.command("prune", epilog="Example: pattern db prune --days 90 --dry-run")
 @constellation_option
-@click.option("--days", type=click.IntRange(0), help="What is older is deleted. Default: limits.retention_days.")
-@click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
+@click.option("--days", type=click.IntRange(0), help="Delete what is older.  [default: limits.retention_days]")
+@click.option("--dry-run", is_flag=True, help="Show what would be deleted, and delete nothing.")
 @connected
 async def prune(api: Api, output: Output, constellation: str | None, days: int | None, dry_run: bool) -> ExitCode:
-    """Delete old events, steps, tool calls and lists of prompts, of turns that ended long ago.
+    """Delete events, steps, tool calls and prompt records of turns that ended long ago.
 
-    A server does so every day. Messages, memory, the archive, usage and the turns themselves stay.
+    A server does this every day. Messages, memory, the archive, usage and the turns themselves are kept.
     """
     names = [constellation] if constellation else [row["name"] for row in await api.pages(path("constellations"))]
     results = []
@@ -262,8 +269,8 @@ async def prune(api: Api, output: Output, constellation: str | None, days: int |
             body = {"days": days, "dry_run": dry_run}
             gone = await api.call("POST", path("constellations", name, "prune"), body=body)
             output.say(
-                f"{name}: {gone['events']} events, {gone['steps']} steps, {gone['calls']} tool calls and"
-                f" {gone['prompts']} lists of prompts of {gone['turns']} turns {'would go' if dry_run else 'deleted'}"
+                f"{name}: {'would delete' if dry_run else 'deleted'} {gone['events']} events, {gone['steps']} steps,"
+                f" {gone['calls']} tool calls and {gone['prompts']} prompt records of {gone['turns']} turns"
             )
             result.update(gone)
         results.append(result)
@@ -271,11 +278,11 @@ async def prune(api: Api, output: Output, constellation: str | None, days: int |
     return _verdict(results)
 
 
-@db.command("vacuum")
+@db.command("vacuum", epilog="Example: pattern db vacuum")
 @constellation_option
 @connected
 async def vacuum(api: Api, output: Output, constellation: str | None) -> ExitCode:
-    """Rewrite the files and their search indexes without gaps. A constellation that is at work is left out."""
+    """Compact the files and their search indexes. A constellation that is busy is skipped."""
     if constellation is not None:
         freed = (await api.call("POST", path("constellations", constellation, "vacuum")))["freed_bytes"]
         output.result(

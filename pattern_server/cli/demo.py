@@ -348,7 +348,7 @@ CHAPTERS: tuple[tuple[str, Callable[[Demo], Awaitable[None]]], ...] = (
 )
 
 
-@click.command()
+@click.command(epilog="Example: pattern demo")
 @click.option(
     "--data-dir",
     type=click.Path(path_type=Path, file_okay=False),

@@ -67,7 +67,7 @@ class DoctorFinding:
     message: str
 
 
-@click.command()
+@click.command(epilog="Example: pattern doctor")
 @click.option("--model", metavar="PROVIDER/MODEL", help="Ask this model instead: words, a tool call, its speed.")
 @local
 def doctor(config: Config, output: Output, model: str | None) -> ExitCode:

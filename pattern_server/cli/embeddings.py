@@ -1,4 +1,4 @@
-"""`pattern embeddings`: how far texts have become vectors, and going over to another model."""
+"""`pattern embeddings`: progress of the vectors for search by meaning, and switching the model."""
 
 from __future__ import annotations
 
@@ -7,31 +7,35 @@ from typing import Any
 import click
 import trio
 
-from pattern_core.errors import InvalidInput
+from pattern_core.errors import Unavailable
 from pattern_server.cli.client import Api, Json, ServerFailed, path
-from pattern_server.cli.command import ExitCode, Home, connected
+from pattern_server.cli.command import ExitCode, Home, PlainGroup, connected
+from pattern_server.cli.names import CONSTELLATION
 from pattern_server.cli.output import FAILED, Output
 
 LOOK_EVERY_S = 1.0
 
-_one_or_all = click.option("-c", "--constellation", metavar="NAME", help="The constellation, by name or id.")
+_one_or_all = click.option(
+    "-c", "--constellation", metavar="NAME", type=CONSTELLATION, help="The constellation, by name or id."
+)
 _all = click.option("--all", "is_all", is_flag=True, help="Every constellation.")
-_wait = click.option("--wait", is_flag=True, help="Wait until it is done, with a bar.")
+_wait = click.option("--wait", is_flag=True, help="Wait until it is done, and show the progress.")
 
 
-@click.group()
+@click.group(cls=PlainGroup)
 def embeddings() -> None:
-    """Search by meaning: how far texts have become vectors, and going over to another model."""
+    """Vectors for search by meaning: their progress, and switching the embedding model."""
 
 
-@embeddings.command()
+@embeddings.command(epilog="Example: pattern embeddings status --wait")
 @_one_or_all
 @_wait
 @connected
 async def status(api: Api, output: Output, constellation: str | None, wait: bool) -> None:
-    """How many texts have vectors, of which model, and what holds it up.
+    """Show how many texts have vectors, of which model, and problems.
 
-    A text's vector stands for its meaning; search compares it with the question's. Texts get theirs in the background.
+    A vector represents the meaning of a text; search compares it with that of the query. Vectors are computed in the
+    background.
     """
     rows = []
     for name in await _chosen(api, constellation, is_all=constellation is None):
@@ -40,39 +44,39 @@ async def status(api: Api, output: Output, constellation: str | None, wait: bool
     if output.is_json:
         output.data(rows if constellation is None else rows[0])
         return
-    columns = ("constellation", "state", "texts", "model", "next_model")
-    output.table(columns, rows, empty="There is no constellation.", shown=_row)
+    columns = ("constellation", "state", "texts", "model?", "next_model?")
+    output.table(columns, rows, empty="There are no constellations.", shown=_row)
     for row in rows:
         _explain(output, row)
 
 
-@embeddings.command()
+@embeddings.command(epilog="Example: pattern embeddings switch -c home --wait")
 @_one_or_all
 @_all
-@click.option("--cancel", is_flag=True, help="Give up a switch that is under way; the old vectors stay.")
+@click.option("--cancel", is_flag=True, help="Cancel a running switch; the old vectors are kept.")
 @_wait
 @connected
 async def switch(
     api: Api, output: Output, constellation: str | None, is_all: bool, cancel: bool, wait: bool
 ) -> ExitCode:
-    """Go over to the model that is configured under [embeddings]. Search continues with the old vectors meanwhile."""
-    method, done = ("DELETE", "given up") if cancel else ("POST", "begun")
+    """Switch to the model configured under [embeddings]. Until it is done, search uses the old vectors."""
+    method, done = ("DELETE", "cancelled") if cancel else ("POST", "started")
     return await _act(api, output, constellation, is_all=is_all, act=(method, "switch", done), wait=wait and not cancel)
 
 
-@embeddings.command()
+@embeddings.command(epilog="Example: pattern embeddings rebuild -c home")
 @_one_or_all
 @_all
 @_wait
 @connected
 async def rebuild(api: Api, output: Output, constellation: str | None, is_all: bool, wait: bool) -> ExitCode:
-    """Look at every text again, and embed those whose vectors are not up to date."""
-    return await _act(api, output, constellation, is_all=is_all, act=("POST", "rebuild", "begun"), wait=wait)
+    """Check every text, and compute vectors that are missing or out of date."""
+    return await _act(api, output, constellation, is_all=is_all, act=("POST", "rebuild", "started"), wait=wait)
 
 
 def _row(row: Json) -> Json:
     states = {
-        "idle": "up to date" if row["total"] else "no text yet",
+        "idle": "up to date" if row["total"] else "no texts yet",
         "working": "embedding",
         "waiting": "waiting for the model",
         "unavailable": "stopped",
@@ -91,21 +95,21 @@ def _model(state: Json | None) -> str:
 
 
 def _explain(output: Output, row: Json) -> None:
-    """Print what the table cannot say: what holds it up, what to do, and what is left out."""
+    """Print notes: what prevents progress, what to do, and which texts were skipped."""
     name, active, building = row["constellation"], row["active"], row["building"]
     if row["reason"]:
         output.note(f"{name}: {row['reason']}")
     elif row["switch_needed"]:
         output.note(
-            f"{name}: {_model(row['configured'])} is configured now, and search still answers from"
-            f" {_model(active)}; `pattern embeddings switch -c {name}` goes over to the new one"
+            f"{name}: {_model(row['configured'])} is configured, but search still uses {_model(active)}."
+            f" Switch with: pattern embeddings switch -c {name}"
         )
     elif building is not None:
-        output.note(f"{name}: search answers from {_model(active)} until {_model(building)} has every text")
+        output.note(f"{name}: search uses {_model(active)} until {_model(building)} has every text")
     if row["skipped"]:
         output.note(
-            f"{name}: the model refused {row['skipped']} of the texts, which only words find;"
-            f" `pattern embeddings rebuild -c {name}` tries them again"
+            f"{name}: the model refused {row['skipped']} texts, which are only found by words."
+            f" Retry with: pattern embeddings rebuild -c {name}"
         )
         for refusal in row["refusals"]:
             output.note(f"  {refusal['kind']} {refusal['ref']}: {refusal['reason']}")
@@ -114,7 +118,7 @@ def _explain(output: Output, row: Json) -> None:
 async def _act(
     api: Api, output: Output, constellation: str | None, *, is_all: bool, act: tuple[str, str, str], wait: bool
 ) -> ExitCode:
-    """Ask each chosen constellation for it; with --all, one that refuses does not keep it from the others."""
+    """Request it for each chosen constellation; with --all, continue after one that refuses."""
     method, what, done = act
     results: list[Json] = []
     for name in await _chosen(api, constellation, is_all=is_all):
@@ -123,8 +127,8 @@ async def _act(
             if wait:
                 state = await _until_done(api, output, name)
             results.append({"constellation": name, **state})
-            if what == "switch" and state["building"] is None:  # given up, or complete already
-                done = f"search answers from {_model(state['active'])}"
+            if what == "switch" and state["building"] is None:  # cancelled, or complete already
+                done = f"search uses {_model(state['active'])}"
             output.say(f"{name}: {state['done']} of {state['total']} texts" if wait else f"{name}: {done}")
         except ServerFailed as error:
             if not is_all:
@@ -136,7 +140,7 @@ async def _act(
 
 
 async def _until_done(api: Api, output: Output, name: str) -> Any:
-    """Return the state once nothing is left to do, or nothing can be done; the bar shows how far it is."""
+    """Return the state when everything is done; the bar shows the progress."""
     state = await Home(api, name).get("embeddings")
     with output.progress(f"Embedding {name}", state["total"]) as advance:
         shown = 0
@@ -145,8 +149,8 @@ async def _until_done(api: Api, output: Output, name: str) -> Any:
                 advance()
             shown = max(shown, state["done"])
             if state["state"] == "unavailable":
-                raise InvalidInput(state["reason"])
-            # With a reason, what was being built is not continued.
+                raise Unavailable(state["reason"])
+            # With a reason, the new vectors are not continued.
             is_built = state["building"] is None or state["reason"]
             if is_built and state["state"] == "idle" and state["done"] >= state["total"]:
                 return state
@@ -158,5 +162,5 @@ async def _chosen(api: Api, constellation: str | None, *, is_all: bool) -> list[
     if constellation is not None and not is_all:
         return [constellation]
     if constellation is not None or not is_all:
-        raise click.UsageError("Say which: either -c NAME or --all.")
+        raise click.UsageError("No constellation was named. Use -c NAME or --all, not both.")
     return [row["name"] for row in await api.pages(path("constellations"))]

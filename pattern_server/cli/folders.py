@@ -12,50 +12,52 @@ from pattern_server.cli.client import Json, ServerFailed
 from pattern_server.cli.command import (
     ExitCode,
     Home,
+    PlainGroup,
     agent_option,
     in_constellation,
     yes_option,
 )
+from pattern_server.cli.names import FOLDER
 from pattern_server.cli.output import DONE, FAILED, SKIPPED, Output
 
-COLUMNS = ("name", "path_type", "path_value", "status", "indexed_at", "description")
-FILE_COLUMNS = ("name", "size_bytes", "line_count", "status", "error")
+COLUMNS = ("name", "type=path_type?", "status", "indexed=indexed_at?", "path=path_value?", "description?")
+FILE_COLUMNS = ("name", "status", "bytes=size_bytes?", "lines=line_count?", "error*")
 
 
-@click.group()
+@click.group(cls=PlainGroup)
 def folder() -> None:
-    """Folders: files that agents may read, search and, if you allow it, write."""
+    """Folders of files that agents may read, search and, if you allow it, write."""
 
 
-@folder.command("create")
+@folder.command("create", epilog="Example: pattern folder create notes --path ~/notes")
 @click.argument("name")
-@click.option("--path", "where", type=click.Path(path_type=Path), help="A directory of the server's machine.")
-@click.option("--description", help="What is in it, for agents.")
+@click.option("--path", "where", type=click.Path(path_type=Path), help="A directory on the server's machine.")
+@click.option("--description", help="A description for agents.")
 @in_constellation
 async def create(home: Home, output: Output, name: str, where: Path | None, description: str | None) -> None:
-    """Make the folder NAME: one that you fill with `add`, or with --path a view of a directory, indexed at once."""
+    """Create the folder NAME: empty, to fill with `add`; or with --path a view of a directory, indexed at once."""
     body: Json = {"name": name, "description": description}
     if where is not None:
         body |= {"path_type": "local", "path": str(where.expanduser().absolute())}
     made = await home.call("POST", "folders", body=body)
     output.result(made, f"Created the folder {name}.")
     if where is None:
-        output.say(f"Fill it:  pattern folder add {name} FILE … -c {home.name}")
+        output.say(f"Fill it with: pattern folder add {name} FILE … -c {home.name}")
     else:
         _say_report(output, name, await home.call("POST", "folders", made["id"], "index"))
-    output.say(f"Attach it:  pattern folder attach {name} -c {home.name} -a AGENT")
+    output.say(f"Attach it with: pattern folder attach {name} -c {home.name} -a AGENT")
 
 
-@folder.command("list")
+@folder.command("list", epilog="Example: pattern folder list")
 @in_constellation
 async def list_all(home: Home, output: Output) -> None:
     """List the folders."""
     rows = await home.pages("folders")
-    output.table(COLUMNS, rows, empty=f"There is no folder yet: pattern folder create NAME -c {home.name}")
+    output.table(COLUMNS, rows, empty=f"There are no folders yet: pattern folder create NAME -c {home.name}")
 
 
-@folder.command("show")
-@click.argument("name")
+@folder.command("show", epilog="Example: pattern folder show notes")
+@click.argument("name", type=FOLDER)
 @in_constellation
 async def show(home: Home, output: Output, name: str) -> None:
     """Show the folder NAME, its files, and the agents that may use it."""
@@ -66,15 +68,15 @@ async def show(home: Home, output: Output, name: str) -> None:
         output.data({**found, "files": files, "attachments": attachments})
     else:
         output.record({**found, "agents": [f"{one['agent']} ({one['access']})" for one in attachments]})
-        output.table(FILE_COLUMNS, files, empty="It holds no file.")
+        output.table(FILE_COLUMNS, files, empty="It has no files.")
 
 
-@folder.command("add")
-@click.argument("name")
+@folder.command("add", epilog="Example: pattern folder add notes todo.md plans/")
+@click.argument("name", type=FOLDER)
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @in_constellation
 async def add(home: Home, output: Output, name: str, files: tuple[Path, ...]) -> ExitCode:
-    """Put FILES into the folder NAME; of directories, all files in them. Those that cannot be read are named."""
+    """Add FILES to the folder NAME, directories with all files in them. Files that cannot be read are listed."""
     chosen = [pair for given in files for pair in _files_of(given)]
     added: list[object] = []
     refused: list[dict[str, str]] = []
@@ -97,9 +99,7 @@ async def add(home: Home, output: Output, name: str, files: tuple[Path, ...]) ->
 
 
 def _files_of(given: Path) -> list[tuple[Path, str]]:
-    """Return the files that an argument means, with their names in the folder; hidden ones and links are passed
-    over.
-    """
+    """Return the files of an argument, with their names in the folder; without hidden files and links."""
     if not given.is_dir():
         return [(given, given.name)]
     found = sorted(file for file in given.rglob("*") if file.is_file() and not file.is_symlink())
@@ -114,8 +114,8 @@ def _bytes_of(file: Path) -> bytes:
     return file.read_bytes()
 
 
-@folder.command("attach")
-@click.argument("name")
+@folder.command("attach", epilog="Example: pattern folder attach notes -a ada")
+@click.argument("name", type=FOLDER)
 @agent_option
 @click.option("--write", is_flag=True, help="The agent may also write there.")
 @in_constellation
@@ -126,22 +126,22 @@ async def attach(home: Home, output: Output, name: str, agent: str, write: bool)
     output.result(made, f"{made['agent']} may {'read and write' if write else 'read'} the files of {name}.")
 
 
-@folder.command("detach")
-@click.argument("name")
+@folder.command("detach", epilog="Example: pattern folder detach notes -a ada")
+@click.argument("name", type=FOLDER)
 @agent_option
 @in_constellation
 async def detach(home: Home, output: Output, name: str, agent: str) -> None:
-    """Take the folder NAME away from an agent."""
+    """Stop an agent from using the folder NAME."""
     await home.call("DELETE", "folders", name, "attachments", agent)
     output.result({"detached": name, "agent": agent}, f"{agent} can no longer use {name}.")
 
 
-@folder.command("index")
-@click.argument("name")
-@click.option("--again", is_flag=True, help="Also read files that seem unchanged.")
+@folder.command("index", epilog="Example: pattern folder index notes")
+@click.argument("name", type=FOLDER)
+@click.option("--again", is_flag=True, help="Also read files that look unchanged.")
 @in_constellation
 async def index(home: Home, output: Output, name: str, again: bool) -> ExitCode:
-    """Look through the folder NAME now, and say what was left out."""
+    """Index the folder NAME now, and list the files that were skipped."""
     where = home.at("folders", name, "index")
     report = await home.api.call("POST", where, params={"again": str(again).lower()})
     output.data(report)
@@ -150,18 +150,20 @@ async def index(home: Home, output: Output, name: str, again: bool) -> ExitCode:
 
 
 def _say_report(output: Output, name: str, report: Json) -> None:
-    output.say(f"Files of {name}: read {report['indexed']}, unchanged {report['unchanged']}, gone {report['removed']}.")
+    output.say(
+        f"Files of {name}: {report['indexed']} read, {report['unchanged']} unchanged, {report['removed']} removed."
+    )
     for one in report["skipped"]:
         output.note(f"Not read: {one['name']}: {one['reason']}")
 
 
-@folder.command("delete")
-@click.argument("name")
+@folder.command("delete", epilog="Example: pattern folder delete notes")
+@click.argument("name", type=FOLDER)
 @yes_option
 @in_constellation
 async def delete(home: Home, output: Output, name: str, yes: bool) -> None:
-    """Remove the folder NAME and what was read from it; the files of a directory stay where they are."""
+    """Delete the folder NAME with its index and uploaded files. The files of a directory are kept."""
     await home.get("folders", name)
-    output.confirm(f"Delete the folder {name} with what was uploaded into it?", yes=yes)
+    output.confirm(f"Delete the folder {name} with its uploaded files?", yes=yes)
     await home.call("DELETE", "folders", name)
     output.result({"deleted": name}, f"Deleted {name}.")

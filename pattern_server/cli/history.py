@@ -1,4 +1,4 @@
-"""`pattern history …`: what was said, past messages from elsewhere, and what is kept of archived ones."""
+"""`pattern history …`: messages of an agent, imported ones, and summaries of archived ones."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ import trio
 from pattern_core.answers import why_cut
 from pattern_core.errors import InvalidInput
 from pattern_server.cli.client import Json, ServerFailed
-from pattern_server.cli.command import ExitCode, Home, agent_option, in_constellation, piped
+from pattern_server.cli.command import ExitCode, Home, PlainGroup, agent_option, in_constellation, piped
 from pattern_server.cli.output import DONE, SKIPPED, Output, cut, when
 
 BATCH_MESSAGES = 1_000  # sent at once …
 BATCH_CHARS = 4_000_000  # … unless they are longer than this
 UNREADABLE_SHOWN_MAX = 10
 TOOL_CHARS_MAX = 300  # shown of a call's arguments or result; --json has all
-SUMMARY_COLUMNS = ("from=started_at", "to=ended_at", "messages=message_count", "depth", "summary")
+SUMMARY_COLUMNS = ("from=started_at?", "to=ended_at", "messages=message_count?", "depth?", "summary*")
 ROLES = ("user", "assistant", "system", "tool")
 
 
-@click.group()
+@click.group(cls=PlainGroup)
 def history() -> None:
-    """History: what was said, conversations that were held elsewhere, and what is kept of what left the prompt."""
+    """Messages of an agent, imports from elsewhere, and summaries of archived messages."""
 
 
-@history.command("show")
+@history.command("show", epilog="Example: pattern history show -a ada --limit 5")
 @agent_option
 @click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="How many of the newest messages.")
 @in_constellation
 async def show(home: Home, output: Output, agent: str, limit: int) -> None:
-    """Show the newest messages of an agent, oldest of them first; those that left its prompt too."""
+    """Show the newest messages of an agent, oldest first, including those that left its prompt."""
     rows = (await home.pages("agents", agent, "messages", most=limit))[::-1]
-    empty = f"{agent} has no messages yet: pattern chat -c {home.name} -a {agent}"
+    empty = f"{agent} has no messages yet. Talk to it: pattern chat -c {home.name} -a {agent}"
     output.result(rows, *(map(said, rows) if rows else [empty]))
 
 
 def said(message: Json) -> str:
-    """Return a message for people: when, who and what; calls of tools with their arguments, results cut short."""
+    """Return a message for people: when, who and what; tool calls with arguments, results shortened."""
     parts = message["parts"] if isinstance(message["parts"], list) else []
     texts = [message["content"] or ""] + [_part(part) for part in parts if part.get("type") in ("tool_call", "image")]
     who = message["role"]
@@ -56,7 +56,7 @@ def said(message: Json) -> str:
 
 
 def not_whole(finish_reason: str) -> str:
-    """Return the remark on an answer that is not whole."""
+    """Return the remark on an incomplete answer."""
     return f"[not complete: {why_cut(finish_reason)}]"
 
 
@@ -67,45 +67,45 @@ def _part(part: Json) -> str:
     return f"· {part['tool']} {cut(arguments, TOOL_CHARS_MAX)}"
 
 
-@history.command("import")
+@history.command("import", epilog="Example: pattern history import - -a ada")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
 @agent_option
-@click.option("--skip", is_flag=True, help="Leave out lines that are no messages, and end with 3.")
+@click.option("--skip", is_flag=True, help="Skip lines that are not messages; the exit code is then 3.")
 @in_constellation
 async def import_file(home: Home, output: Output, file: Path, agent: str, skip: bool) -> ExitCode:
-    """Add the past messages of FILE (- is the standard input) to an agent's conversation. No turn runs.
+    """Add past messages from FILE (- for the standard input) to an agent's conversation. No turn runs.
 
-    FILE has one JSON object a line: role (user, assistant, system or tool) and content, and if known created_at (such
-    as 2023-05-08T13:56:00Z), session_id, name, metadata, workspace. The same file imported again adds nothing.
+    FILE has one JSON object per line: role (user, assistant, system or tool) and content; optional are created_at (such
+    as 2023-05-08T13:56:00Z), session_id, name, metadata, workspace. Importing a file again adds nothing.
     """
     read = partial(file.read_text, encoding="utf-8-sig", errors="surrogateescape")
     text = await piped("give a file") if str(file) == "-" else await trio.to_thread.run_sync(read)
     messages, unreadable = _messages(text)
     if unreadable and not skip:
-        raise InvalidInput(f"nothing was imported: {_listed(unreadable)}. --skip leaves such lines out")
+        raise InvalidInput(f"nothing was imported: {_listed(unreadable)}. `--skip` skips such lines")
     if not messages:
-        raise InvalidInput(f"there is no message in {file}")
+        raise InvalidInput(f"{file} has no messages")
     ids = await send(home, output, agent, messages)
     data = {"imported": len(ids), "skipped": len(unreadable), "ids": ids}
     output.result(data, f"Imported {len(ids)} messages into the conversation of {agent}.")
     if unreadable:
-        output.note(f"Left out: {_listed(unreadable)}.")
+        output.note(f"Skipped: {_listed(unreadable)}.")
     return SKIPPED if unreadable else DONE
 
 
-@history.command("summaries")
+@history.command("summaries", epilog="Example: pattern history summaries -a ada")
 @agent_option
-@click.option("--limit", type=click.IntRange(1), default=20, show_default=True)
+@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="How many of the newest.")
 @in_constellation
 async def summaries(home: Home, output: Output, agent: str, limit: int) -> None:
-    """What is kept of the messages that left an agent's prompt, newest first. The messages are in search."""
+    """List the summaries of messages that left an agent's prompt, newest first. Search finds the messages."""
     rows = await home.pages("agents", agent, "summaries", most=limit)
-    empty = f"Nothing of the conversation of {agent} was archived yet."
+    empty = f"No messages of {agent} have left its prompt yet."
     output.table(SUMMARY_COLUMNS, rows, empty=empty)
 
 
 async def send(home: Home, output: Output, agent: str, messages: list[Json]) -> list[str]:
-    """Send the messages in batches, each under a key made of its words, so that sending them again adds nothing.
+    """Send the messages in batches, each under a key of its content, so that sending them again adds nothing.
 
     Raises:
         InvalidInput: the server refused one; the error names its place, and how many were stored before.
@@ -123,8 +123,8 @@ async def send(home: Home, output: Output, agent: str, messages: list[Json]) -> 
                     raise
                 stored = f"the first {len(ids)} messages are stored" if ids else "nothing was imported"
                 raise InvalidInput(
-                    f"{stored}; then {error.message} (counted from 0 after those). Fix the file and import it again:"
-                    " what is stored already is not added twice"
+                    f"{stored}, then: {error.message} (counted from 0 after those). Fix the file and import it again:"
+                    " stored messages are not added twice"
                 ) from None
             ids += answer["ids"]
             advance()
@@ -160,7 +160,7 @@ def _message(line: str) -> Json:
     if message.get("role") not in ROLES:
         raise ValueError(f"has no role of {', '.join(ROLES)}")
     if not isinstance(message.get("content"), str) or not message["content"].strip():
-        raise ValueError("has no words as content")
+        raise ValueError("has no text as content")
     return message
 
 

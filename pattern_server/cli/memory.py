@@ -1,10 +1,12 @@
-"""`pattern memory …`: the blocks that agents keep in mind, and as files in a folder."""
+"""`pattern memory …`: memory blocks, their versions, and their mirror as files in a folder."""
 
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial, wraps
 from importlib import import_module
 from pathlib import Path
@@ -13,16 +15,19 @@ from typing import Any
 import click
 import trio
 
-from pattern_core.errors import Conflict, InvalidInput, NotFound
+from pattern_core.errors import Conflict, NotFound
 from pattern_db.enums import CONSTELLATION_OWNER as EVERYONE
 from pattern_db.enums import BlockType, Permission
-from pattern_server.cli.client import Api, Json, ServerFailed, path
+from pattern_server.cli.client import Json, ServerFailed, path
 from pattern_server.cli.command import (
+    ABSENT,
     ExitCode,
     Home,
     PlainGroup,
-    connected,
+    agent_option,
+    chosen,
     constellation_option,
+    in_constellation,
     json_of,
     local,
     piped,
@@ -37,41 +42,41 @@ from pattern_server.cli.memory_edits import (
     with_more,
     written,
 )
-from pattern_server.cli.output import Output
+from pattern_server.cli.names import AGENT, LABEL, people
+from pattern_server.cli.output import Output, is_terminal, spark, when
 from pattern_server.config import Config
 
-COLUMNS = ("label", "kind", "block_type", "permission", "chars", "version", "pinned", "description")
-HISTORY_COLUMNS = ("version", "when=created_at", "author", "kind", "summary", "cause")
-BLAME_COLUMNS = ("version", "when=created_at", "author", "text")
-SHARE_COLUMNS = ("agent", "permission", "since=attached_at")
+COLUMNS = ("label", "chars", "kind?", "block_type?", "permission?", "version?", "pinned?", "description?")
+BLAME_COLUMNS = ("version?", "author", "when=created_at?", "line", "text*")
+SHARE_COLUMNS = ("agent", "permission", "since=attached_at?")
+PLOT_CHARS = 40
 TYPES = click.Choice([kind.value for kind in BlockType])
 PERMISSIONS = click.Choice([permission.value for permission in Permission])
 LENT_PERMISSIONS = click.Choice(["read_only", "append", "read_write"])
 INTERVAL_S = 30.0
-ABSENT = 404
 
 _VERSION = click.IntRange(min=0)
 
 
 @click.group(cls=PlainGroup)
 def memory() -> None:
-    """Memory: the labelled blocks that an agent keeps in mind and edits itself."""
+    """Memory blocks: labelled texts and data that agents see and edit."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryOf(Home):
-    """The memory of one agent (by name or id), or that of all agents. Paths are those below it."""
+    """The memory of one agent (by name or id), or of the constellation. Paths are below it."""
 
     agent: str
 
     @property
     def owner(self) -> str:
-        """The owner as it stands in a sentence."""
+        """The owner as it appears in a sentence."""
         return "the constellation" if self.agent == EVERYONE else self.agent
 
     @property
     def options(self) -> str:
-        """The options that lead here again, for hints."""
+        """The options that select it, for hints."""
         return f"-c {self.name} " + ("--everyone" if self.agent == EVERYONE else f"-a {self.agent}")
 
     def at(self, *below: str) -> str:
@@ -80,21 +85,16 @@ class MemoryOf(Home):
 
 
 def about_memory(function: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    """Return a command that is called with the `MemoryOf` that its options name, its `Output`, and click's
-    parameters.
-    """
+    """Return a command called with the `MemoryOf` that its options name, its `Output`, and click's parameters."""
 
-    @connected
-    @constellation_option
-    @click.option("-a", "--agent", metavar="NAME", help="The agent, by name or id.")
+    @in_constellation
+    @agent_option
     @click.option("--everyone", is_flag=True, help="The blocks of the constellation, which all its agents see.")
     @wraps(function)
-    async def command(
-        api: Api, output: Output, constellation: str, agent: str | None, everyone: bool, **given: Any
-    ) -> None:
-        if everyone == (agent is not None):
-            raise click.UsageError("Say whose memory: -a AGENT, or --everyone for what the constellation shares.")
-        await function(MemoryOf(api, constellation, EVERYONE if agent is None else agent), output, **given)
+    async def command(home: Home, output: Output, agent: str | None, everyone: bool, **given: Any) -> None:
+        if everyone and agent is not None:
+            raise click.UsageError("Use --agent or --everyone, not both.")
+        await function(MemoryOf(home.api, home.name, agent or EVERYONE), output, **given)
 
     return command
 
@@ -104,47 +104,49 @@ def filled(block: Json) -> str:
     return f"{len(block['content'])}/{block['char_limit']}"
 
 
-@memory.command("list")
+@memory.command("list", epilog="Example: pattern memory list -a ada")
 @about_memory
 async def list_all(kept: MemoryOf, output: Output) -> None:
-    """List the blocks that an agent sees, or with --everyone those that all see."""
+    """List the blocks that an agent sees, or with --everyone those of the constellation."""
     blocks = await kept.pages()
-    empty = f"{kept.owner} has no memory block yet: pattern memory edit LABEL {kept.options} makes one."
+    empty = f"{kept.owner} has no memory blocks yet. Create one: pattern memory edit LABEL {kept.options}"
     output.table(COLUMNS, blocks, empty=empty, shown=_row)
     for block in blocks:
         if block.get("damaged"):
-            output.note(f"{block['label']} is damaged and cannot be opened: {block['damaged']}")
+            output.note(f"{block['label']} is damaged: {block['damaged']}")
 
 
 def _row(block: Json) -> Json:
     return {**block, "kind": schema_name(block).lower(), "chars": filled(block)}
 
 
-@memory.command("show")
-@click.argument("label")
-@click.option("--version", type=_VERSION, metavar="N", help="As it was at that version.")
+@memory.command("show", epilog="Example: pattern memory show human -a ada")
+@click.argument("label", type=LABEL)
+@click.option("--version", type=_VERSION, metavar="N", help="Show this older version.")
 @about_memory
 async def show(kept: MemoryOf, output: Output, label: str, version: int | None) -> None:
-    """Show the block LABEL: its content, and nothing else unless --json is given."""
+    """Show the content of the block LABEL; with --json, everything about it."""
     block = await kept.get(label, version=version)
     output.result(block, block["content"].removesuffix("\n"))
 
 
-@memory.command("create")
-@click.argument("label")
-@click.option("--content", metavar="TEXT", help="What it says at first.")
-@click.option("--template", metavar="NAME", help="A ready form, such as persona, human, scratchpad or task_list.")
-@click.option("--schema", metavar="JSON|FILE", help="What it holds, such as '{\"List\": {}}'.  [default: text]")
-@click.option("--type", "block_type", type=TYPES, help="[default: core]")
-@click.option("--permission", type=PERMISSIONS, help="What the agent may do with it.  [default: read_write]")
-@click.option("--limit", "char_limit", type=click.IntRange(min=1), metavar="N", help="Characters at most.")
-@click.option("--description", metavar="TEXT", help="What it is for; the agent reads this.")
-@click.option("--pinned", is_flag=True, default=None, help="Shown to the agent all the time, though not core.")
+@memory.command("create", epilog='Example: pattern memory create goals -a ada --content "Learn Portuguese."')
+@click.argument("label", type=LABEL)
+@click.option("--content", metavar="TEXT", help="The first content.")
+@click.option("--template", metavar="NAME", help="A template: persona, human, scratchpad, task_list …")
+@click.option("--schema", metavar="JSON|FILE", help="Its structure, such as '{\"List\": {}}'.  [default: text]")
+@click.option("--type", "block_type", type=TYPES, help="Where agents see it.  [default: core]")
+@click.option("--permission", type=PERMISSIONS, help="What agents may do with it.  [default: read_write]")
+@click.option(
+    "--limit", "char_limit", type=click.IntRange(min=1), metavar="N", help="The maximum length in characters."
+)
+@click.option("--description", metavar="TEXT", help="Its purpose; agents read this.")
+@click.option("--pinned", is_flag=True, default=None, help="Always show it to the agent, although it is not core.")
 @about_memory
 async def create(
     kept: MemoryOf, output: Output, label: str, content: str | None, schema: str | None, **given: Any
 ) -> None:
-    """Make the block LABEL; refused if there is one already."""
+    """Create the block LABEL. An existing block is not changed."""
     body = {name: value for name, value in given.items() if value is not None}
     if schema is not None:
         body["schema"] = schema_of(schema)
@@ -158,19 +160,19 @@ def schema_of(text: str) -> object:
     """Return a schema given as JSON, as the name of a simple one (`Text`), or as the path of a file with JSON.
 
     Raises:
-        click.UsageError: what is given or in the file is no JSON.
+        click.UsageError: it is not valid JSON.
     """
     return json_of("--schema", text) if text.lstrip().startswith("{") or Path(text).is_file() else text
 
 
-@memory.command("edit")
-@click.argument("label")
-@click.option("--content", metavar="TEXT", help="The whole new content; without it an editor opens, or a pipe is read.")
+@memory.command("edit", epilog='Example: pattern memory edit human -a ada --content "Likes tea."')
+@click.argument("label", type=LABEL)
+@click.option("--content", metavar="TEXT", help="The new content.  [default: from an editor, or the standard input]")
 @about_memory
 async def edit(kept: MemoryOf, output: Output, label: str, content: str | None) -> None:
-    """Write the whole block LABEL; it is made if there is none. Structured blocks are shown as JSON.
+    """Edit the block LABEL, or create it. Structured blocks are edited as JSON.
 
-    What others, such as the agent, changed since it was shown to you is kept, and merged with what you changed.
+    Changes that agents and others make in the meantime are merged with yours.
     """
     where = kept.at(label)
     found = await kept.api.find(where)
@@ -182,14 +184,14 @@ async def edit(kept: MemoryOf, output: Output, label: str, content: str | None) 
         extension = ".md" if found is None or is_text(found[0]) else ".json"
         after = await trio.to_thread.run_sync(_edited, before, extension)
     else:
-        after = await piped("to empty the block use --content ''")
+        after = await piped("to empty the block, use --content ''")
     if found and after == before:
         output.result(found[0], "Nothing was changed.")
         return
     block = await replace(kept.api, where, after, found, label=label, keep=is_typed)
     done = "Changed" if found else "Created"
     if found and written(block) != after and block["version"] > found[0]["version"] + 1:
-        done = "It was changed meanwhile; both changes are kept in"
+        done = "Merged your changes with those of others in"
     output.result(block, f"{done} {label}: {filled(block)} characters, version {block['version']}.")
 
 
@@ -198,27 +200,27 @@ def _edited(before: str, extension: str) -> str:
     return before if after is None else after
 
 
-@memory.command("append")
-@click.argument("label")
+@memory.command("append", epilog='Example: pattern memory append human "Likes tea." -a ada')
+@click.argument("label", type=LABEL)
 @click.argument("text")
 @about_memory
 async def append(kept: MemoryOf, output: Output, label: str, text: str) -> None:
-    """Add TEXT as a line at the end of the block LABEL, or as an item (JSON, or just words) if it is a list."""
+    """Append TEXT to the block LABEL: as a line, or to a list as an item (JSON or plain text)."""
     if not text.strip():
-        raise click.UsageError("TEXT is empty: there is nothing to add")
+        raise click.UsageError("TEXT is empty. There is nothing to add.")
     block = await _changed(kept, label, partial(with_more, text=text))
     output.result(block, f"Added to {label}: {filled(block)} characters, version {block['version']}.")
 
 
-@memory.command("set")
-@click.argument("label")
+@memory.command("set", epilog="Example: pattern memory set profile city Lisbon -a ada")
+@click.argument("label", type=LABEL)
 @click.argument("field")
 @click.argument("value")
 @about_memory
 async def set_field(kept: MemoryOf, output: Output, label: str, field: str, value: str) -> None:
-    """Set one FIELD of the structured block LABEL to VALUE: JSON, or just words.
+    """Set one FIELD of the structured block LABEL to VALUE: JSON or plain text.
 
-    In a composite block FIELD is SECTION, or SECTION.FIELD.
+    In a composite block, FIELD is SECTION or SECTION.FIELD.
     """
     block = await _changed(kept, label, partial(with_field, field=field, value=value))
     output.result(block, f"Set {field} of {label}; version {block['version']}.")
@@ -229,193 +231,210 @@ async def _changed(kept: MemoryOf, label: str, body_of: Callable[[Json], Json]) 
         return await kept.api.change(kept.at(label), body_of, method="PUT")
     except ServerFailed as error:
         if error.status == CHANGED_MEANWHILE:
-            raise Conflict(f"{label} is being changed all the time; try again in a moment") from error
+            raise Conflict(f"The block {label} is being changed by others. Try again in a moment") from error
         if error.status != ABSENT:
             raise
-        hint = f"`pattern memory edit {label} {kept.options}` makes one"
-        raise NotFound(f"{kept.owner} has no block {label}; {hint}") from error
+        hint = f"Create it: pattern memory edit {label} {kept.options}"
+        raise NotFound(f"There is no block {label} of {kept.owner}. {hint}") from error
 
 
-@memory.command("settings")
-@click.argument("label")
+@memory.command("settings", epilog="Example: pattern memory settings human -a ada --limit 8000")
+@click.argument("label", type=LABEL)
 @click.option("--label", "new_label", metavar="LABEL", help="A new label.")
-@click.option("--description", metavar="TEXT", help="What it is for; the agent reads this.")
-@click.option("--type", "block_type", type=TYPES, help="core is always shown, archival is only found.")
-@click.option("--permission", type=PERMISSIONS, help="What the agent may do with it.")
-@click.option("--limit", "char_limit", type=click.IntRange(min=1), metavar="N", help="Characters at most.")
+@click.option("--description", metavar="TEXT", help="Its purpose; agents read this.")
+@click.option("--type", "block_type", type=TYPES, help="core is always shown; archival is only found by search.")
+@click.option("--permission", type=PERMISSIONS, help="What agents may do with it.")
+@click.option(
+    "--limit", "char_limit", type=click.IntRange(min=1), metavar="N", help="The maximum length in characters."
+)
 @about_memory
 async def settings(kept: MemoryOf, output: Output, label: str, new_label: str | None, **given: Any) -> None:
-    """Change how the block LABEL is kept; its content stays."""
+    """Change the settings of the block LABEL; its content is not changed."""
     body = {name: value for name, value in {"label": new_label, **given}.items() if value is not None}
     if not body:
-        raise click.UsageError("Nothing to change was given; see --help for what can be.")
+        raise click.UsageError("No setting was given. Use one of the options below --help.")
     block = await kept.call("PATCH", label, body=body)
     output.result(block, f"Changed {block['label']}: {', '.join(body)}.")
 
 
-@memory.command("pin")
-@click.argument("label")
+@memory.command("pin", epilog="Example: pattern memory pin plans -a ada")
+@click.argument("label", type=LABEL)
 @about_memory
 async def pin(kept: MemoryOf, output: Output, label: str) -> None:
-    """Show the working block LABEL to the agent all the time."""
+    """Always show the working block LABEL to the agent."""
     output.result(await kept.call("PATCH", label, body={"pinned": True}), f"Pinned {label}.")
 
 
-@memory.command("unpin")
-@click.argument("label")
+@memory.command("unpin", epilog="Example: pattern memory unpin plans -a ada")
+@click.argument("label", type=LABEL)
 @about_memory
 async def unpin(kept: MemoryOf, output: Output, label: str) -> None:
-    """Let the working block LABEL be looked up only when it is needed."""
+    """Show the working block LABEL only when it is needed."""
     output.result(await kept.call("PATCH", label, body={"pinned": False}), f"Unpinned {label}.")
 
 
-@memory.command("delete")
-@click.argument("label")
+@memory.command("delete", epilog="Example: pattern memory delete plans -a ada")
+@click.argument("label", type=LABEL)
 @yes_option
 @about_memory
 async def delete(kept: MemoryOf, output: Output, label: str, yes: bool) -> None:
-    """Take the block LABEL out of the agent's mind."""
+    """Delete the block LABEL."""
     if await kept.api.find(kept.at(label)) is None:
-        raise InvalidInput(f"{kept.owner} has no block {label}: see `pattern memory list {kept.options}`")
+        raise NotFound(f"There is no block {label} of {kept.owner}. List them: pattern memory list {kept.options}")
     output.confirm(f"Delete the block {label} of {kept.owner}?", yes=yes)
     await kept.call("DELETE", label)
     output.result({"deleted": label}, f"Deleted {label}.")
 
 
-@memory.command("history")
-@click.argument("label")
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="So many at most.")
+@memory.command("history", epilog="Example: pattern memory history human -a ada")
+@click.argument("label", type=LABEL)
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many versions.")
 @about_memory
 async def history(kept: MemoryOf, output: Output, label: str, limit: int) -> None:
-    """Show who changed the block LABEL, when and why, newest first."""
+    """Show the versions of the block LABEL, newest first: author, time, summary and cause."""
     edits = await kept.pages(label, "history", most=limit)
-    output.table(HISTORY_COLUMNS, edits, empty=f"{label} has never been changed.", shown=_edit_row)
+    output.data(edits)
+    await kept.name_people(output)
+    if is_terminal() and len(edits) > 1:
+        output.say(f"{spark(_per_period(edits))}  {len(edits)} versions, {when(edits[-1]['created_at'])} to now\n")
+    for edit in edits:
+        undone = ", undone" if edit["undone"] else ""
+        output.heading(f"version {edit['version']}, {edit['author']}, {when(edit['created_at'])}{undone}")
+        cause = edit["cause"] if "turn" not in edit["cause"] else {"turn": edit["cause"]["turn"]}
+        for line in (edit["summary"] or edit["kind"], *(f"{name} {value}" for name, value in cause.items())):
+            output.say(f"    {line}")
 
 
-def _edit_row(edit: Json) -> Json:
-    undone = " (undone)" if edit["undone"] else ""
-    # Why it was made, in a few words: `tool block_edit, turn turn_01…`.
-    cause = ", ".join(f"{name} {value}" for name, value in edit["cause"].items())
-    summary = f"{edit['summary']}{undone}".strip()
-    return {**edit, "summary": summary, "cause": cause}
+def _per_period(edits: list[Json]) -> list[int]:
+    """Return the numbers of edits in equal periods between the oldest and the newest."""
+    times = [datetime.fromisoformat(edit["created_at"]).timestamp() for edit in edits]
+    first, length = min(times), max(max(times) - min(times), 0.001)
+    counts = Counter(round((one - first) / length * (PLOT_CHARS - 1)) for one in times)
+    return [counts[place] for place in range(PLOT_CHARS)]
 
 
-@memory.command("diff")
-@click.argument("label")
+@memory.command("diff", epilog="Example: pattern memory diff human -a ada --from 1 --to 3")
+@click.argument("label", type=LABEL)
 @click.option("--from", "older", type=_VERSION, metavar="N", help="The older version.  [default: the one before]")
 @click.option("--to", "newer", type=_VERSION, metavar="N", help="The newer version.  [default: as it is now]")
 @about_memory
 async def diff(kept: MemoryOf, output: Output, label: str, older: int | None, newer: int | None) -> None:
-    """Show what changed in the block LABEL between two versions."""
+    """Show the differences between two versions of the block LABEL."""
     answer = await kept.get(label, "diff", **{"from": older, "to": newer})
-    same = f"Versions {answer['from']} and {answer['to']} say the same."
+    same = f"Versions {answer['from']} and {answer['to']} are the same."
     output.result(answer, answer["diff"].removesuffix("\n") or same)
 
 
-@memory.command("blame")
-@click.argument("label")
+@memory.command("blame", epilog="Example: pattern memory blame human -a ada")
+@click.argument("label", type=LABEL)
 @about_memory
 async def blame(kept: MemoryOf, output: Output, label: str) -> None:
-    """Show for each line of the block LABEL who wrote it, and when."""
+    """Show the author and the time of each line of the block LABEL."""
     found = await kept.get(label, "blame")
+    await kept.name_people(output)
     output.table(BLAME_COLUMNS, found["lines"], empty=f"{label} is empty.", data=found)
 
 
 _author_option = click.option(
-    "--author", metavar="WHO", help="Whose change, as `history` names them.  [default: yours]"
+    "--author", metavar="WHO", help="The author of the change, as `history` shows it.  [default: you]"
 )
 
 
-@memory.command("undo")
-@click.argument("label")
+@memory.command("undo", epilog="Example: pattern memory undo human -a ada --author ada")
+@click.argument("label", type=LABEL)
 @_author_option
 @about_memory
 async def undo(kept: MemoryOf, output: Output, label: str, author: str | None) -> None:
-    """Take back an author's last change of the block LABEL; what others changed since stays."""
+    """Undo an author's last change of the block LABEL; later changes of others are kept."""
     await _step(kept, output, label, "undo", author)
 
 
-@memory.command("redo")
-@click.argument("label")
+@memory.command("redo", epilog="Example: pattern memory redo human -a ada")
+@click.argument("label", type=LABEL)
 @_author_option
 @about_memory
 async def redo(kept: MemoryOf, output: Output, label: str, author: str | None) -> None:
-    """Make the last change that `undo` took back once more."""
+    """Redo the last undone change of the block LABEL."""
     await _step(kept, output, label, "redo", author)
 
 
 async def _step(kept: MemoryOf, output: Output, label: str, which: str, author: str | None) -> None:
+    if author is not None:
+        users = {name: f"user:{key}" for key, name in (await people(kept.api, kept.name)).items() if key[0] == "u"}
+        author = users.get(author, author)
     answer = await kept.call("POST", label, which, body={} if author is None else {"author": author})
     at = f"{label} is at version {answer['block']['version']}, {filled(answer['block'])} characters."
     left = f"{answer['undo_remaining']} more to undo, {answer['redo_remaining']} to redo."
     output.result(answer, f"{answer['note']}: {at}", left)
 
 
-@memory.command("rollback")
-@click.argument("label")
+@memory.command("rollback", epilog="Example: pattern memory rollback human 3 -a ada")
+@click.argument("label", type=LABEL)
 @click.argument("version", type=_VERSION)
 @about_memory
 async def rollback(kept: MemoryOf, output: Output, label: str, version: int) -> None:
-    """Let the block LABEL say again what it said at VERSION. It is a new change: `undo` takes it back."""
+    """Restore the block LABEL to VERSION, as a new version that can be undone."""
     block = await kept.call("POST", label, "rollback", body={"version": version})
-    output.result(block, f"{label} says again what it said at version {version}; it is at version {block['version']}.")
+    output.result(block, f"Restored {label} to version {version}, as version {block['version']}.")
 
 
-@memory.command("repair")
-@click.argument("label")
+@memory.command("repair", epilog="Example: pattern memory repair human -a ada")
+@click.argument("label", type=LABEL)
 @about_memory
 async def repair(kept: MemoryOf, output: Output, label: str) -> None:
-    """Bring back the block LABEL, whose stored bytes are damaged, from what is known of it.
+    """Repair the damaged block LABEL from what can still be read of it.
 
-    It becomes a new version. The bytes that cannot be read are put aside in the file, and no history goes.
+    The result is a new version. The damaged bytes are kept aside in the file; the history is kept.
     """
     answer = await kept.call("POST", label, "repair")
     block = answer["block"]
     output.result(answer, f"{answer['note']}. {label} is at version {block['version']}, {filled(block)} characters.")
 
 
-@memory.command("share")
-@click.argument("label")
-@click.argument("with_agent", metavar="[AGENT]", required=False)
-@click.option("--permission", type=LENT_PERMISSIONS, default="read_only", show_default=True, help="What AGENT may do.")
+@memory.command("share", epilog="Example: pattern memory share human bob -a ada --permission append")
+@click.argument("label", type=LABEL)
+@click.argument("with_agent", metavar="[AGENT]", required=False, type=AGENT)
+@click.option(
+    "--permission", type=LENT_PERMISSIONS, default="read_only", show_default=True, help="What AGENT may do with it."
+)
 @about_memory
 async def share(kept: MemoryOf, output: Output, label: str, with_agent: str | None, permission: str) -> None:
-    """Let AGENT see the block LABEL as its own; without AGENT, show who sees it."""
+    """Share the block LABEL with AGENT; without AGENT, list who sees it."""
     if with_agent is None:
         shares = (await kept.get(label, "share"))["items"]
         output.table(SHARE_COLUMNS, shares, empty=f"{label} is not shared.")
         return
     shared = await kept.call("POST", label, "share", body={"agent": with_agent, "permission": permission})
-    output.result(shared, f"{with_agent} sees {label} now ({permission}).")
+    output.result(shared, f"Shared {label} with {with_agent} ({permission}).")
 
 
-@memory.command("unshare")
-@click.argument("label")
-@click.argument("from_agent", metavar="AGENT")
+@memory.command("unshare", epilog="Example: pattern memory unshare human bob -a ada")
+@click.argument("label", type=LABEL)
+@click.argument("from_agent", metavar="AGENT", type=AGENT)
 @about_memory
 async def unshare(kept: MemoryOf, output: Output, label: str, from_agent: str) -> None:
-    """Take the block LABEL out of AGENT's mind again; its owner keeps it."""
+    """Stop sharing the block LABEL with AGENT; its owner keeps it."""
     await kept.call("DELETE", label, "share", from_agent)
-    output.result({"unshared": label, "agent": from_agent}, f"{from_agent} does not see {label} any more.")
+    output.result({"unshared": label, "agent": from_agent}, f"{from_agent} no longer sees {label}.")
 
 
-@memory.command("sync")
+@memory.command("sync", epilog="Example: pattern memory sync ./memory --once")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
 @constellation_option
-@click.option("-a", "--agent", "agents", multiple=True, metavar="NAME", help="Only this agent's blocks; repeatable.")
-@click.option("--everyone", is_flag=True, help="Beside --agent, also the blocks that all agents see.")
-@click.option("--once", is_flag=True, help="Bring both sides together once, and end.")
-@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
-@click.option("--delete", "deletes", is_flag=True, help="A file that is deleted takes its block with it.")
+@click.option("-a", "--agent", "agents", multiple=True, metavar="NAME", help="Only blocks of this agent; repeatable.")
+@click.option("--everyone", is_flag=True, help="With --agent: also the blocks of the constellation.")
+@click.option("--once", is_flag=True, help="Synchronise once, and exit.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
+@click.option("--delete", "deletes", is_flag=True, help="Delete the block of a file that is deleted.")
 @click.option("--yes", is_flag=True, help="Do not ask about --delete.")
 @click.option("--interval", type=click.FloatRange(1, 3600), default=INTERVAL_S, show_default=True, metavar="SECONDS",
-              help="How often to look at everything, besides reacting to changes.")  # fmt: skip
+              help="How often to check everything, besides reacting to changes.")  # fmt: skip
 @local
 def sync(
     config: Config,
     output: Output,
     folder: Path,
-    constellation: str,
+    constellation: str | None,
     agents: tuple[str, ...],
     everyone: bool,
     once: bool,
@@ -426,17 +445,17 @@ def sync(
 ) -> ExitCode:
     """Keep the memory of a constellation in DIR as files: Markdown for texts, JSON for the rest.
 
-    Edit them with any editor: what you and the agents change is merged. A file that is deleted or emptied is written
-    again; a new Markdown file in an agent's folder becomes a block. What cannot be taken stays as it is, with the
-    reason in a file beside it. It runs until Ctrl-C; exit code 3 says that something waits for you.
+    Edit them with any editor: your changes and those of agents are merged. A file that is deleted or emptied is written
+    again; a new Markdown file in an agent's folder becomes a block. A change that cannot be stored is left in place,
+    with the reason in a file beside it. It runs until Ctrl-C; exit code 3 means that something needs your attention.
     """
     if deletes and not dry_run:
-        output.confirm(f"Should a file that is deleted in {folder} take its block with it?", yes=yes)
-    # Imported now and not above: what merges documents comes with it, which no other command here needs.
+        output.confirm(f"Delete the block of every file that is deleted in {folder}?", yes=yes)
+    # Late: it imports the code that merges documents, which no other command here needs.
     mirror = import_module("pattern_server.cli.mirror.sync")
     wanted = mirror.SyncWanted(
         root=folder,
-        constellation=constellation,
+        constellation=constellation or trio.run(chosen, config),
         agents=(*agents, EVERYONE) if everyone else agents,
         rules=mirror.Rules(deletes=deletes, is_dry=dry_run),
         interval_s=interval,

@@ -1,4 +1,4 @@
-"""What a block says, as a person edits it: the text to edit, and the requests that write it back."""
+"""A block's content as a person edits it, and the requests that write it back."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def is_text(block: Json) -> bool:
 async def replace(
     api: Api, where: str, content: str, found: tuple[Json, str] | None, *, label: str, keep: bool
 ) -> Json:
-    """Write a block that was `found` (with its version; None: there was none); return it then.
+    """Write a block that was `found` (with its version; None: there was none), and return it.
 
-    Other people's changes since are merged in by the server. With `keep`, a text that cannot be stored is written to a
-    file in the current folder, and the error names it.
+    The server merges changes that others made since. With `keep`, a text that cannot be stored is written to a file in
+    the current folder, and the error names it.
 
     Raises:
-        Conflict: a block of that label was made meanwhile.
+        Conflict: a block of that label was created in the meantime.
         InvalidInput: it is not JSON where the block needs it.
         ServerFailed: the server refuses the text.
     """
@@ -52,7 +52,7 @@ async def replace(
     except (ServerFailed, InvalidInput) as error:
         kept = f" Your text is in {_kept(label, content)}." if keep else ""
         if isinstance(error, ServerFailed) and error.status == CHANGED_MEANWHILE:
-            said = f"{label} was made meanwhile; look at it and edit again.{kept}"
+            said = f"The block {label} was created by someone else. Look at it, and edit again.{kept}"
             raise Conflict(said) from error
         if kept:
             raise InvalidInput(f"{error.message}.{kept}") from error
@@ -66,11 +66,13 @@ def _body(block: Json, content: str) -> Json:
         return {"value": json.loads(content)}
     except ValueError as error:
         kind = schema_name(block).lower()
-        raise InvalidInput(f"{block['label']} is a {kind}, whose content is JSON, and this is not: {error}") from None
+        raise InvalidInput(
+            f"The block {block['label']} is a {kind} block, and this is not valid JSON: {error}"
+        ) from None
 
 
 def _kept(label: str, content: str) -> Path:
-    """Write what a person typed where it can be found again: the first free name in the current folder."""
+    """Write a text into the current folder, under the first free name; return it."""
     number = 1
     while (target := Path(f"{label}.{number}.md")).exists():
         number += 1
@@ -82,7 +84,7 @@ def with_more(block: Json, *, text: str) -> Json:
     """Return the body that adds a line or an item to a block.
 
     Raises:
-        InvalidInput: the block's schema has no end to add something at.
+        InvalidInput: nothing can be appended to a block of its schema.
     """
     match schema_name(block):
         case "Text":
@@ -92,8 +94,8 @@ def with_more(block: Json, *, text: str) -> Json:
         case "List":
             return {"value": [*block["value"], json_or_words(text)]}
         case "Log":
-            raise InvalidInput(f"{block['label']} is a log, which is kept by the system; agents and sources write it")
-    raise InvalidInput(f"{block['label']} is no text and no list; `pattern memory set` changes its fields")
+            raise InvalidInput(f"The block {block['label']} is a log, which only agents and sources write")
+    raise InvalidInput(f"The block {block['label']} is not a text or a list. Set its fields with `pattern memory set`")
 
 
 def with_field(block: Json, *, field: str, value: str) -> Json:
@@ -104,18 +106,20 @@ def with_field(block: Json, *, field: str, value: str) -> Json:
     """
     name = schema_name(block)
     if name not in ("Map", "Composite"):
-        raise InvalidInput(f"{block['label']} is a {name.lower()} block and has no fields; use `pattern memory edit`")
+        raise InvalidInput(
+            f"The block {block['label']} is a {name.lower()} block and has no fields. Use `pattern memory edit`"
+        )
     section, dot, inner = field.partition(".")
     if name == "Map" or not dot:
         return {"value": {**block["value"], field: _typed(block, field, value)}}
     fields = block["value"].get(section)
     if not isinstance(fields, dict):
-        raise InvalidInput(f"the section {section!r} of {block['label']} has no fields; set it as a whole")
+        raise InvalidInput(f"The section {section!r} of {block['label']} has no fields. Set all of it")
     return {"value": {**block["value"], section: {**fields, inner: _typed(block, field, value)}}}
 
 
 def _typed(block: Json, field: str, value: str) -> object:
-    """Return the value as JSON, unless the schema says that the field is words."""
+    """Return the value as JSON, unless the field is text in the schema."""
     return value if _field_type(block.get("schema"), field) in TEXT_TYPES else json_or_words(value)
 
 

@@ -1,32 +1,37 @@
 """All that the command line writes: tables, records, streams, JSON, progress and errors. The only file that prints.
 
 Data goes to the standard output, everything else to the standard error. What agents and people wrote is shown as it is,
-except for control characters, which could otherwise drive the terminal.
+except for control characters, which could otherwise drive the terminal. A terminal is shown tables that fit, relative
+times and small plots; a pipe gets everything, uncut and with exact times.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime, timedelta
+from importlib import import_module
 from typing import Any, TypeAlias
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
-from rich.text import Text
 
 from pattern_core.untrusted import plain
 
 DONE, FAILED, USAGE, SKIPPED = 0, 1, 2, 3
 
-# A file or a pipe has no width: nothing is wrapped or cut there.
-_PIPE_COLUMNS = 100_000
+SHRUNK_CHARS_MIN = 8  # of a column; while others may be left out, it keeps …
+CUT_CHARS_MIN, WRAPPED_CHARS_MIN = 14, 24  # … these, the second if its text is continued below
+GAP = "  "  # between columns
+BAR_CHARS = 12
 # In JSON all that is not `plain` is written as its number. C0 controls are so already.
 _NUMBERED = re.compile(r"[\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_PERSON = re.compile(r"(?<![\w.])(?:(?:user|agent):)?((?:user|agent)_[0-9a-z]{26})\b")
+_COLUMN = re.compile(r"([^=?*]+)=?([^?*]*)([?*]?)")
 
 Advance: TypeAlias = Callable[[], None]
 Row: TypeAlias = Mapping[str, Any]
@@ -37,9 +42,32 @@ def _json(value: object, *, indent: int | None = None) -> str:
     return _NUMBERED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
+def is_terminal() -> bool:
+    """Return whether a person reads the standard output."""
+    return sys.stdout.isatty()
+
+
 def when(stamp: object) -> str:
-    """Return a time as tables show it: to the minute, in UTC; empty for none."""
-    return str(stamp or "")[:16].replace("T", " ")
+    """Return a stored time for people, empty for none: relative and local on a terminal, as it is in a pipe."""
+    text = str(stamp or "")
+    if not text or not is_terminal():
+        return text
+    clock = import_module("pattern_core.ids").SystemClock()  # late: `pattern --help` needs no clock
+    then = datetime.fromisoformat(text).astimezone()
+    return ago(then, datetime.fromtimestamp(clock.now_ms() / 1000).astimezone(then.tzinfo))
+
+
+def ago(then: datetime, now: datetime) -> str:
+    """Return a time as seen from another: `3 min ago`, `today 14:02`, `12 Nov 14:02`, `12 Nov 2025`."""
+    minutes = round((then - now).total_seconds() / 60)
+    if abs(minutes) < 60:
+        return "now" if not minutes else f"{-minutes} min ago" if minutes < 0 else f"in {minutes} min"
+    days = {
+        now.date() + timedelta(days=days): name for days, name in ((-1, "yesterday"), (0, "today"), (1, "tomorrow"))
+    }
+    if then.date() in days:
+        return f"{days[then.date()]} {then:%H:%M}"
+    return f"{then.day} {then:%b %H:%M}" if then.year == now.year else f"{then.day} {then:%b %Y}"
 
 
 def in_line(value: object) -> str:
@@ -52,26 +80,50 @@ def cut(text: str, chars: int) -> str:
     return text if len(text) <= chars else text[: chars - 1] + "…"
 
 
+def bar(share: float, chars: int = BAR_CHARS) -> str:
+    """Return a horizontal bar for a share of 1, in eighths of a character; whatever is above 0 is seen."""
+    eighths = max(round(share * chars * 8), 1 if share > 0 else 0)
+    return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
+
+
+def spark(counts: Sequence[int]) -> str:
+    """Return a line of small columns, one for each count."""
+    most = max(counts, default=0)
+    return "".join("▁▂▃▄▅▆▇█"[round(count / most * 7)] if count else " " for count in counts)
+
+
+def sentences(message: str) -> list[str]:
+    """Return what is wrong and, if the message says so, what to do: it is behind the first full stop or the only
+    semicolon.
+    """
+    parts = re.split(r"(?<=[^.])\. (?=[A-Z`])", message, maxsplit=1)
+    if len(parts) == 1 and message.count("; ") == 1:
+        parts = message.split("; ")
+    parts = [part.removesuffix(".") for part in parts]
+    return [part[0].upper() + part[1:] if part.partition(" ")[0].isalpha() else part for part in parts]
+
+
 class Output:
     """Where one command writes; with `is_json` its data is one JSON document instead of tables."""
 
     def __init__(self, *, is_json: bool = False) -> None:
         self.is_json = is_json
+        self.names: Mapping[str, str] = {}  # of agents and people, by id: shown in its place
 
     def say(self, text: str = "") -> None:
         """Print a line for a person; nothing in JSON mode, where only data is printed."""
         if not self.is_json:
-            self._write(plain(text) + "\n")
+            self._write(self._named(plain(text)) + "\n")
 
     def secret(self, text: str) -> None:
         """Print a line on a terminal only: a pipe may lead to a log that others read."""
-        if sys.stdout.isatty():
+        if is_terminal():
             self.say(text)
 
     def heading(self, text: str) -> None:
-        """Print a line that stands out on a terminal."""
+        """Print a line that is bold on a terminal."""
         if not self.is_json:
-            self._write(click.style(plain(text), bold=True) + "\n")
+            self._write(click.style(self._named(plain(text)), bold=True) + "\n")
 
     def beside(self, mark: str, text: str, style: str = "") -> None:
         """Print lines beside a mark in the margin, wrapped there; on a terminal the mark has a style of rich."""
@@ -109,20 +161,31 @@ class Output:
     ) -> None:
         """Print rows as a table of these columns, or the sentence `empty`; in JSON mode `data`, or all of every row.
 
-        A column is a field's name, or `name=field`; a field with another name that is a time (`…_at`) is shown to the
-        minute. `shown` makes what a person is shown of a row.
+        A column is a field's name, or `name=field`. One with a `?` may be left out where the terminal is narrow, the
+        last first; the text of one with a `*` is continued below. A field `…_at` is a time. `shown` makes what a person
+        is shown of a row.
         """
         if self.is_json:
             self.data([dict(row) for row in rows] if data is None else data)
-        elif not rows:
+            return
+        if not rows:
             self.say(empty)
-        else:
-            table = Table(box=None, pad_edge=False, header_style="bold")
-            for column in columns:
-                table.add_column(column.partition("=")[0].replace("_", " "), overflow="fold")
-            for row in map(shown, rows):
-                table.add_row(*(Text(_cell(_field(row, column))) for column in columns))
-            _console(sys.stdout).print(table)
+            return
+        from rich.cells import cell_len, set_cell_size  # late: `pattern --help` has no table
+
+        specs = [_COLUMN.fullmatch(column) for column in columns]
+        parts = [(found[1], found[2] or found[1], found[3]) for found in specs if found]
+        heads = [name.replace("_", " ") for name, _, _ in parts]
+        cells = [[self._cell(_field(row, *part), is_id=part[0] == "id") for part in parts] for row in map(shown, rows)]
+        natural = [max(map(cell_len, texts)) for texts in zip(heads, *cells, strict=True)]
+        kept = fitted(natural, parts, shutil.get_terminal_size().columns if is_terminal() else sum(natural) + 999)
+        for number, texts in enumerate([heads, *cells]):
+            lines = [_lines(texts[index], width, parts[index][2]) for index, width in kept.items()]
+            for height in range(max(map(len, lines))):
+                pieces = (set_cell_size(one[height] if height < len(one) else "", width)
+                          for one, width in zip(lines, kept.values(), strict=True))  # fmt: skip
+                line = GAP.join(pieces).rstrip()
+                self._write((click.style(line, bold=True) if number == 0 else line) + "\n")
 
     def record(self, record: Mapping[str, object], *, data: object = None) -> None:
         """Print one thing, a line per field, long texts below their name; in JSON mode `data`, or the record itself."""
@@ -131,7 +194,7 @@ class Output:
             return
         width = max((len(name) for name in record), default=0)
         for name, value in record.items():
-            text = _cell(value)
+            text = self._cell(when(value) or None if name.endswith("_at") else value, is_long=True)
             shown = "\n" + "\n".join("    " + line for line in text.splitlines()) if "\n" in text else f"  {text}"
             self._write(f"{name.replace('_', ' '):<{width}}{shown}".rstrip() + "\n")
 
@@ -140,12 +203,12 @@ class Output:
         self._write(plain(text) + "\n", is_data=False)
 
     def error(self, message: str, *, code: str = "failed") -> None:
-        """One sentence about what went wrong, on the standard error; JSON in JSON mode."""
+        """Print what went wrong and, on the next line, what to do, on the standard error; JSON in JSON mode."""
         if self.is_json:
             self._write(_json({"error": {"code": code, "message": message}}) + "\n", is_data=False)
-        else:
-            prefix = click.style("Error:", fg="red", bold=True)
-            self._write(f"{prefix} {plain(message)}\n", is_data=False)
+            return
+        lines = "\n".join(sentences(self._named(plain(message))))
+        self._write(f"{click.style('Error:', fg='red', bold=True)} {lines}\n", is_data=False)
 
     def ask(self, prompt: str) -> str | None:
         """Return a line that the user types, without its end; None at the end of the input. Blocks its thread."""
@@ -172,34 +235,69 @@ class Output:
         if self.is_json or not sys.stderr.isatty():
             yield lambda: None
             return
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        with Progress(*columns, console=_console(sys.stderr), transient=True) as progress:
+        from rich import progress as rich  # late: few commands have a bar
+
+        columns = (rich.TextColumn("{task.description}"), rich.BarColumn())
+        counts = (rich.MofNCompleteColumn(), rich.TimeElapsedColumn())
+        console = import_module("rich.console").Console(file=sys.stderr)
+        with rich.Progress(*columns, *counts, console=console, transient=True) as progress:
             task = progress.add_task(plain(label), total=total)
             yield lambda: progress.advance(task)
 
+    def _named(self, text: str) -> str:
+        return _PERSON.sub(lambda found: self.names.get(found[1], found[0]), text)
+
+    def _cell(self, value: object, *, is_long: bool = False, is_id: bool = False) -> str:
+        if value is None:
+            return "-"
+        if isinstance(value, bool):
+            return "yes" if value else "no"
+        if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
+            value = ", ".join(value) or "-"
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+        text = plain(text if is_long else in_line(text))
+        return text if is_id else self._named(text)
+
     def _write(self, text: str, *, is_data: bool = True) -> None:
-        # click takes colours out where the stream is no terminal, and knows about consoles that cannot write UTF-8.
+        # click removes colours where the stream is not a terminal, and handles consoles that cannot write UTF-8.
         click.echo(text, nl=False, err=not is_data)
 
 
-def _console(stream: object) -> Console:
-    is_terminal = bool(getattr(stream, "isatty", lambda: False)())
-    return Console(file=stream, width=None if is_terminal else _PIPE_COLUMNS, highlight=False)  # type: ignore[arg-type]  # any text stream
+def fitted(natural: Sequence[int], parts: Sequence[tuple[str, str, str]], room: int) -> dict[int, int]:
+    """Return the widths of the columns that fit into `room`, by index: the widest shrink, then optional ones go.
+
+    `natural` are the widths that they need, `parts` the name, field and mark of each. Ids and times never shrink.
+    """
+    rigid = [name == "id" or field.endswith(("_at", "_id")) for name, field, _ in parts]
+    least = [width if fixed else min(width, SHRUNK_CHARS_MIN) for width, fixed in zip(natural, rigid, strict=True)]
+    kept = [WRAPPED_CHARS_MIN if mark == "*" else CUT_CHARS_MIN for _, _, mark in parts]
+    wanted = [max(low, min(width, most)) for low, width, most in zip(least, natural, kept, strict=True)]
+    widths = dict(enumerate(natural))
+    optional = [index for index, part in enumerate(parts) if part[2] == "?"]
+
+    def excess(some: Mapping[int, int]) -> int:
+        return sum(some.values()) + len(GAP) * (len(some) - 1) - room
+
+    while optional and excess({index: wanted[index] for index in widths}) > 0:
+        del widths[optional.pop()]
+    while (over := excess(widths)) > 0 and (loose := [index for index in widths if widths[index] > least[index]]):
+        widest, *others = sorted(loose, key=lambda index: (-widths[index], -index))
+        step = max(1, widths[widest] - widths[others[0]]) if others else over
+        widths[widest] = max(least[widest], widths[widest] - min(step, over))
+    return widths
 
 
-def _field(row: Row, column: str) -> object:
-    name, _, field = column.partition("=")
-    value = row.get(field or name)
-    return when(value) or None if field.endswith("_at") else value
+def _lines(text: str, width: int, mark: str) -> list[str]:
+    """Return a cell's lines: a text that is too long is continued, or cut."""
+    from rich.cells import cell_len, chop_cells, set_cell_size
+
+    if cell_len(text) <= width:
+        return [text]
+    if mark == "*":
+        return [piece for line in textwrap.wrap(text, width) for piece in chop_cells(line, width)]
+    return [set_cell_size(text, width - 1).rstrip() + "…"]
 
 
-def _cell(value: object) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
-        return plain(", ".join(value)) or "-"
-    if isinstance(value, Mapping | list | tuple):
-        return plain(json.dumps(value, ensure_ascii=False))
-    return plain(str(value))
+def _field(row: Row, name: str, field: str, _mark: str) -> object:
+    value = row.get(field)
+    return when(value) or None if field.endswith("_at") and field != name else value

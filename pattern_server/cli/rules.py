@@ -1,4 +1,4 @@
-"""`pattern rule …`: what an agent may call when."""
+"""`pattern rule …`: tool rules, which limit or order tool calls."""
 
 from __future__ import annotations
 
@@ -15,49 +15,49 @@ from pattern_core.rules.ruleset import OTHER_NAMES, RuleSet
 from pattern_db.columns import Json as Value
 from pattern_server.cli.agents import note_warnings
 from pattern_server.cli.client import Json, json_or_words
-from pattern_server.cli.command import Home, agent_option, in_constellation
+from pattern_server.cli.command import Home, PlainGroup, agent_option, in_constellation
 from pattern_server.cli.output import Output
 
-COLUMNS = ("number", "tool", "type", "rest", "means")
+COLUMNS = ("number", "tool", "type?", "rest?", "means*")
 OF_ALL = ("tool", "priority", "message")  # fields that rules of every kind have
 
 
-def _takes(kind: type[ToolRule]) -> str:
-    """Return what rules of a kind take beside `OF_ALL`: `outputs= [default=]`."""
+def _fields(kind: type[ToolRule]) -> str:
+    """Return the fields of a kind beside `OF_ALL`: `outputs= [default=]`."""
     own = [field for field in dataclasses.fields(kind) if field.name not in OF_ALL]
     is_needed = {field.name: field.default is field.default_factory is dataclasses.MISSING for field in own}
     return " ".join(f"{name}=" if needed else f"[{name}=]" for name, needed in is_needed.items())
 
 
-KINDS_HELP = "\n".join(f"  {name:<24} {_takes(kind)}".rstrip() for name, kind in KINDS.items())
+KINDS_HELP = "\n".join(f"  {name:<24} {_fields(kind)}".rstrip() for name, kind in KINDS.items())
 ADD_HELP = f"""Add a rule about TOOL, a name or a pattern such as 'web_*'.
 
-Each TYPE takes fields of its own as FIELD=VALUE, those in brackets if you like. Names have commas between
-(tools=recall,search), texts and numbers are plain (count=3), the rest is JSON (condition='{{"tool_called": "web"}}').
-REFERENCE.md says what each one means.
+Each TYPE has its own fields, given as FIELD=VALUE; those in brackets are optional. Separate names with commas
+(tools=recall,search), write texts and numbers as they are (count=3), and anything else as JSON
+(condition='{{"tool_called": "web"}}').
 
 \b
 {KINDS_HELP}
 """
 
 
-@click.group()
+@click.group(cls=PlainGroup)
 def rule() -> None:
-    """Tool rules: what an agent may call when, and what it must."""
+    """Tool rules, which limit or order the tool calls of an agent."""
 
 
-@rule.command("list")
+@rule.command("list", epilog="Example: pattern rule list -a ada")
 @agent_option
 @in_constellation
 async def list_all(home: Home, output: Output, agent: str) -> None:
-    """List an agent's rules, numbered, with what each one means."""
+    """List an agent's rules, with their numbers and meaning."""
     found = await home.get("agents", agent)
     rules = RuleSet.of(found["tool_rules"])
     stored = rules.to_json()
     if output.is_json:
         output.data(stored)
         return
-    hint = f"There is no rule: pattern rule add TOOL TYPE -c {home.name} -a {agent}"
+    hint = f"There are no rules yet. Add one: pattern rule add TOOL TYPE -c {home.name} -a {agent}"
     output.table(COLUMNS, [_row(number, one) for number, one in enumerate(stored, 1)], empty=hint)
     note_warnings(output, found)
 
@@ -68,12 +68,12 @@ def _row(number: int, stored: Json) -> Json:
     return {**stored, "number": number, "rest": shown, "means": RuleSet.of([stored]).lines[0]}
 
 
-@rule.command("add", help=ADD_HELP)
+@rule.command("add", help=ADD_HELP, epilog="Example: pattern rule add 'web_*' max_calls count=3 -a ada")
 @click.argument("tool")
 @click.argument("type_", metavar="TYPE")
 @click.argument("fields", metavar="[FIELD=VALUE]...", nargs=-1)
-@click.option("--priority", type=int, metavar="N", help="0 to 255; the highest is judged first.  [default: 5]")
-@click.option("--message", metavar="TEXT", help="Words of yours that the agent reads with the rule.")
+@click.option("--priority", type=int, metavar="N", help="0 to 255; higher ones are checked first.  [default: 5]")
+@click.option("--message", metavar="TEXT", help="A text that the agent reads with the rule.")
 @agent_option
 @in_constellation
 async def add(
@@ -101,8 +101,7 @@ async def add(
 
 
 def field_values(kind: str, fields: tuple[str, ...]) -> Json:
-    """Return the fields that were written as FIELD=VALUE: JSON where it is that, else words, where a list is wanted
-    split at commas.
+    """Return the fields that were given as FIELD=VALUE: JSON, or text; for a list of names, text split at commas.
 
     Raises:
         click.UsageError: one has no `=`.
@@ -112,7 +111,7 @@ def field_values(kind: str, fields: tuple[str, ...]) -> Json:
     for text in fields:
         name, sign, value = text.partition("=")
         if not sign or not name:
-            raise click.UsageError(f"What a rule takes is written FIELD=VALUE, such as count=3; got {text!r}.")
+            raise click.UsageError(f"{text!r} is not FIELD=VALUE. Write it as in count=3.")
         given[name] = _value(types.get(name), value)
     return given
 
@@ -125,7 +124,7 @@ def _value(type_: Any, text: str) -> Value:
     return json_or_words(text)
 
 
-@rule.command("remove")
+@rule.command("remove", epilog="Example: pattern rule remove 2 -a ada")
 @click.argument("number", type=click.IntRange(min=1))
 @agent_option
 @in_constellation
@@ -137,11 +136,11 @@ async def remove(home: Home, output: Output, number: int, agent: str) -> None:
         stored = RuleSet.of(found["tool_rules"]).to_json()
         if number > len(stored):
             raise click.UsageError(
-                f"There is no rule {number}; {found['name']} has {len(stored)}: see pattern rule list."
+                f"There is no rule {number}: {found['name']} has {len(stored)}. See pattern rule list."
             )
         gone = stored.pop(number - 1)
         if meant and meant != [gone]:
-            raise Conflict("the rules were changed meanwhile; see pattern rule list for their numbers now")
+            raise Conflict("the rules were changed by someone else. See pattern rule list for the new numbers")
         meant[:] = [gone]
         return {"tool_rules": stored or None}
 

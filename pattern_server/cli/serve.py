@@ -15,7 +15,7 @@ from pattern_server.serve import FIRST_TOKEN_FILE, Ready
 from pattern_server.serve import serve as serve_until_stopped
 
 
-@click.command()
+@click.command(epilog="Example: pattern serve --port 8471")
 @click.option("--host", metavar="ADDRESS", help="Where to listen.  [default: 127.0.0.1, this machine alone]")
 @click.option("--port", type=click.IntRange(0, 65535), help="The port; 0 takes a free one.  [default: 8470]")
 @config_option

@@ -1,4 +1,4 @@
-"""`pattern tool …` and `pattern mcp …`: the tools that agents may have, and the servers that offer some of them."""
+"""`pattern tool …` and `pattern mcp …`: tools for agents, and the MCP servers that provide some of them."""
 
 from __future__ import annotations
 
@@ -6,75 +6,75 @@ import click
 
 from pattern_core.errors import NotFound
 from pattern_server.cli.client import Json
-from pattern_server.cli.command import ExitCode, Home, in_constellation
+from pattern_server.cli.command import ExitCode, Home, PlainGroup, in_constellation
 from pattern_server.cli.output import FAILED, Output, cut, in_line
 
-SERVER_COLUMNS = ("name", "state", "tools", "place", "trouble")
-SERVER_TOOL_COLUMNS = ("name", "effect", "description")
-TOOL_COLUMNS = ("name", "effect", "profiles", "description")
+SERVER_COLUMNS = ("name", "state", "tools?", "place?", "trouble*")
+SERVER_TOOL_COLUMNS = ("name", "effect?", "description")
+TOOL_COLUMNS = ("name", "effect?", "profiles?", "description")
 PROFILES = ("auto", "full", "small")
 DESCRIPTION_CHARS_MAX = 80  # shown of a description
 
 
-@click.group()
+@click.group(cls=PlainGroup)
 def tool() -> None:
-    """Tools: what agents may call."""
+    """Tools that agents may have."""
 
 
-@tool.command("list")
+@tool.command("list", epilog="Example: pattern tool list")
 @in_constellation
 async def list_tools(home: Home, output: Output) -> None:
-    """List the tools that an agent may have; new agents have those of the profile that suits their model."""
+    """List the available tools. A new agent has those of the profile that suits its model."""
     found = await home.get("tools")
-    output.table(TOOL_COLUMNS, found["items"], empty="There is no tool.", shown=_tool_row, data=found)
+    output.table(TOOL_COLUMNS, found["items"], empty="There are no tools.", shown=_tool_row, data=found)
     for reason in found["off"].values():
-        output.note(f"Not offered: {reason}")
-    output.say(f"Let an agent have one: pattern agent edit AGENT --add-tool NAME -c {home.name}")
+        output.note(f"Not available: {reason}")
+    output.say(f"Give an agent a tool: pattern agent edit AGENT --add-tool NAME -c {home.name}")
 
 
-@click.group()
+@click.group(cls=PlainGroup)
 def mcp() -> None:
-    """MCP servers: programs and services whose tools agents may have."""
+    """MCP servers: programs and services that provide tools."""
 
 
-@mcp.command("list")
+@mcp.command("list", epilog="Example: pattern mcp list")
 @in_constellation
 async def list_all(home: Home, output: Output) -> None:
-    """List the configured servers and how they are."""
+    """List the configured servers and their state."""
     found = (await home.get("mcp"))["items"]
-    empty = "No MCP server is configured; each needs a section [mcp.NAME]."
+    empty = "No MCP servers are configured. Add a section [mcp.NAME] to pattern.toml."
     output.table(SERVER_COLUMNS, found, empty=empty, shown=_server_row)
 
 
-@mcp.command("tools")
+@mcp.command("tools", epilog="Example: pattern mcp tools git")
 @click.argument("name")
 @in_constellation
 async def tools(home: Home, output: Output, name: str) -> ExitCode:
-    """List what a server offers, by the names that agents know; starts it if that is not known yet."""
+    """List the tools of a server, by the names that agents use. Starts the server if necessary."""
     found = {one["name"]: one for one in (await home.get("mcp"))["items"]}
     if name not in found:
-        raise NotFound(f"there is no MCP server {name!r}; configured are: {', '.join(found) or 'none'}")
+        raise NotFound(f"There is no MCP server {name!r}. Configured: {', '.join(found) or 'none'}")
     server = found[name]
     if server["tools"] is None:
         server = await home.call("POST", "mcp", name, "test")
     if server["tools"] is None:
         return _failed(output, server)
-    output.table(SERVER_TOOL_COLUMNS, server["tools"], empty=f"{name} offers nothing.", shown=_tool_row)
+    output.table(SERVER_TOOL_COLUMNS, server["tools"], empty=f"{name} has no tools.", shown=_tool_row)
     if server["tools"]:
-        output.say(f"Let an agent have them: pattern agent edit AGENT --add-tool '{name}__*' -c {home.name}")
+        output.say(f"Give them to an agent: pattern agent edit AGENT --add-tool '{name}__*' -c {home.name}")
     return None
 
 
-@mcp.command("test")
+@mcp.command("test", epilog="Example: pattern mcp test git")
 @click.argument("name")
 @in_constellation
 async def test(home: Home, output: Output, name: str) -> ExitCode:
-    """Start a server and tell how that went."""
+    """Start a server, and report the result."""
     server = await home.call("POST", "mcp", name, "test")
     if server["state"] != "ready":
         return _failed(output, server)
     count = len(server["tools"])
-    output.result(server, f"{name} answers and offers {count} tool{'' if count == 1 else 's'}.")
+    output.result(server, f"{name} works: {count} tool{'' if count == 1 else 's'}.")
     return None
 
 
@@ -95,7 +95,7 @@ def _server_row(server: Json) -> Json:
     return {
         **server,
         "tools": None if server["tools"] is None else len(server["tools"]),
-        "trouble": server["last_error"] or (f"not offered, yet enabled: {missing}" if missing else None),
+        "trouble": server["last_error"] or (f"enabled, but not available: {missing}" if missing else None),
     }
 
 

@@ -1,8 +1,8 @@
-"""`pattern turn …` and `pattern why`: what ran and runs, stopping it, and what its model was shown."""
+"""`pattern turn …` and `pattern why`: turns and their status, cancelling them, and their prompts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
 
 import click
 
@@ -10,53 +10,55 @@ from pattern_core.budgets.budget import MICRO, dollars
 from pattern_core.errors import NotFound
 from pattern_db.enums import TurnStatus
 from pattern_server.cli.client import Json
-from pattern_server.cli.command import Home, in_constellation
+from pattern_server.cli.command import Home, PlainGroup, in_constellation
 from pattern_server.cli.history import said
-from pattern_server.cli.output import Output, cut, in_line, when
+from pattern_server.cli.names import AGENT, TURN
+from pattern_server.cli.output import Output, cut, in_line, is_terminal, when
 
-COLUMNS = ("part", "tokens", "place", "why", "text")
-LIST_COLUMNS = ("id=turn_id", "status", "agent", "accepted", "cost")
-AGENT_CHARS_MAX = 10
+COLUMNS = ("part", "tokens", "place?", "why*", "text?")
+LIST_COLUMNS = ("id", "status", "agent", "accepted=created_at?", "cost?")
 COST_SHOWN_MIN = 100  # micro-dollars
-LEFT_OUT_COLUMNS = ("part", "tokens", "why")
+LEFT_OUT_COLUMNS = ("part", "tokens", "why*")
 TEXT_CHARS_MAX = 60  # shown of each part in the table; --json has more
+SHADES = "█▓▒░▚▞▤▥"  # of the parts of a prompt
+PROMPT_CHARS = 60  # of its bar
 
 
-@click.group()
+@click.group(cls=PlainGroup)
 def turn() -> None:
-    """Turns: from a message to the agent's rest."""
+    """Turns: an agent's work from a message to its answer."""
 
 
-@turn.command("list")
-@click.option("-a", "--agent", metavar="NAME", help="Only turns of this agent.")
+@turn.command("list", epilog="Example: pattern turn list --status running")
+@click.option("-a", "--agent", metavar="NAME", type=AGENT, help="Only turns of this agent.")
 @click.option(
     "--status", type=click.Choice([status.value for status in TurnStatus]), help="Only turns with this status."
 )
 @click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="How many of the newest turns.")
 @in_constellation
 async def list_all(home: Home, output: Output, agent: str | None, status: str | None, limit: int) -> None:
-    """List what runs, waits and ran, newest first."""
+    """List turns, newest first."""
     found = await home.pages("turns", most=limit, agent=agent, status=status)
-    names = {} if output.is_json or not found else await home.agent_names()
-    output.table(LIST_COLUMNS, found, empty="There is no such turn.", shown=lambda one: _line(one, names))
+    await home.name_people(output)
+    output.table(LIST_COLUMNS, found, empty="No turns found.", shown=_line)
 
 
-def _line(turn: Json, names: Mapping[str, str]) -> Json:
-    """Return a turn as a line of the list, which fits into 80 columns."""
+def _line(turn: Json) -> Json:
     cost = turn["usage"]["cost_microdollars"]
     return {
         **turn,
-        "agent": cut(names.get(turn["agent_id"], ""), AGENT_CHARS_MAX),
-        "accepted": when(turn["created_at"])[len("2026-") :],
+        "id": turn["turn_id"],
+        "agent": turn["agent_id"],
         "cost": "" if cost is None else "<$0.0001" if 0 < cost < COST_SHOWN_MIN else f"${cost / MICRO:.4f}",
     }
 
 
-@turn.command("show")
-@click.argument("turn_id", metavar="TURN")
+@turn.command("show", epilog="Example: pattern turn show turn_01k")
+@click.argument("turn_id", metavar="TURN", type=TURN)
 @in_constellation
 async def show(home: Home, output: Output, turn_id: str) -> None:
-    """Show a turn: how it stands, what it took, and what was said in it."""
+    """Show the status, usage and messages of a turn."""
+    await home.name_people(output)
     found = await home.get("turns", turn_id)
     error = found["error"]
     output.record(
@@ -66,10 +68,10 @@ async def show(home: Home, output: Output, turn_id: str) -> None:
             "error": None if error is None else error.get("message"),
             "waits for": found["approvals"] or None,
             "sender": found["sender"],
-            "began": found["started_at"] or found["created_at"],
-            "ended": found["ended_at"],
+            "started": when(found["started_at"] or found["created_at"]),
+            "ended": when(found["ended_at"]) or None,
             "steps": found["steps"],
-            "took": _took(found["usage"]),
+            "usage": _usage(found["usage"]),
         },
         data=found,
     )
@@ -77,32 +79,31 @@ async def show(home: Home, output: Output, turn_id: str) -> None:
         output.say(said(message))
 
 
-def _took(usage: Json) -> str:
+def _usage(usage: Json) -> str:
     cost = usage["cost_microdollars"]
-    money = "a price that is not known" if cost is None else dollars(cost)
+    money = "price unknown" if cost is None else dollars(cost)
     estimated = " (estimated)" if usage["is_estimate"] else ""
     return f"{usage['input_tokens']:,} tokens in, {usage['output_tokens']:,} out{estimated}; {money}"
 
 
-@turn.command("cancel")
-@click.argument("turn_id", metavar="TURN")
+@turn.command("cancel", epilog="Example: pattern turn cancel turn_01k")
+@click.argument("turn_id", metavar="TURN", type=TURN)
 @in_constellation
 async def cancel(home: Home, output: Output, turn_id: str) -> None:
-    """Stop a turn. What it said and did stays; questions that it asked people are withdrawn."""
+    """Cancel a turn. Its messages and effects are kept; approvals that it waits for are withdrawn."""
     answer = await home.call("POST", "turns", turn_id, "cancel")
-    ended = f"Nothing to stop: {turn_id} had ended already ({answer['status']})."
-    output.result(answer, f"Stopped {turn_id}." if answer["cancelled"] else ended)
+    ended = f"{turn_id} has already ended ({answer['status']})."
+    output.result(answer, f"Cancelled {turn_id}." if answer["cancelled"] else ended)
 
 
-@click.command()
-@click.argument("turn_id", metavar="[TURN]", required=False)
-@click.option("-a", "--agent", metavar="NAME", help="Without TURN: the newest turn of this agent.")
+@click.command(epilog="Example: pattern why -a ada")
+@click.argument("turn_id", metavar="[TURN]", required=False, type=TURN)
+@click.option("-a", "--agent", metavar="NAME", type=AGENT, help="Without TURN: the newest turn of this agent.")
 @in_constellation
 async def why(home: Home, output: Output, turn_id: str | None, agent: str | None) -> None:
-    """Show what the model was shown in each step of TURN (its id; without one, of the newest turn), and why.
+    """Show the prompt of each step of TURN (an id; without it, the newest turn), part by part with the reasons.
 
-    Parts come in the order of the prompt; what was left out for lack of room follows with the reason. Numbers of
-    tokens are estimates where the vendor counted none. `pattern usage --by turn` and the events show the ids of turns.
+    Parts that did not fit are listed at the end. Token counts are estimates where the provider reported none.
     """
     if turn_id is None:
         turn_id = await _newest(home, agent)
@@ -112,46 +113,73 @@ async def why(home: Home, output: Output, turn_id: str | None, agent: str | None
         output.data(found)
         return
     if not found["steps"]:
-        output.say("The turn has not asked a model yet.")
+        output.say("The turn has not called a model yet.")
     for before, step in zip([None, *found["steps"]], found["steps"], strict=False):
         _show_step(output, step, before)
 
 
 async def _newest(home: Home, agent: str | None) -> str:
-    """Return the newest turn that asked a model.
+    """Return the newest turn that called a model.
 
     Raises:
         NotFound: there is none yet.
     """
     found = (await home.get("usage", by="turn", limit=1, agent=agent))["items"]
     if not found:
-        raise NotFound(f"no model was asked yet: pattern chat -c {home.name}{f' -a {agent}' if agent else ''}")
+        raise NotFound(
+            f"No model was called yet. Send a message: pattern chat -c {home.name}{f' -a {agent}' if agent else ''}"
+        )
     return str(found[0]["key"])
 
 
 def _show_step(output: Output, step: Json, before: Json | None) -> None:
     output.heading(headline(step))
     if not step["is_known"]:
-        output.say("What it was shown was not recorded: the step is older than that feature.")
+        output.say("Its prompt was not recorded: the step is from an older version.")
         return
+    if is_terminal():
+        for line in drawn(step):
+            output.say(f"  {line}")
     output.say(f"  {conversation(step)}")
     for note in step["notes"]:
         output.say(f"  Note: {note}.")
     if before is not None and all(before[name] == step[name] for name in ("parts", "left_out")):
-        output.say("  The other parts are those of the step before.")
+        output.say("  The other parts are the same as in the step before.")
         output.say()
         return
-    output.table(COLUMNS, step["parts"], empty="  Nothing beside the conversation.", shown=part_row)
+    output.table(COLUMNS, step["parts"], empty="  Nothing besides the conversation.", shown=part_row)
     if step["left_out"]:
         output.say("Left out:")
         output.table(LEFT_OUT_COLUMNS, step["left_out"], empty="", shown=part_row)
     output.say()
 
 
+def drawn(step: Json) -> list[str]:
+    """Return the prompt as a stacked bar, and its legend with what is free and what was left out."""
+    sizes = Counter(tools=step["tools"]["tokens"], conversation=step["history"]["tokens"])
+    for part in step["parts"]:
+        sizes[part["kind"]] += part["tokens"] or 0
+    shown = [(kind, size) for kind, size in sizes.most_common() if size]
+    total = sum(sizes.values())
+    shades = [SHADES[min(place, len(SHADES) - 1)] for place in range(len(shown))]
+    bars = [shade * max(1, round(size / total * PROMPT_CHARS)) for shade, (_, size) in zip(shades, shown, strict=True)]
+    legend = [f"{shade} {kind} {size:,}" for shade, (kind, size) in zip(shades, shown, strict=True)]
+    if step["window"]:
+        legend.append(f"free {step['window'] - total:,}")
+    if left_out := sum(part["tokens"] or 0 for part in step["left_out"]):
+        legend.append(f"left out {left_out:,}")
+    lines = [""]
+    for entry in legend:
+        if len(lines[-1]) + len(entry) > PROMPT_CHARS:
+            lines.append("")
+        lines[-1] += f"{entry}   "
+    return ["".join(bars), *lines]
+
+
 def headline(step: Json) -> str:
     """Return one line about a step: its number, model, tokens and window."""
     attempt = f", attempt {step['attempt']}" if step["attempt"] > 1 else ""
-    counted = "estimated" if step["is_estimate"] else "as the vendor counted"
+    counted = "estimated" if step["is_estimate"] else "counted by the provider"
     cached = f", {step['cached_tokens']:,} of them cached" if step["cached_tokens"] else ""
     window = f" of a window of {step['window']:,}" if step["window"] else ""
     asked = f"Step {step['step']}{attempt} ({step['status']}): {step['provider']}/{step['model']}"

@@ -1,7 +1,8 @@
-"""`pattern usage` and `pattern budget …`: what model calls took, and what they may take."""
+"""`pattern usage` and `pattern budget …`: tokens and cost of model calls, and their limits."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -9,23 +10,24 @@ import click
 from pattern_core.budgets.budget import dollars, microdollars, shown_amount
 from pattern_db.journal.budgets import Unit
 from pattern_server.cli.client import Json
-from pattern_server.cli.command import Home, in_constellation
-from pattern_server.cli.output import Output
+from pattern_server.cli.command import Home, PlainGroup, in_constellation
+from pattern_server.cli.names import AGENT, TURN, people
+from pattern_server.cli.output import Output, bar, is_terminal
 
-USAGE_COLUMNS = ("calls", "input", "cached", "output", "reasoning", "cost")
-BUDGET_COLUMNS = ("id", "for", "per", "amount", "spent", "held", "left", "resets=resets_at")
+USAGE_COLUMNS = ("calls", "input", "cached?", "output", "reasoning?", "cost", "plot?")
+BUDGET_COLUMNS = ("id", "amount", "spent?", "left?", "for?", "per?", "resets=resets_at?", "held?")
 
 
-@click.command("usage")
-@click.option("--by", type=click.Choice(["day", "agent", "model", "turn"]), default="day", help="What a line is about.")
-@click.option("--agent", metavar="NAME", help="Only this agent's calls.")
-@click.option("--turn", metavar="ID", help="Only this turn's calls and those of turns that it led to.")
-@click.option("--since", metavar="TIME", help="From a date (UTC) or an RFC 3339 time on.")
-@click.option("--until", metavar="TIME", help="Before a date (UTC) or an RFC 3339 time.")
+@click.command("usage", epilog="Example: pattern usage --by agent --since 2026-11-01")
+@click.option("--by", type=click.Choice(["day", "agent", "model", "turn"]), default="day", help="Group by this.")
+@click.option("-a", "--agent", metavar="NAME", type=AGENT, help="Only this agent's calls.")
+@click.option("--turn", metavar="ID", type=TURN, help="Only this turn's calls and those of turns that it started.")
+@click.option("--since", metavar="TIME", help="From this date (UTC) or RFC 3339 time.")
+@click.option("--until", metavar="TIME", help="Before this date (UTC) or RFC 3339 time.")
 @click.option("--limit", type=click.IntRange(1, 500), default=100, show_default=True, help="How many lines.")
 @in_constellation
 async def usage(home: Home, output: Output, by: str, **given: Any) -> None:
-    """Show what model calls took: tokens and money."""
+    """Show token usage and cost."""
     found = await home.get("usage", by=by, **given)
     if output.is_json:
         output.data(found)
@@ -33,20 +35,22 @@ async def usage(home: Home, output: Output, by: str, **given: Any) -> None:
     rows = [_usage_row(line, by) for line in found["items"]]
     if len(rows) > 1 or found["next_cursor"]:
         rows.append({**_usage_row(found["total"], by), by: "all"})
-    output.table((by, *USAGE_COLUMNS), rows, empty="No model was asked.")
+    _plot(rows, found["items"])
+    columns = (by, *USAGE_COLUMNS) if is_terminal() else (by, *USAGE_COLUMNS[:-1])
+    output.table(columns, rows, empty="No model calls yet.")
     total = found["total"]
     if total["unpriced_calls"]:
-        output.note(f"The price of {total['unpriced_calls']:,} calls is not known; their cost is not in the sums.")
+        output.note(f"{total['unpriced_calls']:,} calls have no known price; their cost is not included.")
     if total["estimated_calls"]:
-        output.note(f"The tokens of {total['estimated_calls']:,} calls are estimated: no vendor reported them.")
+        output.note(f"Token counts of {total['estimated_calls']:,} calls are estimates.")
     if found["next_cursor"]:
-        output.note("There are more lines: --limit shows more of them, --since and --until fewer.")
+        output.note("There are more lines: see --limit, --since and --until.")
 
 
 def _usage_row(line: Json, by: str) -> Json:
     cost = dollars(line["cost_microdollars"])
     if line["unpriced_calls"]:
-        cost = "unknown" if line["unpriced_calls"] == line["calls"] else f"{cost} + unknown"
+        cost = "unknown" if line["unpriced_calls"] == line["calls"] else f"≥ {cost}"
     return {
         by: line["name"] or line["key"],
         "calls": f"{line['calls']:,}",
@@ -55,49 +59,68 @@ def _usage_row(line: Json, by: str) -> Json:
     }
 
 
-@click.group()
+def _plot(rows: list[Json], items: list[Json]) -> None:
+    """Give each row a bar for its part of the cost, or of the tokens where no price is known."""
+    costs = [line["cost_microdollars"] or 0 for line in items]
+    sizes = costs if any(costs) else [line["input_tokens"] + line["output_tokens"] for line in items]
+    for row, size in zip(rows, sizes, strict=False):
+        row["plot"] = bar(size / (max(sizes) or 1))
+
+
+@click.group(cls=PlainGroup)
 def budget() -> None:
-    """Budgets: what turns, agents and the constellation may spend."""
+    """Token and cost budgets of turns, agents and the constellation."""
 
 
-@budget.command("list")
+@budget.command("list", epilog="Example: pattern budget list")
 @in_constellation
 async def list_all(home: Home, output: Output) -> None:
-    """List the budgets as they stand."""
+    """List the budgets, and what is spent and left."""
     found = await home.pages("budgets")
-    names = {} if output.is_json or not found else await home.agent_names()
-    empty = "There is no budget: model calls may cost what they cost."
-    output.table(BUDGET_COLUMNS, found, empty=empty, shown=lambda one: _budget_row(one, names))
+    await home.name_people(output)
+    empty = "No budgets are set; spending is unlimited. Set one: pattern budget set --dollars 5 --per day"
+    output.table(BUDGET_COLUMNS, found, empty=empty, shown=lambda one: _budget_row(one, output.names))
     if any(one["unpriced_calls"] for one in found) and not output.is_json:
-        output.note("Some calls' price is not known; what they cost is not in what is spent.")
+        output.note("Calls without a known price are not included in what is spent.")
 
 
-def _budget_row(one: Json, agents: dict[str, str]) -> Json:
-    whose = one["scope"] if one["scope"] == "constellation" else f"each {one['scope']}"
+def _budget_row(one: Json, names: Mapping[str, str]) -> Json:
+    scope = one["scope"] if one["scope"] == "constellation" else f"each {one['scope']}"
     if one["ref"]:
-        whose = f"{one['scope']} {agents.get(one['ref'], one['ref'])}"
+        scope = f"{one['scope']} {one['ref']}"
     amounts = {name: _amount(one["unit"], one[name]) for name in ("amount", "spent", "held", "left")}
     return {
         **one,
         **amounts,
-        "id": "(configured)" if one["is_configured"] else one["id"],
-        "for": whose,
+        "id": "(configured)" if one["is_configured"] else _renamed(one["id"], names),
+        "for": scope,
         "per": None if one["period"] == "total" else one["period"],
     }
+
+
+def _renamed(budget_id: str, names: Mapping[str, str]) -> str:
+    """Return the id of a budget with another name for the agent that it ends with, if there is one."""
+    *parts, last = budget_id.split(".", 3)
+    return ".".join([*parts, names.get(last, last)])
 
 
 def _amount(unit: str, amount: int | None) -> str | None:
     return None if amount is None else shown_amount(Unit(unit), amount)
 
 
-@budget.command("set")
-@click.option("--dollars", "money", metavar="SUM", help="How much money, such as 5 or 0.25.")
-@click.option("--tokens", type=click.IntRange(0), metavar="N", help="How many tokens, in and out.")
-@click.option("--per", type=click.Choice(["day", "month", "total"]), default="total", help="For how long.")
-@click.option("--agent", metavar="NAME", help="For one agent.")
-@click.option("--each-agent", is_flag=True, help="For each agent that has none of its own.")
-@click.option("--group", metavar="ID", help="For one group, by its id; there are no groups yet.")
-@click.option("--turn", "is_turn", is_flag=True, help="For each turn with all turns that it leads to.")
+@budget.command("set", epilog="Example: pattern budget set --dollars 5 --per day -a ada")
+@click.option("--dollars", "money", metavar="SUM", help="The amount in dollars, such as 5 or 0.25.")
+@click.option("--tokens", type=click.IntRange(0), metavar="N", help="The number of tokens, input and output.")
+@click.option(
+    "--per",
+    type=click.Choice(["day", "month", "total"]),
+    default="total",
+    help="The period after which it starts again.",
+)
+@click.option("-a", "--agent", metavar="NAME", type=AGENT, help="For one agent.")
+@click.option("--each-agent", is_flag=True, help="For each agent without a budget of its own.")
+@click.option("--group", metavar="ID", help="For one group, by its id (groups are not available yet).")
+@click.option("--turn", "is_turn", is_flag=True, help="For each turn, with the turns that it starts.")
 @in_constellation
 async def set_one(
     home: Home,
@@ -110,24 +133,25 @@ async def set_one(
     group: str | None,
     is_turn: bool,
 ) -> None:
-    """Set what may be spent: by the whole constellation, or by whom an option names. It may be set again."""
+    """Set or change a budget of the whole constellation, or of what an option names."""
     if (money is None) == (tokens is None):
-        raise click.UsageError("Say how much: either --dollars or --tokens.")
+        raise click.UsageError("No amount was given. Use --dollars or --tokens, not both.")
     if sum(map(bool, (agent, each_agent, group, is_turn))) > 1:
-        raise click.UsageError("Say for whom once: --agent, --each-agent, --group or --turn.")
+        raise click.UsageError("Use only one of --agent, --each-agent, --group and --turn.")
     scope = "agent" if agent or each_agent else "group" if group else "turn" if is_turn else "constellation"
     amount = tokens if money is None else microdollars(money)
     unit = "tokens" if money is None else "microdollars"
     body = {"scope": scope, "agent": agent, "group": group, "period": per, "unit": unit, "amount": amount}
     made = await home.call("PUT", "budgets", body=body)
-    left = "" if made["left"] is None else f"; {_amount(unit, made['left'])} are left"
+    left = "" if made["left"] is None else f"; {_amount(unit, made['left'])} left"
     output.result(made, f"Set {made['id']} to {_amount(unit, made['amount'])}{left}.")
 
 
-@budget.command("remove")
+@budget.command("remove", epilog="Example: pattern budget remove constellation.day.microdollars")
 @click.argument("id_", metavar="ID")
 @in_constellation
 async def remove(home: Home, output: Output, id_: str) -> None:
-    """Take a budget away; `pattern budget list` shows the ids."""
-    await home.call("DELETE", "budgets", id_)
+    """Remove the budget ID, as `pattern budget list` shows it."""
+    ids = {name: key for key, name in (await people(home.api, home.name)).items()}
+    await home.call("DELETE", "budgets", _renamed(id_, ids))
     output.result({"removed": id_}, f"Removed {id_}.")

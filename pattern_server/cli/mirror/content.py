@@ -3,8 +3,8 @@
 Text blocks are Markdown, structured ones JSON as a person would indent it, logs one JSON document a line. Two file
 contents that mean the same (another indentation, a newline that an editor added) read as the same text.
 
-Any name fits any file system, and nothing is lost: what may not stand in a file's name somewhere is written `%41`, as
-in URLs; `%` itself stands in no label. Source: the Windows rules for file names (reserved characters and device
+Any name fits any file system, and nothing is lost: characters that some file system does not allow are written `%41`,
+as in URLs; labels cannot contain `%`. Source: the Windows rules for file names (reserved characters and device
 names), which are the strictest.
 """
 
@@ -83,7 +83,7 @@ def read(raw: bytes, form: Form) -> str:
     except UnicodeDecodeError as error:
         raise Unreadable(f"it is not UTF-8 text (byte {error.start}); save it as UTF-8") from None
     if "\0" in text:
-        raise Unreadable("it holds a zero byte, which no text does")
+        raise Unreadable("it contains a zero byte; save it as plain text")
     if form is Form.VALUE and text.strip():
         try:
             return dumped(json.loads(text.removeprefix(_BOM), parse_constant=_refused))
@@ -93,7 +93,7 @@ def read(raw: bytes, form: Form) -> str:
 
 
 def _refused(name: str) -> float:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def like(text: str, model: str) -> str:
@@ -119,8 +119,8 @@ def merged(form: Form, base: str, mine: str, theirs: str) -> str:
 def merge_values(base: Json, mine: Json, theirs: Json) -> Json:
     """Return the JSON value with what both changed: objects by their keys, lists by their items, texts by characters.
 
-    Where both changed the same place of a text, both texts stand there; where both a number, a truth value or a type,
-    mine counts. A key that one side took away and the other changed stays. A changed item is another item.
+    Where both changed the same place of a text, both texts are kept; where both changed a number, a truth value or a
+    type, mine is. A key that one side removed and the other changed is kept. A changed item is another item.
     """
     if same(mine, base) or same(mine, theirs):
         return theirs

@@ -1,7 +1,7 @@
 """The mirrored folder: files read and replaced so that a person who saves at the same moment loses nothing.
 
-Symbolic links are not followed. What belongs to the mirror itself lies in `.pattern-sync`; texts that could not go
-where they were meant stand beside their file as `NAME.yours.txt`, reasons as `NAME.error.txt`: neither is mirrored.
+Symbolic links are not followed. The mirror keeps its own files in `.pattern-sync`. Texts that could not be stored are
+written beside their file as `NAME.yours.txt`, the reasons as `NAME.error.txt`; neither is mirrored.
 
 What the mirror remembers of each block is one small file each, in `.pattern-sync/blocks`: a step changes one block and
 is stored before it is carried out, and a single file of all texts would be rewritten with each. A file that cannot be
@@ -160,7 +160,7 @@ class Disk:
         self._rename(path, folder / name)
 
     def move(self, path: str, to: str) -> bool:
-        """Rename a file; False, and nothing is changed, if something stands there already."""
+        """Rename a file; False, and nothing is changed, if that name exists already."""
         target = self.root / to
         target.parent.mkdir(exist_ok=True)
         if target.exists() or target.is_symlink():
@@ -283,4 +283,4 @@ def claim(file: Path, constellation: str) -> None:
         file.write_text(constellation + "\n", encoding="utf-8")
         return
     if found != constellation:
-        raise Conflict(f"{file.parent.parent} mirrors another constellation ({found}); choose a folder of its own")
+        raise Conflict(f"{file.parent.parent} mirrors another constellation ({found}); choose another folder")

@@ -104,12 +104,12 @@ def decide(known: Known | None, local: Local, remote: Remote | None, *, merge: M
     if local.text is None and local.problem is None:
         if deletes and remote.version == known.version and remote.locked is None:
             return Action(do=Do.DELETE)
-        return _written(remote, "", "the file was deleted; written again, the block is kept")
+        return _written(remote, "", "the file was deleted; restored, because the block still exists")
     if local.problem is not None:
         return Action(do=Do.REFUSE, note=local.problem)
     text = like(local.text or "", known.text)
     if not text.strip() and known.text.strip():
-        note = "the file was emptied, which is taken for a mistake; written again" if remote.text.strip() else ""
+        note = "the file was emptied, probably by mistake; restored" if remote.text.strip() else ""
         return _written(remote, local.text or "", note)
     if text == known.text:
         return _without_changes(known, local.text or "", remote)
@@ -167,7 +167,7 @@ def _shrunk(before: str, after: str) -> str:
     lost = len(before) - len(after)
     if lost < SHRINK_CHARS or lost * 2 < len(before):
         return ""
-    return f"from {len(before):,} to {len(after):,} characters; `pattern memory undo` takes that back"
+    return f"from {len(before):,} to {len(after):,} characters; `pattern memory undo` reverts this"
 
 
 def is_doubtful(known: Known | None, local: Local) -> bool:

@@ -46,7 +46,7 @@ class Memory:
         self._home = home
 
     async def owners(self, names: Sequence[str]) -> list[Owner]:
-        """Return the agents with these names or ids; all that are awake, and everybody, if none are given."""
+        """Return the agents with these names or ids; all active ones, and the constellation, if none are given."""
         if names:
             return [await self._owner(name) for name in names]
         agents = await self._home.pages("agents")

@@ -99,7 +99,7 @@ class MirrorReport:
             self._disk.explain(path, None)
 
 
-STEPS_MAX = 8  # steps taken for one block in one round; one that changes all the time waits for the next
+STEPS_MAX = 8  # for one block in one round; a block that changes all the time waits for the next round
 VANISHED_MIN = 2  # so many files of a folder gone at once, and none left, are a folder that is gone, not a decision
 CHANGED_MEANWHILE = 412
 
@@ -120,7 +120,7 @@ def is_passing(error: ServerFailed) -> bool:
 
 
 def _is_untouched(known: Known | None, local: Local) -> bool:
-    """Return whether the file is as it was when both sides were last the same, so that no save is under way."""
+    """Return whether the file is as it was when both sides were last the same, so that no save is running."""
     if known is None:
         return local.text is None and local.problem is None
     return known.sent is not None or (local.text is not None and like(local.text, known.text) == known.text)
@@ -143,7 +143,7 @@ class Mirror:
         self._rules = rules
         self._report = MirrorReport(self._disk, tell, is_dry=rules.is_dry)
         self._seen: dict[str, tuple[Signature | None, float]] = {}  # since when each file has been as it is
-        self._is_unsettled = False  # in this round: some file was not at rest, and is to be looked at again
+        self._is_unsettled = False  # in this round: some file is still changing and must be checked again
         self._states = States(root / OWN / "blocks", is_dry=rules.is_dry)
         for name in self._states.unreadable:
             tell(MirrorEvent(path=f"{OWN}/blocks/{name}", did=Do.FORGET, note="it was damaged and is made again"))
@@ -235,7 +235,7 @@ class Mirror:
     async def _keep(self, block: Block, path: str, *, is_deletable: bool) -> None:
         """Bring one block and its file together, step by step."""
         if block.damaged is not None:
-            self._report.refuse(path, Local(), f"the block is damaged ({block.damaged}); its file stays as it was")
+            self._report.refuse(path, Local(), f"the block is damaged ({block.damaged}); its file is not changed")
             return
         known = self._states.get(block.id)
         if known is not None and form_at(known.path) is not block.remote.form:
@@ -262,7 +262,7 @@ class Mirror:
         self._is_unsettled = True
 
     async def _step(self, block: Block, path: str, known: Known | None, local: Local, action: Action) -> Block | None:
-        """Take one step; the block to go on with, or None where this round ends for it."""
+        """Carry out one step; return the block to continue with, or None where this round ends for it."""
         if self._rules.is_dry and action.do in (Do.WRITE, Do.PUSH, Do.DELETE):
             self._report.done(path, action.do, action.note)
             return None
@@ -353,7 +353,7 @@ class Mirror:
         if found is not None:
             self._states.put(found)
             return block
-        note = "the file and its block have no past in common, so they could not be merged"
+        note = "the file and its block have no common version, so they cannot be merged"
         return self._set_aside(block.id, path, note, block)
 
     def _move(self, block: Block, path: str) -> None:
@@ -362,13 +362,13 @@ class Mirror:
         if known is None or known.path == path or self._rules.is_dry:
             return
         if not self._disk.move(known.path, path):
-            self._report.refuse(known.path, Local(), f"it is called {path} now, and another file stands there")
+            self._report.refuse(known.path, Local(), f"its name is now {path}, but another file has this name")
             return
         self._states.put(replace(known, path=path))
         self._report.done(path, Do.REMEMBER, f"was {known.path}")
 
     async def _take_new_files(self, owners: Sequence[Owner], taken: set[str]) -> None:
-        """Make blocks of the Markdown files in these owners' folders whose paths are not `taken`.
+        """Create blocks from the Markdown files in these owners' folders, except for the paths in `taken`.
 
         Raises:
             ServerFailed: the server refused what any client may ask.
@@ -426,7 +426,7 @@ def opened(root: Path, constellation: str, rules: Rules, tell: Tell) -> Iterator
         OSError: the disk does not allow it.
     """
     if root.exists() and not root.is_dir():
-        raise InvalidInput(f"{root} is a file; name a folder")
+        raise InvalidInput(f"{root} is a file; give a folder")
     if rules.is_dry:
         yield Mirror(root, rules, tell)
         return
@@ -435,7 +435,7 @@ def opened(root: Path, constellation: str, rules: Rules, tell: Tell) -> Iterator
     try:
         lock = DataDirLock.acquire(own)
     except OwnedElsewhere:
-        raise Conflict(f"another `pattern memory sync` keeps {root}; stop that one, or choose another folder") from None
+        raise Conflict(f"another `pattern memory sync` uses {root}; stop it, or choose another folder") from None
     with lock:
         claim(own / "constellation", constellation)
         disk.own("blocks")

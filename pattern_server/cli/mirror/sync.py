@@ -1,4 +1,4 @@
-"""`pattern memory sync`: when to look at both sides, and what is shown of it."""
+"""`pattern memory sync`: when to compare both sides, and what is shown."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def watch_files(root: Path, bell: Bell, note: Callable[[str], None]) -> No
     try:
         await trio.to_thread.run_sync(partial(_watch, root, bell, stop), abandon_on_cancel=True)
     except OSError as error:
-        note(f"The folder cannot be watched ({error}); it is looked at every {POLL_S:g} s instead.")
+        note(f"The folder cannot be watched ({error}). It is checked every {POLL_S:g} s instead.")
     finally:
         stop.set()
     while True:
@@ -115,7 +115,7 @@ _SIGNS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncWanted:
-    """What to mirror where: the constellation and the agents by name or id (none: all and everybody)."""
+    """What to mirror where: the constellation and the agents by name or id (none: all of them)."""
 
     root: Path
     constellation: str
@@ -134,12 +134,12 @@ async def once(config: Config, output: Output, wanted: SyncWanted) -> ExitCode:
     for event in reported:
         _show(output, event)
     if not reported:
-        output.say("Nothing to do: both sides say the same.")
+        output.say("Nothing to do: both sides are the same.")
     return SKIPPED if skipped else DONE
 
 
 async def bring_together(api: Api, wanted: SyncWanted, tell: Callable[[MirrorEvent], None]) -> Sequence[str]:
-    """Make rounds until every file is at rest; return the paths that wait for a person.
+    """Make rounds until no file changes; return the paths that wait for a person.
 
     Raises:
         ServerFailed: the server refused, or knows no such agent.
@@ -161,16 +161,16 @@ async def bring_together(api: Api, wanted: SyncWanted, tell: Callable[[MirrorEve
 
 
 async def until_stopped(config: Config, output: Output, wanted: SyncWanted) -> ExitCode:
-    """Mirror until a signal; what stands against it from the beginning is raised."""
+    """Mirror until a signal; raise what prevents it from the start."""
     if running_server(config.data_dir) is None:
         raise ServerUnreachable(
-            "no server runs on this data directory: start `pattern serve` first, or add --once to do it one time"
+            "No server runs on this data directory. Start `pattern serve`, or add --once to synchronise once"
         )
     with unwrapped():
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_stop_on_signal, nursery.cancel_scope)
             await keep(config, output, wanted)
-    output.note("Stopped; the files stay as they are, and what you change in them is taken up the next time.")
+    output.note("Stopped. The files are kept; changes to them are synchronised the next time.")
     return DONE
 
 
@@ -190,7 +190,7 @@ async def keep(config: Config, output: Output, wanted: SyncWanted) -> None:
     async with open_api(config) as api:
         found = await api.get(path("constellations", wanted.constellation))
     with opened(wanted.root, found["id"], wanted.rules, partial(_show, output)) as mirror, unwrapped():
-        output.note(f"{wanted.root} mirrors the memory of {found['name']}; Ctrl-C ends it.")
+        output.note(f"Mirroring the memory of {found['name']} in {wanted.root}. Stop with Ctrl-C.")
         bell = Bell()
         rounds = partial(_rounds, mirror, wanted, found["id"], bell)
         async with trio.open_nursery() as nursery:

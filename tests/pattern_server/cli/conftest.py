@@ -101,6 +101,21 @@ def api_of(answer: Callable[[httpx2.Request], Answer]) -> Api:
     return Api(http, streams=False)
 
 
+class Terminal(io.StringIO):
+    """A stream that says that a person looks at it."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def on_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> Terminal:
+    """Let the standard output be a terminal of this width; what is written to it."""
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stdout", screen)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    return screen
+
+
 def below(command: click.Command, parameter: str = "api") -> Any:
     """The function of a command below its options: the first that is called with this parameter."""
     inner: Any = command.callback

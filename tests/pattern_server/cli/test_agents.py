@@ -34,10 +34,10 @@ def test_a_provider_that_is_not_configured_is_refused_unless_forced(home: Patter
     ):
         refused = home("agent", *line, "-c", "home")
         assert (refused.code, refused.err) == (
-            1,
-            "Error: The model provider 'openai' is not configured. Set OPENAI_API_KEY, or api_key under"
+            2,
+            "Error: The model provider 'openai' is not configured\nSet OPENAI_API_KEY, or api_key under"
             " [providers.openai] in pattern.toml, and start the server again. Configured: embedded. To name it before"
-            " that, set `force` (--force).\n",
+            " that, set `force` (--force)\n",
         )
         forced = home("agent", *line, "-c", "home", "--force")
         assert forced.code == 0, forced.err
@@ -57,7 +57,7 @@ def test_a_profile_without_one_of_its_tools_becomes_the_names_of_the_others() ->
     assert changed_tools(["auto", "web"], [], ["search"], tools) == ["recall", "web"]
     assert changed_tools(["small"], [], ["search"], tools) == ["tell"]
     assert changed_tools(["auto", "search"], ["small"], ["auto"], tools) == ["search", "small"]
-    with pytest.raises(click.UsageError, match="it has no shell; it has recall, search"):
+    with pytest.raises(click.UsageError, match=r"the agent has no shell\. It has recall, search"):
         changed_tools(["auto"], [], ["shell"], tools)
 
 
@@ -86,8 +86,8 @@ def test_settings_are_shown_as_they_are_written() -> None:
 def test_what_is_known_of_a_model_is_said() -> None:
     assert list(model_lines(FACTS)) == [
         "window 32,000 tokens (server); answers up to 8,000",
-        "price not known; calls are counted in tokens only",
-        "can only answer in words",
+        "price unknown; usage is counted in tokens only",
+        "supports only text",
     ]
     rich = {
         **FACTS, "tool_profile": "small", "tool_profile_reason": "so", "offered_tools": ["remember", "search"],
@@ -96,22 +96,22 @@ def test_what_is_known_of_a_model_is_said() -> None:
     }  # fmt: skip
     assert list(model_lines(rich)) == [
         "window 32,000 tokens (server), of which this agent uses 4,000; answers up to 8,000",
-        "tool profile small, since so: remember, search",
+        "tool profile small (so): remember, search",
         "price $3.00 in ($0.30 cached), $15.00 out per million tokens, as of 2026-11-01",
-        "can tools, images",
+        "supports tools, images",
     ]
 
 
 def test_what_is_missing_is_said_with_what_to_do() -> None:
     assert list(trouble(FACTS)) == []
     (unknown,) = trouble({**FACTS, "window": 8_192, "is_known": False})
-    assert "8,192 tokens are assumed" in unknown
+    assert "8,192 tokens is assumed" in unknown
     assert '[providers.own.models."m"]' in unknown
     (open_model,) = trouble({**FACTS, "window": 8_192, "trained_window": 40_960, "window_source": "assumed"})
     assert "40,960" in open_model
     assert list(trouble({**FACTS, "window": 8_192, "trained_window": 40_960, "window_source": "pattern.toml"})) == []
     (too_small,) = trouble({**FACTS, "window_trouble": "the window of 1,024 tokens holds no conversation"})
-    assert too_small == "It cannot answer any message: the window of 1,024 tokens holds no conversation."
+    assert too_small == "The agent cannot answer: the window of 1,024 tokens holds no conversation."
     (keyless,) = trouble({**FACTS, "is_configured": False})
     assert "[providers.own]" in keyless
 
@@ -165,7 +165,7 @@ async def test_a_change_of_rules_meanwhile_is_not_lost(capsys: pytest.CaptureFix
     assert await call(rules.remove, [THREE], meanwhile=[THREE, LAST], number=1) == [{"tool_rules": [LAST]}]
     assert "1 left" in capsys.readouterr().out
     assert await call(rules.remove, [LAST], number=1) == [{"tool_rules": None}]
-    with pytest.raises(Conflict, match="the rules were changed meanwhile"):  # its number means another rule now
+    with pytest.raises(Conflict, match="the rules were changed by someone else"):  # its number means another rule now
         await call(rules.remove, [THREE], meanwhile=[LAST, THREE], number=1)
 
 
@@ -190,7 +190,7 @@ def test_an_agent_without_room_in_its_window_is_made_with_a_warning(home: Patter
     long = ("--instructions", "Be kind. " * 400)
     made = home("agent", "create", "tiny", "-c", "home", "--set", "context_window=1000", *long)
     assert (made.code, "Created the agent tiny" in made.out) == (0, True)
-    assert "It cannot answer any message: the window of 1,000 tokens holds no conversation" in made.err
+    assert "The agent cannot answer: the window of 1,000 tokens holds no conversation" in made.err
     assert "1,000 tokens holds no conversation" in home("agent", "show", "tiny", "-c", "home").out
     widened = home("agent", "edit", "tiny", "-c", "home", "--set", "context_window=")
     assert "cannot answer" not in widened.err

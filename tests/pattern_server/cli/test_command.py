@@ -18,29 +18,33 @@ from pattern_server.cli.client import ServerFailed
 from pattern_server.cli.command import ExitCode, reported
 from pattern_server.cli.constellations import halt_lines
 from pattern_server.cli.output import Output
-from tests.pattern_server.cli.conftest import Pattern
+from tests.pattern_server.cli.conftest import Pattern, Terminal
 
 
 def raising(error: BaseException) -> ExitCode:
     raise error
 
 
+MISUSE = ServerFailed("It is too long.", status=422, problem_code="invalid_input")
+
+
 @pytest.mark.parametrize(
-    ("error", "sentence", "code"),
+    ("error", "sentence", "code", "exits"),
     [
-        (InvalidInput("Say more."), "Say more.", "invalid_input"),
-        (RowNotFound("There is no such row."), "There is no such row.", "not_found"),
-        (ServerFailed("It is taken.", status=409, problem_code="conflict"), "It is taken.", "conflict"),
-        (FileNotFoundError(2, "No such file or directory", "x.db"), "No such file or directory: x.db", "failed"),
-        (ExceptionGroup("", [ExceptionGroup("", [InvalidInput("Say more.")])]), "Say more.", "invalid_input"),
+        (InvalidInput("Say more."), "Say more.", "invalid_input", 2),
+        (RowNotFound("There is no such row."), "There is no such row.", "not_found", 1),
+        (ServerFailed("It is taken.", status=409, problem_code="conflict"), "It is taken.", "conflict", 1),
+        (MISUSE, "It is too long.", "invalid_input", 2),
+        (FileNotFoundError(2, "No such file or directory", "x.db"), "No such file or directory: x.db", "failed", 1),
+        (ExceptionGroup("", [ExceptionGroup("", [InvalidInput("Say more.")])]), "Say more.", "invalid_input", 2),
     ],
 )
 def test_what_may_go_wrong_is_a_sentence(
-    error: Exception, sentence: str, code: str, capsys: pytest.CaptureFixture[str]
+    error: Exception, sentence: str, code: str, exits: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert reported(Output(), lambda: raising(error)) == 1
-    assert capsys.readouterr().err == f"Error: {sentence}\n"
-    assert reported(Output(is_json=True), lambda: raising(error)) == 1
+    assert reported(Output(), lambda: raising(error)) == exits
+    assert capsys.readouterr().err == f"Error: {sentence.removesuffix('.')}\n"
+    assert reported(Output(is_json=True), lambda: raising(error)) == exits
     assert json.loads(capsys.readouterr().err) == {"error": {"code": code, "message": sentence}}
 
 
@@ -74,7 +78,7 @@ FILLED = (
 def test_a_pipe_that_brings_nothing_changes_nothing(home: Pattern, line: str, nothing: str) -> None:
     assert home("memory", "append", "human", "Likes tea.", "-c", "home", "-a", "ada").code == 0
     ran = home(*line.split(), "-c", "home", "-a", "ada", stdin=nothing)
-    assert (ran.code, "nothing was piped in" in ran.err) == (2, True)
+    assert (ran.code, "Nothing was piped in" in ran.err) == (2, True)
     assert home("memory", "show", "human", "-c", "home", "-a", "ada").out == "Likes tea.\n"
 
 
@@ -239,13 +243,6 @@ def test_a_pipe_sees_no_progress_bar(capsys: pytest.CaptureFixture[str]) -> None
         advance()
         advance()
     assert capsys.readouterr() == ("", "")
-
-
-class Terminal(io.StringIO):
-    """A stream that says that a person looks at it."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 def test_a_terminal_sees_one(monkeypatch: pytest.MonkeyPatch) -> None:

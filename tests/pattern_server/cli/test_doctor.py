@@ -157,7 +157,7 @@ def test_the_file_is_named_and_a_default_provider_without_a_model(home: Pattern,
     assert "default_model" in found["models"][1]
     assert not any("Nothing is known" in row["message"] for row in _rows(home))
     refused = home("agent", "create", "bob", "-c", "home")
-    assert (refused.code, "--model" in refused.err, "default_model" in refused.err) == (1, True, True)
+    assert (refused.code, "--model" in refused.err, "default_model" in refused.err) == (2, True, True)
 
 
 def test_a_key_that_cannot_be_one(home: Pattern, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,7 +191,7 @@ def test_an_unknown_model_and_a_server_that_is_away(data_dir: Path, tmp_path: Pa
         )
         found = [(one.check, one.state, one.message) for one in examine(load(file, data_dir=data_dir))]
     models = [(state, message) for check, state, message in found if check == "models"]
-    assert any(state == "note" and "8,192 tokens are assumed" in message for state, message in models)
+    assert any(state == "note" and "8,192 tokens is assumed" in message for state, message in models)
     assert [message for state, message in models if state == "problem"] == [
         f"mine takes no connection at http://127.0.0.1:{away}/v1: start it, or correct base_url below [providers.mine]"
     ]
@@ -277,7 +277,7 @@ async def test_a_model_is_tried(
 
 def test_a_model_that_cannot_be_tried(home: Pattern) -> None:
     unnamed = home("doctor", "--model", "m")
-    assert unnamed.code == 1 and "--model takes PROVIDER/MODEL" in unnamed.err
+    assert unnamed.code == 2 and "--model takes PROVIDER/MODEL" in unnamed.err
     absent = home("doctor", "--model", "mine/m", "--json")
     assert absent.code == 1
     assert absent.json[-1]["check"] == "answer" and "not configured" in absent.json[-1]["message"]

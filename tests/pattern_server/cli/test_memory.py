@@ -18,7 +18,7 @@ from pattern_server.cli import client, memory, memory_edits
 from pattern_server.cli.client import Api, ServerFailed
 from pattern_server.cli.memory import MemoryOf
 from pattern_server.cli.output import Output
-from tests.pattern_server.cli.conftest import Answer, api_of, as_json, below
+from tests.pattern_server.cli.conftest import Answer, Pattern, api_of, as_json, below, on_terminal
 
 PREFIX = "/api/v1/constellations/home/agents/ada/memory"
 
@@ -67,7 +67,7 @@ async def test_an_edit_says_which_version_it_began_with(capsys: pytest.CaptureFi
     await call(memory.edit, scripted, label="human", content="Likes tea and figs.\n")
     assert scripted.asked[1] == ("PUT /human", {"content": "Likes tea and figs.\n", "base_version": 3})
     assert "if-match" not in scripted.headers[1]
-    assert "both changes are kept" in capsys.readouterr().out
+    assert "Merged your changes with those of others" in capsys.readouterr().out
 
 
 async def test_what_was_typed_is_kept_if_it_cannot_be_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +92,7 @@ async def test_structured_blocks_are_edited_as_json() -> None:
     scripted = Scripted({"PUT /human": mood})
     await memory_edits.replace(scripted.api, WHERE, '{"now": "glad"}', (mood, '"3"'), label="human", keep=False)
     assert scripted.asked[0][1] == {"value": {"now": "glad"}, "base_version": 3}
-    with pytest.raises(InvalidInput, match="is a map, whose content is JSON"):
+    with pytest.raises(InvalidInput, match="is a map block, and this is not valid JSON"):
         await memory_edits.replace(scripted.api, WHERE, "glad", (mood, '"3"'), label="human", keep=False)
 
 
@@ -103,7 +103,7 @@ async def test_structured_blocks_are_edited_as_json() -> None:
         ("Text", "", "two", {"content": "two\n"}),
         ({"List": {}}, ["a"], "b", {"value": ["a", "b"]}),
         ({"List": {}}, ["a"], '{"done": true}', {"value": ["a", {"done": True}]}),
-        ({"Log": {}}, [], "b", "kept by the system"),
+        ({"Log": {}}, [], "b", "only agents and sources write"),
         (MOOD, {}, "b", "memory set"),
     ],
 )
@@ -138,13 +138,13 @@ def test_setting_fields(schema: object, value: Any, field: str, text: str, expec
 def test_fields_that_are_not_there() -> None:
     with pytest.raises(InvalidInput, match="has no fields"):
         memory_edits.with_field(block(), field="a", value="1")
-    with pytest.raises(InvalidInput, match="as a whole"):
+    with pytest.raises(InvalidInput, match="Set all of it"):
         memory_edits.with_field(block(schema=PLAN, value={"notes": ""}), field="notes.a", value="1")
 
 
 async def test_a_lost_race_is_run_again_and_then_an_error() -> None:
     scripted = Scripted({"GET /human": block(), "PUT /human": (412, {"detail": "no", "code": "version_mismatch"})})
-    with pytest.raises(Conflict, match="all the time"):
+    with pytest.raises(Conflict, match="changed by others"):
         await call(memory.append, scripted, label="human", text="x")
     assert len(scripted.asked) == 2 * client.CHANGE_TRIES
     assert scripted.headers[1]["if-match"] == '"3"'
@@ -164,3 +164,14 @@ def test_the_editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert memory._edited("Likes tea.\n", ".md") == "Likes tea.\nLikes figs.\n"
     editor.write_text("#!/bin/sh\ntrue\n")
     assert memory._edited("Likes tea.\n", ".json") == "Likes tea.\n"
+
+
+def test_the_history_is_drawn_on_a_terminal(home: Pattern, monkeypatch: pytest.MonkeyPatch) -> None:
+    for text in ("Tea.", "Rye bread."):
+        assert home("memory", "append", "human", text).code == 0
+    assert "█" not in home("memory", "history", "human").out
+    screen = on_terminal(monkeypatch, 60)
+    assert home("memory", "history", "human").code == 0
+    plot, _, newest, *_ = click.unstyle(screen.getvalue()).splitlines()
+    assert plot.startswith("█") and "█  3 versions" in plot
+    assert newest == "version 2, admin, now"

@@ -14,7 +14,7 @@ from pattern_server.cli import tools
 from pattern_server.cli.embeddings import status
 from pattern_server.cli.output import Output
 from pattern_server.cli.usage import usage
-from tests.pattern_server.cli.conftest import Answer, Pattern, api_of, as_json, below
+from tests.pattern_server.cli.conftest import Answer, Pattern, api_of, as_json, below, on_terminal
 
 LINE = {
     "key": "2026-11-21",
@@ -55,14 +55,24 @@ async def test_usage_is_shown_with_exact_money(capsys: pytest.CaptureFixture[str
     assert "There are more lines" in err
 
 
+async def test_a_terminal_is_drawn_where_the_money_went(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = on_terminal(monkeypatch, 80)
+    await shown(capsys, {**LINE, "cost_microdollars": 200}, {**LINE, "cost_microdollars": 100})
+    head, first, second, total = click.unstyle(screen.getvalue()).splitlines()
+    assert head.endswith("plot") and first.endswith(" " + "█" * 12) and second.endswith(" " + "█" * 6)
+    assert "█" not in total
+
+
 async def test_unknown_prices_are_said(capsys: pytest.CaptureFixture[str]) -> None:
     out, err = await shown(capsys, UNPRICED, {**UNPRICED, "unpriced_calls": 1}, by="agent")
     first, second = out.splitlines()[1:3]
     assert first.split()[0] == "ada"
     assert first.split()[-1] == "unknown"
-    assert "$1.500042 + unknown" in second
-    assert "price of 3 calls is not known" in err
-    assert "The tokens of 1 calls are estimated" in err
+    assert "≥ $1.500042" in second
+    assert "3 calls have no known price" in err
+    assert "Token counts of 1 calls are estimates" in err
 
 
 def test_a_switch_to_another_length(home: Pattern, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,14 +118,14 @@ def test_every_state_explains_itself(capsys: pytest.CaptureFixture[str]) -> None
     told = capsys.readouterr()
     lines = {line.split()[0]: " ".join(line.split()) for line in told.out.splitlines()}
     assert lines["fine"] == "fine up to date 9 of 9 small (384) -"
-    assert lines["empty"] == "empty no text yet 0 of 0 - -"
+    assert lines["empty"] == "empty no texts yet 0 of 0 - -"
     assert lines["between"] == "between embedding 4 of 9 small (384) large (1024)"
     assert lines["broken"] == "broken stopped 0 of 9 - -"
-    assert "other: large (1024) is configured now, and search still answers from small (384);" in told.err
-    assert "`pattern embeddings switch -c other` goes over" in told.err
-    assert "between: search answers from small (384) until large (1024) has every text" in told.err
+    assert "other: large (1024) is configured, but search still uses small (384)." in told.err
+    assert "Switch with: pattern embeddings switch -c other" in told.err
+    assert "between: search uses small (384) until large (1024) has every text" in told.err
     assert "broken: Install it." in told.err
-    assert "picky: the model refused 1 of the texts, which only words find" in told.err
+    assert "picky: the model refused 1 texts, which are only found by words" in told.err
     assert "message msg_1: Too odd." in told.err
     assert "fine:" not in told.err
 
@@ -155,7 +165,7 @@ async def call(command: click.Command, **given: Any) -> tuple[object, list[str]]
 async def test_servers_and_how_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     await call(tools.list_all)
     shown = capsys.readouterr().out
-    for words in ("notes", "ready", "not offered, yet enabled", "resting", "its program ended"):
+    for words in ("notes", "ready", "enabled, but not available", "resting", "its program ended"):
         assert words in shown
 
 
@@ -184,8 +194,8 @@ def test_a_lost_token_is_replaced_without_a_server(home: Pattern) -> None:
 
 def test_a_token_is_revoked_by_the_beginning_of_its_id(home: Pattern) -> None:
     first, second = [home("token", "create", "--json").json["id"] for _ in range(2)]
-    unclear = home("token", "revoke", "token_")
-    assert (unclear.code, "tokens begin with token_" in unclear.err) == (2, True)
+    unclear = home("token", "revoke", "token_0")
+    assert (unclear.code, "2 ids begin with token_0" in unclear.err and first in unclear.err) == (2, True)
     same = next(at for at, (one, other) in enumerate(zip(first, second, strict=True)) if one != other)
     assert home("token", "revoke", first[: same + 1], "--json").json == {"revoked": first}
     rows = {row["id"]: row["revoked_at"] for row in home("token", "list", "--json").json}

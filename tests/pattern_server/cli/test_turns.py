@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import click
 import httpx2
 import pytest
 
@@ -14,18 +15,18 @@ from pattern_server.cli import history
 from pattern_server.cli.client import ServerFailed
 from pattern_server.cli.command import Home
 from pattern_server.cli.output import Output
-from pattern_server.cli.turns import _took, conversation, headline, list_all, part_row, why
-from tests.pattern_server.cli.conftest import Answer, Pattern, api_of, as_json, below
+from pattern_server.cli.turns import _usage, conversation, headline, list_all, part_row, why
+from tests.pattern_server.cli.conftest import Answer, Pattern, api_of, as_json, below, on_terminal
 
 
-def test_what_a_turn_took() -> None:
+def test_the_usage_of_a_turn() -> None:
     usage = {"input_tokens": 1_234, "output_tokens": 5, "cost_microdollars": 1_500_000, "is_estimate": False}
-    assert _took(usage) == "1,234 tokens in, 5 out; $1.50"
+    assert _usage(usage) == "1,234 tokens in, 5 out; $1.50"
     unknown = {**usage, "cost_microdollars": None, "is_estimate": True}
-    assert _took(unknown) == "1,234 tokens in, 5 out (estimated); a price that is not known"
+    assert _usage(unknown) == "1,234 tokens in, 5 out (estimated); price unknown"
 
 
-async def test_turns_are_listed_within_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_turns_are_listed_within_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     agent = {"id": "agent_01kdvdnbyg1sxdjpxfs3sa9mkv", "name": "adalbert the gardener"}
     usage = {"input_tokens": 1, "output_tokens": 1, "cost_microdollars": 12_345_678, "is_estimate": False}
     turn: Any = {"turn_id": "turn_01kdvdncxrhd99fdtgj8yepfzx", "agent_id": agent["id"], "status": "interrupted"}
@@ -33,15 +34,24 @@ async def test_turns_are_listed_within_80_columns(capsys: pytest.CaptureFixture[
     turns = [turn, {**turn, "usage": {**usage, "cost_microdollars": 42}}]
 
     def answer(request: httpx2.Request) -> Answer:
+        if request.url.path.endswith("/me"):
+            return as_json({"user_id": "user_1", "username": "admin"})
         is_turns = request.url.path.endswith("/turns")
         return as_json({"items": turns if is_turns else [agent], "next_cursor": None})
 
-    await below(list_all)(api_of(answer), Output(), agent=None, status=None, limit=20, constellation="home")
-    head, row, cheap = capsys.readouterr().out.splitlines()
+    async def listed(columns: int) -> list[str]:
+        screen = on_terminal(monkeypatch, columns)
+        await below(list_all)(api_of(answer), Output(), agent=None, status=None, limit=20, constellation="home")
+        return click.unstyle(screen.getvalue()).splitlines()
+
+    assert len((await listed(80))[0].split()) == 4  # the cost is left out before a name is cut short
+    head, row, cheap = await listed(85)
     assert head.split() == ["id", "status", "agent", "accepted", "cost"]
     assert row.split(maxsplit=2)[:2] == [turn["turn_id"], "interrupted"]
-    assert "adalbert" in row and "01-31 12:00" in row and row.rstrip().endswith("$12.3457")
-    assert len(row.rstrip()) <= 80 and cheap.rstrip().endswith(" <$0.0001")
+    assert " adalbert the" in row and " 31 Jan " in row and row.endswith("$12.3457") and cheap.endswith(" <$0.0001")
+    narrow = await listed(60)
+    assert [line.split()[0] for line in narrow[1:]] == [turn["turn_id"]] * 2 and narrow[0].split() == head.split()[:3]
+    assert max(map(len, (head, row, cheap))) <= 85 and max(map(len, narrow)) <= 60
 
 
 CORE = {
@@ -84,7 +94,7 @@ async def shown(*steps: Any) -> None:
 async def test_a_step_is_shown_part_by_part(capsys: pytest.CaptureFixture[str]) -> None:
     await shown(STEP)
     out = capsys.readouterr().out
-    assert "3,210 tokens of a window of 200,000, as the vendor counted, 3,000 of them cached" in out
+    assert "3,210 tokens of a window of 200,000, counted by the provider, 3,000 of them cached" in out
     assert "12 messages of the conversation (about 1,500 tokens); 7 tools (about 900)." in out
     assert "Note: the core blocks take much." in out
     assert "core human v3" in out
@@ -93,18 +103,26 @@ async def test_a_step_is_shown_part_by_part(capsys: pytest.CaptureFixture[str]) 
     assert "pinned plan v3" in out
 
 
+async def test_a_terminal_is_drawn_the_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = on_terminal(monkeypatch, 80)
+    await shown({**STEP, "left_out": [{**CORE, "tokens": 77}]})
+    bars, *legend = [line.strip() for line in screen.getvalue().splitlines()[1:4]]
+    assert bars.startswith("████") and 58 <= len(bars) <= 62
+    assert legend[0].startswith("█ conversation 1,500   ▓ tools 900") and "left out 77" in " ".join(legend)
+
+
 async def test_the_same_parts_are_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
     await shown(STEP, {**STEP, "step": 2, "attempt": 2}, {**STEP, "step": 3, "parts": []})
     out = capsys.readouterr().out
     assert out.count("core human v3") == 1
     assert "Step 2, attempt 2" in out
-    assert "The other parts are those of the step before." in out
-    assert "Nothing beside the conversation." in out
+    assert "The other parts are the same as in the step before." in out
+    assert "Nothing besides the conversation." in out
 
 
 async def test_what_is_not_known_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     await shown()
-    assert "has not asked a model yet" in capsys.readouterr().out
+    assert "has not called a model yet" in capsys.readouterr().out
     await shown({**STEP, "is_known": False, "is_estimate": True, "cached_tokens": 0, "window": 0})
     out = capsys.readouterr().out
     assert "was not recorded" in out
@@ -150,19 +168,22 @@ def test_a_file_is_imported_once(home: Pattern, tmp_path: Path) -> None:
 
 def test_messages_in_lines() -> None:
     message = {"role": "user", "content": "One\ntwo", "parts": None, "created_at": "2026-01-02T03:04:05.678Z"}
-    assert history.said(message) == "2026-01-02 03:04  user: One\n    two"
+    assert history.said(message) == "2026-01-02T03:04:05.678Z  user: One\n    two"
     image = {"type": "image", "digest": "ab12"}
     both = {**message, "content": "See", "parts": [image, {"type": "text", "text": "See"}]}
-    assert history.said(both) == "2026-01-02 03:04  user: See\n    [an image: ab12]"
-    assert history.said({**message, "content": "", "role": "assistant"}) == "2026-01-02 03:04  assistant: (nothing)"
+    assert history.said(both) == "2026-01-02T03:04:05.678Z  user: See\n    [an image: ab12]"
+    assert (
+        history.said({**message, "content": "", "role": "assistant"})
+        == "2026-01-02T03:04:05.678Z  assistant: (nothing)"
+    )
     partial = {**message, "role": "assistant", "finish_reason": "cancelled"}
     assert history.said(partial) == (
-        "2026-01-02 03:04  assistant: One\n    two\n    [not complete: its turn ended as cancelled]"
+        "2026-01-02T03:04:05.678Z  assistant: One\n    two\n    [not complete: its turn ended as cancelled]"
     )
     cut = history.said({**partial, "finish_reason": "length"})
     assert cut.endswith("[not complete: it was cut at max_output_tokens]")
     long = history.said({**message, "role": "tool", "tool_name": "file", "content": "x" * 5_000})
-    assert long.startswith("2026-01-02 03:04  tool file: xxx")
+    assert long.startswith("2026-01-02T03:04:05.678Z  tool file: xxx")
     assert len(long) < 400 and long.endswith("…")
 
 
@@ -171,16 +192,16 @@ def test_lines_that_are_no_messages(home: Pattern, tmp_path: Path) -> None:
     text = lines("{", [1], past(0, role="robot"), past(1, content=" "), past(2))
     file.write_bytes(text.encode() + b'{"role": "user", "content": "\xff"}\n')
     refused = home("history", "import", str(file), *AT)
-    assert refused.code == 1
-    for words in ("line 1 is not JSON", "line 2 is not a JSON object", "line 3 has no role", "line 4 has no words"):
+    assert refused.code == 2
+    for words in ("line 1 is not JSON", "line 2 is not a JSON object", "line 3 has no role", "line 4 has no text"):
         assert words in refused.err
     assert "line 6 is not UTF-8" in refused.err
     skipped = home("history", "import", str(file), *AT, "--skip")
     assert skipped.code == 3, skipped.err
     assert "Imported 1 messages" in skipped.out
-    assert "Left out: line 1" in skipped.err
+    assert "Skipped: line 1" in skipped.err
     file.write_text("\n")
-    assert "no message" in home("history", "import", str(file), *AT).err
+    assert "has no messages" in home("history", "import", str(file), *AT).err
     assert home("history", "import", str(tmp_path / "none.jsonl"), *AT).code == 2
 
 

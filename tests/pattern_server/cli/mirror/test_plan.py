@@ -72,7 +72,7 @@ def test_deleting_and_emptying_never_destroy() -> None:
     for gone in (None, "", " \n\n"):
         action = do(known(), gone, remote("a\nb\n", 4))
         assert (action.do, action.text) == (Do.WRITE, "a\nb\n")
-        assert "written again" in action.note
+        assert "restored" in action.note
     assert do(known(), None, remote(), deletes=True).do is Do.DELETE
     assert do(known(), None, remote("b\n", 4), deletes=True).do is Do.WRITE, "others changed it since"
     assert do(known(), "", remote(), deletes=True).do is Do.WRITE

@@ -405,7 +405,7 @@ async def test_a_crash_after_the_making(empty: Desk, autojump_clock: trio.testin
 async def test_one_at_a_time_and_one_constellation(tmp_path: Path) -> None:
     root = tmp_path / "m"
     with opened(root, "con_1", Rules(), print):
-        with pytest.raises(Conflict, match="another `pattern memory sync`"), opened(root, "con_1", Rules(), print):
+        with pytest.raises(Conflict, match="nother `pattern memory sync`"), opened(root, "con_1", Rules(), print):
             pass
         with opened(root, "con_1", Rules(is_dry=True), print):
             pass

@@ -90,7 +90,7 @@ def test_watching_both_sides_across_a_servers_death(home: Pattern, data_dir: Pat
                 home("memory", "append", "human", "Sails.", *AT)
                 until(lambda: "Sails" in human.read_text())
                 second = home("memory", "sync", str(tmp_path / "m"), "-c", "home", "--once")
-                assert "another `pattern memory sync`" in second.err
+                assert "nother `pattern memory sync`" in second.err
                 os.kill(server.pid, signal.SIGKILL)
                 server.wait()
                 human.write_text(human.read_text() + "Written without a server.\n")
