@@ -78,9 +78,9 @@ class Demo:
     child: ServerProcess
     output: Output
 
-    def show(self, mark: str, text: str, style: str = "") -> None:
+    def show(self, mark: str, text: str, color: str = "") -> None:
         """Print a line of a chapter, with a coloured mark in its margin."""
-        self.output.beside(mark, text, style)
+        self.output.beside(mark, text, color)
 
     def check(self, holds: object, what: str) -> None:
         """Check a claim and print it.
@@ -89,7 +89,7 @@ class Demo:
             ClaimFailed: it does not hold.
         """
         claim(holds, what)
-        self.show("✓", what, "bold green")
+        self.show("✓", what, "green")
 
     @asynccontextmanager
     async def home(self) -> AsyncIterator[Home]:
@@ -115,9 +115,9 @@ async def exchange(demo: Demo, home: Home, text: str, expected: str) -> None:
     Raises:
         ClaimFailed: it does not.
     """
-    demo.show("you", text, "bold cyan")
+    demo.show("you", text, "cyan")
     answer = await say(home, text)
-    demo.show("ada", answer, "bold magenta")
+    demo.show("ada", answer, "magenta")
     claim(expected in answer, f"the answer to {text!r} holds {expected!r}")
 
 
@@ -179,7 +179,7 @@ async def find(demo: Demo, home: Home, mode: str, query: str) -> None:
     Raises:
         ClaimFailed: something else was found first, or it hardly fits.
     """
-    demo.show("$", f"pattern search --mode {mode} {query!r}", "bold yellow")
+    demo.show("$", f"pattern search --mode {mode} {query!r}", "yellow")
     body = {"query": query, "mode": mode, "limit": 1}
     # A busy machine may be late with the question's vector: that is noticed, and the next question finds it.
     answer = await once(lambda answer: not answer["notice"], partial(home.call, "POST", "search", body=body))
@@ -300,18 +300,18 @@ def lasting(events: Collection[ServerEvent]) -> list[int]:
 async def approve(demo: Demo) -> None:
     """A call that waits for a person, and runs once when that person agrees."""
     async with demo.home() as home:
-        demo.show("$", "pattern rule add block_edit requires_consent --agent ada", "bold yellow")
+        demo.show("$", "pattern rule add block_edit requires_consent --agent ada", "yellow")
         rules = [{"tool": "block_edit", "type": "requires_consent"}]
         await home.api.change(home.at("agents", "ada"), lambda _: {"tool_rules": rules})
         content = f"Remember that {SECRET}"
-        demo.show("you", content, "bold cyan")
+        demo.show("you", content, "cyan")
         turn = await home.call("POST", *_MESSAGES, body={"content": content})
         claim(turn["status"] == "waiting", f"the turn waits for a person (it is {turn['status']})")
         claim(await _written(home) == 0, "what was not approved does not run")
         (question,) = (await home.get("approvals", status="pending"))["items"]
         text = question["request"]["arguments"]["content"].strip()
-        demo.show("ada", f"(asks for approval to remember: {text})", "bold magenta")
-        demo.show("$", f"pattern approvals approve {question['id']} --always", "bold yellow")
+        demo.show("ada", f"(asks for approval to remember: {text})", "magenta")
+        demo.show("$", f"pattern approvals approve {question['id']} --always", "yellow")
         await home.call("POST", "approvals", question["id"], body={"decision": "approve", "scope": "always"})
         turn = await once(lambda turn: turn["status"] == "completed", partial(home.get, "turns", turn["turn_id"]))
         claim(turn["status"] == "completed", f"the turn completes (it is {turn['status']})")
@@ -326,13 +326,13 @@ async def copy(demo: Demo) -> None:
     """A backup of a constellation at work, and what was restored from it."""
     file = demo.folder.resolve() / "home.db"
     async with demo.home() as home:
-        demo.show("$", "pattern backup -c home -o home.db", "bold yellow")
+        demo.show("$", "pattern backup -c home -o home.db", "yellow")
         async with trio.open_nursery() as nursery:
             for number in range(3):
                 nursery.start_soon(say, home, f"Remember that jar {number} holds plum jam.")
             made = await back_up(home.api, "home", file)
         demo.show("", f"{made['bytes'] // 1024} KiB, verified, copied while ada answered three messages.")
-        demo.show("$", "pattern restore home.db --as copy", "bold yellow")
+        demo.show("$", "pattern restore home.db --as copy", "yellow")
         await restore_file(home.api, file, "copy")
         demo.show("", "The restored ada remembers:")
         await exchange(demo, Home(home.api, "copy"), QUESTION, FACT)

@@ -27,6 +27,7 @@ DONE, FAILED, USAGE, SKIPPED = 0, 1, 2, 3
 SHRUNK_CHARS_MIN = 8  # of a column; while others may be left out, it keeps …
 CUT_CHARS_MIN, WRAPPED_CHARS_MIN = 14, 24  # … these, the second if its text is continued below
 GAP = "  "  # between columns
+MARGIN = 7  # for marks beside lines
 BAR_CHARS = 12
 # In JSON all that is not `plain` is written as its number. C0 controls are so already.
 _NUMBERED = re.compile(r"[\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -125,14 +126,13 @@ class Output:
         if not self.is_json:
             self._write(click.style(self._named(plain(text)), bold=True) + "\n")
 
-    def beside(self, mark: str, text: str, style: str = "") -> None:
-        """Print lines beside a mark in the margin, wrapped there; on a terminal the mark has a style of rich."""
+    def beside(self, mark: str, text: str, color: str = "") -> None:
+        """Print lines beside a mark in the margin, wrapped there; on a terminal the mark has a colour."""
         for line in text.splitlines():
-            grid = Table.grid(padding=(0, 2, 0, 0))
-            grid.add_column(width=5, justify="right")
-            grid.add_row(Text(plain(mark), style), Text(plain(line)))
-            _console(sys.stdout).print(grid)
-            mark = ""
+            for piece in textwrap.wrap(plain(line), shutil.get_terminal_size().columns - MARGIN) or [""]:
+                shown = click.style(f"{plain(mark):>{MARGIN - 2}}", fg=color or None, bold=bool(color))
+                self._write(f"{shown}  {piece}\n")
+                mark = ""
 
     def words(self, text: str) -> None:
         """Print a piece of a line, shown at once: an answer as it arrives."""
