@@ -155,7 +155,7 @@ async def merge(demo: Demo) -> None:
         lines = (await home.get(*_MEMORY, "blame"))["lines"]
     authors = [(line["text"], "ada" if line["author"].startswith("agent:") else "you") for line in lines]
     for text, author in authors:
-        demo.show("│", f"{author}  {text}", "dim")
+        demo.show("│", f"{author}  {text}", "bright_black")
     kept = [(YOURS, "you"), (FACT, "ada"), (HERS, "ada")]
     claim(authors == kept, "a merged block holds the lines of both authors")
 
@@ -184,7 +184,7 @@ async def find(demo: Demo, home: Home, mode: str, query: str) -> None:
     # A busy machine may be late with the question's vector: that is noticed, and the next question finds it.
     answer = await once(lambda answer: not answer["notice"], partial(home.call, "POST", "search", body=body))
     for hit in answer["hits"]:
-        demo.show("│", f"{hit['score']:.2f}  {hit['content']}", "dim")
+        demo.show("│", f"{hit['score']:.2f}  {hit['content']}", "bright_black")
     claim([hit["content"] for hit in answer["hits"]] == [KEPT], f"{query!r} finds the note first")
     claim(not answer["notice"], f"{query!r} finds it with certainty ({answer['notice']})")
 
