@@ -22,7 +22,7 @@ from pattern_db.columns import to_json
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.errors import RowNotFound
-from pattern_db.journal import approvals, events, retention, steps, turns, usage
+from pattern_db.journal import approvals, events, group_runs, retention, steps, turns, usage
 from pattern_db.journal.usage import UsageSum
 from pattern_db.tables import messages
 
@@ -126,9 +126,9 @@ class _Reader:
     def _referred(self, name: str, data: Mapping[str, object], turn: turns.TurnRow) -> dict[str, object]:
         match name, data:
             case "turn.queued", _:
-                return {"agent_id": turn.agent_id, "sender": turn.sender}
+                return {**_owner(turn), "sender": turn.sender}
             case "turn.started", _:
-                return {"agent_id": turn.agent_id, "message_id": message_id(turn.batch_id or "")}
+                return {**_owner(turn), "message_id": message_id(turn.batch_id or "")}
             case "message" | "message.joined", {"message_id": str(message)}:
                 return {"content": self._content(message)}
             case "tool.call", {"step": int(step), "call": int(call)}:
@@ -141,6 +141,10 @@ class _Reader:
                 return dict(resulted(effect, content, status=effect.status, message_id=effect.message_id).derived)
             case _ if name in TERMINAL:
                 error = None if turn.error is None else json.loads(turn.error)
+                if turn.group_id is not None:
+                    answer = group_runs.get(self._connection, turn.key).answer
+                    rest = None, answer, None, usage.of_tree(self._connection, turn.key)
+                    return dict(ended(turn.status, error, rest).derived)
                 said = data.get("message_id")
                 text, finish = (None, None) if said is None else self._said(str(said))
                 spent = usage.of_turn(self._connection, turn.key)
@@ -168,6 +172,10 @@ class _Reader:
         except RowNotFound:
             return None, None  # deleted since
         return row.content, row.finish_reason
+
+
+def _owner(turn: turns.TurnRow) -> dict[str, object]:
+    return {"agent_id": turn.agent_id} if turn.group_id is None else {"group_id": turn.group_id}
 
 
 def called(effect: steps.EffectRow) -> Draft:

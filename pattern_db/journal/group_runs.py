@@ -1,0 +1,158 @@
+"""The runs of groups: one for each turn of a group, and the turns of the members that it asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pattern_db.connection import Connection, Table, fetch_all
+from pattern_db.enums import Role
+from pattern_db.journal.turns import NewTurn, TurnRow, by_key
+from pattern_db.tables import messages
+from pattern_db.tables.messages import MessageRow
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """The run of the turn with this key. `payload` and `plan` are JSON; no `plan`: not started."""
+
+    turn: int
+    payload: str
+    plan: str | None = None
+    answer: str | None = None
+
+
+class AskRow(NamedTuple):
+    """A question to a member: the run's turn, the place in the run, the member's turn, and why it was asked."""
+
+    turn: int
+    place: str
+    asked: int
+    why: str | None = None
+
+
+class Exchange(NamedTuple):
+    """A member's turn that a run asked for: its key and id, the agent, its status, and its last words, if any."""
+
+    key: int
+    place: str
+    turn_id: str
+    agent_id: str
+    status: str
+    text: str | None
+    ended_at: str | None
+
+
+_RUNS = Table("group_run", RunRow)
+_ASKS = Table("group_ask", AskRow)
+_EXCHANGES = (
+    "SELECT t.key, a.place, t.id, t.agent_id, t.status, (SELECT m.content FROM messages AS m"
+    " WHERE m.agent_id = t.agent_id AND m.position >= t.batch_id AND m.batch_id = t.batch_id AND m.role = 'assistant'"
+    " AND m.content IS NOT NULL AND m.is_deleted = 0 ORDER BY m.position DESC LIMIT 1), t.ended_at"
+    " FROM group_ask AS a JOIN turn AS t ON t.key = a.asked WHERE a.turn = ?"
+)
+
+
+def accept(connection: Connection, turn: NewTurn, payload: str) -> int:
+    """Store an accepted turn of a group (its `agent_id` is the group's) as queued, with its message; return its key."""
+    key: int = connection.execute(
+        "INSERT INTO turn (group_id, id, sender, seed, created_at, parent_turn, depth, idempotency, fingerprint,"
+        " status, first_event) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'queued',"
+        " (SELECT coalesce(max(seq), 0) + 1 FROM event)) RETURNING key",
+        turn,
+    ).get
+    _RUNS.insert(connection, [RunRow(turn=key, payload=payload)])
+    return key
+
+
+def get(connection: Connection, turn: int) -> RunRow:
+    """Return the run of a turn.
+
+    Raises:
+        RowNotFound: the turn is no group's.
+    """
+    return _RUNS.one(connection, "WHERE turn = ?", (turn,), f"run of the turn {turn}")
+
+
+def start(connection: Connection, turn: int, plan: str) -> None:
+    """Store what the run will be."""
+    connection.execute("UPDATE group_run SET plan = ? WHERE turn = ?", (plan, turn))
+
+
+def set_answer(connection: Connection, turn: int, answer: str | None) -> None:
+    """Store what the group answered."""
+    connection.execute("UPDATE group_run SET answer = ? WHERE turn = ?", (answer, turn))
+
+
+def ask(connection: Connection, row: AskRow) -> None:
+    """Note that the run asked a member.
+
+    Raises:
+        apsw.ConstraintError: there is a question at this place (a `RowConflict` once translated).
+    """
+    _ASKS.insert(connection, [row])
+
+
+def exchanges(connection: Connection, turn: int) -> list[Exchange]:
+    """Return the turns of members that a run asked for, oldest first."""
+    return [Exchange(*row) for row in fetch_all(connection, f"{_EXCHANGES} ORDER BY t.key", (turn,))]
+
+
+def first_open(connection: Connection, group_id: str) -> tuple[TurnRow, RunRow] | None:
+    """Return the group's oldest turn that has not ended, if any: the one that runs, or the next to start."""
+    key = connection.execute("SELECT min(key) FROM turn WHERE group_id = ? AND ended_at IS NULL", (group_id,)).get
+    return None if key is None else (by_key(connection, key), get(connection, key))
+
+
+def groups_with_work(connection: Connection) -> list[str]:
+    """Return the groups that have a turn which has not ended."""
+    return [
+        group_id
+        for (group_id,) in fetch_all(
+            connection, "SELECT DISTINCT group_id FROM turn WHERE ended_at IS NULL AND group_id IS NOT NULL"
+        )
+    ]
+
+
+def count_open(connection: Connection, group_id: str) -> int:
+    """Return how many turns of the group run or wait."""
+    count: int = connection.execute(
+        "SELECT count(*) FROM turn WHERE group_id = ? AND ended_at IS NULL", (group_id,)
+    ).get
+    return count
+
+
+def newest(
+    connection: Connection, group_id: str, limit: int, *, before: int | None = None
+) -> list[tuple[TurnRow, RunRow]]:
+    """Return the newest runs of a group with their turns, newest first; only those of turns with smaller keys."""
+    keys = fetch_all(
+        connection,
+        "SELECT key FROM turn WHERE group_id = ?1 AND (?2 IS NULL OR key < ?2) ORDER BY key DESC LIMIT ?3",
+        (group_id, before, limit),
+    )
+    return [(by_key(connection, key), get(connection, key)) for (key,) in keys]
+
+
+def last_asked(connection: Connection, group_id: str, agent_id: str) -> int | None:
+    """Return the key of the newest turn of an agent that a run of the group asked for, if any."""
+    found: int | None = connection.execute(
+        "SELECT max(a.asked) FROM turn AS t JOIN group_ask AS a ON a.turn = t.key"
+        " JOIN turn AS m ON m.key = a.asked WHERE t.group_id = ? AND m.agent_id = ?",
+        (group_id, agent_id),
+    ).get
+    return found
+
+
+def answers(connection: Connection, turn: int) -> list[MessageRow]:
+    """Return what members answered in a run, oldest first: the last words of each turn that they completed."""
+    found = []
+    for one in exchanges(connection, turn):
+        row = by_key(connection, one.key)
+        said = [
+            row
+            for row in messages.by_batch(connection, one.agent_id, row.batch_id or "")
+            if row.role is Role.ASSISTANT and row.content
+        ]
+        found += said[-1:]
+    return found
