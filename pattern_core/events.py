@@ -128,7 +128,8 @@ class _Reader:
             case "turn.queued", _:
                 return {**_owner(turn), "sender": turn.sender}
             case "turn.started", _:
-                return {**_owner(turn), "message_id": message_id(turn.batch_id or "")}
+                about = {"message_id": message_id(turn.batch_id or "")} if turn.group_id is None else {}
+                return {**_owner(turn), **about}
             case "message" | "message.joined", {"message_id": str(message)}:
                 return {"content": self._content(message)}
             case "tool.call", {"step": int(step), "call": int(call)}:

@@ -100,7 +100,7 @@ class Groups:
             created_at=now,
             updated_at=now,
         )
-        return await self._store(row, await self._rows(row.id, members), groups.create, "created")
+        return await self._store(row, await self._rows(row.id, members), groups.create, "group.created")
 
     async def update(
         self, id_or_name: str, changes: Mapping[str, Any], *, members: Sequence[MemberSpec] | None = None
@@ -116,7 +116,7 @@ class Groups:
         row = replace(group.row, **changes, updated_at=self._storage.now())
         kept = await self._storage.database.read(groups.members, group.id)
         rows = kept if members is None else await self._rows(group.id, members, kept)
-        return await self._store(row, rows, groups.update, "changed")
+        return await self._store(row, rows, groups.update, "group.changed")
 
     async def delete(self, group: Group) -> None:
         """Delete a group with its conversation; what its members said stays in theirs.
@@ -152,7 +152,7 @@ class Groups:
             )
         return found
 
-    async def _store(self, row: GroupRow, rows: Sequence[MemberRow], store: Any, what: str) -> Group:
+    async def _store(self, row: GroupRow, rows: Sequence[MemberRow], store: Any, event: str) -> Group:
         if not 0 < len(check_plain(row.name, "a group's name")) <= NAME_CHARS_MAX:
             raise InvalidInput(f"a group's name has 1 to {NAME_CHARS_MAX} characters")
         if len(rows) > MEMBERS_MAX:
@@ -164,7 +164,7 @@ class Groups:
         work = UnitOfWork()
         work.store(store, row)
         work.store(groups.replace_members, row.id, rows)
-        work.event(f"group.{what}", {"group_id": row.id, "name": row.name})
+        work.event(event, {"group_id": row.id, "name": row.name})
         try:
             await self._storage.commit(work)
         except RowConflict:

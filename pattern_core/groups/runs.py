@@ -53,7 +53,7 @@ from pattern_db.journal.turns import NewTurn, Started, TurnRow
 from pattern_db.tables import agents
 from pattern_db.tables import groups as group_table
 
-RUNS_SHOWN = 20  # earlier turns of a group of which its members may be shown what was said
+LINES_READ = 100  # of what was said in a group last, of which a member is shown what it has missed
 SHOWN_CHARS = 8_000  # of what others said since a member was last asked; the newest stays
 POLICIES = (None, "enqueue", "reject", "interrupt")
 
@@ -393,7 +393,7 @@ class _Run:
                 ticket, accepted = admission.accept(connection, arrival, self._services.limits)
                 key = turns.by_id(connection, ticket.turn_id).key
                 group_runs.ask(connection, AskRow(self.row.key, place, key, question.why or None))
-                data = {"agent_id": member.id, "agent": member.name, "turn_id": ticket.turn_id}
+                data = {"agent_id": member.id, "agent": member.name, "member_turn": ticket.turn_id}
                 drafts.append(Draft("group.selected", {**data, "why": question.why} if question.why else data))
                 events += accepted
                 asked[place] = Exchange(key, place, ticket.turn_id, member.id, TurnStatus.QUEUED.value, None, None)
@@ -493,15 +493,13 @@ def _exchange(connection: Connection, turn: int, place: str) -> Exchange:
 
 
 def _said_before(connection: Connection, row: TurnRow) -> tuple[list[Exchange], list[Line]]:
-    """Return whom this turn asked, and what was said in the group up to now, oldest first."""
+    """Return whom this turn asked, and what else was said in the group last."""
     names = {one.id: one.name for one in agents.list_all(connection)}
-    lines: list[Line] = []
-    for turn, run in reversed(group_runs.newest(connection, row.group_id or "", RUNS_SHOWN, before=row.key + 1)):
-        if turn.key != row.key:
-            lines.append(Line(turn.key, "", turn.sender.partition(":")[0], str(json.loads(run.payload)["content"])))
-        lines += [
-            Line(one.key, one.agent_id, names.get(one.agent_id, one.agent_id), one.text or "")
-            for one in group_runs.exchanges(connection, turn.key)
-            if one.status == TurnStatus.COMPLETED and turn.key != row.key
-        ]
+    lines = [
+        Line(
+            one.key, one.agent_id or "", names.get(one.agent_id or "", one.sender.partition(":")[0]), one.content or ""
+        )
+        for one in group_runs.conversation(connection, row.group_id or "", LINES_READ)
+        if one.turn_id != row.id
+    ]
     return group_runs.exchanges(connection, row.key), lines

@@ -116,6 +116,7 @@ class Record:
     key: int = 0
     seed: int = 0
     source: str = ""
+    group_id: str | None = None  # of the group whose turn asked for it
     depth: int = 0  # how many agents passed the request on
     children: int = 0  # messages that its tools sent to agents …
     children_max: int | None = None  # … and how many they may send; None: any number
@@ -571,7 +572,13 @@ class Record:
 
     def _call(self, link: Link, step: int, attempt: int) -> reservations.ModelCall:
         return reservations.ModelCall(
-            turn=self.key, step=step, attempt=attempt, agent_id=self.agent.id, provider=link.provider, model=link.model
+            turn=self.key,
+            step=step,
+            attempt=attempt,
+            agent_id=self.agent.id,
+            group_id=self.group_id,
+            provider=link.provider,
+            model=link.model,
         )
 
 

@@ -43,12 +43,29 @@ class Exchange(NamedTuple):
     ended_at: str | None
 
 
+class Said(NamedTuple):
+    """Something that was said in a group: a message to it (no `agent_id`), or a member's answer; `key` and `id` are
+    those of its own turn, `turn_id` is the group's turn.
+    """
+
+    key: int
+    id: str
+    turn_id: str
+    agent_id: str | None
+    created_at: str
+    sender: str
+    content: str | None
+
+
 _RUNS = Table("group_run", RunRow)
 _ASKS = Table("group_ask", AskRow)
+_LAST_SAID = (
+    "(SELECT m.content FROM messages AS m WHERE m.agent_id = t.agent_id AND m.position >= t.batch_id"
+    " AND m.batch_id = t.batch_id AND m.role = 'assistant' AND m.content IS NOT NULL AND m.is_deleted = 0"
+    " ORDER BY m.position DESC LIMIT 1)"
+)
 _EXCHANGES = (
-    "SELECT t.key, a.place, t.id, t.agent_id, t.status, (SELECT m.content FROM messages AS m"
-    " WHERE m.agent_id = t.agent_id AND m.position >= t.batch_id AND m.batch_id = t.batch_id AND m.role = 'assistant'"
-    " AND m.content IS NOT NULL AND m.is_deleted = 0 ORDER BY m.position DESC LIMIT 1), t.ended_at"
+    f"SELECT t.key, a.place, t.id, t.agent_id, t.status, {_LAST_SAID}, t.ended_at"
     " FROM group_ask AS a JOIN turn AS t ON t.key = a.asked WHERE a.turn = ?"
 )
 
@@ -122,26 +139,22 @@ def count_open(connection: Connection, group_id: str) -> int:
     return count
 
 
-def newest(
-    connection: Connection, group_id: str, limit: int, *, before: int | None = None
-) -> list[tuple[TurnRow, RunRow]]:
-    """Return the newest runs of a group with their turns, newest first; only those of turns with smaller keys."""
-    keys = fetch_all(
+def conversation(connection: Connection, group_id: str, limit: int, *, before: int | None = None) -> list[Said]:
+    """Return what was said in a group, newest first: the messages to it, and its members' answers; those of turns with
+    keys smaller than `before`, if given.
+    """
+    found = fetch_all(
         connection,
-        "SELECT key FROM turn WHERE group_id = ?1 AND (?2 IS NULL OR key < ?2) ORDER BY key DESC LIMIT ?3",
+        f"SELECT key, id, run, agent_id, at, sender, CASE WHEN agent_id IS NULL THEN (SELECT payload ->> '$.content'"
+        f" FROM group_run WHERE turn = t.key) ELSE {_LAST_SAID} END FROM ("
+        "SELECT key, id, id AS run, NULL AS agent_id, created_at AS at, sender, NULL AS batch_id FROM turn"
+        " WHERE group_id = ?1 UNION ALL SELECT m.key, m.id, g.id, m.agent_id, m.ended_at, m.sender, m.batch_id"
+        " FROM turn AS g JOIN group_ask AS a ON a.turn = g.key JOIN turn AS m ON m.key = a.asked"
+        " WHERE g.group_id = ?1 AND m.status = 'completed' ORDER BY key DESC) AS t"
+        " WHERE ?2 IS NULL OR key < ?2 ORDER BY key DESC LIMIT ?3",
         (group_id, before, limit),
     )
-    return [(by_key(connection, key), get(connection, key)) for (key,) in keys]
-
-
-def last_asked(connection: Connection, group_id: str, agent_id: str) -> int | None:
-    """Return the key of the newest turn of an agent that a run of the group asked for, if any."""
-    found: int | None = connection.execute(
-        "SELECT max(a.asked) FROM turn AS t JOIN group_ask AS a ON a.turn = t.key"
-        " JOIN turn AS m ON m.key = a.asked WHERE t.group_id = ? AND m.agent_id = ?",
-        (group_id, agent_id),
-    ).get
-    return found
+    return [Said(*row) for row in found]
 
 
 def answers(connection: Connection, turn: int) -> list[MessageRow]:

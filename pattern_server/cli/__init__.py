@@ -31,6 +31,7 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
         "demo": Entry("pattern_server.cli.demo", "A guided tour that really runs, in a temporary folder."),
         "constellation": Entry("pattern_server.cli.constellations", "Sets of agents: create, list …"),
         "agent": Entry("pattern_server.cli.agents", "Agents: create, list, show, edit, compact …"),
+        "group": Entry("pattern_server.cli.groups", "Groups of agents: create, list, show, edit, delete."),
         "rule": Entry("pattern_server.cli.rules", "What an agent may call when: add, list, remove."),
         "chat": Entry("pattern_server.cli.chat", "Talk to an agent."),
         "turn": Entry("pattern_server.cli.turns", "One turn: show, cancel."),

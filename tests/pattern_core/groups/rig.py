@@ -120,7 +120,7 @@ async def left(database: Database) -> Left:
         ),
         events=await database.read(
             rows,
-            "SELECT e.name, json_remove(e.data, '$.turn_id', '$.agent_id') FROM event AS e JOIN turn AS t"
+            "SELECT e.name, json_remove(e.data, '$.member_turn', '$.agent_id') FROM event AS e JOIN turn AS t"
             " ON t.key = e.turn WHERE t.group_id IS NOT NULL ORDER BY e.seq",
         ),
         state=await database.read(rows, "SELECT count(*) FROM agent_groups WHERE state <> '{}'"),

@@ -1,0 +1,198 @@
+"""Groups at work: accepted, run, cancelled, resumed; what members are shown; limits and budgets."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import trio
+
+from pattern_core.budgets.budget import Budget
+from pattern_core.errors import Conflict, IdempotencyMismatch, InvalidInput, NotFound
+from pattern_core.groups.group import MemberSpec
+from pattern_core.models.errors import ModelRejected
+from pattern_core.models.model import ModelReply, ModelRequest
+from pattern_core.testing.model import Paced, says
+from pattern_db.journal.budgets import BudgetScope, Period, Unit
+from tests.pattern_core.groups.rig import answer_of, group, say, speak, submit
+from tests.support import in_memory, rows, running
+
+
+def refuses(*names: str) -> Any:
+    """A model that fails for these agents."""
+
+    def answer(request: ModelRequest) -> ModelReply | Exception:
+        return ModelRejected("no", provider="scripted") if request.system[0] in names else speak(request)
+
+    return answer
+
+
+async def test_members_answer_in_turn_and_see_what_they_missed() -> None:
+    async with running(otherwise=speak) as world:
+        await group(world, "round_robin", roles={"cleo": "observer"})
+        turns = [await say(world, words) for words in ("one", "two", "three")]
+        assert [await answer_of(world, turn.id) for turn in turns] == ["ada answers", "bob answers", "ada answers"]
+        shown = world.provider.requests[-1].messages[-1].text
+        assert shown == (
+            "Group desk: you are ada, with bob.\n\nSaid since you last spoke:\nuser: two\nbob: bob answers\n\n"
+            "Now answer:\nthree"
+        )
+        view = turns[0]
+        assert (view.status, view.steps, view.usage.input_tokens) == ("completed", 1, 10)
+        assert [message.content for message in view.messages] == ["ada answers"]
+        await world.constellation.roster.update("bob", {"status": "hibernated"})
+        assert await answer_of(world, (await say(world, "four")).id) == "ada answers"  # bob is passed over
+        await world.constellation.roster.update("ada", {"status": "archived"})
+        failed = await say(world, "five")
+        assert (failed.status, failed.error and failed.error["code"]) == ("failed", "no_member")
+
+
+async def test_a_message_is_accepted_once_and_a_busy_group_follows_the_policy() -> None:
+    gate = trio.Event()
+    async with running([Paced(answer=says("first"), gate=gate)], otherwise=speak) as world:
+        await group(world, "round_robin")
+        first = await submit(world, "one", key="k")
+        assert await submit(world, "one", key="k") == first
+        with pytest.raises(IdempotencyMismatch):
+            await submit(world, "other", key="k")
+        with pytest.raises(Conflict, match="busy"):
+            await submit(world, "two", policy="reject")
+        with pytest.raises(InvalidInput, match="policy"):
+            await submit(world, "two", policy="steer")
+        second = await submit(world, "two")
+        third = await submit(world, "three", policy="interrupt")
+        views = [await world.constellation.wait(turn) for turn in (first, second, third)]
+        assert [view.status for view in views] == ["cancelled", "completed", "completed"]
+
+
+async def test_a_cancelled_group_turn_ends_with_its_members_turns() -> None:
+    async with running(otherwise=Paced(answer=says("late"), gate=trio.Event())) as world:
+        await group(world, "parallel")
+        turn, queued = await submit(world), await submit(world)
+        while world.provider.running < 3:
+            await trio.sleep(0.01)
+        assert await world.constellation.cancel(queued)
+        assert await world.constellation.cancel(turn)
+        assert (await world.constellation.wait(turn)).status == "cancelled"
+        assert (await world.constellation.wait(queued)).status == "cancelled"
+        assert world.provider.running == 0
+        assert await world.database.read(rows, "SELECT count(*) FROM turn WHERE ended_at IS NULL") == [(0,)]
+        assert not await world.constellation.cancel(turn)
+
+
+async def test_what_a_drain_interrupts_is_finished_by_the_next_start() -> None:
+    gate = trio.Event()
+    async with in_memory() as database:
+        async with running([Paced(answer=says("late"), gate=gate)], otherwise=speak, database=database) as world:
+            await group(world, "debate", {"rounds": 2})
+            turn = await submit(world)
+            while not world.provider.running:
+                await trio.sleep(0.01)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(world.constellation.drain)
+                await trio.sleep(0.01)
+                gate.set()
+            assert world.constellation.is_idle
+        async with running(otherwise=speak, database=database) as world:
+            assert (await world.constellation.wait(turn)).status == "completed"
+            asked = await world.database.read(rows, "SELECT place FROM group_ask")
+            assert len(asked) == 6
+
+
+async def test_a_member_that_fails_ends_the_turn_or_is_left_out_or_replaced() -> None:
+    cases: list[tuple[dict[str, Any], str, str]] = [
+        ({}, "failed", ""),
+        ({"on_member_error": "skip"}, "completed", "ada: ada answers\n\ncleo: cleo answers"),
+        ({"fallback": "cleo"}, "completed", "ada: ada answers\n\ncleo: cleo answers\n\ncleo: cleo answers"),
+        ({"on_member_error": "skip", "retries": 2}, "completed", "ada: ada answers\n\ncleo: cleo answers"),
+    ]
+    for config, status, answer in cases:
+        async with running(otherwise=refuses("bob")) as world:
+            await group(world, "parallel", config)
+            view = await say(world)
+            assert (view.status, await answer_of(world, view.id)) == (status, answer)
+            [(asked,)] = await world.database.read(rows, "SELECT count(*) FROM group_ask")
+            assert asked == 3 + config.get("retries", 0) + ("fallback" in config)
+
+
+async def test_a_group_has_limits_of_its_own() -> None:
+    async with running(otherwise=speak) as world:
+        await group(world, "debate", {"max_turns": 4, "rounds": 5})
+        view = await say(world)
+        assert (view.status, len(view.messages)) == ("limit", 4)
+        await world.constellation.groups.update("desk", {"pattern_config": {"deadline_s": 0.05}})
+    async with running(otherwise=Paced(answer=says("late"), gate=trio.Event())) as world:
+        await group(world, "parallel", {"deadline_s": 0.05})
+        view = await say(world)
+        assert view.status == "limit"
+        assert view.error is not None
+        assert view.error["code"] == "deadline"
+        assert await world.database.read(rows, "SELECT DISTINCT status FROM turn WHERE agent_id IS NOT NULL") == [
+            ("cancelled",)
+        ]
+
+
+async def test_members_together_cannot_pass_the_groups_budget() -> None:
+    async with running(otherwise=speak) as world:
+        desk = await group(world, "parallel", {"on_member_error": "skip"})
+        budget = Budget(BudgetScope.GROUP, desk.id, Period.TOTAL, Unit.TOKENS, 3_000)
+        await world.constellation.budgets.put(budget)
+        await say(world)
+        [(spent,)] = await world.database.read(
+            rows, "SELECT sum(input_tokens + output_tokens) FROM usage WHERE group_id = ?", desk.id
+        )
+        assert isinstance(spent, int)
+        assert 0 < spent <= 3_000
+        statuses = await world.database.read(rows, "SELECT status FROM turn WHERE agent_id IS NOT NULL ORDER BY status")
+        assert ("limit",) in statuses
+
+
+async def test_a_group_is_deleted_with_its_turns_and_its_members_keep_theirs() -> None:
+    async with running(otherwise=speak) as world:
+        await group(world, "parallel")
+        await say(world)
+        await world.constellation.delete_group("desk")
+        assert await world.database.read(rows, "SELECT count(*) FROM turn WHERE group_id IS NOT NULL") == [(0,)]
+        assert await world.database.read(rows, "SELECT count(*) FROM turn") == [(3,)]
+        with pytest.raises(NotFound):
+            await world.constellation.groups.get("desk")
+
+
+async def test_a_group_is_checked_when_it_is_made_and_changed() -> None:
+    async with running(otherwise=speak) as world:
+        await group(world, "round_robin")
+        groups = world.constellation.groups
+        for pattern, config, words in (
+            ("circle", {}, "there is no pattern"),
+            ("round_robin", {"skip": True}, "is not known"),
+            ("supervisor", {"leader": "zoe"}, "no member of the group"),
+            ("pipeline", {"stages": [{"name": "zoe"}]}, "no member"),
+            ("voting", {"quorum": 9}, "lower it"),
+            ("voting", {"voting_rules": {"tie_breaker": "specific_agent"}}, "tie_agent"),
+        ):
+            with pytest.raises(InvalidInput, match=words):
+                await groups.update("desk", {"pattern_type": pattern, "pattern_config": config})
+        with pytest.raises(InvalidInput, match="twice"):
+            await groups.update("desk", {}, members=[MemberSpec("ada"), MemberSpec("ada")])
+        with pytest.raises(InvalidInput, match="role"):
+            await groups.update("desk", {}, members=[MemberSpec("ada", "king")])
+        with pytest.raises(Conflict, match="taken"):
+            await groups.create(name="desk", pattern_type="parallel", members=[])
+        changed = await groups.update("desk", {"name": " office "}, members=[MemberSpec("bob")])
+        assert (changed.name, [one.name for one in changed.members]) == ("office", ["bob"])
+        assert [one.name for one in await groups.all()] == ["office"]
+
+
+async def test_the_events_of_a_group_are_the_same_live_and_read_again() -> None:
+    async with running(otherwise=speak) as world:
+        await group(world, "voting")
+        seen = world.constellation.events.latest
+        turn = await submit(world)
+        live = [event async for event in world.constellation.events.subscribe(after=seen, turn_id=turn)]
+        stored = await world.events(turn)
+        assert [(one.name, json.dumps(dict(one.data))) for one in live] == [
+            (one.name, json.dumps(dict(one.data))) for one in stored
+        ]
+        told = [*["group.selected"] * 3, *["group.ballot"] * 3, "group.tally"]
+        assert [one.name for one in stored] == ["turn.queued", "turn.started", *told, "turn.completed"]
