@@ -453,7 +453,10 @@ class _Run:
         events, database = self._journal.events, self._journal.database
         while exchange.ended_at is None:
             seen = events.latest
-            exchange = await database.read(_exchange, self.row.key, exchange.place)
+            found = {one.place: one for one in await database.read(group_runs.exchanges, self.row.key)}
+            if exchange.place not in found:  # its agent was deleted
+                return exchange._replace(status=TurnStatus.CANCELLED.value, ended_at=self._journal.now())
+            exchange = found[exchange.place]
             if exchange.ended_at is None:
                 await events.rested(exchange.turn_id, after=seen)
         return exchange
@@ -467,9 +470,12 @@ class _Run:
         """End the turn; members' turns under way are cancelled first."""
         journal, row, told = self._journal, self.row, self._told
         if ending.status != TurnStatus.COMPLETED:
-            for one in await journal.database.read(group_runs.exchanges, row.key):
+            asked = await journal.database.read(group_runs.exchanges, row.key)
+            for one in asked:
                 if one.ended_at is None:
                     await self._services.cancel(one.turn_id, "group_ended")
+            for one in asked:
+                await self._ended(one)
         now = journal.now()
 
         def store(connection: Connection) -> tuple[Draft, list[Event]]:
@@ -486,10 +492,6 @@ class _Run:
         seconds = journal.seconds_since(unix_ms(row.started_at)) if row.started_at else 0.0
         journal.meters.turn_ended(ending.status, seconds)
         journal.log_end(row.id, row.group_id or "", end, seconds=seconds)
-
-
-def _exchange(connection: Connection, turn: int, place: str) -> Exchange:
-    return next(one for one in group_runs.exchanges(connection, turn) if one.place == place)
 
 
 def _said_before(connection: Connection, row: TurnRow) -> tuple[list[Exchange], list[Line]]:

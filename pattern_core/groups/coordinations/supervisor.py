@@ -67,7 +67,9 @@ def tasks_of(answer: str, team: Sequence[Member]) -> list[tuple[str, str]]:
 def assigned(
     tasks: Sequence[tuple[str, str]], team: Sequence[Member], rules: DelegationRules, room: Room, done: Counter[str]
 ) -> list[tuple[Member, str]]:
-    """Return who does what; tasks beyond a member's number go to others, and beyond everybody's are left out."""
+    """Return who does what; tasks beyond a member's number go to others, and those beyond everybody's are
+    left to the leader.
+    """
     by_name = {one.name: one for one in team}
     given: list[tuple[Member, str]] = []
     for name, task in tasks[: rules.max_parallel]:
@@ -103,11 +105,15 @@ async def run(room: Room, config: Config) -> str:
     answer = await room.ask(leader, room.message + how, why="leads")
     done: Counter[str] = Counter()
     for number in range(1, config.max_rounds + 1):
-        given = assigned(tasks_of(answer.text, team), team, rules, room, done)
+        tasks = tasks_of(answer.text, team)
+        given = assigned(tasks, team, rules, room, done)
         if not given:
             return answer.text
         room.tell("group.round", {"round": number, "tasks": [{"agent": one.name, "task": task} for one, task in given]})
         results = together(await room.ask_each([Question(one, task, "a task") for one, task in given]))
+        left = [task for _name, task in tasks[len(given) :]]
+        if left:
+            results += "\n\nNobody was free for these, do them yourself:\n" + "\n".join(f"- {task}" for task in left)
         last = number == config.max_rounds
         more = "Answer the message now." if last else "Answer the message now, or give more tasks."
         text = f"Results:\n\n{results or '(none)'}\n\n{more}\nThe message was: {room.message}"

@@ -170,16 +170,17 @@ async def _collect(room: Room, config: Config, options: Sequence[str]) -> list[B
         f"Vote on this: {room.message}\n\nThe options:\n{names}\n\nEnd with two lines:\nVOTE: {form}\n"
         "REASON: one sentence"
     )
-    voters = room.available()
-    answers = await room.ask_each([Question(one, text, "votes") for one in voters])
+    voters, limit_ms = room.available(), config.voting_rules.voting_timeout
+    timeout_s = None if limit_ms is None else limit_ms / 1000
+    answers = await room.ask_each([Question(one, text, "votes", timeout_s) for one in voters])
     ballots = [ballot_of(one.text, options, config.method) for one in answers]
-    again = [one for one, ballot in zip(voters, ballots, strict=True) if not ballot.is_valid]
+    again = [one.member for one, ballot in zip(answers, ballots, strict=True) if one.is_whole and not ballot.is_valid]
     if again:
         words = f"Your answer held no vote. {text}"
-        repeated = await room.ask_each([Question(one, words, "votes again") for one in again])
+        repeated = await room.ask_each([Question(one, words, "votes again", timeout_s) for one in again])
         second = dict(zip(again, repeated, strict=True))
         ballots = [
-            ballot if ballot.is_valid else ballot_of(second[voter].text, options, config.method)
+            ballot_of(second[voter].text, options, config.method) if voter in second else ballot
             for voter, ballot in zip(voters, ballots, strict=True)
         ]
     found: list[Ballot] = []

@@ -45,6 +45,9 @@ def test_the_order_continues_behind_who_was_last() -> None:
         ("all: look", []),
         ("@cleo and @ada", [ADA, CLEO]),
         ("note: ada is here", []),
+        ("Ada, help", [ADA]),
+        ("hey bob", [BOB]),
+        ("heyday bob", []),
     ],
 )
 def test_members_are_addressed_by_whole_names(message: str, found: list[Member]) -> None:
@@ -72,6 +75,7 @@ def test_a_malformed_choice_never_chooses_and_never_fails(answer: str) -> None:
 
 def test_a_choice_is_a_line_with_a_name() -> None:
     assert named_in("- **bob**\n2. Cleo.", TEAM) == [BOB, CLEO]
+    assert named_in("# bob", TEAM) == []
     assert named_in("I think bob should do it.", TEAM) == []
 
 
@@ -226,3 +230,19 @@ async def test_a_message_goes_to_whom_it_addresses_or_to_whom_the_selector_choos
         await group(world, "dynamic", {"selector": "llm", "otherwise": "none"})
         view = await say(world, "hello")
         assert (view.status, world.provider.asked) == ("failed", 3)
+
+
+async def test_a_chooser_that_speaks_at_length_answers_by_itself() -> None:
+    words = "I would rather answer this myself, because it is about my own work."
+    async with running([says(words)]) as world:
+        await group(world, "dynamic", {"selector_name": "supervisor", "selector_config": {"max_agents": "2"}})
+        assert await answer_of(world, (await say(world, "hello")).id) == words
+
+
+async def test_who_does_not_vote_in_time_is_left_out() -> None:
+    def answer(request: ModelRequest) -> ModelReply | Paced:
+        return Paced(answer=says("late"), gate=trio.Event()) if request.system[0] == "ada" else speak(request)
+
+    async with running(otherwise=answer) as world:
+        await group(world, "voting", {"quorum": 2, "voting_rules": {"voting_timeout": 50}})
+        assert "Decision: Approve (Approve 2, Reject 0)" in await answer_of(world, (await say(world)).id)

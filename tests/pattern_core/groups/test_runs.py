@@ -196,3 +196,16 @@ async def test_the_events_of_a_group_are_the_same_live_and_read_again() -> None:
         ]
         told = [*["group.selected"] * 3, *["group.ballot"] * 3, "group.tally"]
         assert [one.name for one in stored] == ["turn.queued", "turn.started", *told, "turn.completed"]
+
+
+async def test_a_member_may_wait_for_a_person_and_may_be_deleted() -> None:
+    async with running(otherwise=Paced(answer=says("late"), gate=trio.Event())) as world:
+        await group(world, "parallel", {"on_member_error": "skip"})
+        turn = await submit(world)
+        while world.provider.running < 3:
+            await trio.sleep(0.01)
+        for name in ("ada", "bob", "cleo"):
+            await world.constellation.delete_agent(name)
+        view = await world.constellation.wait(turn)
+        assert (view.status, view.messages) == ("completed", [])
+        assert (await say(world)).status == "failed"
