@@ -7,7 +7,16 @@ from types import MappingProxyType
 from typing import Any
 
 from pattern_core.groups.coordination import Coordination
-from pattern_core.groups.coordinations import debate, dynamic, parallel, pipeline, round_robin, supervisor, voting
+from pattern_core.groups.coordinations import (
+    debate,
+    dynamic,
+    parallel,
+    pipeline,
+    round_robin,
+    supervisor,
+    swarm,
+    voting,
+)
 
 COORDINATIONS: Mapping[str, Coordination[Any]] = MappingProxyType(  # by `pattern_type`
     {
@@ -18,5 +27,6 @@ COORDINATIONS: Mapping[str, Coordination[Any]] = MappingProxyType(  # by `patter
         "voting": voting.COORDINATION,
         "parallel": parallel.COORDINATION,
         "debate": debate.COORDINATION,
+        "swarm": swarm.COORDINATION,
     }
 )

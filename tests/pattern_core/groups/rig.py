@@ -54,6 +54,8 @@ def speak(request: ModelRequest) -> ModelReply:
         return says("bob")
     if "give tasks to members" in words:
         return says("@bob: dig\n@cleo: plant\n@any: water")
+    if "To hand over" in words and name < "c":
+        return says(f"{name} passes.\n@{'bob' if name == 'ada' else 'cleo'}: yours")
     return says(f"{name} answers")
 
 

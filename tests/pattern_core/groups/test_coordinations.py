@@ -16,6 +16,7 @@ from pattern_core.groups.coordinations.debate import have_agreed
 from pattern_core.groups.coordinations.dynamic import SelectorConfig, addressed, by_capability, by_count, named_in
 from pattern_core.groups.coordinations.round_robin import order
 from pattern_core.groups.coordinations.supervisor import tasks_of
+from pattern_core.groups.coordinations.swarm import handoff_of, reachable
 from pattern_core.groups.coordinations.voting import Ballot, VotingRules, ballot_of, broken_tie, leaders, tally
 from pattern_core.models.model import ModelReply, ModelRequest
 from pattern_core.testing.model import Paced, says
@@ -246,3 +247,30 @@ async def test_who_does_not_vote_in_time_is_left_out() -> None:
     async with running(otherwise=answer) as world:
         await group(world, "voting", {"quorum": 2, "voting_rules": {"voting_timeout": 50}})
         assert "Decision: Approve (Approve 2, Reject 0)" in await answer_of(world, (await say(world)).id)
+
+
+async def test_a_swarm_hands_over_keeps_its_holder_and_stops_circles() -> None:
+    def answer(request: ModelRequest) -> ModelReply:
+        words = request.messages[-1].text
+        to = {"ada": "bob", "bob": "ada"}[request.system[0]]
+        return says("Here I am." if "stay" in words else f"Not mine.\n@{to}: yours")
+
+    async with running(otherwise=answer) as world:
+        await group(world, "swarm", {"repeat_window": 4}, names=["ada", "bob"])
+        assert await answer_of(world, (await say(world, "go")).id) == "Not mine.\n@bob: yours"
+        assert world.provider.asked == 3
+        assert await answer_of(world, (await say(world, "stay")).id) == "Here I am."
+        holders = await world.database.read(
+            rows,
+            "SELECT n.name FROM group_ask AS a JOIN turn AS t ON t.key = a.asked"
+            " JOIN agents AS n ON n.id = t.agent_id ORDER BY a.asked",
+        )
+        assert holders == [("ada",), ("bob",), ("ada",), ("ada",)]
+
+
+def test_a_handoff_is_the_last_line() -> None:
+    assert handoff_of("Well.\n@Bob: it is yours", TEAM) == (BOB, "it is yours")
+    assert handoff_of("@bob: look\nNo.", TEAM) is None
+    assert handoff_of("@zoe: look", TEAM) is None
+    assert reachable(ADA, TEAM, {"ada": ("cleo",)}) == [CLEO]
+    assert reachable(BOB, TEAM, {"ada": ("cleo",)}) == [ADA, CLEO]

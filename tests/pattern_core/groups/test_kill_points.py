@@ -20,6 +20,7 @@ CASES: dict[str, tuple[str, Mapping[str, Any]]] = {
     "stages side by side": ("pipeline", {"parallel_stages": True, "context": "shared"}),
     "voting": ("voting", {"quorum": 3}),
     "parallel": ("parallel", {"aggregator": "cleo"}),
+    "swarm": ("swarm", {}),
     "debate": ("debate", {"judge": "cleo", "rounds": 2}),
 }
 
