@@ -303,11 +303,11 @@ class Constellation:
         bound = sender.children_max
         if bound is not None and sender.children >= bound:
             raise LimitReached(f"this turn has asked other agents {bound} times, its limit; continue without them")
-        agent = await self._named(target)
-        if agent.id == sender.agent.id:
+        found = await self._named(target)
+        if found.id == sender.agent.id:
             raise InvalidInput("an agent cannot send itself a message; note it in a memory block instead")
         incoming = IncomingMessage(
-            agent_id=agent.id,
+            agent_id=found.id,
             content=content,
             sender=f"agent:{sender.agent.id}",
             source="agent",
@@ -317,27 +317,39 @@ class Constellation:
             policy="enqueue",
         )
         admission.check(incoming, self.runtime.limits)
-        arrival = self._arrival(incoming, agent)
+        if isinstance(found, Group):
+            turn_id, accept = self._runs.accepting(found, incoming)
+            wake: Callable[[str], None] = self._runs.wake
+        else:
+            arrival = self._arrival(incoming, found)
+            turn_id, wake = arrival.turn.id, self._actors.wake
+
+            def accept(connection: Connection) -> tuple[Ticket, list[Event]]:
+                return admission.accept(connection, arrival, self.runtime.limits)
 
         def settled(committed: bool) -> None:
             if committed:
                 sender.children += 1
-                self._actors.wake(agent.id)
+                wake(found.id)
 
-        work.store_and_tell(lambda connection: admission.accept(connection, arrival, self.runtime.limits)[1])
+        work.store_and_tell(lambda connection: accept(connection)[1])
         work.when_settled(settled)
-        return arrival.turn.id
+        return turn_id
 
-    async def _named(self, target: str) -> Agent:
-        """Return the agent that a model means: by its id or name, or the only one with the name in another case."""
+    async def _named(self, target: str) -> Agent | Group:
+        """Return the agent or group that a model means: by its id or name, or the only one with the name in another
+        case.
+        """
         try:
             return await self.roster.get(target)
         except NotFound:
-            there = await self.roster.all()
-            same = [agent for agent in there if agent.name.casefold() == target.strip().casefold()]
+            there: list[Agent | Group] = [*await self.roster.all(), *await self.groups.all()]
+            wanted = target.strip()
+            same = [one for one in there if wanted in (one.id, one.name)]
+            same = same or [one for one in there if one.name.casefold() == wanted.casefold()]
             if len(same) == 1:
                 return same[0]
-            names = ", ".join(agent.name for agent in there[:NAMED_MAX])
+            names = ", ".join(one.name for one in there[:NAMED_MAX])
             more = f" and {len(there) - NAMED_MAX} others" if len(there) > NAMED_MAX else ""
             raise NotFound(f"there is no agent {target!r}; the agents are {names}{more}") from None
 

@@ -130,6 +130,23 @@ class GroupRuns:
             IdempotencyMismatch: the key was used for another message.
             Overloaded: too many messages wait for the group.
         """
+        turn_id, accept = self.accepting(group, incoming)
+        ticket = await self._journal.commit(accept)
+        if incoming.policy == "interrupt" and not ticket.is_replay:
+            for running in self._running.values():
+                if running.row.group_id == group.id and running.row.id != turn_id:
+                    await self._services.cancel(running.row.id, "superseded")
+        self.wake(group.id)
+        return ticket
+
+    def accepting(
+        self, group: Group, incoming: IncomingMessage
+    ) -> tuple[str, Callable[[Connection], tuple[Ticket, list[Event]]]]:
+        """Return the id of a message's turn, and what accepts it within a transaction; `wake` the group after it.
+
+        Raises:
+            InvalidInput: the policy is none that a group has.
+        """
         if incoming.policy not in POLICIES:
             raise InvalidInput(f"a group has no policy {incoming.policy!r}; use enqueue, reject or interrupt")
         turn = self._new_turn(group.id, incoming)
@@ -153,13 +170,7 @@ class GroupRuns:
             queued = Draft("turn.queued", {}, {"group_id": group.id, "sender": incoming.sender})
             return Ticket(turn_id=turn.id), append(connection, (key, turn.id), [queued], created_at=turn.created_at)
 
-        ticket = await self._journal.commit(accept)
-        if incoming.policy == "interrupt" and not ticket.is_replay:
-            for running in self._running.values():
-                if running.row.group_id == group.id:
-                    await self._services.cancel(running.row.id, "superseded")
-        self.wake(group.id)
-        return ticket
+        return turn.id, accept
 
     def _new_turn(self, group_id: str, incoming: IncomingMessage) -> NewTurn:
         idempotency = fingerprint = None

@@ -8,15 +8,17 @@ from typing import Any
 import pytest
 import trio
 
+from pattern_core.approvals import ApprovalAnswer
 from pattern_core.budgets.budget import Budget
 from pattern_core.errors import Conflict, IdempotencyMismatch, InvalidInput, NotFound
 from pattern_core.groups.group import MemberSpec
 from pattern_core.models.errors import ModelRejected
 from pattern_core.models.model import ModelReply, ModelRequest
-from pattern_core.testing.model import Paced, says
+from pattern_core.testing.model import Paced, calls, says
+from pattern_core.tools.builtin.send_message import send_message
 from pattern_db.journal.budgets import BudgetScope, Period, Unit
 from tests.pattern_core.groups.rig import answer_of, group, say, speak, submit
-from tests.support import in_memory, rows, running
+from tests.support import USER, in_memory, note, rows, running
 
 
 def refuses(*names: str) -> Any:
@@ -198,7 +200,7 @@ async def test_the_events_of_a_group_are_the_same_live_and_read_again() -> None:
         assert [one.name for one in stored] == ["turn.queued", "turn.started", *told, "turn.completed"]
 
 
-async def test_a_member_may_wait_for_a_person_and_may_be_deleted() -> None:
+async def test_members_that_are_deleted_in_mid_turn_are_left_out() -> None:
     async with running(otherwise=Paced(answer=says("late"), gate=trio.Event())) as world:
         await group(world, "parallel", {"on_member_error": "skip"})
         turn = await submit(world)
@@ -209,3 +211,31 @@ async def test_a_member_may_wait_for_a_person_and_may_be_deleted() -> None:
         view = await world.constellation.wait(turn)
         assert (view.status, view.messages) == ("completed", [])
         assert (await say(world)).status == "failed"
+
+
+async def test_an_agent_sends_a_group_a_message_with_the_result_of_its_call() -> None:
+    script = [calls("send_message", {"content": "tea?", "to": "Desk"}), says("Sent.")]
+    async with running(script, otherwise=speak, tools=[send_message]) as world:
+        await group(world, "round_robin", names=["bob", "cleo"])
+        await world.agent("zoe", prompt="zoe")
+        await world.say("ask the desk", "zoe")
+        [(turn, sender)] = await world.database.read(rows, "SELECT id, sender FROM turn WHERE group_id IS NOT NULL")
+        view = await world.constellation.wait(str(turn))
+        assert (view.status, str(sender).partition(":")[0]) == ("completed", "agent")
+        assert await answer_of(world, str(turn)) == "bob answers"
+
+
+async def test_a_member_that_waits_for_a_person_holds_the_group_until_the_answer() -> None:
+    rule = {"tool": "note", "type": "requires_consent"}
+    script = [calls("note", {"text": "x"}), says("Noted.")]
+    async with running(script, tools=[note]) as world:
+        await world.agent("ada", prompt="ada", tool_rules=[rule])
+        await world.constellation.groups.create(name="desk", pattern_type="parallel", members=[MemberSpec("ada")])
+        turn = await submit(world)
+        asked: list[Any] = []
+        while not asked:
+            await trio.sleep(0.01)
+            asked = await world.database.read(rows, "SELECT id FROM approval")
+        assert not world.constellation.is_idle
+        await world.constellation.approvals.decide(str(asked[0][0]), ApprovalAnswer(approve=True, by=USER))
+        assert await answer_of(world, (await world.constellation.wait(turn)).id) == "ada: Noted."
