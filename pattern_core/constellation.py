@@ -125,7 +125,7 @@ class Constellation:
             nursery.start_soon(outlasting, self.embeddings.run, wait_s, name="embeddings")
             nursery.start_soon(outlasting, self.folders.run, wait_s, name="folders")
             nursery.start_soon(outlasting, self.approvals.run, wait_s, name="approvals")
-            nursery.start_soon(self.halt.run, partial(self._actors.cancel_all, "halted"), name="halt")
+            nursery.start_soon(self.halt.run, self._stop_all, name="halt")
             nursery.start_soon(outlasting, partial(sweep_daily, self._journal), wait_s, name="unused images")
             prune = partial(self._journal.prune_daily, self.runtime.limits.retention_days)
             nursery.start_soon(outlasting, prune, wait_s, name="retention")
@@ -187,6 +187,10 @@ class Constellation:
             shell=None if shell is None else Shell(settings=shell, clock=clock, ids=storage.ids),
         )
         self._services = self._turn_services(opened)
+
+    def _stop_all(self) -> None:
+        self._runs.cancel_all("halted")
+        self._actors.cancel_all("halted")
 
     def _group_services(self) -> GroupServices:
         return GroupServices(

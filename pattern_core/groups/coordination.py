@@ -7,7 +7,6 @@ restart repeats its decisions: members that were asked before are not asked agai
 
 from __future__ import annotations
 
-import random
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar, get_type_hints
@@ -15,6 +14,7 @@ from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar, get_ty
 from pydantic import Field, TypeAdapter
 
 from pattern_core.errors import PatternError
+from pattern_core.ids import Randomness
 
 OBSERVER = "observer"
 UNAVAILABLE = "unavailable"
@@ -102,7 +102,7 @@ class Room:
     message: str
     members: Sequence[Member]
     state: dict[str, Any]
-    random: random.Random
+    random: Randomness
     config: CommonConfig
     ask_once: Callable[[Sequence[Question], bool], Awaitable[list[Answer]]]
     tell: Callable[[str, Mapping[str, object]], None]

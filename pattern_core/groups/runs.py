@@ -14,10 +14,11 @@ answer is read, or waited for: no member is asked twice, none is skipped.
 from __future__ import annotations
 
 import json
+import logging
 import math
-import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -25,6 +26,7 @@ from typing import Any, NamedTuple
 import trio
 from pydantic import TypeAdapter
 
+from pattern_core import images
 from pattern_core.agents import Roster
 from pattern_core.errors import (
     Conflict,
@@ -38,8 +40,10 @@ from pattern_core.errors import (
 from pattern_core.events import Draft, Event, append, ended
 from pattern_core.groups.coordination import OBSERVER, UNAVAILABLE, Answer, CommonConfig, Member, Question, Room
 from pattern_core.groups.group import Group, Groups, coordination_of
+from pattern_core.ids import seeded_randomness
 from pattern_core.journal import Journal
 from pattern_core.limits import Limits
+from pattern_core.messages import Image, Text
 from pattern_core.turns import admission
 from pattern_core.turns.admission import DIGEST_BYTES, RETRY_AFTER_S, Arrival, IncomingMessage, Ticket
 from pattern_core.turns.state import Ending, cancelled
@@ -47,12 +51,14 @@ from pattern_core.untrusted import plain
 from pattern_db.columns import iso, to_json, unix_ms
 from pattern_db.connection import Connection
 from pattern_db.enums import TurnStatus
+from pattern_db.errors import DiskFull, RowConflict
 from pattern_db.journal import group_runs, turns, usage
-from pattern_db.journal.group_runs import AskRow, Exchange, RunRow
+from pattern_db.journal.group_runs import AskRow, MemberTurn, RunRow
 from pattern_db.journal.turns import NewTurn, Started, TurnRow
 from pattern_db.tables import agents
 from pattern_db.tables import groups as group_table
 
+_log = logging.getLogger("pattern.turns")
 LINES_READ = 100  # of what was said in a group last, of which a member is shown what it has missed
 SHOWN_CHARS = 8_000  # of what others said since a member was last asked; the newest stays
 POLICIES = (None, "enqueue", "reject", "interrupt")
@@ -68,7 +74,7 @@ class Line(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class RunPlan:
     """What a run is decided by, as it was when the turn started: the group's name, coordination, config, state and
     members.
     """
@@ -80,7 +86,7 @@ class Plan:
     members: tuple[Member, ...]
 
 
-_PLANS = TypeAdapter(Plan)
+_PLANS = TypeAdapter(RunPlan)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -167,6 +173,7 @@ class GroupRuns:
                     f"{waiting} messages wait for this group; try again later", retry_after_s=RETRY_AFTER_S
                 )
             key = group_runs.accept(connection, turn, to_json(admission.payload_of(incoming)))
+            images.store(connection, incoming.images, turn.created_at)
             queued = Draft("turn.queued", {}, {"group_id": group.id, "sender": incoming.sender})
             return Ticket(turn_id=turn.id), append(connection, (key, turn.id), [queued], created_at=turn.created_at)
 
@@ -214,6 +221,11 @@ class GroupRuns:
         running.scope.cancel()
         return True
 
+    def cancel_all(self, reason: str) -> None:
+        """Stop every turn."""
+        for turn_id in self._running:
+            self.cancel(turn_id, reason)
+
     async def drain(self) -> None:
         """Leave the turns under way as they are stored; return when nothing runs."""
         for running in self._running.values():
@@ -225,10 +237,16 @@ class GroupRuns:
         try:
             while self._awake[group_id] and not self._services.is_draining():
                 self._awake[group_id] = False
-                found = await self._journal.database.read(group_runs.first_open, group_id)
-                if found is not None:
-                    self._awake[group_id] = True
-                    await self._take(*found)
+                try:
+                    found = await self._journal.database.read(group_runs.first_open, group_id)
+                    if found is not None:
+                        self._awake[group_id] = True
+                        with suppress(RowConflict):  # cancelled before it started: look what is next
+                            await self._take(*found)
+                except* DiskFull:
+                    _log.error("no room on the disk for the work of a group", {"group": group_id})
+                    self._awake[group_id] = True  # what is stored continues when there is room, as after a restart
+                    await trio.sleep(self._services.limits.room_wait_s)
         finally:
             del self._awake[group_id]
             self._rest.unpark_all()
@@ -252,7 +270,7 @@ class GroupRuns:
         """Fix what the run will be."""
         group = await self._services.groups.get(row.group_id or "")
         now_ms = self._journal.clock.now_ms()
-        plan = Plan(
+        plan = RunPlan(
             name=group.name,
             pattern_type=group.row.pattern_type,
             pattern_config=dict(group.row.pattern_config),
@@ -312,8 +330,9 @@ class _Run:
         self._services = services
         self._journal = services.journal
         self._payload = json.loads(run.payload)
+        self._images = [part for part in admission.parts_of(self._payload) if isinstance(part, Image)]
         self._plan = None if run.plan is None else _PLANS.validate_json(run.plan)
-        self._known: dict[str, Exchange] = {}  # by place
+        self._known: dict[str, MemberTurn] = {}  # by place
         self._asked: Counter[str] = Counter()
         self._told: list[Draft] = []
         self._lines: list[Line] = []
@@ -334,7 +353,7 @@ class _Run:
             message=str(self._payload["content"]),
             members=[one for one in plan.members if one.role != OBSERVER],
             state=plan.state,
-            random=random.Random(self.row.seed),
+            random=seeded_randomness(self.row.seed),
             config=self._config,
             ask_once=self._ask,
             tell=lambda name, data: self._told.append(Draft(name, data)),
@@ -344,7 +363,7 @@ class _Run:
         return answer
 
     @property
-    def _planned(self) -> Plan:
+    def _planned(self) -> RunPlan:
         assert self._plan is not None  # the turn has started
         return self._plan
 
@@ -374,17 +393,18 @@ class _Run:
                 nursery.start_soon(wait, place, question)
         return [answers[place] for place in places]
 
-    async def _put(self, new: Sequence[tuple[str, Question]], told: Sequence[Draft]) -> dict[str, Exchange]:
+    async def _put(self, new: Sequence[tuple[str, Question]], told: Sequence[Draft]) -> dict[str, MemberTurn]:
         """Have turns of members accepted, in one transaction with their places; those that cannot take part are left
         out.
         """
         ids, now, arrivals = self._journal.ids, self._journal.now(), dict[str, tuple[Arrival, Question]]()
         for place, question in new:
             try:
-                agent = await self._services.roster.get(question.member.id)
+                agent, words = await self._services.roster.get(question.member.id), self._words_for(question)
                 incoming = IncomingMessage(
                     agent_id=agent.id,
-                    content=self._words_for(question),
+                    content=words,
+                    parts=(Text(text=words), *self._images) if self._images else (),
                     sender=self.row.sender,
                     source="group",
                     source_metadata={"group_id": self.row.group_id, "turn_id": self.row.id},
@@ -397,8 +417,8 @@ class _Run:
                 continue
             arrivals[place] = arrival, question
 
-        def accept(connection: Connection) -> tuple[dict[str, Exchange], list[Event]]:
-            drafts, events, asked = list(told), list[Event](), dict[str, Exchange]()
+        def accept(connection: Connection) -> tuple[dict[str, MemberTurn], list[Event]]:
+            drafts, events, asked = list(told), list[Event](), dict[str, MemberTurn]()
             for place, (arrival, question) in arrivals.items():
                 member = question.member
                 ticket, accepted = admission.accept(connection, arrival, self._services.limits)
@@ -407,7 +427,7 @@ class _Run:
                 data = {"agent_id": member.id, "agent": member.name, "member_turn": ticket.turn_id}
                 drafts.append(Draft("group.selected", {**data, "why": question.why} if question.why else data))
                 events += accepted
-                asked[place] = Exchange(key, place, ticket.turn_id, member.id, TurnStatus.QUEUED.value, None, None)
+                asked[place] = MemberTurn(key, place, ticket.turn_id, member.id, TurnStatus.QUEUED.value, None, None)
             events += append(connection, (self.row.key, self.row.id), drafts, created_at=now)
             return asked, events
 
@@ -419,7 +439,7 @@ class _Run:
             self._services.wake(one.agent_id)
         return asked
 
-    async def _answer(self, question: Question, asked: Exchange | None) -> Answer:
+    async def _answer(self, question: Question, asked: MemberTurn | None) -> Answer:
         """Wait for a member's answer; after the question's time it is cancelled, and has ended when this returns."""
         member = question.member
         if asked is None:
@@ -459,7 +479,7 @@ class _Run:
             return f"{head}\n\n{text}"
         return f"{head}\n\nSaid since you last spoke:\n" + "\n".join(reversed(missed)) + f"\n\nNow answer:\n{text}"
 
-    async def _ended(self, exchange: Exchange) -> Exchange:
+    async def _ended(self, exchange: MemberTurn) -> MemberTurn:
         """Return the member's turn once it has ended; it may wait for a person in between."""
         events, database = self._journal.events, self._journal.database
         while exchange.ended_at is None:
@@ -505,7 +525,7 @@ class _Run:
         journal.log_end(row.id, row.group_id or "", end, seconds=seconds)
 
 
-def _said_before(connection: Connection, row: TurnRow) -> tuple[list[Exchange], list[Line]]:
+def _said_before(connection: Connection, row: TurnRow) -> tuple[list[MemberTurn], list[Line]]:
     """Return whom this turn asked, and what else was said in the group last."""
     names = {one.id: one.name for one in agents.list_all(connection)}
     lines = [

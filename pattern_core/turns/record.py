@@ -571,15 +571,10 @@ class Record:
         return reservations.usage_row(self._call(link, self.step, self.attempt), usage, cost, at)
 
     def _call(self, link: Link, step: int, attempt: int) -> reservations.ModelCall:
-        return reservations.ModelCall(
-            turn=self.key,
-            step=step,
-            attempt=attempt,
-            agent_id=self.agent.id,
-            group_id=self.group_id,
-            provider=link.provider,
-            model=link.model,
+        call = reservations.ModelCall(
+            turn=self.key, step=step, attempt=attempt, agent_id=self.agent.id, provider=link.provider, model=link.model
         )
+        return call if self.group_id is None else replace(call, group_id=self.group_id)
 
 
 def _said(message: Message, text: str) -> Draft:

@@ -31,7 +31,7 @@ class AskRow(NamedTuple):
     why: str | None = None
 
 
-class Exchange(NamedTuple):
+class MemberTurn(NamedTuple):
     """A member's turn that a run asked for: its key and id, the agent, its status, and its last words, if any."""
 
     key: int
@@ -43,7 +43,7 @@ class Exchange(NamedTuple):
     ended_at: str | None
 
 
-class Said(NamedTuple):
+class GroupSaid(NamedTuple):
     """Something that was said in a group: a message to it (no `agent_id`), or a member's answer; `key` and `id` are
     those of its own turn, `turn_id` is the group's turn.
     """
@@ -110,9 +110,9 @@ def ask(connection: Connection, row: AskRow) -> None:
     _ASKS.insert(connection, [row])
 
 
-def exchanges(connection: Connection, turn: int) -> list[Exchange]:
+def exchanges(connection: Connection, turn: int) -> list[MemberTurn]:
     """Return the turns of members that a run asked for, oldest first."""
-    return [Exchange(*row) for row in fetch_all(connection, f"{_EXCHANGES} ORDER BY t.key", (turn,))]
+    return [MemberTurn(*row) for row in fetch_all(connection, f"{_EXCHANGES} ORDER BY t.key", (turn,))]
 
 
 def first_open(connection: Connection, group_id: str) -> tuple[TurnRow, RunRow] | None:
@@ -139,7 +139,7 @@ def count_open(connection: Connection, group_id: str) -> int:
     return count
 
 
-def conversation(connection: Connection, group_id: str, limit: int, *, before: int | None = None) -> list[Said]:
+def conversation(connection: Connection, group_id: str, limit: int, *, before: int | None = None) -> list[GroupSaid]:
     """Return what was said in a group, newest first: the messages to it, and its members' answers; those of turns with
     keys smaller than `before`, if given.
     """
@@ -154,7 +154,7 @@ def conversation(connection: Connection, group_id: str, limit: int, *, before: i
         " WHERE ?2 IS NULL OR key < ?2 ORDER BY key DESC LIMIT ?3",
         (group_id, before, limit),
     )
-    return [Said(*row) for row in found]
+    return [GroupSaid(*row) for row in found]
 
 
 def answers(connection: Connection, turn: int) -> list[MessageRow]:

@@ -14,7 +14,7 @@ MEMBERS_MIN = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config(CommonConfig):
+class DebateConfig(CommonConfig):
     """`judge` is the member that decides after `rounds`; without one the last round is the answer. A `blind` judge is
     not shown who said what. With `stop_on_agreement` a round in which all end with the line `AGREED` is the last.
     """
@@ -31,7 +31,7 @@ def have_agreed(answers: Sequence[Answer]) -> bool:
     return bool(last) and all(line == "AGREED" for line in last)
 
 
-async def run(room: Room, config: Config) -> str:
+async def run(room: Room, config: DebateConfig) -> str:
     """Let the sides argue, then ask the judge."""
     judge = None if config.judge is None else room.named(config.judge)
     sides = [one for one in room.available() if one != judge]
@@ -54,7 +54,7 @@ async def run(room: Room, config: Config) -> str:
     return (await room.ask(judge, text, why="judge")).text
 
 
-def trouble(config: Config, members: Sequence[Member]) -> list[str]:
+def trouble(config: DebateConfig, members: Sequence[Member]) -> list[str]:
     """Find what keeps it from running."""
     sides = [one for one in members if config.judge not in (one.id, one.name)]
     found = check_names([config.judge] if config.judge else [], members, "judge")
@@ -63,4 +63,4 @@ def trouble(config: Config, members: Sequence[Member]) -> list[str]:
     return found
 
 
-COORDINATION = Coordination(Config, run, trouble)
+COORDINATION = Coordination(DebateConfig, run, trouble)

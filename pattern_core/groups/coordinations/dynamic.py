@@ -56,7 +56,7 @@ class SelectorConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config(CommonConfig):
+class DynamicConfig(CommonConfig):
     """`selector` (also `selector_name`) chooses; `otherwise` says whom to ask where it finds nobody: the first member,
     all, or none, which fails the turn.
     """
@@ -108,7 +108,7 @@ def named_in(answer: str, members: Sequence[Member]) -> list[Member]:
     return [member for member in members if member.name.casefold() in lines]
 
 
-async def run(room: Room, config: Config) -> str:
+async def run(room: Room, config: DynamicConfig) -> str:
     """Choose members and ask them."""
     live = room.available()
     chosen = addressed(room.message, live) if config.addressing else []
@@ -173,10 +173,10 @@ def _described(member: Member) -> str:
     return f"{member.name} ({known})" if known else member.name
 
 
-def trouble(config: Config, members: Sequence[Member]) -> list[str]:
+def trouble(config: DynamicConfig, members: Sequence[Member]) -> list[str]:
     """Find what keeps it from running."""
     chooser = config.selector_config.chooser
     return check_names([chooser] if chooser else [], members, "selector_config.chooser")
 
 
-COORDINATION = Coordination(Config, run, trouble)
+COORDINATION = Coordination(DynamicConfig, run, trouble)

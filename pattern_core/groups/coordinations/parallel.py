@@ -9,7 +9,7 @@ from pattern_core.groups.coordination import Answer, CommonConfig, Coordination,
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config(CommonConfig):
+class ParallelConfig(CommonConfig):
     """`aggregator` is the member that makes one answer of the others'."""
 
     aggregator: str | None = None
@@ -20,7 +20,7 @@ def together(answers: Sequence[Answer]) -> str:
     return "\n\n".join(f"{one.member.name}: {one.text}" for one in answers if one.is_whole)
 
 
-async def run(room: Room, config: Config) -> str:
+async def run(room: Room, config: ParallelConfig) -> str:
     """Ask all that are active, and then the aggregator."""
     aggregator = None if config.aggregator is None else room.named(config.aggregator)
     answers = await room.ask_each([Question(one) for one in room.available() if one != aggregator])
@@ -30,9 +30,9 @@ async def run(room: Room, config: Config) -> str:
     return (await room.ask(aggregator, text, why="aggregator")).text
 
 
-def trouble(config: Config, members: Sequence[Member]) -> list[str]:
+def trouble(config: ParallelConfig, members: Sequence[Member]) -> list[str]:
     """Find what keeps it from running."""
     return check_names([config.aggregator] if config.aggregator else [], members, "aggregator")
 
 
-COORDINATION = Coordination(Config, run, trouble)
+COORDINATION = Coordination(ParallelConfig, run, trouble)

@@ -57,7 +57,7 @@ class Loop:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config(CommonConfig):
+class PipelineConfig(CommonConfig):
     """`stages` in order (empty: one for each member); with `parallel_stages` all get the message at the same time."""
 
     context: Literal["shared", "task_only"] = "task_only"
@@ -66,7 +66,7 @@ class Config(CommonConfig):
     loop: Loop | None = None
 
 
-async def run(room: Room, config: Config) -> str:
+async def run(room: Room, config: PipelineConfig) -> str:
     """Run the stages; the answer is what the last one made, or what all made that ran at the same time."""
     stages = config.stages or tuple(Stage(name=one.name) for one in room.available())
     if config.parallel_stages:
@@ -117,7 +117,7 @@ async def run_stage(room: Room, stage: Stage, text: str, answers: Sequence[Answe
     raise MemberFailed(f"the stage {stage.name} failed: {', '.join(stage.names)} did not answer; see their turns")
 
 
-def trouble(config: Config, members: Sequence[Member]) -> list[str]:
+def trouble(config: PipelineConfig, members: Sequence[Member]) -> list[str]:
     """Find what keeps it from running."""
     found: list[str] = []
     names = [stage.name for stage in config.stages]
@@ -137,4 +137,4 @@ def trouble(config: Config, members: Sequence[Member]) -> list[str]:
     return found
 
 
-COORDINATION = Coordination(Config, run, trouble)
+COORDINATION = Coordination(PipelineConfig, run, trouble)

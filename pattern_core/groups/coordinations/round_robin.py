@@ -17,7 +17,7 @@ LAST = "last"  # in the state: the id of the member that answered last
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config(CommonConfig):
+class RoundRobinConfig(CommonConfig):
     """`start_at` (also `current_index`) is the place of the member that is asked first, from 0. With
     `skip_unavailable` a member that is not active is passed over; else its turn fails.
     """
@@ -34,7 +34,7 @@ def order(members: Sequence[Member], last: str | None, start_at: int) -> list[Me
     return [members[(first + step) % len(members)] for step in range(len(members))]
 
 
-async def run(room: Room, config: Config) -> str:
+async def run(room: Room, config: RoundRobinConfig) -> str:
     """Ask the member whose turn it is."""
     room.available()
     last = room.state.get(LAST)
@@ -51,4 +51,4 @@ async def run(room: Room, config: Config) -> str:
     raise NoMember("no member of the group could be asked; activate one")
 
 
-COORDINATION = Coordination(Config, run)
+COORDINATION = Coordination(RoundRobinConfig, run)

@@ -31,7 +31,7 @@ class DelegationRules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config(CommonConfig):
+class LeaderConfig(CommonConfig):
     """`leader` (also `leader_id`) leads: by default the member with the role supervisor, else the first. It may hand
     out tasks `max_rounds` times.
     """
@@ -42,7 +42,7 @@ class Config(CommonConfig):
     max_rounds: Annotated[int, Field(ge=1, le=20)] = 3
 
 
-def leader_of(config: Config, members: Sequence[Member]) -> Member:
+def leader_of(config: LeaderConfig, members: Sequence[Member]) -> Member:
     """Return the leader.
 
     Raises:
@@ -92,7 +92,7 @@ def _chosen(free: Sequence[Member], task: str, rules: DelegationRules, room: Roo
     return min(free, key=lambda member: done[member.id])
 
 
-async def run(room: Room, config: Config) -> str:
+async def run(room: Room, config: LeaderConfig) -> str:
     """Ask the leader; as long as it hands out tasks, have them done and ask it again."""
     leader, rules = leader_of(config, room.members), config.delegation_rules
     team = [one for one in room.available() if one != leader]
@@ -109,7 +109,7 @@ async def run(room: Room, config: Config) -> str:
         given = assigned(tasks, team, rules, room, done)
         if not given:
             return answer.text
-        room.tell("group.round", {"round": number, "tasks": [{"agent": one.name, "task": task} for one, task in given]})
+        room.tell("group.round", {"round": number, "tasks": [f"{one.name}: {task}" for one, task in given]})
         results = together(await room.ask_each([Question(one, task, "a task") for one, task in given]))
         left = [task for _name, task in tasks[len(given) :]]
         if left:
@@ -121,10 +121,10 @@ async def run(room: Room, config: Config) -> str:
     return answer.text
 
 
-def trouble(config: Config, members: Sequence[Member]) -> list[str]:
+def trouble(config: LeaderConfig, members: Sequence[Member]) -> list[str]:
     """Find what keeps it from running."""
     name = config.leader or config.leader_id
     return check_names([name] if name else [], members, "leader")
 
 
-COORDINATION = Coordination(Config, run, trouble)
+COORDINATION = Coordination(LeaderConfig, run, trouble)

@@ -20,7 +20,7 @@ _HANDOFF = re.compile(r"^[ \t]*@([\w-]+)[ \t]*:?[ \t]*(.*)$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config(CommonConfig):
+class SwarmConfig(CommonConfig):
     """`start` is the member that has the conversation first, `edges` to whom each may hand over (a member that is not
     named: to all). After `max_handoffs`, or where the last `repeat_window` holders are fewer than `min_unique` members,
     the last answer stands. With `return_to_start` each message begins with the first member again.
@@ -53,7 +53,7 @@ def goes_in_circles(holders: Sequence[str], window: int, min_unique: int) -> boo
     return len(holders) >= window and len(set(holders[-window:])) < min_unique
 
 
-async def run(room: Room, config: Config) -> str:
+async def run(room: Room, config: SwarmConfig) -> str:
     """Ask who has the conversation, and whom it is handed over to."""
     live = room.available()
     first = room.named(config.start) if config.start else live[0]
@@ -82,7 +82,7 @@ async def run(room: Room, config: Config) -> str:
     raise AssertionError("the last round returns")
 
 
-def trouble(config: Config, members: Sequence[Member]) -> list[str]:
+def trouble(config: SwarmConfig, members: Sequence[Member]) -> list[str]:
     """Find what keeps it from running."""
     found = check_names([config.start] if config.start else [], members, "start")
     for name, targets in config.edges.items():
@@ -90,4 +90,4 @@ def trouble(config: Config, members: Sequence[Member]) -> list[str]:
     return found
 
 
-COORDINATION = Coordination(Config, run, trouble)
+COORDINATION = Coordination(SwarmConfig, run, trouble)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from pattern_core.groups.coordination import CommonConfig, Coordination, Member, Question, Room, check_names
+from pattern_core.ids import Randomness
 
 DEFAULT_OPTIONS = ("Approve", "Reject")
 ABSTAIN = "Abstain"
@@ -38,7 +38,7 @@ class VotingRules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config(CommonConfig):
+class VotingConfig(CommonConfig):
     """`options` to vote on (empty: the lines of the message that begin with a dash, else Approve and Reject). Fewer
     than `quorum` ballots that choose something decide nothing.
     """
@@ -63,7 +63,7 @@ class Ballot:
     is_valid: bool = True
 
 
-def options_of(config: Config, message: str) -> tuple[str, ...]:
+def options_of(config: VotingConfig, message: str) -> tuple[str, ...]:
     """Return what is voted on."""
     found = config.options or tuple(
         line.strip()[1:].strip() for line in message.splitlines() if re.match(r"\s*[-*]\s+\S", line)
@@ -119,7 +119,7 @@ def leaders(points: Mapping[str, Fraction]) -> list[str]:
     return [option for option, value in points.items() if value == most and most > 0]
 
 
-def broken_tie(tied: Sequence[str], ballots: Sequence[Ballot], rules: VotingRules, chance: random.Random) -> str | None:
+def broken_tie(tied: Sequence[str], ballots: Sequence[Ballot], rules: VotingRules, chance: Randomness) -> str | None:
     """Return the winner among equals by the rule; None: no decision."""
     match rules.tie_breaker:
         case "first":
@@ -135,7 +135,7 @@ def broken_tie(tied: Sequence[str], ballots: Sequence[Ballot], rules: VotingRule
     return None
 
 
-async def run(room: Room, config: Config) -> str:
+async def run(room: Room, config: VotingConfig) -> str:
     """Collect the ballots and count them."""
     rules, options = config.voting_rules, options_of(config, room.message)
     ballots = await _collect(room, config, options)
@@ -157,7 +157,7 @@ async def run(room: Room, config: Config) -> str:
     return f"{head}\n{reasons}"
 
 
-async def _collect(room: Room, config: Config, options: Sequence[str]) -> list[Ballot]:
+async def _collect(room: Room, config: VotingConfig, options: Sequence[str]) -> list[Ballot]:
     """Ask every member for a ballot; once more where an answer holds none."""
     form = {
         "plurality": "one option",
@@ -214,7 +214,7 @@ def _number(value: Fraction) -> str:
     return str(value) if value.denominator == 1 else f"{float(value):g}"
 
 
-def trouble(config: Config, members: Sequence[Member]) -> list[str]:
+def trouble(config: VotingConfig, members: Sequence[Member]) -> list[str]:
     """Find what keeps it from running."""
     rules = config.voting_rules
     found = check_names(sorted(rules.weights), members, "voting_rules.weights")
@@ -226,4 +226,4 @@ def trouble(config: Config, members: Sequence[Member]) -> list[str]:
     return found
 
 
-COORDINATION = Coordination(Config, run, trouble)
+COORDINATION = Coordination(VotingConfig, run, trouble)

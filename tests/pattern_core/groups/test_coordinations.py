@@ -17,7 +17,7 @@ from pattern_core.groups.coordinations.dynamic import SelectorConfig, addressed,
 from pattern_core.groups.coordinations.round_robin import order
 from pattern_core.groups.coordinations.supervisor import tasks_of
 from pattern_core.groups.coordinations.swarm import handoff_of, reachable
-from pattern_core.groups.coordinations.voting import Ballot, VotingRules, ballot_of, broken_tie, leaders, tally
+from pattern_core.groups.coordinations.voting import Ballot, Method, VotingRules, ballot_of, broken_tie, leaders, tally
 from pattern_core.models.model import ModelReply, ModelRequest
 from pattern_core.testing.model import Paced, says
 from tests.pattern_core.groups.rig import NAMES, answer_of, group, say, speak
@@ -100,8 +100,8 @@ def test_tasks_are_lines_that_address_a_member() -> None:
         ("score", "Tea=11", None),
     ],
 )
-def test_a_ballot_is_read_whole_or_not_at_all(method: str, vote: str, choices: dict[str, int] | None) -> None:
-    ballot = ballot_of(f"Well.\nVOTE: {vote}\nREASON: because", OPTIONS, method)  # type: ignore[arg-type]
+def test_a_ballot_is_read_whole_or_not_at_all(method: Method, vote: str, choices: dict[str, int] | None) -> None:
+    ballot = ballot_of(f"Well.\nVOTE: {vote}\nREASON: because", OPTIONS, method)
     assert ballot.is_valid is (choices is not None)
     assert dict(ballot.choices) == (choices or {})
     assert not ballot.is_valid or ballot.reason == "because"

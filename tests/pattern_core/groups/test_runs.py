@@ -12,9 +12,13 @@ from pattern_core.approvals import ApprovalAnswer
 from pattern_core.budgets.budget import Budget
 from pattern_core.errors import Conflict, IdempotencyMismatch, InvalidInput, NotFound
 from pattern_core.groups.group import MemberSpec
+from pattern_core.halt import Halted
+from pattern_core.images import image_of_bytes
+from pattern_core.messages import Image, Text
 from pattern_core.models.errors import ModelRejected
 from pattern_core.models.model import ModelReply, ModelRequest
 from pattern_core.testing.model import Paced, calls, says
+from pattern_core.tools.builtin.emergency_halt import emergency_halt
 from pattern_core.tools.builtin.send_message import send_message
 from pattern_db.journal.budgets import BudgetScope, Period, Unit
 from tests.pattern_core.groups.rig import answer_of, group, say, speak, submit
@@ -239,3 +243,30 @@ async def test_a_member_that_waits_for_a_person_holds_the_group_until_the_answer
         assert not world.constellation.is_idle
         await world.constellation.approvals.decide(str(asked[0][0]), ApprovalAnswer(approve=True, by=USER))
         assert await answer_of(world, (await world.constellation.wait(turn)).id) == "ada: Noted."
+
+
+async def test_members_are_shown_the_images_of_a_message() -> None:
+    pixel = image_of_bytes(b"\x89PNG\r\n\x1a\n" + bytes(8), None)
+    async with running(otherwise=speak) as world:
+        await group(world, "parallel", names=["ada"])
+        await world.constellation.wait(await submit(world, parts=(Text(text="Is it time?"), pixel)))
+        [image] = [part for part in world.provider.requests[-1].messages[-1].parts if isinstance(part, Image)]
+        assert image.digest == pixel.digest
+
+
+async def test_a_halt_cancels_groups_and_a_person_lets_them_continue() -> None:
+    gate = trio.Event()
+    script = [Paced(answer=says("late"), gate=gate), calls("emergency_halt", {"reason": "fire"}), says("no")]
+    async with running(script, otherwise=speak, tools=[emergency_halt]) as world:
+        await group(world, "parallel", names=["ada"])
+        await world.agent("zoe", prompt="zoe")
+        turn = await submit(world)
+        queued = await submit(world)
+        while not world.provider.running:
+            await trio.sleep(0.01)
+        await world.say("stop", "zoe")
+        assert (await world.constellation.wait(turn)).status == "cancelled"
+        with pytest.raises(Halted):
+            await submit(world)
+        await world.constellation.resume(by=USER)
+        assert (await world.constellation.wait(queued)).status == "completed"
