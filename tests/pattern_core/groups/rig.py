@@ -130,24 +130,23 @@ async def left(database: Database) -> Left:
 
 
 async def lived(
-    messages: Sequence[str], pattern: str, config: Mapping[str, Any], *, kill_at: int = 0
+    messages: Sequence[str], pattern: str, config: Mapping[str, Any], *, size: int = 3, kills: Sequence[int] = ()
 ) -> tuple[Left, int]:
-    """Have a group answer messages, in a constellation that is killed after commit `kill_at` (0: never) and started
-    again; what is left, and the number of commits of the first life.
+    """Have a group of `size` members answer messages, in lives of which each is killed after a number of its commits
+    (`kills`), and a last one that is not; what is left, and the number of commits of the last life.
     """
+    names = [*NAMES, *(f"m{number:02}" for number in range(size))][:size]
     async with in_memory() as database:
         async with running(otherwise=speak, database=database) as world:
-            await group(world, pattern, config, roles={"ada": "supervisor"})
-        meters = DyingMeters(kill_at)
-        try:
-            async with running(otherwise=speak, database=database, meters=meters, seed=5) as world:
-                for number, message in enumerate(messages):
-                    with trio.fail_after(PATIENCE_S):
-                        await world.constellation.wait(await submit(world, message, key=str(number)))
-        except* Killed as killed:
-            assert all(isinstance(error, Killed) for error in leaves(killed))
-        async with running(otherwise=speak, database=database, seed=6) as world:
-            for number, message in enumerate(messages):
-                with trio.fail_after(PATIENCE_S):
-                    await world.constellation.wait(await submit(world, message, key=str(number)))
+            await group(world, pattern, config, names=names, roles={"ada": "supervisor"})
+        meters = DyingMeters(0)
+        for seed, kill_at in enumerate([*kills, 0]):
+            meters = DyingMeters(kill_at)
+            try:
+                async with running(otherwise=speak, database=database, meters=meters, seed=seed) as world:
+                    for number, message in enumerate(messages):
+                        with trio.fail_after(PATIENCE_S):
+                            await world.constellation.wait(await submit(world, message, key=str(number)))
+            except* Killed as killed:
+                assert all(isinstance(error, Killed) for error in leaves(killed))
         return await left(database), meters.commits
