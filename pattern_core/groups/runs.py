@@ -418,17 +418,21 @@ class _Run:
             arrivals[place] = arrival, question
 
         def accept(connection: Connection) -> tuple[dict[str, MemberTurn], list[Event]]:
-            drafts, events, asked = list(told), list[Event](), dict[str, MemberTurn]()
+            drafts, asked = list(told), dict[str, MemberTurn]()
+            for arrival, question in arrivals.values():
+                member, why = question.member, {"why": question.why} if question.why else {}
+                about = {"agent_id": member.id, "agent": member.name, "member_turn": arrival.turn.id}
+                drafts.append(Draft("group.selected", {**about, **why}))
+            # Before the events of the members, so that a stream knows whose they are.
+            events = append(connection, (self.row.key, self.row.id), drafts, created_at=now)
             for place, (arrival, question) in arrivals.items():
-                member = question.member
                 ticket, accepted = admission.accept(connection, arrival, self._services.limits)
                 key = turns.by_id(connection, ticket.turn_id).key
                 group_runs.ask(connection, AskRow(self.row.key, place, key, question.why or None))
-                data = {"agent_id": member.id, "agent": member.name, "member_turn": ticket.turn_id}
-                drafts.append(Draft("group.selected", {**data, "why": question.why} if question.why else data))
                 events += accepted
-                asked[place] = MemberTurn(key, place, ticket.turn_id, member.id, TurnStatus.QUEUED.value, None, None)
-            events += append(connection, (self.row.key, self.row.id), drafts, created_at=now)
+                asked[place] = MemberTurn(
+                    key, place, ticket.turn_id, question.member.id, TurnStatus.QUEUED.value, None, None
+                )
             return asked, events
 
         if not arrivals:

@@ -115,6 +115,16 @@ def exchanges(connection: Connection, turn: int) -> list[MemberTurn]:
     return [MemberTurn(*row) for row in fetch_all(connection, f"{_EXCHANGES} ORDER BY t.key", (turn,))]
 
 
+def member_turns(connection: Connection, turn_id: str) -> set[str]:
+    """Return the ids of the turns that a group's turn asked for; none of another turn."""
+    found = connection.execute(
+        "SELECT m.id FROM turn AS t JOIN group_ask AS a ON a.turn = t.key JOIN turn AS m ON m.key = a.asked"
+        " WHERE t.id = ?",
+        (turn_id,),
+    )
+    return {member for (member,) in found}
+
+
 def first_open(connection: Connection, group_id: str) -> tuple[TurnRow, RunRow] | None:
     """Return the group's oldest turn that has not ended, if any: the one that runs, or the next to start."""
     key = connection.execute("SELECT min(key) FROM turn WHERE group_id = ? AND ended_at IS NULL", (group_id,)).get
