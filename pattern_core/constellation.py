@@ -209,6 +209,7 @@ class Constellation:
     def _renamed(self, agent_id: str, name: str | None) -> None:
         self.memory.blocks.forget(agent_id)
         self._services.prompts.recent_turns.rename(agent_id, name)
+        self._runs.forget()
 
     def _turn_services(self, opened: _Opened) -> TurnServices:
         prompts = Prompts(

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -59,7 +59,8 @@ from pattern_db.tables import agents
 from pattern_db.tables import groups as group_table
 
 _log = logging.getLogger("pattern.turns")
-LINES_READ = 100  # of what was said in a group last, of which a member is shown what it has missed
+GROUPS_KEPT = 64  # groups of which what was said last is kept in memory between turns
+LINES_KEPT = 50  # of what was said in a group last, of which a member is shown what it has missed
 SHOWN_CHARS = 8_000  # of what others said since a member was last asked; the newest stays
 POLICIES = (None, "enqueue", "reject", "interrupt")
 
@@ -120,6 +121,8 @@ class GroupRuns:
         self._nursery = nursery
         self._awake: dict[str, bool] = {}  # group id → whether there may be another turn
         self._running: dict[str, _Running] = {}  # by turn id
+        self._fresh: set[str] = set()  # turns that were started when they were accepted, and not taken up yet
+        self._said: OrderedDict[str, Sequence[Line]] = OrderedDict()  # by group id
         self._rest = trio.lowlevel.ParkingLot()
 
     @property
@@ -174,8 +177,11 @@ class GroupRuns:
                 )
             key = group_runs.accept(connection, turn, to_json(admission.payload_of(incoming)))
             images.store(connection, incoming.images, turn.created_at)
-            queued = Draft("turn.queued", {}, {"group_id": group.id, "sender": incoming.sender})
-            return Ticket(turn_id=turn.id), append(connection, (key, turn.id), [queued], created_at=turn.created_at)
+            drafts = [Draft("turn.queued", {}, {"group_id": group.id, "sender": incoming.sender})]
+            if not waiting:
+                self._fresh.add(turn.id)
+                drafts.append(self._begin(connection, group, key))
+            return Ticket(turn_id=turn.id), append(connection, (key, turn.id), drafts, created_at=turn.created_at)
 
         return turn.id, accept
 
@@ -258,44 +264,67 @@ class GroupRuns:
             if row.cancel_reason is not None:
                 await _Run(self._services, row, run).end(cancelled(row.cancel_reason))
                 return
+            group_id, asked = row.group_id or "", list[MemberTurn]()
             if row.status == TurnStatus.QUEUED:
-                row, run = await self._start(row, run)
-            else:
+                row, run = await self._start(row)
+            elif row.id not in self._fresh:
                 await self._journal.database.write(turns.resume, row.key, epoch=self._journal.epoch, step=0)
-            await self._run(running, _Run(self._services, row, run))
+                asked = await self._journal.database.read(group_runs.exchanges, row.key)
+            said = self._said.pop(group_id, None)
+            if said is None:
+                said = await self._journal.database.read(_said_before, row)
+            run_now = _Run(self._services, row, run, asked=asked, said=said)
+            await self._run(running, run_now)
+            self._said[group_id] = run_now.said
+            if len(self._said) > GROUPS_KEPT:
+                self._said.popitem(last=False)
         finally:
+            self._fresh.discard(row.id)
             del self._running[row.id]
 
-    async def _start(self, row: TurnRow, run: RunRow) -> tuple[TurnRow, RunRow]:
-        """Fix what the run will be."""
+    def forget(self) -> None:
+        """Drop what is remembered of conversations: an agent was renamed or deleted."""
+        self._said.clear()
+
+    async def _start(self, row: TurnRow) -> tuple[TurnRow, RunRow]:
+        """Start a turn that was queued."""
         group = await self._services.groups.get(row.group_id or "")
-        now_ms = self._journal.clock.now_ms()
-        plan = RunPlan(
-            name=group.name,
-            pattern_type=group.row.pattern_type,
-            pattern_config=dict(group.row.pattern_config),
-            state=dict(group.row.state),
-            members=tuple(group.members),
-        )
+
+        def start(connection: Connection) -> tuple[tuple[TurnRow, RunRow], list[Event]]:
+            begun, now = self._begin(connection, group, row.key), self._journal.now()
+            events = append(connection, (row.key, row.id), [begun], created_at=now)
+            return (turns.by_key(connection, row.key), group_runs.get(connection, row.key)), events
+
+        return await self._journal.commit(start)
+
+    def _begin(self, connection: Connection, group: Group, key: int) -> Draft:
+        """Fix what a run will be, within a transaction; return the event.
+
+        Raises:
+            RowConflict: the turn is not queued any more.
+        """
+        row = group_table.find(connection, group.id)  # its state may be newer
         try:
-            deadline_s = coordination_of(plan.pattern_type, plan.pattern_config)[1].deadline_s
+            deadline_s = coordination_of(row.pattern_type, row.pattern_config)[1].deadline_s
         except InvalidInput:  # the run says so
             deadline_s = CommonConfig().deadline_s
+        now_ms = self._journal.clock.now_ms()
         started = Started(
             batch_id=self._journal.ids.position(now_ms),
             epoch=self._journal.epoch,
             started_at=iso(now_ms),
             deadline_at=iso(now_ms + round(deadline_s * 1000)),
         )
-
-        def start(connection: Connection) -> tuple[tuple[TurnRow, RunRow], list[Event]]:
-            turns.start(connection, row.key, started)
-            group_runs.start(connection, row.key, _PLANS.dump_json(plan).decode())
-            begun = Draft("turn.started", {}, {"group_id": row.group_id})
-            events = append(connection, (row.key, row.id), [begun], created_at=started.started_at)
-            return (turns.by_key(connection, row.key), group_runs.get(connection, row.key)), events
-
-        return await self._journal.commit(start)
+        turns.start(connection, key, started)
+        plan = RunPlan(
+            name=row.name,
+            pattern_type=row.pattern_type,
+            pattern_config=dict(row.pattern_config),
+            state=dict(row.state),
+            members=tuple(group.members),
+        )
+        group_runs.start(connection, key, _PLANS.dump_json(plan).decode())
+        return Draft("turn.started", {}, {"group_id": group.id})
 
     async def _run(self, running: _Running, run: _Run) -> None:
         left_s = (unix_ms(run.row.deadline_at or "") - self._journal.clock.now_ms()) / 1000
@@ -325,17 +354,26 @@ class GroupRuns:
 class _Run:
     """One turn of a group under way: asks its members and ends it."""
 
-    def __init__(self, services: GroupServices, row: TurnRow, run: RunRow) -> None:
+    def __init__(
+        self,
+        services: GroupServices,
+        row: TurnRow,
+        run: RunRow,
+        *,
+        asked: Sequence[MemberTurn] = (),
+        said: Sequence[Line] = (),
+    ) -> None:
+        """`asked` are questions of an earlier life, `said` is what was said in the group before."""
         self.row = row
         self._services = services
         self._journal = services.journal
         self._payload = json.loads(run.payload)
         self._images = [part for part in admission.parts_of(self._payload) if isinstance(part, Image)]
         self._plan = None if run.plan is None else _PLANS.validate_json(run.plan)
-        self._known: dict[str, MemberTurn] = {}  # by place
+        self._known = {one.place: one for one in asked}
         self._asked: Counter[str] = Counter()
         self._told: list[Draft] = []
-        self._lines: list[Line] = []
+        self._lines = [*said]
         self._state: dict[str, Any] | None = None
         self._config = CommonConfig()
 
@@ -347,8 +385,6 @@ class _Run:
         """
         plan = self._planned
         coordination, self._config = coordination_of(plan.pattern_type, plan.pattern_config)
-        known, self._lines = await self._journal.database.read(_said_before, self.row)
-        self._known = {one.place: one for one in known}
         room = Room(
             message=str(self._payload["content"]),
             members=[one for one in plan.members if one.role != OBSERVER],
@@ -361,6 +397,12 @@ class _Run:
         answer = await coordination.run(room, self._config)
         self._state = plan.state
         return answer
+
+    @property
+    def said(self) -> list[Line]:
+        """What was said in the group last, this turn included."""
+        own = Line(self.row.key, "", self.row.sender.partition(":")[0], str(self._payload["content"]))
+        return sorted([*self._lines, own])[-LINES_KEPT:]
 
     @property
     def _planned(self) -> RunPlan:
@@ -488,10 +530,10 @@ class _Run:
         events, database = self._journal.events, self._journal.database
         while exchange.ended_at is None:
             seen = events.latest
-            found = {one.place: one for one in await database.read(group_runs.exchanges, self.row.key)}
-            if exchange.place not in found:  # its agent was deleted
+            found = await database.read(group_runs.exchange, self.row.key, exchange.place)
+            if found is None:  # its agent was deleted
                 return exchange._replace(status=TurnStatus.CANCELLED.value, ended_at=self._journal.now())
-            exchange = found[exchange.place]
+            exchange = found
             if exchange.ended_at is None:
                 await events.rested(exchange.turn_id, after=seen)
         return exchange
@@ -529,14 +571,13 @@ class _Run:
         journal.log_end(row.id, row.group_id or "", end, seconds=seconds)
 
 
-def _said_before(connection: Connection, row: TurnRow) -> tuple[list[MemberTurn], list[Line]]:
-    """Return whom this turn asked, and what else was said in the group last."""
+def _said_before(connection: Connection, row: TurnRow) -> list[Line]:
+    """Return what was said last in the group of a turn, but for the turn itself."""
     names = {one.id: one.name for one in agents.list_all(connection)}
-    lines = [
+    return [
         Line(
             one.key, one.agent_id or "", names.get(one.agent_id or "", one.sender.partition(":")[0]), one.content or ""
         )
-        for one in group_runs.conversation(connection, row.group_id or "", LINES_READ)
+        for one in group_runs.conversation(connection, row.group_id or "", LINES_KEPT)
         if one.turn_id != row.id
     ]
-    return group_runs.exchanges(connection, row.key), lines

@@ -115,6 +115,12 @@ def exchanges(connection: Connection, turn: int) -> list[MemberTurn]:
     return [MemberTurn(*row) for row in fetch_all(connection, f"{_EXCHANGES} ORDER BY t.key", (turn,))]
 
 
+def exchange(connection: Connection, turn: int, place: str) -> MemberTurn | None:
+    """Return the turn of the member that a run asked at a place; None if its agent was deleted."""
+    found = connection.execute(f"{_EXCHANGES} AND a.place = ?", (turn, place)).fetchone()
+    return None if found is None else MemberTurn(*found)
+
+
 def member_turns(connection: Connection, turn_id: str) -> set[str]:
     """Return the ids of the turns that a group's turn asked for; none of another turn."""
     found = connection.execute(
@@ -153,15 +159,17 @@ def conversation(connection: Connection, group_id: str, limit: int, *, before: i
     """Return what was said in a group, newest first: the messages to it, and its members' answers; those of turns with
     keys smaller than `before`, if given.
     """
+    # Each turn of the group is a line at least: the newest lines are of its newest turns.
     found = fetch_all(
         connection,
-        f"SELECT key, id, run, agent_id, at, sender, CASE WHEN agent_id IS NULL THEN (SELECT payload ->> '$.content'"
+        "WITH newest AS MATERIALIZED (SELECT key, id, created_at, sender FROM turn WHERE group_id = ?1"
+        " AND (?2 IS NULL OR key < ?2) ORDER BY key DESC LIMIT ?3)"
+        " SELECT key, id, run, agent_id, at, sender, CASE WHEN agent_id IS NULL THEN (SELECT payload ->> '$.content'"
         f" FROM group_run WHERE turn = t.key) ELSE {_LAST_SAID} END FROM ("
-        "SELECT key, id, id AS run, NULL AS agent_id, created_at AS at, sender, NULL AS batch_id FROM turn"
-        " WHERE group_id = ?1 UNION ALL SELECT m.key, m.id, g.id, m.agent_id, m.ended_at, m.sender, m.batch_id"
-        " FROM turn AS g JOIN group_ask AS a ON a.turn = g.key JOIN turn AS m ON m.key = a.asked"
-        " WHERE g.group_id = ?1 AND m.status = 'completed' ORDER BY key DESC) AS t"
-        " WHERE ?2 IS NULL OR key < ?2 ORDER BY key DESC LIMIT ?3",
+        "SELECT key, id, id AS run, NULL AS agent_id, created_at AS at, sender, NULL AS batch_id FROM newest"
+        " UNION ALL SELECT m.key, m.id, g.id, m.agent_id, m.ended_at, m.sender, m.batch_id FROM newest AS g"
+        " JOIN group_ask AS a ON a.turn = g.key JOIN turn AS m ON m.key = a.asked WHERE m.status = 'completed'"
+        " AND (?2 IS NULL OR m.key < ?2) ORDER BY key DESC LIMIT ?3) AS t ORDER BY key DESC",
         (group_id, before, limit),
     )
     return [GroupSaid(*row) for row in found]
