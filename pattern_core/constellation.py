@@ -161,7 +161,7 @@ class Constellation:
         self.approvals.on_answer(ApprovalKind.MEMORY, self.memory.grant)
         self.folders = Folders(storage, on_change=self.embeddings.wake)
         self.roster = Roster(storage, self.memory, self.tools, limits, on_rename=self._renamed)
-        self.groups = Groups(storage, self.roster)
+        self.groups = Groups(storage, self.roster, on_change=self.memory.blocks.changed_outside)
         self.imports = HistoryImports(
             journal=self._journal, find_agent=self.roster.get, forget=self._forget, limits=limits
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -55,9 +55,11 @@ class Group:
 class Groups:
     """The groups of one constellation."""
 
-    def __init__(self, storage: Storage, roster: Roster) -> None:
+    def __init__(self, storage: Storage, roster: Roster, *, on_change: Callable[[], None]) -> None:
+        """`on_change` is called where members of a group may have changed: they see other blocks."""
         self._storage = storage
         self._roster = roster
+        self._on_change = on_change
 
     async def get(self, id_or_name: str) -> Group:
         """Return the group with this id or name.
@@ -127,6 +129,7 @@ class Groups:
         async with given_or_alone(None, self._storage.commit) as work:
             work.store(groups.delete, group.id)
             work.event("group.deleted", {"group_id": group.id, "name": group.name})
+        self._on_change()
 
     async def _rows(
         self, group_id: str, members: Sequence[MemberSpec], kept: Sequence[MemberRow] = ()
@@ -169,6 +172,7 @@ class Groups:
             await self._storage.commit(work)
         except RowConflict:
             raise Conflict(f"the name {row.name!r} is taken by another group; choose another one") from None
+        self._on_change()
         return group
 
 

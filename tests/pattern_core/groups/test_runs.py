@@ -13,6 +13,7 @@ from pattern_core.errors import Conflict, IdempotencyMismatch, InvalidInput, Not
 from pattern_core.groups.group import MemberSpec
 from pattern_core.halt import Halted
 from pattern_core.images import image_of_bytes
+from pattern_core.memory.block import NewBlock
 from pattern_core.messages import Text
 from pattern_core.models.errors import ModelRejected
 from pattern_core.models.model import ModelReply, ModelRequest
@@ -20,8 +21,9 @@ from pattern_core.testing.model import Answer, Paced, calls, says
 from pattern_core.tools.builtin.emergency_halt import emergency_halt
 from pattern_core.tools.builtin.send_message import send_message
 from pattern_db.journal.budgets import BudgetScope, Period, Unit
+from pattern_db.tables.memory_blocks import Via
 from tests.pattern_core.groups.rig import answer_of, group, say, speak, submit
-from tests.support import USER, in_memory, note, rows, running
+from tests.support import BY_USER, USER, in_memory, note, rows, running
 
 
 def refuses(*names: str) -> Any:
@@ -282,3 +284,25 @@ async def test_a_halt_cancels_groups_and_a_person_lets_them_continue() -> None:
             await submit(world)
         await world.constellation.resume(by=USER)
         assert (await world.constellation.wait(queued)).status == "completed"
+
+
+async def test_members_see_the_blocks_of_their_group() -> None:
+    async with running(otherwise=speak) as world:
+        desk = await group(world, "parallel", names=["ada", "bob"])
+        memory = world.constellation.memory
+        for owner, text in ((desk.id, "Tea at four."), ("_constellation_", "No tea.")):
+            await memory.create(owner, NewBlock(label="plan", description="", content=text), by=BY_USER)
+        await say(world)
+        assert all("Tea at four." in "".join(request.memory) for request in world.provider.requests)
+        [seen] = [
+            block
+            for block in await memory.list((await world.constellation.roster.get("ada")).id)
+            if block.label == "plan"
+        ]
+        assert seen.via is Via.GROUP
+        await world.constellation.groups.update("desk", {}, members=[MemberSpec("bob")])
+        await world.say("hello", "ada")
+        assert "No tea." in "".join(world.provider.requests[-1].memory)
+        await world.constellation.delete_group("desk")
+        await world.say("hello", "bob")
+        assert "Tea at four." not in "".join(world.provider.requests[-1].memory)
