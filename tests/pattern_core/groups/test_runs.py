@@ -300,6 +300,8 @@ async def test_members_see_the_blocks_of_their_group() -> None:
             if block.label == "plan"
         ]
         assert seen.via is Via.GROUP
+        ada = await world.constellation.roster.get("ada")
+        assert await memory.owners(ada.id) == [ada.id, "_constellation_", desk.id]
         await world.constellation.groups.update("desk", {}, members=[MemberSpec("bob")])
         await world.say("hello", "ada")
         assert "No tea." in "".join(world.provider.requests[-1].memory)
