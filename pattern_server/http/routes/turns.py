@@ -34,7 +34,7 @@ _USAGE = answer_of(UsageSum, "input_tokens output_tokens cached_tokens cost_micr
 _SUMMARY = "turn_id agent_id group_id status error approvals usage steps sender created_at started_at ended_at"
 _OWN: dict[str, Any] = {"turn_id": Annotated[str, Field(validation_alias="id")], "usage": _USAGE}
 TURN = answer_of(
-    TurnView, _SUMMARY.replace("usage", "messages usage"), messages=list.__class_getitem__(MESSAGE), **_OWN
+    TurnView, _SUMMARY.replace("usage", "text messages usage"), messages=list.__class_getitem__(MESSAGE), **_OWN
 )
 TURN_SUMMARY = answer_of(TurnView, _SUMMARY, "TurnSummary", **_OWN)
 EVENTS = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Event"}}}
