@@ -17,8 +17,8 @@ members_option = click.option(
     metavar="A,B …",
     help="The members in order: names, each with a role if it has one, such as ada:supervisor.",
 )
-config_option = click.option(
-    "--config", "config", metavar="JSON", help="Settings of the pattern: JSON, or a file with it."
+pattern_config_option = click.option(
+    "--pattern-config", metavar="JSON", help="Settings of the pattern: JSON, or a file with it."
 )
 described = click.option("--description", help="What the group is for.")
 
@@ -42,7 +42,7 @@ def _body(**given: Any) -> Json:
     if "members" in body:
         body["members"] = _members_of(body["members"])
     if "pattern_config" in body:
-        body["pattern_config"] = json_of("--config", body["pattern_config"])
+        body["pattern_config"] = json_of("--pattern-config", body["pattern_config"])
     return body
 
 
@@ -50,11 +50,11 @@ def _row(found: Json) -> Json:
     return {**found, "members": [one["agent"] for one in found["members"]]}
 
 
-@group.command("create")
+@group.command("create", epilog="Example: pattern group create desk --pattern voting --members ada,bob,cleo")
 @click.argument("name")
 @click.option("--pattern", default="round_robin", show_default=True, help="How the members work together.")
 @members_option
-@config_option
+@pattern_config_option
 @described
 @in_constellation
 async def create(
@@ -63,11 +63,13 @@ async def create(
     name: str,
     pattern: str,
     members: str | None,
-    config: str | None,
+    pattern_config: str | None,
     description: str | None,
 ) -> None:
     """Create the group NAME of agents that exist."""
-    body = _body(name=name, pattern_type=pattern, members=members or "", pattern_config=config, description=description)
+    body = _body(
+        name=name, pattern_type=pattern, members=members or "", pattern_config=pattern_config, description=description
+    )
     made = await home.call("POST", "groups", body=body)
     named = ", ".join(one["agent"] for one in made["members"]) or "no agent yet"
     output.result(
@@ -77,7 +79,7 @@ async def create(
     )
 
 
-@group.command("list")
+@group.command("list", epilog="Example: pattern group list")
 @in_constellation
 async def list_all(home: Home, output: Output) -> None:
     """List the groups."""
@@ -85,7 +87,7 @@ async def list_all(home: Home, output: Output) -> None:
     output.table(COLUMNS, rows, empty=f"There is no group yet: pattern group create NAME -c {home.name}", shown=_row)
 
 
-@group.command("show")
+@group.command("show", epilog="Example: pattern group show desk")
 @click.argument("name")
 @in_constellation
 async def show(home: Home, output: Output, name: str) -> None:
@@ -100,12 +102,12 @@ async def show(home: Home, output: Output, name: str) -> None:
         )
 
 
-@group.command("edit")
+@group.command("edit", epilog="Example: pattern group edit desk --members ada:supervisor,bob")
 @click.argument("name")
 @click.option("--name", "new_name", metavar="NEW_NAME", help="Another name.")
 @click.option("--pattern", help="How the members work together.")
 @members_option
-@config_option
+@pattern_config_option
 @described
 @in_constellation
 async def edit(
@@ -115,18 +117,20 @@ async def edit(
     new_name: str | None,
     pattern: str | None,
     members: str | None,
-    config: str | None,
+    pattern_config: str | None,
     description: str | None,
 ) -> None:
     """Change the group NAME; --members replaces all. A turn under way keeps what it started with."""
-    body = _body(name=new_name, pattern_type=pattern, members=members, pattern_config=config, description=description)
+    body = _body(
+        name=new_name, pattern_type=pattern, members=members, pattern_config=pattern_config, description=description
+    )
     if not body:
         raise click.UsageError("Give at least one thing to change; see --help.")
     changed = await home.call("PATCH", "groups", name, body=body)
     output.result(changed, f"Changed {changed['name']}.")
 
 
-@group.command("delete")
+@group.command("delete", epilog="Example: pattern group delete desk")
 @click.argument("name")
 @yes_option
 @in_constellation
