@@ -22,6 +22,8 @@ from pattern_core.embeddings.embedding_queue import EmbeddingQueue
 from pattern_core.errors import InvalidInput, LimitReached, NotFound, Unavailable
 from pattern_core.events import Draft, Event, EventLog, append, ended
 from pattern_core.files.folders import Folders
+from pattern_core.groups.group import Group, Groups
+from pattern_core.groups.runs import GroupRuns, GroupServices
 from pattern_core.halt import Halt, Halted, HaltRow
 from pattern_core.ids import Ids
 from pattern_core.images import sweep_daily
@@ -53,7 +55,7 @@ from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import ApprovalKind, TurnStatus
 from pattern_db.errors import DiskFull, RowNotFound
-from pattern_db.journal import budgets, turns
+from pattern_db.journal import budgets, group_runs, turns
 from pattern_db.journal import events as event_table
 from pattern_db.journal.retention import Pruned
 from pattern_db.tables import activity, messages
@@ -72,6 +74,7 @@ class _Opened:
     newest_position: str | None
     newest_event: int
     agents_with_work: list[str]
+    groups_with_work: list[str]
     unwanted: list[tuple[str, str]]
     has_budgets: bool
     halt: HaltRow | None
@@ -112,14 +115,17 @@ class Constellation:
         wait_s = self.runtime.limits.room_wait_s
         async with trio.open_nursery() as nursery:
             self._actors = Actors(self._services, self.roster, nursery)
+            self._runs = GroupRuns(self._group_services(), nursery)
             for agent_id in opened.agents_with_work:
                 self._actors.wake(agent_id)
+            for group_id in opened.groups_with_work:
+                self._runs.wake(group_id)
             nursery.start_soon(self._actors.run_late, name="late flushes")
             nursery.start_soon(outlasting, self.memory.blocks.run, wait_s, name="memory consolidation")
             nursery.start_soon(outlasting, self.embeddings.run, wait_s, name="embeddings")
             nursery.start_soon(outlasting, self.folders.run, wait_s, name="folders")
             nursery.start_soon(outlasting, self.approvals.run, wait_s, name="approvals")
-            nursery.start_soon(self.halt.run, partial(self._actors.cancel_all, "halted"), name="halt")
+            nursery.start_soon(self.halt.run, self._stop_all, name="halt")
             nursery.start_soon(outlasting, partial(sweep_daily, self._journal), wait_s, name="unused images")
             prune = partial(self._journal.prune_daily, self.runtime.limits.retention_days)
             nursery.start_soon(outlasting, prune, wait_s, name="retention")
@@ -155,6 +161,7 @@ class Constellation:
         self.approvals.on_answer(ApprovalKind.MEMORY, self.memory.grant)
         self.folders = Folders(storage, on_change=self.embeddings.wake)
         self.roster = Roster(storage, self.memory, self.tools, limits, on_rename=self._renamed)
+        self.groups = Groups(storage, self.roster, on_change=self.memory.blocks.changed_outside)
         self.imports = HistoryImports(
             journal=self._journal, find_agent=self.roster.get, forget=self._forget, limits=limits
         )
@@ -181,12 +188,28 @@ class Constellation:
         )
         self._services = self._turn_services(opened)
 
+    def _stop_all(self) -> None:
+        self._runs.cancel_all("halted")
+        self._actors.cancel_all("halted")
+
+    def _group_services(self) -> GroupServices:
+        return GroupServices(
+            journal=self._journal,
+            roster=self.roster,
+            groups=self.groups,
+            limits=self.runtime.limits,
+            wake=self._actors.wake,
+            cancel=lambda turn_id, reason: self.cancel(turn_id, reason=reason),
+            is_draining=self._services.is_draining,
+        )
+
     def _forget(self, agent_id: str) -> None:
         self._actors.forget(agent_id)
 
     def _renamed(self, agent_id: str, name: str | None) -> None:
         self.memory.blocks.forget(agent_id)
         self._services.prompts.recent_turns.rename(agent_id, name)
+        self._runs.forget()
 
     def _turn_services(self, opened: _Opened) -> TurnServices:
         prompts = Prompts(
@@ -216,7 +239,7 @@ class Constellation:
     def is_idle(self) -> bool:
         """Whether no agent works and no command runs; a constellation that is idle for long may be parked."""
         shell = self._toolbox.shell
-        return self._actors.is_idle and (shell is None or shell.running == 0)
+        return self._actors.is_idle and self._runs.is_idle and (shell is None or shell.running == 0)
 
     async def resume(self, *, by: str) -> HaltRow:
         """Let a halted constellation work again; return the halt that ends.
@@ -227,6 +250,8 @@ class Constellation:
         halt = await self.halt.resume(by=by)
         for agent_id in await self.database.read(turns.agents_with_work):
             self._actors.wake(agent_id)
+        for group_id in await self.database.read(group_runs.groups_with_work):
+            self._runs.wake(group_id)
         return halt
 
     async def window_trouble(self, agent: Agent) -> str | None:
@@ -245,6 +270,20 @@ class Constellation:
             Halted: an agent halted the constellation, and no person resumed it.
             Unavailable: the constellation is about to rest; try again in a few seconds.
         """
+        self._check_open(incoming)
+        agent = await self.roster.get(incoming.agent_id)
+        return await self._actors.submit(self._arrival(incoming, agent))
+
+    async def submit_to_group(self, group: str, incoming: IncomingMessage) -> Ticket:
+        """Accept a message for a group (by id or name), as `submit`; its `agent_id` is not looked at.
+
+        Raises:
+            PatternError: as `submit`.
+        """
+        self._check_open(incoming)
+        return await self._runs.submit(await self.groups.get(group), incoming)
+
+    def _check_open(self, incoming: IncomingMessage) -> None:
         if self.halt.current is not None:
             raise Halted(self.halt.current)
         if self._is_draining:
@@ -252,8 +291,6 @@ class Constellation:
                 "the server is about to stop; send this again in a few seconds", retry_after_s=DRAIN_RETRY_S
             )
         admission.check(incoming, self.runtime.limits)
-        agent = await self.roster.get(incoming.agent_id)
-        return await self._actors.submit(self._arrival(incoming, agent))
 
     def _arrival(self, incoming: IncomingMessage, agent: Agent) -> Arrival:
         ids = self._journal.ids
@@ -271,11 +308,11 @@ class Constellation:
         bound = sender.children_max
         if bound is not None and sender.children >= bound:
             raise LimitReached(f"this turn has asked other agents {bound} times, its limit; continue without them")
-        agent = await self._named(target)
-        if agent.id == sender.agent.id:
+        found = await self._named(target)
+        if found.id == sender.agent.id:
             raise InvalidInput("an agent cannot send itself a message; note it in a memory block instead")
         incoming = IncomingMessage(
-            agent_id=agent.id,
+            agent_id=found.id,
             content=content,
             sender=f"agent:{sender.agent.id}",
             source="agent",
@@ -285,27 +322,39 @@ class Constellation:
             policy="enqueue",
         )
         admission.check(incoming, self.runtime.limits)
-        arrival = self._arrival(incoming, agent)
+        if isinstance(found, Group):
+            turn_id, accept = self._runs.accepting(found, incoming)
+            wake: Callable[[str], None] = self._runs.wake
+        else:
+            arrival = self._arrival(incoming, found)
+            turn_id, wake = arrival.turn.id, self._actors.wake
+
+            def accept(connection: Connection) -> tuple[Ticket, list[Event]]:
+                return admission.accept(connection, arrival, self.runtime.limits)
 
         def settled(committed: bool) -> None:
             if committed:
                 sender.children += 1
-                self._actors.wake(agent.id)
+                wake(found.id)
 
-        work.store_and_tell(lambda connection: admission.accept(connection, arrival, self.runtime.limits)[1])
+        work.store_and_tell(lambda connection: accept(connection)[1])
         work.when_settled(settled)
-        return arrival.turn.id
+        return turn_id
 
-    async def _named(self, target: str) -> Agent:
-        """Return the agent that a model means: by its id or name, or the only one with the name in another case."""
+    async def _named(self, target: str) -> Agent | Group:
+        """Return the agent or group that a model means: by its id or name, or the only one with the name in another
+        case.
+        """
         try:
             return await self.roster.get(target)
         except NotFound:
-            there = await self.roster.all()
-            same = [agent for agent in there if agent.name.casefold() == target.strip().casefold()]
+            there: list[Agent | Group] = [*await self.roster.all(), *await self.groups.all()]
+            wanted = target.strip()
+            same = [one for one in there if wanted in (one.id, one.name)]
+            same = same or [one for one in there if one.name.casefold() == wanted.casefold()]
             if len(same) == 1:
                 return same[0]
-            names = ", ".join(agent.name for agent in there[:NAMED_MAX])
+            names = ", ".join(one.name for one in there[:NAMED_MAX])
             more = f" and {len(there) - NAMED_MAX} others" if len(there) > NAMED_MAX else ""
             raise NotFound(f"there is no agent {target!r}; the agents are {names}{more}") from None
 
@@ -354,7 +403,7 @@ class Constellation:
         if view.has_ended:
             return False
         asked = await self._end_queued(turn_id, reason)
-        if not self._actors.cancel(turn_id, reason):
+        if not self._actors.cancel(turn_id, reason) and not self._runs.cancel(turn_id, reason):
             await self._actors.end_waiting(turn_id, cancelled(reason))
         return asked
 
@@ -368,7 +417,8 @@ class Constellation:
                 return False, []
             if row.status != TurnStatus.QUEUED:
                 return True, []
-            turns.take_message(connection, row.key)
+            if row.group_id is None:
+                turns.take_message(connection, row.key)
             turns.end(connection, row.key, status=ending.status, ended_at=now, error=ending.error)
             ends.append((row.agent_id, ended(ending.status, ending.error)))
             return True, append(connection, (row.key, row.id), [ends[-1][1]], created_at=now)
@@ -399,6 +449,19 @@ class Constellation:
             self._journal.logged.pop(agent.id, None)
         finally:
             self._actors.release(agent.id)
+
+    async def delete_group(self, id_or_name: str) -> Group:
+        """Delete a group; its turns under way are cancelled first.
+
+        Raises:
+            NotFound: there is no such group.
+        """
+        group = await self.groups.get(id_or_name)
+        while (found := await self.database.read(group_runs.first_open, group.id)) is not None:
+            await self.cancel(found[0].id, reason="group_deleted")
+            await self.wait(found[0].id)
+        await self.groups.delete(group)
+        return group
 
     async def messages(self, agent: str, *, limit: int, before: str | None = None) -> list[MessageRow]:
         """Return the agent's newest messages, newest first; only those before the position `before`, if given.
@@ -433,6 +496,7 @@ class Constellation:
         What is unfinished continues when the constellation is opened again. Bound the wait from outside.
         """
         self._is_draining = True
+        await self._runs.drain()
         while not self._actors.is_idle:
             await self._actors.rested()
 
@@ -455,6 +519,7 @@ def _open(connection: Connection) -> _Opened:
         messages.newest_position(connection),
         event_table.latest(connection),
         turns.agents_with_work(connection),
+        group_runs.groups_with_work(connection),
         turns.unwanted(connection),
         budgets.has_any(connection),
         halt.stored(connection),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import islice
@@ -22,7 +22,7 @@ from pattern_db.columns import to_json
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.errors import RowNotFound
-from pattern_db.journal import approvals, events, retention, steps, turns, usage
+from pattern_db.journal import approvals, events, group_runs, retention, steps, turns, usage
 from pattern_db.journal.usage import UsageSum
 from pattern_db.tables import messages
 
@@ -77,14 +77,17 @@ def append(
 
 
 def read(connection: Connection, after: int, *, limit: int = READ_MAX, turn_id: str | None = None) -> list[Event]:
-    """Return at most `limit` stored events after `after`, oldest first and complete; of one turn if given.
+    """Return at most `limit` stored events after `after`, oldest first and complete; of one turn if given. A turn of a
+    group has what its members said and did, too.
 
     Raises:
         pattern_db.errors.RowNotFound: there is no such turn.
     """
-    turn = None if turn_id is None else turns.by_id(connection, turn_id).key
+    turn = None if turn_id is None else turns.by_id(connection, turn_id)
+    key, is_group = (None, False) if turn is None else (turn.key, turn.group_id is not None)
     reader = _Reader(connection)
-    return [reader.complete(row) for row in events.after(connection, after, limit=limit, turn=turn)]
+    found = events.after(connection, after, limit=limit, turn=key, with_members=is_group)
+    return [reader.complete(row) for row in found]
 
 
 def check_kept(connection: Connection, after: int, turn_id: str | None) -> None:
@@ -127,9 +130,10 @@ class _Reader:
     def _referred(self, name: str, data: Mapping[str, object], turn: turns.TurnRow) -> dict[str, object]:
         match name, data:
             case "turn.queued", _:
-                return {"agent_id": turn.agent_id, "sender": turn.sender}
+                return {**_owner(turn), "sender": turn.sender}
             case "turn.started", _:
-                return {"agent_id": turn.agent_id, "message_id": message_id(turn.batch_id or "")}
+                about = {"message_id": message_id(turn.batch_id or "")} if turn.group_id is None else {}
+                return {**_owner(turn), **about}
             case "message" | "message.joined", {"message_id": str(message)}:
                 return {"content": self._content(message)}
             case "tool.call", {"step": int(step), "call": int(call)}:
@@ -142,6 +146,10 @@ class _Reader:
                 return dict(resulted(effect, content, status=effect.status, message_id=effect.message_id).derived)
             case _ if name in TERMINAL:
                 error = None if turn.error is None else json.loads(turn.error)
+                if turn.group_id is not None:
+                    answer = group_runs.get(self._connection, turn.key).answer
+                    rest = None, answer, None, usage.of_tree(self._connection, turn.key)
+                    return dict(ended(turn.status, error, rest).derived)
                 said = data.get("message_id")
                 text, finish = (None, None) if said is None else self._said(str(said))
                 spent = usage.of_turn(self._connection, turn.key)
@@ -169,6 +177,10 @@ class _Reader:
         except RowNotFound:
             return None, None  # deleted since
         return row.content, row.finish_reason
+
+
+def _owner(turn: turns.TurnRow) -> dict[str, object]:
+    return {"agent_id": turn.agent_id} if turn.group_id is None else {"group_id": turn.group_id}
 
 
 def called(effect: steps.EffectRow) -> Draft:
@@ -261,35 +273,47 @@ class EventLog:
         """
         return Subscription(self, min(after, self.latest), turn_id)
 
-    async def next_after(self, cursor: int, turn_id: str | None) -> tuple[int, list[Event]]:
-        """Wait for events after `cursor`; return the new cursor and those that the stream wants (maybe none)."""
+    async def next_after(
+        self, cursor: int, turn_id: str | None, wants: Callable[[Event], bool], *, is_alone: bool
+    ) -> tuple[int, list[Event]]:
+        """Wait for events after `cursor`; return the new cursor and those that a stream of this turn wants (maybe
+        none). `is_alone` says that no event of another turn can be among them.
+        """
+        key = turn_id if is_alone else None
         if cursor >= self.latest:
-            lot = self._waiting.setdefault(turn_id, trio.lowlevel.ParkingLot())
+            lot = self._waiting.setdefault(key, trio.lowlevel.ParkingLot())
             try:
                 await lot.park()
             finally:
-                if not lot and self._waiting.get(turn_id) is lot:
-                    del self._waiting[turn_id]
+                if not lot and self._waiting.get(key) is lot:
+                    del self._waiting[key]
         count = self.latest - cursor
         if count <= len(self._recent):
-            fresh = [event for event in islice(reversed(self._recent), count) if turn_id in (None, event.turn_id)]
-            return self.latest, fresh[::-1]
+            fresh = [*islice(reversed(self._recent), count)]
+            return self.latest, [event for event in reversed(fresh) if wants(event)]
         target = self.latest
         stored = await self._database.read_aside(read, cursor, turn_id=turn_id)
-        older = [event for event in stored if event.seq <= target]  # the file is a moment ahead of what is announced
-        return (target if len(older) < READ_MAX else older[-1].seq), older
+        # The file is a moment ahead of what is announced.
+        older = [event for event in stored if event.seq <= target and wants(event)]
+        return (target if len(stored) < READ_MAX else stored[-1].seq), older
+
+    async def members_of(self, turn_id: str) -> set[str]:
+        """Return the turns that a group's turn led to; none of another turn."""
+        return await self._database.read_aside(group_runs.member_turns, turn_id)
 
 
 class Subscription:
     """An async iterator over events in order, without gap or repetition; with a turn, up to its terminal event.
 
-    It is a place in the log and holds nothing, so it may be left at any time.
+    Of a group's turn there are also the events of its members' turns, but for those that say how these stand. It is a
+    place in the log and holds nothing, so it may be left at any time.
     """
 
     def __init__(self, log: EventLog, after: int, turn_id: str | None) -> None:
         self._log = log
         self._cursor = after
         self._turn_id = turn_id
+        self._members: set[str] | None = None  # turns of members, once they are known
         self._ready: deque[Event] = deque()
         self._ended = False
 
@@ -297,13 +321,27 @@ class Subscription:
         return self
 
     async def __anext__(self) -> Event:
+        if self._members is None:
+            self._members = set() if self._turn_id is None else await self._log.members_of(self._turn_id)
         while not self._ready:
             if self._ended:
                 raise StopAsyncIteration
-            self._cursor, fresh = await self._log.next_after(self._cursor, self._turn_id)
+            self._cursor, fresh = await self._log.next_after(
+                self._cursor, self._turn_id, self._wants, is_alone=not self._members
+            )
             self._ready.extend(fresh)
         event = self._ready.popleft()
         if self._turn_id is not None and event.name in TERMINAL:
             self._ended = True
             self._ready.clear()
         return event
+
+    def _wants(self, event: Event) -> bool:
+        assert self._members is not None
+        if self._turn_id is None:
+            return True
+        if event.turn_id == self._turn_id:
+            if event.name == "group.selected":
+                self._members.add(str(event.data["member_turn"]))
+            return True
+        return event.turn_id in self._members and not event.name.startswith("turn.")

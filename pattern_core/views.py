@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pattern_db.connection import Connection
-from pattern_db.enums import ApprovalStatus, TurnStatus
-from pattern_db.journal import approvals, turns, usage
+from pattern_db.enums import ApprovalStatus, Role, TurnStatus
+from pattern_db.journal import approvals, group_runs, turns, usage
 from pattern_db.journal.turns import TurnRow
 from pattern_db.journal.usage import UsageSum
 from pattern_db.tables import embedding_indexes, folders, messages
@@ -21,15 +21,19 @@ StoredMessage = MessageRow
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnView:
-    """A turn with its messages (oldest first; none in a list) and what it used; `error` is `{"code", "message"}` or
-    None. `approvals` are the questions that it waits for.
+    """A turn of an agent or a group with its messages (oldest first; none in a list) and what it used; `error` is
+    `{"code", "message"}` or None. `text` is what the agent said last, or the group's answer (None in a list).
+    `approvals` are the questions that it waits for. The messages of a group's turn are its members' answers, and it
+    used what they did.
     """
 
     key: int
     id: str
-    agent_id: str
+    agent_id: str | None
+    group_id: str | None
     status: TurnStatus
     error: Mapping[str, object] | None
+    text: str | None
     messages: list[MessageRow]
     usage: UsageSum
     steps: int
@@ -57,29 +61,40 @@ def view_turn(connection: Connection, turn_id: str) -> TurnView:
         pattern_db.errors.RowNotFound: there is none.
     """
     row = turns.by_id(connection, turn_id)
-    return _view(
-        connection, row, [] if row.batch_id is None else messages.by_batch(connection, row.agent_id, row.batch_id)
-    )
+    if row.group_id is not None:
+        answers = group_runs.answers(connection, row.key)
+        return _view(connection, row, answers, group_runs.get(connection, row.key).answer)
+    said = [] if row.batch_id is None else messages.by_batch(connection, row.agent_id, row.batch_id)
+    words = (one.content for one in reversed(said) if one.role is Role.ASSISTANT and one.content)
+    return _view(connection, row, said, next(words, None))
 
 
 def view_turns(
-    connection: Connection, limit: int, *, before: int | None, status: TurnStatus | None, agent_id: str | None
+    connection: Connection,
+    limit: int,
+    *,
+    before: int | None,
+    status: TurnStatus | None,
+    agent_id: str | None,
+    group_id: str | None,
 ) -> list[TurnView]:
     """Return turns as `turns.newest` selects them, without their messages."""
-    found = turns.newest(connection, limit, before=before, status=status, agent_id=agent_id)
-    return [_view(connection, row, []) for row in found]
+    found = turns.newest(connection, limit, before=before, status=status, agent_id=agent_id, group_id=group_id)
+    return [_view(connection, row, [], None) for row in found]
 
 
-def _view(connection: Connection, row: TurnRow, said: list[MessageRow]) -> TurnView:
+def _view(connection: Connection, row: TurnRow, said: list[MessageRow], text: str | None) -> TurnView:
     asked = approvals.of_turn(connection, row.key) if row.status == TurnStatus.WAITING else []
     return TurnView(
         key=row.key,
         id=row.id,
-        agent_id=row.agent_id,
+        agent_id=row.agent_id or None,
+        group_id=row.group_id,
         status=TurnStatus(row.status),
         error=None if row.error is None else json.loads(row.error),
+        text=text,
         messages=said,
-        usage=usage.of_turn(connection, row.key),
+        usage=(usage.of_turn if row.group_id is None else usage.of_tree)(connection, row.key),
         steps=row.steps,
         approvals=[one.id for one in asked if one.status is ApprovalStatus.PENDING],
         sender=row.sender,

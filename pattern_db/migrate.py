@@ -238,10 +238,12 @@ def _read(path: Path) -> Migration:
 def _run(connection: Connection, migration: Migration, now: str) -> None:
     # A file that ended our transaction itself would leave half of the migration behind.
     connection.authorizer = _refuse_transactions
+    connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)  # a file may edit the schema's text
     try:
         for _row in connection.execute(migration.sql):
             pass
     finally:
+        connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
         connection.authorizer = None
     connection.execute(
         "INSERT INTO schema_migrations (version, name, sha256, applied_at, app_version) VALUES (?, ?, ?, ?, ?)",

@@ -45,6 +45,7 @@ TESTING = "testing"  # folders of stand-ins: no product, and no product imports 
 EXTENSIONS: Mapping[str, str | None] = {
     "pattern_core/tools/builtin": "pattern_core/tools/builtin/__init__.py",
     "pattern_core/models/providers": "pattern_core/models/providers/__init__.py",
+    "pattern_core/groups/coordinations": "pattern_core/groups/coordinations/__init__.py",
     "pattern_core/embeddings/providers": "pattern_core/embeddings/providers/__init__.py",
     "pattern_server/http/routes": "pattern_server/http/app.py",
     "pattern_server/cli": "pattern_server/cli/__init__.py",

@@ -138,6 +138,36 @@ from pattern_core.rules.ruleset import RuleSet
 assert RuleSet.of([{"tool": "block", "type": "dummy"}]).lines == ("`block` is a dummy.",)
 """,
 )
+COORDINATION = Addition(
+    files={
+        "pattern_core/groups/coordinations/dummy.py": '''
+from dataclasses import dataclass
+from pattern_core.groups.coordination import CommonConfig, Coordination, Room
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DummyConfig(CommonConfig):
+    """It has nothing to configure."""
+
+async def run(room: Room, config: DummyConfig) -> str:
+    """Ask nobody."""
+    return "done"
+
+COORDINATION = Coordination(DummyConfig, run)
+'''
+    },
+    table="pattern_core/groups/coordinations/__init__.py",
+    replacements={
+        "    debate,\n": "    debate,\n    dummy,\n",
+        '        "debate": debate.COORDINATION,\n': '        "debate": debate.COORDINATION,\n'
+        '        "dummy": dummy.COORDINATION,\n',
+    },
+    proof="""
+import trio
+from pattern_core.groups.group import coordination_of
+coordination, config = coordination_of("dummy", {"max_turns": 3})
+assert (trio.run(coordination.run, None, config), config.max_turns) == ("done", 3)
+""",
+)
 ROUTE = Addition(
     files={
         "pattern_server/http/routes/dummies.py": '''
@@ -208,6 +238,7 @@ ADDITIONS: Mapping[str, Addition] = {
     "model provider": PROVIDER,
     "embedding provider": EMBEDDING_PROVIDER,
     "rule kind": RULE_KIND,
+    "coordination": COORDINATION,
     "route": ROUTE,
     "command": COMMAND,
     "table": TABLE,

@@ -56,7 +56,7 @@ RULES = (
             "pattern_server/settings.py",
             "pattern_server/cli/mirror/disk.py",  # the states that it stored
             *("pattern_core/validation.py", "pattern_core/agent_settings.py", "pattern_core/budgets/"),
-            *("pattern_core/rules/", "pattern_core/tools/", "pattern_core/mcp_servers/"),
+            *("pattern_core/rules/", "pattern_core/tools/", "pattern_core/mcp_servers/", "pattern_core/groups/"),
             *("pattern_core/models/model.py", "pattern_core/models/catalogue.py", "pattern_core/models/routing.py"),
             *("pattern_core/models/throttle.py", "pattern_core/models/providers/settings.py"),
             *("pattern_core/memory/schema.py", "pattern_core/embeddings/settings.py"),

@@ -84,6 +84,10 @@ class OpenBlocks:
                 self.consolidator.ask(block_id)
         await self.consolidator.run()
 
+    def changed_outside(self) -> None:
+        """Read again what agents see: it may have changed without a change of a block."""
+        self.generation += 1
+
     async def seen_by(self, agent_id: str) -> Sequence[BlockRow]:
         """Return the active blocks that the agent sees, of each label the one that it means.
 

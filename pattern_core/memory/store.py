@@ -45,7 +45,7 @@ from pattern_core.unit_of_work import Storage, UnitOfWork, given_or_alone
 from pattern_db import errors as storage
 from pattern_db.columns import Json, canonical, unix_ms
 from pattern_db.connection import Connection
-from pattern_db.enums import BlockType
+from pattern_db.enums import CONSTELLATION_OWNER, BlockType
 from pattern_db.tables import archival, block_versions, memory_blocks
 from pattern_db.tables.archival import ArchivalRow
 from pattern_db.tables.memory_blocks import Via
@@ -116,6 +116,11 @@ class MemoryStore:
         Of several with one label only the one that the label means.
         """
         return distinct(await self.blocks.database.read(memory_blocks.list_visible, agent_id))
+
+    async def owners(self, agent_id: str) -> Sequence[str]:
+        """Return who owns what the agent may look for: itself, its groups, the constellation."""
+        rows = await self.blocks.seen_by(agent_id)
+        return [agent_id, CONSTELLATION_OWNER, *{row.agent_id for row in rows if row.via is Via.GROUP}]
 
     async def value_of(self, row: BlockRow) -> Json:
         """Return the content of the block as a JSON value. Text comes from `row`, all else from its document.

@@ -75,7 +75,12 @@ SECTIONS: Mapping[str, str] = {
 }
 _QUESTION_HEADING = "# Message"
 _NO_ROOM = "no room in the window beside the message itself"
-_OWNERS = {Via.OWN: "the agent's own", Via.ATTACHED: "lent to the agent", Via.CONSTELLATION: "everybody's"}
+_OWNERS = {
+    Via.OWN: "the agent's own",
+    Via.ATTACHED: "lent to the agent",
+    Via.GROUP: "of a group of the agent",
+    Via.CONSTELLATION: "everybody's",
+}
 _REASONS = {  # of blocks, in the order in which they are shown
     Kind.CORE: "a core block, {owner}",
     Kind.PINNED: "a working block, {owner}",
@@ -190,7 +195,7 @@ def kind_of(block: BlockRow, words: str) -> Kind | None:
             return Kind.CORE
         case BlockType.LOG:
             return Kind.LOGS
-        case BlockType.WORKING if block.pinned or block.via is Via.ATTACHED:
+        case BlockType.WORKING if block.pinned or block.via in (Via.ATTACHED, Via.GROUP):
             return Kind.PINNED
         case BlockType.WORKING if is_named(block.label, words):
             return Kind.REFERRED

@@ -294,6 +294,7 @@ class Actors:
         history = await self._history(agent_id, active=None)
         turn = self._turn(row, agent, history, batch_id=incoming.position, source=payload.get("source"))
         record = turn.record
+        record.group_id = await self._group_of(row)
         self._awake[agent_id].turn = turn
 
         def started(committed: bool) -> None:
@@ -315,6 +316,12 @@ class Actors:
                 self.forget(agent_id)  # its place in the history is another's
                 self._awake[agent_id].is_woken = True
 
+    async def _group_of(self, row: TurnRow | NewTurn) -> str | None:
+        """Return the group whose turn asked for this one, if one did: its budgets count."""
+        if row.parent_turn is None:
+            return None
+        return (await self._database.read(turns.by_key, row.parent_turn)).group_id
+
     @contextmanager
     def _registered(self, turn: Turn) -> Iterator[None]:
         """Let a turn be stopped from now on: from before its rows say that it runs, so that no request is missed."""
@@ -335,6 +342,7 @@ class Actors:
             self.forget(agent_id)  # it stands elsewhere now: behind the turns that overtook it
         found = await self._database.read(recovery.restore, row)
         turn = self._found(row, found, agent, await self._history(agent_id, active=row.batch_id))
+        turn.record.group_id = await self._group_of(row)
         if turn.record.id in self._running:
             self.forget(agent_id)  # what was read may lack how the turn ended
             self._awake[agent_id].is_woken = False  # `end_waiting` is at it, and wakes the agent afterwards

@@ -116,6 +116,7 @@ class Record:
     key: int = 0
     seed: int = 0
     source: str = ""
+    group_id: str | None = None  # of the group whose turn asked for it
     depth: int = 0  # how many agents passed the request on
     children: int = 0  # messages that its tools sent to agents …
     children_max: int | None = None  # … and how many they may send; None: any number
@@ -570,9 +571,10 @@ class Record:
         return reservations.usage_row(self._call(link, self.step, self.attempt), usage, cost, at)
 
     def _call(self, link: Link, step: int, attempt: int) -> reservations.ModelCall:
-        return reservations.ModelCall(
+        call = reservations.ModelCall(
             turn=self.key, step=step, attempt=attempt, agent_id=self.agent.id, provider=link.provider, model=link.model
         )
+        return call if self.group_id is None else replace(call, group_id=self.group_id)
 
 
 def _said(message: Message, text: str) -> Draft:

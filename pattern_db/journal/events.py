@@ -11,10 +11,15 @@ from pattern_db.connection import Connection, Table
 DELTAS = ("text.delta", "reasoning.delta")  # streamed pieces of an answer, of what its model thinks
 # A range of rows in place of an index. A turn that has not ended has no last event, so its range is open.
 _FIRST = "(SELECT first_event FROM turn WHERE key = ?1)"
-_UP_TO_LAST = (
-    "turn = ?1 AND seq <= coalesce((SELECT last.seq FROM turn AS t JOIN event AS last ON last.seq >= t.first_event"
+_LAST = (
+    "seq <= coalesce((SELECT last.seq FROM turn AS t JOIN event AS last ON last.seq >= t.first_event"
     " AND last.turn = t.key AND last.name = 'turn.' || t.status WHERE t.key = ?1 ORDER BY last.seq LIMIT 1),"
     " 0x7fffffffffffffff)"
+)
+_UP_TO_LAST = f"turn = ?1 AND {_LAST}"
+# What members say and do is part of their group's turn; when their own turns begin and end is not.
+_WITH_MEMBERS = (
+    f"(turn = ?1 OR (turn IN (SELECT asked FROM group_ask WHERE turn = ?1) AND name NOT LIKE 'turn.%')) AND {_LAST}"
 )
 
 
@@ -52,9 +57,14 @@ def latest(connection: Connection) -> int:
     return seq
 
 
-def after(connection: Connection, seq: int, *, limit: int, turn: int | None = None) -> list[EventRow]:
-    """Return at most `limit` events after `seq`, oldest first; of one turn (by key) if given."""
-    where = "seq > ?2" if turn is None else f"seq >= max(?2 + 1, {_FIRST}) AND {_UP_TO_LAST}"
+def after(
+    connection: Connection, seq: int, *, limit: int, turn: int | None = None, with_members: bool = False
+) -> list[EventRow]:
+    """Return at most `limit` events after `seq`, oldest first; of one turn (by key) if given, of a group's turn
+    `with_members` those of the turns that it led to.
+    """
+    of_turn = _WITH_MEMBERS if with_members else _UP_TO_LAST
+    where = "seq > ?2" if turn is None else f"seq >= max(?2 + 1, {_FIRST}) AND {of_turn}"
     return _EVENTS.select(connection, f"WHERE {where} ORDER BY seq LIMIT ?3", (turn, seq, limit))
 
 

@@ -60,7 +60,8 @@ class Started(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TurnRow:
-    """A turn as stored. `status` is a `pattern_db.enums.TurnStatus` value, `error` a JSON object or None.
+    """A turn as stored. `status` is a `pattern_db.enums.TurnStatus` value, `error` a JSON object or None. Either
+    `agent_id` is empty or `group_id` is None.
 
     `steps` is the number of steps once it has ended, before that the step at which it was last taken up;
     `time_left_ms` what a waiting turn has left of its time.
@@ -86,9 +87,10 @@ class TurnRow:
     ended_at: str | None
     fingerprint: bytes | None
     time_left_ms: int | None = None
+    group_id: str | None = None
 
 
-_TURNS = Table("turn", TurnRow)
+_TURNS = Table("turn", TurnRow, columns={"agent_id": "coalesce(agent_id, '')"})
 
 
 def insert(connection: Connection, turn: NewTurn) -> int:
@@ -137,9 +139,12 @@ def newest(
     before: int | None = None,
     status: TurnStatus | None = None,
     agent_id: str | None = None,
+    group_id: str | None = None,
 ) -> list[TurnRow]:
-    """Return turns, newest first: at most `limit` of those with keys smaller than `before`, this status, this agent."""
-    given = {"agent_id = ?": agent_id, "status = ?": status}
+    """Return turns, newest first: at most `limit` of those with keys smaller than `before`, this status, this agent or
+    group.
+    """
+    given = {"agent_id = ?": agent_id, "group_id = ?": group_id, "status = ?": status}
     values = {condition: value for condition, value in given.items() if value is not None}
     # Apart, since each half is found in its own way. The open ones are few: `+key` has them found first, then sorted.
     halves = [("ended_at IS NULL", "+key"), ("ended_at IS NOT NULL", "key")]
@@ -215,7 +220,9 @@ def unanswered(connection: Connection, agent_id: str, since: str) -> dict[str, s
 
 def agents_with_work(connection: Connection) -> list[str]:
     """Return the agents that have a queued or unfinished turn."""
-    rows = connection.execute("SELECT DISTINCT agent_id FROM turn WHERE ended_at IS NULL ORDER BY agent_id")
+    rows = connection.execute(
+        "SELECT DISTINCT agent_id FROM turn WHERE ended_at IS NULL AND agent_id IS NOT NULL ORDER BY agent_id"
+    )
     return [agent_id for (agent_id,) in rows]
 
 

@@ -162,6 +162,12 @@ def of_turn(connection: Connection, turn: int) -> UsageSum:
     return sum_of(connection.execute(f"SELECT {', '.join(SUMS)} FROM usage WHERE turn = ?", (turn,)).get)
 
 
+def of_tree(connection: Connection, turn: int) -> UsageSum:
+    """Return the sum over all calls of a turn and of those that it led to."""
+    sql = f"{TREE} SELECT {', '.join(SUMS)} FROM usage WHERE turn IN (SELECT key FROM tree)"
+    return sum_of(connection.execute(sql, {"root": turn}).get)
+
+
 def sum_of(row: Sequence[Any]) -> UsageSum:
     """Return the values of `SUMS` as a sum."""
     given, made, cached, cost, is_estimate = row

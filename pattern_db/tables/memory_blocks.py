@@ -17,10 +17,11 @@ from pattern_db.tables import embeddings
 
 
 class Via(StrEnum):
-    """Why an agent sees a block: it owns it, it was lent it, or it is everybody's."""
+    """Why an agent sees a block: it owns it, it was lent it, a group of it owns it, or it is the constellation's."""
 
     OWN = "own"
     ATTACHED = "attached"
+    GROUP = "group"
     CONSTELLATION = "constellation"
 
 
@@ -115,7 +116,8 @@ _SEEN = Table(
     columns={
         "permission": "coalesce(lent_with, permission)",
         "via": "CASE WHEN agent_id = ?1 THEN 'own'"
-        " WHEN lent_with IS NULL THEN 'constellation' ELSE 'attached' END AS via",
+        f" WHEN lent_with IS NOT NULL THEN 'attached' WHEN agent_id = '{CONSTELLATION_OWNER}' THEN 'constellation'"
+        " ELSE 'group' END AS via",
         "lender": "CASE WHEN lent_with IS NOT NULL THEN (SELECT name FROM agents WHERE agents.id = agent_id) END",
         "lent_to": "(SELECT group_concat(loan.agent_id) FROM shared_block_agents AS loan WHERE loan.block_id = id)",
     },
@@ -234,14 +236,17 @@ def list_attachments(
 
 
 def list_visible(connection: Connection, agent_id: str, *, label: str | None = None) -> list[BlockRow]:
-    """Return all active blocks that the agent sees (of one label): its own, those lent to it, the constellation's, each
-    by label. Of several with one label the agent means the first.
+    """Return all active blocks that the agent sees (of one label): its own, those lent to it, those of its groups, the
+    constellation's, each by label. Of several with one label the agent means the first.
     """
     return _SEEN.select(
         connection,
         "WHERE is_active = 1 AND (?2 IS NULL OR label = ?2) AND id IN"
         " (SELECT id FROM memory_blocks WHERE agent_id IN (?1, ?3) AND is_active = 1"
-        " UNION ALL SELECT block_id FROM shared_block_agents WHERE agent_id = ?1)"
-        " ORDER BY CASE via WHEN 'own' THEN 0 WHEN 'attached' THEN 1 ELSE 2 END, label, attached_at, id",
+        " UNION ALL SELECT block_id FROM shared_block_agents WHERE agent_id = ?1"
+        " UNION ALL SELECT block.id FROM group_members AS member JOIN memory_blocks AS block"
+        " ON block.agent_id = member.group_id AND block.is_active = 1 WHERE member.agent_id = ?1)"
+        " ORDER BY CASE via WHEN 'own' THEN 0 WHEN 'attached' THEN 1 WHEN 'group' THEN 2 ELSE 3 END, label,"
+        " attached_at, id",
         (agent_id, label, CONSTELLATION_OWNER),
     )

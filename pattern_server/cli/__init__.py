@@ -33,6 +33,7 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
             "pattern_server.cli.constellations", "Sets of agents, each in its own database: create, list …"
         ),
         "agent": Entry("pattern_server.cli.agents", "Agents: create, list, show, edit, compact …"),
+        "group": Entry("pattern_server.cli.groups", "Groups of agents: create, list, show, edit, delete."),
         "rule": Entry("pattern_server.cli.rules", "Rules that limit or order tool calls: add, list, remove."),
         "chat": Entry("pattern_server.cli.chat", "Talk to an agent."),
         "turn": Entry("pattern_server.cli.turns", "Turns of agents: list, show, cancel."),

@@ -26,6 +26,7 @@ from pattern_server.http.routing import ApiRoute, ServerState
 RESOURCES = (
     "pattern_server.http.routes.constellations",
     "pattern_server.http.routes.agents",
+    "pattern_server.http.routes.groups",
     "pattern_server.http.routes.messages",
     "pattern_server.http.routes.turns",
     "pattern_server.http.routes.memory",

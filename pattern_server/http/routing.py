@@ -19,7 +19,7 @@ from fastapi.params import Header
 from fastapi.params import Path as PathParameter
 from fastapi.routing import APIRoute
 
-from pattern_core.errors import InvalidInput, PermissionDenied
+from pattern_core.errors import InvalidInput, NotFound, PermissionDenied
 from pattern_core.runtime import Runtime
 from pattern_db.columns import check_depth
 from pattern_db.enums import CONSTELLATION_OWNER
@@ -34,7 +34,9 @@ if TYPE_CHECKING:
     from pattern_core.constellation import Constellation
 
 API = "/api/v1"
-OwnerInPath = Annotated[str, Path(description="Id or name of an agent; `_constellation_` for what all agents see.")]
+OwnerInPath = Annotated[
+    str, Path(description="Id or name of an agent or a group; `_constellation_` for what all agents see.")
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,12 +158,21 @@ ToChatOn = Annotated[Access, Depends(Demand("chat").access)]
 
 
 async def owner_of(constellation: Constellation, a: str) -> str:
-    """Return the owner in the place of `{a}` in a path: an agent's id, or `_constellation_` for all agents together.
+    """Return the owner in the place of `{a}` in a path: the id of an agent or a group, or `_constellation_` for all
+    agents together.
 
     Raises:
-        NotFound: there is no such agent.
+        NotFound: there is no such agent or group.
     """
-    return CONSTELLATION_OWNER if a == CONSTELLATION_OWNER else (await constellation.roster.get(a)).id
+    if a == CONSTELLATION_OWNER:
+        return CONSTELLATION_OWNER
+    try:
+        return (await constellation.roster.get(a)).id
+    except NotFound as error:
+        try:
+            return (await constellation.groups.get(a)).id
+        except NotFound:
+            raise error from None
 
 
 class StrictRequest(Request):

@@ -46,9 +46,11 @@ async def test_turns_are_listed_without_their_messages() -> None:
     async with running([says("one"), says("two")]) as it:
         agent = await it.agent()
         views = [await it.say("hello"), await it.say("again")]
-        listed = await it.database.read(view_turns, 10, before=None, status=None, agent_id=agent.id)
-        assert listed == [replace(view, messages=[]) for view in reversed(views)]
-        (older,) = await it.database.read(view_turns, 1, before=listed[0].key, status=None, agent_id=None)
+        listed = await it.database.read(view_turns, 10, before=None, status=None, agent_id=agent.id, group_id=None)
+        assert listed == [replace(view, messages=[], text=None) for view in reversed(views)]
+        (older,) = await it.database.read(
+            view_turns, 1, before=listed[0].key, status=None, agent_id=None, group_id=None
+        )
         assert older.id == views[0].id
 
 

@@ -14,7 +14,7 @@ from pattern_core.search import SPOKEN, GroupBy, SearchRequest
 from pattern_core.tools.hits import clamp, found
 from pattern_core.tools.tool import ToolContext, tool
 from pattern_db.columns import iso
-from pattern_db.enums import CONSTELLATION_OWNER, EffectClass, Role, SearchKind
+from pattern_db.enums import EffectClass, Role, SearchKind
 
 Domain = Literal["all", "conversations", "archival_memory", "blocks", "files"]
 BRIEF = "Find what was said or stored before. Example: `favourite tea`"
@@ -49,7 +49,7 @@ async def search(
     request = SearchRequest(
         query=words,
         kinds=(SearchKind.MESSAGE,) if (role is not None or by_session) and domain in _TALK else _KINDS[domain],
-        agents=[context.agent_id, CONSTELLATION_OWNER],
+        agents=await context.toolbox.memory.owners(context.agent_id),
         roles=SPOKEN if role is None else [Role(role)],
         since=start_time if since_ms is None else iso(since_ms),
         until=end_time if until_ms is None else iso(until_ms),

@@ -6,8 +6,9 @@ import base64
 import binascii
 import math
 import re
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import trio
 from fastapi import Header, Response
@@ -22,13 +23,16 @@ from pattern_core.errors import InvalidInput, Unavailable
 from pattern_core.images import image_of_bytes, image_of_url, read
 from pattern_core.limits import IMAGE_BYTES_MAX, IMPORT_MESSAGES_MAX
 from pattern_core.messages import Image, Text
-from pattern_core.turns.admission import IncomingMessage
+from pattern_core.turns.admission import IncomingMessage, Ticket
 from pattern_core.views import TurnView
 from pattern_db.enums import Role
 from pattern_server.http.bodies import BY_VALUE, PagedTexts, RequestModel, answer_of, page_of
 from pattern_server.http.routes.turns import EVENTS, MESSAGE, TURN
 from pattern_server.http.routing import Access, Router, ToChatOn, ToRead, ToWrite
 from pattern_server.http.sse import MEDIA_TYPE, EventStream
+
+if TYPE_CHECKING:
+    from pattern_core.constellation import Constellation
 
 router = Router(prefix="/constellations/{c}", tags=["messages"])
 
@@ -43,6 +47,9 @@ IMPORTED = answer_of(Imported, "ids", "HistoryImport")
 IdempotencyKey = Annotated[
     str | None, Header(description="A key of yours: a repeated request with it has the same result as the first.")
 ]
+
+Accept = Annotated[str, Header(description="`text/event-stream` for the turn's events.")]
+Prefer = Annotated[str, Header(description="`respond-async`, or `wait=SECONDS` (RFC 7240).")]
 
 _WAIT = re.compile(r"\bwait\s*=\s*(\d{1,6})\b", re.IGNORECASE)
 # What a digest names never changes. The bytes come from people, so a browser is to do nothing with them but show them.
@@ -106,7 +113,7 @@ class AcceptedMessage(BaseModel):
     status: str = "accepted"
 
 
-_ANSWERS: dict[int | str, dict[str, Any]] = {
+ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "The turn when it has ended; or its events, if those are accepted.",
         "content": EVENTS,
@@ -115,13 +122,13 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
 }
 
 
-@router.post("/agents/{a}/messages", response_model=TURN, responses=_ANSWERS)
+@router.post("/agents/{a}/messages", response_model=TURN, responses=ANSWERS)
 async def send(
     a: str,
     body: MessageRequest,
     home: ToChatOn,
-    accept: Annotated[str, Header(description="`text/event-stream` for the turn's events.")] = "",
-    prefer: Annotated[str, Header(description="`respond-async`, or `wait=SECONDS` (RFC 7240).")] = "",
+    accept: Accept = "",
+    prefer: Prefer = "",
     idempotency_key: IdempotencyKey = None,
 ) -> object:
     """Send a message to an agent.
@@ -132,21 +139,33 @@ async def send(
     turn when it has ended or waits for a person. A request repeated with the same `Idempotency-Key` returns the same
     turn.
     """
+    incoming = incoming_of(body, a, home.caller.author, idempotency_key)
+    return await deliver(home, lambda constellation: constellation.submit(incoming), accept, prefer)
+
+
+def incoming_of(body: MessageRequest, agent: str, sender: str, idempotency_key: str | None) -> IncomingMessage:
+    """Return a request as the message that is accepted."""
     parts = parts_of(body.content)
-    incoming = IncomingMessage(
-        agent_id=a,
+    return IncomingMessage(
+        agent_id=agent,
         content="".join(part.text for part in parts if isinstance(part, Text)),
         parts=parts,
-        sender=home.caller.author,
+        sender=sender,
         idempotency_key=idempotency_key,
         source=body.source,
         source_metadata=body.source_metadata,
         priority=body.priority,
         policy=body.policy,
     )
+
+
+async def deliver(
+    home: Access, submit: Callable[[Constellation], Awaitable[Ticket]], accept: str, prefer: str
+) -> object:
+    """Have a message accepted, and answer as the headers `accept` and `prefer` ask for."""
     async with home.use() as constellation:
         seen = constellation.events.latest
-        ticket = await constellation.submit(incoming)
+        ticket = await submit(constellation)
         if MEDIA_TYPE in accept.lower():
             use = partial(home.server.constellations.use, home.caller, constellation.id)
             if ticket.is_replay:

@@ -31,10 +31,10 @@ MESSAGE = answer_of(
     finish_reason=str | None,
 )
 _USAGE = answer_of(UsageSum, "input_tokens output_tokens cached_tokens cost_microdollars is_estimate", "Usage")
-_SUMMARY = "turn_id agent_id status error approvals usage steps sender created_at started_at ended_at"
+_SUMMARY = "turn_id agent_id group_id status error approvals usage steps sender created_at started_at ended_at"
 _OWN: dict[str, Any] = {"turn_id": Annotated[str, Field(validation_alias="id")], "usage": _USAGE}
 TURN = answer_of(
-    TurnView, _SUMMARY.replace("usage", "messages usage"), messages=list.__class_getitem__(MESSAGE), **_OWN
+    TurnView, _SUMMARY.replace("usage", "text messages usage"), messages=list.__class_getitem__(MESSAGE), **_OWN
 )
 TURN_SUMMARY = answer_of(TurnView, _SUMMARY, "TurnSummary", **_OWN)
 EVENTS = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Event"}}}
@@ -55,6 +55,7 @@ async def list_all(
     paging: Paged,
     status: Annotated[TurnStatus | None, Query(description="Only turns with this status.")] = None,
     agent: Annotated[str | None, Query(description="Only turns of this agent (id or name).")] = None,
+    group: Annotated[str | None, Query(description="Only turns of this group (id or name).")] = None,
 ) -> object:
     """List turns.
 
@@ -69,6 +70,7 @@ async def list_all(
         before=None if after is None else int(after),
         status=status,
         agent_id=None if agent is None else (await home.constellation.roster.get(agent)).id,
+        group_id=None if group is None else (await home.constellation.groups.get(group)).id,
     )
     return paging.cut(rows, lambda row: str(row.key))
 

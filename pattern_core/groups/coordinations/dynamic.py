@@ -1,0 +1,182 @@
+"""`dynamic`: a selector chooses who answers each message, unless the message addresses members by name.
+
+`@name` and `@all` are addresses, and at the beginning `name:`, `name,` and `hey name`, as whole words. A selector only
+ever chooses among members that can be asked now.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field
+
+from pattern_core.groups.coordination import CommonConfig, Coordination, Member, NoMember, Question, Room, check_names
+from pattern_core.groups.coordinations.parallel import together
+
+COUNTS = "counts"  # in the state: how often each member was chosen
+ATTEMPTS = 3  # questions to the selecting member
+EVERYONE = "all"
+SPOKEN_CHARS = 50  # a longer answer of a chooser that names nobody is meant for the person
+_WORDS = re.compile(r"\w+")
+_MARKED = re.compile(r"(?<!\w)@([\w-]+)")
+_CALLED = re.compile(r"\s*(?:hey\s+([\w-]+)|([\w-]+)\s*[:,])", re.IGNORECASE)
+
+Selector = Literal["random", "least_busy", "load_balancing", "round_robin", "capability", "supervisor", "llm"]
+
+
+def _from_texts(value: object) -> object:
+    """Return a config in which everything is text, as other programs write it, with the types that we have."""
+    if not isinstance(value, dict):
+        return value
+    given = {"count" if name == "max_agents" else name: one for name, one in value.items()}
+    if isinstance(names := given.get("capabilities"), str):
+        given["capabilities"] = [one.strip() for one in names.split(",") if one.strip()]
+    if isinstance(count := given.get("count"), str) and count.isdecimal():
+        given["count"] = int(count)
+    if (needs_all := given.get("require_all")) in ("true", "false"):
+        given["require_all"] = needs_all == "true"
+    return given
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectorConfig:
+    """`count` (also `max_agents`) members are chosen. `capabilities` are those that count for `capability`, else those
+    that the message names; with `require_all` a member needs all of them. `chooser` is the member that `supervisor` (or
+    `llm`) asks: by default the first one with the role supervisor (and the domain `specialist_domain`), else the first.
+    """
+
+    count: Annotated[int, Field(ge=1, le=100)] = 1
+    capabilities: tuple[str, ...] = ()
+    require_all: bool = False
+    chooser: str | None = None
+    specialist_domain: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DynamicConfig(CommonConfig):
+    """`selector` (also `selector_name`) chooses; `otherwise` says whom to ask where it finds nobody: the first member,
+    all, or none, which fails the turn.
+    """
+
+    selector: Selector = "random"
+    selector_name: Selector | None = None
+    selector_config: Annotated[SelectorConfig, BeforeValidator(_from_texts)] = field(default_factory=SelectorConfig)
+    addressing: bool = True
+    otherwise: Literal["first", "all", "none"] = "first"
+
+
+def addressed(message: str, members: Sequence[Member]) -> list[Member]:
+    """Return the members that a message addresses, in their order; empty if none."""
+    marked = {word.casefold() for word in _MARKED.findall(message)}
+    if EVERYONE in marked:
+        return list(members)
+    if called := _CALLED.match(message):
+        marked.add((called[1] or called[2]).casefold())
+    return [member for member in members if member.name.casefold() in marked]
+
+
+def by_capability(message: str, members: Sequence[Member], config: SelectorConfig) -> list[Member]:
+    """Return the members with the most of the wanted capabilities, best first; only those with any (or all)."""
+    said = {word.casefold() for word in _WORDS.findall(message)}
+    wanted = {one.casefold() for one in config.capabilities}
+
+    def score(member: Member) -> int:
+        known = {one.casefold() for one in (*member.capabilities, *([member.domain] if member.domain else ()))}
+        if wanted:
+            hits = len(known & wanted)
+            return 0 if config.require_all and hits < len(wanted) else hits
+        return sum(1 for one in known if set(_WORDS.findall(one)) <= said)
+
+    return [one for one in sorted(members, key=lambda member: -score(member)) if score(one) > 0]
+
+
+def by_count(members: Sequence[Member], counts: Mapping[str, int]) -> list[Member]:
+    """Return the members, those that were chosen least often first."""
+    return sorted(members, key=lambda member: counts.get(member.id, 0))
+
+
+def named_in(answer: str, members: Sequence[Member]) -> list[Member]:
+    """Return the members that an answer names, one for each line that is a name and nothing else (signs of a list and
+    emphasis aside).
+    """
+    lines = [
+        line.strip(" \t-*•`\"'.,:@0123456789)").casefold() for line in answer.splitlines() if not line.startswith("#")
+    ]
+    return [member for member in members if member.name.casefold() in lines]
+
+
+async def run(room: Room, config: DynamicConfig) -> str:
+    """Choose members and ask them."""
+    live = room.available()
+    chosen = addressed(room.message, live) if config.addressing else []
+    why = "addressed"
+    if not chosen:
+        selector = config.selector_name or config.selector
+        found = await select(room, selector, config.selector_config, live)
+        if isinstance(found, str):
+            return found
+        chosen, why = found, selector
+    if not chosen:
+        if config.otherwise == "none":
+            raise NoMember("no member fits the message; change the selector's config, or address one with @name")
+        chosen, why = (live if config.otherwise == "all" else live[:1]), "fallback"
+    counts = dict(room.state.get(COUNTS) or {})
+    for member in chosen:
+        counts[member.id] = int(counts.get(member.id, 0)) + 1
+    room.state[COUNTS] = counts
+    answers = await room.ask_each([Question(one, why=why) for one in chosen])
+    return answers[0].text if len(answers) == 1 else together(answers)
+
+
+async def select(room: Room, selector: Selector, config: SelectorConfig, live: Sequence[Member]) -> list[Member] | str:
+    """Return the members that the selector chooses among `live`, empty if it finds none; or the words with which the
+    choosing member answers by itself.
+    """
+    counts: Mapping[str, int] = room.state.get(COUNTS) or {}
+    match selector:
+        case "random":
+            return room.random.sample(list(live), min(config.count, len(live)))
+        case "least_busy" | "load_balancing" | "round_robin":
+            return by_count(live, counts)[: config.count]
+        case "capability":
+            return by_capability(room.message, live, config)[: config.count]
+        case "supervisor" | "llm":
+            return await _chosen_by_member(room, config, live)
+
+
+async def _chosen_by_member(room: Room, config: SelectorConfig, live: Sequence[Member]) -> list[Member] | str:
+    wanted = config.specialist_domain
+    supervisors = [one for one in live if one.role == "supervisor" or (wanted is not None and one.domain == wanted)]
+    chooser = room.named(config.chooser) if config.chooser else (supervisors or list(live))[0]
+    candidates = [one for one in live if one != chooser] or list(live)
+    about = "\n".join(_described(one) for one in candidates)
+    text = (
+        f"Who should answer this message? Write only the name, one per line, at most {config.count}.\n\n{about}\n\n"
+        f"The message: {room.message}"
+    )
+    for attempt in range(1, ATTEMPTS + 1):
+        answer = await room.ask(chooser, text, why="chooses who answers")
+        found = named_in(answer.text, candidates)
+        room.tell("group.selection", {"by": chooser.name, "attempt": attempt, "chosen": [one.name for one in found]})
+        if found:
+            return found[: config.count]
+        if len(answer.text) > SPOKEN_CHARS:
+            return answer.text
+    return []
+
+
+def _described(member: Member) -> str:
+    known = ", ".join([*([member.domain] if member.domain else []), *member.capabilities])
+    return f"{member.name} ({known})" if known else member.name
+
+
+def trouble(config: DynamicConfig, members: Sequence[Member]) -> list[str]:
+    """Find what keeps it from running."""
+    chooser = config.selector_config.chooser
+    return check_names([chooser] if chooser else [], members, "selector_config.chooser")
+
+
+COORDINATION = Coordination(DynamicConfig, run, trouble)

@@ -1,0 +1,142 @@
+"""`pattern group …`: agents that work together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from pattern_server.cli.client import Json
+from pattern_server.cli.command import Home, in_constellation, json_of, yes_option
+from pattern_server.cli.output import Output
+
+COLUMNS = ("name", "pattern=pattern_type", "members", "description", "id")
+
+members_option = click.option(
+    "--members",
+    metavar="A,B …",
+    help="The members in order: names, each with a role if it has one, such as ada:supervisor.",
+)
+pattern_config_option = click.option(
+    "--pattern-config", metavar="JSON", help="Settings of the pattern: JSON, or a file with it."
+)
+described = click.option("--description", help="What the group is for.")
+
+
+@click.group()
+def group() -> None:
+    """Groups of agents that work together on each message."""
+
+
+def _members_of(text: str) -> list[Json]:
+    """Return members as the API takes them."""
+    named = [one.strip() for one in text.split(",") if one.strip()]
+    return [
+        {"agent_id": name, **({"role": role} if role else {})}
+        for name, _, role in (one.partition(":") for one in named)
+    ]
+
+
+def _body(**given: Any) -> Json:
+    body = {name: value for name, value in given.items() if value is not None}
+    if "members" in body:
+        body["members"] = _members_of(body["members"])
+    if "pattern_config" in body:
+        body["pattern_config"] = json_of("--pattern-config", body["pattern_config"])
+    return body
+
+
+def _row(found: Json) -> Json:
+    return {**found, "members": [one["agent"] for one in found["members"]]}
+
+
+@group.command("create", epilog="Example: pattern group create desk --pattern voting --members ada,bob,cleo")
+@click.argument("name")
+@click.option("--pattern", default="round_robin", show_default=True, help="How the members work together.")
+@members_option
+@pattern_config_option
+@described
+@in_constellation
+async def create(
+    home: Home,
+    output: Output,
+    name: str,
+    pattern: str,
+    members: str | None,
+    pattern_config: str | None,
+    description: str | None,
+) -> None:
+    """Create the group NAME of agents that exist."""
+    body = _body(
+        name=name, pattern_type=pattern, members=members or "", pattern_config=pattern_config, description=description
+    )
+    made = await home.call("POST", "groups", body=body)
+    named = ", ".join(one["agent"] for one in made["members"]) or "no agent yet"
+    output.result(
+        made,
+        f"Created the group {made['name']} ({made['id']}): {named}.",
+        f"Next: pattern chat -c {home.name} --group {made['name']}",
+    )
+
+
+@group.command("list", epilog="Example: pattern group list")
+@in_constellation
+async def list_all(home: Home, output: Output) -> None:
+    """List the groups."""
+    rows = await home.pages("groups")
+    output.table(COLUMNS, rows, empty=f"There is no group yet: pattern group create NAME -c {home.name}", shown=_row)
+
+
+@group.command("show", epilog="Example: pattern group show desk")
+@click.argument("name")
+@in_constellation
+async def show(home: Home, output: Output, name: str) -> None:
+    """Show the group NAME and its members."""
+    found = await home.get("groups", name)
+    output.record({**found, "members": None}, data=found)
+    if not output.is_json:
+        output.table(
+            ("member=agent", "role", "domain", "capabilities", "active=is_active"),
+            found["members"],
+            empty="It has no members: pattern group edit NAME --members A,B",
+        )
+
+
+@group.command("edit", epilog="Example: pattern group edit desk --members ada:supervisor,bob")
+@click.argument("name")
+@click.option("--name", "new_name", metavar="NEW_NAME", help="Another name.")
+@click.option("--pattern", help="How the members work together.")
+@members_option
+@pattern_config_option
+@described
+@in_constellation
+async def edit(
+    home: Home,
+    output: Output,
+    name: str,
+    new_name: str | None,
+    pattern: str | None,
+    members: str | None,
+    pattern_config: str | None,
+    description: str | None,
+) -> None:
+    """Change the group NAME; --members replaces all. A turn under way keeps what it started with."""
+    body = _body(
+        name=new_name, pattern_type=pattern, members=members, pattern_config=pattern_config, description=description
+    )
+    if not body:
+        raise click.UsageError("Give at least one thing to change; see --help.")
+    changed = await home.call("PATCH", "groups", name, body=body)
+    output.result(changed, f"Changed {changed['name']}.")
+
+
+@group.command("delete", epilog="Example: pattern group delete desk")
+@click.argument("name")
+@yes_option
+@in_constellation
+async def delete(home: Home, output: Output, name: str, yes: bool) -> None:
+    """Delete the group NAME and its conversation; its members and what they said stay."""
+    found = await home.get("groups", name)
+    output.confirm(f"Delete the group {found['name']}?", yes=yes)
+    await home.call("DELETE", "groups", found["id"])
+    output.result({"deleted": found["id"]}, f"Deleted {found['name']}.")

@@ -1,0 +1,271 @@
+"""Groups of agents: created, changed, and sent messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from fastapi import Response
+from pydantic import BaseModel, Field
+
+from pattern_core.errors import Conflict, InvalidInput, NotFound
+from pattern_core.groups.group import Group, MemberSpec
+from pattern_db.journal import group_runs
+from pattern_server.http.bodies import Paged, PagedTexts, RequestModel, page_of
+from pattern_server.http.routes.messages import (
+    ANSWERS,
+    Accept,
+    IdempotencyKey,
+    MessageRequest,
+    Prefer,
+    deliver,
+    incoming_of,
+)
+from pattern_server.http.routes.turns import TURN
+from pattern_server.http.routing import Router, ToChatOn, ToRead, ToWrite
+
+router = Router(prefix="/constellations/{c}/groups", tags=["groups"])
+
+
+class GroupMember(BaseModel):
+    """A member of a group."""
+
+    agent_id: str
+    agent: str
+    role: str | None
+    domain: str | None
+    capabilities: list[str]
+    is_active: bool
+
+
+class GroupAnswer(BaseModel):
+    """A group of agents."""
+
+    id: str
+    name: str
+    description: str | None
+    pattern_type: str
+    pattern_config: dict[str, Any]
+    members: list[GroupMember]
+    created_at: str
+    updated_at: str
+
+
+class GroupMessage(BaseModel):
+    """Something that was said in a group: a message to it (`role` user), or a member's answer. `id` is its own turn,
+    `turn_id` the group's.
+    """
+
+    id: str
+    turn_id: str
+    role: str
+    agent_id: str | None
+    agent: str | None
+    sender: str
+    content: str
+    created_at: str
+    key: Annotated[int, Field(exclude=True)]
+
+
+class MemberRequest(RequestModel):
+    """An agent that is to be a member."""
+
+    agent_id: str
+    role: str | None = None
+    domain: str | None = None
+    capabilities: list[str] = Field(default_factory=list)
+
+
+class GroupCreateRequest(RequestModel):
+    """The group to create."""
+
+    name: str
+    pattern_type: str
+    members: list[MemberRequest]
+    description: str | None = None
+    pattern_config: dict[str, Any] | None = None
+
+
+class GroupUpdateRequest(RequestModel):
+    """The fields of a group to change; `members` replaces all."""
+
+    name: str | None = None
+    description: str | None = None
+    pattern_type: str | None = None
+    pattern_config: dict[str, Any] | None = None
+    members: list[MemberRequest] | None = None
+
+
+def _specs(members: Sequence[MemberRequest]) -> list[MemberSpec]:
+    return [MemberSpec(one.agent_id, one.role, one.domain, tuple(one.capabilities)) for one in members]
+
+
+def _shown(group: Group) -> GroupAnswer:
+    row = group.row
+    members = [
+        GroupMember(
+            agent_id=one.id,
+            agent=one.name,
+            role=one.role,
+            domain=one.domain,
+            capabilities=list(one.capabilities),
+            is_active=one.is_active,
+        )
+        for one in group.members
+    ]
+    return GroupAnswer(
+        id=row.id,
+        name=row.name,
+        description=row.description,
+        pattern_type=row.pattern_type,
+        pattern_config=dict(row.pattern_config),
+        members=members,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+    )
+
+
+@router.get("", response_model=page_of(GroupAnswer))
+async def list_all(home: ToRead, paging: Paged) -> object:
+    """List groups.
+
+    Return the groups of the constellation by name.
+    """
+    shown = [_shown(group) for group in await home.constellation.groups.all()]
+    return paging.of_all(shown, lambda group: (group.name, group.id))
+
+
+@router.post("", status_code=201)
+async def create(body: GroupCreateRequest, home: ToWrite, response: Response) -> GroupAnswer:
+    """Create a group.
+
+    `pattern_type` is how its members work together, `pattern_config` configures that.
+    """
+    group = await home.constellation.groups.create(
+        name=body.name,
+        pattern_type=body.pattern_type,
+        members=_specs(body.members),
+        description=body.description,
+        pattern_config=body.pattern_config,
+    )
+    response.headers["location"] = f"/api/v1/constellations/{home.constellation.id}/groups/{group.id}"
+    return _shown(group)
+
+
+@router.get("/{g}")
+async def get(g: str, home: ToRead) -> GroupAnswer:
+    """Show a group.
+
+    Return the group with this id or name, and its members.
+    """
+    return _shown(await home.constellation.groups.get(g))
+
+
+@router.patch("/{g}")
+async def update(g: str, body: GroupUpdateRequest, home: ToWrite) -> GroupAnswer:
+    """Update a group.
+
+    A turn under way keeps what it started with.
+    """
+    changes = body.model_dump(exclude_unset=True, exclude={"members"})
+    empty = [name for name in ("name", "pattern_type") if name in changes and changes[name] is None]
+    if empty:
+        raise InvalidInput(f"`{empty[0]}` cannot be null; leave it out to keep it")
+    if changes.get("pattern_config", {}) is None:
+        changes["pattern_config"] = {}
+    members = None if body.members is None else _specs(body.members)
+    return _shown(await home.constellation.groups.update(g, changes, members=members))
+
+
+@router.delete("/{g}", status_code=204)
+async def delete(g: str, home: ToWrite) -> None:
+    """Delete a group.
+
+    Its turns under way are cancelled and its conversation is deleted; what its members said stays in theirs.
+    """
+    await home.constellation.delete_group(g)
+
+
+@router.post("/{g}/members", status_code=201)
+async def add_member(g: str, body: MemberRequest, home: ToWrite) -> GroupAnswer:
+    """Add a member to a group.
+
+    It is asked after the others. One that is a member already is refused.
+    """
+    group = await home.constellation.groups.get(g)
+    agent = await home.constellation.roster.get(body.agent_id)
+    if any(one.id == agent.id for one in group.members):
+        raise Conflict(f"{agent.name} is a member already; PATCH the group to change its role")
+    members = [*_kept(group), *_specs([body])]
+    return _shown(await home.constellation.groups.update(group.id, {}, members=members))
+
+
+@router.delete("/{g}/members/{a}", status_code=204)
+async def remove_member(g: str, a: str, home: ToWrite) -> None:
+    """Remove a member from a group.
+
+    The agent itself stays.
+    """
+    group = await home.constellation.groups.get(g)
+    left = _kept(group, but=a)
+    if len(left) == len(group.members):
+        raise NotFound(f"{a!r} is no member of the group {group.name}")
+    await home.constellation.groups.update(group.id, {}, members=left)
+
+
+def _kept(group: Group, *, but: str = "") -> list[MemberSpec]:
+    """Return the members as they are, without the one with this id or name."""
+    return [
+        MemberSpec(one.id, one.role, one.domain, one.capabilities)
+        for one in group.members
+        if but not in (one.id, one.name)
+    ]
+
+
+@router.post("/{g}/messages", response_model=TURN, responses=ANSWERS)
+async def send(
+    g: str,
+    body: MessageRequest,
+    home: ToChatOn,
+    accept: Accept = "",
+    prefer: Prefer = "",
+    idempotency_key: IdempotencyKey = None,
+) -> object:
+    """Send a message to a group.
+
+    It is a turn of the group, and its members' turns are its own: the events of the stream name them. Everything else
+    is as for a message to an agent.
+    """
+    incoming = incoming_of(body, "", home.caller.author, idempotency_key)
+    return await deliver(home, lambda constellation: constellation.submit_to_group(g, incoming), accept, prefer)
+
+
+@router.get("/{g}/messages", response_model=page_of(GroupMessage))
+async def list_messages(g: str, home: ToRead, paging: PagedTexts) -> object:
+    """List messages of a group.
+
+    Return what was said in the group, newest first.
+    """
+    group, after = await home.constellation.groups.get(g), paging.after
+    if after is not None and not (after.isdecimal() and len(after) < 19):
+        raise InvalidInput("the cursor is of another list; send `next_cursor` of the page before, or none")
+    before = None if after is None else int(after)
+    said = await home.constellation.database.read_aside(
+        group_runs.conversation, group.id, paging.one_more, before=before
+    )
+    names = {agent.id: agent.name for agent in await home.constellation.roster.all()}
+    rows = [
+        GroupMessage(
+            key=one.key,
+            id=one.id,
+            turn_id=one.turn_id,
+            role="user" if one.agent_id is None else "assistant",
+            agent_id=one.agent_id,
+            agent=None if one.agent_id is None else names.get(one.agent_id),
+            sender=one.sender,
+            content=one.content or "",
+            created_at=one.created_at,
+        )
+        for one in said
+    ]
+    return paging.cut(rows, lambda row: str(row.key))

@@ -1,0 +1,276 @@
+"""What coordinations decide by: pure functions of answers, members and messages; and each of them at work."""
+
+from __future__ import annotations
+
+import random
+from fractions import Fraction
+from itertools import permutations
+
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pattern_core.groups.coordination import Answer, Member
+from pattern_core.groups.coordinations.debate import have_agreed
+from pattern_core.groups.coordinations.dynamic import SelectorConfig, addressed, by_capability, by_count, named_in
+from pattern_core.groups.coordinations.round_robin import order
+from pattern_core.groups.coordinations.supervisor import tasks_of
+from pattern_core.groups.coordinations.swarm import handoff_of, reachable
+from pattern_core.groups.coordinations.voting import Ballot, Method, VotingRules, ballot_of, broken_tie, leaders, tally
+from pattern_core.models.model import ModelReply, ModelRequest
+from pattern_core.testing.model import Paced, says
+from tests.pattern_core.groups.rig import NAMES, answer_of, group, say, speak
+from tests.support import rows, running
+
+TEAM = [Member(id=f"agent_{name}", name=name) for name in NAMES[:3]]
+ADA, BOB, CLEO = TEAM
+OPTIONS = ("Tea", "Coffee", "Water")
+
+
+def test_the_order_continues_behind_who_was_last() -> None:
+    assert order(TEAM, None, 1) == [BOB, CLEO, ADA]
+    assert order(TEAM, CLEO.id, 1) == [ADA, BOB, CLEO]
+    assert order(TEAM, "agent_gone", 5) == [CLEO, ADA, BOB]
+
+
+@pytest.mark.parametrize(
+    ("message", "found"),
+    [
+        ("hello", []),
+        ("@bob look", [BOB]),
+        ("Bob: look", [BOB]),
+        ("mail ada@bob.org", []),
+        ("@bobby", []),
+        ("@ALL look", TEAM),
+        ("all: look", []),
+        ("@cleo and @ada", [ADA, CLEO]),
+        ("note: ada is here", []),
+        ("Ada, help", [ADA]),
+        ("hey bob", [BOB]),
+        ("heyday bob", []),
+    ],
+)
+def test_members_are_addressed_by_whole_names(message: str, found: list[Member]) -> None:
+    assert addressed(message, TEAM) == found
+
+
+def test_selectors_choose_among_the_living() -> None:
+    cook = Member(id="1", name="cook", capabilities=("soup", "bread"), domain="kitchen")
+    baker = Member(id="2", name="baker", capabilities=("bread",))
+    assert by_capability("make bread and soup", [baker, cook], SelectorConfig()) == [cook, baker]
+    assert by_capability("anything", [baker, cook], SelectorConfig(capabilities=("soup",))) == [cook]
+    both = SelectorConfig(capabilities=("soup", "bread"), require_all=True)
+    assert by_capability("anything", [baker, cook], both) == [cook]
+    assert by_capability("steel", [baker, cook], SelectorConfig()) == []
+    assert by_count(TEAM, {ADA.id: 2, CLEO.id: 1}) == [BOB, CLEO, ADA]
+
+
+@given(st.text())
+def test_a_malformed_choice_never_chooses_and_never_fails(answer: str) -> None:
+    assert set(named_in(answer, TEAM)) <= set(TEAM)
+    assert set(tasks_of(answer, TEAM)) <= {
+        (name, task) for name in (*NAMES[:3], "any") for _n, task in tasks_of(answer, TEAM)
+    }
+
+
+def test_a_choice_is_a_line_with_a_name() -> None:
+    assert named_in("- **bob**\n2. Cleo.", TEAM) == [BOB, CLEO]
+    assert named_in("# bob", TEAM) == []
+    assert named_in("I think bob should do it.", TEAM) == []
+
+
+def test_tasks_are_lines_that_address_a_member() -> None:
+    text = "Plan:\n- @bob: dig here\n@ANY: water\n@zoe: sing\nmail@cleo: no"
+    assert tasks_of(text, TEAM) == [("bob", "dig here"), ("any", "water")]
+
+
+@pytest.mark.parametrize(
+    ("method", "vote", "choices"),
+    [
+        ("plurality", "tea", {"Tea": 1}),
+        ("plurality", "**Coffee**", {"Coffee": 1}),
+        ("plurality", "Tea, Coffee", None),
+        ("plurality", "Beer", None),
+        ("plurality", "Abstain", {}),
+        ("approval", "Tea; water", {"Tea": 1, "Water": 1}),
+        ("ranked", "Water > Tea", {"Water": 3, "Tea": 2}),
+        ("ranked", "Water > Water", None),
+        ("score", "Tea=7, Coffee = 0", {"Tea": 7, "Coffee": 0}),
+        ("score", "Tea=11", None),
+    ],
+)
+def test_a_ballot_is_read_whole_or_not_at_all(method: Method, vote: str, choices: dict[str, int] | None) -> None:
+    ballot = ballot_of(f"Well.\nVOTE: {vote}\nREASON: because", OPTIONS, method)
+    assert ballot.is_valid is (choices is not None)
+    assert dict(ballot.choices) == (choices or {})
+    assert not ballot.is_valid or ballot.reason == "because"
+    assert not ballot_of("Tea!", OPTIONS, "plurality").is_valid
+
+
+@given(st.lists(st.tuples(st.sampled_from(OPTIONS), st.integers(0, 10), st.integers(1, 5)), max_size=5))
+def test_a_tally_is_a_sum_that_no_order_changes(votes: list[tuple[str, int, int]]) -> None:
+    ballots = [
+        Ballot(voter=str(place), choices={one: points}, weight=Fraction(w))
+        for place, (one, points, w) in enumerate(votes)
+    ]
+    naive = {option: sum(points * w for one, points, w in votes if one == option) for option in OPTIONS}
+    assert tally(ballots, OPTIONS) == naive
+    assert all(
+        tally(each, OPTIONS) == naive
+        for each in permutations(ballots[:4] if len(ballots) > 4 else ballots)
+        if len(each) == len(ballots)
+    )
+    assert all(naive[option] == max(naive.values()) for option in leaders(tally(ballots, OPTIONS)))
+
+
+def test_ties_are_broken_by_the_rule() -> None:
+    ballots = [Ballot(voter="ada", choices={"Coffee": 1}), Ballot(voter="bob", choices={"Tea": 1})]
+    tied = ["Tea", "Coffee"]
+    found = {
+        rule: broken_tie(tied, ballots, VotingRules(tie_breaker=rule, tie_agent="bob"), random.Random(1))
+        for rule in ("none", "no_decision", "first", "first_vote", "specific_agent")
+    }
+    assert found == {"none": None, "no_decision": None, "first": "Tea", "first_vote": "Coffee", "specific_agent": "Tea"}
+    assert broken_tie(tied, ballots, VotingRules(tie_breaker="random"), random.Random(1)) in tied
+
+
+def test_a_debate_is_over_when_all_say_so() -> None:
+    said = [
+        Answer(member=ADA, status="completed", text="Yes.\n**AGREED**"),
+        Answer(member=BOB, status="completed", text="agreed."),
+    ]
+    assert have_agreed(said)
+    assert not have_agreed([*said, Answer(member=CLEO, status="completed", text="AGREED? No.")])
+    assert not have_agreed([])
+
+
+async def test_votes_are_counted_with_quorum_weights_and_reasons() -> None:
+    async with running(otherwise=speak) as world:
+        await group(world, "voting", {"quorum": 4}, names=NAMES)
+        answer = await answer_of(world, (await say(world)).id)
+        assert answer.startswith("Decision: Approve (Approve 3, Reject 2).\n- ada: Approve. ada thinks so\n")
+        weights = {"voting_rules": {"weights": {"eve": 5.5}}}
+        await world.constellation.groups.update("desk", {"pattern_config": weights})
+        assert "Decision: Reject (Approve 3, Reject 6.5)" in await answer_of(world, (await say(world)).id)
+        for name in NAMES[:4]:
+            await world.constellation.roster.update(name, {"status": "hibernated"})
+        await world.constellation.groups.update("desk", {"pattern_config": {"quorum": 2}})
+        assert "No decision: 1 of the 2" in await answer_of(world, (await say(world)).id)
+
+
+async def test_who_does_not_vote_is_asked_again_once() -> None:
+    async with running([says("hm"), says("VOTE: Reject\nREASON: cold")], otherwise=says("hm")) as world:
+        await group(world, "voting", names=["ada"])
+        answer = await answer_of(world, (await say(world)).id)
+        assert answer == "Decision: Reject (Approve 0, Reject 1).\n- ada: Reject. cold"
+        assert "No decision: 0 of the 1" in await answer_of(world, (await say(world)).id)
+        assert world.provider.asked == 4
+
+
+async def test_a_supervisor_hands_out_tasks_and_answers_with_what_comes_back() -> None:
+    async with running(otherwise=speak) as world:
+        await group(
+            world, "supervisor", {"delegation_rules": {"max_delegations_per_agent": 1}}, roles={"bob": "supervisor"}
+        )
+        view = await say(world)
+        asked = await world.database.read(
+            rows,
+            "SELECT n.name, a.why FROM group_ask AS a JOIN turn AS t ON t.key = a.asked JOIN agents AS n"
+            " ON n.id = t.agent_id ORDER BY a.asked",
+        )
+        # It cannot give itself a task, and a member has one at most.
+        assert asked == [("bob", "leads"), ("cleo", "a task"), ("ada", "a task"), ("bob", "has results")]
+        assert await answer_of(world, view.id) == "bob answers"
+        assert "ada: ada answers" in world.provider.requests[-1].messages[-1].text
+
+
+async def test_a_stage_gets_what_the_one_before_it_made() -> None:
+    config = {"stages": [{"name": "ada"}, {"name": "bob", "when": "xyz"}, {"name": "cleo", "instructions": "Shorten."}]}
+    async with running(otherwise=speak) as world:
+        await group(world, "pipeline", config)
+        assert await answer_of(world, (await say(world)).id) == "cleo answers"
+        assert world.provider.requests[-1].messages[-1].text.endswith("Shorten.\n\nada answers")
+
+
+async def test_a_race_is_won_by_the_fastest_and_the_others_are_quiet() -> None:
+    def answer(request: ModelRequest) -> ModelReply | Paced:
+        name = request.system[0]
+        return says("bob wins") if name == "bob" else Paced(answer=says("late"), gate=trio.Event())
+
+    config = {"stages": [{"name": "all", "agents": ["ada", "bob", "cleo"], "mode": "race"}]}
+    async with running(otherwise=answer) as world:
+        await group(world, "pipeline", config)
+        assert await answer_of(world, (await say(world)).id) == "bob wins"
+        assert world.provider.running == 0
+
+
+async def test_a_stage_that_takes_too_long_is_cancelled_and_its_fallback_asked() -> None:
+    def answer(request: ModelRequest) -> ModelReply | Paced:
+        return Paced(answer=says("late"), gate=trio.Event()) if request.system[0] == "ada" else speak(request)
+
+    for failure, wanted in (("fallback", "bob answers"), ("skip", "Is it time?"), ("abort", ""), ("retry", "")):
+        stage = {"name": "ada", "timeout_s": 0.02, "on_failure": failure, "fallback_agent": "bob"}
+        async with running(otherwise=answer) as world:
+            await group(world, "pipeline", {"stages": [stage]})
+            assert await answer_of(world, (await say(world)).id) == wanted
+            assert world.provider.running == 0
+            statuses = await world.database.read(rows, "SELECT count(*) FROM turn WHERE status = 'cancelled'")
+            assert statuses == [(2 if failure == "retry" else 1,)]
+
+
+async def test_a_message_goes_to_whom_it_addresses_or_to_whom_the_selector_chooses() -> None:
+    async with running(otherwise=speak) as world:
+        await group(world, "dynamic", {"selector": "supervisor"}, roles={"ada": "supervisor"})
+        assert await answer_of(world, (await say(world, "@cleo hello")).id) == "cleo answers"
+        assert await answer_of(world, (await say(world, "hello")).id) == "bob answers"
+        assert await answer_of(world, (await say(world, "@all hello")).id) == (
+            "ada: ada answers\n\nbob: bob answers\n\ncleo: cleo answers"
+        )
+    async with running(otherwise=says("whoever wants to")) as world:
+        await group(world, "dynamic", {"selector": "llm", "otherwise": "none"})
+        view = await say(world, "hello")
+        assert (view.status, world.provider.asked) == ("failed", 3)
+
+
+async def test_a_chooser_that_speaks_at_length_answers_by_itself() -> None:
+    words = "I would rather answer this myself, because it is about my own work."
+    async with running([says(words)]) as world:
+        await group(world, "dynamic", {"selector_name": "supervisor", "selector_config": {"max_agents": "2"}})
+        assert await answer_of(world, (await say(world, "hello")).id) == words
+
+
+async def test_who_does_not_vote_in_time_is_left_out() -> None:
+    def answer(request: ModelRequest) -> ModelReply | Paced:
+        return Paced(answer=says("late"), gate=trio.Event()) if request.system[0] == "ada" else speak(request)
+
+    async with running(otherwise=answer) as world:
+        await group(world, "voting", {"quorum": 2, "voting_rules": {"voting_timeout": 50}})
+        assert "Decision: Approve (Approve 2, Reject 0)" in await answer_of(world, (await say(world)).id)
+
+
+async def test_a_swarm_hands_over_keeps_its_holder_and_stops_circles() -> None:
+    def answer(request: ModelRequest) -> ModelReply:
+        words = request.messages[-1].text
+        to = {"ada": "bob", "bob": "ada"}[request.system[0]]
+        return says("Here I am." if "stay" in words else f"Not mine.\n@{to}: yours")
+
+    async with running(otherwise=answer) as world:
+        await group(world, "swarm", {"repeat_window": 4}, names=["ada", "bob"])
+        assert await answer_of(world, (await say(world, "go")).id) == "Not mine.\n@bob: yours"
+        assert world.provider.asked == 3
+        assert await answer_of(world, (await say(world, "stay")).id) == "Here I am."
+        holders = await world.database.read(
+            rows,
+            "SELECT n.name FROM group_ask AS a JOIN turn AS t ON t.key = a.asked"
+            " JOIN agents AS n ON n.id = t.agent_id ORDER BY a.asked",
+        )
+        assert holders == [("ada",), ("bob",), ("ada",), ("ada",)]
+
+
+def test_a_handoff_is_the_last_line() -> None:
+    assert handoff_of("Well.\n@Bob: it is yours", TEAM) == (BOB, "it is yours")
+    assert handoff_of("@bob: look\nNo.", TEAM) is None
+    assert handoff_of("@zoe: look", TEAM) is None
+    assert reachable(ADA, TEAM, {"ada": ("cleo",)}) == [CLEO]
+    assert reachable(BOB, TEAM, {"ada": ("cleo",)}) == [ADA, CLEO]

@@ -1,0 +1,83 @@
+"""Each coordination, killed after each of its commits: no member is asked twice, none is skipped, the answer is the
+same.
+
+`python -m tests.pattern_core.groups.test_kill_points --points 20000 --seed 7` kills as often in random places: groups
+of 2 to 20 members, one to three kills in a row.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import trio
+
+from tests.pattern_core.groups.rig import Left, lived
+
+CASES: dict[str, tuple[str, Mapping[str, Any]]] = {
+    "round_robin": ("round_robin", {}),
+    "dynamic": ("dynamic", {"selector": "random", "selector_config": {"count": 2}}),
+    "chosen by a member": ("dynamic", {"selector": "supervisor"}),
+    "supervisor": ("supervisor", {}),
+    "pipeline": ("pipeline", {"stages": [{"name": "bob"}, {"name": "all", "agents": ["ada", "bob"], "mode": "all"}]}),
+    "stages side by side": ("pipeline", {"parallel_stages": True, "context": "shared"}),
+    "voting": ("voting", {"quorum": 2}),
+    "parallel": ("parallel", {"aggregator": "bob"}),
+    "swarm": ("swarm", {}),
+    "debate": ("debate", {"judge": "bob", "rounds": 2, "max_turns": 100}),
+}
+MESSAGES = ["Is it time?", "And now?"]
+
+
+def messages_of(config: Mapping[str, Any]) -> list[str]:
+    """A message that is accepted in a later life has another seed than in an undisturbed one."""
+    return MESSAGES[:1] if config.get("selector") == "random" else MESSAGES
+
+
+@pytest.mark.parametrize("size", [3, 7])
+@pytest.mark.parametrize("case", CASES)
+async def test_a_group_that_is_killed_after_any_commit_ends_as_if_it_was_not(case: str, size: int) -> None:
+    pattern, config = CASES[case]
+    messages = messages_of(config)
+    whole, commits = await lived(messages, pattern, config, size=size)
+    assert [status for status, _answer in whole.answers] == ["completed"] * len(messages)
+    assert commits > 5
+    for kill_at in range(1, commits + 1):
+        found, _commits = await lived(messages, pattern, config, size=size, kills=[kill_at])
+        assert found == whole, f"killed after commit {kill_at}"
+
+
+async def test_a_run_can_be_repeated() -> None:
+    pattern, config = CASES["supervisor"]
+    assert await lived(MESSAGES, pattern, config) == await lived(MESSAGES, pattern, config)
+
+
+async def many(points: int, seed: int) -> None:
+    """Kill in random places, and compare with undisturbed runs."""
+    chance, whole, done = random.Random(seed), dict[tuple[str, int], tuple[Left, int]](), 0
+    while done < points:
+        case, size = chance.choice(sorted(CASES)), chance.choice([2, 3, 5, 8, 20])
+        if case == "debate" and size < 3:
+            continue
+        pattern, config = CASES[case]
+        messages = messages_of(config)
+        if (case, size) not in whole:
+            whole[case, size] = await lived(messages, pattern, config, size=size)
+        wanted, commits = whole[case, size]
+        kills = [chance.randint(1, commits) for _ in range(chance.randint(1, 3))]
+        found, _commits = await lived(messages, pattern, config, size=size, kills=kills)
+        assert found == wanted, f"{case}, {size} members, killed after commits {kills}"
+        done += len(kills)
+    sys.stdout.write(f"{done:,} kills, 0 violations\n")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--points", type=int, default=20_000)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    trio.run(many, options.points, options.seed)
