@@ -28,12 +28,14 @@ class MemberFailed(PatternError):
     """A member could not answer, and the group's config does not say to continue without it."""
 
     code = "member_failed"
+    remedy = "Look at the member's turn, or set `on_member_error`, `retries` or `fallback` in the group's config."
 
 
 class NoMember(PatternError):
     """No member of the group can be asked."""
 
     code = "no_member"
+    remedy = "Activate a member of the group, or add an active agent to it."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -233,7 +233,7 @@ def _notes(config: Config, facts: ModelFacts) -> Iterator[str]:
     if facts.window < WINDOW_EASY:
         yield (
             f"{facts.window:,} tokens of window are little: few tools and a short conversation fit. Let its server have"
-            " more (OLLAMA_CONTEXT_LENGTH of Ollama, -c of llama.cpp); see Models of your own in REFERENCE.md"
+            " more (OLLAMA_CONTEXT_LENGTH of Ollama, -c of llama.cpp); see data/docs/models.md"
         )
 
 

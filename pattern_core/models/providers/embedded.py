@@ -94,6 +94,14 @@ _SUBJECT = re.compile(
 _PIECE = re.compile(r"(?:\S+\s*|\s+){1,3}")
 
 
+# What a group asks its members (`pattern_core/groups`): the words behind what others said, a vote, a choice of members.
+_IN_GROUP = re.compile(
+    r"Group [^\n]*: you are [^\n]*\n\n(?:Said since you last spoke:\n.*\n\nNow answer:\n)?(?P<said>.*)", re.DOTALL
+)
+_OPTION = re.compile(r"^The options:\n- (?P<option>[^\n]+)\n.*^VOTE: ", re.MULTILINE | re.DOTALL)
+_CANDIDATE = re.compile(r"Who should answer this message\?[^\n]*\n\n(?P<name>[\w-]+)")
+
+
 class EmbeddedProvider:
     """A provider of kind "embedded". It is no language model, and says so; the same request gets the same reply."""
 
@@ -171,7 +179,9 @@ class _Turn:
     def __init__(self, request: ModelRequest) -> None:
         messages = request.messages
         start = next((at for at in range(len(messages) - 1, -1, -1) if messages[at].role == "user"), len(messages))
-        self.said = messages[start].text.replace("’", "'") if start < len(messages) else ""
+        text = messages[start].text.replace("’", "'") if start < len(messages) else ""
+        in_group = _IN_GROUP.fullmatch(text)
+        self.said = text if in_group is None else in_group["said"]
         calls = {call.call_id: call for message in messages[start:] for call in message.tool_calls}
         parts = [part for message in messages[start:] for part in message.parts]
         self.done = [
@@ -186,6 +196,10 @@ class _Turn:
 
     def move(self) -> _Move:
         """Return the tool to call now, or the answer that ends the turn."""
+        if (chosen := _OPTION.search(self.said)) is not None:
+            return f"VOTE: {chosen['option']}\nREASON: It is the first option, and I follow rules."
+        if (chosen := _CANDIDATE.match(self.said)) is not None:
+            return chosen["name"]
         fact = _REMEMBER.fullmatch(self.said)
         if fact is not None and not (self.said.rstrip().endswith("?") and not keywords(fact["fact"])):
             return self._remember(fact["fact"].strip())

@@ -11,6 +11,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pattern_core.agents import AgentSpec
 from pattern_core.groups.coordination import Answer, Member
 from pattern_core.groups.coordinations.debate import have_agreed
 from pattern_core.groups.coordinations.dynamic import SelectorConfig, addressed, by_capability, by_count, named_in
@@ -18,10 +19,14 @@ from pattern_core.groups.coordinations.round_robin import order
 from pattern_core.groups.coordinations.supervisor import tasks_of
 from pattern_core.groups.coordinations.swarm import handoff_of, reachable
 from pattern_core.groups.coordinations.voting import Ballot, Method, VotingRules, ballot_of, broken_tie, leaders, tally
+from pattern_core.groups.group import MemberSpec
 from pattern_core.models.model import ModelReply, ModelRequest
+from pattern_core.models.providers.embedded import EmbeddedProvider
+from pattern_core.models.providers.settings import ProviderSettings
 from pattern_core.testing.model import Paced, says
+from pattern_core.tools.builtin import BUILTIN
 from tests.pattern_core.groups.rig import NAMES, answer_of, group, say, speak
-from tests.support import rows, running
+from tests.support import USER, rows, running
 
 TEAM = [Member(id=f"agent_{name}", name=name) for name in NAMES[:3]]
 ADA, BOB, CLEO = TEAM
@@ -274,3 +279,31 @@ def test_a_handoff_is_the_last_line() -> None:
     assert handoff_of("@zoe: look", TEAM) is None
     assert reachable(ADA, TEAM, {"ada": ("cleo",)}) == [CLEO]
     assert reachable(BOB, TEAM, {"ada": ("cleo",)}) == [ADA, CLEO]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message", "answer"),
+    [
+        (
+            "parallel",
+            "Remember that Ruth is in Lisbon.",
+            "ada: I will remember that, in my memory block human: Ruth is in",
+        ),
+        ("voting", "Tea?", "Decision: Approve (Approve 2, Reject 0)."),
+        ("dynamic", "Remember that Ruth is in Lisbon.", "I will remember that"),
+        ("round_robin", "Hello", "Hello"),
+    ],
+)
+async def test_the_embedded_rules_take_part(pattern: str, message: str, answer: str) -> None:
+    provider = EmbeddedProvider("embedded", ProviderSettings(kind="embedded"))
+    async with running(others=[provider], tools=BUILTIN) as world:
+        for name in ("ada", "bob"):
+            spec = AgentSpec(name=name, model_provider="embedded", model_name="rules-1")
+            await world.constellation.roster.create(spec, author=USER)
+        members = [MemberSpec("ada"), MemberSpec("bob")]
+        config = {"selector": "supervisor"} if pattern == "dynamic" else {}
+        await world.constellation.groups.create(
+            name="desk", pattern_type=pattern, pattern_config=config, members=members
+        )
+        said = [await answer_of(world, (await say(world, words)).id) for words in ("Good morning", message)]
+        assert said[1].startswith(answer), said
