@@ -347,8 +347,8 @@ def trouble(facts: Json) -> Iterator[str]:
     section = f'[providers.{provider}.models."{model}"]'
     if not facts["is_configured"]:
         yield (
-            f"The provider {provider} is not configured: set its key in the environment, or write a section"
-            f" [providers.{provider}] in pattern.toml, and start the server again."
+            f"The provider {provider} is not configured: set its key in the environment and restart the server, or"
+            f" write a section [providers.{provider}] in pattern.toml and run `pattern up`."
         )
     if not facts["is_known"]:
         yield (
