@@ -16,6 +16,7 @@ import trio
 
 from pattern_core.errors import PatternError, leaves
 from pattern_db.errors import DatabaseError
+from pattern_server.cli.child import FIRST_AGENT, HOME, ensure_hosted, first_agent
 from pattern_server.cli.client import Api, Json, ServerFailed, open_api, path
 from pattern_server.cli.output import DONE, FAILED, Output
 from pattern_server.config import Config, load
@@ -133,16 +134,21 @@ def local(function: Callable[..., ExitCode]) -> Callable[..., None]:
     return command
 
 
-def connected(function: Callable[..., Awaitable[ExitCode]], *, creates: bool = False) -> Callable[..., None]:
+def connected(
+    function: Callable[..., Awaitable[ExitCode]], *, creates: bool = False, hosts: bool = False
+) -> Callable[..., None]:
     """Return a command that speaks to the API: called in trio with the `Api`, its `Output`, and click's parameters.
 
-    One that `creates` makes the data directory if there is none; the others refuse.
+    One that `creates` makes the data directory if there is none; the others refuse. One that `hosts` starts a server in
+    the background if none runs, and on an empty data directory creates a first agent. Where there is a constellation it
+    starts a server for a person at a terminal alone: of a script nothing stays behind.
     """
 
     @local
     @wraps(function)
     def command(config: Config, output: Output, **given: Any) -> ExitCode:
-        return trio.run(_with_api, config, creates, lambda api: function(api, output, **given))
+        host = output if hosts else None
+        return trio.run(_with_api, config, creates, lambda api: function(api, output, **given), host)
 
     return command
 
@@ -150,16 +156,19 @@ def connected(function: Callable[..., Awaitable[ExitCode]], *, creates: bool = F
 creating = partial(connected, creates=True)
 
 
-def in_constellation(function: Callable[..., Awaitable[ExitCode]]) -> Callable[..., None]:
+def in_constellation(function: Callable[..., Awaitable[ExitCode]], *, hosts: bool = False) -> Callable[..., None]:
     """Return a command about one constellation: called with its `Home`, the `Output`, and click's other parameters."""
 
     @constellation_option
-    @connected
+    @partial(connected, hosts=hosts)
     @wraps(function)
     async def command(api: Api, output: Output, constellation: str, **given: Any) -> ExitCode:
         return await function(Home(api, constellation), output, **given)
 
     return command
+
+
+hosting = partial(in_constellation, hosts=True)
 
 
 @contextmanager
@@ -174,9 +183,14 @@ def unwrapped() -> Iterator[None]:
         raise
 
 
-async def _with_api(config: Config, creates: bool, call: Callable[[Api], Awaitable[ExitCode]]) -> ExitCode:
+async def _with_api(
+    config: Config, creates: bool, call: Callable[[Api], Awaitable[ExitCode]], host: Output | None
+) -> ExitCode:
     with unwrapped():
+        is_empty = host is not None and await ensure_hosted(config, host)
         async with open_api(config, creates=creates) as api:
+            if host is not None and is_empty and await first_agent(api):
+                host.note(f"Created the constellation {HOME} with the agent {FIRST_AGENT}.")
             return await call(api)
 
 
