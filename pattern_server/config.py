@@ -1,4 +1,4 @@
-"""What the operator decided: flags, environment and `pattern.toml`, read once into one frozen `Config`.
+"""What the operator decided: flags, environment and `pattern.toml`, read into one frozen `Config`.
 
 The only reader of the environment. A later source loses to an earlier one: flags, `PATTERN_*` variables (a double
 underscore goes one level down: `PATTERN_SUPERVISOR__DRAIN_S`), the file, the defaults below. The file is the one that
@@ -10,9 +10,12 @@ the folder in which it is called. Providers' keys and addresses also come from t
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import sys
 import tomllib
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
@@ -26,6 +29,8 @@ from pattern_core.limits import Limits
 from pattern_core.models.providers import PROVIDERS
 from pattern_core.models.providers.settings import Secret
 from pattern_core.shell.policy import ShellSection
+from pattern_db import files as durable
+from pattern_db.errors import translated
 from pattern_server.sections import (
     BudgetsConfig,
     EmbeddingsConfig,
@@ -227,13 +232,98 @@ def require_data(config: Config, *, creates: bool = False) -> None:
             f" {config.data_dir}), or name it with --data-dir; for an empty one, name that with --data-dir"
         )
     if not creates:
-        raise NotFound(f"{missing}; `pattern serve` makes it, or name another one with --data-dir")
+        raise NotFound(f"{missing}; `pattern up` creates it, or name another one with --data-dir")
 
 
 def file_of(config: Config) -> Path | None:
     """Return the file that the configuration was read from; None if there was none."""
-    file = Path(str(config.model_config.get("toml_file")))
+    file = place_of(config)
     return file if file.is_file() else None
+
+
+def place_of(config: Config) -> Path:
+    """Return where the configuration's file is, or would be."""
+    return Path(str(config.model_config.get("toml_file")))
+
+
+def reloaded(config: Config) -> Config:
+    """Read the configuration again, from the same place.
+
+    Raises:
+        ConfigError: as `load`.
+    """
+    return load(file_of(config), data_dir=config.data_dir)
+
+
+_HEADER = f"""\
+# {FILE_NAME}: the configuration of Pattern. The file holds what differs from the defaults; REFERENCE.md lists all
+# settings. After a change here `pattern up` has a running server read its models again; other settings need a restart.
+# A key is read from the environment variable that api_key_env names, or written as api_key = "…".
+
+# The model of agents that name none: a provider below, and the name that it has there.
+"""
+
+
+def write_default(config: Config, provider: str, model: str, section: Mapping[str, str] | None = None) -> Path:
+    """Make a model the default, in the configuration's file, which is made if there is none; return its path.
+
+    `section` is written as `[providers.<provider>]` where there is none. Everything else in the file stays as it is,
+    comments included.
+
+    Raises:
+        ConfigError: the file is no TOML, or is written in a way that cannot be changed safely; the message holds the
+            lines to write by hand.
+        StorageFailed: the disk is full or failed.
+    """
+    path = place_of(config)
+    before = path.read_text(encoding="utf-8") if path.is_file() else _HEADER
+    wanted: dict[str, Any] = {"default_provider": provider, "default_model": model}
+    lines, added = _settings(wanted), []
+    try:
+        expected = tomllib.loads(before) | wanted
+        providers = expected.get("providers", {})
+        if section is not None and provider not in providers:
+            expected["providers"] = {**providers, provider: dict(section)}
+            added = ["", f"[providers.{_key(provider)}]", *_settings(section)]
+    except (tomllib.TOMLDecodeError, TypeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}. Correct it first", file=str(path)) from None
+    top = re.match(r"(?:(?![ \t]*\[).*\n?)*", before)  # the lines before the first section
+    end = top.end() if top else 0
+    kept = [line for line in before[:end].splitlines() if not re.match(r"\s*default_(provider|model)\s*=", line)]
+    rest = ["", before[end:].rstrip()] if before[end:] else []
+    after = "\n".join([*kept, *lines, *rest, *added]).strip() + "\n"
+    try:
+        is_safe = tomllib.loads(after) == expected
+    except tomllib.TOMLDecodeError:
+        is_safe = False
+    if not is_safe:
+        by_hand = "\n".join([*lines, *added])
+        raise ConfigError(f"{path} cannot be changed safely. Write into it:\n{by_hand}", file=str(path))
+    write_private(path.resolve(), after)
+    return path
+
+
+def _settings(values: Mapping[str, Any]) -> list[str]:
+    return [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in values.items()]
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False)
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only this user may read: the whole of it, or nothing. Its folder is made if it is missing.
+
+    Raises:
+        StorageFailed: the disk is full or failed.
+    """
+    with translated():
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with translated(), durable.temporary(path) as new:
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        durable.replace(new, path)
 
 
 def unknown_variables() -> list[str]:

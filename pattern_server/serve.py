@@ -29,20 +29,16 @@ from pattern_core.embeddings.questions import EmbedderShelf
 from pattern_core.errors import Unavailable
 from pattern_core.ids import new_secret, now_text
 from pattern_core.models.client import ModelClient
-from pattern_core.models.errors import ModelNotConfigured
 from pattern_core.models.model import Provider
-from pattern_core.models.providers import make_provider
-from pattern_core.models.throttle import RetryPolicy
 from pattern_core.runtime import Runtime
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.tool import ToolSettings
-from pattern_db import files as durable
 from pattern_db.database import Database, DatabaseThreads
-from pattern_db.errors import DatabaseError, DiskFull, translated
+from pattern_db.errors import DatabaseError, DiskFull
 from pattern_db.files import DataDirLock
 from pattern_db.tables import constellations
 from pattern_server.accounts import Accounts, Unauthorized
-from pattern_server.config import Config, unknown_variables
+from pattern_server.config import Config, ConfigError, unknown_variables, write_private
 from pattern_server.constellations import Constellations
 from pattern_server.files import ConstellationFiles
 from pattern_server.global_database import GlobalDatabase, open_global
@@ -50,16 +46,9 @@ from pattern_server.http.app import Application, build_app
 from pattern_server.http.routing import ServerState
 from pattern_server.listener import listen
 from pattern_server.metrics import Metrics
+from pattern_server.models import ModelSetup, open_models
 from pattern_server.sections import raise_descriptor_limit
-from pattern_server.settings import (
-    accounts_of,
-    catalogue_of,
-    configured_budgets,
-    configured_mcp,
-    embedder_shelf,
-    provider_settings,
-    shell_settings,
-)
+from pattern_server.settings import configured_budgets, configured_mcp, embedder_shelf, shell_settings
 from pattern_server.supervisor import Supervisor
 
 if TYPE_CHECKING:
@@ -119,7 +108,7 @@ async def serve(
     raise_descriptor_limit()
     async with assembled(config, providers or {}) as parts, trio.open_nursery() as beside:
         token = await _bootstrapped(parts, config)
-        shutdown = _shutdown_by_signals(beside) if shutdown is None else shutdown
+        shutdown = _shutdown_by_signals(beside, parts.state.models) if shutdown is None else shutdown
         stop = trio.Event()
         app = build_app(parts.state)
         listening = partial(
@@ -198,12 +187,12 @@ async def assembled(config: Config, providers: Mapping[str, Provider]) -> AsyncI
         (config.data_dir / SERVER_FILE).unlink(missing_ok=True)
         async with (
             open_global(config.data_dir / "global.db", threads, now=now_text(runtime.clock)) as database,
-            _asking(config, runtime, providers) as models,
+            open_models(config, runtime.randomness, providers) as models,
             _closing(embedders),
             trio.open_nursery() as nursery,
         ):
             files = ConstellationFiles(config.data_dir, runtime)
-            run = partial(_run_constellation, registry=database, models=models, runtime=runtime)
+            run = partial(_run_constellation, registry=database, models=models.client, runtime=runtime)
             supervisor = Supervisor(partial(run, open_database=partial(files.open, threads=threads)), config.supervisor)
             await nursery.start(supervisor.run)
             local_token = new_secret()
@@ -224,8 +213,10 @@ async def assembled(config: Config, providers: Mapping[str, Provider]) -> AsyncI
                 draining=trio.Event(),
                 started_at=now_text(runtime.clock),
                 metrics=metrics,
+                models=models,
             )
-            metrics.gates = models.gate_figures
+            models.log_unusable()
+            metrics.gates = models.client.gate_figures
             nursery.start_soon(metrics.sample_lag, name="loop lag")
             yield Assembled(state=state, files=files, lock=lock, local_token=local_token)
             nursery.cancel_scope.cancel()
@@ -242,34 +233,13 @@ def _private_files() -> Iterator[None]:
 
 
 @asynccontextmanager
-async def _asking(config: Config, runtime: Runtime, extra: Mapping[str, Provider]) -> AsyncIterator[ModelClient]:
-    """Yield the configured providers behind one client; those that cannot be made are logged and left out."""
-    made: dict[str, Provider] = {}
-    for name, entry in config.providers.items():
-        try:
-            made[name] = make_provider(name, provider_settings(entry))
-        except ModelNotConfigured as error:
-            _log.warning("provider left out", {"provider": name, "reason": error.message})
-    async with _closing(*made.values()):
-        yield ModelClient(
-            {**made, **extra},
-            RetryPolicy(),
-            config.limits.turn,
-            runtime.randomness,
-            catalogue=catalogue_of(config),
-            accounts=accounts_of(config),
-        )
-
-
-@asynccontextmanager
-async def _closing(*resources: Provider | EmbedderShelf) -> AsyncIterator[None]:
-    """Close all of them at the end of the block, also when it is cancelled."""
+async def _closing(embedders: EmbedderShelf) -> AsyncIterator[None]:
+    """Close them at the end of the block, also when it is cancelled."""
     try:
         yield
     finally:
         with trio.CancelScope(shield=True):
-            for resource in resources:
-                await resource.aclose()
+            await embedders.aclose()
 
 
 async def _run_constellation(
@@ -315,26 +285,13 @@ async def _bootstrapped(parts: Assembled, config: Config) -> str | None:
     given = None if config.bootstrap_token is None else config.bootstrap_token.get_secret_value()
     made = await accounts.bootstrap(given)
     if made is not None:
-        _write_private(config.data_dir / FIRST_TOKEN_FILE, f"{made}\n")
+        write_private(config.data_dir / FIRST_TOKEN_FILE, f"{made}\n")
     if given is not None:
         try:
             await accounts.authenticate(given)
         except Unauthorized:
             _log.warning("PATTERN_BOOTSTRAP_TOKEN is no valid token: it counts at the first start alone")
     return made
-
-
-def _write_private(path: Path, text: str) -> None:
-    """Write a file that only this user may read.
-
-    Raises:
-        StorageFailed: the disk is full or failed.
-    """
-    with translated(), durable.temporary(path) as new:
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-        durable.replace(new, path)
 
 
 @contextmanager
@@ -348,7 +305,7 @@ def _announced(parts: Assembled, ready: Ready) -> Iterator[None]:
         "token": parts.local_token,
     }
     try:
-        _write_private(path, json.dumps(content))
+        write_private(path, json.dumps(content))
     except DiskFull as error:
         _log.error("commands will not find this server", {"reason": error.message})
     parts.lock.announce(ready.url)
@@ -383,17 +340,29 @@ async def _go_on(parts: Assembled) -> None:
             nursery.start_soon(wake, constellation_id)
 
 
-def _shutdown_by_signals(nursery: trio.Nursery) -> trio.Event:
-    """Return an event that the first signal sets; the second cancels the nursery."""
+def _shutdown_by_signals(nursery: trio.Nursery, models: ModelSetup) -> trio.Event:
+    """Return an event that the first SIGTERM or SIGINT sets; the second cancels the nursery. SIGHUP has the providers
+    of models read again, unless a terminal is there, which sends it when it closes.
+    """
     shutdown = trio.Event()
 
     async def obey() -> None:
-        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        obeyed = [signal.SIGTERM, signal.SIGINT, *([] if os.isatty(0) else [signal.SIGHUP])]
+        with trio.open_signal_receiver(*obeyed) as signals:
             async for number in signals:
+                if number == signal.SIGHUP:
+                    nursery.start_soon(reload)
+                    continue
                 if shutdown.is_set():
                     _log.warning("stopping at once", {"signal": signal.Signals(number).name})
                     nursery.cancel_scope.cancel()
                 shutdown.set()
+
+    async def reload() -> None:
+        try:
+            await models.reload()
+        except ConfigError as error:
+            _log.error("models not reloaded", {"reason": error.message})
 
     nursery.start_soon(obey)
     return shutdown

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import trio
@@ -25,6 +26,7 @@ FALLBACK_PATIENCE_S = 2.0  # where another model can be asked, no call waits lon
 OUTPUT_HELD_MAX = 4_096  # tokens of an answer that are held at the gate before it comes
 FACTS_KEPT_MAX = 1_000  # pairs of provider and model
 WINDOW_TIMEOUT_S = 3.0  # for a server to say how large a model's window is
+LIST_TIMEOUT_S = 3.0  # for a server to list its models
 
 OnRetry = Callable[[int, ModelError, float], Awaitable[None]]
 """Called before each wait with the number of the attempt that failed (from 1), its error, and the wait in seconds."""
@@ -82,25 +84,57 @@ class ModelClient:
         self._retry = retry
         self._limits, self._local = limits, limits.local()
         self._randomness = randomness
-        self._catalogue = catalogue or Catalogue.packaged()
         self._said: dict[tuple[str, str], dict[str, Any]] = {}  # facts by servers; a window of 0: they do not say it
-        self._facts = lru_cache(FACTS_KEPT_MAX)(self._known)
-        self._gates = _gates({name: Account(key=name) for name in self._providers} | dict(accounts or {}))
+        known = partial(_known, catalogue or Catalogue.packaged(), self._providers, self._said)
+        self._facts = lru_cache(FACTS_KEPT_MAX)(known)
+        self._accounts = {name: Account(key=name) for name in self._providers} | dict(accounts or {})
+        self._gates = _gates(self._accounts)
+        self._pinned: ModelClient | None = None
+
+    def adopt(self, other: ModelClient) -> None:
+        """Ask from now on as `other` does; questions under way, and what is `pinned`, are not affected.
+
+        A gate stays, with all that it knows of its vendor, where its providers and its account are the same.
+        """
+        kept = {
+            name: gate
+            for name, gate in self._gates.items()
+            if name in other._gates
+            and gate.names == other._gates[name].names
+            and all(
+                self._providers.get(each) is other._providers.get(each)
+                and self._accounts[each] == other._accounts[each]
+                for each in gate.names
+            )
+        }
+        vars(self).update(vars(other) | {"_gates": other._gates | kept})
+
+    def pinned(self) -> ModelClient:
+        """Return a client for one turn: it asks as this one does now, whatever is adopted later. The same one until
+        then.
+        """
+        if self._pinned is None:
+            self._pinned = copy(self)
+        return self._pinned
+
+    async def models(self, provider_name: str) -> list[str]:
+        """Return the names of the models that a provider's server lists, in its order; none where it lists none.
+
+        Raises:
+            ModelNotConfigured: there is no provider of that name.
+            ModelError: the server does not answer, or refuses the key.
+        """
+        provider = self._providers.get(provider_name)
+        if provider is None:
+            raise not_configured(provider_name, sorted(self._providers))
+        ask: Callable[[], Awaitable[list[str]]] | None = getattr(provider, "models", None)
+        with trio.move_on_after(LIST_TIMEOUT_S):
+            return [] if ask is None else await ask()
+        raise ModelTimeout(f"{provider_name} has not answered within {LIST_TIMEOUT_S:g} s.", provider=provider_name)
 
     def facts(self, provider_name: str, model: str) -> ModelFacts:
         """Return what is known of a model; never fails, see `Catalogue.facts`."""
         return self._facts(provider_name, model)
-
-    def _known(self, provider_name: str, model: str) -> ModelFacts:
-        facts, said = self._catalogue.facts(provider_name, model), self._said.get((provider_name, model), {})
-        is_silent = said.get("window") == 0 or self._asking(provider_name) is None
-        if known := {name: value for name, value in said.items() if value or name != "window"}:
-            facts = corrected(facts, known, "server")
-        return replace(facts, window_source="assumed") if facts.window_source == "unasked" and is_silent else facts
-
-    def _asking(self, provider_name: str) -> AskWindow | None:
-        # Only servers that anybody may run have windows that are theirs to choose.
-        return getattr(self._providers.get(provider_name), "window", None)
 
     async def learn(self, provider_name: str, model: str) -> ModelFacts:
         """Return what is known of a model; a window that is `unasked` is asked from the provider's server.
@@ -108,7 +142,7 @@ class ModelClient:
         A server that answered is asked once. One that cannot be reached, or is silent for `WINDOW_TIMEOUT_S`, is asked
         again.
         """
-        ask = self._asking(provider_name)
+        ask = _window_of(self._providers, provider_name)
         is_unasked = self._facts(provider_name, model).window_source == "unasked"
         if ask is not None and is_unasked:
             with trio.move_on_after(WINDOW_TIMEOUT_S), suppress(ModelError):
@@ -283,6 +317,25 @@ class ModelClient:
             return False
         # A second time-out would use up the time that another model still needs.
         return retry.again(attempt, error) and (asking.is_last or not isinstance(error, ModelTimeout))
+
+
+def _window_of(providers: Mapping[str, Provider], name: str) -> AskWindow | None:
+    # Only servers that anybody may run have windows that are theirs to choose.
+    return getattr(providers.get(name), "window", None)
+
+
+def _known(
+    catalogue: Catalogue,
+    providers: Mapping[str, Provider],
+    heard: Mapping[tuple[str, str], Mapping[str, Any]],
+    provider_name: str,
+    model: str,
+) -> ModelFacts:
+    facts, said = catalogue.facts(provider_name, model), heard.get((provider_name, model), {})
+    is_silent = said.get("window") == 0 or _window_of(providers, provider_name) is None
+    if known := {name: value for name, value in said.items() if value or name != "window"}:
+        facts = corrected(facts, known, "server")
+    return replace(facts, window_source="assumed") if facts.window_source == "unasked" and is_silent else facts
 
 
 def _gates(accounts: Mapping[str, Account]) -> dict[str, Gate]:

@@ -12,7 +12,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import trio
 
@@ -75,7 +75,7 @@ class Actors:
     """The working agents of one constellation. `nursery` is the constellation's own: no task outlives it."""
 
     def __init__(self, services: TurnServices, roster: Roster, nursery: trio.Nursery) -> None:
-        self._services = services
+        self._services = self._pinned = services  # a turn keeps the models that it began with
         self._journal = services.journal
         self._database = services.journal.database
         self._roster = roster
@@ -395,7 +395,9 @@ class Actors:
             deadline_at=iso(now_ms + max(0, round(wall_s * 1000))),
             began_ms=now_ms,
         )
-        return Turn(self._services, record, settings)
+        if self._pinned.models is not (models := self._services.models.pinned()):
+            self._pinned = replace(self._services, models=models)
+        return Turn(self._pinned, record, settings)
 
     def _found(self, row: TurnRow, found: FoundTurn, agent: Agent, history: History) -> Turn:
         """Return a turn as its rows say it is; its time continues from now, and is not longer if the clock was set

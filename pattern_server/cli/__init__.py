@@ -27,6 +27,10 @@ class Entry(NamedTuple):
 
 COMMANDS: Mapping[str, Entry] = MappingProxyType(
     {
+        "up": Entry("pattern_server.cli.up", "Find a model, start the server, create a first agent."),
+        "down": Entry("pattern_server.cli.up", "Stop the server."),
+        "status": Entry("pattern_server.cli.up", "Show whether the server runs, and its model."),
+        "model": Entry("pattern_server.cli.models", "Models: list, test, set."),
         "serve": Entry("pattern_server.cli.serve", "Run the server."),
         "demo": Entry("pattern_server.cli.demo", "A guided tour in a temporary folder."),
         "constellation": Entry(
@@ -99,11 +103,9 @@ def cli() -> None:
     """Pattern: a server for long-lived AI agents with memory.
 
     \b
-    Start with:   pattern demo             a guided tour
-    Then:         pattern serve            in one terminal
-                  pattern constellation create home
-                  pattern agent create ada
-                  pattern chat             in another terminal
+    Begin with:   pattern up       (finds a model and starts the server)
+    Then:         pattern chat
+    A tour:       pattern demo
     """
 
 

@@ -348,8 +348,8 @@ def trouble(facts: Json) -> Iterator[str]:
     section = f'[providers.{provider}.models."{model}"]'
     if not facts["is_configured"]:
         yield (
-            f"The provider {provider} is not configured. Set its key in the environment, or add a section"
-            f" [providers.{provider}] to pattern.toml, and restart the server."
+            f"The provider {provider} is not configured: set its key in the environment and restart the server, or"
+            f" write a section [providers.{provider}] in pattern.toml and run `pattern up`."
         )
     if not facts["is_known"]:
         yield (

@@ -18,7 +18,7 @@ from pattern_core.events import TERMINAL
 from pattern_core.ids import Ids, SystemClock, system_randomness
 from pattern_server.cli.approvals import what_is_asked
 from pattern_server.cli.client import Json, ServerEvent, ServerFailed
-from pattern_server.cli.command import ExitCode, Home, in_constellation, piped
+from pattern_server.cli.command import ExitCode, Home, hosting, piped
 from pattern_server.cli.history import not_whole
 from pattern_server.cli.output import DONE, FAILED, SKIPPED, Output, cut, in_line
 
@@ -72,7 +72,7 @@ WORDS_SHOWN = 160  # characters of what a call in trouble says
     " that out of the conversation (rollback), or join it (steer).  [default: the agent's own]",
 )
 @click.argument("message", required=False)
-@in_constellation
+@hosting
 async def chat(home: Home, output: Output, agent: str | None, policy: str | None, message: str | None) -> ExitCode:
     """Say MESSAGE to an agent and show its answer; without MESSAGE, have a conversation.
 

@@ -16,6 +16,7 @@ import trio
 
 from pattern_core.errors import InvalidInput, PatternError, leaves
 from pattern_db.errors import DatabaseError
+from pattern_server.cli.child import FIRST_AGENT, HOME, ensure_hosted, first_agent
 from pattern_server.cli.client import Api, Json, ServerFailed, open_api, path
 from pattern_server.cli.names import ONLY_AGENT, ONLY_CONSTELLATION, fill, people, suggestion
 from pattern_server.cli.output import DONE, FAILED, USAGE, Output
@@ -136,10 +137,14 @@ def local(function: Callable[..., ExitCode]) -> Callable[..., None]:
     return command
 
 
-def connected(function: Callable[..., Awaitable[ExitCode]], *, creates: bool = False) -> Callable[..., None]:
+def connected(
+    function: Callable[..., Awaitable[ExitCode]], *, creates: bool = False, hosts: bool = False
+) -> Callable[..., None]:
     """Return a command that uses the API: called in trio with the `Api`, its `Output`, and click's parameters.
 
-    One that `creates` creates the data directory if there is none; the others refuse.
+    One that `creates` creates the data directory if there is none; the others refuse. One that `hosts` starts a server
+    in the background if none runs, and in an empty data directory creates a first agent. If there is a constellation,
+    it starts a server only for a person at a terminal: a script leaves nothing behind.
     """
 
     @local
@@ -156,7 +161,7 @@ def connected(function: Callable[..., Awaitable[ExitCode]], *, creates: bool = F
                     output.names = await people(api, name)  # of the agent or person that it perhaps has the id of
                 raise
 
-        return trio.run(_with_api, config, creates, call)
+        return trio.run(_with_api, config, creates, call, output if hosts else None)
 
     return command
 
@@ -164,16 +169,19 @@ def connected(function: Callable[..., Awaitable[ExitCode]], *, creates: bool = F
 creating = partial(connected, creates=True)
 
 
-def in_constellation(function: Callable[..., Awaitable[ExitCode]]) -> Callable[..., None]:
+def in_constellation(function: Callable[..., Awaitable[ExitCode]], *, hosts: bool = False) -> Callable[..., None]:
     """Return a command about one constellation: called with its `Home`, the `Output`, and click's other parameters."""
 
     @constellation_option
-    @connected
+    @partial(connected, hosts=hosts)
     @wraps(function)
     async def command(api: Api, output: Output, constellation: str, **given: Any) -> ExitCode:
         return await function(Home(api, constellation), output, **given)
 
     return command
+
+
+hosting = partial(in_constellation, hosts=True)
 
 
 async def chosen(config: Config) -> str:
@@ -200,9 +208,14 @@ def unwrapped() -> Iterator[None]:
         raise
 
 
-async def _with_api(config: Config, creates: bool, call: Callable[[Api], Awaitable[ExitCode]]) -> ExitCode:
+async def _with_api(
+    config: Config, creates: bool, call: Callable[[Api], Awaitable[ExitCode]], host: Output | None
+) -> ExitCode:
     with unwrapped():
+        is_empty = host is not None and await ensure_hosted(config, host)
         async with open_api(config, creates=creates) as api:
+            if host is not None and is_empty and await first_agent(api):
+                host.note(f"Created the constellation {HOME} with the agent {FIRST_AGENT}.")
             return await call(api)
 
 

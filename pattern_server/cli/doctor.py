@@ -1,19 +1,18 @@
-"""`pattern doctor`: what is wrong with this installation, and what to do about it. It changes nothing."""
+"""`pattern doctor`: problems of this installation, and what to do about them. It changes nothing."""
 
 from __future__ import annotations
 
-import math
 import os
 import platform
 import resource
 import shutil
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, closing, suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import click
 import httpx2
@@ -21,37 +20,28 @@ import trio
 
 from pattern_core.embeddings.embedder import EmbedderInfo, EmbedderUnavailable
 from pattern_core.embeddings.providers import make_embedder
-from pattern_core.errors import InvalidInput, NotFound
-from pattern_core.ids import system_randomness
-from pattern_core.messages import Reasoning, Text, ToolCall, user
-from pattern_core.models.client import ModelClient
-from pattern_core.models.errors import ModelError, ModelNotConfigured
-from pattern_core.models.model import Delta, ModelFacts, ModelReply, ModelRequest, Provider, ToolCalls, ToolSpec
-from pattern_core.models.providers import PROVIDERS, make_provider
-from pattern_core.models.routing import ModelChain
-from pattern_core.models.throttle import RetryPolicy
+from pattern_core.errors import NotFound
+from pattern_core.models.providers import PROVIDERS
 from pattern_core.shell.child import confinement
 from pattern_core.views import Condition, condition
 from pattern_db.connection import open_connection, open_in_memory
 from pattern_db.errors import DatabaseError, translated
 from pattern_db.files import holder_of
 from pattern_db.migrate import migrations_of
-from pattern_server.cli.agents import trouble
-from pattern_server.cli.client import RunningServer, ServerUnreachable, connection, running_server
+from pattern_server.cli.client import Json, RunningServer, ServerUnreachable, connection, running_server
 from pattern_server.cli.command import ExitCode, local
 from pattern_server.cli.db import targets
-from pattern_server.cli.output import DONE, FAILED, Output, cut, in_line
+from pattern_server.cli.models import notes
+from pattern_server.cli.output import DONE, FAILED, Output
 from pattern_server.config import Config, file_of, require_data, unknown_variables
+from pattern_server.models import open_models
 from pattern_server.sections import EmbeddingsConfig
-from pattern_server.settings import catalogue_of, configured_mcp, embedder_settings, provider_settings, shell_settings
+from pattern_server.settings import configured_mcp, embedder_settings, shell_settings
 
 DISK_BYTES_MIN = 100 * 1024 * 1024
 DISK_BYTES_EASY = 1024 * 1024 * 1024
 DESCRIPTORS_EASY = 1024
 ANSWER_TIMEOUT_S = 5.0
-ANSWER_TOKENS_MAX = 1_024  # of a model that is tried; some think before they answer
-WORDS_SHOWN = 120
-WINDOW_EASY = 8_192  # tokens, of which all tools and an answer take half
 EMBEDDER_TIMEOUT_S = 20.0  # it may have to find and check its weights
 
 State = Literal["ok", "note", "problem"]
@@ -68,16 +58,15 @@ class DoctorFinding:
 
 
 @click.command(epilog="Example: pattern doctor")
-@click.option("--model", metavar="PROVIDER/MODEL", help="Ask this model instead: words, a tool call, its speed.")
 @local
-def doctor(config: Config, output: Output, model: str | None) -> ExitCode:
-    """Look at everything that a server needs, and say what is wrong and what to do. Changes nothing."""
-    findings = list(examine(config)) if model is None else trio.run(try_model, config, model)
+def doctor(config: Config, output: Output) -> ExitCode:
+    """Check everything that a server needs: what is wrong, and what to do about it. Changes nothing."""
+    findings = list(examine(config))
     rows = [asdict(finding) for finding in findings]
     output.table(("check", "state", "message"), rows, empty="")
     problems = sum(finding.state == "problem" for finding in findings)
     output.say()
-    output.say(f"{problems} to fix." if problems else "Nothing is wrong here.")
+    output.say(f"{problems} problem{'' if problems == 1 else 's'} found." if problems else "No problems found.")
     return FAILED if problems else DONE
 
 
@@ -116,7 +105,7 @@ def _disk(config: Config) -> Looked:
     if free < DISK_BYTES_MIN:
         yield "problem", f"{text}: make room, or writes will be refused soon"
     elif free < DISK_BYTES_EASY:
-        yield "note", f"{text}: that is little"
+        yield "note", f"Low disk space: {text}"
     else:
         yield "ok", text
 
@@ -145,7 +134,7 @@ def _data(config: Config) -> Looked:
         return
     yield "ok", f"{data_dir}, decided by {config.data_dir_source}"
     if data_dir.stat().st_mode & 0o007:
-        yield "note", f"{data_dir} is open to every user of this machine: chmod 700 {data_dir}"
+        yield "note", f"{data_dir} can be read by every user of this machine: chmod 700 {data_dir}"
 
 
 def _server(config: Config) -> Looked:
@@ -156,9 +145,12 @@ def _server(config: Config) -> Looked:
         yield "problem", error.message
         return
     if server is None and holder is None:
-        yield "note", "none runs here; commands open the files themselves"
+        yield "note", "no server is running (pattern up starts one); commands access the data directory directly"
     elif server is None:
-        yield "note", f"process {holder and holder.pid} holds the folder and serves nothing: wait, or end it"
+        yield (
+            "note",
+            f"process {holder and holder.pid} holds the data directory and is no server: wait for it, or stop it",
+        )
     elif (fault := trio.run(_fault, server)) is None:
         yield "ok", f"answers at {server.url} (process {server.pid})"
     else:
@@ -206,143 +198,35 @@ def _models(config: Config) -> Looked:
     if names:
         yield from _default_model(config, ", ".join(names))
     else:
-        advice = "for a language model set ANTHROPIC_API_KEY or OPENAI_API_KEY, or see README"
+        advice = "pattern up finds a language model and connects it"
         yield "note", f"only the embedded rules; {advice}"
-    for name, entry in sorted(config.providers.items()):
-        try:
-            make_provider(name, provider_settings(entry))
-        except ModelNotConfigured as error:
-            yield "problem", error.message
     yield from trio.run(_unreachable, config)
 
 
 def _default_model(config: Config, configured: str) -> Looked:
     provider, model = config.default_provider, config.default_model
     if not model:
-        advice = "set default_model in pattern.toml, or name each agent's with --model"
+        advice = "set it with `pattern model set`, or name each agent's with --model"
         yield "note", f"{configured}; new agents use {provider}, which has no default model: {advice}"
         return
     yield "ok", f"{configured}; new agents use {provider}/{model}"
     facts = trio.run(_facts, config, provider, model)
-    for sentence in _notes(config, facts):
+    for sentence in notes(facts):
         yield "note", sentence
 
 
-def _notes(config: Config, facts: ModelFacts) -> Iterator[str]:
-    yield from trouble({**asdict(facts), "is_configured": facts.provider in config.providers})
-    if facts.window < WINDOW_EASY:
-        yield (
-            f"{facts.window:,} tokens of window are little: few tools and a short conversation fit. Let its server have"
-            " more (OLLAMA_CONTEXT_LENGTH of Ollama, -c of llama.cpp); see data/docs/models.md"
-        )
-
-
-async def _facts(config: Config, provider: str, model: str) -> ModelFacts:
+async def _facts(config: Config, provider: str, model: str) -> Json:
     """Return what is known of a model, also to its server."""
-    async with _client(config, provider) as client:
-        return await client.learn(provider, model)
-
-
-@asynccontextmanager
-async def _client(config: Config, provider: str) -> AsyncIterator[ModelClient]:
-    made: dict[str, Provider] = {}
-    with suppress(KeyError, ModelNotConfigured):
-        made[provider] = make_provider(provider, provider_settings(config.providers[provider]))
-    try:
-        yield ModelClient(made, RetryPolicy(), config.limits.turn, system_randomness(), catalogue=catalogue_of(config))
-    finally:
-        with trio.CancelScope(shield=True):
-            for one in made.values():
-                await one.aclose()
-
-
-async def try_model(config: Config, name: str) -> list[DoctorFinding]:
-    """Ask a model, named `provider/model`, for an answer in words and for a call of a tool.
-
-    Raises:
-        InvalidInput: the name has no slash.
-    """
-    provider, slash, model = name.partition("/")
-    if not slash or not model:
-        raise InvalidInput(f"--model takes PROVIDER/MODEL, such as ollama/qwen3:8b; got {name!r}")
-    async with _client(config, provider) as client:
-        facts = await client.learn(provider, model)
-        window = f"{facts.window:,} tokens ({facts.window_source}), answers up to {facts.output_max:,}"
-        found = [DoctorFinding("window", "ok", window)]
-        found += [DoctorFinding("window", "note", sentence) for sentence in _notes(config, facts)]
-        try:
-            found += [*await _in_words(client, facts), await _by_call(client, facts)]
-        except ModelError as error:
-            found.append(DoctorFinding("answer", "problem", error.message))
-    return found
-
-
-async def _asked(client: ModelClient, facts: ModelFacts, words: str, **more: Any) -> tuple[ModelReply, float, float]:
-    """Return what a model answers to some words, and after how many seconds it began and was done."""
-    began, first_s = trio.current_time(), math.inf
-
-    async def on_delta(_delta: Delta) -> None:
-        nonlocal first_s
-        first_s = min(first_s, trio.current_time() - began)
-
-    request = ModelRequest(
-        model=facts.model,
-        system=["You are a helpful assistant."],
-        messages=[user(words)],
-        max_output_tokens=min(facts.output_max, ANSWER_TOKENS_MAX),
-        **more,
-    )
-    reply = await client.ask(request, ModelChain.of(facts.provider, facts.model), on_delta)
-    took_s = trio.current_time() - began
-    return reply, min(first_s, took_s), took_s
-
-
-def _said(reply: ModelReply) -> str:
-    return cut(in_line("".join(part.text for part in reply.parts if isinstance(part, Text))).strip(), WORDS_SHOWN)
-
-
-async def _in_words(client: ModelClient, facts: ModelFacts) -> list[DoctorFinding]:
-    reply, first_s, took_s = await _asked(client, facts, "What is a lighthouse? Answer in three sentences.")
-    count, said = reply.usage.output_tokens, _said(reply)
-    rate = f", then {count / (took_s - first_s):.0f} tokens/s" if took_s > first_s else ""
-    speed = f"the first words of {count} tokens came after {first_s:.1f} s{rate}"
-    nothing = f"it answers nothing in words (finish reason: {reply.finish_reason})"
-    found = [DoctorFinding("answer", "ok", said) if said else DoctorFinding("answer", "problem", nothing)]
-    found.append(DoctorFinding("speed", "ok", speed))
-    if said and reply.finish_reason == "length":
-        found.append(DoctorFinding("answer", "note", f"it does not end: it was cut after {count} tokens"))
-    if thought := sum(len(part.text) for part in reply.parts if isinstance(part, Reasoning)):
-        found.append(DoctorFinding("thoughts", "note", f"it thinks first, here {thought} characters, which are output"))
-    return found
-
-
-async def _by_call(client: ModelClient, facts: ModelFacts) -> DoctorFinding:
-    where = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-    tool = ToolSpec(name="get_weather", description="Return the weather in a city now.", parameters=where)
-    forms: tuple[tuple[ToolCalls, State, str], ...] = (
-        ("native", "ok", "it calls tools in its server's format"),
-        ("auto", "ok", "it calls tools in its text, where the calls are found"),
-        ("text", "note", 'it calls tools only where told how: write tool_calls = "text" for it in pattern.toml'),
-    )
-    said = ""
-    for form, state, words in forms:
-        if facts.tool_calls not in ("auto", form):
-            continue  # pattern.toml says how
-        question = "What is the weather in Lisbon now? Use the tool get_weather."
-        reply, _first_s, _took_s = await _asked(client, facts, question, tools=[tool], tool_calls=form)
-        if any(isinstance(part, ToolCall) and part.tool == tool.name for part in reply.parts):
-            return DoctorFinding("tools", state, words)
-        if client.facts(facts.provider, facts.model).tool_calls == "none":
-            return DoctorFinding("tools", "note", "its server refuses tools: its agents can only talk")
-        said = _said(reply)
-    return DoctorFinding("tools", "note", f"it called no tool when told to, and said: {said or 'nothing'}")
+    async with open_models(config) as models:
+        facts = await models.client.learn(provider, model)
+    return {**asdict(facts), "is_configured": provider in config.providers}
 
 
 def _settings(config: Config) -> Looked:
     file = file_of(config)
     nowhere = f"there is no pattern.toml in {Path.cwd()} or {config.data_dir}"
     source = nowhere if file is None else f"read from {file}"
-    yield "ok", f"{source}; a server that runs has those that it read when it started"
+    yield "ok", f"{source}; `pattern up` has a running server read its models again, all else needs a restart"
     for name in unknown_variables():
         yield "note", f"the environment variable {name} is no setting of Pattern's: a typing error?"
 
@@ -359,10 +243,11 @@ async def _unreachable(config: Config) -> list[tuple[State, str]]:
             await stream.aclose()
             return
         state: State = "problem" if name == config.default_provider else "note"
-        advice = f"start it, or correct base_url below [providers.{name}]"
-        findings.append((state, f"{name} takes no connection at {url}: {advice}"))
+        advice = f"Start it or correct base_url in [providers.{name}]."
+        findings.append((state, f"Cannot connect to {url} (provider {name}). {advice}"))
 
-    async with trio.open_nursery() as nursery:
+    async with open_models(config) as models, trio.open_nursery() as nursery:
+        findings += [("problem", reason) for reason in models.unusable.values()]
         for name, provider in config.providers.items():
             if provider.base_url:
                 nursery.start_soon(knock, name, httpx2.URL(provider.base_url))
@@ -387,7 +272,7 @@ def _shell(config: Config) -> Looked:
         return
     missing = [str(root) for root in settings.roots if not root.is_dir()]
     if missing:
-        yield "problem", f"{', '.join(missing)} in [shell] roots is no directory here: make it, or take it out"
+        yield "problem", f"{', '.join(missing)} in [shell] roots is not a directory: create it, or remove it there"
     confined = trio.run(confinement)
     needed = ("files",) if settings.network else ("files", "network")
     lacking = " and ".join(name for name in needed if name not in confined)
@@ -435,7 +320,7 @@ def _embeddings(config: Config) -> Looked:
         is_intended = config.embeddings.provider == "none" or config.embeddings == EmbeddingsConfig()
         yield "note" if is_intended else "problem", f"search goes by words alone: {answer.message}"
         return
-    yield "ok", f"{answer.provider}/{answer.model} can work, {answer.dimension} numbers a vector"
+    yield "ok", f"{answer.provider}/{answer.model} is available ({answer.dimension} dimensions)"
     for name, found in _conditions(config):
         if found.index is not None and not found.index.matches(answer):
             yield (

@@ -37,6 +37,7 @@ RESOURCES = (
     "pattern_server.http.routes.search",
     "pattern_server.http.routes.embeddings",
     "pattern_server.http.routes.usage",
+    "pattern_server.http.routes.models",
     "pattern_server.http.routes.tokens",
 )
 

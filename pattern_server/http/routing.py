@@ -28,6 +28,7 @@ from pattern_server.config import Config
 from pattern_server.constellations import Constellations
 from pattern_server.http.errors import UnsupportedMediaType
 from pattern_server.metrics import Metrics
+from pattern_server.models import ModelSetup
 from pattern_server.supervisor import Supervisor
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class ServerState:
     draining: trio.Event
     started_at: str
     metrics: Metrics
+    models: ModelSetup
 
 
 async def _server(request: Request) -> ServerState:

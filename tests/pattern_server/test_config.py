@@ -11,7 +11,17 @@ import pytest
 
 from pattern_core.errors import NotFound
 from pattern_core.limits import MemoryLimits
-from pattern_server.config import DEFAULT, ConfigError, file_of, load, require_data, unknown_variables
+from pattern_server.config import (
+    DEFAULT,
+    ConfigError,
+    file_of,
+    load,
+    reloaded,
+    require_data,
+    unknown_variables,
+    write_default,
+    write_private,
+)
 from pattern_server.sections import SupervisorConfig, descriptors_max, raise_descriptor_limit
 
 pytestmark = pytest.mark.usefixtures("alone")
@@ -88,7 +98,7 @@ def test_only_a_file_that_was_named_says_where_the_data_is(alone: Path, name: st
 
 def test_no_data_directory_yet(alone: Path) -> None:
     config = load()
-    with pytest.raises(NotFound, match=f"no data directory yet at {config.data_dir}; `pattern serve` makes it"):
+    with pytest.raises(NotFound, match=f"no data directory yet at {config.data_dir}; `pattern up` creates it"):
         require_data(config)
     require_data(config, creates=True)
     write("", "data/global.db")
@@ -259,3 +269,61 @@ def test_the_module_is_the_program(capsys: pytest.CaptureFixture[str], monkeypat
         runpy.run_module("pattern_server", run_name="__main__")
     assert ended.value.code == 0
     assert capsys.readouterr().out.startswith("pattern, version ")
+
+
+SECTION = {"kind": "openai", "base_url": "http://127.0.0.1:11434/v1"}
+
+
+def test_a_default_model_is_written_into_a_new_file_for_this_user_alone(alone: Path) -> None:
+    path = write_default(load(), "ollama", "qwen3:8b", SECTION)
+    assert path == alone / "share" / "pattern" / "pattern.toml"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+    assert path.read_text().startswith("# pattern.toml")
+    config = reloaded(load())
+    assert (config.default_provider, config.default_model) == ("ollama", "qwen3:8b")
+    assert config.providers["ollama"].base_url == SECTION["base_url"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", '{}\n\n[providers.ollama]\nkind = "openai"\nbase_url = "http://127.0.0.1:11434/v1"\n'),
+        (
+            '# mine\nport = 1  # why\ndefault_model = "old"\n\n[web]\n# deep\n',
+            '# mine\nport = 1  # why\n\n{}\n\n[web]\n# deep\n\n[providers.ollama]\nkind = "openai"\n'
+            'base_url = "http://127.0.0.1:11434/v1"\n',
+        ),
+        (
+            ' [providers.ollama]\nkind = "openai"\nbase_url = "http://elsewhere/v1"\n',
+            '{}\n\n [providers.ollama]\nkind = "openai"\nbase_url = "http://elsewhere/v1"\n',
+        ),
+    ],
+)
+def test_a_file_that_exists_keeps_all_else(before: str, after: str) -> None:
+    path = write(before)
+    assert write_default(load(), "ollama", "qwen3:8b", SECTION) == path.absolute()
+    lines = 'default_provider = "ollama"\ndefault_model = "qwen3:8b"'
+    assert path.read_text() == after.replace("{}", lines)
+    assert load().default_model == "qwen3:8b"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('default_model = """\nmine\n"""\n', "cannot be changed safely. Write into it:\ndefault_provider"),
+        ("providers = 3\n", "is not valid TOML"),
+    ],
+)
+def test_a_file_that_cannot_be_changed_safely_is_left_alone(text: str, words: str) -> None:
+    config = load()
+    config.model_config["toml_file"] = path = write(text).absolute()
+    with pytest.raises(ConfigError, match=words):
+        write_default(config, "ollama", "qwen3:8b", SECTION)
+    assert path.read_text() == text
+
+
+def test_a_private_file_is_written_whole_or_not_at_all(alone: Path) -> None:
+    write_private(alone / "deep" / "file", "one")
+    write_private(alone / "deep" / "file", "two")
+    assert [path.read_text() for path in (alone / "deep").iterdir()] == ["two"]

@@ -69,8 +69,10 @@ def not_configured(name: str, known: Sequence[str] = ()) -> ModelNotConfigured:
     if kind is None:
         advice = f"Describe it under {section}, with its kind, and the base_url and api_key that it needs."
     elif kind.variables is None:
-        advice = f'Write kind = "{name}" under {section}, and start the server again.'
+        advice = f'Write kind = "{name}" under {section}, and run `pattern up`.'
     else:
-        advice = f"Set {kind.variables}_API_KEY, or api_key under {section}, and start the server again."
+        advice = (
+            f"Set {kind.variables}_API_KEY and restart the server, or api_key under {section} and run `pattern up`."
+        )
     names = f" Configured: {', '.join(known)}." if known else ""
     return ModelNotConfigured(f"The model provider {name!r} is not configured. {advice}{names}", provider=name)

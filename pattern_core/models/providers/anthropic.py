@@ -63,6 +63,10 @@ class AnthropicProvider(HttpProvider):
         headers = {"anthropic-version": VERSION, "authorization": f"Bearer {key}"}
         return headers if self.base_url == self.OWN_URL else headers | {"x-api-key": key}
 
+    def models_path(self) -> str:
+        """Return where the server lists its models."""
+        return "/v1/models"
+
     def encode(self, request: ModelRequest) -> tuple[str, dict[str, object], Decoder]:
         """Return path, body and decoder."""
         return "/v1/messages", encode(request), MessageDecoder(request, self.name)

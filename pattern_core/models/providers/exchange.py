@@ -22,6 +22,7 @@ from pattern_core.ids import Clock, SystemClock
 from pattern_core.models.errors import ModelError, ModelGarbage, ModelTimeout, ModelUnreachable
 from pattern_core.models.model import ModelReply, ModelRequest, OnDelta, TextDelta
 from pattern_core.models.providers.draft import Decoder, Malformed, StreamEvent, loads
+from pattern_core.models.providers.encoding import as_dict, as_dicts, as_str
 from pattern_core.models.providers.failures import rate_status, refusal, shortened, vendor_now_ms
 from pattern_core.models.providers.settings import ProviderSettings, Secret
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT_S = 10.0
 DRAIN_S = 0.1  # after the reply, for the end of the body, so that the connection can be used again
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 IDLE_CONNECTIONS_MAX = 100  # how many are open at once is the gate's to bound
 EVENT_BYTES_MAX = 8 * 1024 * 1024  # of an event, and of an answer that is not streamed
 
@@ -40,7 +42,7 @@ class HttpClient(ABC):
     """The connections to one vendor, opened by the first question. Every failure is translated, and shows no key.
 
     Redirects are not followed, since the key would go with them. Proxies and certificates are the environment's
-    (`HTTPS_PROXY`, `SSL_CERT_FILE`).
+    (`HTTPS_PROXY`, `SSL_CERT_FILE`), except for this machine, which no proxy reaches.
     """
 
     def __init__(self, name: str, base_url: str, api_key: Secret | None, *, clock: Clock | None = None) -> None:
@@ -50,6 +52,8 @@ class HttpClient(ABC):
         self._clock = clock or SystemClock()
         self._client: httpx2.AsyncClient | None = None
         self._opening = trio.Lock()
+        self._in_use = 0  # exchanges under way
+        self._is_closed = False
 
     @abstractmethod
     def headers(self, key: str) -> Mapping[str, str]:
@@ -62,8 +66,10 @@ class HttpClient(ABC):
         Raises:
             ModelError: every failure, translated; so is `Malformed` of the code that reads.
         """
-        client = await self._opened()
         async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._done)
+            self._in_use += 1
+            client = await self._opened()
             with self._translating():
                 url = path if path.startswith("http") else self.base_url + path
                 stream = client.stream(method, url, json=body)
@@ -81,10 +87,19 @@ class HttpClient(ABC):
                 raise self._garbage(str(error)) from error
 
     async def aclose(self) -> None:
-        """Close the connections to the vendor; they open again with the next question."""
-        client, self._client = self._client, None
-        if client is not None:
+        """Close the connections to the vendor: now, or with the last exchange under way. Another one opens them again,
+        and closes them at its end.
+        """
+        self._is_closed = True
+        if not self._in_use and self._client is not None:
+            client, self._client = self._client, None
             await client.aclose()
+
+    async def _done(self) -> None:
+        self._in_use -= 1
+        if self._is_closed:
+            with trio.CancelScope(shield=True):
+                await self.aclose()
 
     async def _opened(self) -> httpx2.AsyncClient:
         async with self._opening:
@@ -98,6 +113,7 @@ class HttpClient(ABC):
 
         return httpx2.AsyncClient(
             timeout=httpx2.Timeout(None, connect=CONNECT_TIMEOUT_S),
+            trust_env=host_of(self.base_url) not in LOOPBACK,
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=IDLE_CONNECTIONS_MAX),
             # Compression would hold small chunks back, and a stream that breaks in it leaves generators open.
             headers={"accept-encoding": "identity", **self.headers(self._key or "none")},
@@ -143,6 +159,24 @@ class HttpProvider(HttpClient):
     @abstractmethod
     def encode(self, request: ModelRequest) -> tuple[str, dict[str, object], Decoder]:
         """Return path and body of the request, and what reads the answer."""
+
+    def models_path(self) -> str:
+        """Return where the server lists its models. Sources: "List models" of each vendor's API."""
+        return "/models"
+
+    async def models(self) -> list[str]:
+        """Return the names of the models that the server lists on its first page.
+
+        Raises:
+            ModelError: every failure, translated.
+        """
+        async with self.exchange("GET", self.models_path(), None) as answer:
+            said = as_dict(loads(await answer.rest()))
+            listed = said.get("data", said.get("models"))
+            if not isinstance(listed, list):
+                raise Malformed("no list of models")
+        names = (as_str(one.get("id", one.get("name"))) for one in as_dicts(listed))
+        return [name.removeprefix("models/") for name in names if name]
 
     async def ask(self, request: ModelRequest, on_delta: OnDelta) -> ModelReply:
         """Ask once, streaming.

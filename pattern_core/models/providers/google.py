@@ -63,11 +63,14 @@ class GoogleProvider(HttpProvider):
         """Return the headers."""
         return {"x-goog-api-key": key}
 
+    def models_path(self) -> str:
+        """Return where the server lists its models, which are all asked below it."""
+        return "/models" if _HAS_VERSION.search(urlsplit(self.base_url).path) else "/v1beta/models"
+
     def encode(self, request: ModelRequest) -> tuple[str, dict[str, object], Decoder]:
         """Return path, body and decoder."""
-        version = "" if _HAS_VERSION.search(urlsplit(self.base_url).path) else "/v1beta"
         model = quote(request.model.removeprefix("models/"), safe="")
-        path = f"{version}/models/{model}:streamGenerateContent?alt=sse"
+        path = f"{self.models_path()}/{model}:streamGenerateContent?alt=sse"
         return path, encode(request), GeminiDecoder(request, self.name)
 
 

@@ -103,7 +103,7 @@ async def create(body: AgentCreateRequest, home: ToWrite, response: Response) ->
 
     Return the new agent. Its memory blocks are created with it.
     """
-    config = home.server.config
+    config = home.server.models.config
     provider = body.model_provider or config.default_provider
     if not body.force:
         _check_providers(config, provider, body.config)
@@ -111,7 +111,7 @@ async def create(body: AgentCreateRequest, home: ToWrite, response: Response) ->
     if not model:
         raise InvalidInput(
             f"the provider {provider!r} has no default model: name one (`model_name`, on the command line --model),"
-            " or set default_model in pattern.toml and start the server again"
+            " or set the default (`PUT /models/default`, on the command line: pattern model set)"
         )
     given = {
         name: getattr(body, name)
@@ -151,7 +151,7 @@ async def update(
     if empty:
         raise InvalidInput(f"{', '.join(empty)} cannot be null; leave out what should stay unchanged")
     if not body.force:
-        _check_providers(home.server.config, changes.get("model_provider"), changes.get("config", {}))
+        _check_providers(home.server.models.config, changes.get("model_provider"), changes.get("config", {}))
     version = None if if_match in (None, "*") else str(if_match).strip().removeprefix("W/").strip('"')
     return _tagged(response, home.constellation, await home.constellation.roster.update(a, changes, version=version))
 
@@ -182,7 +182,7 @@ async def get_model(a: str, home: ToRead) -> object:
         tool_profile=tools.profile,
         tool_profile_reason=tools.why,
         offered_tools=[spec.name for spec in home.constellation.tools.specs(tools.enabled)],
-        is_configured=agent.model_provider in home.server.config.providers,
+        is_configured=agent.model_provider in home.server.models.config.providers,
         window_trouble=await home.constellation.window_trouble(agent),
     )
 

@@ -385,3 +385,66 @@ async def test_facts_come_from_the_catalogue() -> None:
     client = asker().client
     assert client.facts("anthropic", "claude-sonnet-4-5").window == 200_000
     assert (client.facts("scripted", "any").window, client.facts("scripted", "any").is_known) == (UNKNOWN_WINDOW, False)
+
+
+def configured(script: list[Answer], bounds: ClientLimits = BOUNDS) -> ModelClient:
+    return asker(*script, bounds=bounds).client
+
+
+async def ask(client: ModelClient) -> ModelReply:
+    one = asker()
+    return await client.ask(REQUEST, ModelChain.of("scripted", "any"), one.on_delta)
+
+
+async def test_what_is_adopted_answers_from_now_on_and_what_is_pinned_or_under_way_stays() -> None:
+    gate = trio.Event()
+    client = configured([Paced(answer=says("old, under way"), gate=gate), says("old, pinned")])
+    pinned, answers = client.pinned(), list[ModelReply]()
+
+    async def under_way() -> None:
+        answers.append(await ask(client))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(under_way)
+        await wait_all_tasks_blocked()
+        client.adopt(configured([says("new")]))
+        assert await ask(client) == says("new")
+        gate.set()
+    assert answers == [says("old, under way")]
+    assert await ask(pinned) == says("old, pinned")
+
+
+async def test_what_a_turn_learns_the_next_one_knows_until_something_is_adopted() -> None:
+    window = WindowExceeded("too long", provider="scripted", status=400)
+    window.details["window"] = 700
+    client = configured([window])
+    with pytest.raises(WindowExceeded):
+        await ask(client.pinned())
+    assert client.facts("scripted", "any").window == 700
+    client.adopt(configured([]))
+    assert client.facts("scripted", "any").window == UNKNOWN_WINDOW
+
+
+async def test_a_gate_stays_with_its_provider_and_account() -> None:
+    provider = ScriptedProvider([says("hello")])
+    client = Asker(provider).client
+    await ask(client)
+    for other, calls in ((Asker(provider), 1), (Asker(provider, ClientLimits(calls_max=3)), 0), (asker(), 0)):
+        before = client.gate_figures()["scripted"]["calls_total"]
+        client.adopt(other.client)
+        assert client.gate_figures()["scripted"]["calls_total"] == (before if calls else 0)
+
+
+async def test_the_models_of_a_provider(autojump_clock: MockClock) -> None:
+    class Listing(ScriptedProvider):
+        async def models(self) -> list[str]:
+            await trio.sleep(0 if self.asked else math.inf)
+            return ["a"]
+
+    client = configured([])
+    assert await client.models("scripted") == [], "it lists none"
+    with pytest.raises(ModelNotConfigured):
+        await client.models("absent")
+    client.adopt(Asker(Listing()).client)
+    with pytest.raises(ModelTimeout, match="within 3 s"):
+        await client.models("scripted")

@@ -35,9 +35,9 @@ def test_a_provider_that_is_not_configured_is_refused_unless_forced(home: Patter
         refused = home("agent", *line, "-c", "home")
         assert (refused.code, refused.err) == (
             2,
-            "Error: The model provider 'openai' is not configured\nSet OPENAI_API_KEY, or api_key under"
-            " [providers.openai] in pattern.toml, and start the server again. Configured: embedded. To name it before"
-            " that, set `force` (--force)\n",
+            "Error: The model provider 'openai' is not configured\nSet OPENAI_API_KEY and restart the server, or"
+            " api_key under [providers.openai] in pattern.toml and run `pattern up`. Configured: embedded. To name it"
+            " before that, set `force` (--force)\n",
         )
         forced = home("agent", *line, "-c", "home", "--force")
         assert forced.code == 0, forced.err

@@ -98,7 +98,7 @@ def test_what_is_empty_on_purpose_is_said(home: Pattern, tmp_path: Path) -> None
 READING = (
     "constellation list", "agent list -c home", "search -c home tea", "memory show human -c home -a ada",
     "memory edit human -c home -a ada --content tea", "backup --all -o copies", "db status", "db check", "doctor",
-    "mcp list -c home", "usage -c home", "chat -c home hello",
+    "mcp list -c home", "usage -c home", "model list",
 )  # fmt: skip
 
 

@@ -41,6 +41,8 @@ BODIES: dict[str, Any] = {
     "POST /constellations/{c}/search": {"query": "hello"},
     "POST /constellations/{c}/prune": {"dry_run": True},
     "POST /tokens": {"scopes": ["read"]},
+    "POST /models/test": {"model": "embedded/rules-1"},
+    "PUT /models/default": {"model": "embedded/rules-1"},
     "PUT /constellations/{c}/budgets": {"scope": "constellation", "period": "day", "unit": "tokens", "amount": 100},
 }
 # What each row's own constellation holds; any other name in a path stands for something that is not there.

@@ -4,10 +4,12 @@ import itertools
 import subprocess
 import sys
 from dataclasses import replace
+from typing import Any
 
 import httpx2
 import pytest
 import trio
+import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,7 +21,7 @@ from pattern_core.models.providers.exchange import EVENT_BYTES_MAX, EventDecoder
 from pattern_core.models.providers.openai import OpenAIProvider
 from pattern_core.models.providers.settings import ProviderSettings, Secret
 from pattern_core.testing import says
-from pattern_core.testing.wire import Play
+from pattern_core.testing.wire import Play, WireServer, document
 from pattern_core.testing.wire_openai import replies
 from tests.pattern_core.models.providers.rig import OPENAI, connected
 
@@ -34,6 +36,50 @@ async def test_it_opens_again_after_closing_and_keeps_the_id_of_the_request() ->
         await client.provider.aclose()
         await client.ask()
         assert client.server.connections == 2
+
+
+async def test_closing_waits_for_the_answer_under_way() -> None:
+    slow = Play(chunks=HELLO.chunks[:1], headers=HELLO.headers, never_ends=True)
+    async with connected(OPENAI, slow, HELLO) as client:
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(client.ask)
+                exchange = await client.server.arrived()
+                await client.provider.aclose()
+                await trio.testing.wait_all_tasks_blocked()
+                assert not exchange.client_gone.is_set()
+                scope.cancel()
+        with trio.fail_after(60):
+            await exchange.client_gone.wait()
+            assert (await client.ask()).parts == says("hello").parts
+            while client.server.open_connections:  # nobody else will close what that opened
+                await trio.lowlevel.checkpoint()
+
+
+async def test_no_proxy_is_asked_for_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    async with connected(OPENAI, HELLO) as client:
+        assert (await client.ask()).parts == says("hello").parts
+
+
+LISTS = {
+    "openai": ("/v1/models", {"data": [{"id": "a"}, {"id": "b"}, {"no": "name"}]}),
+    "anthropic": ("/v1/models", {"data": [{"type": "model", "id": "a"}, {"type": "model", "id": "b"}]}),
+    "google": ("/v1beta/models", {"models": [{"name": "models/a"}, {"name": "models/b"}]}),
+}
+
+
+@pytest.mark.parametrize("kind", LISTS)
+async def test_the_models_that_a_server_lists(kind: str) -> None:
+    path, answer = LISTS[kind]
+    async with WireServer([document(answer), document({"hello": "world"})]) as server:
+        base_url = server.url + ("/v1" if kind == "openai" else "")
+        provider: Any = make_provider("x", ProviderSettings(kind=kind, base_url=base_url, api_key=Secret("k")))
+        assert await provider.models() == ["a", "b"]
+        assert [(request.method, request.path) for request in server.requests] == [("GET", path)]
+        with pytest.raises(ModelGarbage, match="no list of models"):
+            await provider.models()
+        await provider.aclose()
 
 
 async def test_a_body_that_does_not_end_after_the_reply_is_not_waited_for() -> None:
