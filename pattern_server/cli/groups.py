@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from pattern_server.cli.client import Json
-from pattern_server.cli.command import Home, in_constellation, json_of, yes_option
+from pattern_server.cli.command import Home, PlainGroup, in_constellation, json_of, yes_option
 from pattern_server.cli.output import Output
 
 COLUMNS = ("name", "pattern=pattern_type", "members", "description", "id")
@@ -23,7 +23,7 @@ pattern_config_option = click.option(
 described = click.option("--description", help="What the group is for.")
 
 
-@click.group()
+@click.group(cls=PlainGroup)
 def group() -> None:
     """Groups of agents that work together on each message."""
 

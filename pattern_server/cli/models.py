@@ -11,6 +11,7 @@ from pattern_core.errors import InvalidInput
 from pattern_server.cli.agents import note_warnings, trouble
 from pattern_server.cli.client import Api, Json, path
 from pattern_server.cli.command import ExitCode, Home, PlainGroup, connected
+from pattern_server.cli.names import ONLY_CONSTELLATION
 from pattern_server.cli.output import DONE, FAILED, Output, cut, in_line
 
 WINDOW_EASY = 8_192  # tokens, of which all tools and an answer use half
@@ -32,7 +33,7 @@ def model() -> None:
     """Models: list them, test one, choose an agent's or the default one."""
 
 
-@model.command("list")
+@model.command("list", epilog="Example: pattern model list")
 @connected
 async def list_all(api: Api, output: Output) -> ExitCode:
     """List the models of all providers, with window and price, whether they answer, and which agents use them.
@@ -76,15 +77,11 @@ def _price(facts: Json) -> str | None:
     return f"{dollars(facts['input_price'])} in, {dollars(facts['output_price'])} out"
 
 
-@model.command("test")
+@model.command("test", epilog="Example: pattern model test ollama/qwen3:8b")
 @click.argument("name", metavar="PROVIDER/MODEL")
 @connected
 async def test(api: Api, output: Output, name: str) -> ExitCode:
-    """Ask a model a question: its answer in words, a tool call, its speed.
-
-    \b
-    Example:  pattern model test ollama/qwen3:8b
-    """
+    """Ask a model a question: its answer in words, a tool call, its speed."""
     trial = await api.call("POST", path("models", "test"), body={"model": name})
     rows = [{"check": check, "state": state, "message": message} for check, state, message in findings(trial)]
     output.table(("check", "state", "message"), rows, empty="", data=trial)
@@ -128,29 +125,28 @@ def notes(facts: Json) -> Iterator[str]:
     if facts["window"] < WINDOW_EASY:
         yield (
             f"A window of {facts['window']:,} tokens is small: few tools and a short conversation fit. Give its server"
-            " more (OLLAMA_CONTEXT_LENGTH of Ollama, -c of llama.cpp); see Models of your own in REFERENCE.md."
+            " more (OLLAMA_CONTEXT_LENGTH of Ollama, -c of llama.cpp); see data/docs/models.md."
         )
 
 
-@model.command("set")
+@model.command("set", epilog="Example: pattern model set ollama/qwen3:8b -a ada")
 @click.argument("name", metavar="PROVIDER/MODEL")
-@click.option("-c", "--constellation", metavar="NAME", help="The constellation of the agent, by name or id.")
+@click.option(
+    "-c",
+    "--constellation",
+    metavar="NAME",
+    envvar="PATTERN_CONSTELLATION",
+    help="The constellation of the agent.  [default: the only one]",
+)
 @click.option("-a", "--agent", metavar="NAME", help="The agent.  [default: the default model is set]")
 @connected
 async def set_model(api: Api, output: Output, name: str, constellation: str | None, agent: str | None) -> ExitCode:
-    """Set the model of an agent, or without one the default model, in pattern.toml. No restart is needed.
-
-    \b
-    Example:  pattern model set ollama/qwen3:8b
-              pattern model set anthropic/claude-sonnet-5-5 -c home -a ada
-    """
-    if (agent is None) != (constellation is None):
-        raise click.UsageError("--agent and --constellation belong together; without both the default model is set.")
-    if agent is not None and constellation is not None:
+    """Set the model of an agent, or without one the default model, in pattern.toml. No restart is needed."""
+    if agent is not None:
         provider, _slash, wanted = name.partition("/")
         if not wanted:
             raise InvalidInput(f"a model is written PROVIDER/MODEL, such as ollama/qwen3:8b; got {name!r}")
-        home = Home(api, constellation)
+        home = Home(api, constellation or await ONLY_CONSTELLATION.only(api, {}))
         changed = await home.call("PATCH", "agents", agent, body={"model_provider": provider, "model_name": wanted})
         output.result(changed, f"{changed['name']} uses {name} from its next turn on.")
         note_warnings(output, changed)

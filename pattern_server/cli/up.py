@@ -62,7 +62,7 @@ class Candidate:
         return config.model_copy(update={"providers": {**config.providers, self.provider: entry}})
 
 
-@click.command()
+@click.command(epilog="Example: pattern up --yes")
 @click.option("--model", "wanted", metavar="PROVIDER/MODEL", help="This model, without looking for others.")
 @click.option("--base-url", metavar="URL", help="The provider's address, for any server of OpenAI's format.")
 @click.option("--yes", is_flag=True, help="Do not ask: use the first model that is found.")
@@ -72,11 +72,6 @@ def up(config: Config, output: Output, wanted: str | None, base_url: str | None,
 
     Keys in the environment and model servers on this machine are looked for: Ollama, LM Studio, llama.cpp, vLLM. The
     model becomes the default in pattern.toml. A server that runs already reads that file again.
-
-    \b
-    Example:  pattern up
-              pattern up --yes
-              pattern up --model mine/qwen3 --base-url http://127.0.0.1:9000/v1
     """
     if base_url is not None and wanted is None:
         raise click.UsageError("--base-url needs --model PROVIDER/MODEL, with any name for the provider.")
@@ -261,7 +256,7 @@ async def _move_from_rules(api: Api, output: Output, found: Candidate) -> list[s
     return moved
 
 
-@click.command()
+@click.command(epilog="Example: pattern down")
 @local
 def down(config: Config, output: Output) -> ExitCode:
     """Stop the server. Running turns have some seconds to end; what is left continues at the next start.
@@ -297,7 +292,7 @@ async def _stop(config: Config, server: RunningServer, patience_s: float) -> flo
     return round(trio.current_time() - began, 3)
 
 
-@click.command()
+@click.command(epilog="Example: pattern status")
 @local
 def status(config: Config, output: Output) -> ExitCode:
     """Show whether the server runs, where, its model, and where its log is. The exit code is 1 if none runs."""
