@@ -61,7 +61,6 @@ DEBTS = (
     "data/",
     "migrations/",
     "pattern_core/",
-    "pattern_db/",
     "pattern_server/cli/",
 )
 
