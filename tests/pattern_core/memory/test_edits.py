@@ -208,8 +208,8 @@ def test_a_hunk_changes_its_lines(text: str, patch: str, after: str) -> None:
     [
         (TEXT, PATCH.replace(" line one", " line 1"), "expects 'line 1' at line 1, there is 'line one'"),
         (TEXT, "@@ -9 +9 @@\n-nine\n+9\n", "the block ends before it"),
-        (TEXT, "not a diff", "no unified diff"),
-        (TEXT, "", "no unified diff"),
+        (TEXT, "not a diff", "not a unified diff"),
+        (TEXT, "", "not a unified diff"),
         (TEXT, "@@ line 1 @@\n-a\n+b\n", "hunk 1 begins with"),
         (TEXT, "@@ -1,2 +1,1 @@\n-line one\n", "says 2 old and 1 new lines but has 1 and 0"),
         (TEXT, "@@ -1 +1 @@\n-line one\n+1\n?what\n", "hunk 2 begins with '\\?what'"),

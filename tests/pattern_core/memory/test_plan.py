@@ -291,7 +291,7 @@ def test_a_new_schema_keeps_the_content_and_parts_go_if_they_are_empty() -> None
     assert reshape(MAP, number, EMPTY).writes == {}
     with pytest.raises(InvalidInput, match='has no field "mood"; there are: n; change the content first'):
         reshape(MAP, number, EMPTY | {"mood": "fine"})
-    with pytest.raises(InvalidInput, match="does not fit the new schema: the list holds at most 1"):
+    with pytest.raises(InvalidInput, match="does not match the new schema: the list holds at most 1"):
         reshape(LIST, parse_schema({"List": {"max_items": 1}}), [1, 2])
     one = parse_schema({"Composite": {"sections": [{"name": "notes"}]}})
     assert reshape(SECTIONS, one, empty_value(SECTIONS) | {"notes": "x"}).writes == {}

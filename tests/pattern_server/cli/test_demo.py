@@ -89,7 +89,7 @@ async def test_what_the_stations_show(
         "(file boiler.md)",
         "and by meaning (",
         "what cleo asked is still open: cleo wants to run block_edit(",
-        "leaves no room for this call",
+        "is too low for this call",
         "│ core human",
     ):
         assert words in shown, words
