@@ -42,7 +42,7 @@ from pattern_db.tables.messages import BlobRow
 SIDE_MAX = 8_000  # pixels of width or height; Anthropic's bound too, and a refused image would stay in the conversation
 URL_CHARS_MAX = 2_048
 
-LEFT_OUT = "(An image was here. It is left out, because this model takes no images.)"
+LEFT_OUT = "(An image was here. It is left out, because this model does not read images.)"
 TOO_OLD = "(An earlier image was here. Only the newest ones are shown.)"
 
 MEDIA_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")

@@ -169,7 +169,7 @@ def parts_to_json(parts: tuple[Part, ...]) -> list[dict[str, object]]:
         stored.append({"type": name, **{key: getattr(part, key) for key in required}})
         for key in optional:
             value = getattr(part, key)
-            if value is not None or isinstance(part, Reasoning):  # whose rows always had it
+            if value is not None or isinstance(part, Reasoning):  # their rows always had it
                 stored[-1][key] = value
     return stored
 

@@ -1,8 +1,8 @@
 """What the embedding queue does in the database, as functions of a connection: batches of texts, and switching models.
 
-A batch is what lacks a vector. Between gathering and storing it the model works, and anything may happen to the texts.
-So storing looks at each text again, within its transaction: a vector is stored only for the text as it is at that
-moment, and one that is gone leaves none. Killed in between, nothing is lost but the vectors of one batch.
+A batch is what lacks a vector. Between gathering and storing it the model runs, and the texts may change. So storing
+checks each text again, within its transaction: a vector is stored only for the current text. A crash in between loses
+only the vectors of one batch.
 
 A message is embedded with what was said before it in the same session: an answer like "yes, in May" says nothing by
 itself. With the previous turn, recall among ten hits rose from 0.67 to 0.73 in conversations; with the next one too it
@@ -35,7 +35,7 @@ from pattern_db.tables.embedding_indexes import Cursor, EmbedderInfo, IndexRow, 
 from pattern_db.tables.embedding_sources import EmbeddingSource
 
 BATCH_ROWS = 32  # rows that one batch looks at
-BATCH_PIECES = 64  # pieces after which it takes no further row; a single long text may have more
+BATCH_PIECES = 64  # pieces after which no row is added; a single long text may have more
 # The past, worked off one kind after the other: what agents keep before what they said.
 _PAST = (SearchKind.BLOCK, SearchKind.ARCHIVAL, SearchKind.SUMMARY, SearchKind.MESSAGE, SearchKind.FILE)
 
@@ -117,10 +117,10 @@ def _batch(connection: Connection, index: IndexRow, rows: Sequence[tuple[int, Re
 def store(
     connection: Connection, batch: Batch, made: Mapping[str, bytes], now: str, refused: Mapping[str, str] | None = None
 ) -> bool:
-    """Store the vectors of a batch, `made` by hash; False if its index was given up meanwhile, and nothing is stored.
+    """Store the vectors of a batch, `made` by hash; return False, and store nothing, if its index was retired since.
 
-    `refused` are the pieces without one, each with its reason; they count as done. What changed meanwhile is noted to
-    be looked at again.
+    `refused` are the pieces without one, each with its reason; they count as done. Texts that changed since are noted
+    for another check.
 
     Raises:
         ValueError: a vector does not have the dimension of the index; nothing is stored.

@@ -1,7 +1,7 @@
 """Files as one agent may use them: only in folders attached to it, by `folder/path`, in windows of lines.
 
 Lines are those of the text that was read from the file. They come from its passages, so that a PDF is not parsed again
-for every look, and a directory that is away can still be read; a text on disk that changed since is read afresh.
+for every access, and an unavailable directory can still be read; a text on disk that changed is read again.
 """
 
 from __future__ import annotations
@@ -122,7 +122,8 @@ class AgentFiles:
         return found
 
     async def list(self, folder: str | None = None, pattern: str | None = None) -> list[tuple[str, FileRow]]:
-        """Files with their `folder/path`, by that; only those whose path (or its end) fits `pattern` (`*`, `?`).
+        """Return files with their `folder/path`, sorted; only those with a path (or its end) that matches `pattern`
+        (`*`, `?`).
 
         Raises:
             NotFound: no such folder is attached.
@@ -198,11 +199,12 @@ class AgentFiles:
     async def grep(
         self, pattern: str, *, path: str | None, files_like: str | None, limit: int, ignore_case: bool
     ) -> FoundLines:
-        """Return the first `limit` lines that match, in one file (`path`), or in all whose path fits `files_like`.
+        """Return the first `limit` lines that match, in one file (`path`), or in all with a path that matches
+        `files_like`.
 
         Raises:
             NotFound: there is no such file, or no such folder is attached.
-            InvalidInput: the pattern or the path does not fit, or matching takes too long.
+            InvalidInput: the pattern or the path is invalid, or matching is too slow.
         """
         if not pattern:
             raise InvalidInput("the pattern is empty, so that every line would match; read the file instead")

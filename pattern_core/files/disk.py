@@ -23,7 +23,7 @@ FILES_MAX = 10_000  # of one folder
 ENTRIES_MAX = 100_000  # looked at in one walk
 FILE_BYTES_MAX = 20 * 1024 * 1024
 NAME_CHARS_MAX = 500
-PART_BYTES_MAX = 255  # what file systems take for one name
+PART_BYTES_MAX = 255  # the longest name in file systems
 DEPTH_MAX = 20
 # Directories that hold what programs make or fetch; they are not searched.
 _IGNORED_NAMES = (
@@ -91,7 +91,9 @@ def check_name(name: str) -> str:
     if not normal:
         raise InvalidInput("a file needs a name, such as notes/garden.md")
     if len(normal) > NAME_CHARS_MAX:
-        raise InvalidInput(f"the file's name has {len(normal)} characters; at most {NAME_CHARS_MAX} are taken")
+        raise InvalidInput(
+            f"the file's name has {len(normal)} characters; more than the limit of {NAME_CHARS_MAX}; shorten it"
+        )
     parts = normal.split("/")
     if len(parts) > DEPTH_MAX:
         raise InvalidInput(f"the file's name has {len(parts)} parts; folders go at most {DEPTH_MAX} deep")
@@ -126,7 +128,7 @@ def check_root(path: str, *, allowed: Sequence[Path] | None, kept_out: Sequence[
     """
     given = Path(path)
     if not path or "\0" in path or not given.is_absolute():
-        raise InvalidInput("name the directory by its whole path on the server's machine, such as /home/ann/notes")
+        raise InvalidInput("the directory needs an absolute path on the server's machine, such as /home/ann/notes")
     try:
         real = given.resolve(strict=True)
     except (OSError, RuntimeError) as error:
@@ -135,12 +137,12 @@ def check_root(path: str, *, allowed: Sequence[Path] | None, kept_out: Sequence[
         raise InvalidInput(f"{path} is not a directory")
     if allowed is not None and not any(real.is_relative_to(root.resolve()) for root in allowed):
         raise InvalidInput(
-            f"{path} is not among the directories that this server may show to agents; an administrator can add"
+            f"{path} is not in a directory that this server may show to agents; an administrator can add"
             " it to files_roots, or make the folder"
         )
     for own in kept_out:
         if real.is_relative_to(own.resolve()) or own.resolve().is_relative_to(real):
-            raise InvalidInput(f"{path} holds the server's own data or is within it; choose a directory beside it")
+            raise InvalidInput(f"{path} contains the server's own data or is inside it; choose another directory")
     return real
 
 
@@ -148,7 +150,7 @@ def walk(root: Path) -> Walk:
     """Return all visible regular files below `root`, by name.
 
     Raises:
-        Unavailable: the directory is not there, or vanished or was exchanged meanwhile.
+        Unavailable: the directory is missing, or disappeared or was replaced during the scan.
     """
     found = Walk()
     with _directory(root) as descriptor:
@@ -231,7 +233,7 @@ def read_file(root: Path, name: str) -> bytes:
                 data = file.read(FILE_BYTES_MAX + 1)
         except OSError as error:
             raise UnreadableFile(f"{name} cannot be read: {_words(error)}") from None
-        if len(data) > FILE_BYTES_MAX:  # it grew meanwhile
+        if len(data) > FILE_BYTES_MAX:  # it grew while it was read
             raise too_long(len(data))
         return data
 

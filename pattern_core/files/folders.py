@@ -1,8 +1,8 @@
-"""Folders as people manage them (created, filled, attached to agents, deleted), and the indexing of their files.
+"""Management of folders (create, fill, attach to agents, delete), and the indexing of their files.
 
-Attached directories are looked through now and then, and changed files are read again. What a look cannot see is not
-gone: a directory that vanished, is empty all of a sudden (a disk that is not mounted) or cannot be opened takes nothing
-away; the folder says that it is unavailable, and what is known of it is still found.
+Attached directories are scanned periodically, and changed files are read again. What a scan cannot see is not deleted:
+if a directory is missing, suddenly empty (a disk that is not mounted) or cannot be opened, the folder becomes
+unavailable, and its indexed text can still be found.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Folders:
         after `index`.
 
         Raises:
-            InvalidInput: the name does not fit, or it is neither a directory nor virtual.
+            InvalidInput: the name is invalid, or it is neither a directory nor virtual.
             Conflict: there is a folder of that name.
             LimitReached: there are too many folders.
         """
@@ -131,7 +131,7 @@ class Folders:
         """Give a folder another name or description; an empty description removes it.
 
         Raises:
-            InvalidInput: the name does not fit.
+            InvalidInput: the name is invalid.
             Conflict: another folder has it.
         """
         row = await self.get(id_or_name)
@@ -163,7 +163,7 @@ class Folders:
         Returns its row, and whether it is new.
 
         Raises:
-            InvalidInput: the name does not fit, the folder is a directory, or the file is too long or no text.
+            InvalidInput: the name is invalid, the folder is a directory, or the file is too long or no text.
             LimitReached: the folder is full.
         """
         row = await self.get(id_or_name)
@@ -246,18 +246,18 @@ class Folders:
                 try:
                     await self.index(folder.id, is_asked=False)
                 except (Unavailable, NotFound, RowNotFound):
-                    continue  # noted on the folder, or the folder was deleted meanwhile
+                    continue  # noted on the folder, or the folder was deleted
             with trio.move_on_after(self._interval_s if attached else math.inf):
                 await self._wanted.wait()
 
     async def index(self, id_or_name: str, *, again: bool = False, is_asked: bool = True) -> IndexReport:
         """Look through a folder now; with `again` also files that seem unchanged are read.
 
-        A directory that is empty all of a sudden is believed only if a person asks.
+        An unexpectedly empty directory is accepted only at a person's request.
 
         Raises:
-            NotFound: it was deleted meanwhile.
-            Unavailable: its directory cannot be read now; nothing was removed.
+            NotFound: it was deleted during the scan. Unavailable: its directory cannot be read now; nothing was
+            removed.
         """
         folder = await self.get(id_or_name)
         async with self._one_at_a_time:
@@ -321,7 +321,7 @@ class Folders:
         try:
             await self._database.write(store, prepared, expected_hash=expected)
         except Conflict:
-            report.unchanged += 1  # written to the database meanwhile, and read in doing so
+            report.unchanged += 1  # written to the database since, and read at that time
             return
         self._on_change()
         report.note(prepared.row, was_read=True)
@@ -341,7 +341,7 @@ def _is_unchanged(known: FileRow, entry: DiskEntry) -> bool:
 
 
 def _gone(known: dict[str, FileRow], walk: Walk) -> list[FileRow]:
-    """Return rows whose files are certainly not there any more."""
+    """Return rows of files that certainly no longer exist."""
     if not walk.is_complete:
         return []
     there = {entry.name for entry in walk.entries}
@@ -356,7 +356,7 @@ def _create(connection: Connection, row: FolderRow) -> None:
 
 
 def _taken(name: str) -> Conflict:
-    return Conflict(f"there is a folder named {name!r} already; choose another name")
+    return Conflict(f"a folder named {name!r} already exists; choose another name")
 
 
 def _checked_name(name: str) -> str:

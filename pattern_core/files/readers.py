@@ -1,4 +1,4 @@
-"""What is read from bytes: plain text in whatever encoding it came, HTML, PDF and Word documents.
+"""Readers of file contents: plain text in any encoding, HTML, PDF and Word documents.
 
 HTML and Word documents become Markdown: headings, paragraphs, lists, tables and code. All but plain text is read in a
 child process only (`read_file`, `read_page`), for it may be made to exhaust memory or time, or to trip a parser. The

@@ -276,7 +276,7 @@ def _instead(schema: Schema) -> str:
         case ListSchema():
             return "a List; use append, insert_item, set_item or delete_item"
         case LogSchema():
-            return "a Log, whose entries stay; use append to add one"
+            return "a Log with permanent entries; use append to add one"
         case CompositeSchema():
             return f"a Composite; name one of its sections: {', '.join(one.name for one in schema.sections)}"
 

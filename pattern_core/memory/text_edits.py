@@ -251,7 +251,7 @@ def _place(bare: list[str], hunk: _Hunk, number: int, *, expected: int, earliest
     if not found:
         raise InvalidInput(_mismatch(bare, old, number, expected))
     if len(found) > 1 and abs(found[0] - expected) == abs(found[1] - expected):
-        raise InvalidInput(f"the lines of hunk {number} stand at lines {found[0] + 1} and {found[1] + 1}; add context")
+        raise InvalidInput(f"the lines of hunk {number} occur at lines {found[0] + 1} and {found[1] + 1}; add context")
     return found[0]
 
 

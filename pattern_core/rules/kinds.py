@@ -351,11 +351,11 @@ class Cooldown(ToolRule):
     in_words = sentence("Between two uses of {tool} {seconds} must pass.")
 
     def objection(self, call: AskedCall, moment: Moment) -> Verdict | None:
-        """Refuse while the tool rests. A call that is under way counts from now."""
+        """Refuse during the cooldown. A running call counts from now."""
         used = [one for one in moment.calls if one.ran or one.status in OPEN]
         here = [(one.tool, moment.now_ms if one.at_ms is None else one.at_ms) for one in used]
         passed_s = [(moment.now_ms - at) / 1000 for tool, at in (*moment.last_ms.items(), *here) if self.covers(tool)]
-        # A start that lies further ahead than a rest is long was measured by a clock that has been set back since.
+        # A start further in the future than a cooldown was measured by a clock that has been set back since.
         left_s = max((self.seconds - max(one, 0.0) for one in passed_s if one > -self.seconds), default=0.0)
         text = f"it rests after each use; call it again in {duration(math.ceil(left_s))}."
         return self.refuse(text) if left_s > 0 else None
@@ -382,7 +382,7 @@ class Periodic(ToolRule):
 
 
 class RequiresConsent(ToolRule):
-    """A person must agree to each call; who agrees for a `scope` agrees to all calls of that scope."""
+    """A person must approve each call; a grant for a `scope` covers all calls of that scope."""
 
     name, aliases = "requires_consent", ("requires_approval",)
     has_no_order = True

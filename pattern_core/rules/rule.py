@@ -1,7 +1,7 @@
-"""What a kind of tool rule is, and what an agent's rules say together at a moment of its turn: before a decision,
-before a call, before the end. Pure.
+"""Kinds of tool rules, and the joint verdict of an agent's rules at a moment of its turn: before a decision, before a
+call, before the end. Pure.
 
-Nothing is counted anywhere: every answer follows from the turn's calls, so that a restart comes to the same.
+Nothing is counted: every verdict follows from the turn's calls, so that it is the same after a restart.
 """
 
 from __future__ import annotations
@@ -259,8 +259,8 @@ class Offer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepBorder:
-    """What follows a step whose calls have all ended: the turn ends, or calls that rules make are run, or the model is
-    asked again, with `notes` in view.
+    """What follows a step after all its calls have ended: the turn ends, or calls by rules are run, or the model is
+    called again, with `notes` in the prompt.
     """
 
     ends: bool = False
@@ -320,9 +320,9 @@ class Moment:
     def offer(self, tools: Sequence[ToolSpec]) -> Offer:
         """Return what of the enabled `tools` the next decision may use.
 
-        Rules that only say "not now" (cooldown, exclusive groups, what must come before) leave a tool in view: the
-        model reads of them and is refused when it calls, so that the tools at the beginning of the prompt stay the same
-        for its cache.
+        Rules that only say "not now" (cooldown, exclusive groups, what must come before) do not hide a tool: the model
+        reads of them and is refused when it calls, so that the tools at the beginning of the prompt stay the same for
+        its cache.
         """
         left = {spec.name for spec in tools}.intersection(*(narrowed.tools for narrowed in self.narrowed))
         shown: list[ToolSpec] = []

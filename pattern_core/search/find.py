@@ -1,7 +1,7 @@
 """One search, from the query to the hits: each kind ranked by its own method, then put in one order.
 
 The query becomes a vector twice: as it is, and without the names of those who speak. A model reads "What does Ada
-cook?" as being mostly about Ada, and Ada stands in nearly every message: the vector of "What does cook?" finds more
+cook?" as being mostly about Ada, and Ada occurs in nearly every message: the vector of "What does cook?" finds more
 (recall@10 of vectors alone on LoCoMo 0.61 → 0.71), and the sum of both, which still knows who is meant, more than
 either beside words (`python -m tests.bench locomo`).
 """
@@ -136,7 +136,7 @@ def blended(one: bytes, other: bytes) -> bytes:
 
 
 def _find_by(connection: Connection, request: SearchRequest, answer: QueryVector | None) -> SearchResult | None:
-    """Return the best hits if `answer` is of the active index's model, or None and there is no index; None else."""
+    """Return the best hits; None unless `answer` is of the active index's model, or None without an index."""
     index = embedding_indexes.active(connection)
     wanted = None if index is None else (index.fingerprint, 4 * index.dimension)
     if wanted != (None if answer is None else (answer.fingerprint, len(answer.vector or b""))):
@@ -214,7 +214,7 @@ def rank_documents(connection: Connection, searched: Plan, kind: SearchKind) -> 
     are in meaning. Words and meaning count half each.
 
     That did best on collections of documents (Cranfield: recall@10 0.460 against 0.400 for words and 0.416 for meaning
-    alone). It differs from messages, whose short texts full of names give words more weight.
+    alone). It differs from messages: in their short texts full of names words have more weight.
     """
     chosen = selection(connection, searched, kind)
     rows: dict[int, Row] = {}

@@ -1,4 +1,4 @@
-"""Ranking messages: what they say, what was said around them, what they mean, who said it and when.
+"""Ranking of messages: by words, neighbouring messages, meaning, speaker and time.
 
 A message of a conversation is short and leaves out what the one before it named: words are looked for in a window
 around it, at the time of the query, so that storing a message costs nothing more. Figures and the fitting of the
@@ -24,7 +24,7 @@ from pattern_db.connection import Connection
 from pattern_db.enums import Role, SearchKind
 from pattern_db.search import Filters, Row, Surroundings
 
-# How much a word counts that stands so many messages before or after, and how fast further ones count less.
+# The weight of a word this many messages before or after, and how fast repeated ones count less.
 BEFORE = (0.7, 0.49, 0.34)
 AFTER = (0.35, 0.25, 0.17)
 # The same for words that mean the same; where these are compared, exact words and whole messages count less.
@@ -44,7 +44,7 @@ class Weights:
     """What speaks for a message, besides its words (1.0 for the best). Fitted by `tests/bench/locomo.py`."""
 
     meaning: float = 0.6
-    answer_meaning: float = 0.45  # the next message, whose vector holds this one too
+    answer_meaning: float = 0.45  # the next message; its vector includes this one
     alike: float = 1.0  # its words, and those beside it, mean what the query's do
     question: float = -0.44  # who asks does not tell
     speaker: float = 0.29  # the query names who said it
@@ -53,7 +53,7 @@ class Weights:
 
 
 WEIGHTS = Weights()
-TOOL_RESULT_FACTOR = 0.7  # what a tool answered repeats what stands elsewhere, often from an earlier search
+TOOL_RESULT_FACTOR = 0.7  # results of tools repeat other texts, often from an earlier search
 
 _SPEAKER = re.compile(r"([^\W\d_][\w.'’-]*(?: [^\W\d_][\w.'’-]*)?):\s")
 _CAPTION = re.compile(r"\s*[\[(][^\[\]()]*[\])]\s*$")
@@ -115,7 +115,7 @@ class _Pool:
         self._heard: dict[int, Sequence[tuple[int, float]]] = {}  # in and around: term, how much
 
     def take_by_words(self) -> None:
-        """Take the messages whose own words fit best."""
+        """Add the messages with the best-matching words."""
         if self._plan.compares_words:
             self._postings, rows = candidates(
                 self._connection, self._plan, SearchKind.MESSAGE, self._count, self._chosen
@@ -123,14 +123,14 @@ class _Pool:
             self._rows = dict(sorted(rows.items()))  # of equal leaders the first counts
 
     def take_near(self, meanings: Meanings) -> None:
-        """Take the messages that are near in meaning, and look around in all of the pool."""
+        """Add the messages that are near in meaning, and read the neighbours of the whole pool."""
         named = storage.rows_of_refs(self._connection, SearchKind.MESSAGE, list(meanings.nearness), self._plan.request)
         self._keep(named.values())
         self._near = {number: meanings.nearness[row.ref] for number, row in named.items()}
         self._look_around(list(self._rows))
 
     def take_neighbours(self) -> None:
-        """Take what stands directly beside the best finds: often the answer to them."""
+        """Add the direct neighbours of the best finds: often the answers to them."""
         words = self._windows(self._plan.weights)
         greatest = max(words.values(), default=0.0) or 1.0
         value = {row: words[row] / greatest + WEIGHTS.meaning * self._near.get(row, 0.0) for row in self._rows}
@@ -171,7 +171,7 @@ class _Pool:
         self._rows |= {row.row: row for row in rows if self._chosen.holds(row.row)}
 
     def _look_around(self, numbers: Sequence[int]) -> None:
-        """Find out what stands around these messages of the pool, and which terms are heard there."""
+        """Read the neighbours of these messages of the pool, and the terms in them."""
         around = storage.surroundings(self._connection, numbers, len(BEFORE))
         self._around |= around
         wanted = set(numbers).union(*[(*one.before, *one.after) for one in around.values()])
@@ -248,7 +248,7 @@ def _priors(row: Row, dates: Sequence[NamedDate], *, is_named: bool) -> dict[str
     parts: dict[str, float] = {}
     said = _spoken(row.content)
     asked = question_in(said)
-    if asked:  # who tells something and then asks has told it
+    if asked:  # a message with a statement and a question still has the statement
         parts["question"] = WEIGHTS.question * math.sqrt(len(asked) / len(said))
     if is_named:
         parts["speaker"] = WEIGHTS.speaker
@@ -269,7 +269,7 @@ def _without_names(plan: Plan, names: set[str]) -> Sequence[float]:
 
 
 def speaker(row: Row) -> str:
-    """Return who said it: the name it was stored under, or one that stands before it (`Ada: …`); empty if unknown."""
+    """Return who said it: the name it was stored under, or one at its beginning (`Ada: …`); empty if unknown."""
     if row.speaker:
         return row.speaker
     named = _SPEAKER.match(row.content)

@@ -1,4 +1,4 @@
-"""What a search is asked and what it answers."""
+"""Search requests and results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One command under way, within one task: started, read into a bounded output, stopped and waited for."""
+"""One running command, within one task: started, read into a bounded output, stopped and waited for."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 """The child process in which one command runs: `launcher PLAN`, PLAN as `child.py` writes it, in JSON.
 
-It stays beside the command, and nothing of the command survives it. Where the system allows, the command lives in
-namespaces of its own, whose first process takes all others with it when it ends, however they detached themselves; else
-this process adopts what the command leaves behind and ends that. Standard input is the lifeline: when it closes, since
-the server wants the command to stop or is dead itself, everything gets SIGTERM, and SIGKILL after `grace_s`.
+It stays beside the command, and nothing of the command survives it. Where the system allows, the command runs in its
+own namespaces; when their first process ends, all others end, even detached ones; else this process adopts what the
+command leaves behind and ends that. Standard input is the lifeline: when it closes, since the server wants the command
+to stop or is dead itself, everything gets SIGTERM, and SIGKILL after `grace_s`.
 
-Files are confined by Landlock: what is not named cannot be opened. On the descriptor `status_fd` stand lines of JSON:
+Files are confined by Landlock: what is not named cannot be opened. The descriptor `status_fd` gets lines of JSON:
 `{"confined": […]}` before the command begins, `{"refused": why}` instead of it, `{"code", "stopped"}` after it.
 
 Run without site-packages, so it imports the standard library only.
@@ -139,7 +139,7 @@ def _begin(plan: Mapping[str, Any], lifeline: int, *, has_namespaces: bool) -> i
 
 def _hand_on(number: int, _frame: object) -> None:
     with suppress(ProcessLookupError):
-        os.kill(-1, number)  # everybody in the namespace but this process
+        os.kill(-1, number)  # every process in the namespace but this one
 
 
 def _execute(plan: Mapping[str, Any], environment: Mapping[str, str], *, has_namespaces: bool) -> int:

@@ -208,7 +208,7 @@ def _begins(words: Sequence[str], named: Sequence[str]) -> bool:
 
 
 def _stands_in(line: str, entry: str) -> bool:
-    """Return whether the entry stands anywhere in the line, as far as that can be seen without a shell."""
+    """Return whether the entry occurs anywhere in the line, as far as that can be seen without a shell."""
     words, named = (_ROUGH_TOKEN.findall(_QUOTING.sub("", text)) for text in (line, entry))
     return any(_begins(words[at:], named) for at in range(len(words)))
 

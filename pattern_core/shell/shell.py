@@ -119,7 +119,7 @@ class Shell:
 
     @property
     def running(self) -> int:
-        """How many commands are under way; a constellation with any is not idle."""
+        """How many commands are running; a constellation with any is not idle."""
         return sum(command.is_running for command in self._commands.values())
 
     async def execute(
@@ -132,7 +132,7 @@ class Shell:
             InvalidInput: it is empty, or the time or the directory is none.
             NotFound: there is no such directory.
             Overloaded: too many commands run already.
-            Unavailable: the constellation is about to rest, or the system cannot confine the command.
+            Unavailable: the constellation is being stopped, or the system cannot confine the command.
         """
         if not 0 < timeout_s <= TIMEOUT_MAX_S:
             raise InvalidInput(f"`timeout` is between 0 and {TIMEOUT_MAX_S:.0f} seconds; spawn what takes longer")

@@ -46,7 +46,7 @@ class WireRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Play:
-    """One answer, whose `chunks` are sent one by one.
+    """One answer; its `chunks` are sent one by one.
 
     `stops_after` closes the connection after that many bytes of the body, without the end that HTTP asks for.
     `never_answers` sends nothing at all, `never_ends` leaves the body open; both wait until the client goes away.

@@ -487,5 +487,5 @@ def in_doubt(row: EffectRow) -> FinishedCall:
 
 def _timeout_text(row: EffectRow, timeout_s: float) -> str:
     if row.effect_class in _INNER:
-        return f"{ERROR}the tool took longer than {timeout_s:g} s; nothing was changed."
+        return f"{ERROR}the tool was not finished within {timeout_s:g} s; nothing was changed."
     return f"{ERROR}no answer within {timeout_s:g} s. It may have happened all the same: find out before you repeat it."

@@ -455,7 +455,7 @@ class Turn:
                 await trio.lowlevel.checkpoint()  # it ends here
             border = self.judge.border(self.record.step)
             if (border.ends or border.forced) and self.record.holds_work:
-                await self.record.flush()  # a call whose writes are refused ends no turn
+                await self.record.flush()  # a call with refused writes does not end the turn
                 border = self.judge.border(self.record.step)
             if self._services.is_draining():
                 await self.record.flush()

@@ -54,7 +54,7 @@ class Web:
 
         Raises:
             InvalidInput: it is no address of a page, or the page holds no text.
-            PermissionDenied: it may not be visited, or is not open to everybody.
+            PermissionDenied: it may not be visited, or is not public.
             NotFound: there is no such host or page.
             Unavailable: its server does not answer, or not now.
         """

@@ -1,4 +1,4 @@
-"""The embedder of a service over HTTP: attempts, rests, and no number that is used before it is checked.
+"""The embedder of a service over HTTP: retries, pauses, and checks of all numbers.
 
 What differs between services is a `Service`: values and pure functions.
 """
@@ -51,9 +51,9 @@ _OF_THE_WAY = (409, 502, 504)  # something between us and the model speaks
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """What one service differs in from the others.
+    """The differences between services.
 
-    `provider` is its name for people. `key` stands in the `headers`, and is not shown where answers repeat it. `body`
+    `provider` is its name for people. `key` is part of the `headers`, and is removed from repeated answers. `body`
     makes the JSON to POST to `path`; `vectors` names the list in the answer, and in each of its items the vector (None:
     the item is one). `advice` says what to do about a refusal, `advice_if_absent` about a model that is not there.
     `identity` is what decides about the vectors, beside the model's name: the address, prefixes. `known_dimension` is

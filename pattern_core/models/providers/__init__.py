@@ -57,7 +57,7 @@ def make_provider(name: str, settings: ProviderSettings) -> Provider:
             "Copy it again.",
             provider=name,
         )
-    if kind.variables is not None and not key and settings.base_url is None:  # the vendor's own address wants a key
+    if kind.variables is not None and not key and settings.base_url is None:  # the vendor's own URL needs a key
         raise not_configured(name)
     provider: Provider = resolve_name(kind.maker)(name, settings)
     return provider
@@ -69,8 +69,8 @@ def not_configured(name: str, known: Sequence[str] = ()) -> ModelNotConfigured:
     if kind is None:
         advice = f"Describe it under {section}, with its kind, and the base_url and api_key that it needs."
     elif kind.variables is None:
-        advice = f'Write kind = "{name}" under {section}, and start the server again.'
+        advice = f'Write kind = "{name}" under {section}, and restart the server.'
     else:
-        advice = f"Set {kind.variables}_API_KEY, or api_key under {section}, and start the server again."
+        advice = f"Set {kind.variables}_API_KEY, or api_key under {section}, and restart the server."
     names = f" Configured: {', '.join(known)}." if known else ""
     return ModelNotConfigured(f"The model provider {name!r} is not configured. {advice}{names}", provider=name)

@@ -155,7 +155,7 @@ class _Excerpt:
 
 
 class _Turn:
-    """What a request shows: what was said last, the calls made since, and the blocks in view."""
+    """The content of a request: the last message, the calls made since, and the visible blocks."""
 
     def __init__(self, request: ModelRequest) -> None:
         messages = request.messages

@@ -216,7 +216,7 @@ def test_a_hunk_changes_its_lines(text: str, patch: str, after: str) -> None:
         (TEXT, "@@ -7,0 +8 @@\n+x\n", "inserts after line 7"),
         (TEXT, "@@ -2 +2 @@\n-line two\n+2\n@@ -1 +1 @@\n-line one\n+1\n", "overlaps the hunk before it"),
         ("a\n", "@@ -1 +1 @@\n-a\n+a\n" * 201, "more than 200 hunks"),
-        ("x\na\nb\nc\nx\n", "@@ -3 +3 @@\n-x\n+y\n", "stand at lines 1 and 5; add context"),
+        ("x\na\nb\nc\nx\n", "@@ -3 +3 @@\n-x\n+y\n", "occur at lines 1 and 5; add context"),
     ],
 )
 def test_patches_that_do_not_fit_are_refused(text: str, patch: str, words: str) -> None:
