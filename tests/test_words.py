@@ -50,17 +50,21 @@ PATTERNS = {
 }
 
 # Places that hold a banned word for a reason, by file: the words, and why.
-EXEMPT: dict[str, tuple[str, str]] = {}
+EXEMPT: dict[str, tuple[str, str]] = {
+    "pattern_core/compaction/summariser.py": ("retell", "the instructions for summaries were tried on real models"),
+    "pattern_core/memory/templates.py": ("told, everybody", "models read these texts"),
+    "pattern_core/models/providers/embedded.py": ("whose", "people's own words, which the rules look for"),
+    "pattern_core/prompts/build.py": ("stands, nobody", "the guide of small models was tried on real ones"),
+    "pattern_core/tools/builtin/block.py": ("in view", "models read the description and the results"),
+    "pattern_db/search_terms.py": ("whose", "people's own words, which a search leaves out"),
+}
 
 # Files that are not cleaned yet. Empty when the whole project is.
 DEBTS = (
     "CHANGELOG.md",
     "README.md",
     "REFERENCE.md",
-    "CONTRIBUTING.md",
-    "data/",
-    "migrations/",
-    "pattern_core/",
+    "data/docs/",
     "pattern_server/cli/",
 )
 
