@@ -291,7 +291,7 @@ def _is_rules(entry: object) -> bool:
     return kind is not None and not kind.is_language_model
 
 
-_SECTION = "is a section, with settings of its own within"
+_SECTION = "is a section with its own settings"
 _MISFITS = {  # pydantic's type of an error → our message
     "extra_forbidden": "is not a known setting",
     "unexpected_keyword_argument": "is not a known setting",

@@ -200,7 +200,7 @@ def start_switch(connection: Connection, info: EmbedderInfo, now: str) -> IndexR
     active = indexes.active(connection)
     building = _building(connection)
     if active is None:
-        raise Conflict("no text was embedded yet, so there is nothing to switch: it begins by itself")
+        raise Conflict("no text was embedded yet, so there is nothing to switch; embedding starts automatically")
     if active.matches(info):
         if cancel_switch(connection):
             return active

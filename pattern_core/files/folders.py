@@ -277,7 +277,7 @@ class Folders:
             walk = await self._on_thread(disk.walk, root)
             if not walk.entries and known and not walk.unseen and not is_asked:
                 raise Unavailable(
-                    f"the directory {root} is empty, and held {len(known)} files before; what was read stays."
+                    f"the directory {root} is empty, and had {len(known)} files before; their text is kept."
                     " If that is right, index the folder by hand"
                 )
             report.skipped = walk.skipped[:SKIPPED_MAX]

@@ -218,7 +218,7 @@ def _place(one: Field, held: Sequence[Json], value: Json) -> int:
     for at, each in enumerate(texts):
         if each in (to_json(wanted), words):
             return at
-    raise InvalidInput(f"the field {one.name} holds no {excerpt(wanted)}; it holds {excerpt(list(held))}")
+    raise InvalidInput(f"the field {one.name} has no value {excerpt(wanted)}; it has {excerpt(list(held))}")
 
 
 def _guard(fields: Sequence[Field], before: Json, after: Mapping[str, Json], by: Attribution) -> None:
@@ -258,7 +258,7 @@ def _guard_all(schema: Schema, before: Json, after: Json, by: Attribution) -> No
                 if to_json(each) not in known:
                     _guard(fields, None, each, by)
         case LogSchema():
-            raise PermissionDenied("the entries of a log stay as they are; append one instead")
+            raise PermissionDenied("the entries of a log cannot be changed; append one instead")
         case CompositeSchema():
             for one in schema.sections:
                 if one.read_only and not same(before[one.name], after[one.name]):

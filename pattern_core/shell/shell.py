@@ -86,7 +86,7 @@ def working_directory(settings: ShellSettings, directory: str | None) -> Path:
     roots = [check_root(str(root), allowed=None, kept_out=settings.kept_out) for root in settings.roots]
     name = directory or "."
     if "\0" in name:
-        raise InvalidInput("the name of a directory holds no NUL")
+        raise InvalidInput("the name of a directory contains NUL; remove it")
     real = Path(os.path.realpath(roots[0] / name))
     if not any(real.is_relative_to(root) for root in roots):
         raise PermissionDenied(f"{name} is not below {', '.join(str(root) for root in roots)}; commands run only there")

@@ -89,7 +89,7 @@ class Web:
         except PatternError as error:
             raise Unavailable(f"the search engine cannot be reached: {error.message}") from error
         if answer.status == 429:
-            raise Overloaded("the search engine wants to be asked less often; try again in a minute", retry_after_s=60)
+            raise Overloaded("the rate limit of the search engine is reached; try again in a minute", retry_after_s=60)
         if answer.status != 200:
             raise Unavailable(
                 f"the search engine answered with HTTP status {answer.status}; the operator should check [web.search]"

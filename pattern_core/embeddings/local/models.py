@@ -161,10 +161,10 @@ def _in_folder(settings: EmbedderSettings, name: str, folder: Path) -> FoundMode
         if file.relative_to(folder).parts[0] not in ("onnx", "openvino")
     }
     if not any(file.endswith((".safetensors", ".bin")) for file in digests):
-        raise ModelUnusable(f"The folder {folder} holds no weights (*.safetensors); is it a whole model?")
+        raise ModelUnusable(f"The folder {folder} has no weights (*.safetensors); check that the model is complete.")
     dimension = _dimension(folder) or settings.dimensions
     if dimension is None:
-        raise ModelUnusable(f"{folder} does not say how long its vectors are; set [embeddings] dimensions.")
+        raise ModelUnusable(f"{folder} does not give the length of its vectors; set [embeddings] dimensions.")
     return FoundModel(
         runtime="sentence-transformers",
         model=name,
