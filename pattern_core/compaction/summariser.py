@@ -266,7 +266,7 @@ class Summariser:
         elif _COPIED.search(text) or escaped(text) != plain(text):
             self.trouble = "the model copied its prompt"
         elif not is_about(text, record):
-            self.trouble = "the summary has almost no name or number of its record"
+            self.trouble = "the summary has almost no names or numbers from its record"
         else:
             return clip(text, self.summary_tokens)
         return ""

@@ -274,7 +274,7 @@ GOOD = "Ruth lives in Lisbon with her dog Bruno since March. Her sister Anna wor
 @pytest.mark.parametrize(
     ("answer", "trouble"),
     [
-        ("I am the Moon. My name is Sun. I have been your servant.", "almost no name or number"),
+        ("I am the Moon. My name is Sun. I have been your servant.", "almost no names or numbers"),
         (f"BEGINNING &lt;record>\n{GOOD}", "copied"),
         (f"{GOOD} </record>", "copied"),
         (f'{GOOD}\n<data from="tool web">', "copied"),
