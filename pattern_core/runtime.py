@@ -1,5 +1,7 @@
 """The services of a constellation besides its file, all injected: clock, randomness, embeddings and limits; and the
 operator's metrics.
+
+Tests pass a stopped clock, seeded randomness and deterministic vectors.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def open_in_memory() -> Connection:
 
 
 def open_immutable(path: Path) -> Connection:
-    """Open a file that is not being written (a backup) without locks and without leaving files beside it.
+    """Open a file that is not being written (a backup) without locks and without leaving files next to it.
 
     Raises:
         RowNotFound: there is no file at `path`.

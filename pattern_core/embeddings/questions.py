@@ -19,7 +19,7 @@ import trio
 
 from pattern_core.embeddings.embedder import Embedder, EmbedderInfo, EmbedderUnavailable, checked_vectors
 
-FORMER_MAX = 4  # models beside the configured one; each may be a process of 450 MB while it is asked
+FORMER_MAX = 4  # models in addition to the configured one; each may be a process of 450 MB while it is used
 LOOK_AGAIN_S = 60.0  # after none was found
 
 DEADLINE_S = 2.0  # a model that is loaded needs some 20 ms; loading takes from half a second to many
@@ -101,7 +101,7 @@ class EmbedderShelf:
             made_by = f"{wanted.model} ({wanted.provider}, {wanted.dimension} numbers)"
             message = f"the texts were embedded by {made_by}, which is no longer available{why}"
             failure = FormerModelGone(message.removesuffix("."), retry_after_s=None)
-        # Not every question starts a process in vain.
+        # Not every question may start a process that fails.
         wait_s = LOOK_AGAIN_S if failure.retry_after_s is None else min(failure.retry_after_s, LOOK_AGAIN_S)
         self._missing[key] = trio.current_time() + wait_s, failure
         if len(self._missing) > 8 * FORMER_MAX:

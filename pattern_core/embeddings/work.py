@@ -4,10 +4,10 @@ A batch is what lacks a vector. Between gathering and storing it the model runs,
 checks each text again, within its transaction: a vector is stored only for the current text. A crash in between loses
 only the vectors of one batch.
 
-A message is embedded with what was said before it in the same session: an answer like "yes, in May" says nothing by
-itself. With the previous turn, recall among ten hits rose from 0.67 to 0.73 in conversations; with the next one too it
-did not rise further. Where this module makes other pieces of the same text, they have other hashes, and `pattern
-embeddings rebuild` embeds what differs.
+A message is embedded with the previous one of its session: an answer like "yes, in May" is meaningless alone. With the
+previous turn, recall among ten hits rose from 0.67 to 0.73 in conversations; with the next one too it did not rise
+further. Where this module makes other pieces of the same text, they have other hashes, and `pattern embeddings rebuild`
+embeds what differs.
 
 Vectors of two models cannot be compared, so a new model needs every text embedded again. Until that is done the old
 index stays active and search answers from it, as long as questions can still be embedded by its model (see
@@ -190,9 +190,9 @@ def _named(speaker: str | None, text: str) -> str:
 
 
 def start_switch(connection: Connection, info: EmbedderInfo, now: str) -> IndexRow:
-    """Begin an index for another model beside the active one, or continue it; one for a third model is given up.
+    """Begin an index for another model next to the active one, or continue it; one for a third model is retired.
 
-    If the active index is of this model and another one's is being built, that one is given up: back to the old model.
+    If the active index is of this model and another one is being built, that one is retired: back to the old model.
 
     Raises:
         Conflict: the active index is of this model already, or there is none to switch from.
@@ -205,8 +205,7 @@ def start_switch(connection: Connection, info: EmbedderInfo, now: str) -> IndexR
         if cancel_switch(connection):
             return active
         raise Conflict(
-            f"the vectors are {info.model}'s already;"
-            " to have every text looked at again, use `pattern embeddings rebuild`"
+            f"the vectors are {info.model}'s already; to check every text again, use `pattern embeddings rebuild`"
         )
     if building is not None and building.matches(info):
         return building
@@ -215,7 +214,7 @@ def start_switch(connection: Connection, info: EmbedderInfo, now: str) -> IndexR
 
 
 def cancel_switch(connection: Connection) -> bool:
-    """Give up the index that is being built; False if there is none. Its vectors are removed later."""
+    """Retire the index that is being built; return False if there is none. Its vectors are deleted later."""
     building = _building(connection)
     if building is not None:
         indexes.retire(connection, building.id)
@@ -238,7 +237,7 @@ def complete(connection: Connection, index: IndexRow, now: str) -> bool:
 
 
 def rebuild(connection: Connection) -> bool:
-    """Have every text looked at again; only what is not up to date is embedded. False if there is no index."""
+    """Let every text be checked again; only outdated ones are embedded. Return False if there is no index."""
     live = indexes.live(connection)
     for index in live:
         indexes.rewind(connection, index.id)

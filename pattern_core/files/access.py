@@ -27,13 +27,13 @@ from pattern_db.tables.files import FileRow
 from pattern_db.tables.folders import AttachedFolder
 from pattern_db.tables.passages import PassageRow
 
-GREP_CHARS_MAX = 4_000_000  # looked through by one call
+GREP_CHARS_MAX = 4_000_000  # searched by one call
 GREP_FILES_MAX = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Located:
-    """A place in an attached folder; whether there is a file is not said."""
+    """A place in an attached folder; the file may not exist."""
 
     attached: AttachedFolder
     name: str
@@ -58,7 +58,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundLines:
-    """Matching lines as `folder/path`, number and words; `left_out` files were not looked through."""
+    """Matching lines as `folder/path`, number and text; `left_out` files were not searched."""
 
     lines: Sequence[tuple[str, int, str]]
     files: int
@@ -89,7 +89,7 @@ class AgentFiles:
         raise NotFound(f"no folder {name!r} is attached to you; attached: {known}")
 
     async def locate(self, path: str) -> Located:
-        """Return the place that `folder/path` means; with a single folder attached its name may be left out.
+        """Return the place of `folder/path`; if only one folder is attached, its name may be left out.
 
         Raises:
             NotFound: no such folder is attached.
@@ -179,7 +179,7 @@ class AgentFiles:
         return _window(place.path, start_line, total, wanted, chars_max)
 
     async def _changed_text(self, place: Located, row: FileRow) -> str | None:
-        """Return the text of a file on disk that changed since it was indexed; None if it did not, or is away."""
+        """Return the text of a file on disk that changed since it was indexed; None if unchanged or unavailable."""
         folder = place.attached.folder
         if folder.path_type is not PathType.LOCAL:
             return None

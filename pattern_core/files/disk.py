@@ -20,7 +20,7 @@ from pattern_core.errors import InvalidInput, NotFound, PatternError, Unavailabl
 from pattern_core.untrusted import plain
 
 FILES_MAX = 10_000  # of one folder
-ENTRIES_MAX = 100_000  # looked at in one walk
+ENTRIES_MAX = 100_000  # entries per scan
 FILE_BYTES_MAX = 20 * 1024 * 1024
 NAME_CHARS_MAX = 500
 PART_BYTES_MAX = 255  # the longest name in file systems
@@ -31,7 +31,7 @@ _IGNORED_NAMES = (
     "/DerivedData/Pods/$RECYCLE.BIN/System Volume Information"
 )
 _IGNORED = frozenset(_IGNORED_NAMES.split("/"))
-# Ends of names of what programs leave beside files.
+# Suffixes of temporary files of programs.
 _LEFTOVERS = ("~", ".swp", ".swo", ".tmp", ".part", ".crdownload", ".pyc", ".min.js", ".min.css", ".map")
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # To pass through a directory one need not be allowed to list it; Linux has a way to open it for that alone.
@@ -41,14 +41,14 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class UnreadableFile(InvalidInput):
-    """This one file cannot be read as text; the message says why, and what would help."""
+    """This file cannot be read as text; the message says why, and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskEntry:
-    """A regular file that a walk met: its name within the folder (NFC), size in bytes and time of change.
+    """A regular file found by a scan: its name within the folder (NFC), size in bytes and modification time.
 
-    A file in the database has no time of change.
+    A file in the database has no modification time.
     """
 
     name: str
@@ -58,7 +58,7 @@ class DiskEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skipped:
-    """What was passed over, and why, as words after its name."""
+    """A skipped file, and the reason as a text after its name."""
 
     name: str
     reason: str
@@ -66,8 +66,8 @@ class Skipped:
 
 @dataclass(slots=True)
 class Walk:
-    """What a directory holds. Nothing may be concluded about names below `unseen`, nor, unless it `is_complete`,
-    about any name that is not there.
+    """The files of a directory. Names below `unseen` are unknown, and unless it `is_complete`, so are all missing
+    names.
     """
 
     entries: list[DiskEntry] = field(default_factory=list)
@@ -77,7 +77,7 @@ class Walk:
     looked_at: int = 0
 
     def skip(self, name: str, reason: str) -> None:
-        """Note what is passed over; its name may be no text."""
+        """Record a skipped file; its name may not be text."""
         self.skipped.append(Skipped(name=name.encode("utf-8", "replace").decode(), reason=reason))
 
 
@@ -207,7 +207,7 @@ def _miss(found: Walk, name: str, error: OSError) -> None:
 
 
 def look(root: Path, name: str) -> DiskEntry:
-    """Return a file's size and time of change, without reading it.
+    """Return a file's size and modification time, without reading it.
 
     Raises:
         PatternError: as `read_file` does, but for what is too long.
@@ -244,7 +244,7 @@ def too_long(size: int) -> UnreadableFile:
 
 
 def write_file(root: Path, name: str, data: bytes) -> None:
-    """Put a file in place of an earlier one, whole or not at all; directories on the way are made.
+    """Write a file atomically, replacing an earlier one; missing directories are created.
 
     Raises:
         InvalidInput: the name leads out of the folder, or something that is no regular file has it.

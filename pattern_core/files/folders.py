@@ -43,7 +43,7 @@ Borrower = FolderAttachment
 
 @dataclass(slots=True, kw_only=True)
 class IndexReport:
-    """What one look through a folder did, in files; `skipped` says what was not read, and why."""
+    """The result of one scan of a folder, in files; `skipped` are files that were not read, with reasons."""
 
     indexed: int = 0
     unchanged: int = 0
@@ -51,7 +51,7 @@ class IndexReport:
     skipped: list[Skipped] = field(default_factory=list)
 
     def note(self, row: FileRow, *, was_read: bool = False) -> None:
-        """Count a file that was looked at, and read if it had changed."""
+        """Count a checked file, which was read if it had changed."""
         if row.error is not None:
             self.skipped.append(Skipped(name=row.name, reason=row.error))
         elif was_read:
@@ -63,7 +63,7 @@ class IndexReport:
 class Folders:
     """The folders of one constellation, found by id or name.
 
-    `await folders.run()` beside it keeps attached directories in step; everything else works without that, too.
+    `await folders.run()` in another task keeps attached directories up to date; the rest works without it.
     `on_change` is called after passages were stored or removed, so that vectors follow; it must not raise or wait.
     A folder or file that does not exist is storage's `NotFound`.
     """
@@ -79,7 +79,7 @@ class Folders:
         self._database = storage.database
         self._interval_s = interval_s
         self._on_change = on_change
-        # Abandoned when cancelled: a dead network file system must not hold up the server's end.
+        # Abandoned when cancelled: a dead network file system must not delay the server's end.
         limiter = trio.CapacityLimiter(DISK_THREADS_MAX)
         self._on_thread = partial(trio.to_thread.run_sync, limiter=limiter, abandon_on_cancel=True)
         self._one_at_a_time = trio.Lock()
@@ -128,7 +128,7 @@ class Folders:
         return await self._database.read(folders.list_all)
 
     async def change(self, id_or_name: str, *, name: str | None = None, description: str | None = None) -> FolderRow:
-        """Give a folder another name or description; an empty description removes it.
+        """Rename or describe a folder; an empty description removes it.
 
         Raises:
             InvalidInput: the name is invalid.
@@ -147,7 +147,7 @@ class Folders:
         return await self.get(row.id)
 
     async def delete(self, id_or_name: str) -> None:
-        """Remove a folder and all that was read from it. A directory's own files stay as they are."""
+        """Delete a folder and its index. A directory's own files stay."""
         row = await self.get(id_or_name)
         await self._database.write(folders.delete, row.id)
         self._on_change()
@@ -201,7 +201,7 @@ class Folders:
         self._on_change()
 
     async def attach(self, id_or_name: str, agent_id: str, access: FolderAccess) -> FolderAttachment:
-        """Let an agent use a folder, or change what it may do there; its directory is looked through soon.
+        """Attach a folder to an agent, or change the agent's access; its directory is scanned soon.
 
         Raises:
             Conflict: (of storage) there is no such agent.
@@ -214,7 +214,7 @@ class Folders:
         return next((one for one in found if one.agent_id == agent_id), new)
 
     async def detach(self, id_or_name: str, agent_id: str) -> None:
-        """Take a folder away from an agent.
+        """Detach a folder from an agent.
 
         Raises:
             NotFound: it was not attached.
@@ -226,7 +226,7 @@ class Folders:
             raise NotFound(f"the folder {row.name} is not attached to this agent") from None
 
     async def attachments(self, id_or_name: str) -> Sequence[FolderAttachment]:
-        """Return who may use a folder."""
+        """Return the attachments of a folder."""
         row = await self.get(id_or_name)
         return await self._database.read(folders.attachments, row.id)
 
@@ -238,7 +238,7 @@ class Folders:
             raise NotFound(f"there is no file {name!r} in the folder {folder.name}") from None
 
     async def run(self) -> None:
-        """Keep attached directories in step until cancelled: every `interval_s`, and when one is attached."""
+        """Scan attached directories until cancelled: every `interval_s`, and when one is attached."""
         while True:
             self._wanted = trio.Event()
             attached = await self._database.read(folders.attached_local)
@@ -251,7 +251,7 @@ class Folders:
                 await self._wanted.wait()
 
     async def index(self, id_or_name: str, *, again: bool = False, is_asked: bool = True) -> IndexReport:
-        """Look through a folder now; with `again` also files that seem unchanged are read.
+        """Scan a folder now; with `again` files that seem unchanged are read, too.
 
         An unexpectedly empty directory is accepted only at a person's request.
 
@@ -267,7 +267,7 @@ class Folders:
                 await self._database.write(folders.note_unavailable, folder.id, error.message)
                 raise
             except (RowNotFound, RowConflict):
-                raise NotFound(f"the folder {folder.name} was deleted while it was looked through") from None
+                raise NotFound(f"the folder {folder.name} was deleted during its scan") from None
 
     async def _look_through(self, folder: FolderRow, *, is_asked: bool, again: bool) -> IndexReport:
         known = {row.name: row for row in await self._database.read_aside(files.list_in, folder.id)}

@@ -1,8 +1,8 @@
 """One connection to an MCP server, by the official library: the one file that knows it.
 
 It is entered and left by the task that owns the server. Its transports are the library's. A program is started by
-`guard.py`, which bounds its messages and ends what it leaves behind. What comes back from an address is bounded here.
-The operator named the address, so it may be a private one; the library follows a redirect only within it. No proxy, no
+`guard.py`, which bounds its messages and ends what it leaves behind. Answers of an address are bounded here. The
+operator configured the address, so it may be a private one; the library follows a redirect only within it. No proxy, no
 cookies: the headers hold keys, and go nowhere else.
 
 Source: the transports of the Model Context Protocol, 2025-11-25 and 2026-07-28.
@@ -93,7 +93,7 @@ class McpConnection:
 
     @asynccontextmanager
     async def _program(self, reach: Stdio) -> AsyncIterator[Any]:  # Any: the library's streams
-        """Start the program beside its guard; its standard error ends with it and may say why."""
+        """Start the program under its guard; its standard error ends with it and may have the reason."""
         from mcp.client.stdio import DEFAULT_INHERITED_ENV_VARS, StdioServerParameters, stdio_client
 
         environment = {name: value.get_secret_value() for name, value in reach.environment.items()}

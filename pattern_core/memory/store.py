@@ -122,7 +122,7 @@ class MemoryStore:
         """Return the content of the block as a JSON value. Text comes from `row`, all else from its document.
 
         Raises:
-            NotFound: (of storage) the block is gone for good.
+            NotFound: (of storage) the block no longer exists.
             DocumentDamaged: the stored document cannot be opened.
         """
         schema = shown_schema(row.metadata)

@@ -74,8 +74,8 @@ SECTIONS: Mapping[str, str] = {
     Kind.ACTIVITY: "# Recent activity\nIn this constellation, newest first; times are UTC.",
 }
 _QUESTION_HEADING = "# Message"
-_NO_ROOM = "no room in the window beside the message itself"
-_OWNERS = {Via.OWN: "the agent's own", Via.ATTACHED: "lent to the agent", Via.CONSTELLATION: "everybody's"}
+_NO_ROOM = "no room in the window besides the message itself"
+_OWNERS = {Via.OWN: "the agent's own", Via.ATTACHED: "shared with the agent", Via.CONSTELLATION: "the constellation's"}
 _REASONS = {  # of blocks, in the order in which they are shown
     Kind.CORE: "a core block, {owner}",
     Kind.PINNED: "a working block, {owner}",
@@ -153,7 +153,7 @@ class Prompt:
 
     `cursor` is the position of the newest message shown; the hashes are 16-byte BLAKE2b digests, `request_hash` over
     all but reminders. `note` is the position of a message and its new note, None if that is already stored.
-    `history_room` is how many tokens, by `estimate`, a conversation may have beside the rest of this prompt and the
+    `history_room` is how many tokens, by `estimate`, a conversation may have besides the rest of this prompt and the
     longest answer; it may be negative. `log` is stored with the step; its tokens are what the vendor will count, as far
     as is known before: the estimate times the ratio of this agent's last calls.
     """

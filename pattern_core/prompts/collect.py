@@ -58,7 +58,7 @@ QUERY_CHARS_MAX = 2_000  # of a message, from its beginning: more makes no bette
 TEXT_CHARS_MAX = 1_500  # a longer passage is shown as the excerpt that the search cut out of it
 QUESTION_SHARE = 2 / 3  # of the time for recalling; a model that is still loading then leaves some for words alone
 SHARE_MIN = 0.62  # of the best hit's score
-CANDIDATES = 2  # hits looked at for each one that may be shown
+CANDIDATES = 2  # hits checked for each one that may be shown
 IN_VIEW_MAX = 100  # newest messages that a passage is compared with, so that nothing is shown twice
 RATIOS_MAX = 1_024  # pairs of agent and model that are remembered, in memory only
 WEIGHT = 0.3  # of the newest call; the ones before fade
@@ -216,8 +216,8 @@ class Prompts:
     async def recent(
         self, agent_id: str, turn_id: str, noted: Sequence[NotedActivity], settings: ContextSettings
     ) -> list[Part]:
-        """Return the lines of what happened around the agent: by itself, the system, and the agents that share a lent
-        block with it; by all, or not at all, if its settings say so.
+        """Return the lines of what happened around the agent: by itself, the system, and the agents that have a shared
+        block in common with it; by all, or not at all, if its settings say so.
         """
         shows = settings.show.get(Kind.ACTIVITY)
         if shows is False or (not noted and self.recent_turns.is_alone(agent_id)):
@@ -227,7 +227,7 @@ class Prompts:
 
 
 def sharers(blocks: Sequence[BlockRow], agent_id: str) -> set[str]:
-    """Return the other agents that have one of an agent's blocks in common with it, because one lent it. What belongs
+    """Return the other agents that have one of an agent's blocks in common with it, because one shared it. What belongs
     to the constellation is seen by all and makes no two of them closer.
     """
     lent = [block for block in blocks if block.via is not Via.CONSTELLATION and block.agent_id != CONSTELLATION_OWNER]

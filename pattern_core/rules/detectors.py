@@ -137,7 +137,7 @@ def _loops(
             ("no_progress", idle, settings.no_progress, new),
             ("compactions", made, settings.compactions, news),
         )
-        # A step of which nothing is looked at does not find again what the step before it found.
+        # A step with only ignored calls does not repeat the finding of the previous step.
         is_seen = bool(calls or rooms[step])
         yield [(name, which) for name, count, limit, which in counts if is_seen and limit and count >= limit]
 

@@ -15,7 +15,7 @@ from pattern_db.enums import EffectStatus
 from pattern_db.journal import steps
 from pattern_db.journal.steps import EffectRow, Key
 
-RESULT_CHARS_MAX = 20_000  # of a result that are looked at
+RESULT_CHARS_MAX = 20_000  # of a result that are compared
 FORCED_PREFIX = "rule_"  # of the `call_id` of a call that a rule made
 
 OPEN = frozenset({EffectStatus.PLANNED.value, EffectStatus.STARTED.value, EffectStatus.AWAITING_APPROVAL.value})

@@ -1,6 +1,6 @@
 """The child process in which one command runs: `launcher PLAN`, PLAN as `child.py` writes it, in JSON.
 
-It stays beside the command, and nothing of the command survives it. Where the system allows, the command runs in its
+It supervises the command, and nothing of the command survives it. Where the system allows, the command runs in its
 own namespaces; when their first process ends, all others end, even detached ones; else this process adopts what the
 command leaves behind and ends that. Standard input is the lifeline: when it closes, since the server wants the command
 to stop or is dead itself, everything gets SIGTERM, and SIGKILL after `grace_s`.
@@ -56,7 +56,7 @@ _RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 
 
 
 class Refused(Exception):
-    """The command cannot be run as it has to be; the message is for people."""
+    """The command cannot be run as required; the message is for people."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _watch(tree: ProcessTree, plan: Mapping[str, Any], lifeline: int, *, has_namespaces: bool) -> None:
-    """Wait for the command's end, or bring it about, and say how it ended."""
+    """Wait for the command's end, or end it, and report how it ended."""
     stopped = None
     while not tree.is_over():
         ready = tree.wait(POLL_S, *([lifeline] if stopped is None else []))

@@ -102,7 +102,7 @@ class Turn:
         `found` says where an earlier process left it.
 
         Raises:
-            ModelError: the provider failed for good.
+            ModelError: the provider failed permanently.
             LimitReached: a limit of the turn or a budget was reached, or the agent repeats itself.
             InvalidInput: the agent's settings are not valid.
             InDoubt: a call may have happened, and the agent's turns are set to fail then.
@@ -289,7 +289,7 @@ class Turn:
         that turns out too long for the model, after a compaction.
 
         Raises:
-            ModelError: the provider failed for good.
+            ModelError: the provider failed permanently.
             LimitReached: the calls exceed a limit of the turn.
         """
         services, record, judge = self._services, self.record, self.judge

@@ -1,4 +1,4 @@
-"""Getting one page: every address checked and used as checked, every step bounded.
+"""Download of one page: every address is checked and used as checked, every step bounded.
 
 A host's addresses are looked up once, each is checked, and the connection is made to one of the checked addresses; the
 host's name is still what the certificate must say. A second look-up could answer otherwise (DNS rebinding). Redirects
@@ -70,7 +70,7 @@ async def look_up(host: str, port: int) -> Sequence[str]:
 
 
 class Downloader:
-    """Gets pages under a policy. `timeout_s` is for one page with all its redirects."""
+    """Downloads pages under a policy. `timeout_s` is for one page with all its redirects."""
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ async def _ask(target: WebTarget, address: str, headers: Mapping[str, str], tls:
 
 
 def _reason(error: BaseException) -> str:
-    """Return why a connection failed, in the words of the innermost error: libraries wrap it, some without a word."""
+    """Return why a connection failed, from the innermost error: libraries wrap it, some without a message."""
     words = type(error).__name__
     inner: BaseException | None = error
     while inner is not None:
@@ -200,7 +200,7 @@ async def _read(target: WebTarget, response: httpx2.Response) -> Download:
 
 
 def check_status(page: Download) -> None:
-    """Refuse what is no page but a server's excuse.
+    """Refuse error pages of a server.
 
     Raises:
         NotFound: there is no such page (404, 410).

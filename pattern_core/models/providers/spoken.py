@@ -24,7 +24,7 @@ from pattern_core.models.providers.encoding import Encoded, as_dict, as_dicts, a
 
 HELD_CHARS_MAX = 100_000  # of what looks like a call; more is text
 BEGINNING_CHARS_MAX = 1_000  # of JSON in which a tool's name has to come
-PIECE_CHARS_MAX = 4_000  # looked at together
+PIECE_CHARS_MAX = 4_000  # compared together
 PLACES_MAX = 1_000  # of a text, at which a call may begin
 
 _THOUGHTS = ("<think>", "<thinking>", "<thought>", "<reasoning>", "[THINK]")

@@ -65,7 +65,7 @@ async def file(
                 ignore_case=ignore_case,
             )
             shown = [{"path": path, "line": line, "text": text[:MATCH_CHARS_MAX]} for path, line, text in found.lines]
-            missing = f"; {found.left_out} more were not looked through, narrow `files`" if found.left_out else ""
+            missing = f"; {found.left_out} more were not searched, narrow `files`" if found.left_out else ""
             return done(f"Found {len(shown)} lines in {found.files} files{missing}", matches=shown)
         case "search":
             only = None if folder is None else (await access.folder(folder)).folder.name

@@ -36,8 +36,8 @@ def test_a_provider_that_is_not_configured_is_refused_unless_forced(home: Patter
         assert (refused.code, refused.err) == (
             1,
             "Error: The model provider 'openai' is not configured. Set OPENAI_API_KEY, or api_key under"
-            " [providers.openai] in pattern.toml, and start the server again. Configured: embedded. To name it before"
-            " that, set `force` (--force).\n",
+            " [providers.openai] in pattern.toml, and restart the server. Configured: embedded. To use it before it is"
+            " configured, set `force` (--force).\n",
         )
         forced = home("agent", *line, "-c", "home", "--force")
         assert forced.code == 0, forced.err
