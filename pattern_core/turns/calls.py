@@ -31,7 +31,7 @@ from pattern_core.models.client import ModelClient
 from pattern_core.models.model import ModelReply, ToolSpec
 from pattern_core.prompts.collect import Prompts
 from pattern_core.rules.facts import FORCED_PREFIX, JudgedCall
-from pattern_core.rules.rule import AskedCall
+from pattern_core.rules.rule import RequestedCall
 from pattern_core.tools.arguments import InvalidArguments
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.results import shorten, to_text
@@ -179,7 +179,7 @@ class TurnCalls:
             self._judge.calls[row.key] = JudgedCall.of(row, given)
         return planned
 
-    def forced(self, calls: Sequence[AskedCall]) -> list[ToolCall]:
+    def forced(self, calls: Sequence[RequestedCall]) -> list[ToolCall]:
         """Return calls by rules in the form of the conversation, after those of the step so far."""
         record, first = self._record, self._judge.count(self._record.step)
         return [
@@ -234,7 +234,7 @@ class TurnCalls:
         is_approved = planned.answered is not None and planned.answered.status in AGREED
         agreed: set[str | None] = set()
         if self._judge.rules.rules:
-            asked = AskedCall(tool=tool.name, arguments=planned.arguments, parameters=tool.parameters)
+            asked = RequestedCall(tool=tool.name, arguments=planned.arguments, parameters=tool.parameters)
             while True:  # several rules may ask, each for its own scope
                 verdict = self._judge.before(row).check(asked, is_approved=is_approved, agreed=agreed)
                 if verdict.kind != "ask" or not await consent.is_standing(self._agent.id, row, verdict.scope):

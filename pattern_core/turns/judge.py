@@ -13,7 +13,7 @@ from pattern_core.messages import Part, ToolCall
 from pattern_core.models.model import ModelReply, ToolSpec
 from pattern_core.rules.detectors import DetectorSettings, watch
 from pattern_core.rules.facts import REFUSED, JudgedCall
-from pattern_core.rules.rule import AskedCall, Moment, Offer, StepBorder
+from pattern_core.rules.rule import Moment, Offer, RequestedCall, StepBorder
 from pattern_core.rules.ruleset import NO_RULES, RuleSet
 from pattern_core.turns.state import FinishedCall
 from pattern_db.journal.steps import EffectRow, Key
@@ -75,7 +75,7 @@ class Judge:
         reply: ModelReply,
         specs: Sequence[ToolSpec],
         step: int,
-        forced: Callable[[Sequence[AskedCall]], Sequence[ToolCall]],
+        forced: Callable[[Sequence[RequestedCall]], Sequence[ToolCall]],
     ) -> ModelReply:
         """Return the reply with the arguments that rules give, and first the calls that must come first, as `forced`
         makes them.
