@@ -119,7 +119,10 @@ def test_a_folders_own_prompts_go_before_those_of_its_family(tmp_path: Path) -> 
         (lambda folder: (folder / "model.safetensors").unlink(), "has no weights"),
         (lambda folder: (folder / "config.json").write_text("{"), "is no JSON"),
         (lambda folder: (folder / "modules.json").write_text("{"), "is no JSON"),
-        (lambda folder: [(folder / name / "config.json").write_text("{}") for name in (".", "1_Pooling")], "the length of"),
+        (
+            lambda folder: [(folder / name / "config.json").write_text("{}") for name in (".", "1_Pooling")],
+            "the length of",
+        ),
     ],
 )
 def test_a_folder_that_is_no_model_says_what_is_missing(tmp_path: Path, spoil: object, words: str) -> None:
