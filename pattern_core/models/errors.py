@@ -1,18 +1,18 @@
 """The errors of model calls.
 
 ModelError
-├── ModelUnreachable     no connection, or it broke before or during the answer      retried
-├── ModelTimeout         no data for too long                                   retried
+├── ModelUnreachable     no connection, or it broke before or during the answer  retried
+├── ModelTimeout         no data for too long                                    retried
 ├── ModelOverloaded      429, 503, 529: retry later (`retry_after_s`)            retried
-│   └── ModelLoading     503 of a server that is loading the model                  retried for minutes
-├── ModelServerError     any other 5xx, or an error event within a stream            retried
-├── ModelRefused         401, 403, 404: key, permission or model name are wrong      not retried
-├── ModelRejected        400, 413, 422: the request itself is not acceptable         not retried
-│   ├── WindowExceeded   … because it is longer than the model's window              not retried
-│   └── ToolsUnsupported … because the model or its server knows no tools            asked again without
-├── ModelGarbage         the answer does not follow the vendor's format              retried once
-├── NoAnswer             the answer is empty or a copy of the prompt        asked again once by the turn
-└── ModelNotConfigured   no such provider, or its key is missing                     not retried
+│   └── ModelLoading     503 of a server that is loading the model               retried for minutes
+├── ModelServerError     any other 5xx, or an error event within a stream        retried
+├── ModelRefused         401, 403, 404: key, permission or model name are wrong  not retried
+├── ModelRejected        400, 413, 422: the request itself is not acceptable     not retried
+│   ├── WindowExceeded   … because it is longer than the model's window          not retried
+│   └── ToolsUnsupported … because the model or its server knows no tools        called again without
+├── ModelGarbage         the answer does not follow the vendor's format          retried once
+├── NoAnswer             the answer is empty or a copy of the prompt             called again once by the turn
+└── ModelNotConfigured   no such provider, or its key is missing                 not retried
 
 Each carries `provider` and, where known, `status` (HTTP), `rate` (the rate limits in its headers) and the vendor's own
 message.

@@ -15,8 +15,7 @@ everything recorded is on disk before a 2xx, an event, a model call or a call th
 | T5 about to act | `start_calls` | calls started: the intent is on disk before anything leaves | at once |
 | T6 acted | `finish` | the tool's own writes, call ended, message, `tool.result` | with the next step |
 | is joined | `join` | an inbox row becomes a message of this turn, its own turn ends, `message.joined` | at once |
-| is resumed | `resume` | turn running here, `turn.resumed`; reservations of a dead process are charged | with the next
-write |
+| is resumed | `resume` | turn running here, `turn.resumed`; dead reservations charged | with the next write |
 | T8 ended | `end` | turn's status, open calls closed, the partial answer, the terminal event | at once |
 """
 
