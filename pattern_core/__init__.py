@@ -1,1 +1,1 @@
-"""What agents do: turns and their journal, memory that merges, tools, models. No SQL, no HTTP server."""
+"""Agents: turns and their journal, mergeable memory, tools, models. No SQL, no HTTP server."""

@@ -32,7 +32,7 @@ OnDoubt = Literal["tell_model", "ask_human", "fail_turn"]
 Strategy = Literal["truncate", "importance_based", "recursive_summarization", "sliding_window", "time_decay"]
 # Kinds of parts of a prompt.
 SWITCHED = ("guide", "rules", "pinned", "referred", "logs", "recalled", "tasks", "activity", "time")
-# In hundredths; in this order, in which what one kind does not need is left to those after it.
+# In percent, in this order: what one kind does not need is available to the later ones.
 SHARES: Mapping[str, int] = MappingProxyType({"pinned": 40, "recalled": 25, "logs": 15, "tasks": 10, "activity": 10})
 WINDOW_MAX = 100_000_000  # tokens
 
@@ -43,7 +43,7 @@ def _completed(given: Mapping[str, int]) -> Mapping[str, int]:
     shares = {**SHARES, **_known_only(SHARES, given)}
     total = sum(shares.values())
     if total > 100:
-        raise ValueError(f"the shares add up to {total}, with the defaults of those not named; 100 at most")
+        raise ValueError(f"the shares add up to {total} (with defaults for those left out); lower them to 100 or less")
     return MappingProxyType(shares)
 
 
@@ -67,9 +67,9 @@ MessageCount: TypeAlias = Annotated[int, Field(ge=1, le=10_000)]
 class ContextSettings:
     """What a prompt shows in addition to core memory and the conversation.
 
-    `extra_tokens` is shared out by `shares` (in hundredths); kinds that `show` says false of are never shown. Where it
-    says nothing of `activity`, that of agents which share a block is shown; where it says true, that of all. A turn
-    waits at most `recall_timeout_ms` for what is recalled.
+    `extra_tokens` is divided by `shares` (in percent); kinds that are false in `show` are never shown. Without a value
+    for `activity`, that of agents that share a block is shown; if true, that of all agents. A turn waits at most
+    `recall_timeout_ms` for recalled passages.
     """
 
     # tokens for what a prompt shows besides core memory and conversation
@@ -93,10 +93,10 @@ class CompactionSettings:
     `keep_important` of the others too; time_decay removes what is older than `compress_after_hours`, but keeps
     `min_keep_recent` messages; sliding_window summarises the oldest `percentage` of the tokens;
     recursive_summarization summarises all but `keep_recent`, in chunks of `chunk_size` messages, together with the
-    summary before. Where that is not enough, the oldest others leave too. Counts are of messages; whole turns are
-    kept or leave.
+    previous summary. If that is not enough, the oldest others leave too. Counts are of messages; whole turns are kept
+    or leave.
 
-    Compaction begins when the conversation takes `threshold` of its room. `summarization_model` is "provider/model"
+    Compaction begins when the conversation fills `threshold` of its room. `summarization_model` is "provider/model"
     (None: the agent's own), `summarization_prompt` replaces the usual instructions, and a summary has at most
     `summary_tokens` tokens by estimate.
     """
@@ -118,11 +118,11 @@ class CompactionSettings:
 
     @property
     def summarises(self) -> bool:
-        """Whether a model summarises what leaves."""
+        """Whether a model summarises the messages that leave."""
         return self.type in ("recursive_summarization", "sliding_window")
 
     def model(self, provider: str, model: str) -> tuple[str, str]:
-        """Return the provider and model that write summaries, for an agent that has these itself."""
+        """Return the provider and model that write summaries; by default the agent's own, which are given."""
         named = self.summarization_model
         return (provider, model) if named is None else (named.provider, named.model)
 
@@ -131,10 +131,10 @@ class CompactionSettings:
 class AgentSettings:
     """An agent's config.
 
-    How its model answers: None is the vendor's default, and as `max_output_tokens` all that a turn may use;
-    `response_schema` is a JSON Schema that the answer must follow. `message_policy` says what happens to a message that
-    comes while the agent is busy, `on_doubt` what happens to an unsafe call that was cut off. `context_window` is in
-    tokens; a model's own may be smaller.
+    Settings of its model calls: None is the vendor's default; for `max_output_tokens` it is the limit of the turn;
+    `response_schema` is a JSON Schema that the answer must follow. `message_policy` says how messages that arrive while
+    the agent is busy are handled, `on_doubt` how an interrupted unsafe call is. `context_window` is in tokens; a
+    model's own may be smaller.
     """
 
     # longest answer of one call; default: 4,096, or a quarter of a smaller window
@@ -157,10 +157,9 @@ class AgentSettings:
 
 
 def settings_of(config: Mapping[str, Json], *, is_new: bool = False) -> AgentSettings:
-    """Return an agent's `config` as one value; what a newer version stored in it is ignored, unless it `is_new`.
+    """Return an agent's `config` as one value; unknown keys, stored by a newer version, are ignored unless it `is_new`.
 
-    Raises:
-        InvalidInput: a value does not fit, or a key of a new config is not known; the message names it.
+    Raises: InvalidInput: a value is invalid, or a key of a new config is unknown; the message names it.
     """
     if not config:
         return NO_SETTINGS

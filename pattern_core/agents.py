@@ -1,4 +1,4 @@
-"""The agents of a constellation: creating, finding, changing and deleting them."""
+"""The agents of a constellation: create, find, update and delete them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NAME_CHARS_MAX = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSpec:
-    """An agent to make. `enabled_tools` None means those that suit its model; `memory` None the usual two blocks."""
+    """An agent to create. `enabled_tools` None: the profile for its model; `memory` None: the two default blocks."""
 
     name: str
     model_provider: str
@@ -54,20 +54,20 @@ Agent = AgentRow
 
 
 class AgentChanged(Conflict):
-    """The agent was changed since the version that a change is for."""
+    """The agent has changed since the version that an update is based on."""
 
     code = "version_mismatch"
 
 
 def version_of(agent: Agent) -> str:
-    """Return a digest of all that can be changed of an agent, in hex: another one where something was changed."""
+    """Return a digest, in hex, of everything that can be changed in an agent."""
     values = [getattr(agent, name) for name in sorted(CHANGEABLE - {"enabled_tools"})]
     text = json.dumps([values, list(agent.enabled_tools)], sort_keys=True, default=dict)
     return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=12).hexdigest()
 
 
 class Roster:
-    """Finds agents without touching the disk once they are known; every change goes through here."""
+    """Finds agents, from memory after the first look; every change is made here."""
 
     def __init__(
         self,
@@ -78,16 +78,16 @@ class Roster:
         *,
         on_rename: Callable[[str, str | None], None],
     ) -> None:
-        """`on_rename` is called with an agent's id and new name, None where it was deleted."""
+        """`on_rename` is called with an agent's id and new name, None if it was deleted."""
         self._storage = storage
         self._memory = memory
         self._tools = tools
         self._limits = limits
         self._on_rename = on_rename
         self._known: dict[str, Agent] = {}
-        self._ids_by_name: dict[str, str] = {}  # of agents that were asked for by name
+        self._ids_by_name: dict[str, str] = {}  # of agents that were looked up by name
         self._deleted = 0
-        self._changing = trio.Lock()  # a change starts from what the one before it left
+        self._changing = trio.Lock()  # a change starts from the result of the previous one
 
     async def get(self, id_or_name: str) -> Agent:
         """Return the agent with this id or name.
@@ -104,7 +104,7 @@ class Roster:
         except RowNotFound:
             raise NotFound(f"there is no agent {id_or_name!r} in this constellation") from None
         if self._deleted != deleted:
-            return agent  # maybe the one that is gone: not remembered
+            return agent  # may be the deleted one: not cached
         agent = self._known.setdefault(agent.id, agent)  # it may have been changed while it was read
         self._ids_by_name[agent.name] = agent.id
         return agent
@@ -114,11 +114,11 @@ class Roster:
         return await self._storage.database.read(agents.list_all)
 
     async def create(self, spec: AgentSpec, *, author: str) -> Agent:
-        """Make an agent with its memory blocks, in one transaction.
+        """Create an agent with its memory blocks, in one transaction.
 
         Raises:
-            InvalidInput: a field does not fit, a tool does not exist or is missing that a rule needs, or there are as
-                many agents as may be.
+            InvalidInput: a field is invalid, a tool does not exist or is missing for a rule, or there are too many
+            agents.
             Conflict: the name is taken.
         """
         now = self._storage.now()
@@ -146,19 +146,19 @@ class Roster:
         return agent
 
     async def update(self, id_or_name: str, changes: Mapping[str, object], *, version: str | None = None) -> Agent:
-        """Change the given fields; the next step of a turn under way sees the old ones, the next turn the new.
+        """Update the given fields. A running turn keeps the old values; the next turn uses the new ones.
 
-        With a `version` (`version_of`) only if the agent is still that one.
+        With a `version` (`version_of`) only if the agent is still at it.
 
         Raises:
             NotFound: there is no such agent.
-            InvalidInput: a field does not fit or cannot be changed.
+            InvalidInput: a field is invalid or cannot be changed.
             Conflict: the new name is taken.
-            AgentChanged: it has another version by now.
+            AgentChanged: it is at another version.
         """
         unknown = sorted(set(changes) - CHANGEABLE)
         if unknown:
-            raise InvalidInput(f"an agent has no changeable field {', '.join(unknown)}")
+            raise InvalidInput(f"an agent has no changeable field {', '.join(unknown)}; check the name")
         if "name" in changes:
             changes = {**changes, "name": str(changes["name"]).strip()}
         if "tool_rules" in changes:
@@ -166,7 +166,7 @@ class Roster:
         async with self._changing:
             agent = await self.get(id_or_name)
             if version not in (None, version_of(agent)):
-                raise AgentChanged(f"the agent {agent.name!r} was changed meanwhile; read it again")
+                raise AgentChanged(f"the agent {agent.name!r} was changed by another request; read it again")
             changed = replace(agent, **changes, updated_at=self._storage.now())  # type: ignore[arg-type]  # checked by name above, by type at the border
             self._check(changed, changes)
             work = UnitOfWork()
@@ -180,7 +180,7 @@ class Roster:
         return changed
 
     async def delete(self, id_or_name: str) -> Agent:
-        """Remove an agent with its messages, memory and turns; there is no way back but a backup.
+        """Delete an agent with its messages, memory and turns; only a backup can restore them.
 
         Raises:
             NotFound: there is no such agent.
@@ -198,9 +198,9 @@ class Roster:
         return agent
 
     def _check(self, agent: Agent, changed: Collection[str]) -> None:
-        """Refuse an agent with fields that do not fit; what was not changed may hold what is not known any more."""
+        """Refuse an agent with invalid fields; unchanged ones may hold values that are no longer known."""
         if not agent.name or len(agent.name) > NAME_CHARS_MAX or not agent.name.isprintable() or "/" in agent.name:
-            raise InvalidInput(f"an agent's name has 1 to {NAME_CHARS_MAX} printable characters and no slash")
+            raise InvalidInput(f"an agent's name must have 1 to {NAME_CHARS_MAX} printable characters and no slash")
         check_plain(agent.description or "", "the agent's description")
         check_plain(agent.system_prompt, "the agent's system_prompt")
         check_plain(f"{agent.model_provider}{agent.model_name}", "the model's name")
@@ -220,15 +220,15 @@ class Roster:
 
 
 def _store(connection: Connection, agent: Agent, *, agents_max: int | None = None) -> None:
-    """Store a changed agent, or with `agents_max` a new one: there may be so many."""
+    """Store a changed agent, or with `agents_max`, their maximum number, a new one."""
     with suppress(RowNotFound):
         if agents.find(connection, agent.name).id != agent.id:
-            raise Conflict(f"there is an agent named {agent.name!r} already; choose another name")
+            raise Conflict(f"an agent named {agent.name!r} already exists; choose another name")
     if agents_max is None:
         agents.update(connection, agent)
     elif agents.count(connection) < agents_max:
         agents.create(connection, agent)
     else:
         raise InvalidInput(
-            f"a constellation has at most {agents_max} agents; delete one, or make another constellation"
+            f"a constellation has at most {agents_max} agents; delete one, or create another constellation"
         )

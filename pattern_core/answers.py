@@ -1,7 +1,6 @@
-"""What is wrong with a model's answer, as far as its words show it: a piece repeated without end, or the prompt's own
-words. Pure.
+"""Defects of a model's answer that its text shows: a piece repeated without end, or a copy of the prompt. Pure.
 
-Small models do both, and learn it from what they said before. So such words are not stored.
+Small models do both, and learn it from their earlier answers. So such text is not stored.
 """
 
 from __future__ import annotations
@@ -11,33 +10,35 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
 
-PIECE_CHARS_MAX = 400  # of what is repeated
-COMPARED_CHARS = 12  # at the end of an answer, which come again where it repeats itself
-PIECES_MIN = 12  # of the same, up to the end: more than any table or verse has …
-RUN_CHARS_MIN = 600  # … and so long together, as lines of dashes are not
+PIECE_CHARS_MAX = 400  # of a repeated piece
+COMPARED_CHARS = 12  # at the end of an answer, which occur again if it repeats itself
+PIECES_MIN = 12  # of the same, up to the end: more than in any table or verse …
+RUN_CHARS_MIN = 600  # … and together longer than lines of dashes
 GUIDES_KNOWN_MAX = 100
-SENTENCE_CHARS_MIN = 30  # shorter ones may be said by chance
+SENTENCE_CHARS_MIN = 30  # shorter ones may be equal by chance
 
 CUT = {
     "length": "it was cut at max_output_tokens",
     "content_filter": "its vendor withheld the rest",
     "repetition": "it repeated itself without end",
-}  # why an answer ends too early, by what stopped it
+}  # why an answer is incomplete, by what stopped it
 
 _FENCE = re.compile(r'<data from="[^">\n]*">\n?|(?m:^)</data>\n?')
 _OPEN_FENCE = '<data from="'
-_SIGNS = ("#", _OPEN_FENCE, "(It is ")  # without one there is no copy but of a sentence
-_TIME = re.compile(r"^\(It is \d{4}-\d\d-\d\d \d\d:\d\d UTC, \w+\.\)\n?", re.MULTILINE)  # as questions show it
+_SIGNS = ("#", _OPEN_FENCE, "(It is ")  # else only sentences can be copies
+_TIME = re.compile(
+    r"^\(It is \d{4}-\d\d-\d\d \d\d:\d\d UTC, \w+\.\)\n?", re.MULTILINE
+)  # as prompts show it before a question
 _SENTENCE_END = re.compile(r"(?<=[.:!?])\s+|\n")
 
 
 def why_cut(finish: str) -> str:
-    """Return in words why an answer is not whole: what stopped it, or the status with which its turn ended."""
+    """Return the reason why an answer is incomplete: what stopped it, or the status with which its turn ended."""
     return CUT.get(finish, f"its turn ended as {finish}")
 
 
 def without_run(text: str) -> str:
-    """Return the text with one piece of those that it repeats to its end; itself if it does not."""
+    """Return the text with only one of the pieces that it repeats to its end; itself if there are none."""
     end = len(text.rstrip())
     ending, at = text[max(end - COMPARED_CHARS, 0) : end], end - COMPARED_CHARS
     first = max(end - COMPARED_CHARS - min(PIECE_CHARS_MAX, end // PIECES_MIN), 0)
@@ -54,11 +55,11 @@ def without_run(text: str) -> str:
 
 
 def without_echo(text: str, *, guide: Sequence[str], memory: Sequence[str]) -> str:
-    """Return an answer without what it copies of its prompt; itself if it copies nothing.
+    """Return an answer without copies of its prompt; itself if there are none.
 
-    A copy is a sentence of the `guide` (what we say to every agent), a fence of data, the line with the time, or a
-    heading of the `memory` as it is there; of headings without what is in their brackets two in a row. Other headings
-    are Markdown, and what the memory says may be repeated.
+    A copy is a sentence of the `guide` (instructions for every agent), a fence of data, the line with the time, or a
+    heading of the `memory` with its brackets, or two consecutive ones without. Other headings are Markdown, and the
+    content of the memory may be repeated.
     """
     sentences = [one for one in _spoken(tuple(guide)) if one in text]
     if not sentences and not any(sign in text for sign in _SIGNS):

@@ -1,9 +1,9 @@
 """Approvals and grants: questions to people, and their standing answers.
 
-A question is asked within the asker's transaction and answered once, by any client, until it expires. Nothing waits for
-an answer: the asker continues, and what was asked for is done when a person agrees, in the same transaction as the
-answer, so it happens exactly once or not at all. An answer may also be a grant: what an agent may do without asking
-again, for a time, with the same arguments, or always.
+A question is stored in the transaction that needs it and answered once, by any client, before it expires. Nothing waits
+for an answer: the agent continues, and the action is done when a person approves, in the same transaction as the
+answer, so exactly once or not at all. An answer may also be a grant: what an agent may do without asking again, for a
+time, with the same arguments, or always.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from pattern_db.enums import ApprovalKind, ApprovalStatus
 from pattern_db.journal import approvals
 from pattern_db.journal.approvals import ApprovalRow, GrantRow
 
-EXPIRY_LOOK_S = 3600.0  # how long to wait for an end at most before looking at the clock again
-EXPIRY_STEP_S = 0.01  # and at least: text has milliseconds
+EXPIRY_LOOK_S = 3600.0  # longest wait for an expiry before the clock is checked again
+EXPIRY_STEP_S = 0.01  # shortest wait: times have milliseconds
 _BECAME = {
-    ApprovalStatus.APPROVED: "a person agreed already",
-    ApprovalStatus.EDITED: "a person agreed already, with other arguments",
-    ApprovalStatus.DENIED: "a person refused already",
-    ApprovalStatus.EXPIRED: "it was not answered in time",
+    ApprovalStatus.APPROVED: "already approved",
+    ApprovalStatus.EDITED: "already approved (with changed arguments)",
+    ApprovalStatus.DENIED: "already denied",
+    ApprovalStatus.EXPIRED: "it expired",
     ApprovalStatus.CANCELLED: "its turn was stopped",
 }
 
@@ -45,10 +45,10 @@ Scope = Literal["once", "time", "same", "always"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalAnswer:
-    """What a person said. A yes is for the question alone (`once`), or a grant: for any arguments for a `time` (of
+    """A person's answer. An approval is for this question only (`once`), or a grant: for any arguments for a `time` (of
     `seconds`), for the `same` arguments, or `always`; the last two may have `seconds` too.
 
-    `arguments` replace those that were asked for, where the question allows it; the agent reads `reason`.
+    `arguments` replace the requested ones, if the question allows it; the agent reads `reason`.
     """
 
     approve: bool
@@ -60,20 +60,20 @@ class ApprovalAnswer:
 
 
 Perform: TypeAlias = Callable[[Approval, ApprovalAnswer, UnitOfWork], Awaitable[str]]
-"""Adds what an approval asks for to a unit of work that commits together with the answer; returns words about it for
-the person who agreed. Raises a PatternError if it cannot be done any more; the approval stays open.
+"""Adds the requested action to a unit of work that commits together with the answer; returns a text about it for the
+person who approved. Raises a PatternError if it is no longer possible; the approval stays open.
 """
 Refuse = Callable[[Approval, UnitOfWork], None]
-"""Adds to a unit of work what follows a refusal: denied or expired."""
+"""Adds the consequences of a denial or expiry to a unit of work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalQuestion:
-    """What to ask whom: `request` is a JSON object with everything that is needed to do it, `audience` who should
+    """A question to store: `request` is a JSON object with everything that the action needs, `audience` who should
     answer, `turn_id` the turn that asks.
 
-    A request with `agent_id`, `subject` and `digest` can be answered with a grant. The subject is what that is about:
-    the agent's tool (`tool:{name}`) or block (`block:{label}`); the digest, 16 bytes in hex, names the arguments.
+    A request with `agent_id`, `subject` and `digest` can be answered with a grant. The subject is the agent's tool
+    (`tool:{name}`) or block (`block:{label}`); the digest, 16 bytes in hex, identifies the arguments.
     """
 
     kind: ApprovalKind
@@ -83,7 +83,7 @@ class ApprovalQuestion:
 
 
 class Approvals:
-    """The questions of one constellation. Who asks questions of a kind also says, by `on_answer`, what follows."""
+    """The approvals of one constellation. The code that asks questions of a kind registers an `on_answer`."""
 
     def __init__(self, storage: Storage, limits: Limits) -> None:
         self.grants = Grants(storage)
@@ -93,11 +93,11 @@ class Approvals:
         self._asked = trio.Event()
 
     def on_answer(self, kind: ApprovalKind, perform: Perform, refuse: Refuse = lambda _approval, _work: None) -> None:
-        """Have `perform` do what questions of this kind ask for, and `refuse` what follows a refusal."""
+        """Register `perform` for approved questions of this kind, and `refuse` for denied and expired ones."""
         self._answers[kind] = perform, refuse
 
     async def run(self) -> None:
-        """Close questions when their time is over, until cancelled.
+        """Close expired questions until cancelled.
 
         Raises:
             StorageFailed: the disk failed.
@@ -106,12 +106,12 @@ class Approvals:
             self._asked = trio.Event()
             first = await self._expire()
             left_s = math.inf if first is None else (unix_ms(first) - self._storage.clock.now_ms()) / 1000
-            # The wall clock may be set while this waits: a long wait is looked at again.
+            # The wall clock may be set during the wait: a long wait is checked again.
             with trio.move_on_after(min(max(left_s, EXPIRY_STEP_S), EXPIRY_LOOK_S) if first is not None else math.inf):
                 await self._asked.wait()
 
     async def ask(self, question: ApprovalQuestion, work: UnitOfWork) -> str:
-        """Ask within `work`, and return the approval's id; what is being asked already is not asked twice.
+        """Ask within `work`, and return the approval's id; an identical open question is not asked twice.
 
         Raises:
             Overloaded: too many questions are open.
@@ -128,14 +128,14 @@ class Approvals:
         return row.id
 
     async def full(self, wanted: int = 1) -> str | None:
-        """Return why so many more questions cannot be asked now; None if they can."""
+        """Return why this many more questions cannot be asked now; None if they can."""
         count = await self._storage.database.read(approvals.count_pending) + wanted - 1
         if count < self._limits.approvals_pending_max:
             return None
-        return f"{count} questions to people are open already; they must answer some of them first"
+        return f"{count} approvals are already open; a person must answer some of them first"
 
     def asked(self) -> None:
-        """Say that another transaction stored a question: its time runs."""
+        """Note that another transaction stored a question, so that it expires in time."""
         self._asked.set()
 
     def row(self, question: ApprovalQuestion) -> ApprovalRow:
@@ -154,7 +154,7 @@ class Approvals:
     async def list(
         self, limit: int, *, status: ApprovalStatus | None = ApprovalStatus.PENDING, before: str | None = None
     ) -> Sequence[Approval]:
-        """Return the newest questions (of one status), newest first; those whose time is over are closed first."""
+        """Return questions (of one status), newest first; expired ones are closed before."""
         await self._expire()
         return await self._storage.database.read(approvals.recent, limit, status=status, before=before)
 
@@ -171,18 +171,18 @@ class Approvals:
             raise NotFound(error.message) from None
 
     async def decide(self, approval_id: str, answer: ApprovalAnswer) -> Approval:
-        """Answer a question and return it as it is then; on a yes, what it asks for is done in the same transaction.
+        """Answer a question and return it with the answer. If approved, the action is done in the same transaction.
 
         Raises:
-            NotFound: there is no such approval, or what it was about has been deleted.
-            Conflict: it was answered already, or its time is over.
-            InvalidInput: the answer's parts do not fit the question or each other.
-            PatternError: it cannot be done any more; it stays open, and can still be denied.
+            NotFound: there is no such approval, or its subject has been deleted.
+            Conflict: it was already answered, or has expired.
+            InvalidInput: the parts of the answer contradict the question or each other.
+            PatternError: the action is no longer possible; the approval stays open, and can still be denied.
         """
         approval = await self.get(approval_id)
         if approval.status is not ApprovalStatus.PENDING:
             raise Conflict(
-                f"the approval {approval_id} can no longer be answered: {_BECAME[approval.status]}",
+                f"the approval {approval_id} cannot be answered: {_BECAME[approval.status]}",
                 status=approval.status.value,
             )
         _check(approval, answer)
@@ -205,7 +205,7 @@ class Approvals:
         work.event("approval.decided", {"approval_id": approval.id, "status": status.value, "by": by})
 
     async def _expire(self) -> str | None:
-        """Close what is over; returns when the next question's time ends."""
+        """Close expired questions; return when the next one expires."""
         now = self._storage.now()
         first = await self._storage.database.read(approvals.first_expiry)
         if first is None or first > now:
@@ -214,34 +214,36 @@ class Approvals:
             work = UnitOfWork()
             _perform, refuse = self._answers[approval.kind]
             refuse(approval, work)
-            self._close(work, approval, ApprovalStatus.EXPIRED, by="system", decision={"note": "Not answered in time"})
-            with suppress(errors.RowConflict):  # a person answered in this moment
+            self._close(
+                work, approval, ApprovalStatus.EXPIRED, by="system", decision={"note": "Expired without an answer"}
+            )
+            with suppress(errors.RowConflict):  # a person has just answered
                 await self._storage.commit(work)
         return await self._storage.database.read(approvals.first_expiry)
 
 
 class Grants:
-    """The standing answers of one constellation."""
+    """The grants of one constellation."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
 
     async def covers(self, request: Mapping[str, Json]) -> bool:
-        """Return whether the agent need not ask."""
+        """Return whether a grant allows this without asking."""
         subject = request["agent_id"], request["subject"], bytes.fromhex(request["digest"])
         return await self._storage.database.read(approvals.is_granted, *subject, self._storage.now())
 
     def add(self, work: UnitOfWork, approval: Approval, answer: ApprovalAnswer) -> None:
-        """Store a yes that is for more than its question; one for `once` stores nothing.
+        """Store the grant of an approval; one for `once` stores nothing.
 
         Raises:
-            InvalidInput: the question can only be answered for once.
+            InvalidInput: the question can only be approved once.
         """
         if answer.scope == "once":
             return
         subject, digest = approval.request.get("subject"), approval.request.get("digest")
         if not subject or not digest:
-            raise InvalidInput("this question can only be answered for once; leave out `scope`, or make it once")
+            raise InvalidInput("this question can only be approved once; leave out `scope`, or set it to once")
         now_ms = self._storage.clock.now_ms()
         row = GrantRow(
             id=self._storage.ids.new("cgr"),
@@ -259,12 +261,12 @@ class Grants:
         work.event("consent.granted", {**data, "by": answer.by})
 
     async def list(self, limit: int, *, before: str | None = None) -> Sequence[Grant]:
-        """Return the newest grants that hold, newest first; only those with ids smaller than `before`, if given."""
+        """Return the valid grants, newest first; with `before` only those with smaller ids."""
         now = self._storage.now()
         return await self._storage.database.read(approvals.standing_grants, now, limit=limit, before=before)
 
     async def revoke(self, grant_id: str, *, by: str) -> None:
-        """Have the agent ask again.
+        """Revoke a grant; the agent must ask again.
 
         Raises:
             NotFound: there is no such grant.
@@ -275,27 +277,27 @@ class Grants:
 
 
 def _check(approval: Approval, answer: ApprovalAnswer) -> None:
-    """Pass if the parts of an answer fit together, and the question.
+    """Check that the parts of an answer match the question and each other.
 
     Raises:
-        InvalidInput: they do not; the message says what to leave out or to say.
+        InvalidInput: they do not; the message says what to change.
     """
     seconds, scope, changes = answer.seconds, answer.scope, answer.arguments is not None
     wrong = {
-        "consent for a time needs `seconds`, how long it holds": scope == "time" and seconds is None,
-        "consent for once has no `seconds`; use the scope time, same or always with them": (
+        "the scope `time` needs `seconds`; send how long the grant is valid": scope == "time" and seconds is None,
+        "the scope `once` has no `seconds`; leave them out, or use the scope time, same or always": (
             scope == "once" and seconds is not None
         ),
         f"`seconds` must be more than 0 and at most {GRANT_SECONDS_MAX} (ten years)": (
             seconds is not None and not 0 < seconds <= GRANT_SECONDS_MAX
         ),
-        "a no is for this question alone: leave out `scope` and `arguments`, and say in `reason` what you want": (
+        "a denial is only for this question; leave out `scope` and `arguments`, and say in `reason` what you want": (
             not answer.approve and (scope != "once" or changes)
         ),
         "only the arguments of a tool call can be changed; leave out `arguments`, or deny and say why in `reason`": (
             changes and "arguments" not in approval.request
         ),
-        "consent for the same arguments cannot change them: agree once, or for a time or always, which is for any": (
+        "the scope `same` cannot change the arguments; use once, or time or always, which are for any arguments": (
             changes and scope == "same"
         ),
     }
@@ -315,7 +317,7 @@ def requested(row: ApprovalRow) -> dict[str, object]:
 
 
 def _decision(answer: ApprovalAnswer, note: str) -> dict[str, Json]:
-    """Return what is stored of an answer: `{note, scope?, seconds?, arguments?, reason?}`."""
+    """Return the stored form of an answer: `{note, scope?, seconds?, arguments?, reason?}`."""
     said = {
         "scope": answer.scope if answer.approve and answer.scope != "once" else None,
         "seconds": answer.seconds,

@@ -44,7 +44,7 @@ _NUMBER = re.compile(
     r"(?:(?P<factorial>!)|(?P<beside>\s*(?!(?:to|as|in|of|per|mod)\b)(?=[^\W\d]|\()))?"
 )
 _STRANGE = re.compile(r"%|\bpercent\b|(?<!\d)!|[^\w\s+\-*/(),;=.!]")
-# Where a unit is due, `in` is an inch: after a number, or after another word of this kind.
+# After a number or another word of this kind, a unit must follow: there `in` is an inch.
 _INCH = re.compile(r"((?:\d|\b(?:to|in|as|per))\s*)in\b(?!\s*(?!(?:to|in|as)\b)[\w(])")
 # What people type, in Python's signs. The degree sign comes after those that contain it.
 _SIGNS = {"°C": " degC ", "°F": " degF ", "°": " degree ", "℃": " degC ", "℉": " degF ", "√": " sqrt "}
@@ -58,7 +58,7 @@ _UNREADABLE = (
 )
 _PERCENT = "percentages are not read: ten percent more is `* 1.1`, ten percent of it `* 0.1`; a remainder is `mod`"
 _FAILURES = (SyntaxError, RecursionError, MemoryError, ArithmeticError, ValueError, TypeError, AttributeError)
-_REASONS = {  # errors of Python and of pint, in words that say what to do
+_REASONS = {  # texts for errors of Python and of pint that say what to do
     "SyntaxError": _UNREADABLE,
     **dict.fromkeys(("RecursionError", "MemoryError"), "the expression is nested too deeply; calculate it in parts"),
     "ZeroDivisionError": "a division by zero has no result",
@@ -70,8 +70,8 @@ _REASONS = {  # errors of Python and of pint, in words that say what to do
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calculated:
-    """The result as people write it (`30.48 cm`), and the variables that were set, in their stored form. `hint` says
-    how to write what was probably meant; empty if nothing else was.
+    """The result as people write it (`30.48 cm`), and the variables that were set, in their stored form. `hint` shows
+    the expression that was probably meant; may be empty.
     """
 
     text: str
@@ -86,9 +86,9 @@ async def calculate(expression: str, variables: Mapping[str, Mapping[str, Any]])
     A variable is `{"number": "3/4" or the hexadecimal digits of a float, "exact": bool, "units": {pint's name: "1"}}`.
 
     Raises:
-        InvalidInput: it cannot be read or has no result; the message has the reason.
+        InvalidInput: it cannot be parsed or has no result; the message has the reason.
     """
-    # On a thread: the first unit loads pint, which takes a second.
+    # On a thread: the first unit loads pint, which needs a second.
     return await trio.to_thread.run_sync(_calculated, expression, variables)
 
 
@@ -175,14 +175,14 @@ def _value(node: ast.AST, variables: ChainMap[str, Mapping[str, Any]]) -> Value:
         case ast.Compare(left=left, ops=[ast.In()], comparators=[target]):
             value, unit = _value(left, variables), _value(target, variables)
             if isinstance(unit, Number) or unit.magnitude != 1:
-                raise InvalidInput("after `to` stands one unit, such as cm or km/h")
+                raise InvalidInput("after `to` write one unit, such as cm or km/h")
             return _bounded(_registry().Quantity(value).to(unit.units))
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in _FUNCTIONS:
             values = [_value(argument, variables) for argument in arguments]
             try:
                 return _bounded(_FUNCTIONS[name](*values))
             except (ValueError, TypeError) as error:
-                raise InvalidInput(f"{name} does not take these values: {_reason(error)}") from None
+                raise InvalidInput(f"{name} is not defined for these values: {_reason(error)}") from None
     raise InvalidInput(_UNREADABLE)
 
 
@@ -255,7 +255,7 @@ def _power(base: Value, exponent: Value) -> Value:
         degree = power.denominator
         root = base if degree == 1 else Fraction(round(float(base) ** (1 / degree)))  # if it is whole
         bits = 0 if root in (0, 1, -1) else max(map(int.bit_length, root.as_integer_ratio()))
-        # Looked at before: the number itself could fill the memory.
+        # Checked first: the number itself could fill the memory.
         if root**degree == base and bits * abs(power.numerator) <= BITS_MAX:
             return root**power.numerator
     result = float(base) ** float(power)
@@ -340,7 +340,7 @@ def _digits(value: Number) -> tuple[str, bool]:
     return f"{Decimal(f'{exact * 10**places}e-{places}'):f}", False
 
 
-def _symbols(quantity: Any) -> str:  # Any: pint's Quantity, whose own format writes no fractions
+def _symbols(quantity: Any) -> str:  # Any: pint's Quantity; its own format has no fractions
     """Return the units by their symbols: `km/h`, `kg·m^2`."""
 
     def symbol(name: str, power: Fraction) -> str:

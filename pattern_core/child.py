@@ -1,10 +1,10 @@
 """The program of every one-shot child: `python -m pattern_core.child MEMORY_BYTES CPU_S MODULE FUNCTION [ARGUMENT…]`.
 
 It bounds itself, gives the function its standard input and writes what the function returns to standard
-output. Exit codes: 0 done, 3 refused, with the reason on standard error; anything else is the work's death.
+output. Exit codes: 0 done, 3 refused, with the reason on standard error; anything else means that the work crashed.
 
-It starts fast, so it imports next to nothing; what the work needs is imported with its module. Work that needs nothing
-but the standard library is defined here, too.
+It must start fast, so it imports almost nothing; the imports of the work come with its module. Work that needs only the
+standard library is also defined here.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def matching_lines(data: bytes) -> bytes:
     """Return the lines that match `{"pattern", "texts", "limit", "ignore_case"}` as JSON: `[text, line, words]` for
     each.
 
-    A text is given as its passages: the number of their first line and their words.
+    A text is given as its passages: the number of their first line and their text.
 
     Raises:
         InvalidInput: the pattern is malformed.

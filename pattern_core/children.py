@@ -1,8 +1,8 @@
-"""One-shot child processes: work on bytes that may be made to do harm, in a process that may be killed.
+"""One-shot child processes: work on bytes that may be malicious, in a process that can be killed.
 
 The work is a function of ours from bytes to bytes, called in the child (`child.py`). Input that exhausts memory or
-time, trips a parser or aborts a library ends that process and nothing else. The child leads a session of its own:
-whatever it starts is killed with it, when it ends, when its time is up and when the caller is cancelled.
+time, crashes a parser or aborts a library ends only that process. The child leads its own session: everything that it
+starts is killed with it, when it ends, at the time-out and when the caller is cancelled.
 """
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ from trio.abc import ReceiveStream, SendStream
 from pattern_core.child import REFUSED
 
 OUTPUT_BYTES_MAX = 32 * 1024 * 1024
-ERRORS_BYTES_MAX = 2_000  # of standard error: its end, where Python says what went wrong
+ERRORS_BYTES_MAX = 2_000  # of standard error: its end, with Python's error message
 _PROGRAM = "pattern_core.child"
-_ROOT = Path(__file__).resolve().parents[1]  # where `-m` finds our packages, in a checkout as in site-packages
+_ROOT = Path(__file__).resolve().parents[1]  # where `-m` finds our packages, in a checkout and in site-packages
 
 Work = Callable[..., bytes | Iterator[bytes]]
-"""A function of a module, of the input and of any number of texts; what it yields is written piece by piece. A
-`PatternError` that it raises refuses the input."""
+"""A function of a module, called with the input and any number of texts; its results are written piece by piece. If it
+raises a `PatternError`, the input is refused.
+"""
 
 
 class ChildFailed(Exception):
-    """The work did not finish. `reason` says how it ended, as words after "the child"; `output` came before that."""
+    """The work did not finish. `reason` says how it ended, as in "the child {reason}"; `output` came before."""
 
     def __init__(self, reason: str, output: bytes = b"") -> None:
         super().__init__(reason)
@@ -46,8 +47,8 @@ class ChildRefused(ChildFailed):
 def isolated(program: str, argument: str) -> list[str]:
     """Return the command that runs a program of ours (`pattern_core.…`) with one argument.
 
-    For programs that need the standard library only: without site-packages they start in a third of the time. They
-    import nothing from their working directory, and follow no variables of their environment.
+    For programs that need only the standard library: without site-packages they start in a third of the time. They
+    import nothing from their working directory, and ignore environment variables.
     """
     start = f"import runpy, sys; sys.path.append({str(_ROOT)!r}); runpy.run_module({program!r}, run_name='__main__')"
     return [sys.executable, "-I", "-S", "-c", start, argument]
@@ -55,11 +56,11 @@ def isolated(program: str, argument: str) -> list[str]:
 
 async def run_child(work: Work, data: bytes, *arguments: str, timeout_s: float, cpu_s: int, memory_bytes: int) -> bytes:
     """Return `work(data, *arguments)`, called in a process of its own. It writes no files, and at most
-    `OUTPUT_BYTES_MAX` of output; memory is bounded where the system can.
+    `OUTPUT_BYTES_MAX` of output; memory is bounded if the system supports it.
 
     Raises:
         ChildRefused: the work refused its input.
-        ChildFailed: the process died, could not be started, took too long or wrote too much.
+        ChildFailed: the process died, could not be started, ran too long or wrote too much.
     """
     bounds = [str(memory_bytes), str(cpu_s)]
     command = [sys.executable, "-m", _PROGRAM, *bounds, work.__module__, work.__qualname__, *arguments]
@@ -79,7 +80,7 @@ async def run_child(work: Work, data: bytes, *arguments: str, timeout_s: float, 
                 nursery.start_soon(_gather, process.stdout, output, nursery.cancel_scope)
                 nursery.start_soon(_keep_end, process.stderr, errors)
                 await process.wait()
-                _kill(process)  # whatever it started holds its pipes open
+                _kill(process)  # processes that it started hold its pipes open
     finally:
         _kill(process)
         with trio.CancelScope(shield=True):
@@ -87,7 +88,7 @@ async def run_child(work: Work, data: bytes, *arguments: str, timeout_s: float, 
     if len(output) > OUTPUT_BYTES_MAX:
         raise ChildFailed(f"wrote more than {OUTPUT_BYTES_MAX} bytes")
     if deadline.cancelled_caught:
-        raise ChildFailed(f"took longer than {timeout_s:g} s", bytes(output))
+        raise ChildFailed(f"did not finish within {timeout_s:g} s", bytes(output))
     said = errors.decode(errors="replace")
     if process.returncode == REFUSED:
         raise ChildRefused(said)
@@ -116,7 +117,7 @@ async def _keep_end(stream: ReceiveStream, errors: bytearray) -> None:
 
 
 def _kill(process: trio.Process) -> None:
-    with suppress(ProcessLookupError, PermissionError):  # macOS forbids it where only a zombie is left
+    with suppress(ProcessLookupError, PermissionError):  # macOS forbids it if only a zombie is left
         os.killpg(process.pid, signal.SIGKILL)
 
 

@@ -1,4 +1,4 @@
-"""A constellation at work: one task tree over one file, and everything that the server may ask of it."""
+"""A running constellation: one task tree over one file, and all operations that the server uses."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ AGENT_DELETED = "agent_deleted"
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """What the file says when it is opened."""
+    """What is read from the file when it is opened."""
 
     newest_position: str | None
     newest_event: int
@@ -85,8 +85,8 @@ class _Opened:
 class Constellation:
     """One owner's agents over one open database.
 
-    `await nursery.start(constellation.run)` recovers what a dead process left and then serves until cancelled. All
-    other methods may be called from any task while it runs.
+    `await nursery.start(constellation.run)` recovers unfinished work of a dead process and then serves until cancelled.
+    All other methods may be called from any task while it runs.
     """
 
     id: str
@@ -109,7 +109,7 @@ class Constellation:
         """
         opened = await self.database.read(_open)
         self._wire(opened)
-        with suppress(DiskFull):  # they end at the next start
+        with suppress(DiskFull):  # they are ended at the next start
             for turn_id, reason in opened.unwanted:
                 await self._end_queued(turn_id, reason)
         wait_s = self.runtime.limits.room_wait_s
@@ -237,12 +237,12 @@ class Constellation:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no agent works and no command runs; a constellation that is idle for long may be parked."""
+        """Whether no agent works and no command runs; a constellation that stays idle may be parked."""
         shell = self._toolbox.shell
         return self._actors.is_idle and self._runs.is_idle and (shell is None or shell.running == 0)
 
     async def resume(self, *, by: str) -> HaltRow:
-        """Let a halted constellation work again; return the halt that ends.
+        """Resume a halted constellation; return the halt that was ended.
 
         Raises:
             Conflict: it is not halted.
@@ -264,11 +264,11 @@ class Constellation:
         Raises:
             InvalidInput: the message is empty, too long or malformed.
             NotFound: there is no such agent.
-            Conflict: the agent does not take part at present, or is busy and the message is not to wait.
+            Conflict: the agent is not active, or is busy and the message must not wait.
             IdempotencyMismatch: the idempotency key was used for another message.
             Overloaded: too many messages wait for the agent.
             Halted: an agent halted the constellation, and no person resumed it.
-            Unavailable: the constellation is about to rest; try again in a few seconds.
+            Unavailable: the constellation is being stopped; try again in a few seconds.
         """
         self._check_open(incoming)
         agent = await self.roster.get(incoming.agent_id)
@@ -287,9 +287,7 @@ class Constellation:
         if self.halt.current is not None:
             raise Halted(self.halt.current)
         if self._is_draining:
-            raise Unavailable(
-                "the server is about to stop; send this again in a few seconds", retry_after_s=DRAIN_RETRY_S
-            )
+            raise Unavailable("the server is stopping; send this again in a few seconds", retry_after_s=DRAIN_RETRY_S)
         admission.check(incoming, self.runtime.limits)
 
     def _arrival(self, incoming: IncomingMessage, agent: Agent) -> Arrival:
@@ -363,12 +361,12 @@ class Constellation:
 
         Raises:
             Conflict: another writer was first.
-            NotFound: what it was about has been deleted.
+            NotFound: its subject has been deleted.
         """
         return given_or_alone(None, self._journal.commit_work)
 
     async def turn(self, turn_id: str) -> TurnView:
-        """Return the turn as it is now.
+        """Return the turn with its current status.
 
         Raises:
             NotFound: there is no such turn.
@@ -392,9 +390,9 @@ class Constellation:
         return view
 
     async def cancel(self, turn_id: str, *, reason: str = "user") -> bool:
-        """Stop a turn: at once if it waits, else at its next checkpoint. False if it had ended.
+        """Stop a turn: immediately if it waits, else at its next checkpoint. Return False if it had ended.
 
-        A turn with its last answer on the way to the disk still completes.
+        A turn that is storing its last answer still completes.
 
         Raises:
             NotFound: there is no such turn.
@@ -408,7 +406,7 @@ class Constellation:
         return asked
 
     async def _end_queued(self, turn_id: str, reason: str) -> bool:
-        """Note the request to stop a turn, and end it at once if it is still queued; False if it had ended."""
+        """Store the request to stop a turn, and end it if it is still queued; return False if it had ended."""
         now, ending = self._journal.now(), cancelled(reason)
 
         def store(connection: Connection) -> tuple[bool, list[Event]]:
@@ -430,11 +428,11 @@ class Constellation:
         return was_open
 
     async def prune(self, days: int, *, dry_run: bool = False) -> Pruned:
-        """Delete the journal's old rows; return how many, as `Journal.prune`."""
+        """Delete old rows of the journal; return their numbers, as `Journal.prune`."""
         return await self._journal.prune(days, dry_run=dry_run)
 
     async def delete_agent(self, id_or_name: str) -> None:
-        """Remove an agent with all that is its own; what it does is cancelled first, with an event for waiting clients.
+        """Delete an agent with all its data; its turns are cancelled first, with events for waiting clients.
 
         Raises:
             NotFound: there is no such agent.
@@ -473,7 +471,7 @@ class Constellation:
         return await self.database.read(messages.recent, found.id, limit=limit, before=before)
 
     async def search(self, request: SearchRequest) -> SearchResult:
-        """Find what fits best, by words and by meaning as far as there are vectors.
+        """Search by words, and by meaning as far as there are vectors.
 
         Raises:
             InvalidInput: there is nothing to look for, a bound is exceeded, or a time cannot be read.
@@ -481,19 +479,19 @@ class Constellation:
         return await search(self.database, request, self.embeddings)
 
     async def compact(self, agent: Agent) -> Made:
-        """Compact the agent's conversation because a person asked for it; the agent's budgets pay for the summaries.
+        """Compact the agent's conversation at a person's request; the agent's budgets are charged for the summaries.
 
         Raises:
-            Conflict: the agent is at work, or its conversation is being compacted already.
+            Conflict: the agent is busy, or its conversation is already being compacted.
             InvalidInput: the agent's `compaction` settings are not valid.
         """
         usage = SummaryUsage(models=self.models, journal=self._journal, agent_id=agent.id)
         return await self.compaction.by_hand(agent, usage=usage)
 
     async def drain(self) -> None:
-        """Accept nothing more and wait until every turn under way rests at a step border or has ended.
+        """Stop accepting messages and wait until every running turn has finished its step or ended.
 
-        What is unfinished continues when the constellation is opened again. Bound the wait from outside.
+        Unfinished turns continue when the constellation is opened again. The caller bounds the wait.
         """
         self._is_draining = True
         await self._runs.drain()
@@ -502,7 +500,7 @@ class Constellation:
 
 
 async def outlasting(run: Callable[[], Awaitable[None]], wait_s: float) -> None:
-    """Run a task of a constellation; when it meets a full disk, wait and run it again."""
+    """Run a task of a constellation; if the disk is full, wait and run it again."""
     while True:
         is_full = False
         try:

@@ -1,8 +1,8 @@
-"""What can go wrong with a request to a constellation, as one tree of errors with stable codes.
+"""The expected failures of requests, as one tree of errors with stable codes.
 
 PatternError
-├── InvalidInput            the caller's words do not fit
-├── NotFound                no such thing (or not yours)
+├── InvalidInput            the caller's input is invalid
+├── NotFound                does not exist (or is not yours)
 ├── Conflict                another writer was first
 │   └── IdempotencyMismatch the key was used for another request
 ├── PermissionDenied        the block, the tool or the role forbids it
@@ -37,21 +37,21 @@ class PatternError(Exception):
 
 
 class InvalidInput(PatternError):
-    """What was asked is malformed or out of bounds; nothing was changed."""
+    """The input is malformed or out of bounds; nothing was changed."""
 
     code = "invalid_input"
     remedy = "Correct the fields that the message names."
 
 
 class NotFound(PatternError):
-    """There is no such thing, or it belongs to another user: the answer is the same on purpose."""
+    """The object does not exist, or belongs to another user: the answer is the same on purpose."""
 
     code = "not_found"
     remedy = "Check the name or id, the constellation, and whether the token is for another user or constellation."
 
 
 class Conflict(PatternError):
-    """The thing changed or exists already; read it again and decide."""
+    """The object was changed or already exists; read it again and decide."""
 
     code = "conflict"
     remedy = "Read the object again; then change it, or choose another name."
@@ -72,14 +72,14 @@ class PermissionDenied(PatternError):
 
 
 class Overloaded(PatternError):
-    """A bounded queue is full; nothing was accepted. `details["retry_after_s"]` says when to come back."""
+    """A bounded queue is full; nothing was accepted. `details["retry_after_s"]` says when to retry."""
 
     code = "overloaded"
     remedy = "Retry after `Retry-After`; if it happens often, send less at once or raise the limit."
 
 
 class Unavailable(PatternError):
-    """The constellation or server cannot work now; `details["retry_after_s"]` says when to come back."""
+    """The constellation or server cannot run now; `details["retry_after_s"]` says when to retry."""
 
     code = "unavailable"
     remedy = "Retry after `Retry-After`; if it lasts, see `/readyz` and the log for the reason."

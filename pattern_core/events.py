@@ -1,8 +1,8 @@
 """The events of a constellation: one sequence, stored before it is published, and live streams of it.
 
-SSE, WebSocket and every other protocol are projections of this sequence. A stored event refers to the message it is
-about; `hydrate` adds the words, so that they are on disk once. A stream reads the newest events from a bounded
-buffer and older ones from the file: a slow or lost reader never slows a turn and misses nothing.
+SSE, WebSocket and every other protocol are projections of this sequence. A stored event refers to its message;
+`hydrate` adds the text, so that it is on disk only once. A stream reads the newest events from a bounded buffer and
+older ones from the file: a slow or disconnected reader never slows a turn and misses nothing.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from pattern_db.journal.usage import UsageSum
 from pattern_db.tables import messages
 
 TERMINAL = frozenset({"turn.completed", "turn.failed", "turn.cancelled", "turn.interrupted", "turn.limit"})
-RESTING = TERMINAL | {"turn.waiting"}  # the turn goes no further for now: it has ended, or waits for a person
+RESTING = TERMINAL | {"turn.waiting"}  # the turn pauses: it has ended, or waits for a person
 NO_DATA: Mapping[str, object] = {}
-READ_MAX = 500  # events read from the file at once
-TEXT_CHARS_MAX = 20_000  # of a turn's last words in its terminal event; its `message` has them all
+READ_MAX = 500  # events per read of the file
+TEXT_CHARS_MAX = 20_000  # of a turn's last text in its terminal event; its `message` has all of it
 
 
 class EventsPruned(PatternError):
-    """The events that were asked for are older than the server keeps them; `details["after"]` is where to begin."""
+    """The requested events have been deleted as too old; `details["after"]` is where to begin."""
 
     code = "events_pruned"
     remedy = "Begin the stream after the event that `after` names; raise `limits.retention_days` to keep more."
@@ -53,7 +53,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """An event about to be stored. `derived` are the parts of its data that storage has elsewhere already."""
+    """An event about to be stored. `derived` are the parts of its data that are stored elsewhere."""
 
     name: str
     data: Mapping[str, object]
@@ -91,26 +91,26 @@ def read(connection: Connection, after: int, *, limit: int = READ_MAX, turn_id: 
 
 
 def check_kept(connection: Connection, after: int, turn_id: str | None) -> None:
-    """Refuse a place that lies before the events that are kept; 0 is before whatever is the first.
+    """Refuse a position before the oldest kept event; 0 is always allowed.
 
     Raises:
-        EventsPruned: there were events after it, of this turn if given, that were given up.
+        EventsPruned: events after it (of this turn, if given) have been deleted.
         pattern_db.errors.RowNotFound: there is no such turn.
     """
     gone = retention.pruned_event(connection)
     if 0 < after < gone:
         raise EventsPruned(
-            f"the events up to {gone} are not kept any more; begin after={gone}, and read what was said as messages",
+            f"the events up to {gone} have been deleted; start with after={gone}, and read earlier texts as messages",
             after=gone,
         )
     if turn_id is not None and gone:
         turn = turns.by_id(connection, turn_id)
         if turn.ended_at is not None and not events.after(connection, max(after, gone), limit=1, turn=turn.key):
-            raise EventsPruned(f"the events of {turn_id} are not kept any more; GET the turn has its messages")
+            raise EventsPruned(f"the events of {turn_id} have been deleted; GET the turn for its messages")
 
 
 class _Reader:
-    """Completes stored events with what their rows only refer to; reads each turn and step once."""
+    """Completes stored events with the data that they refer to; reads each turn and step once."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -157,7 +157,7 @@ class _Reader:
         return {}
 
     def _called(self, turn: int, step: int, call: int) -> dict[str, object]:
-        """Return the call as the model decided on it, whatever a person made of it later."""
+        """Return the call as the model decided it, without a person's later changes."""
         effect = self._effect(turn, step, call)
         if effect is None:
             return {}
@@ -171,7 +171,7 @@ class _Reader:
         return self._said(message)[0]
 
     def _said(self, message: str) -> tuple[str | None, str | None]:
-        """Return the words of a message, and what ended it too early."""
+        """Return the text of a message, and why it is incomplete."""
         try:
             row = messages.get(self._connection, message)
         except RowNotFound:
@@ -184,13 +184,13 @@ def _owner(turn: turns.TurnRow) -> dict[str, object]:
 
 
 def called(effect: steps.EffectRow) -> Draft:
-    """Return the event that a model asked for a tool."""
+    """Return the event of a model's tool call."""
     derived = {"call_id": effect.call_id, "tool": effect.tool, "arguments": json.loads(effect.args)}
     return Draft("tool.call", {"step": effect.step, "call": effect.call}, derived)
 
 
 def resulted(effect: steps.EffectRow, content: str | None, *, status: str, message_id: str | None) -> Draft:
-    """Return the event of what a tool call came to."""
+    """Return the event of a tool call's result."""
     derived = {
         "call_id": effect.call_id,
         "tool": effect.tool,
@@ -234,14 +234,12 @@ class EventLog:
         self.latest = latest
         self._database = database
         self._recent: deque[Event] = deque(maxlen=buffer_max)
-        # By turn, since thousands may wait, each for its own; under None those that wait for any event.
+        # By turn, since thousands may wait, each for its own turn; under None those that wait for any event.
         self._waiting: dict[str | None, trio.lowlevel.ParkingLot] = {}
         self._ends: dict[str, trio.Event] = {}
 
     def publish(self, committed: tuple[object, Sequence[Event]]) -> None:
-        """Give the events of a transaction, which it returned after a value, to all streams; called in the order of the
-        commits. Never waits.
-        """
+        """Give the events of a transaction to all streams; called in the order of the commits. Never waits."""
         _value, published = committed
         if not published:
             return
@@ -255,9 +253,9 @@ class EventLog:
                 self._ends.pop(event.turn_id).set()
 
     async def rested(self, turn_id: str, *, after: int) -> None:
-        """Wait until a turn that had not at event `after` has ended or waits for a person."""
+        """Wait until a turn, which was running at event `after`, has ended or waits for a person."""
         count = self.latest - after
-        if count > len(self._recent):  # it may be further back than memory goes
+        if count > len(self._recent):  # it may be older than the events in memory
             async for event in self.subscribe(after=after, turn_id=turn_id):
                 if event.name in RESTING:
                     return
@@ -269,7 +267,7 @@ class EventLog:
     def subscribe(self, *, after: int, turn_id: str | None = None) -> Subscription:
         """Return a stream of the events after `after`; of one turn, up to its end, if given.
 
-        A number from the future, as after a backup was restored, means from now on.
+        A number after the newest event, as after restoring a backup, means from now on.
         """
         return Subscription(self, min(after, self.latest), turn_id)
 

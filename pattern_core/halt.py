@@ -1,7 +1,7 @@
-"""The emergency halt: an agent stops its whole constellation, and only a person lets it work again.
+"""The emergency halt: an agent stops its whole constellation, and only a person can resume it.
 
-The halt is stored in the transaction of the call that asked for it, with an entry in the agent's archive and an event.
-Then every turn under way is cancelled and nothing new is accepted, also after a restart, until a person resumes it.
+The halt is stored in the transaction of the tool call, with an entry in the agent's archive and an event. Then every
+running turn is cancelled and nothing new is accepted, also after a restart, until a person resumes the constellation.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from pattern_db.connection import Connection
 from pattern_db.tables import meta
 
 Severity = Literal["warning", "critical"]
-KEY = "halt"  # in the table of what a file knows about itself; empty when nothing is halted
+KEY = "halt"  # key in the table `meta`; empty if nothing is halted
 REASON_CHARS_MAX = 2_000
 HALTED, RESUMED = "constellation.halted", "constellation.resumed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HaltRow:
-    """A halt: who asked for it in which turn, when and why."""
+    """A halt: the agent and turn that requested it, when and why."""
 
     id: str
     agent_id: str
@@ -50,24 +50,24 @@ class Halted(Conflict):
 
     def __init__(self, halt: HaltRow) -> None:
         super().__init__(
-            f"{halt.agent_name} halted this constellation at {halt.at}: {halt.reason.rstrip('.')}. When that is"
-            " settled, a person resumes it: pattern constellation resume NAME",
+            f"{halt.agent_name} halted this constellation at {halt.at}: {halt.reason.rstrip('.')}. Once that is "
+            f"resolved, resume it with: pattern constellation resume NAME",
             halt_id=halt.id,
             reason=halt.reason,
         )
 
 
 def stored(connection: Connection) -> HaltRow | None:
-    """Return the halt that a file is under."""
+    """Return the current halt of a file."""
     found = meta.get(connection, KEY)
     return HaltRow(**json.loads(found)) if found else None
 
 
 class Halt:
-    """Whether a constellation is halted, and the way into and out of it.
+    """The halt of a constellation: state, start and end.
 
-    `current` is the halt that holds now, at first what the file says when it is opened (`stored`). `run` must be
-    running; it is what acts on a halt. `log` is the file for a line about each halt, None for none.
+    `current` is the current halt, initially the one in the file (`stored`). `run` must be running; it acts on halts.
+    `log` is the file for a line about each halt; None: no log.
     """
 
     def __init__(self, storage: Storage, *, current: HaltRow | None, log: Path | None = None) -> None:
@@ -80,13 +80,13 @@ class Halt:
     def request(
         self, work: UnitOfWork, *, agent_id: str, agent_name: str, turn_id: str, reason: str, severity: Severity
     ) -> HaltRow:
-        """Add a halt that an agent asks for to the unit of work of its call; it holds from that commit on.
+        """Add a halt to the unit of work of the agent's call; it is in effect from that commit on.
 
         Raises:
             InvalidInput: there is no reason, or it is too long.
         """
         if not reason.strip() or len(reason) > REASON_CHARS_MAX:
-            raise InvalidInput(f"`reason` says in 1 to {REASON_CHARS_MAX} characters why everything must stop")
+            raise InvalidInput(f"`reason` must say in 1 to {REASON_CHARS_MAX} characters why everything must stop")
         halt = HaltRow(
             id=self._storage.ids.new("halt"),
             agent_id=agent_id,
@@ -109,11 +109,11 @@ class Halt:
     def _settled(self, halt: HaltRow, committed: bool) -> None:
         if committed:
             self.current = halt
-            self._cancel_turns()  # at once: the turn that asked for it would ask its model again
+            self._cancel_turns()  # immediately: the turn of the call would call its model again
             self._asked.set()
 
     async def resume(self, *, by: str) -> HaltRow:
-        """Let the constellation work again; return the halt that ends. `by` is who decided.
+        """Resume the constellation; return the halt that was ended. `by` is who decided.
 
         Raises:
             Conflict: it is not halted.
@@ -130,8 +130,8 @@ class Halt:
         return halt
 
     async def run(self, cancel_turns: Callable[[], None]) -> None:
-        """Act on halts until cancelled: every turn under way is cancelled, and a line goes to the log. A halt that was
-        stored just before the process died is acted on at the next start. `cancel_turns` must not wait or raise.
+        """Act on halts until cancelled: cancel every running turn, and write a line to the log. A halt that was stored
+        just before a crash is acted on at the next start. `cancel_turns` must not wait or raise.
         """
         self._cancel_turns = cancel_turns
         if self.current is not None:
@@ -145,9 +145,9 @@ class Halt:
 
 
 def note(log: Path, halt: HaltRow) -> None:
-    """Add a line about the halt to the log, once: JSON, of one line each. Blocks: call it on a thread.
+    """Add a line of JSON about the halt to the log, once. Blocks: call it on a thread.
 
-    A log that cannot be written holds nothing up: the halt itself is stored.
+    A log that cannot be written is no obstacle: the halt itself is stored.
     """
     with suppress(OSError), log.open("a+", encoding="utf-8") as file:
         file.seek(0)

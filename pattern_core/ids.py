@@ -44,8 +44,8 @@ def now_text(clock: Clock) -> str:
 
 
 def new_secret() -> str:
-    """Return 256 bits from the operating system, as 64 hex digits, for a token. Not from a `Randomness`: ids show
-    enough of its bits to compute those that follow.
+    """Return 256 bits from the operating system, as 64 hex digits, for a token. Not from a `Randomness`: ids reveal
+    enough of its bits to predict the next ones.
     """
     return secrets.token_hex(32)
 
@@ -55,7 +55,7 @@ Randomness: TypeAlias = random.Random
 
 
 def system_randomness() -> Randomness:
-    """Bits for ids and jitter, seeded by the operating system once: asking it for each id costs 14 us.
+    """Bits for ids and jitter, seeded once by the operating system: a system call per id would cost 14 us.
 
     Not for secrets: those come from the module `secrets`.
     """
@@ -63,7 +63,7 @@ def system_randomness() -> Randomness:
 
 
 def seeded_randomness(seed: int) -> Randomness:
-    """Bits that are the same for the same seed; for tests and for what a turn must repeat after a crash."""
+    """Bits that are the same for the same seed; for tests, and for values that a turn must repeat after a crash."""
     return random.Random(seed)
 
 
@@ -78,14 +78,14 @@ def ulid(now_ms: int, entropy: int) -> str:
 
 
 def earliest_position(now_ms: int) -> str:
-    """Return the first position of that millisecond: what is said later has a greater one."""
+    """Return the first position of that millisecond; later messages have greater ones."""
     return f"{max(now_ms - SNOWFLAKE_EPOCH_MS, 0) << SEQUENCE_BITS:0{POSITION_DIGITS}d}"
 
 
 class Ids:
     """Makes ids and positions for one constellation.
 
-    Positions rise strictly, also when the clock stands still or goes back: `last` is the newest one in use.
+    Positions rise strictly, even if the clock stops or goes back: `last` is the newest one in use.
     """
 
     def __init__(self, clock: Clock, randomness: Randomness, *, last: str | None = None) -> None:
@@ -98,22 +98,22 @@ class Ids:
         return f"{prefix}_{ulid(self._clock.now_ms(), self._randomness.getrandbits(80))}"
 
     def position(self, now_ms: int | None = None) -> str:
-        """Return the next position: 19 decimal digits, greater than every one before it. `now_ms` saves a look."""
+        """Return the next position: 19 decimal digits, greater than all before. `now_ms` saves a read of the clock."""
         candidate = ((self._clock.now_ms() if now_ms is None else now_ms) - SNOWFLAKE_EPOCH_MS) << SEQUENCE_BITS
         self._last = candidate if candidate > self._last else self._last + 1
         return f"{self._last:0{POSITION_DIGITS}d}"
 
     def pass_by(self, position: int) -> int:
-        """Make every later position greater than `position`, which was given out elsewhere.
+        """Make every later position greater than `position`, which was assigned elsewhere.
 
-        Returns the last one that was given out before.
+        Return the last position before.
         """
         before = self._last
         self._last = max(before, position)
         return before
 
     def seed(self) -> int:
-        """Return a 63-bit seed that a turn stores, so that what it draws is drawn again after a crash."""
+        """Return a 63-bit seed that a turn stores, so that it draws the same numbers after a crash."""
         return self._randomness.getrandbits(63)
 
 

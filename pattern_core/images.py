@@ -1,14 +1,14 @@
-"""Images in messages: checked when they come, stored once by their digest, read only for the request that shows them.
+"""Images in messages: checked on arrival, stored once by digest, read only for the request that shows them.
 
-A conversation in memory holds digests alone. Just before a model is asked, `shown_to` puts the bytes of the newest
-images in place; older ones, and all of them for a model that accepts none, are replaced by words that say so.
+A conversation in memory holds only digests. Just before a model call, `shown_to` inserts the bytes of the newest
+images; older ones, and all of them if the model reads no images, are replaced by a short text.
 
-Images that no message shows any more are removed (`sweep`): once a day at most, in the background, a few at a
-time. An image becomes unused when its agent is deleted, when a turn is rolled back, or when the message that brought it
-is cancelled in the line. None of these counts who else shows it, since it is stored once for all; so the messages are
-looked through instead, piece by piece and beside the writes. What is younger than a day is left alone, and whatever was
-said while this looked is looked at again in the transaction that removes. Every transaction is complete by itself:
-cancelled or killed, the sweep begins again the next time.
+Images without a message are deleted (`sweep`): once a day at most, in the background, a few at a time. An image becomes
+unused when its agent is deleted, when a turn is rolled back, or when its queued message is cancelled. None of these
+counts its other uses, since it is stored once for all; so the messages are scanned instead, in portions and
+concurrently with writes. Images younger than a day are kept, and messages that arrived during the scan are checked in
+the transaction that deletes. Every transaction is complete: after a cancellation or crash, the sweep starts again the
+next time.
 """
 
 from __future__ import annotations
@@ -39,29 +39,29 @@ from pattern_db.tables import messages as message_table
 from pattern_db.tables import meta
 from pattern_db.tables.messages import BlobRow
 
-SIDE_MAX = 8_000  # pixels of width or height, which is Anthropic's bound too; what it refuses stays in a conversation
+SIDE_MAX = 8_000  # pixels of width or height; Anthropic's bound too, and a refused image would stay in the conversation
 URL_CHARS_MAX = 2_048
 
-LEFT_OUT = "(An image was here. It is left out, because this model takes no images.)"
+LEFT_OUT = "(An image was here. It is left out, because this model does not read images.)"
 TOO_OLD = "(An earlier image was here. Only the newest ones are shown.)"
 
 MEDIA_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
-START_AFTER_S = 30.0  # what woke a constellation comes first
+START_AFTER_S = 30.0  # after a start, so that the request that woke the constellation comes first
 CHECK_EVERY_S = 3_600.0
 DAY_MS = 24 * 3_600_000
-MARGIN_MS = 3_600_000  # of the messages that are looked at twice: a clock may be set back in between
-CANDIDATES_MAX = 5_000  # images that are looked for at once, by their digests
-ROWS_AT_ONCE = 5_000  # messages that one read looks through
-REMOVED_AT_ONCE = 20  # in one transaction: an image may have megabytes
-SWEPT_AT = "images_swept_at"  # in the table of what a file knows about itself
+MARGIN_MS = 3_600_000  # of messages that are scanned twice, since a clock may be set back
+CANDIDATES_MAX = 5_000  # images per scan, by their digests
+ROWS_AT_ONCE = 5_000  # messages per read
+REMOVED_AT_ONCE = 20  # deleted per transaction: an image may have megabytes
+SWEPT_AT = "images_swept_at"  # key in the table `meta`
 
 # The first bytes of each kind that all vendors take. Sources: PNG (W3C, 2003) 5.2 and 11.2.2; JFIF 3 and JPEG (ITU-T
 # T.81) annex B.2; GIF89a 17 and 18; RFC 9649 (WebP) 2.4 to 2.7.
 _PNG, _JPEG, _GIFS = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", (b"GIF87a", b"GIF89a")
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # markers of JPEG's frames, whatever their coding
 _BARE = frozenset({0x01, *range(0xD0, 0xD8)})  # markers without a length
-_SCAN = 0xDA  # the marker after which there are only pixels
+_SCAN = 0xDA  # the marker before the pixels
 
 
 def media_type_of(data: bytes) -> str | None:
@@ -78,7 +78,7 @@ def media_type_of(data: bytes) -> str | None:
 
 
 def size_of(data: bytes) -> tuple[int, int] | None:
-    """Width and height in pixels of a PNG, JPEG, GIF or WebP; None where the bytes do not have them."""
+    """Width and height in pixels of a PNG, JPEG, GIF or WebP; None if the bytes do not contain them."""
     match media_type_of(data), data[12:16]:
         case "image/jpeg", _:
             return _jpeg(data)
@@ -99,7 +99,7 @@ def size_of(data: bytes) -> tuple[int, int] | None:
 
 
 def _jpeg(data: bytes) -> tuple[int, int] | None:
-    """Return the sides in the first frame's header, which follows any number of other segments."""
+    """Return width and height from the first frame's header, which follows any number of other segments."""
     at = 2  # after the marker that begins the file
     while at + 9 <= len(data) and data[at] == 0xFF:
         marker = data[at + 1]
@@ -107,7 +107,7 @@ def _jpeg(data: bytes) -> tuple[int, int] | None:
             return int.from_bytes(data[at + 7 : at + 9]), int.from_bytes(data[at + 5 : at + 7])
         if marker == _SCAN:
             return None
-        if marker == 0xFF:  # any number of them may stand before a marker
+        if marker == 0xFF:  # any number of fill bytes may precede a marker
             at += 1
         elif marker in _BARE:
             at += 2
@@ -117,47 +117,51 @@ def _jpeg(data: bytes) -> tuple[int, int] | None:
 
 
 def image_of_bytes(data: bytes, media_type: str | None = None) -> Image:
-    """Return the image that these bytes are, with its digest; `media_type` is what its sender declared.
+    """Return the image of these bytes with its digest; `media_type` is what its sender declared.
 
     Raises:
-        InvalidInput: it is none of the known kinds, another one than said, or larger than fits.
+        InvalidInput: its kind is unknown or not the declared one, or it is too large.
     """
     if len(data) > IMAGE_BYTES_MAX:
-        raise InvalidInput(f"an image has {len(data)} bytes, and at most {IMAGE_BYTES_MAX} fit; make it smaller")
+        raise InvalidInput(
+            f"the image has {len(data)} bytes, more than the limit of {IMAGE_BYTES_MAX}; send a smaller one"
+        )
     found = media_type_of(data)
     if found is None:
-        raise InvalidInput("an image is neither PNG, JPEG, GIF nor WebP; convert it to one of these")
+        raise InvalidInput("the image is not PNG, JPEG, GIF or WebP; convert it to one of these")
     if media_type not in (None, found):
-        raise InvalidInput(f"an image is said to be {media_type}, but its bytes are {found}; correct its media_type")
+        raise InvalidInput(f"the image is declared as {media_type}, but its bytes are {found}; correct its media_type")
     size = size_of(data)
     if size is not None and max(size) > SIDE_MAX:
         raise InvalidInput(
-            f"an image has {size[0]} by {size[1]} pixels, and at most {SIDE_MAX} fit on each side; make it smaller"
+            f"the image has {size[0]} by {size[1]} pixels, more than {SIDE_MAX} on a side; send a smaller one"
         )
     return Image(media_type=found, data=data, digest=blake2b(data, digest_size=message_table.DIGEST_BYTES).hexdigest())
 
 
 def image_of_url(url: str, media_type: str | None = None) -> Image:
-    """Return the image at an address, which the model's vendor fetches itself.
+    """Return the image at a URL, which the model's vendor fetches itself.
 
     Raises:
-        InvalidInput: it is no address of the web, or too long.
+        InvalidInput: it is not an http(s) URL, or too long.
     """
     is_address = False
     with suppress(ValueError):
         parts = urlsplit(url)
         is_address = parts.scheme in ("http", "https") and bool(parts.hostname)
     if not is_address or not url.isascii() or any(char.isspace() or not char.isprintable() for char in url):
-        raise InvalidInput("an image's `url` is no address that begins with https:// or http://; check it")
+        raise InvalidInput("an image's `url` does not begin with https:// or http://; check it")
     if media_type not in (None, *MEDIA_TYPES):
-        raise InvalidInput(f"an image's `media_type` is one of {', '.join(MEDIA_TYPES)}; correct it or leave it out")
+        raise InvalidInput(
+            f"an image's `media_type` must be one of {', '.join(MEDIA_TYPES)}; correct it or leave it out"
+        )
     if len(url) > URL_CHARS_MAX:
         raise InvalidInput(f"an image's `url` is longer than {URL_CHARS_MAX} characters; send the image's data instead")
     return Image(media_type=media_type or "", url=url)
 
 
 def store(connection: Connection, images: Iterable[Image], now: str) -> None:
-    """Store the bytes of images within the caller's transaction; those that are stored already cost nothing."""
+    """Store the bytes of images within the caller's transaction; stored ones are skipped."""
     for image in images:
         if image.data is not None and image.digest is not None:
             digest = bytes.fromhex(image.digest)
@@ -174,13 +178,13 @@ def read(connection: Connection, digest: str) -> Image:
     """
     with suppress(ValueError, RowNotFound):
         data = message_table.get_blob(connection, bytes.fromhex(digest)).data
-        if kind := media_type_of(data):  # other content is stored by its digest too
+        if kind := media_type_of(data):  # the table holds other content by digest, too
             return Image(media_type=kind, data=data, digest=digest)
-    raise NotFound(f"there is no image {digest[:80]}; take the digest from a message's parts")
+    raise NotFound(f"there is no image {digest[:80]}; use the digest from a message's parts")
 
 
 async def shown_to(database: Database, request: ModelRequest, *, takes_images: bool) -> ModelRequest:
-    """Return the request as a model is sent it: with the bytes of its images, or words if it accepts none.
+    """Return the request as it is sent to a model: with the bytes of its images, or texts if it reads none.
 
     Raises:
         DatabaseError: storage refused.
@@ -192,10 +196,10 @@ async def shown_to(database: Database, request: ModelRequest, *, takes_images: b
 
 
 def hydrated(connection: Connection, messages: Sequence[Message]) -> list[Message]:
-    """Return the messages with the bytes of their newest images in place, for the request that is about to be sent.
+    """Return the messages with the bytes of their newest images, for the next request.
 
-    At most `IMAGES_SHOWN_MAX` images and `IMAGES_SHOWN_BYTES_MAX` bytes; words replace the older ones, which are not
-    read. What is not stored any more stays without bytes, which each provider reports to the model.
+    At most `IMAGES_SHOWN_MAX` images and `IMAGES_SHOWN_BYTES_MAX` bytes; texts replace the older ones, which are not
+    read. Images that are no longer stored stay without bytes, which each provider reports to the model.
     """
     images = [image for message in messages for image in message.images]
     shown: list[Part] = []
@@ -211,7 +215,7 @@ def hydrated(connection: Connection, messages: Sequence[Message]) -> list[Messag
 
 
 def _with_images(messages: Sequence[Message], put: Callable[[Image], Part]) -> list[Message]:
-    """Return the messages with what `put` gives for each image, from the oldest to the newest."""
+    """Return the messages with the result of `put` for each image, from the oldest to the newest."""
     return [
         replace(message, parts=tuple(put(part) if isinstance(part, Image) else part for part in message.parts))
         if message.images
@@ -229,7 +233,7 @@ def _read(connection: Connection, image: Image) -> Image:
 
 
 async def sweep_daily(journal: Journal) -> None:
-    """Sweep when a day has passed since the last time, until cancelled.
+    """Sweep once a day until cancelled.
 
     Raises:
         StorageFailed: the disk failed; reopen the file.
@@ -243,7 +247,7 @@ async def sweep_daily(journal: Journal) -> None:
 
 
 async def sweep(journal: Journal) -> None:
-    """Remove the images that are unused now. Where none is older than a day it is one look into an index."""
+    """Delete the images that are unused now. If none is older than a day, this is one read of an index."""
     now_ms = journal.clock.now_ms()
     border, since = iso(now_ms - DAY_MS), earliest_position(now_ms - MARGIN_MS)
     after = ("", b"")
@@ -255,12 +259,12 @@ async def sweep(journal: Journal) -> None:
             batch = unused[begin : begin + REMOVED_AT_ONCE]
             await journal.commit(partial(_remove, digests=batch, since=since, now=journal.now()))
         after = found[-1][:2]
-    if after[0]:  # who keeps no images writes nothing
+    if after[0]:  # a constellation without images writes nothing
         await journal.database.write(meta.put, SWEPT_AT, iso(now_ms))
 
 
 async def _unused(database: Database, candidates: Sequence[bytes]) -> list[bytes]:
-    """Return those that no message shows, as far as can be seen without stopping other work."""
+    """Return those without a message, as far as can be found without blocking other work."""
     left = {digest.hex() for digest in candidates}
     newest = await database.read_aside(message_table.newest_message_row) if left else 0
     for row in range(0, newest, ROWS_AT_ONCE):

@@ -1,6 +1,6 @@
-"""The one way to store: a transaction, its events published after the commit, in the order of the commits.
+"""The only way to store: a transaction, with its events published after the commit, in the order of the commits.
 
-Every commit is synced before it is acted on or published, and shielded from cancellation with a deadline of its own
+Every commit is synced before it is acted on or published, and shielded from cancellation with its own deadline
 (`Database.watch`); nothing else is.
 """
 
@@ -27,18 +27,18 @@ from pattern_db.journal import retention
 from pattern_db.journal.retention import Pruned
 
 T = TypeVar("T")
-PRUNE_AFTER_S = 120.0  # of the start: a constellation that is woken for one question does not pay for it
-PRUNE_PAUSE_S = 0.05  # between two portions, so that others get the disk
+PRUNE_AFTER_S = 120.0  # after the start, so that the request that woke a constellation does not wait for it
+PRUNE_PAUSE_S = 0.05  # between two portions, so that others can use the disk
 DAY_MS = 24 * 3600 * 1000
-_log = logging.getLogger("pattern.turns")  # of the server's own, so that its level counts
+_log = logging.getLogger("pattern.turns")  # below the server's logger, so that its level applies
 
 
 @dataclass(eq=False, kw_only=True)
 class Journal:
-    """Commits for the constellation of this id, with what goes into them: times of `clock` and `ids`.
+    """Commits for the constellation with this id, with times of `clock` and `ids`.
 
-    `logged` are the digests of what each agent's last prompt showed: they are stored. `after_commit` is called after
-    every commit and must not wait or raise.
+    `logged` are the digests of the prompt parts already stored for each agent's last prompt. `after_commit` is called
+    after every commit and must not wait or raise.
     """
 
     constellation_id: str
@@ -83,7 +83,7 @@ class Journal:
             work.settle(committed=False)  # nothing, if it was committed
 
     async def prune_daily(self, days: int) -> None:
-        """Give up what is older than so many days of turns that have ended, once a day until cancelled; 0: nothing."""
+        """Delete data of turns that ended more than `days` ago, once a day until cancelled; 0: nothing."""
         if days:
             await trio.sleep(PRUNE_AFTER_S)
         while days:
@@ -91,14 +91,12 @@ class Journal:
             await trio.sleep(DAY_MS / 1000)
 
     async def prune(self, days: int, *, dry_run: bool = False) -> Pruned:
-        """Give up what is older than so many days of turns that have ended, in portions; return how much that was, or
-        would be.
-        """
+        """Delete data of turns that ended more than `days` ago, in portions; return the numbers, also for a dry run."""
         before, gone = iso(self.clock.now_ms() - days * DAY_MS), Pruned()
         if dry_run:
             return await self.database.read_aside(retention.prunable, before)
         while True:
-            self.logged.clear()  # what it names may go; the next prompt stores it again
+            self.logged.clear()  # their rows may be deleted; the next prompt stores them again
             portion = await self.database.write(retention.prune, before)
             if portion == Pruned():
                 return gone
@@ -117,9 +115,10 @@ class Journal:
     def log_end(
         self, turn_id: str, agent_id: str, end: Draft, *, steps: int = 0, model: str | None = None, seconds: float = 0.0
     ) -> None:
-        """Log the end of a turn, its terminal event `end`: one line of ids and counts, without a word of what was said.
+        """Log the end of a turn with its terminal event `end`: one line of ids and counts, without any text of
+        messages.
 
-        `model` was asked last, as `provider/model`; `seconds` are those since the turn was started.
+        `model` is the last one called, as `provider/model`; `seconds` is the time since the turn started.
         """
         if not _log.isEnabledFor(logging.INFO):
             return

@@ -1,4 +1,4 @@
-"""Every bound of the core with its unit; nothing that can grow is without one."""
+"""All bounds of the core with their units; everything that can grow has one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ IMPORT_MESSAGES_MAX = 10_000  # of one import; they are stored in one transactio
 ARCHIVE_ENTRY_CHARS_MAX = 200_000
 ARCHIVE_ROWS_MAX = 100_000  # of one owner; a long entry counts once for each chunk
 
-RESULT_STORED_CHARS_MAX = 4_000_000  # stored of one tool's result; what is beyond is lost, and the text says so
+RESULT_STORED_CHARS_MAX = 4_000_000  # stored of one tool's result; the rest is lost, and the text says so
 RESULTS_MAX = 200  # long results kept per agent
 RESULTS_BYTES_MAX = 32 * 1024 * 1024  # of them, compressed, kept per agent
 
@@ -22,9 +22,9 @@ IMAGES_SHOWN_BYTES_MAX = 12 * 1024 * 1024  # … and their bytes together: as ba
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnLimits:
-    """Bounds on one turn. A turn that meets one ends with `turn.limit` and the reason.
+    """Bounds on one turn. A turn that reaches one ends with `turn.limit` and the reason.
 
-    Those that begin with `local_` hold for models on this machine or network, which may need minutes to read a prompt.
+    Those that begin with `local_` apply to models on this machine or network, which may need minutes to read a prompt.
     """
 
     steps_max: int = 50  # model calls of one turn
@@ -61,10 +61,11 @@ class PromptLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryLimits:
-    """When the updates of a block's document are merged into a checkpoint, which bytes are stored compressed, and which
-    checkpoints stay.
+    """When the updates of a block's document are merged into a checkpoint, which bytes are compressed, and which
+    checkpoints are kept.
 
-    The first of the three to be reached counts. Large documents are merged later, so that an edit is not written often.
+    The first of the three that is reached counts. Large documents are merged later, so that an edit is not written
+    often.
     Source: names and defaults of `LoroStorageConfig` in the database design.
     """
 

@@ -14,7 +14,7 @@ _HEX = re.compile(r"(?:[0-9a-f]{2})+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Text:
-    """Plain words; `signature` is a vendor's proof of the reasoning that led to them."""
+    """Plain text; `signature` is a vendor's proof of the reasoning that led to it."""
 
     text: str
     signature: str | None = None
@@ -22,17 +22,17 @@ class Text:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """What the system says to the model within a person's message: never stored as a part, and no one's words."""
+    """A text of the system to the model within a person's message: never stored as a part, and not said by anyone."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
-    """A picture, by its bytes or by an address that the vendor fetches.
+    """An image, by its bytes or by a URL that the vendor fetches.
 
-    `digest` (64 hex digits) names stored bytes; `data` are those bytes where they are at hand, and are never part of a
-    stored message. `media_type` is "" for an address of unknown kind.
+    `digest` (64 hex digits) names stored bytes; `data` are those bytes if they are loaded, and are never part of a
+    stored message. `media_type` is "" for a URL of unknown kind.
     """
 
     media_type: str
@@ -43,9 +43,9 @@ class Image:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reasoning:
-    """What a model thought before it answered; `signature` is the vendor's proof, replayed as it came.
+    """A model's reasoning before its answer; `signature` is the vendor's proof, replayed unchanged.
 
-    It names its vendor (`pattern_core.models.providers.encoding`), so that no vendor is sent another's.
+    It names its vendor (`pattern_core.models.providers.encoding`), so that it is never sent to another one.
     """
 
     text: str
@@ -56,8 +56,8 @@ class Reasoning:
 class ToolCall:
     """A model's request to run a tool.
 
-    `arguments` is the parsed JSON object. Where the model's JSON could not be parsed, `arguments` is empty and
-    `invalid` holds the raw text, so that the tool is not run and the model gets an error. `signature` is as in `Text`.
+    `arguments` is the parsed JSON object. If the model's JSON could not be parsed, `arguments` is empty and `invalid`
+    holds the raw text: the tool is not run and the model gets an error. `signature` is as in `Text`.
     """
 
     call_id: str
@@ -69,8 +69,8 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
-    """The result of a tool call; `is_error` marks what the model may correct itself. `is_ours`: the tool did not say
-    it, and every word of it is ours, a person's or the model's own.
+    """The result of a tool call; `is_error` marks errors that the model may correct. `is_ours`: the text is not from
+    the tool, but ours, a person's or the model's own.
     """
 
     call_id: str
@@ -86,11 +86,11 @@ Role = Literal["system", "user", "assistant", "tool"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """One utterance. A `tool` message holds exactly one `ToolResult`; an `assistant` one may mix all other parts.
+    """One message. A `tool` message holds exactly one `ToolResult`; an `assistant` one may mix all other parts.
 
-    `is_imported`: it was said elsewhere and brought here, so that it was not asked or answered here. `cut_off` says
-    why an answer is not whole: a key of `answers.CUT`, or the status of a turn that ended in the middle of it; empty:
-    it is whole. `note` is what prompts show before it, found when its turn began.
+    `is_imported`: it comes from a conversation elsewhere. `cut_off` says why an answer is incomplete: a key of
+    `answers.CUT`, or the status of a turn that ended during it; empty: it is complete. `note` is what prompts show
+    before it, found when its turn began.
     """
 
     role: Role
@@ -104,7 +104,7 @@ class Message:
 
     @property
     def text(self) -> str:
-        """The words of the message, without notes, reasoning and tool calls."""
+        """The text of the message, without notes, reasoning and tool calls."""
         parts = self.parts
         if len(parts) == 1:  # most messages
             return parts[0].text if isinstance(parts[0], Text) else ""
@@ -112,12 +112,12 @@ class Message:
 
     @property
     def images(self) -> tuple[Image, ...]:
-        """The pictures in order."""
+        """The images in order."""
         return tuple(part for part in self.parts if isinstance(part, Image))
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
-        """The tool calls in the order in which the model made them."""
+        """The tool calls in the model's order."""
         return tuple(part for part in self.parts if isinstance(part, ToolCall))
 
 
@@ -125,7 +125,7 @@ def check_text(text: str) -> str:
     """Return `text` if it can be stored and sent.
 
     Raises:
-        InvalidInput: it holds a lone surrogate, half of a character that no encoding can store.
+        InvalidInput: it holds a lone surrogate, which no encoding can store.
     """
     try:
         text.encode()
@@ -137,11 +137,11 @@ def check_text(text: str) -> str:
 
 
 def user(text: str) -> Message:
-    """Return a user's message of plain words."""
+    """Return a user's message of plain text."""
     return Message(role="user", parts=(Text(text=text),))
 
 
-# By the `type` that JSON names: the part, what JSON always holds of it, and what it may leave out.
+# By `type` in JSON: the class of the part, its required and its optional fields.
 _FORMS: Mapping[str, tuple[type[Part], Mapping[str, type], Mapping[str, type]]] = {
     "text": (Text, {"text": str}, {"signature": str}),
     "image": (Image, {"media_type": str}, {"digest": str, "url": str}),
@@ -155,10 +155,10 @@ _NAMES = {part: name for name, (part, _required, _optional) in _FORMS.items()}
 def parts_to_json(parts: tuple[Part, ...]) -> list[dict[str, object]]:
     """Return the parts as JSON objects with a `type`: text, image, reasoning, tool_call or tool_result.
 
-    Of an image only its digest or address is kept.
+    Of an image only its digest or URL is stored.
 
     Raises:
-        ValueError: an image has bytes alone; store them first, which gives it its digest.
+        ValueError: an image has only bytes; store them first, which creates the digest.
     """
     stored: list[dict[str, object]] = []
     for part in parts:
@@ -169,7 +169,7 @@ def parts_to_json(parts: tuple[Part, ...]) -> list[dict[str, object]]:
         stored.append({"type": name, **{key: getattr(part, key) for key in required}})
         for key in optional:
             value = getattr(part, key)
-            if value is not None or isinstance(part, Reasoning):  # whose rows always had it
+            if value is not None or isinstance(part, Reasoning):  # their rows always had it
                 stored[-1][key] = value
     return stored
 

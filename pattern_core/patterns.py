@@ -1,8 +1,8 @@
 """Regular expressions that agents write, matched in a child process.
 
-Python's matcher can take exponential time, holds the interpreter all the while and cannot be interrupted, so neither a
-thread nor a timeout helps; and no check of the pattern finds all slow ones (`(a|a)*b` nests no quantifier in sight of a
-simple rule, `a*a*a*b` nests none at all). A child with bounded processor time costs some 30 ms and always ends.
+Python's matcher can need exponential time, blocks the interpreter and cannot be interrupted, so neither a thread nor a
+time-out helps; and no check of the pattern finds all slow ones (`(a|a)*b` nests no quantifier that a simple check would
+see, `a*a*a*b` nests none at all). A child with bounded processor time costs some 30 ms and always ends.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ async def first_match(pattern: str, template: str, text: str) -> tuple[int, int,
     `template` with `\1` and `\g<name>` filled in. None if nothing matches.
 
     Raises:
-        InvalidInput: the pattern or template is malformed or too long, or matching takes too long.
+        InvalidInput: the pattern or template is malformed or too long, or matching is too slow.
     """
     advice = "make it simpler or replace plain text"
     found = await _ask(child.first_match, pattern, {"template": template, "text": text}, 1, advice)
@@ -35,12 +35,12 @@ async def first_match(pattern: str, template: str, text: str) -> tuple[int, int,
 async def matching_lines(
     pattern: str, texts: Sequence[Sequence[tuple[int, str]]], *, limit: int, ignore_case: bool
 ) -> list[tuple[int, int, str]]:
-    """Return the first `limit` lines that match, in order: the index of their text, their number and their words.
+    """Return the first `limit` matching lines in order: the index of their text, their number and their text.
 
-    A text is given as its passages: the number of their first line and their words.
+    A text is given as its passages: the number of their first line and their text.
 
     Raises:
-        InvalidInput: the pattern is malformed or too long, or matching takes too long.
+        InvalidInput: the pattern is malformed or too long, or matching is too slow.
     """
     more = {"texts": texts, "limit": limit, "ignore_case": ignore_case}
     advice = "make it simpler, or name one file"
@@ -49,7 +49,7 @@ async def matching_lines(
 
 async def _ask(work: Work, pattern: str, more: dict[str, object], cpu_s: int, advice: str) -> Any:  # Any: JSON
     if len(pattern) > PATTERN_CHARS_MAX:
-        raise InvalidInput(f"the pattern has {len(pattern)} characters; at most {PATTERN_CHARS_MAX} are taken")
+        raise InvalidInput(f"the pattern has {len(pattern)} characters; at most {PATTERN_CHARS_MAX} are allowed")
     question = json.dumps({"pattern": pattern, **more}).encode()
     try:
         return json.loads(

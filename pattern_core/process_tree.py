@@ -1,6 +1,6 @@
-"""A child process with all that it starts, also what detaches itself: waited for, counted and ended.
+"""A child process with all its descendants, even detached ones: waited for, counted and ended.
 
-For the programs that run beside others (`shell/launcher.py`, `mcp_servers/guard.py`). They are started by `isolated` in
+For the programs that supervise others (`shell/launcher.py`, `mcp_servers/guard.py`). They are started by `isolated` in
 `children.py`, without site-packages, so this imports the standard library only.
 
 Sources: prctl(2), proc(5).
@@ -23,10 +23,10 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 class ProcessTree:
-    """The one child of this process, which does `begin` and exits with what that returns, and everything below it.
+    """The only child of this process, which runs `begin` and exits with its result, and all its descendants.
 
-    What the child leaves behind becomes a child of this process. With `is_contained` the child is the first process of
-    a namespace instead: it passes SIGTERM on, and ends all others when it ends.
+    Processes that the child leaves behind become children of this process. With `is_contained` the child is the first
+    process of a namespace instead: it passes SIGTERM on, and ends all others when it ends.
     """
 
     def __init__(self, begin: Callable[[], int], *, is_contained: bool = False) -> None:
@@ -60,7 +60,7 @@ class ProcessTree:
     def wait(self, seconds: float, *watched: int) -> Collection[int]:
         """Wait for a signal, for one of the `watched` descriptors, or for the time; return which descriptors are ready.
 
-        What was stopped and is due is killed.
+        Processes that were stopped and are overdue are killed.
         """
         waiting = select.poll()
         for descriptor in (self._wakes, *watched):
@@ -73,7 +73,7 @@ class ProcessTree:
         return ready
 
     def stop(self, grace_s: float) -> None:
-        """Send SIGTERM to everything, and SIGKILL after `grace_s`, at once if that is 0; later calls do nothing."""
+        """Send SIGTERM to everything, and SIGKILL after `grace_s` (immediately if 0); later calls do nothing."""
         if self._kill_at is None:
             self._kill_at = time.monotonic() + grace_s
             self._signal(signal.SIGTERM if grace_s else signal.SIGKILL)
@@ -92,7 +92,7 @@ class ProcessTree:
 
     def _signal(self, number: int) -> None:
         with suppress(ProcessLookupError, PermissionError):
-            # The group first: one call ends most of what multiplies faster than it can be looked at.
+            # The group first: one call ends most processes that multiply faster than they can be listed.
             (os.kill if self._is_contained else os.killpg)(self._child, number)
         for pid in () if self._is_contained else descendants(os.getpid()):
             with suppress(ProcessLookupError, PermissionError):
@@ -100,9 +100,9 @@ class ProcessTree:
 
 
 def descendants(root: int) -> list[int]:
-    """Return all processes below `root`, from /proc; none where there is no such thing.
+    """Return all processes below `root`, from /proc; none if the system has no /proc.
 
-    The time grows with the number of processes alone, to any depth: a program decides how many there are.
+    The time depends only on the number of processes, not on their depth: a program decides how many there are.
     """
     children: dict[int, list[int]] = {}
     for pid, fields in process_stats():
@@ -134,7 +134,7 @@ def lead_session() -> None:
 
 
 def prctl(option: int, value: int) -> None:
-    """Call prctl(2), where the system has it."""
+    """Call prctl(2), if the system has it."""
     if hasattr(LIBC, "prctl"):
         LIBC.prctl(option, ctypes.c_ulong(value), 0, 0, 0)
 

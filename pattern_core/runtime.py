@@ -1,5 +1,7 @@
-"""What a constellation gets from the world besides its file: the time, chance, vectors and bounds, all injected; and
-what it counts for its operator.
+"""The services of a constellation besides its file, all injected: clock, randomness, embeddings and limits; and the
+operator's metrics.
+
+Tests pass a stopped clock, seeded randomness and deterministic vectors.
 """
 
 from __future__ import annotations
@@ -18,11 +20,10 @@ from pattern_core.tools.tool import ToolSettings
 
 
 class Meters:
-    """What is counted for an operator: here only `commits`, transactions of journals that are on disk, and `working`,
-    the agents that have work now. `pattern_server.metrics` counts the rest.
+    """Counters for an operator: here only `commits`, committed journal transactions, and `working`, the agents that are
+    working now. `pattern_server.metrics` counts the rest.
 
-    Every method returns at once and never raises. Names of tools and models are the agents' own: bound how many of them
-    are kept.
+    Every method returns at once and never raises. Agents choose names of tools and models: bound how many are kept.
     """
 
     def __init__(self) -> None:
@@ -33,10 +34,10 @@ class Meters:
         """Count a turn that ended with a terminal `TurnStatus` value, `seconds` after it was started."""
 
     def step_done(self, provider: str, model: str, seconds: float) -> None:
-        """Count a model's decision that is recorded, `seconds` after it was asked."""
+        """Count a recorded model decision, `seconds` after the model was called."""
 
     def tokens(self, provider: str, model: str, usage: Usage, microdollars: int | None) -> None:
-        """Count the tokens of a model call, also of one for a summary; None where the price is not known."""
+        """Count the tokens of a model call, including summaries; None if the price is unknown."""
 
     def call_ended(self, tool: str, status: str, seconds: float) -> None:
         """Count a tool call that ended with a terminal `EffectStatus` value."""
@@ -44,10 +45,10 @@ class Meters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
-    """A clock and a source of randomness, where tests pass ones that are fixed and repeat; the embedders.
+    """The clock and randomness, which are fixed in tests; the embedders.
 
-    `limits` and `budgets` are those that the operator configured, `meters` keeps the operator's counts, `tools` is what
-    tools may reach, and `mcp` maps names to the servers of further tools.
+    `limits` and `budgets` are the operator's, `meters` counts for the operator, `tools` is what tools may reach, and
+    `mcp` maps names to MCP servers.
     """
 
     clock: Clock = field(default_factory=SystemClock)

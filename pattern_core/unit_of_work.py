@@ -1,4 +1,4 @@
-"""What one transaction is to store, gathered before it and settled after it.
+"""What one transaction will store, collected before it and settled after it.
 
 A tool with local effects does not write: it adds functions to the unit of work of its call, and the journal stores
 them in the same transaction as the call's result. So the effect happens exactly once, or not at all.
@@ -22,9 +22,9 @@ P = ParamSpec("P")
 
 
 class UnitOfWork:
-    """Functions of a connection to run in one transaction, events to store with them, and what follows.
+    """Functions of a connection to run in one transaction, events to store with them, and callbacks.
 
-    `settle` is called once, after it was run or given up; a second call does nothing.
+    `settle` is called once, after the commit or failure; a second call does nothing.
     """
 
     def __init__(self) -> None:
@@ -38,11 +38,11 @@ class UnitOfWork:
         return bool(self._writes or self.drafts)
 
     def store(self, fn: Callable[Concatenate[Connection, P], object], /, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Run `fn(connection, *args, **kwargs)` within the transaction, after what was added before."""
+        """Run `fn(connection, *args, **kwargs)` within the transaction, after earlier ones."""
         self._writes.append((False, fn, args, kwargs))
 
     def store_and_tell(self, fn: Callable[[Connection], Sequence[Event]]) -> None:
-        """Run `fn(connection)`, which stores events by itself, within the transaction; they are published after it."""
+        """Run `fn(connection)`, which stores its own events, within the transaction; they are published after it."""
         self._writes.append((True, fn, (), {}))
 
     def event(self, name: str, data: Mapping[str, object]) -> None:
@@ -54,7 +54,7 @@ class UnitOfWork:
         self._settled.append(fn)
 
     def run(self, connection: Connection) -> list[Event]:
-        """Run everything that was added, within the caller's transaction; return the events that it stored."""
+        """Run all added functions within the caller's transaction; return the stored events."""
         events: list[Event] = []
         for publishes, fn, args, kwargs in self._writes:
             stored = fn(connection, *args, **kwargs)
@@ -63,7 +63,7 @@ class UnitOfWork:
         return events
 
     def settle(self, *, committed: bool) -> None:
-        """Call what `when_settled` added, the last one first."""
+        """Call the functions added by `when_settled`, the last one first."""
         while self._settled:
             self._settled.pop()(committed)
 
@@ -73,8 +73,8 @@ Commit = Callable[[UnitOfWork], Awaitable[None]]  # stores it in one transaction
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Storage:
-    """What the services of a constellation store with: its database, `commit` for what belongs to no turn, and the
-    clock and ids of what they store.
+    """What the services of a constellation need to store data: its database, `commit` for changes outside of turns, the
+    clock and ids.
     """
 
     database: Database
@@ -89,12 +89,12 @@ class Storage:
 
 @asynccontextmanager
 async def given_or_alone(given: UnitOfWork | None, commit: Commit) -> AsyncIterator[UnitOfWork]:
-    """`given`, which its owner commits; without one a unit of work of its own, committed at the end of the block.
+    """Yield `given`, which its owner commits; if None, a new unit of work, committed at the end of the block.
 
-    If the block raises, its own unit is given up. Without an event nothing was changed, and no transaction is made.
+    If the block raises, its own unit is discarded. Without an event nothing was changed, and no transaction is made.
 
     Raises:
-        Conflict: storage refused it: a name is taken, or another writer was first.
+        Conflict: storage refused it: a name is in use, or another writer was first.
         NotFound: what it was about has been deleted.
     """
     if given is not None:

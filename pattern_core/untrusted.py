@@ -1,15 +1,15 @@
-"""Text from elsewhere, marked as data from its source: what tools returned, files, the web, imports, the past.
+"""Untrusted text, marked as data from its source: results of tools, files, the web, imports, history.
 
     <data from="tool web">
     …
     </data>
 
-The text cannot end its mark or forge another one: whatever in it could pass for one of our tags loses its `<` to
-`&lt;`, and a line that could pass for one of our headings begins with a backslash. So the same text is always marked
-the same way, and what a vendor cached of it stays valid.
+The text cannot end its mark or forge another one: the `<` of anything that looks like one of our tags becomes `&lt;`,
+and a line that looks like one of our headings gets a backslash. So the same text is always marked the same way, and the
+vendor's cache stays valid.
 
-Texts are stored as they were sent. Where one leaves, for a prompt or a terminal, characters that drive a terminal or
-turn the order of reading round become signs that can be seen (`plain`).
+Texts are stored unchanged. For a prompt or a terminal, characters that control a terminal or reverse the reading order
+become visible signs (`plain`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dataclasses import replace
 from pattern_core.errors import InvalidInput
 from pattern_core.messages import Message, Part, Role, Text, ToolResult
 
-# C0 controls but for tab and line feed have signs of their own; C1, delete, and what embeds, overrides or isolates a
+# C0 controls except tab and line feed have their own signs; C1, delete, and marks that embed, override or isolate a
 # direction have none.
 _SIGNS: Mapping[int, int] = {
     **{code: 0x2400 + code for code in range(32) if code not in (9, 10)},
@@ -29,7 +29,7 @@ _SIGNS: Mapping[int, int] = {
 }
 CONTROLS = r"\r\n?|[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"  # a regular expression
 _CONTROLS = re.compile(CONTROLS)
-# Our tags and headings, as a text could write them: with spaces, of any case, opening or closing. A block's heading
+# Our tags and headings in any spelling: with spaces, in any case, opening or closing. A block's heading
 # says how full it is (`memory.content.prompt`), those of a prompt's sections are in `prompts.build`.
 _OURS = re.compile(
     r"<(?=\s*/?\s*(?:data|system)\b)"
@@ -43,10 +43,10 @@ IN_ATTRIBUTE: Mapping[int, int | str] = {  # for `str.translate`
     **dict.fromkeys(map(ord, "\n\r"), " "),
     **{ord(sign): f"&{name};" for sign, name in {"&": "amp", '"': "quot", "<": "lt", ">": "gt"}.items()},
 }
-ERROR = "Error: "  # before the words of a call that failed
+ERROR = "Error: "  # before the text of a failed call
 MASK = "[secret left out]"
-# Shapes of keys and tokens, by their vendors' documentation, and the usual ways to write down a password. Each pattern
-# begins with the first letters of its alternatives, since at most places none of them can stand.
+# Formats of keys and tokens, from their vendors' documentation, and the usual ways to write a password. Each pattern
+# begins with the first letters of its alternatives, since most positions match none of them.
 _SECRETS = re.compile(
     r"""
     (?=[-sgxae])(?:
@@ -63,7 +63,7 @@ _SECRETS = re.compile(
     """,
     re.VERBOSE | re.DOTALL | re.IGNORECASE,
 )
-# Of these, what stands before the secret stays: a URL's slashes, the scheme of a header, a name.
+# Of these, the text before the secret is kept: a URL's slashes, the scheme of a header, a name.
 _CREDENTIALS = re.compile(
     r"(?=[:b])(?:(://)[^\s/:@]+:[^\s/@]+(?=@)|\b(bearer )[A-Za-z0-9._~+/-]{16,}=*)", re.IGNORECASE
 )
@@ -75,12 +75,12 @@ _NAMED_SECRETS = re.compile(
 
 
 def plain(text: str) -> str:
-    """Return the text with signs for control characters other than tab, and line feeds for all ends of lines."""
+    """Return the text with signs for control characters except tab, and line feeds for all line ends."""
     return _CONTROLS.sub(harmless, text)
 
 
 def harmless(found: re.Match[str]) -> str:
-    """Return what stands for the beginning of a tag or a heading of ours, or for what `CONTROLS` found."""
+    """Return the replacement for the start of one of our tags or headings, or for a match of `CONTROLS`."""
     match found[0]:
         case "<":
             return "&lt;"
@@ -91,10 +91,10 @@ def harmless(found: re.Match[str]) -> str:
 
 
 def check_plain(text: str, what: str) -> str:
-    """Return a name or a description that holds no control character; `what` is what messages call it.
+    """Return a name or a description without control characters; `what` is its name in messages.
 
     Raises:
-        InvalidInput: it does.
+        InvalidInput: it has some.
     """
     if text.translate(_SIGNS) != text.replace("\r", "\u240d"):
         raise InvalidInput(f"{what} has control characters; leave them out")
@@ -102,7 +102,7 @@ def check_plain(text: str, what: str) -> str:
 
 
 def neutral(message: Message) -> Message:
-    """Return the message with `plain` words and results; itself if nothing differs."""
+    """Return the message with `plain` text and results; itself if nothing differs."""
     for part in message.parts:
         match part:
             case Text(text=text) | ToolResult(content=text) if _CONTROLS.search(text) is not None:
@@ -120,7 +120,7 @@ def _neutral(part: Part) -> Part:
 
 
 def escaped(text: str) -> str:
-    """Return the text with no tag or heading of ours in it, and `plain`."""
+    """Return the text without our tags and headings, and `plain`."""
     return _OURS.sub(harmless, text)
 
 
@@ -130,14 +130,12 @@ def marked(text: str, source: str) -> str:
 
 
 def marked_import(message: Message) -> Message:
-    """Return an imported message as a prompt shows it: still who said what to whom, and nothing that it says is a
-    request.
+    """Return an imported message as a prompt shows it: roles are kept, but nothing in it is a request.
 
-    People import what they said elsewhere so that the agent continues from there; so the exchange stays an exchange,
-    with its roles. But an export may hold any text that was once pasted. What people said is marked as data, which
-    models are asked to read and not to obey; so is a system's message, which becomes a person's, because no past may
-    stand above the agent's own instructions. What an agent answered stays bare: models obey no orders from their own
-    side, and would begin to answer between tags if their answers stood between them.
+    People import conversations so that the agent can continue them; so the roles are kept. But an export may hold any
+    pasted text. Messages of people are marked as data, which models must read and not obey; so are system messages,
+    which become a person's, because nothing imported may outrank the agent's own instructions. Answers of agents are
+    not marked: models do not obey their own messages, and would begin to write tags around their answers.
     """
     if message.role == "assistant":
         return _reworded(message, "assistant", escaped)
@@ -146,13 +144,13 @@ def marked_import(message: Message) -> Message:
 
 
 def _reworded(message: Message, role: Role, change: Callable[[str], str]) -> Message:
-    """Return the message in other words, said by `role`; itself if nothing differs."""
+    """Return the message with another text and `role`; itself if nothing differs."""
     parts = tuple(replace(part, text=change(part.text)) if isinstance(part, Text) else part for part in message.parts)
     return message if (role, parts) == (message.role, message.parts) else replace(message, role=role, parts=parts)
 
 
 def masked(text: str) -> str:
-    """Return the text without what has the shape of a key, a token or a password; for what was not written for this
+    """Return the text without anything that looks like a key, token or password; for text that was not written for this
     prompt.
     """
     for pattern in (_SECRETS, _CREDENTIALS, _NAMED_SECRETS):
@@ -161,7 +159,7 @@ def masked(text: str) -> str:
 
 
 def marked_result(message: Message) -> Message:
-    """Return a tool's message with its result marked as that tool's data; that it is an error is said before that."""
+    """Return a tool's message with its result marked as that tool's data; an error is named before the mark."""
     result = message.parts[0]
     if not isinstance(result, ToolResult):
         return message

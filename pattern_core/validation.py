@@ -1,7 +1,7 @@
-"""What does not fit in a value from outside, in words that people and models act on.
+"""Validation errors of values from outside, in words that people and models can act on.
 
 Values are checked by pydantic, as JSON and strictly: `"3"` is not a number and `"yes"` is not true, because a guess
-hides a slip. Its own messages name Python's types; ours name those of JSON, and the value that was found.
+hides a mistake. Its own messages name Python's types; ours name those of JSON, and the invalid value.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pydantic import TypeAdapter, ValidationError
 from pattern_core.errors import InvalidInput
 from pattern_db import columns
 
-EXCERPT_CHARS = 60  # of a misfitting value
-MISFITS_MAX = 10  # named in one answer; more would drown the first
+EXCERPT_CHARS = 60  # of an invalid value
+MISFITS_MAX = 10  # errors in one message; more would hide the first
 
 _WANTED = {
     "string_type": "text",
@@ -36,36 +36,36 @@ _WANTED = {
     "greater_than": "more than {gt:g}",
     "less_than_equal": "at most {le:g}",
 }
-_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")  # the second of a dataclass
+_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")  # the second: of a dataclass
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
 T = TypeVar("T")
 _to_json = json.JSONEncoder().encode
 Known = Callable[[tuple[Any, ...]], Collection[str]]
-"""Returns the names that an object at this place may have: the keys and numbers that lead to it."""
+"""Returns the allowed names of an object at this path of keys and indexes."""
 
 
 def column_time(text: str | None, name: str) -> str | None:
-    """Return an RFC 3339 time as columns hold it; None for None. A date alone is its first moment in UTC. `name` is
-    what messages call it.
+    """Return an RFC 3339 time as it is stored; None for None. A date alone is its first moment in UTC. `name` is its
+    name in messages.
 
     Raises:
-        InvalidInput: it is no time, or has no offset.
+        InvalidInput: it is not a time, or has no offset.
     """
     try:
         if text is not None and _DATE.fullmatch(text):
             text += "T00:00:00Z"
         return None if text is None else columns.canonical(text)
     except ValueError as error:
-        raise InvalidInput(f"`{name}` cannot be read: {error}") from None
+        raise InvalidInput(f"`{name}` is not a valid time: {error}") from None
 
 
 def read(adapter: TypeAdapter[T], value: object, known: Known, *, place: str = "", ignores_unknown: bool = False) -> T:
     """Return a JSON value as the adapter's type. `place` names it in messages; `ignores_unknown` skips unknown names.
 
     Raises:
-        InvalidInput: it does not fit; the message names each misfit.
+        InvalidInput: it is invalid; the message names each error.
     """
     extra: Literal["ignore", "forbid"] = "ignore" if ignores_unknown else "forbid"
     try:
@@ -80,7 +80,7 @@ def read(adapter: TypeAdapter[T], value: object, known: Known, *, place: str = "
 
 
 def without_null(value: object) -> object:
-    """Return an object without its members that are null: they mean the default."""
+    """Return an object without null members: they mean the default."""
     return {key: one for key, one in value.items() if one is not None} if isinstance(value, dict) else value
 
 

@@ -1,4 +1,4 @@
-"""What people and programs are shown of a constellation: turns with their messages, and its condition."""
+"""Views of a constellation for people and programs: turns with their messages, and its condition."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class TurnView:
 
     @property
     def rests(self) -> bool:
-        """Whether it goes no further for now: it has ended, or waits for a person."""
+        """Whether it pauses: it has ended, or waits for a person."""
         return self.has_ended or bool(self.approvals)
 
 
@@ -106,10 +106,10 @@ def _view(connection: Connection, row: TurnRow, said: list[MessageRow], text: st
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """How a constellation's contents are, from its file alone, which may be read while it is asleep.
+    """The condition of a constellation's contents, from its file alone, which can be read while it is parked.
 
-    `index` is the one that search by meaning answers from, None before the first text; `done` of `total` texts have
-    been looked at for it. `unavailable` are the folders that could not be read when they were looked through last.
+    `index` is used for search by meaning, None before the first text; `done` of `total` texts have been processed for
+    it. `unavailable` are the folders that could not be read at the last scan.
     """
 
     index: IndexRow | None
@@ -119,7 +119,7 @@ class Condition:
 
 
 def condition(connection: Connection) -> Condition:
-    """Return the condition of a file's contents; reads a handful of rows."""
+    """Return the condition of a file's contents; reads only a few rows."""
     active = embedding_indexes.active(connection)
     coverage = embedding_indexes.coverage(connection, active)
     unavailable = [folder for folder in folders.list_all(connection) if folder.status != "ready"]

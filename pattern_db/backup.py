@@ -1,6 +1,7 @@
-"""Hot copies of a database: made while it works, verified before they count, restored without losing what was there.
+"""Hot copies of a database: made while it is in use, verified before they are published, restored without losing the
+old file.
 
-A copy is one self-contained file in rollback-journal mode: nothing lies beside it, and it can be opened read-only.
+A copy is one self-contained file in rollback-journal mode: it has no files next to it, and can be opened read-only.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ REPLACED_SUFFIX = ".replaced"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What a verified file holds. `rows` counts the ordinary tables by name; `bytes` is the file's size.
+    """The content of a verified file. `rows` counts the ordinary tables by name; `bytes` is the file's size.
 
     `constellation_id` is None for a global database.
     """
@@ -34,7 +35,7 @@ class Report:
 
 
 def hot_backup(connection: Connection, target: Path, *, overwrite: bool = False) -> Report:
-    """Copy the database of `connection` to the file `target`, verified; others may write meanwhile.
+    """Copy the database of `connection` to the file `target`, verified; other connections may write at the same time.
 
     The copy is the state at the call: it is made in one step, which reads one moment of the log, so writers neither
     wait nor make the copy start over. `target` appears only when it is complete, checked and on the disk.
@@ -46,7 +47,7 @@ def hot_backup(connection: Connection, target: Path, *, overwrite: bool = False)
         StorageFailed: the disk failed.
     """
     if target.exists() and not overwrite:
-        raise RowConflict(f"{target} exists already; choose another name")
+        raise RowConflict(f"{target} already exists; choose another name")
     with translated(), files.temporary(target) as path:
         _copy(connection, path)
         verify(path)
@@ -55,7 +56,7 @@ def hot_backup(connection: Connection, target: Path, *, overwrite: bool = False)
 
 
 def verify(path: Path) -> Report:
-    """Read the whole file and say what it holds.
+    """Read the whole file and return its content.
 
     Raises:
         RowNotFound: there is no such file.
@@ -77,11 +78,10 @@ def verify(path: Path) -> Report:
 
 
 def restore(file: Path, target_directory: Path) -> Report:
-    """Put the copy `file` into `target_directory` as its database; verified before anything there is touched.
+    """Put the copy `file` into `target_directory` as its database; it is verified before anything there is changed.
 
-    The caller owns the directory (see `files`) and the database is open nowhere. What it replaces is kept
-    beside it under the suffix `.replaced`. A crash in between leaves no database rather than a mixed one: restore
-    again.
+    The caller owns the directory (see `files`) and the database is open nowhere. The replaced file is kept next to it
+    with the suffix `.replaced`. After a crash in between there is no database rather than a mixed one: restore again.
 
     Raises:
         RowNotFound: there is no such file.
@@ -103,7 +103,7 @@ def restore(file: Path, target_directory: Path) -> Report:
 
 
 def check_integrity(connection: Connection) -> list[str]:
-    """Return what SQLite finds wrong with the file and its references; empty if it is sound."""
+    """Return the defects that SQLite finds in the file and its references; empty if there are none."""
     found = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(20)")]
     problems = [] if found == ["ok"] else found
     for table, row, parent, _number in connection.execute("PRAGMA foreign_key_check").fetchall():
@@ -112,7 +112,7 @@ def check_integrity(connection: Connection) -> list[str]:
 
 
 def ordinary_tables(connection: Connection) -> list[str]:
-    """Return names of the tables that hold what was stored: neither derived for search nor SQLite's own."""
+    """Return names of the ordinary tables: neither derived for search nor SQLite's own."""
     listed = fetch_all(connection, "PRAGMA main.table_list")
     derived = tuple(f"{name}_" for _schema, name, kind, *_rest in listed if kind == "virtual")
     return sorted(
@@ -142,12 +142,12 @@ def _copy(source: Connection, path: Path) -> None:
     try:
         target.execute("PRAGMA journal_mode = DELETE").fetchall()
         with target.backup("main", source, "main") as copy:
-            copy.step()  # all pages: between two steps the source could change
-        # The copied header says WAL; a copy must stand alone.
+            copy.step()  # all pages in one step: between two the source could change
+        # The copied header says WAL; a copy must be self-contained.
         target.execute("PRAGMA journal_mode = DELETE").fetchall()
     except apsw.FullError as error:  # only the copy is written to
         raise BackupFailed(
-            f"there is no room for the copy at {path.parent}; free some, or choose another place"
+            f"there is no space for the copy at {path.parent}; free some, or choose another folder"
         ) from error
     finally:
         target.close()
@@ -172,7 +172,7 @@ def _report(connection: Connection, path: Path) -> Report:
 
 
 def _set_aside(target: Path) -> None:
-    """Rename the database and what belongs to it. The shared-memory file holds nothing and is removed."""
+    """Rename the database and its log. The shared-memory file holds no data and is deleted."""
     for suffix in ("", "-wal", "-shm"):
         path = target.with_name(target.name + suffix)
         aside = target.with_name(target.name + REPLACED_SUFFIX + suffix)

@@ -1,7 +1,7 @@
 """Values in Python, canonical text in SQLite: JSON and times.
 
 All columns have one time format: UTC with milliseconds, `2026-11-21T22:24:40.123Z`, 24 characters. Its order as text is
-its order in time. No clock lives here: times come in as unix milliseconds.
+its order in time. There is no clock here: times are passed in as unix milliseconds.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
-# Made once: making it is a third of the cost of a small text.
+# Made once: creating it is a third of the cost of a small text.
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -19,11 +19,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TIME_CHARS = 24
 JSON_DEPTH_MAX = 64  # lists and objects within one another; pydantic fails to serialise 255
 
-Json = Any  # a JSON value as Python's json module gives it; the edge where types end
+Json = Any  # a JSON value as returned by Python's json module
 
 
 def to_json(value: Json) -> str:
-    """Compact JSON text of `value`, not escaped beyond need: text in any language costs its own bytes.
+    """Return compact JSON text of `value`, with as few escapes as possible: text in any language needs only its own
+    bytes.
 
     Raises:
         ValueError: NaN or infinity, which JSON does not have.
@@ -38,7 +39,7 @@ def from_json(text: str | None) -> Json:
 
 
 def check_depth(value: Json) -> None:
-    """Refuse a value that nests too deep; what is stored must be possible to serve.
+    """Refuse a value that is nested too deeply to be serialised.
 
     Raises:
         ValueError: lists and objects lie within one another more than `JSON_DEPTH_MAX` deep.
@@ -49,7 +50,7 @@ def check_depth(value: Json) -> None:
         if not outer:
             return
         level = [inner for each in outer for inner in (each.values() if isinstance(each, dict) else each)]
-    raise ValueError(f"it is nested more than {JSON_DEPTH_MAX} deep")
+    raise ValueError(f"it is nested more than {JSON_DEPTH_MAX} levels deep")
 
 
 @lru_cache(maxsize=64)
@@ -68,10 +69,10 @@ def iso(unix_ms: int) -> str:
 
 
 def unix_ms(text: str) -> int:
-    """Unix milliseconds of a column text, or of any RFC 3339 time with an offset; finer digits are cut off.
+    """Return unix milliseconds of a column text, or of any RFC 3339 time with an offset; further digits are cut off.
 
     Raises:
-        ValueError: not such a time, or without an offset: a local time names no moment.
+        ValueError: it is not such a time, or has no offset: a local time is ambiguous.
     """
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:

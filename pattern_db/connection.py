@@ -1,4 +1,4 @@
-"""Connections: opening one, and what the statements of all tables have in common.
+"""Connections: opening one, and the statements that all tables have in common.
 
 The settings follow measurements of many small files: 2 KiB pages halve an empty constellation, a small cache keeps
 thousands of them in memory, and no memory map means that a failing disk is an error rather than a signal.
@@ -35,9 +35,9 @@ JOURNAL_BYTES_MAX = 4 * 1024 * 1024
 def open_connection(path: Path, *, readonly: bool = False, create: bool = False, vfs: str | None = None) -> Connection:
     """Open the database file at `path`; with `create`, an empty one if there is none.
 
-    A `readonly` connection sees what others commit and refuses to write. It is opened as a normal one that
-    forbids itself to write, because a reader of a WAL file must be able to make its shared-memory file. On a full disk
-    there is no room for that: then the connection keeps it in memory, and no other one can be opened (`is_alone`).
+    A `readonly` connection sees commits of others and refuses to write. It is opened as a normal one that is then set
+    to refuse writes, because a reader of a WAL file must be able to create its shared-memory file. On a full disk there
+    is no space for that: then the connection keeps it in memory, and no other one can be opened (`is_alone`).
 
     Raises:
         RowNotFound: there is no file at `path`.
@@ -58,7 +58,7 @@ def open_connection(path: Path, *, readonly: bool = False, create: bool = False,
 
 
 def is_alone(connection: Connection) -> bool:
-    """Return whether the file was opened without room for a second connection."""
+    """Return whether the file was opened without the possibility of a second connection."""
     return bool(connection.execute("PRAGMA locking_mode").get == _ALONE)
 
 
@@ -68,7 +68,7 @@ def open_in_memory() -> Connection:
 
 
 def open_immutable(path: Path) -> Connection:
-    """Open a file that is not being written (a backup) without locks and without leaving files beside it.
+    """Open a file that is not being written (a backup) without locks and without leaving files next to it.
 
     Raises:
         RowNotFound: there is no file at `path`.
@@ -84,10 +84,10 @@ def open_immutable(path: Path) -> Connection:
 
 @contextmanager
 def transaction(connection: Connection) -> Iterator[None]:
-    """Run the block in one transaction, on a connection that has no lane; a request of a lane runs in one already.
+    """Run the block in one transaction, on a connection without a lane; requests of a lane already run in one.
 
-    A full or failing disk makes SQLite roll back by itself. apsw's `with connection:` then raises that there is no
-    savepoint to go back to, in place of the error that says what happened.
+    A full or failing disk makes SQLite roll back by itself. apsw's `with connection:` then reports a missing savepoint
+    instead of the real error.
     """
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -100,7 +100,7 @@ def transaction(connection: Connection) -> Iterator[None]:
 
 
 def fetch_all(connection: Connection, sql: str, values: Values = ()) -> list[tuple[Any, ...]]:
-    """Return all rows of one statement. The types of the columns are the statement's business, hence Any."""
+    """Return all rows of one statement. The types of the columns depend on the statement, so they are Any."""
     return connection.execute(sql, values).fetchall()
 
 
@@ -112,7 +112,7 @@ def _prepared(connection: Connection, *, readonly: bool, in_file: bool) -> Conne
         # A misspelt column in double quotes is an error, not a string.
         connection.config(apsw.SQLITE_DBCONFIG_DQS_DML, 0)
         connection.config(apsw.SQLITE_DBCONFIG_DQS_DDL, 0)
-        # A file from elsewhere must not run functions from its schema, nor statements damage shadow tables.
+        # An untrusted file must not run functions from its schema, and statements must not damage shadow tables.
         connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
         _pragma(connection, "trusted_schema", 0)
         _pragma(connection, "page_size", PAGE_BYTES)
@@ -131,7 +131,7 @@ def _prepared(connection: Connection, *, readonly: bool, in_file: bool) -> Conne
         _pragma(connection, "recursive_triggers", 1)
         _pragma(connection, "query_only", 1 if readonly else 0)
         connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
-        # What was read of the schema is parsed by now: its pages, a tenth of what an idle file costs, are done with.
+        # The schema has been parsed: its pages, a tenth of the memory of an idle file, are no longer needed.
         connection.release_memory()
     except BaseException:
         connection.close(True)
@@ -147,17 +147,15 @@ def _load_vec(connection: Connection) -> None:
 
 @cache
 def _vec_path() -> str:
-    """Return where the package sqlite_vec has its library: found, not imported, because its import takes numpy
-    along.
-    """
+    """Return the path of sqlite_vec's library: found, not imported, because the import would load numpy."""
     spec = find_spec("sqlite_vec")
     if spec is None or spec.origin is None:
-        raise ModuleNotFoundError("the package sqlite-vec is missing; install Pattern again")
+        raise ModuleNotFoundError("the package sqlite-vec is missing; reinstall pattern-server")
     return str(Path(spec.origin).parent / "vec0")
 
 
 def _pragma(connection: Connection, name: str, value: int | str) -> None:
-    # fetchall, because apsw runs a statement only as far as its rows are asked for.
+    # fetchall, because apsw runs a statement only as far as its rows are read.
     connection.execute(f"PRAGMA {name} = {value}").fetchall()
 
 
@@ -168,8 +166,8 @@ class Table(Generic[Row]):
     """The table `name`, each row of it an instance of `row`: a dataclass or named tuple of at least two fields.
 
     Fields have the names of columns; `columns` gives those that differ, or an expression to select. `json` names the
-    fields whose columns hold JSON (None is NULL), `types` what makes the value of others: an enumeration, `bool`.
-    `source` is what to select from, if it is more than the table.
+    fields with JSON columns (None is NULL), `types` the constructors of others: an enumeration, `bool`. `source` is
+    what to select from, if it is more than the table.
     """
 
     def __init__(
@@ -190,14 +188,14 @@ class Table(Generic[Row]):
         self._json = tuple(fields.index(field) for field in json)
         self._readers = tuple((fields.index(field), _reader(made)) for field, made in readers.items())
         self._fields_of = attrgetter(*fields)
-        # What is stored of a row, in the order of `columns`.
+        # The stored fields of a row, in the order of `columns`.
         self.values: Callable[[Row], Values] = self._encoded if json else self._fields_of
         self._insert = f"INSERT INTO {name} ({named}) VALUES ({', '.join('?' * len(fields))})"
         self.columns = named
         self.source = source or name
 
     def make(self, values: Sequence[Any]) -> Row:
-        """Make a row of what was selected: its `columns`, which others may follow."""
+        """Make a row from selected values: its `columns`, which others may follow."""
         if not self._readers:
             return self._row(*values[: self._width])
         made = list(values[: self._width])
@@ -207,18 +205,18 @@ class Table(Generic[Row]):
         return self._row(*made)
 
     def select(self, connection: Connection, rest: str = "", values: Values = ()) -> list[Row]:
-        """Return the rows that `rest` (WHERE, ORDER BY, LIMIT) leaves."""
+        """Return the rows that `rest` (WHERE, ORDER BY, LIMIT) selects."""
         return [
             self.make(row) for row in connection.execute(f"SELECT {self.columns} FROM {self.source} {rest}", values)
         ]
 
     def first(self, connection: Connection, rest: str, values: Values = ()) -> Row | None:
-        """Return the first of the rows that `rest` leaves, or None."""
+        """Return the first of the rows that `rest` selects, or None."""
         row = connection.execute(f"SELECT {self.columns} FROM {self.source} {rest}", values).fetchone()
         return None if row is None else self.make(row)
 
     def one(self, connection: Connection, rest: str, values: Values, missing: str) -> Row:
-        """Return the first of the rows that `rest` leaves.
+        """Return the first of the rows that `rest` selects.
 
         Raises:
             RowNotFound: there is none; `missing` names it.
@@ -264,7 +262,7 @@ class Table(Generic[Row]):
         _refuse_unchanged(connection, missing)
 
     def delete(self, connection: Connection, where: str, values: Values, missing: str) -> None:
-        """Delete the rows that `where` (WHERE …) leaves.
+        """Delete the rows that `where` (WHERE …) selects.
 
         Raises:
             RowNotFound: there is none; `missing` names it.
@@ -281,5 +279,5 @@ def _refuse_unchanged(connection: Connection, missing: str) -> None:
 def _reader(made: Callable[[Any], object]) -> Callable[[Any], object]:
     if not isinstance(made, EnumMeta):
         return made
-    members: Mapping[object, object] = made._value2member_map_  # a call of an enumeration takes ten times as long
+    members: Mapping[object, object] = made._value2member_map_  # a call of an enumeration is ten times slower
     return members.__getitem__

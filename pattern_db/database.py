@@ -1,9 +1,9 @@
 """One database file, reached from trio: whole functions of a connection, run in order on a small pool of threads.
 
-With `lane.py` the only module of this package that knows trio, threads and waiting. All else is synchronous functions
-that take a connection, so a unit of work costs one hop, is one transaction and cannot be interrupted half way.
+With `lane.py` the only module of this package that knows trio, threads and waiting. All others are synchronous
+functions of a connection, so a unit of work costs one hop, is one transaction and cannot be interrupted.
 
-`write` requests that wait while a commit is under way share the next transaction (group commit): one
+`write` requests that wait for a running commit share the next transaction (group commit): one
 `BEGIN IMMEDIATE … COMMIT`, a savepoint per request, one fsync for all. `DESIGN.md` has the measurements.
 """
 
@@ -31,7 +31,7 @@ class DatabaseThreads:
     """The threads that all open files share: `writers` for work in order, `readers` for long reads.
 
     Two writers reach what sixteen do, at a twentieth of the tail (3,054 commits/s at p99 1.8 ms against 2,659 at
-    35 ms). Use as a context manager inside `trio.run`; leaving it waits for work that has begun.
+    35 ms). Use as a context manager inside `trio.run`; its exit waits for started work.
     """
 
     def __init__(self, *, writers: int = 2, readers: int = 2) -> None:
@@ -58,7 +58,7 @@ class DatabaseThreads:
             thread.join()
 
     def lane(self, connection: Connection, reopen: Callable[[], Connection], *, reader: bool = False) -> Lane:
-        """Return a new lane for `connection`; `reopen` makes another one after a rest."""
+        """Return a new lane for `connection`; `reopen` opens another one after an idle time."""
         return Lane(connection, reopen, self._readers if reader else self._writers, self._token)
 
 
@@ -93,12 +93,12 @@ class Database:
     def epoch(self) -> int:
         """The ownership epoch that `claim` began."""
         if self._lane.epoch is None:
-            raise AssertionError("claim the file before a constellation works on it")
+            raise AssertionError("claim the file before a constellation uses it")
         return self._lane.epoch
 
     @property
     def failure(self) -> StorageFailed | None:
-        """Why nothing can be stored any more, if so: the first failure of a transaction, until the file is reopened."""
+        """Why nothing can be stored any longer, if so: the first failed transaction, until the file is reopened."""
         return self._lane.failed
 
     @classmethod
@@ -113,15 +113,15 @@ class Database:
 
     @classmethod
     def in_memory(cls, connection: Connection | None = None) -> Self:
-        """Return a database whose work runs inline in the calling task.
+        """Return a database that runs its work inline in the calling task.
 
-        For tests of time: while a query runs on a thread trio sees every task blocked, and an autojump clock leaps.
+        For tests of time: while a query runs on a thread, trio sees every task blocked, and an autojump clock jumps.
         """
         return cls(connection or open_in_memory(), threads=None, path=None)
 
     async def claim(self, begin: Callable[[Connection], int], *, stores: bool = True) -> int:
         """Run `begin` in a transaction; it stores the next ownership epoch and returns it, as `meta.next_epoch` does.
-        Where there is no room for that, `begin` only reads the newest one, and `stores` is false.
+        On a full disk, `begin` only reads the newest one, and `stores` is false.
 
         From then on each transaction checks that the file still has this epoch, and fails with `StorageFailed` if
         another owner has claimed it.
@@ -143,10 +143,10 @@ class Database:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
-        """Run `fn(connection, *args, **kwargs)` in a transaction; what it did is on disk when this returns.
+        """Run `fn(connection, *args, **kwargs)` in a transaction; its changes are on disk when this returns.
 
-        Calls on one file run in order. A caller that is cancelled while its request still waits withdraws it; once
-        begun, it is finished and its value returned.
+        Calls on one file run in order. If the caller is cancelled while its request still waits, the request is
+        withdrawn; a started one is finished and its value returned.
 
         Raises:
             DatabaseError: storage refused; `StorageFailed` means that the file must be reopened.
@@ -211,8 +211,8 @@ class Database:
         return self._reader
 
     async def watch(self, timeout_s: float) -> None:
-        """Run until cancelled: fail what waits for the disk when it has not answered for `timeout_s` seconds, and close
-        connections that were not used for `REST_S`, until they are.
+        """Run until cancelled: fail waiting requests if the disk has not responded for `timeout_s` seconds, and close
+        connections that were idle for `REST_S`.
         """
         while True:
             await trio.sleep(timeout_s / 4)
@@ -222,7 +222,7 @@ class Database:
                     lane.rest_if_unused()
 
     async def aclose(self) -> None:
-        """Finish what has begun, checkpoint and close. Safe to call twice."""
+        """Finish started work, checkpoint and close. Safe to call twice."""
         if self._closed:
             return
         self._closed = True
@@ -243,7 +243,7 @@ class Database:
 def _at_one_moment(
     connection: Connection, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs
 ) -> T:
-    """Others commit between two statements on this connection; a transaction holds what they see still."""
+    """Others commit between two statements on this connection; a transaction gives them one snapshot."""
     connection.execute("BEGIN")
     value = fn(connection, *args, **kwargs)
     connection.execute("COMMIT")
@@ -251,12 +251,12 @@ def _at_one_moment(
 
 
 async def _close(lane: Lane) -> None:
-    """Close the connection after what waits, in a batch of its own: it would take a transaction down with it."""
+    """Close the connection after waiting requests, in a separate batch: it would end a transaction."""
     await lane.submit(Request(lambda connection: connection.close(lane.failed is not None), "close"))
 
 
 async def _in_thread(fn: Callable[[], Connection]) -> Connection:
-    """Open a connection off the loop. Not abandoned on cancel: a half-open file would keep its lock."""
+    """Open a connection off the loop. Not abandoned on cancellation: a half-open file would keep its lock."""
     try:
         return await trio.to_thread.run_sync(fn)
     except BaseException as error:

@@ -1,14 +1,14 @@
-"""Enums whose values are column values; the CHECKs of the migrations hold the same lists."""
+"""Enumerations of column values; the CHECKs of the migrations have the same lists."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 
-CONSTELLATION_OWNER = "_constellation_"  # owner of what belongs to all agents, where a column wants an agent's id
+CONSTELLATION_OWNER = "_constellation_"  # owner of data of all agents, where a column needs an agent's id
 
 
 class AgentStatus(StrEnum):
-    """Whether an agent takes part: it works, rests until woken by hand, or is kept for its past only."""
+    """Whether an agent works, is paused until it is activated, or is kept only for its history."""
 
     ACTIVE = "active"
     HIBERNATED = "hibernated"
@@ -43,7 +43,7 @@ class BlockType(StrEnum):
 
 
 class Permission(StrEnum):
-    """What an agent may do to a block, weakest first; partner and human mean: after that person's consent."""
+    """What an agent may do with a block, weakest first; partner and human mean: with that person's approval."""
 
     READ_ONLY = "read_only"
     PARTNER = "partner"
@@ -54,7 +54,7 @@ class Permission(StrEnum):
 
 
 class UpdateSource(StrEnum):
-    """Where a stored update of a block came from."""
+    """The origin of a stored update of a block."""
 
     AGENT = "agent"
     SYNC = "sync"
@@ -63,7 +63,7 @@ class UpdateSource(StrEnum):
 
 
 class HistoryKind(StrEnum):
-    """What made a version of a block."""
+    """The kind of change that made a version of a block."""
 
     CREATE = "create"
     EDIT = "edit"
@@ -75,7 +75,7 @@ class HistoryKind(StrEnum):
 
 
 class DamagedPart(StrEnum):
-    """Which stored bytes of a block a repair put aside."""
+    """The kind of stored bytes that a repair replaced."""
 
     CREATED = "created"
     CHECKPOINT = "checkpoint"
@@ -84,14 +84,14 @@ class DamagedPart(StrEnum):
 
 
 class Encoding(StrEnum):
-    """How bytes are stored: as they came, or as one zstd frame."""
+    """How bytes are stored: unchanged, or as one zstd frame."""
 
     RAW = "raw"
     ZSTD = "zstd"
 
 
 class TurnStatus(StrEnum):
-    """Where a turn is; the first three are open, the others are its one end."""
+    """The status of a turn; the first three are open, the others final."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -104,7 +104,7 @@ class TurnStatus(StrEnum):
 
 
 class EffectClass(StrEnum):
-    """What may be done with a tool call whose outcome a crash hid, safest first."""
+    """How a tool call is treated if a crash hid its outcome, safest first."""
 
     PURE = "pure"
     LOCAL = "local"
@@ -114,7 +114,7 @@ class EffectClass(StrEnum):
 
 
 class EffectStatus(StrEnum):
-    """Where a tool call is; in doubt means that it may have happened."""
+    """The status of a tool call; in doubt means that it may have happened."""
 
     PLANNED = "planned"
     AWAITING_APPROVAL = "awaiting_approval"
@@ -136,7 +136,7 @@ class ApprovalKind(StrEnum):
 
 
 class ApprovalStatus(StrEnum):
-    """What became of a question to a person."""
+    """The status of a question to a person."""
 
     PENDING = "pending"
     APPROVED = "approved"
@@ -162,7 +162,7 @@ class FolderAccess(StrEnum):
 
 
 class SearchKind(StrEnum):
-    """What a search looks through; each kind has vectors, too."""
+    """A kind of data that is searched; each kind has vectors, too."""
 
     MESSAGE = "message"
     BLOCK = "block"
@@ -172,7 +172,7 @@ class SearchKind(StrEnum):
 
 
 class IndexState(StrEnum):
-    """What an index of vectors is for: search answers from the active one; a retired one is being removed."""
+    """The state of an index of vectors: search uses the active one; a retired one is being deleted."""
 
     BUILDING = "building"
     ACTIVE = "active"

@@ -1,4 +1,4 @@
-"""What storage can refuse, as one tree of errors with stable codes.
+"""The errors of storage, as one tree with stable codes.
 
 DatabaseError
 ├── RowNotFound         no such row or file
@@ -6,17 +6,17 @@ DatabaseError
 ├── Busy                another connection holds the lock for too long
 ├── SchemaOutdated      the file needs `pattern db migrate`
 ├── SchemaTooNew        the file was written by a newer server
-├── MigrationEdited     a migration is not what was applied
+├── MigrationEdited     a migration differs from the applied one
 ├── MigrationFailed     a migration was rolled back
 ├── OwnedElsewhere      another process owns the folder
-├── BackupInvalid       a copy is not what it should be
-├── BackupFailed        a copy could not be written where it was wanted
+├── BackupInvalid       a copy is damaged or incomplete
+├── BackupFailed        a copy could not be written to its target
 └── StorageFailed       the disk or the file failed; open it again
-    ├── DiskFull        nothing was stored; what is stored can be read, and what follows may find room
+    ├── DiskFull        nothing was stored; stored data can be read, and later writes may succeed
     ├── IOFailed
     └── Corrupt
 
-The one place that knows SQLite's own errors is `translate`.
+Only `translate` knows SQLite's own errors.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import apsw
 
 
 class DatabaseError(Exception):
-    """Base of all that storage refuses; the message says what to do next, `code` is stable."""
+    """Base of all errors of storage; the message says what to do next, `code` is stable."""
 
     code: ClassVar[str] = "database"
     remedy: ClassVar[str] = ""  # as of `PatternError`
@@ -47,7 +47,7 @@ class RowNotFound(DatabaseError):
 
 
 class RowConflict(DatabaseError):
-    """The name is taken, a referenced row is missing, or the row was changed first by another."""
+    """The name is in use, a referenced row is missing, or another writer changed the row first."""
 
     code = "conflict"
 
@@ -81,7 +81,7 @@ class MigrationEdited(DatabaseError):
 
 
 class MigrationFailed(DatabaseError):
-    """A migration raised and was rolled back whole; the message names the copy made before it, if any."""
+    """A migration failed and was rolled back completely; the message names the copy made before it, if any."""
 
     code = "migration_failed"
     remedy = "The database is as before; read the message, and restore the named copy if you need to."
@@ -107,7 +107,7 @@ class BackupInvalid(DatabaseError):
 
 
 class BackupFailed(DatabaseError):
-    """There is no room or no right to write the copy; the original is well."""
+    """There is no space or no permission to write the copy; the original is intact."""
 
     code = "backup_failed"
     remedy = "Free some space, or choose a folder that you may write."
@@ -141,13 +141,13 @@ class Corrupt(StorageFailed):
     remedy = "Restore a backup; `pattern db check` shows which files are damaged."
 
 
-RAISED = (DatabaseError, apsw.Error, OSError)  # by storage: our errors, and those that `translate` may know
+RAISED = (DatabaseError, apsw.Error, OSError)  # our errors, and those that `translate` may know
 _UNIQUE = frozenset({apsw.SQLITE_CONSTRAINT_UNIQUE, apsw.SQLITE_CONSTRAINT_PRIMARYKEY, apsw.SQLITE_CONSTRAINT_ROWID})
 _OUT_OF_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def translate(error: BaseException) -> DatabaseError | None:
-    """Our name for an error of SQLite or the operating system; None if it is neither, or a bug in a statement.
+    """Return our error for one of SQLite or the operating system; None if it is neither, or a bug in a statement.
 
     Violated CHECKs, NOT NULLs and column types are bugs of the caller, which checks its input first.
     """
@@ -163,29 +163,34 @@ def translate(error: BaseException) -> DatabaseError | None:
         case apsw.CorruptError() | apsw.NotADBError():
             return Corrupt(f"the database file is damaged or not a database ({error}); restore a backup")
         case apsw.IOError() | apsw.CantOpenError() | apsw.ReadOnlyError():
-            return IOFailed(f"the database file cannot be read or written ({error}); check the disk and the rights")
+            return IOFailed(
+                f"the database file cannot be read or written ({error}); check the disk and the file permissions"
+            )
         case OSError() if error.errno in _OUT_OF_SPACE:
             return DiskFull(f"no space is left on the disk ({error}); free some space and try again")
         case OSError() if error.errno is not None:
-            return IOFailed(f"the file cannot be read or written ({error}); check the disk and the rights")
+            return IOFailed(f"the file cannot be read or written ({error}); check the disk and the file permissions")
     return None
 
 
 def _constraint(error: apsw.ConstraintError) -> RowConflict | None:
     code = error.extendedresult  # type: ignore[attr-defined]  # set by apsw, missing in its stub
     if code in _UNIQUE:
-        return RowConflict(f"it exists already ({error}); choose another name or change the existing one")
+        return RowConflict(f"it already exists ({error}); choose another name or change the existing one")
     if code == apsw.SQLITE_CONSTRAINT_FOREIGNKEY:
-        return RowConflict("it refers to something that does not exist, or something still refers to it")
+        return RowConflict(
+            "it refers to an object that does not exist, or another object still refers to it; create or delete "
+            "that one first"
+        )
     return None
 
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Within the block, raise errors of SQLite and the operating system as ours.
+    """Within the block, translate errors of SQLite and the operating system to ours.
 
     Raises:
-        DatabaseError: in place of what `translate` knows; anything else passes as it is.
+        DatabaseError: instead of the errors that `translate` knows; others pass unchanged.
     """
     try:
         yield

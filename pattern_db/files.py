@@ -1,7 +1,7 @@
-"""Who may work on a folder (one process at a time), and files that appear in it whole or not at all.
+"""Locks on folders (one process at a time), and files that appear in them completely or not at all.
 
-The lock is on a file of its own. A lock on the database file would be lost as soon as anything in this process
-opened and closed that file once more (POSIX locks belong to the process), and two owners would overwrite each other.
+The lock is on a separate file. A lock on the database file would be lost as soon as this process opened and closed that
+file a second time (POSIX locks belong to the process), and two owners would overwrite each other.
 
 Source: fcntl(2), "Record locking and signals"; flock(2).
 """
@@ -25,14 +25,14 @@ LOCK_NAME = "lock"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """Who holds a lock: the process, and its address if it serves (None: unknown)."""
+    """The holder of a lock: the process, and its URL if it serves (None: unknown)."""
 
     pid: int | None
     url: str | None
 
 
 def shipped(name: str) -> Path:
-    """Return where a file or folder that the program needs is: in the installed package, else in its checkout.
+    """Return the path of a file or folder of the program: in the installed package, else in its checkout.
 
     Raises:
         FileNotFoundError: it is in neither; the installation is incomplete.
@@ -41,13 +41,13 @@ def shipped(name: str) -> Path:
     for place in (package / "_shipped" / name, package.parent / name):
         if place.exists():
             return place
-    raise FileNotFoundError(f"{name} is missing; install pattern-server again")
+    raise FileNotFoundError(f"{name} is missing; reinstall pattern-server")
 
 
 class DataDirLock:
     """A held lock on a folder: a whole data directory, or one constellation's.
 
-    The lock file's content says who holds it: JSON with `pid` and `url`. It is for messages only; the file stays
+    The lock file names its holder: JSON with `pid` and `url`. It is for messages only; the file stays
     when the lock is released, because removing it would let two processes lock two files of one name.
     """
 
@@ -57,7 +57,7 @@ class DataDirLock:
 
     @classmethod
     def acquire(cls, directory: Path, *, url: str | None = None) -> DataDirLock:
-        """Lock `<directory>/lock`, making both if they are missing, without waiting.
+        """Lock `<directory>/lock`, creating both if they are missing, without waiting.
 
         Raises:
             OwnedElsewhere: it is held; the message names the process.
@@ -80,7 +80,7 @@ class DataDirLock:
         return lock
 
     def announce(self, url: str | None) -> None:
-        """Write who holds the lock, and where it serves; on a full disk nothing may be there to read.
+        """Write the holder of the lock and its URL; on a full disk the file may stay empty.
 
         Raises:
             StorageFailed: the disk failed.
@@ -89,11 +89,11 @@ class DataDirLock:
             return
         content = json.dumps({"pid": os.getpid(), "url": url}).encode()
         with suppress(DiskFull), translated():
-            os.pwrite(self._descriptor, content, 0)  # over what was there, so that it needs no room of its own
+            os.pwrite(self._descriptor, content, 0)  # over the old content, so that it needs no additional space
             os.ftruncate(self._descriptor, len(content))
 
     def release(self) -> None:
-        """Let the next one in; again it does nothing."""
+        """Release the lock. Safe to call twice."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.ftruncate(descriptor, 0)
@@ -109,7 +109,7 @@ class DataDirLock:
 
 
 def holder_of(directory: Path) -> Holder | None:
-    """Return who holds the folder's lock now; None if it is free."""
+    """Return the current holder of the folder's lock; None if it is free."""
     path = directory / LOCK_NAME
     try:
         descriptor = os.open(path, os.O_RDWR)
@@ -129,7 +129,7 @@ def _owned_elsewhere(directory: Path) -> OwnedElsewhere:
     who = "another process" if holder.pid is None else f"process {holder.pid}"
     where = "" if holder.url is None else f", which serves at {holder.url}"
     return OwnedElsewhere(
-        f"{directory} is in use by {who}{where}; use that server or stop it first", pid=holder.pid, url=holder.url
+        f"{directory} is in use by {who}{where}; use that server, or stop it first", pid=holder.pid, url=holder.url
     )
 
 
@@ -143,7 +143,7 @@ def _read(path: Path) -> Holder:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file's bytes, or the names in a directory, are on the disk.
+    """Sync a file's bytes, or the names in a directory, to the disk.
 
     Raises:
         OSError: the disk failed.
@@ -156,7 +156,7 @@ def sync(path: Path) -> None:
 
 
 def replace(source: Path, target: Path) -> None:
-    """Move the complete file `source` to `target` in one step that lasts; both must be on one file system.
+    """Move the complete file `source` to `target` atomically and durably; both must be on one file system.
 
     Raises:
         OSError: the disk failed.
@@ -178,8 +178,7 @@ def sha256_of(path: Path) -> str:
 
 @contextmanager
 def temporary(target: Path) -> Iterator[Path]:
-    """Yield a name beside `target` to write to first. Nothing is left of it (nor of SQLite's files beside it)
-    afterwards.
+    """Yield a name next to `target` to write to first. It is deleted afterwards, with SQLite's files next to it.
 
     Raises:
         OSError: the disk failed.

@@ -1,6 +1,6 @@
-"""The requests of one open file, run in order: what a thread takes at once is one transaction.
+"""The requests of one open file, run in order: a thread runs a batch of them in one transaction.
 
-A lane knows nothing of who waits for what; `database.py` has the calls and the threads.
+A lane knows nothing about callers; `database.py` has the methods and the threads.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from pattern_db.tables.meta import EPOCH_OF_FILE
 
 T = TypeVar("T")
 
-# Requests that share one transaction. With 64 as many turns per second went through, but the tasks that one commit
+# Requests that share one transaction. With 64 the turns per second were the same, but the tasks that one commit
 # wakes kept the event loop for longer (p99 7 ms against 6 with 50 agents); with 16 a quarter fewer turns.
 BATCH_MAX = 32
-WOKEN_MAX = 4  # tasks woken at once: each then works for a millisecond, and other tasks need the event loop, too
+WOKEN_MAX = 4  # tasks woken at once: each then runs for a millisecond, and other tasks need the event loop, too
 QUEUE_MAX = 10_000  # requests that wait for one file; callers bound their own work far below this
 # An open connection weighs 0.5 to 1 MiB (the parsed schema, then statements and pages); to open it again takes 2 ms.
 REST_S = 30.0
 
-Kind = Literal["read", "write", "alone", "close"]  # the last two: outside any transaction, in a batch of their own
+Kind = Literal["read", "write", "alone", "close"]  # the last two: outside any transaction, in their own batch
 _ALONE = frozenset({"alone", "close"})
 
 
 @dataclass(slots=True, eq=False)
 class Request(Generic[T]):
-    """One unit of work on its way: what to run, who waits, and what came out.
+    """One request: the function to run, the waiting caller, and the outcome.
 
     Cancellation does not withdraw one with something to `announce`.
     """
@@ -49,14 +49,14 @@ class Request(Generic[T]):
     kind: Kind = "read"
     announce: Callable[[T], None] | None = None
     task: trio.lowlevel.Task = field(default_factory=trio.lowlevel.current_task)
-    state: str = "waiting"  # → running → done; or withdrawn by a cancelled caller, or given up by the watch
+    state: str = "waiting"  # → running → done; or withdrawn by a cancelled caller, or failed by the watch
     result: outcome.Outcome[T] | None = None
 
 
 class Lane:
     """The requests of one connection, in order. At most one thread works on a lane at a time.
 
-    A connection that rested is closed, and opened again by `reopen` when the next request comes.
+    An idle connection is closed, and opened again by `reopen` for the next request.
     """
 
     def __init__(
@@ -83,10 +83,10 @@ class Lane:
         self._scheduled = False
 
     async def submit(self, request: Request[T]) -> T:
-        """Queue the request and wait for its outcome. A request that has begun is always waited for.
+        """Queue the request and wait for its outcome. A started request is always waited for.
 
         Raises:
-            StorageFailed: the lane is closed, too much waits already, or the disk hangs.
+            StorageFailed: the lane is closed, too many requests wait, or the disk hangs.
         """
         if request.announce is None:
             await trio.lowlevel.checkpoint_if_cancelled()
@@ -94,9 +94,11 @@ class Lane:
             if self.is_closed:
                 raise StorageFailed("the database is closed")
             if self.is_stuck and self.failed is not None:
-                raise copy.copy(self.failed)  # no thread will come to see it
+                raise copy.copy(self.failed)  # no thread will run it
             if len(self._waiting) >= QUEUE_MAX:
-                raise StorageFailed(f"{QUEUE_MAX} requests wait for one database; the disk does not keep up")
+                raise StorageFailed(
+                    f"{QUEUE_MAX} requests wait for one database; the disk is too slow, try again later"
+                )
             self.is_closed = request.kind == "close"
             self._waiting.append(cast("Request[object]", request))
             if not self._scheduled:
@@ -113,7 +115,7 @@ class Lane:
         return cast(T, await trio.lowlevel.wait_task_rescheduled(abort))
 
     def rest_if_unused(self) -> None:
-        """Have a thread close the connection if it was not used for `REST_S`; the next request opens it again."""
+        """Let a thread close the connection if it was idle for `REST_S`; the next request opens it again."""
         with self._lock:
             if not self._scheduled and self._is_unused():
                 self._scheduled = True
@@ -123,7 +125,7 @@ class Lane:
         return self.connection is not None and self.failed is None and time.monotonic() - self._used_at >= REST_S
 
     def _rest(self) -> None:
-        """Close the connection and leave the log as it is, as if it were open: the process may die before the next
+        """Close the connection and keep the log, as if it were open: the process may die before the next
         request, and a log is how the next start knows that a file was not closed.
         """
         if self.connection is not None:
@@ -133,7 +135,7 @@ class Lane:
             _give_memory_back()
 
     def work(self) -> None:
-        """Run one batch on the calling thread, hand the outcomes to trio, and queue up again if more waits."""
+        """Run one batch on the calling thread, pass the outcomes to trio, and queue again if more requests wait."""
         batch: list[Request[object]] = []
         with self._lock:
             while self._waiting and len(batch) < BATCH_MAX:
@@ -162,12 +164,12 @@ class Lane:
                 self._scheduled = False
 
     def _wake_some(self) -> None:
-        """In trio's thread: announce first, then wake the caller; the rest when other tasks have had their turn."""
+        """In trio's thread: announce first, then wake the caller; the rest after other tasks have run."""
         for _number in range(min(WOKEN_MAX, len(self._ended))):
             request = self._ended.popleft()
             result = request.result
             if request.state != "running" or result is None:
-                continue  # given up: the caller knows that the outcome is unknown
+                continue  # failed by the watch: the caller knows that the outcome is unknown
             request.state = "done"
             if request.announce is not None and isinstance(result, outcome.Value):
                 request.announce(result.value)
@@ -176,7 +178,7 @@ class Lane:
             self._token.run_sync_soon(self._wake_some, idempotent=True)
 
     def give_up_if_stuck(self, timeout_s: float) -> None:
-        """Fail everything that waits if a batch has run for longer than `timeout_s`: the disk hangs.
+        """Fail all waiting requests if a batch has run for longer than `timeout_s`: the disk hangs.
 
         The thread cannot be stopped and may still store its work, so the error says that the outcome is unknown.
         """
@@ -184,8 +186,8 @@ class Lane:
             if self.is_stuck or time.monotonic() - self._running_since <= timeout_s:
                 return
             if self._running[0].kind == "alone":
-                return  # VACUUM and the like may take their time
-            self.failed = StorageFailed(f"the disk has not answered for {timeout_s:g} s; look at the disk's health")
+                return  # VACUUM and similar statements may run long
+            self.failed = StorageFailed(f"the disk has not responded for {timeout_s:g} s; check its health")
             self.is_stuck = True
             hanging = [*self._running, *(request for request in self._waiting if request.state == "waiting")]
             for request in hanging:
@@ -195,7 +197,7 @@ class Lane:
 
 
 class InlineLane(Lane):
-    """A lane whose requests run in the calling task: while a thread works, trio sees every task blocked."""
+    """A lane that runs requests in the calling task: while a thread works, trio sees every task blocked."""
 
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection, lambda: connection, SimpleQueue(), trio.lowlevel.current_trio_token())
@@ -223,11 +225,11 @@ class InlineLane(Lane):
 def _run_batch(lane: Lane, batch: list[Request[object]]) -> None:
     """Run the requests in one transaction (none if all only read) and set each one's outcome.
 
-    Trouble with storage fails the whole batch and the lane: nothing later runs on a connection whose state is
-    unknown, until the file is reopened. A full disk fails the batch alone: SQLite undoes the transaction, what is
-    stored can be read, and what follows may find room. Any other error rolls back only its own request.
+    A storage error fails the whole batch and the lane: nothing runs on a connection in an unknown state until the file
+    is reopened. A full disk fails only the batch: SQLite rolls back the transaction, stored data can be read, and later
+    writes may succeed. Any other error rolls back only its own request.
     """
-    if lane.failed is not None and batch[0].kind != "close":  # all that a failed connection is still good for
+    if lane.failed is not None and batch[0].kind != "close":  # the only thing that a failed connection can still do
         _fail_all(batch, lane.failed)
         return
     is_write = any(request.kind == "write" for request in batch)
@@ -238,8 +240,8 @@ def _run_batch(lane: Lane, batch: list[Request[object]]) -> None:
             # Within the transaction, so that another owner can claim the file before or after it, but not in between.
             if lane.epoch is not None and (found := connection.execute(EPOCH_OF_FILE).get) != str(lane.epoch):
                 raise StorageFailed(
-                    f"another process has claimed this file (its epoch is {found}, ours was {lane.epoch});"
-                    " nothing was stored"
+                    f"another process has claimed this file (its epoch is {found}, ours was {lane.epoch}); nothing was "
+                    f"stored, use that process"
                 )
         for request in batch:
             _run_one(connection, request, is_write=is_write, savepoint=is_write and len(batch) > 1)
@@ -250,7 +252,7 @@ def _run_batch(lane: Lane, batch: list[Request[object]]) -> None:
 
 
 def _run_one(connection: Connection, request: Request[object], *, is_write: bool, savepoint: bool) -> None:
-    """Run one request; its own errors become its outcome, those of storage are raised to fail the batch.
+    """Run one request; its own errors become its outcome, storage errors are raised to fail the batch.
 
     Raises:
         StorageFailed: the disk or the file failed, or the transaction is no longer open.
@@ -264,7 +266,7 @@ def _run_one(connection: Connection, request: Request[object], *, is_write: bool
         raise known from error
     if is_write and not connection.in_transaction:
         # SQLite rolled back by itself, as it does when the disk fails, or the request did. What ran after that in the
-        # request, and what ran before it in this batch, are not what was asked for.
+        # request, and what ran before it in this batch, is not what was requested.
         raise StorageFailed(f"the transaction ended before its commit ({error!r}); open the database again") from error
     if error is not None:
         if savepoint:
@@ -291,7 +293,7 @@ def _fail_lane(lane: Lane, batch: list[Request[object]], error: BaseException) -
         return
     _fail_all([request for request in batch if request.kind != "read"], failure)
     for request in batch:
-        if request.kind == "read":  # it shared the transaction alone
+        if request.kind == "read":  # it was alone in the transaction
             request.result = outcome.capture(request.fn, lane.connection)
 
 
@@ -312,7 +314,7 @@ def _fail_all(batch: list[Request[object]], failure: StorageFailed) -> list[outc
 
 
 def _give_memory_back() -> None:
-    """Return freed pages to the system: SQLite's lie between those that Python keeps, so glibc would keep them all."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # other C libraries have no such function, and less need
+    """Return freed pages to the system: SQLite's are between those that Python keeps, so glibc would keep them all."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # other C libraries have no such function, and need it less
     if trim is not None:
         trim(0)

@@ -1,4 +1,4 @@
-"""How a database file is, what is wrong with it, and making it small again."""
+"""The state of a database file, its defects, and compaction."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pattern_db.tables import embedding_indexes
 class Status:
     """The state of one file. Sizes are in bytes; `pending` names migrations; `rows` counts the ordinary tables.
 
-    `free_bytes` lie in the file unused; `vacuum` gives them back. `wal_bytes` wait in the write-ahead log.
+    `free_bytes` are unused in the file; `vacuum` frees them. `wal_bytes` are in the write-ahead log.
     """
 
     version: int
@@ -32,7 +32,7 @@ class Status:
 
 
 def status(connection: Connection, migrations: Migrations) -> Status:
-    """Return how the file is; reads little.
+    """Return the state of the file; reads little.
 
     Raises:
         SchemaTooNew: as `Migrations.plan`.
@@ -53,9 +53,9 @@ def status(connection: Connection, migrations: Migrations) -> Status:
 
 
 def check(connection: Connection) -> list[str]:
-    """Return everything that is wrong, in words; empty if the file is sound. Reads the whole file; run it in a write.
+    """Return all defects as texts; empty if there are none. Reads the whole file; run it in a write.
 
-    Damage of the derived search tables is named with what repairs it: `vacuum` builds them again.
+    Damage of the derived search tables is reported with its repair: `vacuum` rebuilds them.
     """
     problems = check_integrity(connection)
     present = {str(row[0]) for row in fetch_all(connection, "SELECT name FROM sqlite_schema WHERE type = 'table'")}
@@ -67,7 +67,7 @@ def check(connection: Connection) -> list[str]:
             connection.execute(f"INSERT INTO {index}({index}, rank) VALUES ('integrity-check', 1)")
         except apsw.CorruptError:
             problems.append(
-                f"the full-text index {index} does not fit its table; run `pattern db vacuum` to rebuild it"
+                f"the full-text index {index} does not match its table; run `pattern db vacuum` to rebuild it"
             )
     if "embedding_indexes" in present:
         problems += _check_vectors(connection)
@@ -75,9 +75,9 @@ def check(connection: Connection) -> list[str]:
 
 
 def vacuum(connection: Connection) -> int:
-    """Build everything that is derived for search again, write the file without gaps and cut the log.
+    """Rebuild all derived search tables, vacuum the file and truncate the log.
 
-    Return the bytes that were freed; negative if rebuilding a damaged index needed more.
+    Return the number of freed bytes; negative if rebuilding a damaged index needed more.
 
     Run it outside any transaction (`Database.run_alone`). It needs as much free space on the disk as the file has.
 

@@ -1,7 +1,7 @@
-"""Numbered SQL files, applied once, in order, in one transaction, and remembered by their SHA-256.
+"""Numbered SQL files, applied once, in order, in one transaction, and recorded with their SHA-256.
 
 Opening never migrates: `check` refuses a file of another version, and `pattern db migrate` changes it after a
-verified backup. A migration that fails leaves the file as it was, byte by byte.
+verified backup. A failed migration leaves the file unchanged, byte by byte.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Migration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What `migrate` did: from which version to which, by which files; `backup` is None if nothing was pending."""
+    """The result of `migrate`: old and new version, applied files; `backup` is None if nothing was pending."""
 
     before: int
     after: int
@@ -97,7 +97,7 @@ class Migrations:
         return len(self.all)
 
     def check(self, connection: Connection) -> None:
-        """Return if the database is exactly at the newest version.
+        """Check that the database is exactly at the newest version.
 
         Raises:
             Corrupt: as `require_ledger`.
@@ -140,8 +140,8 @@ class Migrations:
         """Run the pending migrations in one transaction and return them. No backup: for new files.
 
         Raises:
-            MigrationFailed: a file raised; nothing of any is left.
-            StorageFailed: the disk is full or failed; nothing is left either.
+            MigrationFailed: a file raised; nothing was applied. StorageFailed: the disk is full or failed; nothing was
+            applied.
             DatabaseError: as `plan`.
         """
         pending = self.plan(connection)
@@ -163,13 +163,13 @@ class Migrations:
         return pending
 
     def migrate(self, path: Path, *, backup_to: Path | None, now: str) -> Outcome:
-        """Bring the file at `path` to the newest version, after a verified copy to the file `backup_to`.
+        """Migrate the file at `path` to the newest version, after a verified copy to the file `backup_to`.
 
-        The caller owns the file: it is open nowhere else. Without `backup_to` it is a copy itself. `now` is a time as
-        columns hold it.
+        The caller owns the file: it is open nowhere else. Without `backup_to` it must be a copy itself. `now` is a time
+        as stored.
 
         Raises:
-            MigrationFailed: the file at `path` is as it was, byte by byte; the error names the backup.
+            MigrationFailed: the file at `path` is unchanged, byte by byte; the error names the backup.
             BackupInvalid: the copy is not equal to the file; nothing was changed.
             DatabaseError: as `plan`, or the disk failed.
         """
@@ -198,7 +198,7 @@ class Migrations:
 
 
 def ledger(connection: Connection) -> dict[int, str]:
-    """Version to SHA-256 of what was applied; empty for a database without a ledger."""
+    """Return version to SHA-256 of the applied files; empty for a database without migrations."""
     exists = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'schema_migrations'").fetchone()
     if exists is None:
         return {}
@@ -206,13 +206,13 @@ def ledger(connection: Connection) -> dict[int, str]:
 
 
 def require_ledger(connection: Connection) -> None:
-    """Refuse a file to which nothing was ever applied: migrating it would make an empty database of it.
+    """Refuse a file without applied migrations: migrating it would turn it into an empty database.
 
     Raises:
-        Corrupt: there is no ledger.
+        Corrupt: none was ever applied.
     """
     if not ledger(connection):
-        raise Corrupt(f"{_name_of(connection)} is empty or no database of Pattern's: restore a backup of it")
+        raise Corrupt(f"{_name_of(connection)} is empty or not a Pattern database; restore a backup of it")
 
 
 @lru_cache(maxsize=2)
@@ -236,7 +236,7 @@ def _read(path: Path) -> Migration:
 
 
 def _run(connection: Connection, migration: Migration, now: str) -> None:
-    # A file that ended our transaction itself would leave half of the migration behind.
+    # A file that ended our transaction would leave a partial migration.
     connection.authorizer = _refuse_transactions
     connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)  # a file may edit the schema's text
     try:

@@ -1,7 +1,7 @@
 """Full-text search over messages, memory blocks, archive, files and summaries, filtered inside the query.
 
-What is offered here are the parts of a search: which rows hold a term, which of them fit the filters, which rank best
-by bm25, what stands around a message. How they make an order is decided by who asks.
+This module has the parts of a search: the rows with a term, those that match the filters, their bm25 rank, the
+neighbours of a message. The caller decides how they are combined.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from pattern_db.search_terms import Term
 from pattern_db.vectors import SqlCondition
 
 SPOKEN = (Role.USER, Role.ASSISTANT, Role.SYSTEM)
-# Of words that are like another.
+# Limits for similar words.
 LIKE_CHARS_MIN, PART_CHARS_MIN, LONGER_CHARS_MAX = 4, 5, 4
-LIKENESS_MIN = 0.75  # twice the letters that both have in the same order, of the letters of both
+LIKENESS_MIN = 0.75  # twice the number of common letters in the same order, divided by the letters of both
 _TOKENIZER = ("porter", ["unicode61", "remove_diacritics", "2"])  # that of the indexes
 _CJK_INDEX = "cjk_fts"
-_CJK_READ = 500  # places of two characters that are read, beside two for each row that may be found
+_CJK_READ = 500  # positions of two characters that are read, in addition to two for each possible row
 _LAST_CHARACTER = "\U0010ffff"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filters:
-    """What a hit must satisfy; None means: whatever.
+    """What a hit must satisfy; None: no restriction.
 
-    `agents`: owners of messages, blocks and entries; blocks lent to them and files of folders attached to them count
-    too. `roles`, `sessions` and `before` (a position, excluded) hold for messages; with `sessions` nothing else is
-    found. `since` (included), `until` (excluded) and `now` are column times. `tags`: at least one of them; a file has
-    its folder's name. `workspace` is what the row was tagged with. Superseded entries (whose validity ended before
-    `now`) are left out unless asked for.
+    `agents`: owners of messages, blocks and entries; blocks shared with them and files of folders attached to them are
+    included. `roles`, `sessions` and `before` (a position, excluded) apply to messages; with `sessions` only messages
+    are found. `since` (included), `until` (excluded) and `now` are column times. `tags`: at least one of them; a file
+    has its folder's name. `workspace` is the row's tag. Superseded entries (no longer valid at `now`) are left out
+    unless requested.
     """
 
     agents: Sequence[str] | None = None
@@ -54,11 +54,11 @@ class Filters:
 
 
 class Row(NamedTuple):
-    """A row that can be found; a tuple, since a search makes a hundred of them.
+    """A row that can be found; a tuple, since a search creates a hundred of them.
 
-    `ref` is the id that its vector goes by, `id` the one that people know: for a further chunk of an entry these are
-    two. `agent_id` is None for files; `label` is a block's label or a file's name. A summary has the time at which the
-    last of its messages was said. `speaker` is the name that a message was said under, `metadata` is JSON text.
+    `ref` is the id of its vector, `id` the one that users see: they differ for later chunks of an entry. `agent_id` is
+    None for files; `label` is a block's label or a file's name. A summary has the time of its last message. `speaker`
+    is the name of a message's sender, `metadata` is JSON text.
     """
 
     kind: SearchKind
@@ -85,13 +85,13 @@ class Surroundings(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """Where one kind is found: its index, the table that holds its rows, and what its columns mean.
+    """How one kind is searched: its index, its tables, and the meaning of its columns.
 
     `details` yields ref, id, agent, content, created_at, label, role, position, session, speaker, metadata.
-    `conditions` are by field of `Filters`; "" stands for what always holds.
+    `conditions` are by field of `Filters`; "" is the condition that always applies.
     """
 
-    number: int | None  # in the index of Chinese, Japanese and Korean text; None: the texts themselves are read
+    number: int | None  # in the index of Chinese, Japanese and Korean text; None: the texts are read
     index: str
     table: str
     tables: str
@@ -105,7 +105,7 @@ class _Place:
 _AGENTS = "(SELECT value FROM json_each(:agents))"
 _TAGS = "(SELECT value FROM json_each(:tags))"
 _NEVER = "0"
-_ROLES = {role.value: role for role in Role}  # a search makes 150 rows, and an enumeration looks up slowly
+_ROLES = {role.value: role for role in Role}  # a search creates 150 rows, and looking up an enumeration is slow
 _PLACES = {
     SearchKind.MESSAGE: _Place(
         number=0,
@@ -217,15 +217,15 @@ _PLACES = {
 
 
 def size(connection: Connection, kind: SearchKind) -> int:
-    """About how many rows of `kind` there are; at once, whatever their number."""
+    """Return the approximate number of rows of `kind`, in constant time."""
     found = _query(connection, f"SELECT coalesce(max(row), 0) FROM {_PLACES[kind].table}", {})
     return int(found[0][0])
 
 
 def words_like(connection: Connection, kind: SearchKind, word: str, count: int, *, anywhere: bool = True) -> list[str]:
-    """Return up to `count` words, as the index holds them (without their endings), that are like one that it does not
-    hold: a few letters differ, or one word is a part of the other. Reads all words of the index, or, unless `anywhere`,
-    only those with the same first letter.
+    """Return up to `count` words of the index (without their endings) that are similar to an unknown one: a few letters
+    differ, or one word is a part of the other. Reads all words of the index, or, unless `anywhere`, only those with the
+    same first letter.
     """
     tokenizer = connection.fts5_tokenizer(*_TOKENIZER)
     tokens = tokenizer(word.encode(), apsw.FTS5_TOKENIZE_QUERY, None, include_offsets=False, include_colocated=False)
@@ -246,7 +246,7 @@ def words_like(connection: Connection, kind: SearchKind, word: str, count: int, 
             "last": _LAST_CHARACTER,
             "part": PART_CHARS_MIN,
             "longer": LONGER_CHARS_MAX,
-            # Where two letters are wrong, one third of the word is right.
+            # With two wrong letters, one third of the word is correct.
             "first": stem[:third],
             "second": stem[third : 2 * third],
             "third": stem[2 * third :],
@@ -259,7 +259,7 @@ def words_like(connection: Connection, kind: SearchKind, word: str, count: int, 
 
 
 def spread(connection: Connection, kind: SearchKind, term: Term, limit: int) -> int:
-    """Return how many rows hold the term, whatever the filters; not counted beyond `limit`."""
+    """Return how many rows hold the term, without filters; at most `limit` are counted."""
     source, values = _source(kind, term)
     if not source:
         return 0
@@ -272,14 +272,14 @@ def spread(connection: Connection, kind: SearchKind, term: Term, limit: int) -> 
 def rows_of(
     connection: Connection, kind: SearchKind, term: Term, limit: int, *, filters: Filters | None = None
 ) -> list[int]:
-    """Return the newest `limit` rows that hold the term and fit the filters, newest first. Tombstones may be among them
-    unless there are filters: `rows` leaves them out.
+    """Return the newest `limit` rows that hold the term and match the filters, newest first. They may include
+    tombstones unless there are filters; `rows` skips these.
     """
     return list(json.loads(posted(connection, kind, term, limit, filters=filters)))
 
 
 def posted(connection: Connection, kind: SearchKind, term: Term, limit: int, *, filters: Filters | None = None) -> str:
-    """Return what `rows_of` gives, as a JSON array: one text with all numbers is several times faster than a row for
+    """Return the result of `rows_of` as a JSON array: one text with all numbers is several times faster than one row
     each.
     """
     source, values = _source(kind, term)
@@ -301,7 +301,7 @@ def posted(connection: Connection, kind: SearchKind, term: Term, limit: int, *, 
 
 
 def newest(connection: Connection, kind: SearchKind, terms: Sequence[Term], limit: int) -> list[str]:
-    """Return for each term what `posted` gives without filters. One statement reads the index for all plain terms."""
+    """Return the result of `posted` without filters for each term. One statement reads all plain terms."""
     plain = [term.match for term in terms if term.match and term.literal is None and term.cjk is None]
     index = _PLACES[kind].index
     found: dict[str, str] = dict(
@@ -330,9 +330,9 @@ def newest_posted(posted: str, limit: int) -> str:
 def best(
     connection: Connection, kind: SearchKind, terms: Sequence[Term], limit: int, filters: Filters
 ) -> list[tuple[int, float]]:
-    """Return the `limit` rows that hold some of the terms and fit, by bm25: (row, goodness above 0), best first.
+    """Return the `limit` matching rows with some of the terms, by bm25: (row, score above 0), best first.
 
-    Terms that need a look at the text itself do not count here.
+    Terms that must be compared with the text itself are ignored here.
     """
     match = " OR ".join(term.match for term in terms if term.match and term.literal is None)
     if not match:
@@ -351,27 +351,27 @@ def best(
 def rows(
     connection: Connection, kind: SearchKind, numbers: Sequence[int], filters: Filters, limit: int = -1
 ) -> dict[int, Row]:
-    """Return by number the first `limit` of the rows that fit the filters (-1: all); those after them are not looked
-    at. Tombstones and inactive blocks never fit.
+    """Return the first `limit` of the rows that match the filters (-1: all), by number; later ones are not read.
+    Tombstones and inactive blocks never match.
     """
     return _rows(connection, kind, _PLACES[kind].row, numbers, filters, limit)
 
 
 def rows_of_refs(connection: Connection, kind: SearchKind, refs: Sequence[str], filters: Filters) -> dict[int, Row]:
-    """Return those of the rows with these refs that fit the filters, by number."""
+    """Return the rows with these refs that match the filters, by number."""
     return _rows(connection, kind, _PLACES[kind].ref, refs, filters)
 
 
 def sample(connection: Connection, count: int) -> list[Row]:
-    """Return up to `count` messages that were spoken, evenly over all there are; at once, whatever their number."""
+    """Return up to `count` messages with text, spread evenly over all, in constant time."""
     last = size(connection, SearchKind.MESSAGE)
     numbers = [1 + at * last // count for at in range(count)] if last > count else list(range(1, last + 1))
     return list(rows(connection, SearchKind.MESSAGE, numbers, Filters(roles=(Role.USER, Role.ASSISTANT))).values())
 
 
 def surroundings(connection: Connection, numbers: Sequence[int], reach: int) -> dict[int, Surroundings]:
-    """Return for each message up to `reach` spoken ones of its session on each side, in the order of positions."""
-    # The session is compared only afterwards: at a session's border the search for one more would read to the end.
+    """Return for each message up to `reach` messages with text of its session on each side, by position."""
+    # The session is compared afterwards: at a session's border the search for another one would read to the end.
     side = (
         "json((SELECT json_group_array(row) FROM (SELECT n.row, n.session_id FROM messages AS n"
         " WHERE n.agent_id = m.agent_id AND n.position {0} m.position AND n.role <> 'tool' AND n.is_deleted = 0"
@@ -396,7 +396,7 @@ def condition(kind: SearchKind, filters: Filters) -> SqlCondition:
 
 
 def is_narrow(filters: Filters) -> bool:
-    """Return true if the filters may leave out most of what there is."""
+    """Return True if the filters may exclude most rows."""
     return any(
         value is not None
         for value in (filters.agents, filters.since, filters.until, filters.tags, filters.workspace, filters.sessions)
@@ -404,7 +404,7 @@ def is_narrow(filters: Filters) -> bool:
 
 
 def rebuild(connection: Connection) -> None:
-    """Fill all full-text indexes again from their tables."""
+    """Rebuild all full-text indexes from their tables."""
     for index in indexes():
         connection.execute(f"INSERT INTO {index}({index}) VALUES ('rebuild')")
 
@@ -434,7 +434,7 @@ def _source(kind: SearchKind, term: Term) -> tuple[str, dict[str, Json]]:
             f" AND doc % 4 = {place.number} LIMIT 2 * :limit + {_CJK_READ}))",
             {"cjk": term.cjk, "beyond": term.cjk + _LAST_CHARACTER},
         )
-    if not term.match and term.literal is not None:  # a sign that no index knows
+    if not term.match and term.literal is not None:  # a character that no index has
         return (
             f"(SELECT {place.row} AS found FROM {place.tables} WHERE instr({place.text}, :literal) > 0)",
             {"literal": term.literal},
@@ -482,7 +482,7 @@ def _rows(
 ) -> dict[int, Row]:
     if not among:
         return {}
-    # A cross join goes through the values in their order. To ask for that order would have all of them sorted first.
+    # A cross join reads the values in their order. An ORDER BY would sort all of them first.
     place = _PLACES[kind]
     allowed, values = _allowed(kind, filters)
     found = _query(

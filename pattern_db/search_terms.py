@@ -1,4 +1,4 @@
-"""What a person typed, as terms that the indexes can be asked for. Pure.
+"""A person's query as terms for the indexes. Pure.
 
 Any text is a legal query: user text reaches FTS5 only as quoted strings. "Words in quotes" are a phrase, a star after
 a word or phrase matches its beginnings, a minus before it excludes. Everything else is text.
@@ -13,19 +13,19 @@ import unicodedata
 from dataclasses import dataclass
 from functools import lru_cache
 
-TERMS_MAX = 64  # that one search looks for; beyond this a query is a document, and its rarest words say enough
-TERMS_READ = 256  # of a query, from its beginning, among which the rarest are chosen
+TERMS_MAX = 64  # of one search; a longer query is a document, and its rarest words are enough
+TERMS_READ = 256  # of a query, from its beginning, of which the rarest are chosen
 
-# English words that nearly every text holds; they count only if there are no others.
+# English words that nearly every text holds; they are used only if there are no others.
 _FREQUENT_WORDS = (
     "a about an and are as at be been but by can could did do does for from had has have he her him his how i if in is"
     " it its me my not of on or our s she should so t than that the their them then there they this to us was we were"
     " what when where which who whom whose why will with would you your"
 )
 _FREQUENT = frozenset(_FREQUENT_WORDS.split())
-# A phrase in quotes, or what stands between blanks; each may have a minus before and a star after it.
+# A phrase in quotes, or text between blanks; each may have a minus before and a star after it.
 _PIECE = re.compile(r'(?P<minus>-)?(?:"(?P<phrase>[^"]*)"|(?P<text>[^\s"]+))(?P<star>\*)?')
-# C++, C#, F#: the index knows only the letter, so the text itself is looked at.
+# C++, C#, F#: the index has only the letter, so the text itself is compared.
 _SIGNED = re.compile(r"(?<!\w)[^\W\d_]{1,3}(?:\+\+|#)(?![\w#+])")
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 _EMOJI = re.compile("[☀-➿⬀-⯿\U0001f000-\U0001faff]")
@@ -41,11 +41,11 @@ _CJK_PUNCTUATION = re.compile("[　-〿・ー]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Term:
-    """One thing to look for.
+    """One search term.
 
-    `match` is an FTS5 string; `literal` in lower case must stand in the text too; `cjk` are one or two characters
-    that the text must hold, instead of `match`. `words` are its words in lower case, `is_phrase` says that it was in
-    quotes, `is_filler` that nearly every text holds it.
+    `match` is an FTS5 string; `literal` in lower case must occur in the text, too; `cjk` are one or two characters that
+    must occur, instead of `match`. `words` are its words in lower case, `is_phrase` means that it was in quotes,
+    `is_filler` that nearly every text holds it.
     """
 
     match: str = ""
@@ -57,7 +57,7 @@ class Term:
 
     @property
     def is_plain(self) -> bool:
-        """True for one word as it stands, which may be another word's other form."""
+        """True for one unmodified word, which may have other forms."""
         return self.match == f'"{self.match[1:-1]}"' and self.literal is None and not self.is_phrase
 
 
@@ -74,7 +74,7 @@ class Wanted:
     count: int = 0
 
     def longest(self, count: int) -> Wanted:
-        """Return the longest terms that an index answers alone, in their order; any of them is enough."""
+        """Return the longest terms that an index can answer alone, in their order; any of them is enough."""
         plain = [term for term in self.terms if term.literal is None]
         kept = set(sorted(plain, key=lambda term: -len("".join(term.words)))[:count])
         return Wanted(terms=tuple(term for term in plain if term in kept))
@@ -82,17 +82,17 @@ class Wanted:
 
 @lru_cache(maxsize=128)
 def parse(text: str) -> Wanted:
-    """Read a query. Without any term there is nothing to look for.
+    """Parse a query. Without terms there is nothing to search for.
 
-    One of the terms is enough to be found: a question in plain language rarely recurs word for word. Fillers are left
-    out if other words remain. What was put in quotes must occur, unless it is part of a question (`?` at the end).
+    One matching term is enough: a question in plain language rarely recurs word for word. Fillers are left out if other
+    words remain. Phrases in quotes must occur, unless the query is a question (`?` at the end).
     """
     wanted: list[Term] = []
     excluded: list[Term] = []
     text = _clean(text)
     for piece in _PIECE.finditer(text):
         if piece["text"] == "OR":
-            continue  # one of them is enough anyway
+            continue  # one of them is enough
         if piece["phrase"] is not None:
             terms = _phrase(piece["phrase"], starred=piece["star"] is not None)
         else:
@@ -121,7 +121,7 @@ def _phrase(text: str, *, starred: bool) -> list[Term]:
 
 
 def _words(text: str) -> list[Term]:
-    """Return the terms of what stands between two blanks: `foo-bar` are two words, `don't` is one."""
+    """Return the terms of a text between two blanks: `foo-bar` is two words, `don't` is one."""
     if text.isascii() and text.isalnum():
         low = text.lower()
         return [Term(match=f'"{text}"', words=(low,), is_filler=low in _FREQUENT)]
@@ -143,7 +143,7 @@ def _words(text: str) -> list[Term]:
 
 
 def _cjk_terms(text: str) -> list[Term]:
-    """Return each two neighbouring characters: there are no blanks that would tell where words begin."""
+    """Return all pairs of neighbouring characters: there are no blanks between words."""
     terms: list[Term] = []
     for run in _CJK.findall(_CJK_PUNCTUATION.sub(" ", text)):
         pairs = [run[at : at + 2] for at in range(len(run) - 1)] or [run]
@@ -152,7 +152,7 @@ def _cjk_terms(text: str) -> list[Term]:
 
 
 def spellings(word: str) -> list[str]:
-    """Return how else the word may be written: a name in code as its parts, one character of Unicode as several, German
+    """Return other spellings of the word: a name in code as its parts, one character of Unicode as several, German
     letters as two.
     """
     plain = unicodedata.normalize("NFKC", word)
@@ -167,7 +167,7 @@ def spellings(word: str) -> list[str]:
 
 
 def _quoted(words: str, *, starred: bool) -> str | None:
-    """Return a term as an FTS5 string; None if the tokenizer would find no word in it, for that would match nothing."""
+    """Return a term as an FTS5 string; None if the tokenizer finds no word in it: it would match nothing."""
     words = words.rstrip("*")
     if not any(unicodedata.category(character)[0] in "LN" for character in words):
         return None

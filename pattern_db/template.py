@@ -1,7 +1,7 @@
-"""New databases as copies of a prepared one: writing a few hundred KB takes a fraction of running the schema.
+"""New databases as copies of a prepared one: writing a few hundred KB is much faster than running the schema.
 
 The template is built once per process and schema, in memory. Its header already says WAL, so that the first opening
-need not change the file.
+does not change the file.
 """
 
 from __future__ import annotations
@@ -18,25 +18,24 @@ from pattern_db.migrate import Migrations
 # Source: "Database File Format", sqlite.org/fileformat2.html, section 1.3.3.
 _VERSIONS = slice(18, 20)
 _WAL = b"\x02\x02"
-# Stands in the ledger of the template for the time of the copy; equally long, so that it can be replaced in the bytes.
+# Placeholder in the template for the time of the copy; equally long, so that it can be replaced in the bytes.
 _SOME_TIME = "0000-00-00T00:00:00.000Z"
 
 
 def create(path: Path, migrations: Migrations, *, now: str) -> None:
-    """Make a database at the newest version at `path`.
+    """Create a database at the newest version at `path`.
 
-    It is on the disk when this returns. It has no name yet: see `tables.meta.initialise`. `now` is a time as columns
-    hold it.
+    It is on the disk when this returns. It has no id yet: see `tables.meta.initialise`. `now` is a time as stored.
 
     Raises:
-        RowConflict: there is a file already.
+        RowConflict: there is already a file.
         StorageFailed: the disk is full or failed.
     """
     content = bytearray(_copy(migrations, now))
     content[_VERSIONS] = _WAL
     with translated(), files.temporary(path) as new:
         if path.exists():
-            raise RowConflict(f"{path} exists already")
+            raise RowConflict(f"{path} already exists")
         new.write_bytes(content)
         files.replace(new, path)
 
@@ -50,7 +49,7 @@ def in_memory(migrations: Migrations, *, now: str) -> Connection:
 
 def _copy(migrations: Migrations, now: str) -> bytes:
     if len(now) != columns.TIME_CHARS:
-        raise ValueError(f"{now!r} is not a time as columns hold it")
+        raise ValueError(f"{now!r} is not a time in the stored format")
     return _template(migrations).replace(_SOME_TIME.encode(), now.encode())
 
 

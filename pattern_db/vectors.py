@@ -1,15 +1,15 @@
 """The nearest neighbours of a vector, from the active index alone.
 
 Filters are part of the query: no result can be another owner's, also when the limit is one. Distances are exact in
-every case. Up to some thousands of vectors are compared one by one; of more, the few hundred candidates are chosen by
-their codes, one bit per number. Without numpy all are compared, which takes 12 ms for 10,000 vectors of 384 numbers and
-130 ms for 100,000.
+every case. Up to some thousands of vectors are compared one by one; if there are more, a few hundred candidates are
+chosen by their codes, one bit per number. Without numpy all are compared, in 12 ms for 10,000 vectors of 384 numbers
+and in 130 ms for 100,000.
 
-All codes are compared at once with numpy. vec0's own search chooses the best k in a time that grows with k: 100
-candidates among 100,000 rows took it 75 ms where this takes 10. So the codes are read from vec0's chunks as it stores
-them. Two passes narrow down: by the number of differing bits, then, for the best eighth at most, by the sum of the
-query's numbers with the signs of the code, which tells neighbours apart far better. `tests/bench/search.py` measures
-how many of the exact neighbours are found.
+All codes are compared at once with numpy. vec0's own search chooses the best k in a time that grows with k: it needed
+75 ms for 100 candidates among 100,000 rows, and this needs 10. So the codes are read directly from vec0's chunks. Two
+passes narrow down: by the number of differing bits, then, for the best eighth at most, by the sum of the query's
+numbers with the signs of the code, which distinguishes neighbours far better. `tests/bench/search.py` measures how many
+of the exact neighbours are found.
 
 Source of the layout: sqlite-vec 0.1.9, `<table>_chunks` (chunk_id, partition00, validity: one bit per row, the lowest
 first; rowids: int64, little endian) and `<table>_vector_chunks00` (the codes in the same order, the lowest bit first).
@@ -36,19 +36,19 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-EXACT_ROWS_MAX = 2_000  # up to here every vector is compared; it takes 3 ms
-# How many are compared exactly after a scan: the more rows there are, the more of them look alike to the first pass.
+EXACT_ROWS_MAX = 2_000  # up to here every vector is compared, in 3 ms
+# How many are compared exactly after a scan: with more rows, more of them are equal in the first pass.
 # Among ten thousand mixtures of real texts' vectors 99 % of the exact neighbours are found with so many, and among a
 # hundred thousand with three times as many: the number grows with the root of the rows.
 CANDIDATES_MIN = 200
 CANDIDATES_PER_RESULT = 4
 CANDIDATES_ROWS = 10_000
-MORE_CANDIDATES = 4  # times as many, where a condition left too few
-SECOND_PASS = 6  # rows whose signs are summed, per candidate that is asked for; more found nothing else
+MORE_CANDIDATES = 4  # times as many, if a condition left too few
+SECOND_PASS = 6  # rows with summed signs per requested candidate; more had no effect
 
 
 class Neighbour(NamedTuple):
-    """What a hit refers to, and its cosine distance (0 the same direction, 1 unrelated, 2 opposite)."""
+    """The reference of a hit, and its cosine distance (0 the same direction, 1 unrelated, 2 opposite)."""
 
     ref: str
     distance: float
@@ -84,8 +84,8 @@ def nearest(
 ) -> list[Neighbour]:
     """Return the `limit` nearest vectors of `kind`, nearest first, from the active index.
 
-    Only those of the owners `scopes` (None: of all), and where `condition` holds. None without an index, or if
-    its vectors have another length: it is of another model.
+    Only those of the owners `scopes` (None: all) that satisfy `condition`. None without an index, or if its vectors
+    have another length: they are of another model.
     """
     index = embedding_indexes.active(connection)
     if index is None or limit <= 0 or len(vector) != 4 * index.dimension:
@@ -128,10 +128,10 @@ def alike(
     beside: Mapping[int, Sequence[int]],
     shares: Sequence[float],
 ) -> dict[int, float]:
-    """Return how near each text in `beside` is to the query, word by word: from -2.0, the opposite, to 2.0.
+    """Return how near each text in `beside` is to the query, word by word: from -2.0 (opposite) to 2.0.
 
-    Of each word of the query the nearest word counts, once that of the text and once that of the text or of those
-    beside it (numbers without `codes` stand for none), of which each has its share.
+    For each word of the query the nearest word counts, once of the text and once of the text or its neighbours (numbers
+    without `codes` are ignored); both have the same weight.
     """
     import numpy as np
 
@@ -155,9 +155,9 @@ def alike(
 
 
 def farthest(connection: Connection, vector: bytes, count: int) -> float:
-    """Return the cosine of the farthest of `count` texts, evenly over the active index: less than that is no text's.
+    """Return the cosine of the farthest of `count` texts, spread evenly over the active index: a lower bound.
 
-    Nearer to 0.0 where there are fewer texts; 0.0 without an index.
+    Nearer to 0.0 if there are fewer texts; 0.0 without an index.
     """
     index = embedding_indexes.active(connection)
     bounds = connection.execute("SELECT min(id), max(id) FROM embeddings").get
@@ -174,10 +174,10 @@ def farthest(connection: Connection, vector: bytes, count: int) -> float:
 
 
 def _may_be_many(connection: Connection, index: IndexRow, kind: SearchKind) -> bool:
-    """Return whether there may be more vectors than are compared one by one, and codes of them."""
+    """Return whether there may be more vectors than are compared one by one, with codes."""
     if not (is_numpy_usable() and index.has_bits):
         return False
-    # Other indexes' rows count too: it need not be exact, and so it reads nothing but the index by scope.
+    # Rows of other indexes are included: it need not be exact, and so it reads only the index by scope.
     sql = "SELECT 1 FROM embeddings WHERE kind = ? LIMIT 1 OFFSET ?"
     return bool(fetch_all(connection, sql, (kind, EXACT_ROWS_MAX)))
 
@@ -229,21 +229,21 @@ class _ExactSearch:
 
 @dataclass(frozen=True, slots=True)
 class Codes:
-    """Ids of embeddings, in which row of `words` the code of each is, and all rows, empty ones included."""
+    """Ids of embeddings, the row of `words` with the code of each, and all rows, including empty ones."""
 
     ids: NDArray[np.int64]
     rows: NDArray[np.intp]
     words: NDArray[Any]
 
     def nearest(self, query: bytes, count: int) -> list[int]:
-        """Return the ids of the `count` embeddings that seem nearest to a vector (float32, little endian), or all."""
+        """Return the ids of the `count` (or all) probably nearest embeddings to a vector (float32, little endian)."""
         import numpy as np
 
         chosen = self.ids
         if count < len(self.ids):
             numbers = np.frombuffer(query, "<f4")
             differing = self.differing(np.packbits(numbers > 0, bitorder="little").view(self.words.dtype))
-            # All that differ in as many bits as the last one: which of them come first in memory must not matter.
+            # All that differ in as many bits as the last one: their order in memory must not matter.
             last = min(count * SECOND_PASS, len(self.ids)) - 1
             places = (differing <= np.partition(differing, last)[last]).nonzero()[0]
             chosen = self.ids[places[self._sums(numbers, places).argpartition(-count)[-count:]]]
@@ -251,16 +251,16 @@ class Codes:
         return found
 
     def differing(self, own: NDArray[Any]) -> NDArray[np.uint16]:
-        """Return in how many bits each code differs from `own`."""
+        """Return the number of bits in which each code differs from `own`."""
         import numpy as np
 
         total: NDArray[np.uint16] = np.zeros(len(self.words), "u2")
-        for column, word in enumerate(own):  # `sum(axis=1)` takes three times as long
+        for column, word in enumerate(own):  # `sum(axis=1)` is three times slower
             total += np.bitwise_count(self.words[:, column] ^ word)
         return total[self.rows]
 
     def _sums(self, query: NDArray[np.float32], places: NDArray[np.intp]) -> NDArray[np.float32]:
-        """Return for the code at each place the sum of the query's numbers, each with the sign that its bit says."""
+        """Return for each code the sum of the query's numbers, each with the sign of its bit."""
         import numpy as np
 
         codes = np.ascontiguousarray(self.words[self.rows[places]].view("u1").T)
@@ -275,7 +275,7 @@ class Codes:
 def read_codes(
     connection: Connection, index: IndexRow, kind: SearchKind, scopes: Sequence[str] | None = None
 ) -> Codes | None:
-    """Return the codes of the index's embeddings, of these owners alone if any are given.
+    """Return the codes of the index's embeddings, only of these owners if given.
 
     None if the index has no codes of that kind: derived ones can be lost.
     """

@@ -1,11 +1,11 @@
-"""Who may come in and what is theirs: users, tokens, and which constellation a name means for whom.
+"""Access control: users, tokens, and the constellation that a name means for a caller.
 
-A token is shown once, when it is made; kept is only its SHA-256. The secrets have 256 random bits, so a plain digest
-is as hard to invert as a slow one, and costs a microsecond per request.
+A token is shown once, when it is created; only its SHA-256 is stored. The secrets have 256 random bits, so a plain
+digest is as hard to invert as a slow one, and costs a microsecond per request.
 
 Scopes include weaker ones: `admin` ⊃ `write` ⊃ `read`, and `chat` ⊃ `read`. An administrator's token with the scope
 `admin` reaches every constellation; all other tokens reach those of their user, and a token for one constellation that
-one alone. What is not reachable answers like what does not exist.
+one alone. What a token cannot reach is reported as not found.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from pattern_server.global_database import GlobalDatabase
 Scope = Literal["read", "chat", "write", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 ADMIN_NAME = "admin"
-MAKE_ONE = "`pattern token create` makes one"
+MAKE_ONE = "create one with `pattern token create`"
 DAY_MS = 86_400_000
 CACHED_MAX = 1_024
-# Another process may revoke a token, or disable its user, in global.db. What was looked up counts for so long, and a
-# stream asks again that often: together within 5 s.
+# Another process may revoke a token, or disable its user, in global.db. A lookup is cached for this time, and a
+# stream checks at this interval: together within 5 s.
 RECHECK_S = 2.4
-TOUCH_AFTER_MS = 3_600_000  # `last_used_at` is this exact, so that a request rarely writes
+TOUCH_AFTER_MS = 3_600_000  # resolution of `last_used_at`, so that a request rarely writes
 NAME_CHARS_MAX = 100
 
 _IMPLIED: dict[str, frozenset[str]] = {
@@ -63,8 +63,8 @@ class Unauthorized(PatternError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """Who asks. `scopes` holds the implied ones too; `constellation_id` is the only one that the token is for, and
-    `expires_at` when it expires; None for never.
+    """The caller. `scopes` includes implied ones. `constellation_id` is the only constellation of the token,
+    `expires_at` when it expires; None: no restriction.
     """
 
     user_id: str
@@ -81,13 +81,13 @@ class Principal:
         return self.is_admin and "admin" in self.scopes and self.constellation_id is None
 
     def require_unbound(self) -> None:
-        """Refuse what a token for one constellation may not do.
+        """Refuse a request that a token for one constellation may not make.
 
         Raises:
             PermissionDenied: the token is for one constellation.
         """
         if self.constellation_id is not None:
-            raise PermissionDenied("this token is for one constellation; this request needs one for all")
+            raise PermissionDenied("this token is for one constellation; use a token for all constellations")
 
     @property
     def author(self) -> str:
@@ -105,7 +105,7 @@ class _Known:
 
 
 class Accounts:
-    """Users and tokens of this server. `local_token` is good for this run only and has all rights of `admin`."""
+    """Users and tokens of this server. `local_token` is valid for this run only and has all rights of `admin`."""
 
     def __init__(self, database: GlobalDatabase, runtime: Runtime, *, local_token: str) -> None:
         self.database = database
@@ -116,10 +116,10 @@ class Accounts:
         self._known: OrderedDict[bytes, _Known] = OrderedDict()
 
     async def bootstrap(self, given: str | None = None, *, with_token: bool = True) -> str | None:
-        """Make the user `admin` and a token, if there are none; the token's secret if it was made here.
+        """Create the user `admin` and a token, if there are none. Return the token's secret if it was created here.
 
-        `given` is the secret to use instead of a random one; it is then not returned. `with_token` False is for those
-        who could not show it to anybody. Safe to repeat after a crash.
+        `given` is the secret to use instead of a random one; it is then not returned. `with_token` False is for callers
+        that cannot show it. Safe to repeat after a crash.
         """
         known = await self.database.read(users.list_all)
         admin = next((user for user in known if user.username == ADMIN_NAME), None)
@@ -134,10 +134,10 @@ class Accounts:
         return None if given else made
 
     async def create_user(self, username: str, *, is_admin: bool = False) -> UserRow:
-        """Make a user without a password.
+        """Create a user without a password.
 
         Raises:
-            InvalidInput: the name does not fit.
+            InvalidInput: the name is invalid.
             Conflict: it is taken.
         """
         now = now_text(self._clock)
@@ -151,7 +151,7 @@ class Accounts:
         try:
             await self.database.write(users.create, row)
         except RowConflict:
-            raise Conflict(f"there is a user named {username!r} already; choose another name") from None
+            raise Conflict(f"a user named {username!r} already exists; choose another name") from None
         return row
 
     async def create_token(
@@ -164,7 +164,7 @@ class Accounts:
         expires_at: str | None = None,
         secret: str | None = None,
     ) -> str:
-        """Make a token and return its secret, which cannot be shown again.
+        """Create a token and return its secret, which cannot be shown again.
 
         Raises:
             InvalidInput: a scope does not exist.
@@ -183,10 +183,10 @@ class Accounts:
         constellation: str | None,
         days: int | None,
     ) -> tuple[TokenRow, str]:
-        """Make a token for the caller, or for any user if they are an administrator (by id or name); return it with its
-        secret, which cannot be shown again.
+        """Create a token for the caller, or for any user (by id or name) if the caller is an administrator; return it
+        with its secret, which cannot be shown again.
 
-        It may no more than the caller's own token. That one's expiry is its own too, where `days` are not given.
+        Its rights are at most those of the caller's own token; without `days` it has the same expiry.
 
         Raises:
             InvalidInput: a scope does not exist.
@@ -199,7 +199,9 @@ class Accounts:
         _check_scopes(scopes, caller)
         expires_at = caller.expires_at if days is None else iso(self._clock.now_ms() + days * DAY_MS)
         if caller.expires_at is not None and str(expires_at) > caller.expires_at:
-            raise PermissionDenied(f"this token expires at {caller.expires_at}; one made with it cannot outlive it")
+            raise PermissionDenied(
+                f"this token expires at {caller.expires_at}; a token created with it cannot expire later"
+            )
         bound = None
         if constellation is not None:
             bound = (await self.constellation_for(_principal(owner, scopes), constellation)).id
@@ -230,7 +232,7 @@ class Accounts:
         return row
 
     async def tokens_of(self, caller: Principal, user: str | None) -> list[TokenRow]:
-        """Return the caller's tokens, or any user's if they are an administrator, oldest first; revoked ones too.
+        """Return the caller's tokens, or any user's if the caller is an administrator, oldest first, with revoked ones.
 
         Raises:
             RowNotFound: there is no such user.
@@ -241,7 +243,7 @@ class Accounts:
         return [row for row in rows if caller.constellation_id in (None, row.constellation_id)]
 
     async def revoke_token_for(self, caller: Principal, token_id: str) -> None:
-        """Revoke one of the caller's tokens, or any user's if they are an administrator.
+        """Revoke one of the caller's tokens, or any user's if the caller is an administrator.
 
         Raises:
             NotFound: the caller sees none with this id.
@@ -256,11 +258,11 @@ class Accounts:
 
     async def _owner(self, caller: Principal, user: str | None) -> UserRow:
         if user not in (None, caller.user_id, caller.username) and not caller.reaches_all:
-            raise PermissionDenied("only an administrator's token may name another user")
+            raise PermissionDenied("only an administrator's token may name another user; leave the user out")
         return await self.database.read(users.find, user or caller.user_id)
 
     async def revoke_token(self, token_id: str) -> None:
-        """End a token's validity; the next request with it is refused.
+        """Revoke a token; the next request with it is refused.
 
         Raises:
             RowNotFound: there is none.
@@ -269,7 +271,7 @@ class Accounts:
         self._known.clear()
 
     async def disable_user(self, user_id: str, *, disabled: bool = True) -> None:
-        """Shut a user out, at once, or let them in again.
+        """Disable a user immediately, or enable them again.
 
         Raises:
             RowNotFound: there is none.
@@ -279,7 +281,7 @@ class Accounts:
         self._known.clear()
 
     async def authenticate(self, secret: str) -> Principal:
-        """Return who holds this token.
+        """Return the principal of this token.
 
         Raises:
             Unauthorized: it is unknown, revoked or expired, or its user is disabled.
@@ -306,7 +308,7 @@ class Accounts:
         if token.revoked_at is not None:
             raise Unauthorized(f"the token was revoked; {MAKE_ONE}")
         if user.disabled_at is not None:
-            raise Unauthorized("the token's user is disabled")
+            raise Unauthorized("the token's user is disabled; ask an administrator")
         fresh_until = trio.current_time() + RECHECK_S
         known = _Known(_principal(user, token.scopes, token), fresh_until, before.touched_ms if before else 0)
         self._known[digest] = known
@@ -318,13 +320,13 @@ class Accounts:
         now_ms = self._clock.now_ms()
         if known.principal.token_id is not None and now_ms - known.touched_ms >= TOUCH_AFTER_MS:
             known.touched_ms = now_ms
-            # A full disk that cannot note the use of a token is no reason to refuse it.
+            # A full disk, which cannot store the use of a token, is no reason to refuse it.
             with contextlib.suppress(DatabaseError):
                 await self.database.write(users.touch_token, known.principal.token_id, now_text(self._clock))
 
     async def constellation_for(self, principal: Principal, id_or_name: str) -> Constellation:
-        """Return the constellation that this id or name means for the caller: an own one first, for administrators then
-        any user's by id or by a name that only one user has.
+        """Return the constellation that this id or name means for the caller: their own first; for administrators then
+        any user's, by id or by a name that only one user has.
 
         Raises:
             NotFound: there is none, or it belongs to another user.
@@ -349,27 +351,27 @@ class Accounts:
         return [row for row in rows if principal.constellation_id in (None, row.id)]
 
     async def register(self, row: Constellation) -> None:
-        """Enter a new constellation into the registry.
+        """Add a new constellation to the registry.
 
         Raises:
-            Conflict: its owner has one of that name.
+            Conflict: its owner already has one of that name.
         """
         try:
             await self.database.write(constellations.create, row)
         except RowConflict:
-            raise Conflict(f"you have a constellation named {row.name!r} already; choose another name") from None
+            raise Conflict(f"you already have a constellation named {row.name!r}; choose another name") from None
 
     async def rename(self, constellation_id: str, name: str) -> None:
-        """Give a constellation another name.
+        """Rename a constellation.
 
         Raises:
-            InvalidInput: the name does not fit.
+            InvalidInput: the name is invalid.
             Conflict: its owner has another one of that name.
         """
         try:
             await self.database.write(constellations.rename, constellation_id, check_name(name, "a constellation"))
         except RowConflict:
-            raise Conflict(f"there is a constellation named {name!r} already; choose another name") from None
+            raise Conflict(f"a constellation named {name!r} already exists; choose another name") from None
 
     async def unregister(self, constellation_id: str) -> None:
         """Remove a constellation from the registry; its files stay."""
@@ -377,10 +379,10 @@ class Accounts:
 
 
 def check_name(name: str, whose: str) -> str:
-    """`name`, if a user or constellation may be called so.
+    """Return `name` if it is valid for a user or constellation.
 
     Raises:
-        InvalidInput: it is empty, too long, or would not stand in a path.
+        InvalidInput: it is empty, too long, or invalid in a path.
     """
     fits = 0 < len(name) <= NAME_CHARS_MAX and name.isprintable() and name.strip() == name and "/" not in name
     if not fits or name in (".", ".."):
@@ -391,7 +393,7 @@ def check_name(name: str, whose: str) -> str:
 
 
 def _check_scopes(scopes: Collection[str], caller: Principal) -> None:
-    """Refuse a token with scopes that the caller's lacks.
+    """Refuse a token with scopes that the caller's token lacks.
 
     Raises:
         PermissionDenied: there is one.
@@ -399,7 +401,8 @@ def _check_scopes(scopes: Collection[str], caller: Principal) -> None:
     beyond = _implied(scopes) - caller.scopes
     if beyond:
         raise PermissionDenied(
-            f"this token lacks the scope {', '.join(sorted(beyond))}, so it can neither make nor revoke one that has it"
+            f"this token lacks the scope {', '.join(sorted(beyond))}, so it can neither create nor revoke tokens "
+            f"that have it"
         )
 
 

@@ -1,11 +1,11 @@
 """What the operator decided: flags, environment and `pattern.toml`, read into one frozen `Config`.
 
-The only reader of the environment. A later source loses to an earlier one: flags, `PATTERN_*` variables (a double
+The only reader of the environment. Sources in order of priority: flags, `PATTERN_*` variables (a double
 underscore goes one level down: `PATTERN_SUPERVISOR__DRAIN_S`), the file, the defaults below. The file is the one that
 `--config` or `PATTERN_CONFIG` names, else `pattern.toml` in the current folder, else `pattern.toml` in the data
-directory. Only a file that was named decides where the data directory is: what a command works on must not depend on
-the folder in which it is called. Providers' keys and addresses also come from the vendors' own variables, such as
-`ANTHROPIC_API_KEY` and `ANTHROPIC_BASE_URL`.
+directory. Only a file that was named explicitly can set the data directory: it must not depend on the current folder.
+Providers' keys and addresses also come from the vendors' own variables, such as `ANTHROPIC_API_KEY` and
+`ANTHROPIC_BASE_URL`.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ from pattern_server.sections import (
 
 BOOTSTRAP_TOKEN_CHARS_MIN = 32
 FILE_NAME = "pattern.toml"
-REGISTRY_NAME = "global.db"  # what makes a folder a data directory
-FORMER_DATA_DIR = "data"  # where earlier versions kept it, in the current folder
+REGISTRY_NAME = "global.db"  # its presence marks a data directory
+FORMER_DATA_DIR = "data"  # where earlier versions had it, in the current folder
 DEFAULT = "the default"
 
 
 class ConfigError(PatternError):
-    """The configuration does not fit; the message names the setting and the file."""
+    """The configuration is invalid; the message names the setting and the file."""
 
     code = "invalid_config"
     remedy = "Correct the setting that the message names; the page Configuration lists all of them."
@@ -64,7 +64,7 @@ def _check_token(token: Secret) -> Secret:
 
 
 def user_data_dir() -> Path:
-    """Return the data directory where none is named.
+    """Return the default data directory.
 
     Source: XDG Base Directory Specification, which ignores relative paths; macOS has a folder of its own.
     """
@@ -98,7 +98,7 @@ class Config(BaseSettings):
 
     data_dir: Path = Field(default_factory=user_data_dir, description="folder of all files; absolute once loaded")
     host: str = Field(default="127.0.0.1", description="address to listen on")
-    port: Annotated[int, Field(ge=0, le=65535)] = Field(default=8470, description="0 takes a free port")
+    port: Annotated[int, Field(ge=0, le=65535)] = Field(default=8470, description="0: any free port")
     allowed_hosts: tuple[str, ...] = Field(
         default=(), description="names of this server in URLs, with all names below them"
     )
@@ -108,7 +108,7 @@ class Config(BaseSettings):
     )
     body_bytes_max: Annotated[int, Field(ge=1024)] = Field(default=2 * 1024 * 1024, description="longest request body")
     files_roots: WholePaths = Field(
-        default=(), description="directories of which everybody who may write can make folders for agents"
+        default=(), description="directories from which users with the scope write can create local folders"
     )
     log_level: Literal["debug", "info", "warning", "error"] = "info"  # what is logged
     log_format: Literal["auto", "json", "text"] = Field(default="auto", description="auto: text on a terminal")
@@ -127,7 +127,7 @@ class Config(BaseSettings):
 
     @property
     def data_dir_source(self) -> str:
-        """What named the data directory: `--data-dir`, `PATTERN_DATA_DIR`, a file, or `DEFAULT`."""
+        """What set the data directory: `--data-dir`, `PATTERN_DATA_DIR`, a file, or `DEFAULT`."""
         return self._data_dir_source
 
     @classmethod
@@ -170,7 +170,7 @@ def load(file: Path | None = None, **flags: object) -> Config:
     """Read the configuration. `flags` are the command line's, by field name; those that are None were not given.
 
     Raises:
-        ConfigError: a key is unknown or a value does not fit, or the file named is missing or no TOML.
+        ConfigError: a key is unknown, a value is invalid, or the named file is missing or not TOML.
     """
     named = file or (Path(os.environ["PATTERN_CONFIG"]) if os.environ.get("PATTERN_CONFIG") else None)
     if named is not None and not named.is_file():
@@ -190,14 +190,14 @@ def load(file: Path | None = None, **flags: object) -> Config:
 
 
 def _unnamed(data_dir: object) -> Path:
-    """Return the file that is read where none is named; `data_dir` is the flag's."""
+    """Return the file that is read if none is named; `data_dir` is the flag's."""
     here = Path(FILE_NAME)
     folder = data_dir or os.environ.get("PATTERN_DATA_DIR") or user_data_dir()
     return here if here.is_file() else Path(str(folder), FILE_NAME)
 
 
 def _anchored(config: Config, path: Path, *, is_named: bool, is_flag: bool) -> Config:
-    """Return the configuration with a whole path of the data directory, and what named it."""
+    """Return the configuration with the absolute path of the data directory, and what set it."""
     source, base = DEFAULT, Path.cwd()
     if is_flag:
         source = "--data-dir"
@@ -207,8 +207,8 @@ def _anchored(config: Config, path: Path, *, is_named: bool, is_flag: bool) -> C
         source, base = str(path), path.parent
         if not is_named:
             raise ConfigError(
-                f"data_dir in {path} does not count, since nothing named that file: take it out, and name the directory"
-                f" with --data-dir or PATTERN_DATA_DIR, or this file with --config or PATTERN_CONFIG",
+                f"data_dir in {path} is ignored, because that file was not named explicitly; delete the line and name "
+                f"the directory with --data-dir or PATTERN_DATA_DIR, or name this file with --config or PATTERN_CONFIG",
                 file=str(path),
             )
     anchored = config.model_copy(update={"data_dir": base / config.data_dir.expanduser()})
@@ -217,10 +217,10 @@ def _anchored(config: Config, path: Path, *, is_named: bool, is_flag: bool) -> C
 
 
 def require_data(config: Config, *, creates: bool = False) -> None:
-    """Refuse to work on a data directory that is not there yet, unless what is done `creates` it.
+    """Refuse a data directory that does not exist, unless the command `creates` it.
 
     Raises:
-        NotFound: there is none; or it would be created while one of an earlier version is in the current folder.
+        NotFound: it does not exist; or it would be created although one of an earlier version is in the current folder.
     """
     if (config.data_dir / REGISTRY_NAME).exists():
         return
@@ -337,7 +337,7 @@ def unknown_variables() -> list[str]:
 def _with_vendors(configured: object) -> object:
     """Return the providers of the file, completed by the vendors' own environment variables and those without a key."""
     if not isinstance(configured, dict):
-        return configured  # the field's own type says what is wrong
+        return configured  # the field's own type reports the error
     providers = {name: dict(value) if isinstance(value, dict) else value for name, value in configured.items()}
     for name, kind in sorted(PROVIDERS.items(), key=lambda item: item[1].variables is None):  # keyless ones last
         found = {
@@ -353,7 +353,7 @@ def _with_vendors(configured: object) -> object:
 
 
 def _with_key(section: object) -> object:
-    """Return the section with keys in the place of `api_key_env`, in itself and in `former` or `search` in it."""
+    """Return the section with keys instead of `api_key_env`, also in its `former` or `search`."""
     if not isinstance(section, dict):
         return section
     inner = {name: _with_key(section[name]) for name in ("former", "search") if name in section}
@@ -378,13 +378,13 @@ def _with_defaults(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_rules(entry: object) -> bool:
-    """Return whether a section's provider is no language model, and so no agent's if there is another one."""
+    """Return whether a section's provider is not a language model, so that agents use another one if possible."""
     kind = PROVIDERS.get(str(entry.get("kind"))) if isinstance(entry, dict) else None
     return kind is not None and not kind.is_language_model
 
 
-_SECTION = "is a section, with settings of its own within"
-_MISFITS = {  # pydantic's type of a misfit → what we say of it
+_SECTION = "is a section with its own settings"
+_MISFITS = {  # pydantic's type of an error → our message
     "extra_forbidden": "is not a known setting",
     "unexpected_keyword_argument": "is not a known setting",
     "dataclass_type": _SECTION,
@@ -395,10 +395,10 @@ _MISFITS = {  # pydantic's type of a misfit → what we say of it
 
 
 def _misfits(error: ValidationError, path: Path) -> str:
-    """Return all misfits in a sentence each, by the names that the operator wrote. No values: they may be secret."""
+    """Return all errors, a sentence each, with the names that the operator wrote. No values: they may be secret."""
     lines = []
     for misfit in error.errors(include_url=False, include_input=False, include_context=False):
         name = ".".join(str(part) for part in misfit["loc"]) or "configuration"
         what = _MISFITS.get(misfit["type"], misfit["msg"])
         lines.append(f"{name}: {what.removeprefix('Value error, ')}")
-    return f"the configuration does not fit ({path} or PATTERN_* variables): " + "; ".join(lines)
+    return f"invalid configuration ({path} or PATTERN_* variables): " + "; ".join(lines)

@@ -1,4 +1,4 @@
-"""What users do with whole constellations: make, find, use, rename, copy, restore and delete them."""
+"""Operations on whole constellations: create, list, use, rename, back up, restore and delete."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pattern_server.supervisor import Supervisor
 if TYPE_CHECKING:
     from pattern_core.constellation import Constellation
 
-REACHED_MAX = 10_000  # names and ids whose meaning is remembered
+REACHED_MAX = 10_000  # names and ids with a cached meaning
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class Constellations:
         self._files = files
         self._backups = backups
         self._clock = runtime.clock
-        # What ids and names mean to their callers. Another dictionary takes its place when the registry has changed, so
+        # The meaning of ids and names per caller. A new dictionary replaces it when the registry has changed, so
         # that a lookup which began before writes into one that nothing reads.
         self._reached: dict[tuple[Principal, str], str] = {}
 
@@ -62,7 +62,7 @@ class Constellations:
 
         Raises:
             NotFound: there is none, or it belongs to another user.
-            Unavailable: it cannot work now.
+            Unavailable: it cannot run now.
         """
         reached = self._reached
         constellation_id = reached.get((principal, id_or_name))
@@ -75,11 +75,11 @@ class Constellations:
             yield constellation
 
     async def create(self, principal: Principal, name: str) -> Registered:
-        """Make an empty constellation.
+        """Create an empty constellation.
 
         Raises:
-            InvalidInput: the name does not fit.
-            Conflict: the caller has one of that name.
+            InvalidInput: the name is invalid.
+            Conflict: the caller already has one of that name.
             StorageFailed: the disk is full or failed.
         """
         await self._check_free(principal, name)
@@ -88,16 +88,16 @@ class Constellations:
         return await self._register(principal, constellation_id, name)
 
     async def restore(self, principal: Principal, copy: Path, name: str, *, migrate: bool = False) -> Registered:
-        """Make a constellation from a copy, by its path on this machine; nothing that exists is touched.
+        """Create a constellation from a backup, by its path on this machine; existing data stays unchanged.
 
-        With `migrate`, what is made from an older server's copy is brought to this version.
+        With `migrate`, a constellation made from an older server's backup is migrated to this version.
 
         Raises:
-            InvalidInput: the name does not fit.
-            Conflict: the caller has one of that name.
+            InvalidInput: the name is invalid.
+            Conflict: the caller already has one of that name.
             RowNotFound: there is no such file.
             BackupInvalid: it is not a sound copy of a constellation.
-            SchemaOutdated: it was made by an older server, and is not to be migrated.
+            SchemaOutdated: it was made by an older server, and `migrate` is False.
             MigrationFailed: it cannot be migrated.
         """
         await self._check_free(principal, name)
@@ -106,13 +106,13 @@ class Constellations:
         return await self._register(principal, constellation_id, name)
 
     async def _check_free(self, principal: Principal, name: str) -> None:
-        """Refuse a name in use before files are made; the registry checks it again at the end."""
+        """Refuse a used name before files are created; the registry checks it again at the end."""
         check_name(name, "a constellation")
         if any(
             row.name == name and row.owner_id == principal.user_id
             for row in await self._accounts.constellations_of(principal)
         ):
-            raise Conflict(f"you have a constellation named {name!r} already; choose another name")
+            raise Conflict(f"you already have a constellation named {name!r}; choose another name")
 
     async def _register(self, principal: Principal, constellation_id: str, name: str) -> Registered:
         now = now_text(self._clock)
@@ -135,12 +135,12 @@ class Constellations:
         return row
 
     async def rename(self, principal: Principal, id_or_name: str, name: str) -> Registered:
-        """Give it another name.
+        """Rename a constellation.
 
         Raises:
             NotFound: there is none, or it belongs to another user.
-            InvalidInput: the name does not fit.
-            Conflict: its owner has another one of that name.
+            InvalidInput: the name is invalid.
+            Conflict: its owner already has one of that name.
         """
         found = await self._accounts.constellation_for(principal, id_or_name)
         try:
@@ -150,7 +150,7 @@ class Constellations:
         return replace(found, name=name)
 
     async def delete(self, principal: Principal, id_or_name: str) -> None:
-        """Stop it and delete it with its files; there is no way back but a backup.
+        """Stop a constellation and delete it with its files; only a backup can restore it.
 
         Raises:
             NotFound: there is none, or it belongs to another user.
@@ -166,11 +166,11 @@ class Constellations:
             await self._files.remove(found.id)
 
     async def copy(self, principal: Principal, id_or_name: str) -> Copy:
-        """Copy it, while it works, into the server's `backups` folder, and verify the copy.
+        """Copy a constellation, while it runs, into the server's `backups` folder, and verify the copy.
 
         Raises:
             NotFound: there is none, or it belongs to another user.
-            Unavailable: it cannot work now.
+            Unavailable: it cannot run now.
             BackupInvalid: the copy does not pass its checks; the original may be damaged.
             BackupFailed: there is no room for the copy.
             StorageFailed: the disk failed.
@@ -181,11 +181,11 @@ class Constellations:
             )
 
     async def vacuum(self, principal: Principal, id_or_name: str) -> int:
-        """Write its database without gaps, while it is parked; return the bytes that were freed.
+        """Vacuum its database while it is parked; return the number of freed bytes.
 
         Raises:
             NotFound: there is none, or it belongs to another user.
-            Unavailable: it is at work.
+            Unavailable: it is busy.
             DatabaseError: as `ConstellationFiles.vacuum`.
         """
         found = await self._accounts.constellation_for(principal, id_or_name)
@@ -193,7 +193,7 @@ class Constellations:
             return await self._files.vacuum(found.id)
 
     async def vacuum_registry(self, principal: Principal) -> int:
-        """Write users, tokens and the list of constellations without gaps; return the bytes that were freed.
+        """Vacuum users, tokens and the list of constellations; return the number of freed bytes.
 
         Raises:
             PermissionDenied: the caller is no administrator.

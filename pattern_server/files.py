@@ -1,4 +1,4 @@
-"""The files of constellations under the data directory: made, opened under their lock, adopted from copies, removed."""
+"""The files of constellations below the data directory: create, open under their lock, restore from backups, delete."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pattern_db.migrate import migrations_of
 from pattern_db.tables import meta
 
 DATABASE_NAME = backup.DATABASE_NAME
-UNFINISHED_NAME = "unfinished"  # lies beside a database that was closed while turns were open
+UNFINISHED_NAME = "unfinished"  # next to a database that was closed while turns were open
 
 
 class ConstellationFiles:
@@ -34,7 +34,7 @@ class ConstellationFiles:
         self._ids = Ids(runtime.clock, runtime.randomness)
 
     def new_id(self) -> str:
-        """Return an id for a constellation to be made."""
+        """Return an id for a new constellation."""
         return self._ids.new("con")
 
     def folder(self, constellation_id: str) -> Path:
@@ -42,11 +42,11 @@ class ConstellationFiles:
         return self._data_dir / "constellations" / constellation_id
 
     def relative_path(self, constellation_id: str) -> str:
-        """Return the database's path as the registry holds it, relative to the data directory."""
+        """Return the database's path as the registry stores it, relative to the data directory."""
         return f"constellations/{constellation_id}/{DATABASE_NAME}"
 
     async def create(self, constellation_id: str) -> None:
-        """Make an empty database; it is on disk when this returns.
+        """Create an empty database; it is on disk when this returns.
 
         Raises:
             StorageFailed: the disk is full or failed.
@@ -57,13 +57,13 @@ class ConstellationFiles:
         await trio.to_thread.run_sync(make)
 
     async def adopt(self, copy: Path, constellation_id: str, *, migrate: bool = False) -> None:
-        """Make a database from a copy, verified before it counts, under a new id; `migrate` brings what was made from
-        an older copy to this version, and leaves the copy as it is.
+        """Create a database from a verified backup under a new id. With `migrate`, a database of an older version is
+        migrated; the backup stays unchanged.
 
         Raises:
             RowNotFound: there is no such file.
             BackupInvalid: it is not a sound copy of a constellation.
-            SchemaOutdated: it was made by an older server, and is not to be migrated.
+            SchemaOutdated: it was made by an older server, and `migrate` is False.
             MigrationFailed: it cannot be migrated.
             StorageFailed: the disk is full or failed.
         """
@@ -78,24 +78,24 @@ class ConstellationFiles:
 
     @asynccontextmanager
     async def open(self, constellation_id: str, threads: DatabaseThreads) -> AsyncIterator[Database]:
-        """Yield the constellation's database, ours alone within the block.
+        """Yield the constellation's database, locked for this process within the block.
 
         Raises:
             RowNotFound: the file is missing.
-            OwnedElsewhere: another process works on it.
+            OwnedElsewhere: another process uses it.
             SchemaOutdated: it needs `pattern db migrate`.
             DatabaseError: it cannot be opened.
         """
         folder = self.folder(constellation_id)
         path = folder / DATABASE_NAME
         if not path.is_file():
-            raise RowNotFound(f"the database {path} is missing; put it back, or restore a backup")
+            raise RowNotFound(f"the database {path} is missing; move it back, or restore a backup")
         with DataDirLock.acquire(folder):
             async with await Database.open(path, threads) as database:
                 await database.read(migrations_of("constellation").check)
                 try:
                     await database.claim(partial(self._claim, constellation_id))
-                except DiskFull:  # the lock keeps others out meanwhile, and what is stored can be read
+                except DiskFull:  # the lock keeps other processes out, and stored data can be read
                     await database.claim(meta.epoch, stores=False)
                 try:
                     yield database
@@ -108,12 +108,12 @@ class ConstellationFiles:
         return meta.next_epoch(connection)
 
     async def _note_work(self, database: Database, constellation_id: str) -> None:
-        """Leave a mark if turns are open, so that the next start continues them without waiting for a request."""
+        """Store a mark if turns are open, so that the next start continues them without waiting for a request."""
         mark = self.folder(constellation_id) / UNFINISHED_NAME
         try:
             has_work = bool(await database.read(turns.agents_with_work))
         except DatabaseError:
-            has_work = True  # not known; looking once too often costs little
+            has_work = True  # not known; an unnecessary check costs little
         with suppress(OSError):  # a full disk: the log that stays behind says the same
             if has_work:
                 mark.touch()
@@ -121,8 +121,8 @@ class ConstellationFiles:
                 mark.unlink(missing_ok=True)
 
     async def unfinished(self, constellation_ids: Sequence[str]) -> list[str]:
-        """Return those that were closed while turns were open, or never closed: a closed database leaves no log
-        behind.
+        """Return the constellations that were closed while turns were open, or never closed: closing a database deletes
+        its log.
         """
         return await trio.to_thread.run_sync(lambda: [name for name in constellation_ids if self._is_unfinished(name)])
 
@@ -131,16 +131,16 @@ class ConstellationFiles:
         return (folder / UNFINISHED_NAME).exists() or (folder / f"{DATABASE_NAME}-wal").exists()
 
     async def vacuum(self, constellation_id: str) -> int:
-        """Write the database without gaps; return the bytes that were freed. Nothing may have it open.
+        """Vacuum the database; return the number of freed bytes. It must not be open.
 
         Raises:
-            OwnedElsewhere: another process works on it.
+            OwnedElsewhere: another process uses it.
             DatabaseError: it is damaged, outdated, or the disk is too small for the copy.
         """
         return await trio.to_thread.run_sync(_vacuum, self.folder(constellation_id))
 
     async def remove(self, constellation_id: str) -> None:
-        """Delete the folder with everything in it. The caller keeps the constellation from being opened meanwhile.
+        """Delete the folder with everything in it. The caller must prevent the constellation from being opened.
 
         Raises:
             StorageFailed: the disk failed.
@@ -150,7 +150,7 @@ class ConstellationFiles:
 
 def _adopt(copy: Path, folder: Path, constellation_id: str, migrated_at: str | None) -> None:
     if backup.verify(copy).constellation_id is None:
-        raise BackupInvalid(f"{copy} is not a copy of a constellation; `pattern backup` makes them")
+        raise BackupInvalid(f"{copy} is not a backup of a constellation; create one with `pattern backup`")
     backup.restore(copy, folder)
     path, migrations = folder / DATABASE_NAME, migrations_of("constellation")
     if migrated_at is not None:
@@ -158,11 +158,11 @@ def _adopt(copy: Path, folder: Path, constellation_id: str, migrated_at: str | N
     with closing(open_connection(path)) as connection:
         if migrations.plan(connection):
             raise SchemaOutdated(
-                f"{copy} was made by an older version: --migrate (`migrate`) brings what is restored to this one"
+                f"{copy} was made by an older version; migrate the restored constellation with --migrate (`migrate`)"
             )
         with translated(), connection:
             meta.put(connection, meta.CONSTELLATION_ID, constellation_id)
-            # The original may live: what it continues must not happen a second time here.
+            # The original may still run: what it continues must not happen twice.
             turns.request_cancel_all(connection, "restored_as_a_copy")
 
 
@@ -174,7 +174,7 @@ def _vacuum(folder: Path) -> int:
 
 def _remove(folder: Path) -> None:
     with translated():
-        # First out of sight: a folder half deleted must not look like a constellation.
+        # Rename it first: a partly deleted folder must not look like a constellation.
         gone = folder.with_name(f".removed-{folder.name}")
         if folder.exists():
             folder.rename(gone)

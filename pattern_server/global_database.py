@@ -1,5 +1,5 @@
-"""global.db for as long as the server runs: opened again after trouble with the disk, so that a full disk that was
-cleared needs no restart.
+"""global.db while the server runs: opened again after disk errors, so that no restart is needed once a full disk has
+free space.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class GlobalDatabase:
             return await database.read(fn, *args, **kwargs)
 
     async def write(self, fn: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run `fn` in a transaction; what it did is on disk when this returns.
+        """Run `fn` in a transaction; its changes are on disk when this returns.
 
         Raises:
             DatabaseError: storage refused; after `StorageFailed` the next call opens the file again.
@@ -63,7 +63,7 @@ class GlobalDatabase:
         await self.read(migrations_of("global").check)
 
     async def copy(self, target: Path) -> Report:
-        """Copy the file, while it works, to `target`, and verify the copy.
+        """Copy the file, while it is in use, to `target`, and verify the copy.
 
         Raises:
             DatabaseError: as `backup.hot_backup`.
@@ -72,7 +72,7 @@ class GlobalDatabase:
         return await database.read_aside(hot_backup, target)
 
     async def vacuum(self) -> int:
-        """Write the file without gaps; return the bytes that were freed.
+        """Vacuum the file; return the number of freed bytes.
 
         Raises:
             DatabaseError: storage refused, or the disk is too small for the copy.
@@ -108,18 +108,20 @@ class GlobalDatabase:
         try:
             yield database
         except DiskFull:
-            raise  # the file is well, and can be read
+            raise  # the file is intact, and can be read
         except StorageFailed as error:
             if self._database is database:
                 self._database = None
-                _log.error("the global database failed and will be opened again", {"reason": error.message})
+                _log.error(
+                    "the global database failed and is being opened again; retry the request", {"reason": error.message}
+                )
             await database.aclose()
             raise
 
 
 @asynccontextmanager
 async def open_global(path: Path, threads: DatabaseThreads, *, now: str) -> AsyncIterator[GlobalDatabase]:
-    """Yield the global database at `path`, made if there is none; closed at the end of the block.
+    """Yield the global database at `path`, created if missing; closed at the end of the block.
 
     Raises:
         SchemaOutdated: it needs `pattern db migrate`.
@@ -129,7 +131,7 @@ async def open_global(path: Path, threads: DatabaseThreads, *, now: str) -> Asyn
         await trio.to_thread.run_sync(partial(template.create, path, migrations_of("global"), now=now))
     database = GlobalDatabase(path, threads)
     try:
-        await database.check()  # so that a refusal ends the start
+        await database.check()  # so that a failure ends the start
         yield database
     finally:
         await database.aclose()

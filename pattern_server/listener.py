@@ -1,7 +1,7 @@
 """The HTTP engine: HTTP/1.1 over TCP for an ASGI application; the one module that knows h11.
 
-A connection is two tasks: one reads the socket, the other answers one request after another. So it is noticed at once
-when a client closes, whatever its request waits for. HTTP/2 is not spoken; an `Upgrade` is ignored.
+A connection is two tasks: one reads the socket, the other answers one request after another. So a disconnecting client
+is noticed immediately, whatever its request waits for. HTTP/2 is not supported; an `Upgrade` is ignored.
 
 The connections of one peer address are bounded, and all of them together. At a bound, a new connection replaces the
 oldest one over which no valid token came, else the one that has waited longest for a request. So clients without a
@@ -31,10 +31,10 @@ from pattern_server.http import ABORT, GONE, KEEP
 
 FIRST_TIMEOUT_S = 10.0  # from a connection's start to the end of its first request's headers
 KEEP_ALIVE_S = 75.0  # from the end of one request to the end of the next one's headers
-WRITE_TIMEOUT_S = 60.0  # a client that does not read for so long loses its connection; an event stream can be resumed
+WRITE_TIMEOUT_S = 60.0  # until a client that reads nothing is disconnected; event streams can be resumed
 BACKLOG = 512
-NO_ROOM_WAIT_S = 0.1  # until the next attempt to accept a connection, where there is no descriptor for it
-LOG_AGAIN_AFTER_S = 60.0  # between two lines in the log about that
+NO_ROOM_WAIT_S = 0.1  # until the next attempt to accept a connection, after one failed for lack of a descriptor
+LOG_AGAIN_AFTER_S = 60.0  # between two log lines about that
 HEAD_BYTES_MAX = 16 * 1024  # of a request's line and headers
 READ_BYTES = 64 * 1024
 
@@ -66,10 +66,10 @@ async def listen(
 ) -> None:
     """Serve the ASGI application `app` until `stop` is set; report the URL once it listens (port 0 takes a free one).
 
-    After `stop` nothing new is accepted, requests under way get `grace_s` seconds, and the rest is cut off.
+    After `stop` no connections are accepted, running requests get `grace_s` seconds, and the rest is cancelled.
 
     Raises:
-        ListenFailed: the address is in use or not ours.
+        ListenFailed: the address is in use or not of this machine.
     """
     listeners = await _open(host, port)
     total = _ConnectionSet(connections_max)
@@ -78,7 +78,7 @@ async def listen(
     async def serve(stream: trio.SocketStream) -> None:
         try:
             client = stream.socket.getpeername()[:2]
-        except OSError:  # it has left already
+        except OSError:  # it has already disconnected
             stream.socket.close()
             return
         peer = peers.setdefault(client[0], _ConnectionSet(connections_per_address_max))
@@ -105,7 +105,7 @@ async def listen(
 async def _accept(
     listener: trio.SocketListener, total: _ConnectionSet, start: Callable[[trio.SocketStream], None]
 ) -> None:
-    """Accept connections until cancelled. Without a descriptor for one, another one is closed that can be spared."""
+    """Accept connections until cancelled. If there is no free descriptor, close the least important connection."""
     log_at = -math.inf
     async with listener:
         while True:
@@ -148,7 +148,7 @@ def _url(listener: trio.SocketListener) -> str:
 
 @dataclass(slots=True)
 class _ConnectionSet:
-    """The connections of one peer, or of all, and which of them new ones replace, in which order."""
+    """The connections of one peer, or of all, in the order in which new ones replace them."""
 
     bound: int
     members: set[_Connection] = field(default_factory=set)
@@ -158,11 +158,11 @@ class _ConnectionSet:
     waiting: dict[_Connection, None] = field(default_factory=dict)  # waiting for a request, the longest ones first
 
     def has_room(self) -> bool:
-        """Return whether one more may come, after closing another one for it if need be."""
+        """Return whether another connection may be accepted, after closing one for it if necessary."""
         return len(self.members) < self.bound or self.close_one()
 
     def close_one(self) -> bool:
-        """Close the connection that can best be spared; False if each is at work for a client with a valid token."""
+        """Close the least important connection; False if each one serves a client with a valid token."""
         found = next(chain(self.unauthenticated, self.waiting), None)
         if found is not None:
             found.close()
@@ -186,7 +186,7 @@ class _Connection:
         self._arrived, self._received = trio.open_memory_channel[bytes](1)
         self.closed = trio.Event()
         self._request = trio.CancelScope()  # offered to the application, see `GONE`
-        self._head = b""  # of the answer, until it leaves with the first piece of the body
+        self._head = b""  # of the answer, until it is sent with the first piece of the body
         self._may_have_body = True
         self.idle = trio.CancelScope()  # around the wait for the next request
 
@@ -203,7 +203,7 @@ class _Connection:
             self.close()
 
     async def read(self) -> None:
-        """Hand on what the client sends. It is done when the client closes, also in the middle of an answer."""
+        """Forward what the client sends. Return when the client closes, also in the middle of an answer."""
         with self._arrived:
             with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
                 while data := await self._stream.receive_some(READ_BYTES):
@@ -211,19 +211,19 @@ class _Connection:
             self.close()
 
     def keep(self) -> None:
-        """Close this connection for no other one while it is at work. Called by the application, for a valid token."""
+        """Do not replace this connection while it serves a request. Called by the application, for a valid token."""
         for each in self._sets:
             each.unauthenticated.pop(self, None)
 
     def _set_waiting(self, is_waiting: bool) -> None:
-        """Take note that the connection waits for a request, or no longer."""
+        """Note whether the connection waits for a request."""
         for each in self._sets:
             each.waiting.pop(self, None)
             if is_waiting and not self.closed.is_set():
                 each.waiting[self] = None
 
     def close(self) -> None:
-        """Close the connection at once, in the middle of a request too. Safe to call twice."""
+        """Close the connection immediately, even during a request. Safe to call twice."""
         for each in self._sets:
             each.members.discard(self)
             each.unauthenticated.pop(self, None)
@@ -259,7 +259,7 @@ class _Connection:
             "state": {ABORT: self.close, GONE: self._request, KEEP: self.keep},
         }
         await self._app(scope, self._receive, self._send)
-        if self._parser.their_state is h11.SEND_BODY:  # the body was not read; where there is none, this is its end
+        if self._parser.their_state is h11.SEND_BODY:  # the body was not read; without a body, this is its end
             with suppress(h11.RemoteProtocolError):
                 self._parser.next_event()
         if self._parser.states != {h11.CLIENT: h11.DONE, h11.SERVER: h11.DONE}:
@@ -269,7 +269,7 @@ class _Connection:
         return True
 
     async def _receive(self) -> Message:
-        """Return the next piece of the request's body, or the client's leaving. Called by the application."""
+        """Return the next piece of the request's body, or the disconnection. Called by the application."""
         if self._parser.their_state is h11.SEND_BODY:
             if self._parser.they_are_waiting_for_100_continue:
                 await self._write(self._parser.send(h11.InformationalResponse(status_code=100, headers=[])))
@@ -286,7 +286,7 @@ class _Connection:
             while (event := self._parser.next_event()) is h11.NEED_DATA:
                 self._parser.receive_data(await self._received.receive())
             if isinstance(event, h11.Request) and event.http_version not in (b"1.0", b"1.1"):
-                raise h11.RemoteProtocolError("not a version of HTTP that is spoken here", error_status_hint=505)
+                raise h11.RemoteProtocolError("unsupported HTTP version; use HTTP/1.1", error_status_hint=505)
         except trio.EndOfChannel:
             return None
         except h11.RemoteProtocolError as error:
@@ -298,7 +298,7 @@ class _Connection:
         return event
 
     async def _send(self, message: Message) -> None:
-        """Send a piece of the answer; to a client that has closed, nothing. Called by the application."""
+        """Send a piece of the answer; nothing if the client has closed. Called by the application."""
         if self.closed.is_set():
             await trio.lowlevel.checkpoint()
         elif message["type"] == "http.response.start":
@@ -320,5 +320,5 @@ class _Connection:
                 await self._stream.send_all(data or b"")
                 is_whole = True
         finally:
-            if not is_whole:  # nothing may follow half a frame
+            if not is_whole:  # nothing may follow an incomplete frame
                 self.close()

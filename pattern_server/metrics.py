@@ -1,7 +1,7 @@
 """Counts of the whole server, in the text format of Prometheus; the one file that knows its library.
 
-Counting is adding to a number; families and samples are made on demand. No label holds a user's, an agent's or a
-constellation's name, and of names of models and tools only the first `NAMES_MAX` are kept apart.
+Counting only adds to a number; families and samples are made on demand. No label holds the name of a user, agent or
+constellation, and only the first `NAMES_MAX` names of models and tools have their own label.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 NAMES_MAX = 100  # different models, and different tools; the rest is "other"
-SAMPLE_S = 1.0  # between two looks at the event loop's lag
+SAMPLE_S = 1.0  # between two measurements of the event loop's lag
 SECONDS = (0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 LAG_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 
@@ -33,7 +33,7 @@ _OTHER = "other"
 
 
 class _Names(dict[str, str]):
-    """The names that are kept apart, each for itself, so that no label can grow without bound or hold a sentence."""
+    """The names with their own label, bounded so that labels cannot grow without limit or hold a sentence."""
 
     def __missing__(self, name: str) -> str:
         if len(self) >= NAMES_MAX or not _NAME.fullmatch(name):
@@ -43,7 +43,7 @@ class _Names(dict[str, str]):
 
 
 class _Histogram:
-    """How many values fell between the bounds, and their sum."""
+    """The number of values between the bounds, and their sum."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self.bounds = bounds
@@ -63,7 +63,7 @@ class Metrics(Meters):
 
     def __init__(self) -> None:
         super().__init__()
-        # By provider, what its gate says of itself; numbers only are shown.
+        # The state of each provider's gate; only numbers are shown.
         self.gates: Callable[[], Mapping[str, Mapping[str, object]]] = dict
         self._models = _Names()
         self._tools = _Names()
@@ -87,12 +87,12 @@ class Metrics(Meters):
         self._turn_seconds.observe(seconds)
 
     def step_done(self, provider: str, model: str, seconds: float) -> None:
-        """Count a model's decision that is stored, `seconds` after it was asked."""
+        """Count a stored model decision, `seconds` after the model was called."""
         self._steps[self._models[provider], self._models[model]] += 1
         self._step_seconds.observe(seconds)
 
     def tokens(self, provider: str, model: str, usage: Usage, microdollars: int | None) -> None:
-        """Count what one model call took; money is None where the price is not known."""
+        """Count the usage of one model call; the cost is None if the price is unknown."""
         labels = (self._models[provider], self._models[model])
         parts = {
             "input": usage.input_tokens - usage.cached_tokens - usage.cache_write_tokens,
@@ -118,16 +118,16 @@ class Metrics(Meters):
         self._answers[(f"{status // 100}xx",)] += 1
 
     async def sample_lag(self) -> None:
-        """See, until cancelled, how much later than asked for this task is woken: what every other task waits too."""
+        """Measure the event-loop lag until cancelled: how late this task wakes, as every other task does."""
         while True:
             due = trio.current_time() + SAMPLE_S
             await trio.sleep_until(due)
             self._lag.observe(max(0.0, trio.current_time() - due))
 
     def text(self, states: Mapping[str, int]) -> bytes:
-        """Return all counts as Prometheus reads them, with those of constellations by their `states`.
+        """Return all metrics in the format of Prometheus, with the number of constellations in each of the `states`.
 
-        The first call loads the library, which takes a tenth of a second.
+        The first call loads the library, which needs a tenth of a second.
         """
         from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
@@ -144,27 +144,27 @@ class Metrics(Meters):
 
         model = ("provider", "model")
         counts: tuple[tuple[str, str, Sequence[str], Mapping[tuple[str, ...], int]], ...] = (
-            ("turns", "Turns by how they ended.", ("status",), self._turns),
-            ("steps", "Decisions of models that were stored.", model, self._steps),
+            ("turns", "Ended turns by status.", ("status",), self._turns),
+            ("steps", "Model calls with a stored decision.", model, self._steps),
             ("llm_tokens", "Tokens by kind; the kinds do not overlap.", (*model, "kind"), self._tokens),
-            ("llm_microdollars", "Cost in millionths of a dollar, where the price is known.", model, self._money),
-            ("llm_unpriced_calls", "Model calls whose price is not known.", model, self._unpriced),
-            ("tool_calls", "Tool calls by how they ended.", ("tool", "outcome"), self._calls),
-            ("commits", "Transactions of journals on disk.", (), {(): self.commits}),
-            ("http_responses", "Answers by class of status.", ("status",), self._answers),
+            ("llm_microdollars", "Cost in millionths of a dollar, without unpriced calls.", model, self._money),
+            ("llm_unpriced_calls", "Model calls with unknown price.", model, self._unpriced),
+            ("tool_calls", "Tool calls by status.", ("tool", "outcome"), self._calls),
+            ("commits", "Committed journal transactions.", (), {(): self.commits}),
+            ("http_responses", "HTTP responses by status class.", ("status",), self._answers),
         )
         for name, words, labels, samples in counts:
             family = CounterMetricFamily(f"pattern_{name}", words, labels=labels)
             for values, count in sorted(samples.items()):
                 family.add_metric(values, count)
             yield family
-        words = "Constellations by state; those that are parked are not counted."
+        words = "Constellations by state, without parked ones."
         states = GaugeMetricFamily("pattern_constellations", words, labels=("state",))
         for state, count in self._states.items():
             states.add_metric((state,), count)
         yield states
-        yield GaugeMetricFamily("pattern_agents_working", "Agents that have work now.", value=self.working)
-        words = "What the gate of each provider says of itself."
+        yield GaugeMetricFamily("pattern_agents_working", "Agents that are working now.", value=self.working)
+        words = "State of each provider's rate limiter and circuit breaker."
         gates = GaugeMetricFamily("pattern_model_gate", words, labels=("provider", "what"))
         for provider, figures in sorted(self.gates().items()):
             for what, value in sorted(figures.items()):
@@ -172,10 +172,10 @@ class Metrics(Meters):
                     gates.add_metric((provider, what), value)
         yield gates
         durations = (
-            ("turn_seconds", "From a turn's start to its end.", self._turn_seconds),
-            ("step_seconds", "From a model's being asked to its stored decision.", self._step_seconds),
-            ("tool_call_seconds", "From a tool call's start to its end.", self._call_seconds),
-            ("loop_lag_seconds", "How much later than asked for a task is woken.", self._lag),
+            ("turn_seconds", "Turn duration.", self._turn_seconds),
+            ("step_seconds", "Model step latency, until the decision is stored.", self._step_seconds),
+            ("tool_call_seconds", "Tool call duration.", self._call_seconds),
+            ("loop_lag_seconds", "Event-loop lag.", self._lag),
         )
         for name, words, seconds in durations:
             buckets = seconds.buckets()

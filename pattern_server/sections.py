@@ -1,4 +1,4 @@
-"""The sections of the configuration, below its top: what may stand in each, with what it means and its default."""
+"""The sections of the configuration: the settings of each, with their meaning and default."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ DESCRIPTORS_WANTED = 65_536
 
 def _check_whole(paths: tuple[Path, ...]) -> tuple[Path, ...]:
     if not all(path.is_absolute() for path in paths):
-        raise ValueError("name each directory by its whole path, such as /srv/work")
+        raise ValueError("each directory needs an absolute path, such as /srv/work")
     return paths
 
 
 def _check_kind(kind: str) -> str:
     if not kind:
-        raise ValueError(f'is missing; write one of {", ".join(sorted(PROVIDERS))}, such as kind = "openai"')
+        raise ValueError(f'is missing; set it to one of {", ".join(sorted(PROVIDERS))}, such as kind = "openai"')
     if kind not in PROVIDERS:
         raise ValueError(f"there is no kind {kind!r}; kinds are {', '.join(sorted(PROVIDERS))}")
     return kind
@@ -59,7 +59,7 @@ class _Section(BaseModel):
 
 
 class ModelConfig(_Section):
-    """What is true of a model here, `[providers.<name>.models."<model>"]`, where the catalogue is wrong or silent.
+    """Facts about a model, `[providers.<name>.models."<model>"]`, if the catalogue has none or wrong ones.
 
     Prices are micro-dollars per million tokens: 2_000_000 is $2.
     """
@@ -74,38 +74,38 @@ class ModelConfig(_Section):
     tools: bool | None = Field(default=None, description="it calls tools")
     reasoning: bool | None = Field(default=None, description="it thinks before it answers")
     tool_calls: Literal["auto", "native", "text"] | None = Field(
-        default=None, description="how it calls tools: as its server's format says, in its text, or both (auto)"
+        default=None, description="how it calls tools: in its server's format, in its text, or both (auto)"
     )
-    tool_profile: ToolProfile | None = Field(default=None, description="`small` or `full`; by its window if left out")
+    tool_profile: ToolProfile | None = Field(default=None, description="`small` or `full`; default: by its window")
 
 
 class ProviderConfig(_Section):
     """One vendor or compatible server, `[providers.<name>]` in the file."""
 
     kind: Annotated[str, AfterValidator(_check_kind)] = Field(
-        default="", validate_default=True, description="whose format; that of the section's name if it is one"
+        default="", validate_default=True, description="API format; default: the section's name if it is a kind"
     )
-    base_url: str | None = Field(default=None, description="address of the API; the vendor's own if left out")
+    base_url: str | None = Field(default=None, description="URL of the API; default: the vendor's")
     api_key: Secret | None = Field(default=None, description="the key itself; never stored, never exported")
     omit: tuple[str, ...] = Field(default=(), description="fields that a compatible server does not accept")
-    api: OpenAIFormat = Field(default="chat", description="which of OpenAI's formats is spoken")
+    api: OpenAIFormat = Field(default="chat", description="which of OpenAI's formats is used")
     limits: ClientLimits = Field(default_factory=ClientLimits)
-    models: dict[str, ModelConfig] = Field(default_factory=dict, description="figures of its models, by their names")
+    models: dict[str, ModelConfig] = Field(default_factory=dict, description="facts about its models, by name")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddingsConfig(EmbedderSection):
-    """How texts become vectors, `[embeddings]`, and how they did before, `[embeddings.former]`.
+    """The embedding model, `[embeddings]`, and the previous one, `[embeddings.former]`.
 
-    The former model answers questions until the configured one has taken over. It is needed only where the server
-    cannot tell by itself how to ask it: a model's folder, a service at another address.
+    The former model serves searches until the configured one has replaced it. It is needed only if the server cannot
+    find it: a model's folder, a service at another URL.
     """
 
     former: EmbedderSection | None = None
 
 
 def descriptors_max() -> int:
-    """Return how many files this process may have open once it asks for all that it may."""
+    """Return how many files this process may open after raising its soft limit."""
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return DESCRIPTORS_WANTED if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_WANTED)
 
@@ -123,12 +123,12 @@ def _max_open() -> int:
 
 
 def _connections_max() -> int:
-    """Return how many connections may be open beside so many constellations."""
+    """Return how many connections may be open with so many constellations."""
     return max(16, min(4000, descriptors_max() // 10))
 
 
 class HttpConfig(_Section):
-    """What clients may use at once, `[http]`. An address is a peer's: a proxy's, if there is one."""
+    """Limits of concurrent use by clients, `[http]`. An address is the peer's: the proxy's, if there is one."""
 
     # open connections; default: 4,000, at most a tenth of the open files that the system allows
     connections_max: Annotated[int, Field(ge=1)] = Field(default_factory=_connections_max)
@@ -142,14 +142,14 @@ class HttpConfig(_Section):
 
 
 class AmountConfig(_Section):
-    """How much may be spent; what is left out has no bound."""
+    """How much may be spent; no limit for what is left out."""
 
     tokens: Annotated[int, Field(ge=0)] | None = Field(default=None, description="tokens in and out")
     dollars: Annotated[Decimal, Field(ge=0, le=10**9, decimal_places=6)] | None = None  # cost
 
 
 class PeriodsConfig(_Section):
-    """Amounts per period; days and months are those of UTC."""
+    """Amounts per period; days and months in UTC."""
 
     day: AmountConfig = Field(default_factory=AmountConfig)
     month: AmountConfig = Field(default_factory=AmountConfig)
@@ -157,9 +157,10 @@ class PeriodsConfig(_Section):
 
 
 class BudgetsConfig(_Section):
-    """What model calls may cost, `[budgets]`: each turn with all that it led to, each agent, each constellation.
+    """Budgets for model calls, `[budgets]`: of each turn with the turns that it started, each agent, each
+    constellation.
 
-    Those of turns and agents hold where a constellation's own budgets say nothing; its own cannot lift the last one.
+    Those of turns and agents apply unless a constellation has its own; its own cannot raise the last one.
     """
 
     turn: AmountConfig = Field(default_factory=AmountConfig)
@@ -169,7 +170,8 @@ class BudgetsConfig(_Section):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpConfig(McpSection):
-    """One MCP server, `[mcp.<name>]`: either a program (`command`) or an address (`url`), which others only belong to.
+    """One MCP server, `[mcp.<name>]`: either a program (`command`) or an address (`url`); other keys belong to one of
+    them.
 
     `env_from`, `headers_env` and `token_env` (of a bearer token) name variables of this server's environment; `cwd` is
     where the program starts.
@@ -188,21 +190,21 @@ class McpConfig(McpSection):
 
 def _check_mcp(section: McpConfig) -> McpConfig:
     if (section.command is None) == (section.url is None):
-        raise ValueError("an MCP server needs either command or url")
+        raise ValueError("needs either command or url")
     if section.url is not None and not section.url.startswith(("http://", "https://")):
         raise ValueError("url must begin with http:// or https://")
     foreign = ("args", "env", "env_from", "cwd") if section.url else ("headers", "headers_env", "token_env")
     given = [name for name in foreign if getattr(section, name) != getattr(McpConfig(), name)]
     if given:
         raise ValueError(
-            f"{', '.join(given)} {'means' if len(given) == 1 else 'mean'} nothing beside "
+            f"{', '.join(given)} {'means' if len(given) == 1 else 'mean'} nothing with "
             f"{'url' if section.url else 'command'}"
         )
     return section
 
 
 def _check_names(servers: dict[str, McpConfig]) -> dict[str, McpConfig]:
-    """Refuse names that tools could not be named by."""
+    """Refuse names that are invalid in names of tools."""
     for name in servers:
         if not is_server_name(name):
             raise ValueError(
@@ -220,7 +222,7 @@ McpServersConfig = Annotated[
 
 
 class SupervisorConfig(_Section):
-    """When constellations sleep, fall ill and stop, `[supervisor]`."""
+    """When constellations are parked, quarantined and stopped, `[supervisor]`."""
 
     idle_park_s: Annotated[float, Field(gt=0)] = 600.0  # a constellation without work is closed after this time
     max_open: Annotated[int, Field(ge=1)] = Field(default_factory=_max_open)  # constellations that are awake at once

@@ -57,17 +57,17 @@ if TYPE_CHECKING:
 SERVER_FILE = "server.json"
 FIRST_TOKEN_FILE = "admin.token"
 HALTS_LOG = "halts.log"
-WAKES_AT_ONCE = 4  # constellations that go on with their work after a start
-COLD_QUESTION_S = 30.0  # for the vector of a question where the model is not loaded yet
-OURS = "pattern"  # the logger that ours are below
-GRACE_S = 2.0  # for answers under way, after all constellations have stopped
+WAKES_AT_ONCE = 4  # constellations that resume turns after a start
+COLD_QUESTION_S = 30.0  # for the vector of a question while the model is loading
+OURS = "pattern"  # the parent of our loggers
+GRACE_S = 2.0  # for running answers, after all constellations have stopped
 
 _log = logging.getLogger("pattern.serve")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """A server that listens. `token` is the admin's first API token, if this start made it."""
+    """A listening server. `token` is the admin's first API token, if this start created it."""
 
     url: str
     data_dir: Path
@@ -76,7 +76,7 @@ class Ready:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assembled:
-    """A server without a listener; `local_token` is good for this run and has all rights."""
+    """A server without a listener; `local_token` is valid for this run and has all rights."""
 
     state: ServerState
     files: ConstellationFiles
@@ -98,8 +98,8 @@ async def serve(
     `providers` are added to the configured ones, by name.
 
     Raises:
-        OwnedElsewhere: another server works on the data directory; the message names its process.
-        SchemaOutdated: global.db needs `pattern db migrate`.
+        OwnedElsewhere: another server works on the data directory; the message names its process. SchemaOutdated:
+        global.db needs `pattern db migrate`.
         ListenFailed: the address cannot be listened on.
         DatabaseError: the files cannot be opened.
     """
@@ -146,7 +146,7 @@ async def serve(
 async def open_app(config: Config) -> AsyncIterator[tuple[Application, str]]:
     """Yield the application without a listener, and a token with all rights for it; for commands while no server runs.
 
-    Leaving waits for turns that were begun, for as long as a server's drain would.
+    The exit waits for started turns, for as long as a server's drain.
 
     Raises:
         OwnedElsewhere: a server works on the data directory; the message names its process.
@@ -163,7 +163,7 @@ async def open_app(config: Config) -> AsyncIterator[tuple[Application, str]]:
 
 @asynccontextmanager
 async def assembled(config: Config, providers: Mapping[str, Provider]) -> AsyncIterator[Assembled]:
-    """Yield everything but a listener, and the end of everything in the opposite order.
+    """Yield everything except the listener; stop everything in the opposite order.
 
     Raises:
         OwnedElsewhere: another server works on the data directory; the message names its process.
@@ -183,7 +183,7 @@ async def assembled(config: Config, providers: Mapping[str, Provider]) -> AsyncI
         mcp=configured_mcp(config),
     )
     with _private_files(), DataDirLock.acquire(config.data_dir) as lock, DatabaseThreads() as threads:
-        # What a killed server left would name a process that is no server, or by now another's.
+        # The file of a killed server names a process that no longer exists or is another program.
         (config.data_dir / SERVER_FILE).unlink(missing_ok=True)
         async with (
             open_global(config.data_dir / "global.db", threads, now=now_text(runtime.clock)) as database,
@@ -224,7 +224,7 @@ async def assembled(config: Config, providers: Mapping[str, Provider]) -> AsyncI
 
 @contextmanager
 def _private_files() -> Iterator[None]:
-    """Files made within the block are for this user alone: they hold people's words and the hashes of tokens."""
+    """Make files private to this user within the block: they hold conversations and hashes of tokens."""
     before = os.umask(0o077)
     try:
         yield
@@ -257,7 +257,7 @@ async def _run_constellation(
     Raises:
         DatabaseError: its file cannot be opened.
     """
-    # Half of all code, which is needed with the first constellation: imported in a thread; no request waits.
+    # Half of all code, needed by the first constellation: imported in a thread, so that no request waits.
     core = await trio.to_thread.run_sync(import_module, "pattern_core.constellation")
     builtin = await trio.to_thread.run_sync(import_module, "pattern_core.tools.builtin")
     row = await registry.read(constellations.find, constellation_id)
@@ -280,7 +280,7 @@ async def _run_constellation(
 
 async def _bootstrapped(parts: Assembled, config: Config) -> str | None:
     for name in unknown_variables():
-        _log.warning("unknown environment variable; a typing error?", {"variable": name})
+        _log.warning("unknown environment variable; check its spelling", {"variable": name})
     accounts = parts.state.accounts
     given = None if config.bootstrap_token is None else config.bootstrap_token.get_secret_value()
     made = await accounts.bootstrap(given)
@@ -290,13 +290,13 @@ async def _bootstrapped(parts: Assembled, config: Config) -> str | None:
         try:
             await accounts.authenticate(given)
         except Unauthorized:
-            _log.warning("PATTERN_BOOTSTRAP_TOKEN is no valid token: it counts at the first start alone")
+            _log.warning("PATTERN_BOOTSTRAP_TOKEN is not a valid token: it is used at the first start only")
     return made
 
 
 @contextmanager
 def _announced(parts: Assembled, ready: Ready) -> Iterator[None]:
-    """While the server serves, `server.json` says where, to those who may read the data directory's secrets."""
+    """Publish the server's address in `server.json` within the block, for users who may read the data directory."""
     path = ready.data_dir / SERVER_FILE
     content = {
         "pid": os.getpid(),
@@ -307,7 +307,7 @@ def _announced(parts: Assembled, ready: Ready) -> Iterator[None]:
     try:
         write_private(path, json.dumps(content))
     except DiskFull as error:
-        _log.error("commands will not find this server", {"reason": error.message})
+        _log.error("commands cannot find this server", {"reason": error.message})
     parts.lock.announce(ready.url)
     try:
         yield
@@ -316,7 +316,7 @@ def _announced(parts: Assembled, ready: Ready) -> Iterator[None]:
 
 
 def _load(app: Application) -> None:
-    """Import the whole API. Modules stay, so that no later collection of garbage need look through them: 60 ms each."""
+    """Import the whole API. Modules are frozen, so that garbage collections skip them: 60 ms each."""
     app.load()
     gc.collect()
     gc.freeze()
@@ -331,9 +331,11 @@ async def _go_on(parts: Assembled) -> None:
         async with limiter:
             try:
                 async with parts.state.supervisor.use(constellation_id):
-                    _log.info("going on with open turns", {"constellation": constellation_id})
+                    _log.info("resuming unfinished turns", {"constellation": constellation_id})
             except Unavailable as error:
-                _log.warning("cannot go on", {"constellation": constellation_id, "reason": error.message})
+                _log.warning(
+                    "cannot resume unfinished turns", {"constellation": constellation_id, "reason": error.message}
+                )
 
     async with trio.open_nursery() as nursery:
         for constellation_id in await parts.files.unfinished(registered):
@@ -354,7 +356,7 @@ def _shutdown_by_signals(nursery: trio.Nursery, models: ModelSetup) -> trio.Even
                     nursery.start_soon(reload)
                     continue
                 if shutdown.is_set():
-                    _log.warning("stopping at once", {"signal": signal.Signals(number).name})
+                    _log.warning("stopping immediately", {"signal": signal.Signals(number).name})
                     nursery.cancel_scope.cancel()
                 shutdown.set()
 

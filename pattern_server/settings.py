@@ -1,9 +1,9 @@
-"""What the configuration says, as the core needs it: values in which every key and address has found its place.
+"""The configuration as values for the core, with all keys and addresses resolved.
 
-An index of vectors says who made it: provider, model, length and fingerprint. Files of constellations come from
-anywhere, so what they say is never followed: no address, no folder and no download. It is only looked for among what
-this server's own configuration names, and the fingerprint decides. Keys go nowhere but to the address that they are
-configured with.
+An index of vectors names its origin: provider, model, length and fingerprint. Files of constellations may come from
+anyone, so these names are never followed: no address, no folder and no download. They are only compared with this
+server's own configuration, and the fingerprint decides. Keys are sent only to the address that they are configured
+with.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from pattern_server.sections import BudgetsConfig, McpConfig, ProviderConfig
 
 OPENAI_ACCOUNT = {"openai-organization": "OPENAI_ORG_ID", "openai-project": "OPENAI_PROJECT_ID"}
 MODEL_NAME_CHARS_MAX = 200
-# What a program needs of this server's environment to be found and to start; everything else has to be named.
+# Variables that a program needs to be found and to start; all others must be named.
 INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "SHELL")
 
-_KINDS = {"openai": "openai", "compatible": "openai", "google": "google", "ollama": "ollama"}  # whose format it is
+_KINDS = {"openai": "openai", "compatible": "openai", "google": "google", "ollama": "ollama"}  # the kind that it uses
 
 
 def default_model_of(config: Config, provider: str) -> str:
-    """Return the model of an agent that names this provider and no model; empty if there is no default for it."""
+    """Return the default model of this provider; empty if there is none."""
     if provider == config.default_provider:
         return config.default_model
     kind = config.providers[provider].kind if provider in config.providers else provider
@@ -47,7 +47,7 @@ def default_model_of(config: Config, provider: str) -> str:
 
 
 def provider_settings(entry: ProviderConfig) -> ProviderSettings:
-    """Return what a section of `[providers]` says of the provider itself."""
+    """Return the settings of the provider itself in a section of `[providers]`."""
     return ProviderSettings(**entry.model_dump(exclude={"limits", "models"}), account=_account())
 
 
@@ -82,7 +82,7 @@ def accounts_of(config: Config) -> dict[str, Account]:
 
 
 def _key(name: str, entry: ProviderConfig) -> str:
-    """Return a digest, so that the secret goes nowhere; without one, each section is an account of its own."""
+    """Return a digest instead of the secret; without a key, each section is its own account."""
     secret = "" if entry.api_key is None else entry.api_key.get_secret_value()
     if not secret:
         return name
@@ -91,7 +91,7 @@ def _key(name: str, entry: ProviderConfig) -> str:
 
 
 def configured_budgets(config: BudgetsConfig) -> tuple[Budget, ...]:
-    """Return the operator's budgets, as `[budgets]` says them; none where nothing is configured."""
+    """Return the operator's budgets from `[budgets]`; empty if none are configured."""
     amounts = [(BudgetScope.TURN, Period.TOTAL, config.turn)]
     for scope, section in ((BudgetScope.AGENT, config.agent), (BudgetScope.CONSTELLATION, config.constellation)):
         amounts += [(scope, period, getattr(section, period.value)) for period in Period]
@@ -104,7 +104,7 @@ def configured_budgets(config: BudgetsConfig) -> tuple[Budget, ...]:
 
 
 def shell_settings(config: Config) -> ShellSettings | None:
-    """Return what `[shell]` says; None if it names no directory. The server's own data is kept out of every root."""
+    """Return the settings of `[shell]`; None without directories. The server's own data is excluded from every root."""
     section = config.shell
     if not section.roots:
         return None
@@ -112,9 +112,9 @@ def shell_settings(config: Config) -> ShellSettings | None:
 
 
 def configured_mcp(config: Config, environment: Mapping[str, str] = os.environ) -> dict[str, McpSettings]:
-    """Return what `[mcp.*]` says, with the values of the variables of this server's `environment` that are named there.
+    """Return the settings of `[mcp.*]` with the values of the named variables of this server's `environment`.
 
-    A variable that is named and not set keeps that one server from being started.
+    If a named variable is not set, that MCP server cannot start.
     """
     return {name: _mcp_settings(section, environment) for name, section in config.mcp.items()}
 
@@ -130,7 +130,7 @@ def _mcp_settings(section: McpConfig, environment: Mapping[str, str]) -> McpSett
 
 def _program(section: McpConfig, environment: Mapping[str, str]) -> Stdio:
     found = {name: Secret(environment[name]) for name in (*INHERITED, *section.env_from) if name in environment}
-    assert section.command is not None  # as the section was checked
+    assert section.command is not None  # as checked in the section
     return Stdio(command=section.command, args=section.args, environment={**found, **section.env}, cwd=section.cwd)
 
 
@@ -139,35 +139,33 @@ def _address(section: McpConfig, environment: Mapping[str, str]) -> Streamable:
     headers = {**section.headers, **named}
     if section.token_env:
         headers["Authorization"] = Secret(f"Bearer {environment.get(section.token_env, '')}")
-    assert section.url is not None  # as the section was checked
+    assert section.url is not None  # as checked in the section
     return Streamable(url=section.url, headers=headers)
 
 
 def embedder_settings(config: Config, former: EmbedderSection | None = None) -> EmbedderSettings:
-    """Return what `[embeddings]` says (or `former`), with the address and key of the section of `[providers]` it
-    names.
-    """
+    """Return the settings of `[embeddings]` (or `former`), with the URL and key of the provider that it names."""
     section = former or config.embeddings
     named = config.providers.get(section.provider)
     is_ours = section.provider in EMBEDDERS
     given = {field.name: getattr(section, field.name) for field in fields(EmbedderSection)}
     if named is not None:
-        # A provider of its own name speaks the format of its kind.
+        # A provider with its own name uses the format of its kind.
         given["provider"] = section.provider if is_ours else named.kind
         given |= {"base_url": section.base_url or named.base_url, "api_key": section.api_key or named.api_key}
     return EmbedderSettings(**given, account=_account())
 
 
 def embedder_shelf(config: Config) -> EmbedderShelf:
-    """Return the configured embedder, and what can be made again of others. Nothing is loaded or opened yet."""
+    """Return the configured embedder, and former ones that can still be used. Nothing is loaded or opened yet."""
     configured = make_embedder(embedder_settings(config))
     return EmbedderShelf(configured, lambda wanted: map(make_embedder, former_settings(config, wanted)))
 
 
 def former_settings(config: Config, wanted: EmbedderInfo) -> list[EmbedderSettings]:
-    """Return what may lead to the model that an index was made by, the likeliest first.
+    """Return settings that may be the model of an index, the likeliest first.
 
-    With embeddings switched off nothing does: then no text leaves this machine, questions neither.
+    None if embeddings are switched off: then no text leaves this machine, not even a question.
     """
     configured = embedder_settings(config)
     if configured.provider == "none":
@@ -186,16 +184,16 @@ def former_settings(config: Config, wanted: EmbedderInfo) -> list[EmbedderSettin
 
 
 def _local(configured: EmbedderSettings, wanted: EmbedderInfo) -> list[EmbedderSettings]:
-    """Return the ways to a model that was local: it is still there or gone, nothing is fetched for it.
+    """Return settings for a former local model; nothing is downloaded for it.
 
-    Both ways to run a model, since their vectors differ; with the model's own prefixes or those that are configured.
+    Both runtimes, since their vectors differ, with the model's own prefixes or the configured ones.
     """
     base = EmbedderSettings(
         provider="local", model=wanted.model, idle_unload_s=configured.idle_unload_s, threads=configured.threads
     )
     found = [replace(base, runtime="sentence-transformers"), replace(base, runtime="onnx")]
     if configured.provider == "local":
-        if PurePath(configured.model).name == wanted.model:  # a folder: an index knows only its name
+        if PurePath(configured.model).name == wanted.model:  # a folder: an index stores only its name
             found = [replace(settings, model=configured.model) for settings in found]
         found += [
             replace(settings, query_prefix=configured.query_prefix, passage_prefix=configured.passage_prefix)
@@ -205,7 +203,7 @@ def _local(configured: EmbedderSettings, wanted: EmbedderInfo) -> list[EmbedderS
 
 
 def _services(config: Config, configured: EmbedderSettings, kind: str, wanted: EmbedderInfo) -> list[EmbedderSettings]:
-    """Return every address of this kind that is configured, each with its own key."""
+    """Return every configured URL of this kind, each with its own key."""
     places = [(entry.base_url, entry.api_key) for entry in config.providers.values() if entry.kind == kind]
     if _KINDS.get(configured.provider) == kind:
         places.append((configured.base_url, configured.api_key))
@@ -218,7 +216,7 @@ def _services(config: Config, configured: EmbedderSettings, kind: str, wanted: E
             base_url=base_url,
             api_key=key,
             account=configured.account,
-            # First as long as the model makes them; then shortened, which not every service can do.
+            # First with the model's own length; then shortened, which not every service supports.
             dimensions=dimensions,
             timeout_s=configured.timeout_s,
         )
@@ -228,6 +226,6 @@ def _services(config: Config, configured: EmbedderSettings, kind: str, wanted: E
 
 
 def _is_name(model: str) -> bool:
-    """Return whether it is the name of a model rather than a place in the file system, or rubbish."""
+    """Return whether it is the name of a model and not a path or an invalid text."""
     is_place = model.startswith(("/", ".", "~")) or ".." in model
     return 0 < len(model) <= MODEL_NAME_CHARS_MAX and model.isprintable() and not is_place

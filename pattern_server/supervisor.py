@@ -1,8 +1,8 @@
 """Keeps one task per awake constellation: wakes it on first use, parks it when idle, restarts and quarantines it.
 
-Trouble in one constellation stays there. A crash is logged and the constellation started again after 0.5 s, 1 s, 2 s …;
-at the fifth crash within a minute it is quarantined. Trouble with its disk quarantines it at once, since nothing may be
-accepted that cannot be stored; it is tried again at the next use after 1 s, 2 s, 4 s … 60 s.
+A failure in one constellation does not affect others. A crash is logged and the constellation restarted after 0.5 s, 1
+s, 2 s …; at the fifth crash within a minute it is quarantined. A disk error quarantines it immediately, since nothing
+may be accepted that cannot be stored; it is retried at the next use after 1 s, 2 s, 4 s … 60 s.
 
 `_attempt` is one of the two places of the program that catch every exception (the other is the border of HTTP).
 """
@@ -27,16 +27,16 @@ from pattern_server.sections import SupervisorConfig
 RESTART_BASE_S = 0.5
 STORAGE_RETRY_MAX_S = 60.0
 QUARANTINE_MAX_S = 900.0
-ROOM_WAIT_S = 2.0  # how long a wake-up waits for room among the awake, or for a restart that is due
+ROOM_WAIT_S = 2.0  # how long a wake-up waits for a free place or for a pending restart
 DRAIN_RETRY_S = BUSY_RETRY_S = 5.0
-GIVE_BACK_S = 30.0  # between two times when memory is given back
+GIVE_BACK_S = 30.0  # between two returns of memory to the system
 
 _log = logging.getLogger("pattern.supervisor")
-_malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # where the C library is glibc
+_malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # if the C library is glibc
 
 
 class Awake(Protocol):
-    """What the supervisor must know of a running constellation."""
+    """What the supervisor needs of a running constellation."""
 
     @property
     def is_idle(self) -> bool:
@@ -44,7 +44,7 @@ class Awake(Protocol):
         ...
 
     async def drain(self) -> None:
-        """Accept nothing more and let running steps reach a border."""
+        """Stop accepting messages and let running steps reach their end."""
         ...
 
 
@@ -80,7 +80,7 @@ class _Slot(Generic[C]):
         self.scope.cancel()
 
     def fail(self, *, restart_at: float) -> None:
-        """End this life: its users are cancelled, and the next one gets a scope of its own."""
+        """End this run: its users are cancelled, and the next run gets a new scope."""
         self.handle = None
         self.state = "restarting"
         self.restart_at = restart_at
@@ -93,20 +93,20 @@ class _Slot(Generic[C]):
 
 @dataclass(slots=True)
 class _Sickness:
-    """What went wrong with a constellation recently."""
+    """Recent failures of a constellation."""
 
     crashes: list[float] = field(default_factory=list)  # times within the window
-    refusals: int = 0  # disk troubles in a row
+    refusals: int = 0  # consecutive disk errors
     quarantines: int = 0
-    until: float = 0.0  # left alone until then
+    until: float = 0.0  # not retried before
     reason: str = ""
 
 
 class Supervisor(Generic[C]):
-    """All constellations that are awake. Run `run` in the server's nursery; any task may call everything else.
+    """All awake constellations. Start `run` in the server's nursery; any task may call the other methods.
 
     `run_constellation(id, started)` opens the constellation, calls `started(constellation)` once it is recovered, runs
-    it until cancelled and closes it. What it raises decides about restart or quarantine.
+    it until cancelled and closes it. Its exception decides about restart or quarantine.
     """
 
     def __init__(self, run_constellation: RunConstellation[C], config: SupervisorConfig) -> None:
@@ -119,7 +119,7 @@ class Supervisor(Generic[C]):
         self._draining = False
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Supervise until cancelled; constellations are then closed, whatever they do."""
+        """Supervise until cancelled; then close all constellations."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             task_status.started()
@@ -127,11 +127,11 @@ class Supervisor(Generic[C]):
 
     @asynccontextmanager
     async def use(self, constellation_id: str) -> AsyncIterator[C]:
-        """Yield the running constellation, woken if need be and not parked within the block.
+        """Yield the running constellation, woken if necessary and not parked within the block.
 
         Raises:
             Unavailable: it is quarantined, starting fails, too many are awake, the server is stopping, or it stopped
-                within the block; `details["retry_after_s"]` says when to come back.
+                within the block; `details["retry_after_s"]` says when to retry.
         """
         slot, handle = await self._awake(constellation_id)
         scope = trio.CancelScope()
@@ -141,7 +141,7 @@ class Supervisor(Generic[C]):
                 try:
                     yield handle
                 except StorageFailed as error:
-                    if not isinstance(error, DiskFull):  # which nothing was stored of, and all can be read
+                    if not isinstance(error, DiskFull):  # nothing of it was stored, and all data can be read
                         self._storage_failed(slot, error)
                     raise
         finally:
@@ -150,21 +150,21 @@ class Supervisor(Generic[C]):
         if scope.cancelled_caught:
             self._refuse_sick(constellation_id)
             raise Unavailable(
-                "the constellation stopped while it worked on this; what it accepted continues when it is back",
+                "the constellation stopped during this request; accepted work continues when it is running again",
                 retry_after_s=DRAIN_RETRY_S if self._draining else RESTART_BASE_S,
             )
 
     @asynccontextmanager
     async def aside(self, constellation_id: str, *, if_idle: bool = False) -> AsyncIterator[None]:
-        """Stop the constellation and keep it stopped within the block, so that its files may be moved or deleted.
+        """Stop the constellation and keep it stopped within the block, so that its files can be moved or deleted.
 
         Raises:
-            Unavailable: only if it is idle this may be done, and it is not.
+            Unavailable: it must be idle, and it is not.
         """
         slot = self._slots.get(constellation_id)
         is_free = constellation_id not in self._aside and (slot is None or slot.is_parkable())
         if if_idle and not is_free:
-            raise Unavailable("the constellation is at work; try again when it rests", retry_after_s=BUSY_RETRY_S)
+            raise Unavailable("the constellation is busy; try again when it is idle", retry_after_s=BUSY_RETRY_S)
         self._aside.add(constellation_id)
         try:
             if slot is not None:
@@ -176,7 +176,7 @@ class Supervisor(Generic[C]):
         self._sick.pop(constellation_id, None)
 
     async def drain(self) -> None:
-        """Refuse new work, let each constellation reach a step border within `drain_s`, then stop them all."""
+        """Refuse new work, let each constellation finish its steps within `drain_s`, then stop them all."""
         self._draining = True
         async with trio.open_nursery() as nursery:
             for slot in list(self._slots.values()):
@@ -187,23 +187,25 @@ class Supervisor(Generic[C]):
         return len(self._slots)
 
     def state_of(self, constellation_id: str) -> tuple[str, str | None]:
-        """Return whether it is parked, starting, awake, restarting, parking or quarantined; and why, of the last."""
+        """Return its state: parked, starting, awake, restarting, parking or quarantined (with the reason)."""
         if constellation_id in self.quarantined():
             return "quarantined", self._sick[constellation_id].reason
         slot = self._slots.get(constellation_id)
         return "parked" if slot is None else slot.state, None
 
     def quarantined(self) -> list[str]:
-        """Return the ids of the constellations that are left alone now; `state_of` says why."""
+        """Return the ids of the quarantined constellations; `state_of` has the reasons."""
         now = trio.current_time()
         return [constellation_id for constellation_id, sickness in self._sick.items() if sickness.until > now]
 
     async def _awake(self, constellation_id: str) -> tuple[_Slot[C], C]:
         while True:
             if self._draining:
-                raise Unavailable("the server is stopping; try again when it is back", retry_after_s=DRAIN_RETRY_S)
+                raise Unavailable("the server is stopping; try again after its restart", retry_after_s=DRAIN_RETRY_S)
             if constellation_id in self._aside:
-                raise Unavailable("the constellation's files are being worked on or deleted", retry_after_s=1.0)
+                raise Unavailable(
+                    "the constellation's files are being changed or deleted; try again later", retry_after_s=1.0
+                )
             if constellation_id in self._sick:
                 self._refuse_sick(constellation_id)
             slot = self._slots.get(constellation_id)
@@ -217,7 +219,7 @@ class Supervisor(Generic[C]):
                 continue
             if slot.state == "restarting" and slot.restart_at - trio.current_time() > ROOM_WAIT_S:
                 raise Unavailable(
-                    "the constellation crashed and is being restarted",
+                    "the constellation crashed and is being restarted; try again soon",
                     retry_after_s=slot.restart_at - trio.current_time(),
                 )
             await slot.ready.wait()
@@ -286,7 +288,7 @@ class Supervisor(Generic[C]):
         return self._fell_ill(slot, failures)
 
     def _fell_ill(self, slot: _Slot[C], failures: list[BaseException]) -> bool:
-        """Take note of a crash; True if the constellation is to be started again by itself."""
+        """Record a crash; return True if the constellation should be restarted automatically."""
         now = trio.current_time()
         sickness = self._sick.setdefault(slot.id, _Sickness())
         if sickness.until and now - sickness.until > self._config.crash_window_s:
@@ -294,10 +296,10 @@ class Supervisor(Generic[C]):
         refusal = next((error for error in failures if isinstance(error, DatabaseError | PatternError)), None)
         if refusal is not None:
             if slot.state == "parking" and sickness.until > now:
-                return False  # a caller met the same trouble first
+                return False  # a caller saw the same error first
             self._refused(slot.id, sickness, refusal)
             return False
-        first = failures[0] if failures else RuntimeError("the constellation's task ended by itself")
+        first = failures[0] if failures else RuntimeError("the constellation's task ended unexpectedly")
         sickness.crashes = [at for at in sickness.crashes if now - at < self._config.crash_window_s] + [now]
         _log.error(
             "constellation crashed",
@@ -315,7 +317,7 @@ class Supervisor(Generic[C]):
         return False
 
     def _storage_failed(self, slot: _Slot[C], error: StorageFailed) -> None:
-        """Note that a caller met trouble with the file before the constellation's own tasks did."""
+        """Record a file error that a caller saw before the constellation's own tasks."""
         if slot.state == "awake":
             self._refused(slot.id, self._sick.setdefault(slot.id, _Sickness()), error)
             slot.park()
@@ -358,11 +360,10 @@ class Supervisor(Generic[C]):
 
 
 def _give_memory_back() -> None:
-    """Free what turns and parked constellations left behind, and return it to the system.
+    """Free the memory of ended turns and parked constellations, and return it to the system.
 
-    Their objects refer to one another, which only a collection finds out; and glibc keeps what is freed for itself,
-    unless it is asked: 105 instead of 182 MiB after 40 constellations were woken and parked eight times. It takes some
-    15 ms.
+    Their objects refer to one another, so only a collection frees them; and glibc keeps freed memory unless it is
+    trimmed: 105 instead of 182 MiB after 40 constellations were woken and parked eight times. It lasts some 15 ms.
     """
     gc.collect()
     if _malloc_trim is not None:

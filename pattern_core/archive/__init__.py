@@ -1,1 +1,1 @@
-"""The archive: entries that agents keep permanently, find again and supersede, never overwrite."""
+"""The archive: entries that agents store permanently, find again and supersede, never overwrite."""

@@ -1,8 +1,8 @@
-"""The archive of a constellation: what is refused, what is stored, what replaces what. Each change is one transaction
-with its event.
+"""The archive of a constellation: checking, storing and superseding entries. Each change is one transaction with its
+event.
 
 An entry's text never changes. What is no longer true is superseded: the old entry stays, with the time until which it
-held and the entry that took its place. What is stored already is not stored twice.
+was true and the entry that replaced it. The same text is not stored twice.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ WORKSPACE_CHARS_MAX = 500
 DETAILS_CHARS_MAX = 20_000  # of metadata and of source, as JSON
 CANDIDATES_MAX = 10  # entries that a new one is compared with
 VERSIONS_MAX = 1_000
-SHOWN_CHARS_MAX = 200  # of an entry that is named in an error
+SHOWN_CHARS_MAX = 200  # of an entry that an error quotes
 
 
 class SimilarEntry(Conflict):
-    """An entry says nearly the same; `details` name it as `entry_id` and show its `content`."""
+    """An entry has nearly the same text; `details` name it as `entry_id` and show its `content`."""
 
     code = "similar_entry"
     remedy = "Supersede the existing entry, or store the new one with `force`."
@@ -48,8 +48,8 @@ class SimilarEntry(Conflict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewEntry:
-    """An entry to store. Times are RFC 3339 with an offset; `source` is an object of links to what it was made from,
-    such as `{"message": "msg_…", "file": "notes/a.md", "url": "https://…"}`.
+    """An entry to store. Times are RFC 3339 with an offset; `source` is an object with links to its origin, such as
+    `{"message": "msg_…", "file": "notes/a.md", "url": "https://…"}`.
     """
 
     content: str
@@ -63,12 +63,12 @@ class NewEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveEntry(NewEntry):
-    """A complete entry. It holds from `valid_from` (None: since it was stored) until `valid_to` (None: until now)."""
+    """A complete entry. It is true from `valid_from` (None: since it was stored) until `valid_to` (None: until now)."""
 
     id: str
     agent_id: str
     created_at: str
-    metadata: Json = None  # any JSON: the column holds what older or other programs wrote
+    metadata: Json = None  # any JSON: older or other programs may have written it
     superseded_by: str | None
     chunks: int
 
@@ -78,7 +78,7 @@ _AS_STORED = {field.name for field in fields(ArchiveEntry)} - {"content", "tags"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """How to store: at which time, in place of which entry, and whether even if one says nearly the same."""
+    """How to store: the time, the entry to supersede, and whether to store in spite of a similar entry."""
 
     now: str
     supersedes: str | None = None
@@ -87,17 +87,17 @@ class Terms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredEntry:
-    """The result of storing: the entry's id, and whether it is new or was there already."""
+    """The result of storing: the entry's id, and whether it is new or already existed."""
 
     entry_id: str
     is_new: bool
 
 
 def checked(new: NewEntry) -> NewEntry:
-    """Return `new` as it can be stored: its tags each once, its times as columns hold them.
+    """Return `new` in its stored form: tags without duplicates, times as stored.
 
     Raises:
-        InvalidInput: something is empty, too long, or not what it should be; the message says which.
+        InvalidInput: a field is empty, too long or malformed; the message names it.
     """
     if not new.content.strip():
         raise InvalidInput("there is nothing to store: `content` is empty")
@@ -111,10 +111,10 @@ def checked(new: NewEntry) -> NewEntry:
 
 
 def checked_fields(fields: Mapping[str, Json]) -> dict[str, Json]:
-    """Return tags (trimmed, each once), metadata, workspace and times as they can be stored, as far as they are given.
+    """Return given tags (trimmed, without duplicates), metadata, workspace and times in their stored form.
 
     Raises:
-        InvalidInput: something is too long or not what it should be; the message says which.
+        InvalidInput: a field is too long or malformed; the message names it.
     """
     cleaned = dict(fields)
     if "tags" in cleaned:
@@ -160,14 +160,14 @@ def whole(connection: Connection, rows: Sequence[ArchivalRow]) -> list[ArchiveEn
 def store(connection: Connection, owner: str, new: NewEntry, entry_id: str, terms: Terms) -> StoredEntry:
     """Store the checked entry `new` as `entry_id`, within the caller's transaction.
 
-    What the owner has already, word for word, is found and not stored again. With `terms.supersedes` that entry ends
-    when the new one begins, and tags, workspace and metadata that the new one does not name are taken over.
+    If the owner already has exactly this text, that entry is returned instead. With `terms.supersedes` that entry ends
+    when the new one begins, and tags, workspace and metadata that the new one does not name are copied.
 
     Raises:
-        SimilarEntry: an entry says nearly the same, and `terms.force` is not set.
+        SimilarEntry: an entry has nearly the same text, and `terms.force` is not set.
         NotFound: there is no entry to supersede.
         Conflict: that entry was superseded by another one.
-        InvalidInput: the entry to supersede says the same.
+        InvalidInput: the entry to supersede has the same text.
         LimitReached: the archive is full.
     """
     stored = foresee(connection, owner, new, entry_id, terms)
@@ -192,17 +192,17 @@ def foresee(connection: Connection, owner: str, new: NewEntry, entry_id: str, te
     old = None if terms.supersedes is None else _row(connection, owner, terms.supersedes)
     found = _twin(connection, owner, new, terms, None if old is None else old.id)
     if old is not None and found == old.id:
-        raise InvalidInput(f"the entry {old.id} says this already; there is nothing to supersede")
+        raise InvalidInput(f"the entry {old.id} already says this; there is nothing to supersede")
     if old is not None and old.superseded_by not in (None, found):
         raise Conflict(
-            f"the entry {old.id} was superseded by {old.superseded_by}; read that one, and supersede it if need be",
+            f"the entry {old.id} was superseded by {old.superseded_by}; read that one, and supersede it if necessary",
             superseded_by=old.superseded_by,
         )
     return StoredEntry(entry_id=found or entry_id, is_new=found is None)
 
 
 def _twin(connection: Connection, owner: str, new: NewEntry, terms: Terms, old: str | None) -> str | None:
-    """Return the id of the owner's valid entry that says the same; None if there is none, and none nearly but `old`."""
+    """Return the id of the owner's valid entry with the same text; None without one or a similar one but `old`."""
     same = archival.same(connection, owner, content_hash(new.content), terms.now)
     if same is not None:
         return same.id
@@ -230,7 +230,7 @@ def _insert(connection: Connection, owner: str, new: NewEntry, entry_id: str, no
     if archival.count_rows(connection, owner) + len(parts) > ARCHIVE_ROWS_MAX:
         raise LimitReached(
             f"this archive is full: it holds {ARCHIVE_ROWS_MAX} entries (a long one counts for each of its chunks);"
-            " delete what is of no use any more"
+            " delete entries that are no longer needed"
         )
     first = ArchivalRow(
         id=entry_id,
@@ -285,12 +285,12 @@ class Archive:
     async def add(
         self, owner: str, new: NewEntry, *, author: str, supersedes: str | None = None, force: bool = False
     ) -> tuple[ArchiveEntry, bool]:
-        """Store an entry, in place of the one that it `supersedes`. Return it, and whether it is new or was there
-        already, word for word.
+        """Store an entry, which replaces the one that it `supersedes`. Return it, and whether it is new or already
+        existed with exactly this text.
 
         Raises:
-            InvalidInput: it is empty, too long, malformed, or says what the entry to supersede says.
-            SimilarEntry: an entry says nearly the same, and `force` is not set.
+            InvalidInput: it is empty, too long, malformed, or has the text of the entry to supersede.
+            SimilarEntry: an entry has nearly the same text, and `force` is not set.
             NotFound: there is no entry to supersede.
             Conflict: that entry was superseded by another one.
             LimitReached: the archive is full.
@@ -330,8 +330,8 @@ class Archive:
     ) -> tuple[list[ArchiveEntry], bool]:
         """Return the newest entries, at most `limit` and about `PAGE_CHARS_MAX` characters; and whether more follow.
 
-        `after` leaves those older than an entry, named by its `created_at` and id. What has ended is shown only with
-        `include_superseded`.
+        `after` selects those older than an entry, given by its `created_at` and id. Ended entries are included only
+        with `include_superseded`.
         """
         valid_at = None if include_superseded else self._storage.now()
 
@@ -363,12 +363,12 @@ class Archive:
         return await self._storage.database.read(read)
 
     async def change(self, owner: str, entry_id: str, changes: Mapping[str, Json]) -> ArchiveEntry:
-        """Change tags, metadata, workspace or the times between which the entry holds; its text stays.
+        """Update tags, metadata, workspace or the time of validity of an entry; its text stays.
 
         Raises:
-            InvalidInput: a value does not fit.
+            InvalidInput: a value is invalid.
             NotFound: there is no such entry, or it is another owner's.
-            Conflict: the end of a superseded entry is when its successor took its place.
+            Conflict: the end of a superseded entry is set by its successor.
         """
         cleaned = checked_fields(changes)
         now = self._storage.now()
@@ -377,7 +377,7 @@ class Archive:
         def change(connection: Connection) -> list[Event]:
             entry = find(connection, owner, entry_id)
             if "valid_to" in cleaned and entry.superseded_by is not None:
-                raise Conflict(f"the entry {entry.id} ended when {entry.superseded_by} took its place; change that one")
+                raise Conflict(f"the entry {entry.id} ended when {entry.superseded_by} replaced it; change that one")
             checked_fields({"valid_from": entry.valid_from, "valid_to": entry.valid_to, **cleaned})
             archival.update(connection, entry.id, cleaned)
             found.append(find(connection, owner, entry.id))
@@ -387,7 +387,7 @@ class Archive:
         return found[-1]
 
     async def delete(self, owner: str, entry_id: str) -> None:
-        """Remove an entry permanently. What it superseded stays, and stays ended.
+        """Delete an entry permanently. Entries that it superseded stay ended.
 
         Raises:
             NotFound: there is no such entry, or it is another owner's.

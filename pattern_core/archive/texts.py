@@ -1,7 +1,7 @@
-"""The texts of entries: cut into chunks, and judged by their words alone whether two say the same. Pure.
+"""The texts of entries: split into chunks, and compared by their words. Pure.
 
-The judgement is careful: what differs in a name, a number, a negation or the order of its words is another fact
-("Anna is 30", "Anna is 31"; "Anna likes Bob", "Bob likes Anna"), and storing something twice costs less than losing it.
+The comparison is strict: texts that differ in a name, a number, a negation or the order of words are different facts
+("Anna is 30", "Anna is 31"; "Anna likes Bob", "Bob likes Anna"), and storing a fact twice is better than losing one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from hashlib import blake2b
 
-CHUNK_CHARS_MAX = 1_200  # about 256 word pieces, what small embedding models read of a text
+CHUNK_CHARS_MAX = 1_200  # about 256 word pieces, the limit of small embedding models
 # Where to cut, best first: after a paragraph, a sentence (in Chinese no blank follows it), a line, a word.
 _BORDERS = (
     re.compile(r"\n[ \t]*\n\s*"),
@@ -23,23 +23,23 @@ _BORDERS = (
 
 HASH_BYTES = 16
 SHINGLE_WORDS = 3
-SIMILAR_MIN = 0.9  # share of common shingles, of all: one word exchanged among sixty
-LONG_WORDS_MIN = 40  # shorter texts are alike only word for word
-COMPARED_CHARS_MAX = 20_000  # longer texts are compared by their hash alone
-LENGTH_RATIO_MIN = 0.8  # a text much shorter than the other cannot share that much with it
+SIMILAR_MIN = 0.9  # share of common shingles: one word of sixty replaced
+LONG_WORDS_MIN = 40  # shorter texts must be equal
+COMPARED_CHARS_MAX = 20_000  # longer texts are compared only by their hash
+LENGTH_RATIO_MIN = 0.8  # a much shorter text cannot have that much in common
 GROUPS, GROUP_WORDS, WINDOW_WORDS = 3, 4, 60
 
-# Words whose presence changes no fact.
+# Words that change no fact.
 _FILLERS = frozenset({"a", "an", "the", "also", "really", "very", "please"})
 _DENIALS = frozenset({"not", "no", "never", "none", "nor", "neither", "without", "cannot", "nothing", "nobody"})
 _BEFORE, _AFTER = "\"'“”‘’«»([{", "\"'“”‘’«»)]}.,;:!…"
 
 
 def split(text: str, chars_max: int = CHUNK_CHARS_MAX) -> list[str]:
-    """`text` in parts of 1 to `chars_max` characters that joined are the text; one part if it is short enough.
+    """Return `text` in parts of 1 to `chars_max` characters; joined they are the text. One part if it is short enough.
 
-    A part ends at the last good border of its second half, so that none is much shorter than necessary; only a word
-    longer than half a part is cut in the middle.
+    A part ends at the last good border in its second half, so that none is much shorter than necessary; only a word
+    longer than half a part is split.
     """
     parts: list[str] = []
     start = 0
@@ -64,16 +64,16 @@ def _border(text: str, start: int, end: int) -> int:
 
 
 def content_hash(text: str) -> bytes:
-    """16 bytes that are the same for texts that differ only in case, blanks and the full stop at the end."""
+    """Return a 16-byte hash that is equal for texts that differ only in case, blanks and the full stop at the end."""
     plain = " ".join(unicodedata.normalize("NFC", text).casefold().split()).rstrip(" .!")
     return blake2b(plain.encode(), digest_size=HASH_BYTES).digest()
 
 
 def is_near(text: str, known: str) -> bool:
-    """Return whether both texts say the same, judged by their words.
+    """Return whether both texts have the same meaning, judged by their words.
 
-    Either their words are the same in the same order but for fillers such as "the", or both are long, nearly all runs
-    of three words are common, and no word that differs could be a name, a number or a negation.
+    Either their words are equal and in the same order, except for fillers such as "the"; or both are long, nearly all
+    runs of three words are common, and no different word could be a name, a number or a negation.
     """
     first, second = _words(text), _words(known)
     if [word.casefold() for word in first] == [word.casefold() for word in second]:
@@ -87,9 +87,9 @@ def is_near(text: str, known: str) -> bool:
 
 
 def telling_groups(text: str) -> list[list[str]]:
-    """Return groups of words by which texts like `text` can be looked up: each has all words of at least one group.
+    """Return groups of words to look up texts similar to `text`: each of those has all words of at least one group.
 
-    Up to 3 groups of the longest 4 words of as many stretches of the beginning, each word with a letter or digit.
+    Up to 3 groups: the longest 4 words of each of the first stretches of the text, each word with a letter or digit.
     """
     words = [word.casefold() for word in _words(text)][: GROUPS * WINDOW_WORDS]
     size = max(-(-len(words) // GROUPS), 1) if len(words) >= LONG_WORDS_MIN else max(len(words), 1)

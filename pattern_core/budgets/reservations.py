@@ -2,16 +2,15 @@
 
 | moment | call |
 |---|---|
-| T1 the turn starts | `open_turn` fixes what it may spend |
-| T2 a model is about to be asked | `reserve` holds the worst case, or refuses |
-| T3 it answered | `settle` stores what it used and releases the rest |
-| an attempt died | `settle` with an estimate; `recover` for calls that are no step's |
+| T1 the turn starts | `open_turn` stores its limits |
+| T2 a model is about to be called | `reserve` reserves the worst case, or refuses |
+| T3 it answered | `settle` stores its usage and releases the rest |
+| an attempt died | `settle` with an estimate; `recover` for calls outside of steps |
 | T8 the turn ended | `budgets.let_go_of_turn` releases what is left |
 
-Every call is checked along the whole chain: its turn, the turns that led to it, its agent, its group, the
-constellation. What is spent and what calls under way may still take are counted together in one transaction, so
-however many agents work at once, no budget is passed as long as no call takes more than its worst case. Where there is
-no budget (`KnownBudgets`), nothing of this is called.
+Every call is checked along the whole chain: its turn, the turns that started it, its agent, its group, the
+constellation. Spent and reserved amounts are added up in one transaction, so no budget is exceeded, however many agents
+work at once, unless a call uses more than its worst case. Without budgets (`KnownBudgets`) none of this is called.
 """
 
 from __future__ import annotations
@@ -38,14 +37,14 @@ from pattern_db.journal.budgets import BudgetScope, Period, ReservationRow, Spen
 from pattern_db.journal.usage import STEP, UsageRow
 
 Cost: TypeAlias = Callable[[Usage], int | None]
-"""What some tokens cost in micro-dollars, rounded up; None if the price is not known."""
+"""The cost of tokens in micro-dollars, rounded up; None if the price is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorstCase:
-    """The most that a call may use: the prompt and all output that is allowed; and what its prompt alone uses.
+    """The worst case of a call: the prompt and all allowed output; and the usage of its prompt alone.
 
-    Money is in micro-dollars, None where the price is not known.
+    Money is in micro-dollars, None if the price is unknown.
     """
 
     tokens: int
@@ -55,11 +54,11 @@ class WorstCase:
 
 
 def worst_case(prompt_tokens: int, models: Sequence[tuple[Cost, int]]) -> WorstCase:
-    """Return what a call with such a prompt may take of any of several models, each with what its tokens cost and the
-    most that it may answer.
+    """Return the worst case of a call with this prompt to any of several models, each with its cost function and its
+    longest answer.
 
     The prompt counts as not cached, or as written to the vendor's cache if that costs more. A model without a known
-    price says nothing about money.
+    price is ignored for money.
     """
     costs: list[int | None] = []
     prompts: list[int | None] = []
@@ -77,9 +76,7 @@ def worst_case(prompt_tokens: int, models: Sequence[tuple[Cost, int]]) -> WorstC
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCall:
-    """A model call about to be made: for which step of which turn (its key, None for no turn), by whom, of whom, and
-    what for.
-    """
+    """A model call about to be made: its turn (key, or None) and step, agent, group, model and purpose."""
 
     turn: int | None
     step: int
@@ -92,7 +89,7 @@ class ModelCall:
 
 
 def open_turn(connection: Connection, turn: int, own: TurnBudget, configured: Sequence[Budget] = ()) -> None:
-    """Fix what a turn may spend, with all turns that it leads to: by its agent's own limits, else by the budgets."""
+    """Store what a turn and the turns that it starts may spend: its agent's own limits, else the budgets."""
     stored = budgets.about_turns(connection)
     tokens = of_each_turn(stored, configured, Unit.TOKENS) if own.tokens is None else own.tokens
     money = of_each_turn(stored, configured, Unit.MICRODOLLARS) if own.microdollars is None else own.microdollars
@@ -108,13 +105,14 @@ def reserve(
     now: str,
     configured: Sequence[Budget] = (),
 ) -> ReservationRow | None:
-    """Hold the worst case of a call; None where no budget is concerned: nothing is held then, nor `worst` asked.
+    """Reserve the worst case of a call. Without an applicable budget return None: nothing is reserved, `worst` is not
+    called.
 
-    A call for no turn, which a person asked for, is only looked at: what is held ends with its turn, and such calls
-    of an agent are made one after another.
+    A call outside of turns, at a person's request, is only checked: reservations end with their turn, and such calls of
+    an agent are made one after another.
 
     Raises:
-        LimitReached: a budget might be passed; nothing is held. `details` names it, with its amounts.
+        LimitReached: a budget might be exceeded; nothing is reserved. `details` names it, with its amounts.
     """
     stored = budgets.about_call(connection, call.agent_id, call.group_id)
     kept = kept_by(stored, configured, call.agent_id, call.group_id)
@@ -124,7 +122,7 @@ def reserve(
     most = worst()
     for turn in chain:
         taken = budgets.spent_by_tree(connection, turn.turn), budgets.held_by_tree(connection, turn.turn)
-        whose = "this turn" if turn.turn == call.turn else "the turn that led to this one"
+        whose = "this turn" if turn.turn == call.turn else "the turn that started this one"
         for unit, amount in ((Unit.TOKENS, turn.tokens), (Unit.MICRODOLLARS, turn.microdollars)):
             if amount is not None:
                 budget = Budget(BudgetScope.TURN, turn.id, Period.TOTAL, unit, amount)
@@ -144,7 +142,7 @@ def reserve(
 
 
 def usage_row(call: ModelCall | ReservationRow, usage: Usage, cost: int | None, at: str) -> UsageRow:
-    """Return what a call took; `cost` is in micro-dollars, None where the price is not known."""
+    """Return the usage of a call; `cost` is in micro-dollars, None if the price is unknown."""
     return UsageRow(
         turn=call.turn,
         step=call.step,
@@ -166,12 +164,12 @@ def usage_row(call: ModelCall | ReservationRow, usage: Usage, cost: int | None, 
 
 
 def settle(connection: Connection, row: UsageRow, held: ReservationRow | None = None) -> None:
-    """Store what a call took, and let go of what was held for it.
+    """Store the usage of a call, and release its reservation.
 
-    A step's own call is found by its turn, step and attempt; for another one `held` is what `reserve` gave.
+    A step's own call is found by its turn, step and attempt; for another one `held` is the result of `reserve`.
 
     Raises:
-        pattern_db.errors.RowConflict: the usage of this attempt of the step is stored already.
+        pattern_db.errors.RowConflict: the usage of this attempt of the step is already stored.
     """
     if held is not None:
         budgets.let_go(connection, held.key)
@@ -181,7 +179,7 @@ def settle(connection: Connection, row: UsageRow, held: ReservationRow | None = 
 
 
 def recover(connection: Connection, turn: int, *, at: str) -> int:
-    """Charge what a dead process's calls for a turn may have taken, except a step's own; return how many there were.
+    """Charge what a dead process's calls for a turn may have used, except a step's own; return their number.
 
     Their cost is unknown, so their prompts are charged as an estimate. A step's own call is settled when the step is
     superseded or ended.
@@ -196,8 +194,8 @@ def recover(connection: Connection, turn: int, *, at: str) -> int:
 def _check(
     budget: Budget, whose: str | None, ends: str | None, taken: tuple[Spent, Spent], call: ModelCall, worst: WorstCase
 ) -> None:
-    """Refuse a call that might pass a budget of which so much is `taken`: spent, and held by calls under way. `ends` is
-    when its period does.
+    """Refuse a call that might exceed a budget with this much `taken`: spent, and reserved for running calls. `ends` is
+    the end of its period.
     """
     unit = budget.unit
     details = {"budget": name_of(budget), "amount": budget.amount, "resets_at": ends}
@@ -205,17 +203,18 @@ def _check(
     wanted, spent, held = (getattr(one, unit.value) for one in (worst, *taken))
     if wanted is None:
         raise LimitReached(
-            f"the price of {call.model} ({call.provider}) is not known, so {text} cannot be kept; give its price in"
-            " pattern.toml (0 for a model of your own), or take a budget in tokens",
+            f"the price of {call.model} ({call.provider}) is unknown, so {text} cannot be checked; set its price "
+            f"in pattern.toml (0 for your own model), or use a budget in tokens",
             **details,
         )
     if spent + held + wanted <= budget.amount:
         return
-    under_way = f", {shown_amount(unit, held)} are held for calls under way" if held else ""
-    again = f"it starts again at {ends}" if ends else "it does not start again"
+    under_way = f", {shown_amount(unit, held)} are reserved for running calls" if held else ""
+    again = f"it resets at {ends}" if ends else "it does not reset"
     raise LimitReached(
-        f"{text}, leaves no room for this call: {shown_amount(unit, spent)} are spent{under_way}, and the call may take"
-        f" {shown_amount(unit, wanted)}; {again}. {_ADVICE.get(budget.scope, 'To allow more: pattern budget set')}",
+        f"{text}, is too low for this call: {shown_amount(unit, spent)} are spent{under_way}, and this call "
+        f"could cost up to "
+        f"{shown_amount(unit, wanted)}; {again}. {_ADVICE.get(budget.scope, 'To allow more: pattern budget set')}",
         **details,
         spent=spent,
         held=held,

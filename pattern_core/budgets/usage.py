@@ -1,4 +1,4 @@
-"""What was spent and what may be: the budgets and the usage of one constellation, as people ask for them."""
+"""The budgets and the usage of one constellation, as users request them."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from pattern_db.journal.usage import DAY_CHARS, Grouping, UsageFilter, UsageLine
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetView:
-    """A budget as it stands. `spent`, `held` (by calls under way) and `left` are in its unit, `left` at least 0.
+    """A budget with its current state. `spent`, `held` (reserved for running calls) and `left` are in its unit, `left`
+    at least 0.
 
-    They are None where it holds for each of several agents or turns. `unpriced_calls` of its period cost money that
-    could not be counted. `is_configured`: it is the operator's, from the configuration.
+    They are None if it applies to each of several agents or turns. `unpriced_calls` of its period have no known cost.
+    `is_configured`: it comes from the server's configuration.
     """
 
     id: str
@@ -41,9 +42,10 @@ class BudgetView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageQuestion:
-    """What to report: a line per `by`, of an agent (id) or a turn (id) with all that it led to, between two times.
+    """What to report: a line per `by`, of an agent (id) or a turn (id) with the turns that it started, between two
+    times.
 
-    Times are RFC 3339 with an offset, or dates, which mean midnight UTC. `after` is the key of the last line had.
+    Times are RFC 3339 with an offset, or dates, which mean midnight UTC. `after` is the key of the last received line.
     """
 
     by: Grouping = Grouping.DAY
@@ -64,14 +66,14 @@ class Budgets:
     known: KnownBudgets
 
     async def every(self) -> list[BudgetView]:
-        """Return all budgets as they stand, the stored ones first."""
+        """Return all budgets with their current state, stored ones first."""
         return await self.database.read(_standing, self.known.configured, now_text(self.clock))
 
     async def put(self, budget: Budget) -> BudgetView:
-        """Store a budget, in the place of one about the same; calls that begin from now on keep it.
+        """Store a budget; it replaces one with the same key and applies to calls from now on.
 
         Raises:
-            InvalidInput: it makes no sense.
+            InvalidInput: it is invalid.
         """
         check(budget)
         now = now_text(self.clock)
@@ -88,14 +90,14 @@ class Budgets:
         named = of_name(name)
         if named is None or not await self.database.write(budgets.remove, named):
             is_configured = any(name == name_of(one) for one in self.known.configured)
-            known = " (what is configured is changed in pattern.toml)" if is_configured else ""
-            raise NotFound(f"there is no stored budget {name!r}{known}; `pattern budget list` names them")
+            known = " (configured budgets are changed in pattern.toml)" if is_configured else ""
+            raise NotFound(f"there is no stored budget {name!r}{known}; list them with `pattern budget list`")
 
     async def report(self, question: UsageQuestion) -> tuple[UsageLine, Sequence[UsageLine]]:
-        """Return what model calls took: the sum over all that fits, and the lines asked for.
+        """Return the usage of model calls: the sum over all selected ones, and the requested lines.
 
         Raises:
-            InvalidInput: a time cannot be read.
+            InvalidInput: a time is invalid.
             pattern_db.errors.RowNotFound: there is no such turn.
         """
         since, until = _time(question.since, "since"), _time(question.until, "until")
@@ -107,7 +109,9 @@ def _time(given: str | None, name: str) -> str | None:
         return None
     with suppress(ValueError):
         return canonical(f"{given}{MIDNIGHT}" if len(given) == DAY_CHARS else given)
-    raise InvalidInput(f"{name} is {given!r}; write a date such as 2026-11-21, or a time such as 2026-11-21T22:00:00Z")
+    raise InvalidInput(
+        f"invalid {name} {given!r}; write a date such as 2026-11-21, or a time such as 2026-11-21T22:00:00Z"
+    )
 
 
 def _standing(connection: Connection, configured: Sequence[Budget], now: str) -> list[BudgetView]:

@@ -1,1 +1,1 @@
-"""What leaves a prompt when its window is full: chosen, summarised, archived, and never lost."""
+"""Compaction: messages that leave a full window are chosen, summarised, archived, and never lost."""

@@ -1,11 +1,11 @@
-"""What gives way in a conversation so that the rest fits; pure.
+"""Choice of the messages that leave a conversation so that the rest fits; pure.
 
-Whatever the strategy, exchanges leave whole; the turn under way, one that waits for a person, and the newest exchange
-never do; and either what remains fits the target or nothing more can leave.
+Whatever the strategy, exchanges leave as a whole; the running turn, turns that wait for a person, and the newest
+exchange never leave; and either the rest fits the target or nothing else can leave.
 
-A turn under way that alone passes the window is shown shorter. Nothing of it is archived, and every call that is still
-shown keeps its result: first the results of its older steps are cut, then those steps are left out, then the newest
-step's results and arguments are cut. What it was asked stays.
+A running turn that alone exceeds the window is shortened. Nothing of it is archived, and every call that is still shown
+keeps its result: first the results of its older steps are cut, then those steps are left out, then the newest step's
+results and arguments are cut. Its question stays.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from pattern_core.models.tokens import clip_middle, message_tokens
 from pattern_db.columns import unix_ms
 
 HOUR_MS = 3_600_000
-# How much a message seems worth keeping, by marks that need no model. Weights as in the original: who speaks, how
-# recent, how long, a question, a tool call, and each word that says that something matters.
+# The importance of a message, by features that need no model. Weights as in the original: who speaks, how
+# recent, how long, a question, a tool call, and each word that signals importance.
 ROLES = {"system": 10.0, "user": 5.0, "assistant": 3.0, "tool": 1.0}
 RECENCY, LENGTH_MAX, QUESTION, CALL, KEYWORD = 5.0, 3.0, 2.0, 4.0, 1.5
 LENGTH_CHARS = 200  # for each of these a point, up to LENGTH_MAX
@@ -41,7 +41,7 @@ Change = tuple[Message, Message | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What is asked: the exchanges, oldest first; the tokens that may remain; the time (unix ms)."""
+    """The input of a strategy: the exchanges, oldest first; the tokens that may remain; the time (unix ms)."""
 
     exchanges: Sequence[MessageGroup]
     target: int
@@ -49,22 +49,22 @@ class Choice:
 
     @property
     def free(self) -> list[int]:
-        """The places of the exchanges that may leave at all, oldest first."""
+        """The indexes of the exchanges that may leave, oldest first."""
         older = enumerate(self.exchanges[:-1])
         return [place for place, exchange in older if not exchange.is_running and not exchange.is_held]
 
 
 def choose(choice: Choice, settings: CompactionSettings) -> list[int]:
-    """Return the places of the exchanges that leave, oldest first.
+    """Return the indexes of the exchanges that leave, oldest first.
 
-    What remains has at most `choice.target` tokens, or all that may leave does.
+    The rest has at most `choice.target` tokens, or everything that may leave leaves.
     """
     chosen = _STRATEGIES[settings.type](choice, settings)
     return drop_oldest(choice, chosen)
 
 
 def drop_oldest(choice: Choice, chosen: Sequence[int] = ()) -> list[int]:
-    """`chosen` and, until the rest fits, the oldest others: the last resort, which needs no settings."""
+    """Return `chosen` and, until the rest fits, the oldest others: the last resort, which needs no settings."""
     free = choice.free
     gone = set(chosen) & set(free)
     left = sum(exchange.tokens for place, exchange in enumerate(choice.exchanges) if place not in gone)
@@ -82,7 +82,7 @@ def _truncate(choice: Choice, settings: CompactionSettings) -> list[int]:
 
 
 def _importance_based(choice: Choice, settings: CompactionSettings) -> list[int]:
-    """Return all but the newest and the best; the best are taken in order of their worth as long as they fit."""
+    """Return all but the newest and the most important; these stay in order of their importance as long as they fit."""
     old = _before_newest(choice, settings.keep_recent)
     count = len(choice.exchanges)
     worth = {
@@ -109,7 +109,7 @@ def _time_decay(choice: Choice, settings: CompactionSettings) -> list[int]:
 
 
 def _sliding_window(choice: Choice, settings: CompactionSettings) -> list[int]:
-    """Return the oldest share of the tokens; `choose` lets more go where that is not enough."""
+    """Return the oldest share of the tokens; `choose` adds more if that is not enough."""
     share = settings.percentage * sum(exchange.tokens for exchange in choice.exchanges)
     total = 0
     gone: list[int] = []
@@ -122,7 +122,7 @@ def _sliding_window(choice: Choice, settings: CompactionSettings) -> list[int]:
 
 
 def _before_newest(choice: Choice, messages: int) -> int:
-    """Return how many exchanges stand before the newest ones that hold at least so many messages."""
+    """Return how many exchanges come before the newest ones with at least this many messages."""
     kept = 0
     for place in range(len(choice.exchanges) - 1, -1, -1):
         kept += len(choice.exchanges[place].messages)
@@ -132,7 +132,7 @@ def _before_newest(choice: Choice, messages: int) -> int:
 
 
 def score(message: Message, recency: float) -> float:
-    """Return what a message is worth; `recency` goes from 0 (the oldest exchange) to 1 (the newest)."""
+    """Return the importance of a message; `recency` is 0 for the oldest exchange and 1 for the newest."""
     text = message.text
     return (
         ROLES[message.role]
@@ -154,8 +154,7 @@ _STRATEGIES: dict[Strategy, Callable[[Choice, CompactionSettings], list[int]]] =
 
 
 def shortened(messages: Sequence[Message], excess: int) -> list[Change]:
-    """Return which messages of a turn to show shorter (or, with None, not at all) to save `excess` tokens, as far as it
-    goes.
+    """Return which messages of a turn to shorten (or, with None, to hide) to save `excess` tokens, as far as possible.
 
     `messages` are the turn's, oldest first, each call before its results.
     """
@@ -163,7 +162,7 @@ def shortened(messages: Sequence[Message], excess: int) -> list[Change]:
     missing = excess
 
     def show(place: int, message: Message | None) -> None:
-        """Show it in this place, if that saves anything."""
+        """Use it here, if that saves tokens."""
         nonlocal missing
         saved = _tokens(shown[place]) - _tokens(message)
         if saved > 0:
@@ -200,7 +199,7 @@ def _tokens(message: Message | None) -> int:
 
 
 def _cut(message: Message, tokens_max: int) -> Message:
-    """Return a tool's message with beginning and end of its result."""
+    """Return a tool's message with only the beginning and end of its result."""
     result = message.parts[0]
     if not isinstance(result, ToolResult):
         return message

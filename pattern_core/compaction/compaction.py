@@ -1,8 +1,8 @@
-"""Making room in a conversation: what leaves is chosen, retold or named by a stub, archived, and noted in an event.
+"""Compaction of a conversation: messages are chosen, summarised or replaced by a stub, archived, and noted in an event.
 
-Every change is one transaction with the summary that stands for it; before it everything is as it was, so that being
-cancelled or killed costs a model call at most. Attempts are bounded: the agent's strategy once, then what needs no
-model and cannot fail (`drop_oldest`), then a shorter view of the turn under way.
+Every change is one transaction with its summary; before that nothing has changed, so a cancellation or crash costs at
+most a model call. Attempts are bounded: the agent's strategy once, then `drop_oldest`, which needs no model and cannot
+fail, then a shorter view of the running turn.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from pattern_db.tables import messages, summaries
 from pattern_db.tables.agents import AgentRow
 from pattern_db.tables.summaries import Chain, SummaryRow
 
-OPENING_SHARE = 4  # the opening has at most one part in so many of the room
+OPENING_SHARE = 4  # the opening has at most one part in this many of the room
 OPENING_TOKENS_MIN = 120
 OPENING_STEP = 64
-COMPACTIONS_MAX = 3  # in one turn by the agent's strategy; then by what needs no model
-UNREAD_AT_ONCE = 5_000  # messages that leave unread in one transaction of some 10 ms …
-UNREAD_ROUNDS_MAX = 4  # … and how many of those one compaction makes
-EARLIER_SHARE = 2  # earlier summaries have at most one part in so many of what a model can read
+COMPACTIONS_MAX = 3  # in one turn by the agent's strategy; later without a model
+UNREAD_AT_ONCE = 5_000  # messages that leave unread in one transaction of about 10 ms …
+UNREAD_ROUNDS_MAX = 4  # … and the most such transactions of one compaction
+EARLIER_SHARE = 2  # earlier summaries have at most one part in this many of what a model can read
 TIME_SHARE = 0.5  # of a turn's remaining time for summaries
 
 Summary = SummaryRow
@@ -46,9 +46,8 @@ Summary = SummaryRow
 
 @dataclass(slots=True, kw_only=True)
 class Made:
-    """What making room came to: how many messages left, the conversation's tokens before and after, the summaries
-    that were made, how many messages of the turn under way are shown shorter, and why there is a stub where a summary
-    was wanted.
+    """The result of a compaction: the number of messages that left, the conversation's tokens before and after, the new
+    summaries, how many messages of the running turn are shortened, and why there is a stub instead of a summary.
     """
 
     tokens_before: int
@@ -61,13 +60,13 @@ class Made:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leaving:
-    """What leaves a conversation: positions and times of its messages, and in `hidden` positions of others that no
-    prompt shows and that go with them.
+    """The messages that leave a conversation: their positions and times, and in `hidden` the positions of hidden ones
+    that leave with them.
 
-    `turn` (key and id) is whose room is made, None where a person asked for it. `summary` is what is kept: a stub, or
-    the words of `model` (`provider/model`). It also stands for `merged`, the summaries before it. `tokens_before` are
-    those of the conversation, `rest` those of what stays without its opening, which may have `opening_max`; `unloaded`
-    messages are still to be read.
+    `turn` (key and id) needs the room, None at a person's request. `summary` is a stub, or the text of `model`
+    (`provider/model`). It also replaces `merged`, the previous summaries. `tokens_before` are those of the
+    conversation, `rest` those of what stays without its opening, which may have `opening_max`; `unloaded` messages have
+    not been read yet.
     """
 
     summary_id: str
@@ -88,8 +87,8 @@ class Leaving:
 
 @dataclass(slots=True)
 class _Job:
-    """One compaction: of which agent's conversation, to how many tokens, its result so far in `made`, and for which
-    turn (key and id, and where its messages begin).
+    """One compaction: the agent, the target in tokens, the result so far in `made`, and the turn (key and id, and where
+    its messages begin).
     """
 
     agent: AgentRow
@@ -102,7 +101,7 @@ class _Job:
 
     @property
     def opening_max(self) -> int:
-        """How many tokens the opening may have; in steps, so that it does not change with every token of the room."""
+        """The most tokens of the opening; in steps, so that it does not change with every token of the room."""
         share = self.room // OPENING_SHARE // OPENING_STEP * OPENING_STEP
         return min(max(share, OPENING_TOKENS_MIN), self.room)
 
@@ -111,8 +110,8 @@ class _Job:
 class Compaction:
     """Keeps the conversations of one constellation within their windows.
 
-    `limits` bounds what is read of a conversation at once, and the time for a compaction that a person asks for.
-    `is_untrusted` is as in `History`. `forget` drops what is remembered of an agent's conversation, whose rows changed.
+    `limits` bounds what is read of a conversation at once, and the time for a compaction at a person's request.
+    `is_untrusted` is as in `History`. `forget` drops an agent's conversation from memory, because its rows changed.
     """
 
     journal: Journal
@@ -120,7 +119,7 @@ class Compaction:
     limits: Limits
     is_untrusted: Callable[[str], bool]
     forget: Callable[[str], None] = lambda _agent_id: None
-    _by_hand: set[str] = field(default_factory=set, init=False)  # agents whose conversations people compact right now
+    _by_hand: set[str] = field(default_factory=set, init=False)  # agents with a person's compaction right now
 
     async def make_room(
         self,
@@ -133,14 +132,14 @@ class Compaction:
         room: int,
         usage: SummaryUsage,
     ) -> Made:
-        """Make `history.tokens <= room`; cheap where there is room enough.
+        """Make `history.tokens <= room`; cheap if there is enough room.
 
         `turn` (key and id) needs the room until its `deadline` on trio's clock; its messages begin at the position
-        `running_from`. Cancelled at any point, or killed, this leaves the conversation as it was before one of its
-        changes or as it is after it.
+        `running_from`. After a cancellation or crash at any point the conversation is as before or after one of the
+        changes.
 
         Raises:
-            LimitReached: what the turn was asked alone does not fit.
+            LimitReached: the turn's message alone does not fit.
             InvalidInput: the agent's `compaction` settings are not valid.
         """
         now = trio.current_time()
@@ -160,14 +159,14 @@ class Compaction:
         return job.made
 
     async def by_hand(self, agent: AgentRow, *, usage: SummaryUsage) -> Made:
-        """Let the agent's strategy work now, whether or not there is room, while no turn runs.
+        """Run the agent's strategy now, even if there is room, while no turn runs.
 
         Raises:
-            Conflict: the agent is at work, or its conversation is being compacted already.
+            Conflict: the agent is busy, or its conversation is already being compacted.
             InvalidInput: the agent's `compaction` settings are not valid.
         """
         if agent.id in self._by_hand:
-            raise Conflict("the conversation is being compacted already; wait until that is done")
+            raise Conflict("the conversation is already being compacted; try again when that is done")
         self._by_hand.add(agent.id)
         try:
             history = await self.journal.database.read(_at_rest, agent.id, self.limits.prompt, self.is_untrusted)
@@ -197,7 +196,7 @@ class Compaction:
         )
 
     async def _by_strategy(self, job: _Job) -> None:
-        """Let go what the strategy chooses, with a summary where it wants one and a model can write it."""
+        """Archive the messages that the strategy chooses, with a summary if it needs one and a model can write it."""
         history, summariser = job.history, job.summariser
         settings, exchanges = summariser.settings, await self._exchanges(job)
         target = max(int(job.room * (1 - settings.percentage)) - _grown(job, summariser.summary_tokens), 0)
@@ -232,7 +231,7 @@ class Compaction:
         return job.history.exchanges(job.running_from, held)
 
     async def _by_age(self, job: _Job) -> None:
-        """Let the oldest go without a summary: the last resort, which needs no model."""
+        """Archive the oldest messages without a summary: the last resort, which needs no model."""
         exchanges = await self._exchanges(job)
         target = max(job.room - _grown(job, 0), 0)
         places = drop_oldest(Choice(exchanges=exchanges, target=target, now_ms=self.journal.clock.now_ms()))
@@ -248,7 +247,7 @@ class Compaction:
         merges: bool = False,
         strategy: str | None = None,
     ) -> None:
-        """Archive exchanges in view; without the `text` of a summary under a stub."""
+        """Archive visible exchanges; without the `text` of a summary, with a stub."""
         history, summariser = job.history, job.summariser
         shown = _messages(exchanges)
         stored = [message for message in shown if message.id]
@@ -266,7 +265,7 @@ class Compaction:
         await self._leave(job, leaving, shown)
 
     async def _leave_unread(self, job: _Job) -> None:
-        """Let go what is too old to be read at once, portion by portion, each under a stub."""
+        """Archive messages that are too many to be read, in portions, each with a stub."""
         history = job.history
         held = await self.journal.database.read(_held, job.agent.id, job.running_from)
         for _round in range(UNREAD_ROUNDS_MAX):
@@ -274,7 +273,7 @@ class Compaction:
                 messages.first_shown, job.agent.id, UNREAD_AT_ONCE + len(held), before=history.loaded_from
             )
             oldest = [(position, created_at) for position, created_at in found if position not in held]
-            if not oldest:  # what is left waits for a person
+            if not oldest:  # the rest belongs to turns that wait for a person
                 history.leave((), Opening(chain=history.opening.chain))
                 break
             times = [created_at for _position, created_at in oldest]
@@ -282,7 +281,7 @@ class Compaction:
             await self._leave(job, replace(leaving, unloaded=max(leaving.unloaded - len(oldest), 0)))
 
     def _leaving(self, job: _Job, left: Sequence[tuple[str, str]], summary: str) -> Leaving:
-        """Return what leaves where that is not in view and no model has written the summary."""
+        """Return what leaves, for messages that were not loaded and have no summary by a model."""
         history = job.history
         return Leaving(
             summary_id=self.journal.ids.new("sum"),
@@ -298,7 +297,7 @@ class Compaction:
         )
 
     async def _leave(self, job: _Job, leaving: Leaving, shown: Sequence[Message] = ()) -> None:
-        """Store it and change the view, in which the messages `shown` were."""
+        """Store it and remove the messages `shown` from the view."""
         history = job.history
         try:
             count, opening = await self.journal.commit(partial(store, leaving=leaving))
@@ -307,7 +306,7 @@ class Compaction:
         except Conflict:
             if job.turn is None:
                 raise
-            # A person compacted meanwhile: what is archived need not be shown either.
+            # A person compacted at the same time: archived messages must not be shown.
             chain = await self.journal.database.read(shown_chain, job.agent.id)
             opening = Opening(chain=chain, unloaded=leaving.unloaded)
         history.leave(shown, opening)
@@ -316,18 +315,18 @@ class Compaction:
 def _at_rest(
     connection: Connection, agent_id: str, limits: PromptLimits, is_untrusted: Callable[[str], bool]
 ) -> History:
-    """Return the conversation of an agent that does nothing; checked before a model is asked, which costs.
+    """Return the conversation of an idle agent; checked before a model is called, which costs money.
 
     Raises:
-        Conflict: it is at work.
+        Conflict: it is busy.
     """
     refuse_at_work(connection, agent_id)
     return load_history(connection, agent_id, limits, active=None, is_untrusted=is_untrusted)
 
 
 def _held(connection: Connection, agent_id: str, running: str | None = None) -> frozenset[str]:
-    """Return positions of the messages of turns that wait for a person: these continue, and need what was said in them.
-    So does the batch `running`, which may have waited until now.
+    """Return positions of the messages of turns that wait for a person: these continue, and need their messages. The
+    same applies to the batch `running`, which may have waited until now.
     """
     batches = turns.waiting_batches(connection, agent_id)
     if running is not None:
@@ -336,9 +335,7 @@ def _held(connection: Connection, agent_id: str, running: str | None = None) -> 
 
 
 def _may_try(history: History, batch_id: str) -> bool:
-    """Return whether the strategy may work: not twice without a new message in between, nor again and again in one
-    turn.
-    """
+    """Return whether the strategy may run: not twice without a new message in between, nor repeatedly in one turn."""
     batch, count = history.compactions
     count = count + 1 if batch == batch_id else 1
     history.compactions = (batch_id, count)
@@ -346,12 +343,12 @@ def _may_try(history: History, batch_id: str) -> bool:
 
 
 def _grown(job: _Job, tokens: int) -> int:
-    """Return how many tokens the opening may have once it says `tokens` more."""
+    """Return the tokens of the opening after adding `tokens`, at most its limit."""
     return min(job.history.opening_tokens + tokens + OPENING_TOKENS_MIN, job.opening_max)
 
 
 def _bounded(rows: Sequence[SummaryRow], tokens_max: int) -> list[SummaryRow]:
-    """Earlier summaries to be retold, as many as a model can read beside what leaves; those in the middle give way."""
+    """Return earlier summaries to merge, as many as a model can read with the messages; the middle ones leave first."""
     kept = list(rows)
     while kept and sum(row.tokens for row in kept) > tokens_max:
         kept.pop(len(kept) // 2)
@@ -359,7 +356,7 @@ def _bounded(rows: Sequence[SummaryRow], tokens_max: int) -> list[SummaryRow]:
 
 
 def _split(leaving: Sequence[MessageGroup], reach: int) -> tuple[list[MessageGroup], list[MessageGroup]]:
-    """Return what leaves unread because it is too much for a summary, and the newest exchanges that are not."""
+    """Return the exchanges that are too long for a summary, and the newest ones, which are not."""
     tokens = 0
     for place in range(len(leaving) - 1, -1, -1):
         tokens += leaving[place].tokens
@@ -373,10 +370,10 @@ def _messages(exchanges: Sequence[MessageGroup]) -> list[Message]:
 
 
 def _fit(job: _Job) -> None:
-    """Show the turn under way shorter, and less of the opening, until it fits.
+    """Shorten the running turn and the opening until they fit.
 
     Raises:
-        LimitReached: it cannot fit.
+        LimitReached: they cannot fit.
     """
     history, room = job.history, job.room
     excess = history.tokens - room
@@ -390,16 +387,16 @@ def _fit(job: _Job) -> None:
         history.limit_opening(room - (history.tokens - history.opening_tokens))
     if history.tokens > room:
         raise LimitReached(
-            f"what the agent was asked takes about {history.tokens} tokens, and the window of its model has room for"
-            f" {room}; send a shorter message, or give the agent a model with a larger window"
+            f"the message needs about {history.tokens} tokens, but the window of the agent's model has room for "
+            f"{room}; send a shorter message, or use a model with a larger window"
         )
 
 
 def store(connection: Connection, leaving: Leaving) -> tuple[tuple[int, Opening], list[Event]]:
-    """Archive the messages and add their summary; return how many they are, and what opens the conversation now.
+    """Archive the messages and add their summary; return their number, and the new opening of the conversation.
 
     Raises:
-        Conflict: they were archived meanwhile; or the agent began a turn while a person compacts.
+        Conflict: they were archived by another compaction; or the agent started a turn during a person's compaction.
     """
     agent_id, now = leaving.agent_id, leaving.now
     if leaving.turn is None:
@@ -408,7 +405,7 @@ def store(connection: Connection, leaving: Leaving) -> tuple[tuple[int, Opening]
     first, last = min(positions), max(positions)
     count = messages.archive(connection, agent_id, positions)
     if count == 0:
-        raise Conflict("these messages were archived meanwhile; read the conversation again")
+        raise Conflict("these messages were archived by another request; read the conversation again")
     messages.archive_hidden(connection, agent_id, leaving.hidden, first, last)
     row = _summary_of(connection, leaving, count)
     summaries.insert(connection, row)
@@ -430,19 +427,19 @@ def store(connection: Connection, leaving: Leaving) -> tuple[tuple[int, Opening]
 
 
 def refuse_at_work(connection: Connection, agent_id: str) -> None:
-    """Allow a person's compaction only while the agent rests.
+    """Allow a person's compaction only while the agent is idle.
 
     Raises:
-        Conflict: a turn of it is under way.
+        Conflict: it has a running turn.
     """
     if turns.unfinished(connection, agent_id) is not None:
-        raise Conflict("the agent is at work; compact its conversation when its turn has ended")
+        raise Conflict("the agent is busy; compact its conversation when its turn has ended")
 
 
 def _summary_of(connection: Connection, leaving: Leaving, count: int) -> SummaryRow:
     before, merged = summaries.newest(connection, leaving.agent_id), leaving.merged or Chain()
     covered = (*merged.head, *merged.tail)
-    # A summary that was added since the chain was read is not retold in this one, which must not hide it then.
+    # A summary that was added since the chain was read is not part of this one, which must not hide it.
     if before is None or not covered or covered[-1].id != before.id:
         merged, covered = Chain(), ()
     positions, times = zip(*leaving.messages, strict=True)

@@ -1,7 +1,7 @@
-"""A model that retells what leaves a conversation, within its own window, with bounded calls that are paid for.
+"""Summaries of messages that leave a conversation, written by a model within its window, with bounded, budgeted calls.
 
-It reads the conversation as a record of one line for each message. Where no model is asked, a stub says how many
-messages left.
+The model reads the conversation as a record with one line per message. Without a model, a stub says how many messages
+left.
 """
 
 from __future__ import annotations
@@ -30,31 +30,31 @@ from pattern_core.untrusted import escaped, neutral, plain
 from pattern_db.connection import Connection
 from pattern_db.journal.budgets import ReservationRow
 
-SUMMARY = "summary"  # the purpose of such calls among the usage
+SUMMARY = "summary"  # the purpose of these calls in the usage
 
-CALLS_MAX = 6  # of a model in one compaction; what is beyond leaves with a stub
+CALLS_MAX = 6  # of a model in one compaction; the rest leaves with a stub
 SHARE_OF_WINDOW = 0.7  # estimates are right within a third
-CHUNK_TOKENS_MIN = 100  # a window that leaves less for the record is too small to summarise in
-CHUNK_TOKENS_MAX = 60_000  # a summary of more than that says too little of each message
-SHARE_OF_SUMMARY = 12  # a summary has at most one part in so many of the window: less would be left to retell
+CHUNK_TOKENS_MIN = 100  # a window with less room for the record is too small to summarise
+CHUNK_TOKENS_MAX = 60_000  # a summary of more would say too little about each message
+SHARE_OF_SUMMARY = 12  # a summary has at most one part in this many of the window, so that the record has room
 SUMMARY_TOKENS_MIN = 50
-REPETITION = 10  # an answer in which each word occurs so often on average is none
+REPETITION = 10  # an answer in which each word occurs this often on average is invalid
 WORDS_TOKENS_MAX = 1_500  # of one message
-RESULT_TOKENS_MAX = 300  # of a tool's result: what it came to shows at its beginning and end
+RESULT_TOKENS_MAX = 300  # of a tool's result: its outcome shows at the beginning and end
 ARGUMENTS_TOKENS_MAX = 150
 LEFT_OUT = " […] "
 QUOTE_TOKENS_MAX = 30
-SHARED_MIN = 3  # names and numbers that a summary has in common with what it is of, and …
-SHARED_OF = 4  # … one of so many, where there are few
-NAMED_SHARE = 4  # names and numbers that a summary leaves out have at most one part in so many of it
+SHARED_MIN = 3  # names and numbers that a summary and its record have in common, and …
+SHARED_OF = 4  # … one of this many, if there are few
+NAMED_SHARE = 4  # missing names and numbers have at most one part in this many of a summary
 NAMED = "Also named: "
 STAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d"  # of a line of a record
 OPEN, CLOSE = "<record>", "</record>"
-_MARKS = re.compile(r"<(?=\s*/?\s*record\b)", re.IGNORECASE)  # as a text could write them
+_MARKS = re.compile(r"<(?=\s*/?\s*record\b)", re.IGNORECASE)  # in any spelling
 _COPIED = re.compile(rf"(?:<|&lt;)\s*/?\s*record\b|\[{STAMP}\] \w+:", re.IGNORECASE)
 _WORD = re.compile(r"\w+")
-# Numbers; words within a sentence, of which those count that are written large; and where letters have no cases,
-# foreign names in Japanese and what stands in corner brackets.
+# Numbers; capitalised words within a sentence; and in scripts without upper case,
+# foreign names in Japanese and text in corner brackets.
 _TELLING = re.compile(
     r"(?<![A-Za-z_.\d])(\d+(?:[.,:/-]\d+)*)(?![A-Za-z_\d])|(?<=[^\s.!?…:\"“„*#>\]-] )([^\W\d_][\w'’-]+)"
     r"|([ァ-ヺー]{3,}|(?<=[「『《])[^「」『』《》]{1,20})"
@@ -77,10 +77,10 @@ _CONTINUE = "The summary so far is kept beside yours: do not repeat it."
 
 @dataclass(slots=True, kw_only=True)
 class SummaryUsage:
-    """What an agent's summaries use of the budgets of the `turn` (its key) with the `step` that needs the room.
+    """Budgets for an agent's summaries: those of the `turn` (its key) with the `step` that needs the room.
 
-    Without a turn, because a person asked for it, from those of the agent and the constellation. What was reserved and
-    never settled (a cancelled call) ends with its turn.
+    Without a turn, at a person's request, those of the agent and the constellation. A reservation that was never
+    settled (a cancelled call) ends with its turn.
     """
 
     models: ModelClient
@@ -92,10 +92,10 @@ class SummaryUsage:
     held: ReservationRow | None = None
 
     async def reserve(self, provider: str, request: ModelRequest) -> None:
-        """Hold back what a summary may cost at most.
+        """Reserve the worst case of a summary.
 
         Raises:
-            LimitReached: a budget forbids it; what leaves then leaves without a summary.
+            LimitReached: a budget forbids it; the messages then leave without a summary.
         """
         budgets = self.journal.budgets
         if not budgets.exist:
@@ -111,7 +111,7 @@ class SummaryUsage:
         self.held = await self.journal.commit(store)
 
     async def settle(self, provider: str, request: ModelRequest, usage: Usage | None) -> None:
-        """Store what it cost; of a call that failed (None) its prompt, as an estimate."""
+        """Store its usage; for a failed call (None) an estimate of its prompt."""
         spent = usage or Usage(input_tokens=estimate_request(request), output_tokens=0, is_estimate=True)
         cost = self.models.facts(provider, request.model).cost(spent)
         row = reservations.usage_row(self._call(provider, request.model), spent, cost, self.journal.now())
@@ -139,10 +139,10 @@ class SummaryUsage:
 
 @dataclass(slots=True, kw_only=True)
 class Summariser:
-    """Asks a model for the summary of one compaction, and notes in `trouble` why there is none.
+    """Requests the summary of one compaction from a model; `trouble` says why there is none.
 
-    `window` is the model's, or the smaller one that the agent's owner allows: an owner who wants small prompts, for
-    their price or their speed, wants no large ones in between. `deadline` is on trio's clock.
+    `window` is the model's, or the smaller one of the agent's config: an owner who wants small prompts, for price or
+    speed, wants no large ones for summaries. `deadline` is on trio's clock.
     """
 
     models: ModelClient
@@ -157,26 +157,26 @@ class Summariser:
 
     @property
     def reach(self) -> int:
-        """How many tokens of a record can be read in all calls; 0, with the trouble, if the model cannot write."""
+        """The tokens of a record that all calls can read; 0, with `trouble`, if the model cannot write summaries."""
         if not self.models.facts(self.provider, self.model).is_language_model:
-            self.trouble = f"{self.provider} models do not write summaries"
+            self.trouble = f"{self.provider} models cannot write summaries"
             return 0
         if self._chunk_tokens < CHUNK_TOKENS_MIN:
-            self.trouble = f"the window of {self.provider}/{self.model} is too small to summarise in"
+            self.trouble = f"the window of {self.provider}/{self.model} is too small for summaries"
             return 0
-        return self._chunk_tokens * (CALLS_MAX - 1)  # one call is kept for a portion that turns out too long
+        return self._chunk_tokens * (CALLS_MAX - 1)  # one call is reserved for a portion that turns out too long
 
     @property
     def summary_tokens(self) -> int:
-        """How long a summary may be: as the settings say, and less in a small window."""
+        """The longest summary: as in the settings, and less in a small window."""
         return min(self.settings.summary_tokens, max(self.window // SHARE_OF_SUMMARY, SUMMARY_TOKENS_MIN))
 
     async def summarise(
         self, messages: Sequence[Message], *, earlier: Sequence[str] = (), beside: str = ""
     ) -> str | None:
-        """Return what is worth keeping of the messages; None, with the `trouble`, if there is none.
+        """Return a summary of the messages; None, with `trouble`, if there is none.
 
-        `earlier` are summaries of what was before, which the new one replaces; `beside` is one that stays.
+        `earlier` are previous summaries, which the new one replaces; `beside` is one that stays.
         """
         room = self._chunk_tokens
         lines = [line_of(message, room) for message in (*map(_retold, earlier), *messages)]
@@ -202,21 +202,21 @@ class Summariser:
                 return None
             portions = portions[1:]
         if estimate_text(text) >= source:
-            self.trouble = "the summary was longer than what it was of"
+            self.trouble = "the summary was longer than its record"
             return None
         missing = left_out(text, lines, self.summary_tokens // NAMED_SHARE)
         kept = clip(text, self.summary_tokens - estimate_text(missing)) if missing else text
         return f"{kept}\n{missing}".rstrip()
 
     def _portions(self, lines: Sequence[str], room: int) -> list[list[str]]:
-        """Return lines by question; `chunk_size` counts for the strategy that is made of chunks, as calls allow."""
+        """Return lines per model call; `chunk_size` applies to the strategy with chunks, as far as calls allow."""
         count_max = self.settings.chunk_size if self.settings.type == "recursive_summarization" else None
         portions = chunks(lines, room, count_max)
         return portions if len(portions) < CALLS_MAX else chunks(lines, room)
 
     @property
     def _chunk_tokens(self) -> int:
-        """How many tokens of a record fit into one question, beside instructions, the summary so far and the answer."""
+        """The tokens of a record that fit into one call, with instructions, the summary so far and the answer."""
         beside = estimate_text(self._instructions) + 4 * self.summary_tokens + 60
         return max(min(int(self.window * SHARE_OF_WINDOW) - beside, CHUNK_TOKENS_MAX), 0)
 
@@ -227,13 +227,14 @@ class Summariser:
 
     async def _ask(self, lines: Sequence[str], so_far: str, *, merge: bool) -> ModelReply:
         if self.calls >= CALLS_MAX:
-            raise LimitReached(f"a summary takes at most {CALLS_MAX} model calls")
+            raise LimitReached(f"a summary may use at most {CALLS_MAX} model calls")
         self.calls += 1
         before = []
         if so_far:
             before = [_BEFORE, clip(inside(so_far), 2 * self.summary_tokens), _MERGE if merge else _CONTINUE]
-        # An answer may have twice what a summary may, since some models think first or overrun. A vendor refuses a
-        # request for more than the longest answer that its model gives.
+        # An answer may be twice as long as a summary, since some models think first or write too much. A vendor refuses
+        # a
+        # request for more than the longest answer of its model.
         output_max = self.models.facts(self.provider, self.model).output_max
         request = ModelRequest(
             model=self.model,
@@ -251,13 +252,13 @@ class Summariser:
         return answer
 
     def _checked(self, answer: ModelReply, record: Sequence[str]) -> str:
-        """Return the answer's words, cut to what a summary may have; empty, with the trouble, if they are no summary of
-        the record.
+        """Return the answer's text, cut to the longest summary; empty, with `trouble`, if it is not a summary of the
+        record.
         """
         text = "".join(part.text for part in answer.parts if isinstance(part, Text)).strip()
         words = _WORD.findall(text.lower())
         if not words:
-            self.trouble = "the model answered without words"
+            self.trouble = "the model's answer was empty"
         elif without_run(text) != text or (len(words) > 50 and len(set(words)) * REPETITION < len(words)):
             self.trouble = "the model repeated itself"
         elif answer.finish_reason == "content_filter":
@@ -265,14 +266,14 @@ class Summariser:
         elif _COPIED.search(text) or escaped(text) != plain(text):
             self.trouble = "the model copied its prompt"
         elif not is_about(text, record):
-            self.trouble = "the summary has hardly a name or number of what it is of"
+            self.trouble = "the summary has almost no names or numbers from its record"
         else:
             return clip(text, self.summary_tokens)
         return ""
 
 
 async def _ignore(delta: Delta) -> None:
-    """Ignore the pieces: no client watches a summary being written."""
+    """Ignore the deltas: no client streams summaries."""
 
 
 def _retold(summary: str) -> Message:
@@ -280,7 +281,7 @@ def _retold(summary: str) -> Message:
 
 
 def telling(record: Sequence[str]) -> Counter[str]:
-    """Return the names and numbers in the lines of a record, with how often they occur; without their times."""
+    """Return the names and numbers in the lines of a record, with their counts; without times."""
     text = "\n".join(re.sub(rf"^\[{STAMP}\] ", "", line) for line in record)
     small = {word for word in _WORD.findall(text) if word[0].islower()}
     found = Counter[str]()
@@ -291,14 +292,14 @@ def telling(record: Sequence[str]) -> Counter[str]:
 
 
 def is_about(summary: str, record: Sequence[str]) -> bool:
-    """Return whether a summary has enough of the record's names and numbers in common with it to be one."""
+    """Return whether a summary has enough names and numbers in common with the record."""
     known = telling(record)
     return sum(_holds(summary, one) for one in known) >= min(SHARED_MIN, len(known) // SHARED_OF)
 
 
 def left_out(summary: str, record: Sequence[str], tokens_max: int) -> str:
-    """Return a line of the names and numbers that a summary of the record leaves out, the most frequent first, names
-    and numbers by turns; empty if there are none.
+    """Return a line with the names and numbers that are missing in a summary of the record, the most frequent first,
+    alternating; empty if there are none.
     """
     missing = [one for one, _count in telling(record).most_common() if not _holds(summary, one)]
     numbers = [one for one in missing if one[0].isdigit()]
@@ -317,12 +318,12 @@ def _holds(text: str, name: str) -> bool:
 
 
 def inside(text: str) -> str:
-    """Return the text with nothing in it that could pass for an end or a beginning of the record."""
+    """Return the text without anything that looks like an end or a beginning of the record."""
     return _MARKS.sub("&lt;", text)
 
 
 def line_of(message: Message, tokens_max: int) -> str:
-    """Return the line of a record for a message, of at most about `tokens_max` tokens; it does not end the record."""
+    """Return the line of a record for a message, of at most about `tokens_max` tokens; it cannot end the record."""
     body = " ".join(filter(None, (_part(part, tokens_max) for part in neutral(message).parts)))
     return inside(f"[{_minute(message.created_at)}] {message.role}: {body}")
 
@@ -345,7 +346,7 @@ def chunks(lines: Sequence[str], tokens_max: int, count_max: int | None = None) 
 
 
 def stub_text(messages: Sequence[Message]) -> str:
-    """Return what can be said of messages without reading them: how many, when, and how they begin and end."""
+    """Return a stub for messages: how many, when, and how they begin and end."""
     said = [message for message in messages if message.role in ("user", "assistant") and message.text.strip()]
     times = [message.created_at for message in messages]
     text = count_text(len(messages), min(times), max(times))
@@ -356,7 +357,7 @@ def stub_text(messages: Sequence[Message]) -> str:
 
 
 def count_text(count: int, started_at: str, ended_at: str) -> str:
-    """Return the sentence that says how many messages of which time were archived."""
+    """Return a sentence with the number and time of the archived messages."""
     what = "1 message" if count == 1 else f"{count} messages"
     first, last = _minute(started_at), _minute(ended_at)
     when = f"of {first}" if first == last else f"from {first} to {last}"

@@ -1,1 +1,1 @@
-"""An agent's conversation: its messages as a model is shown them, what opens them, and past messages from elsewhere."""
+"""An agent's conversation: its messages as shown to a model, their opening, and imported messages."""

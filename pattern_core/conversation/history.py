@@ -1,4 +1,4 @@
-"""An agent's conversation: between rows and messages, and the window of it that is kept in memory."""
+"""An agent's conversation: conversion between rows and messages, and the window of it that is kept in memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WAITING_RESULT = "There is no result yet: a person has been asked whether this m
 LOST_RESULT = "There is no result: the call was cut off before it was recorded."
 UNANSWERED = "[This was not answered: the turn ended as {}.]"
 IMPORTED_TOGETHER_MAX = 20  # imported messages that leave together if no person speaks among them
-IMPORTED = "import"  # source of what was said elsewhere; no turn has it
+IMPORTED = "import"  # source of imported messages; no turn has it
 
 
 _ROLES = {role.value: role for role in Role}
@@ -41,8 +41,8 @@ def to_row(
     source_metadata: Mapping[str, object] | None = None,
     arguments: Mapping[str, object] | None = None,
 ) -> MessageRow:
-    """Return the row of `message`; `arguments` are those of the call that a tool message answers. Of one that is not
-    whole, `source_metadata` says why.
+    """Return the row of `message`; `arguments` are those of the call of a tool message. For an incomplete message,
+    `source_metadata` says why.
     """
     if message.cut_off:
         source_metadata = {PARTIAL: message.cut_off}
@@ -97,10 +97,11 @@ def from_row(row: MessageRow) -> Message:
 
 
 def repair(conversation: Iterable[Message], *, waiting: Collection[str] = ()) -> list[Message]:
-    """Return the conversation with every tool call answered and every answer asked for: vendors refuse anything else.
+    """Return the conversation with a result for every tool call and a call for every result: vendors refuse anything
+    else.
 
-    A missing result becomes an error result, which says so of those calls that wait for a person (by their call ids);
-    a result without its call is left out. Idempotent.
+    A missing result becomes an error result, with its own text for calls that wait for a person (by their call ids); a
+    result without its call is left out. Idempotent.
     """
     repaired: list[Message] = []
     unanswered: dict[str, ToolCall] = {}
@@ -127,9 +128,9 @@ def repair(conversation: Iterable[Message], *, waiting: Collection[str] = ()) ->
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageGroup:
-    """Messages that stay or leave together: a turn, so that no call is parted from its result; or a piece of what was
-    imported. `tokens` is an estimate; `is_running` says that it is the turn under way, `is_held` that it is one that
-    waits for a person and continues later.
+    """Messages that stay or leave together: a turn, so that no call is separated from its result; or a part of an
+    import. `tokens` is an estimate; `is_running`: it is the running turn; `is_held`: it waits for a person and
+    continues later.
     """
 
     messages: tuple[Message, ...]
@@ -139,10 +140,10 @@ class MessageGroup:
 
 
 class _Entry(NamedTuple):
-    """A message, and as it is shown, with the tokens of that; a tuple, since a history is thousands of them.
+    """A message, its shown form, and the tokens of that; a tuple, since a history has thousands of them.
 
-    `begins` says that what is before it may leave without it; `is_short` that it is not shown as it is stored;
-    `has_image` that it is a person's message with one.
+    `begins`: messages before it may leave without it; `is_short`: its shown form is shortened; `has_image`: it is a
+    person's message with an image.
     """
 
     message: Message
@@ -154,13 +155,13 @@ class _Entry(NamedTuple):
 
 
 class History:
-    """The conversation of one agent as the model is shown it: an opening that stands for what is archived, then the
-    messages, oldest first; appended to as they are stored. Results of tools and imports are marked as theirs.
+    """The conversation of one agent as shown to the model: an opening for the archived part, then the messages, oldest
+    first; appended as they are stored. Results of tools and imports are marked as untrusted.
 
-    Nothing leaves by itself: `pattern_core.compaction` archives what a window cannot hold, and calls `leave`.
-    `opening` stands for what is not shown. `tokens` estimates `messages` in a prompt, `opening_tokens` the opening in
-    it; 0 where there is none. `first` and `cursor` are the positions of the oldest and the newest message, empty if
-    there is none. `has_images`: a person's message shows one.
+    Nothing leaves automatically: `pattern_core.compaction` archives what does not fit into a window, and calls `leave`.
+    `opening` represents hidden messages. `tokens` estimates `messages` in a prompt, `opening_tokens` the opening in it;
+    0 if there is none. `first` and `cursor` are the positions of the oldest and the newest message, empty if there is
+    none. `has_images`: a person's message shows one.
     """
 
     def __init__(
@@ -174,11 +175,11 @@ class History:
         is_untrusted: Callable[[str], bool] = lambda _tool: True,
     ) -> None:
         """`begins` are the ids of messages before which the conversation may be cut (None: users' messages),
-        `hidden` positions of messages that no prompt shows, `loaded_from` is where the part begins that was read.
-        `is_untrusted` says of a tool's name whether its results may hold text from elsewhere.
+        `hidden` positions of messages that no prompt shows, `loaded_from` is the start of the loaded part.
+        `is_untrusted` tells for a tool's name whether its results may hold untrusted text.
         """
-        self.compacted_at: str | None = None  # the cursor when room was made last
-        self.compactions: tuple[str, int] = ("", 0)  # a turn's batch, and how often room was made in it
+        self.compacted_at: str | None = None  # the cursor at the last compaction
+        self.compactions: tuple[str, int] = ("", 0)  # a turn's batch, and the number of compactions in it
         self.hidden = hidden
         self.loaded_from = loaded_from
         self.opening = opening or Opening()
@@ -193,12 +194,12 @@ class History:
 
     @property
     def messages(self) -> Sequence[Message]:
-        """The messages as they are shown now, the opening first; what is appended later does not show in it."""
+        """The messages as they are shown now, the opening first; later messages are not added."""
         return tuple(self._shown)
 
     @property
     def question(self) -> Message | None:
-        """What was said last to the agent, as it is stored; None if nothing was."""
+        """The last message to the agent, as stored; None without one."""
         for entry in reversed(self._entries):
             if entry.shown.role == "user":
                 return entry.message
@@ -206,12 +207,12 @@ class History:
 
     @property
     def words(self) -> str:
-        """The words of the question; empty if there is none."""
+        """The text of the question; empty if there is none."""
         return "" if (question := self.question) is None else question.text
 
     @property
     def digest(self) -> bytes:
-        """16 bytes over the opening and the positions of the messages: stored messages never change."""
+        """A 16-byte digest of the opening and the positions of the messages: stored messages never change."""
         return self._digest.digest()
 
     def append(self, message: Message) -> None:
@@ -229,7 +230,7 @@ class History:
         self._digest.update(message.position.encode())
 
     def note(self, note: str) -> None:
-        """Set what is shown before the newest message, which is stored with it."""
+        """Set the note before the newest message, which is stored with it."""
         before = self._entries[-1]
         said = before.message
         noted = Message(
@@ -241,11 +242,11 @@ class History:
         self.tokens += entry.tokens - before.tokens
 
     def notes(self, count: int) -> str:
-        """Return what is shown before the newest `count` messages, the very newest left out."""
+        """Return the notes before the newest `count` messages, without the very newest."""
         return "\0".join([entry.message.note for entry in self._entries[-count:-1] if entry.message.note])
 
     def replace(self, message: Message, other: Message | None, *, is_short: bool = False) -> None:
-        """Put another message in the place of one, or nothing; with `is_short` the first stays stored as it is."""
+        """Replace or remove a message; with `is_short` only in the view, not in storage."""
         kept: list[_Entry] = []
         for entry in self._entries:
             if entry.message is not message:
@@ -255,9 +256,9 @@ class History:
         self._set(kept)
 
     def exchanges(self, running_from: str = "~", held: Collection[str] = ()) -> list[MessageGroup]:
-        """Return the messages in the pieces that stay or leave together, oldest first.
+        """Return the messages as exchanges that stay or leave together, oldest first.
 
-        The turn under way begins with the message at `running_from`; it and all after it are one piece. `held` are
+        The running turn begins with the message at `running_from`; it and all later ones are one exchange. `held` are
         positions of messages of turns that wait.
         """
         positions = [entry.message.position for entry in self._entries]
@@ -276,7 +277,7 @@ class History:
         return [*found, _exchange(running, (), is_running=True)] if running else found
 
     def leave(self, gone: Collection[Message], opening: Opening) -> None:
-        """Show these messages no longer, because they are archived; `opening` says what is kept of them."""
+        """Remove archived messages from the view; `opening` says what is kept of them."""
         away = {id(message) for message in gone}
         self.opening = opening
         if away:
@@ -285,7 +286,7 @@ class History:
             self._reopen()
 
     def limit_opening(self, tokens_max: int | None) -> None:
-        """Limit the opening to so many tokens."""
+        """Limit the opening to this many tokens."""
         if tokens_max != self._opening_tokens_max:
             self._opening_tokens_max = tokens_max
             self._reopen()
@@ -331,7 +332,7 @@ class History:
         self._reopen()
 
     def _reopen(self) -> None:
-        """Show the opening as it is now before the same messages."""
+        """Update the opening before the same messages."""
         first = opening_message(self.opening, self._opening_tokens_max)
         if first is None and self._entries and self._entries[0].message.role != "user":
             first = beginning()
@@ -345,7 +346,7 @@ class History:
 
 
 def _marked_as_cut_off(message: Message) -> Message:
-    """Return a partial answer as it is shown: its words alone, since no vendor proves half a thought."""
+    """Return a partial answer as it is shown: only its text, since partial reasoning has no signature."""
     mark = f"[This answer is not complete: {why_cut(message.cut_off)}.]"
     return replace(message, parts=(Text(text=f"{message.text}\n\n{mark}".lstrip()),))
 
@@ -364,16 +365,16 @@ def _exchange(entries: Sequence[_Entry], held: Collection[str], *, is_running: b
 
 
 def keep_turns_whole(rows: Sequence[MessageRow], *, active: str | None) -> list[MessageRow]:
-    """Return the rows, oldest first, with each turn's together at the place of its last one.
+    """Return the rows, oldest first, with those of each turn together at the place of its last one.
 
-    A vendor accepts no word between a call and its result, and yet something may stand there: what was imported
-    meanwhile, or other turns while one waited for a person. The turn with the batch `active` has no end yet.
+    A vendor accepts no message between a call and its result, but there may be some: imports during the call, or other
+    turns while one waited for a person. The turn with the batch `active` has no end yet.
     """
     ends = {row.batch_id: index for index, row in enumerate(rows) if row.batch_id is not None}
     if active is not None:
         ends[active] = len(rows)
     places = [index if row.batch_id is None else ends[row.batch_id] for index, row in enumerate(rows)]
-    return [rows[index] for index in sorted(range(len(rows)), key=places.__getitem__)]  # equals stay in order
+    return [rows[index] for index in sorted(range(len(rows)), key=places.__getitem__)]  # a stable sort keeps the order
 
 
 def load_history(
@@ -384,12 +385,11 @@ def load_history(
     active: str | None,
     is_untrusted: Callable[[str], bool],
 ) -> History:
-    """Return the agent's newest messages that are not archived, as the model is shown them, repaired; and what opens
-    them.
+    """Return the agent's newest messages that are not archived, as shown to the model, repaired; and their opening.
 
-    What is beyond the bound is counted, and the opening says so. `active` is the batch of the turn under way, if there
-    is one: it is read whole, however many turns overtook it while it waited, and the calls of its last decision are not
-    repaired away, since their results follow. `is_untrusted` is as in `History`.
+    Older ones beyond the bound are counted for the opening. `active` is the batch of the running turn, if there is one:
+    it is read completely, however many turns overtook it while it waited, and the calls of its last decision are not
+    repaired, since their results follow. `is_untrusted` is as in `History`.
     """
     limit = limits.history_messages_max
     rows, loaded_from, unloaded = _read(connection, agent_id, limit, active)
@@ -414,8 +414,8 @@ def load_history(
 
 
 def _with_ends(rows: Sequence[MessageRow], unanswered: Mapping[str, str]) -> list[Message]:
-    """Return the messages of the rows. Behind what a turn in `unanswered` (by its batch, how it ended) left without an
-    answer stands one that says so: a model would answer it together with the next message.
+    """Return the messages of the rows. After the messages of an unanswered turn (in `unanswered`, by batch, with its
+    status) a line says so: otherwise a model would answer it together with the next message.
     """
     conversation: list[Message] = []
     ends = {row.batch_id: row.id for row in rows}
@@ -431,8 +431,8 @@ def _with_ends(rows: Sequence[MessageRow], unanswered: Mapping[str, str]) -> lis
 
 
 def _read(connection: Connection, agent_id: str, limit: int, active: str | None) -> tuple[list[MessageRow], str, int]:
-    """Return the newest `limit` messages without a turn that would be cut, and all of the turn under way, oldest first;
-    where the others begin; and how many were not read.
+    """Return the newest `limit` messages without cutting a turn, and all of the running turn, oldest first; where the
+    others begin; and how many were not read.
     """
     newest = messages.shown(connection, agent_id, limit)[::-1]
     if len(newest) < limit:
@@ -448,7 +448,7 @@ def _read(connection: Connection, agent_id: str, limit: int, active: str | None)
 
 
 def _whole_from(rows: Sequence[MessageRow]) -> int:
-    """Return where the first turn begins that was read whole; 0 if the first one is, or is the only one."""
+    """Return the start of the first complete turn; 0 if the first one is complete, or is the only one."""
     batch = rows[0].batch_id if rows else None
     if batch is None or batch == rows[0].position:
         return 0
@@ -457,8 +457,8 @@ def _whole_from(rows: Sequence[MessageRow]) -> int:
 
 
 def _begins(rows: Sequence[MessageRow]) -> set[str]:
-    """Return ids of the messages before which the conversation may be cut: where a turn begins, and in what was
-    imported where a person speaks, or after many messages in which none does.
+    """Return ids of the messages before which the conversation may be cut: the first one of a turn, and in imports a
+    person's message, or one after many without a person's.
     """
     begins: set[str] = set()
     batch: str | None = None

@@ -1,7 +1,7 @@
-"""Past messages from elsewhere: into an agent's conversation at their own times, without a turn.
+"""Imports: past messages are added to an agent's conversation at their own times, without a turn.
 
-A position is the Snowflake of a message's time, so imported messages stand among the others where they belong. Their
-sequence within a millisecond begins in its upper half: the lower one is where turns under way get theirs.
+A position is the Snowflake of a message's time, so imported messages are sorted among the others. Their sequence within
+a millisecond begins in its upper half; the lower half is for running turns.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from pattern_db.tables.messages import ImportRow, MessageRow
 
 DIGEST_BYTES = 16
 NAME_CHARS_MAX = 500  # of a session, a workspace, a speaker
-CHECKED_AT_ONCE = 500  # messages between two looks at what else is to do
+CHECKED_AT_ONCE = 500  # messages between two checkpoints
 _EPOCH, _MS = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
 _HALF = 1 << (SEQUENCE_BITS - 1)
 _LAST = (1 << SEQUENCE_BITS) - 1
 
 
 class PastMessage(NamedTuple):
-    """A message that was said elsewhere. `created_at` is RFC 3339 with an offset; None is now. `name` is who spoke."""
+    """A message from elsewhere. `created_at` is RFC 3339 with an offset; None is now. `name` is who spoke."""
 
     role: Role
     content: str
@@ -50,7 +50,7 @@ class PastMessage(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """The ids of the messages in the order in which they were sent; `is_replay` says that they were there already."""
+    """The ids of the messages in the order in which they were sent; `is_replay`: they were already imported."""
 
     ids: Sequence[str]
     is_replay: bool = False
@@ -60,7 +60,7 @@ class Imported:
 class HistoryImports:
     """Adds past messages to the conversations of a constellation's agents.
 
-    `forget` drops what is remembered of an agent's conversation, so that its next turn reads the rows again.
+    `forget` drops an agent's conversation from memory, so that its next turn reads the rows again.
     """
 
     journal: Journal
@@ -73,18 +73,18 @@ class HistoryImports:
     ) -> Imported:
         """Store the messages in one transaction, in the order of their times; all of them, or none.
 
-        A turn under way does not see them, the agent's next one does. No time in the future gives a place there: what
-        is said next stands after all that was imported.
+        A running turn does not see them, the agent's next one does. Times in the future are treated as now: the next
+        message comes after all imported ones.
 
         Raises:
-            InvalidInput: there are none or too many, or one of them does not fit; the message says which.
+            InvalidInput: there are none or too many, or one of them is invalid; the message names it.
             NotFound: there is no such agent.
             IdempotencyMismatch: the key was used for other messages.
         """
         if not 1 <= len(past) <= IMPORT_MESSAGES_MAX:
-            raise InvalidInput(f"send 1 to {IMPORT_MESSAGES_MAX} messages at once, not {len(past)}")
+            raise InvalidInput(f"a request must have 1 to {IMPORT_MESSAGES_MAX} messages, not {len(past)}; split it")
         if idempotency_key is not None and not 1 <= len(idempotency_key) <= KEY_CHARS_MAX:
-            raise InvalidInput(f"an idempotency key has 1 to {KEY_CHARS_MAX} characters")
+            raise InvalidInput(f"an idempotency key must have 1 to {KEY_CHARS_MAX} characters")
         agent_id = (await self.find_agent(agent)).id
         now_ms = self.journal.clock.now_ms()
         moments = await self._checked(past, now_ms)
@@ -116,7 +116,7 @@ class HistoryImports:
         return imported
 
     async def _checked(self, past: Sequence[PastMessage], now_ms: int) -> list[datetime]:
-        """Return the times of messages that fit."""
+        """Check the messages and return their times."""
         moments = []
         for index, message in enumerate(past):
             if index % CHECKED_AT_ONCE == CHECKED_AT_ONCE - 1:
@@ -134,11 +134,12 @@ def _check(message: PastMessage, limits: Limits) -> None:
         raise InvalidInput("the message is empty; leave it out")
     if len(message.content) > limits.message_chars_max:
         raise InvalidInput(
-            f"the message has {len(message.content)} characters, and at most {limits.message_chars_max} fit; split it"
+            f"the message has {len(message.content)} characters, more than the limit of "
+            f"{limits.message_chars_max}; split it"
         )
     for name, value in (("session_id", message.session_id), ("name", message.name), ("workspace", message.workspace)):
         if value is not None and not 1 <= len(value) <= NAME_CHARS_MAX:
-            raise InvalidInput(f"`{name}` has 1 to {NAME_CHARS_MAX} characters")
+            raise InvalidInput(f"`{name}` must have 1 to {NAME_CHARS_MAX} characters")
     try:
         details = to_json([message.session_id, message.name, message.workspace, message.metadata])
     except (TypeError, ValueError, RecursionError) as error:
@@ -152,13 +153,13 @@ def _check(message: PastMessage, limits: Limits) -> None:
 
 
 def _moment(text: str) -> datetime:
-    """Return the time as finely as it was given, so that messages of one millisecond keep their order."""
+    """Return the time with its full resolution, so that messages of one millisecond keep their order."""
     try:
         moment = datetime.fromisoformat(text.upper())
         if moment.tzinfo is not None:
             return moment.astimezone(UTC)
     except (ValueError, OverflowError) as error:
-        raise InvalidInput(f"`created_at` cannot be read: {error}") from None
+        raise InvalidInput(f"`created_at` is not a valid time: {error}") from None
     raise InvalidInput(f"`created_at` {text!r} has no offset from UTC; write for example 2026-11-21T22:24:40Z")
 
 
@@ -185,11 +186,11 @@ def _row(agent_id: str, message: PastMessage, moment: datetime, position: int) -
 
 
 def _digests(agent_id: str, author: str, key: str, past: Sequence[PastMessage]) -> tuple[bytes, bytes]:
-    """Return what a repeated import is found by, and what shows that it is the same one."""
+    """Return the digest by which a repeated import is found, and the digest of its content."""
     name = to_json([agent_id, author, key]).encode()
     said = blake2b(digest_size=DIGEST_BYTES)
     for one in past:
-        said.update(to_json(one).encode())  # the values in their order, as stored digests have them
+        said.update(to_json(one).encode())  # in this order, as in stored digests
     return blake2b(name, digest_size=DIGEST_BYTES).digest(), said.digest()
 
 
@@ -207,9 +208,9 @@ def _imported(positions: Sequence[int], *, is_replay: bool = False) -> Imported:
 
 
 def _positions(connection: Connection, agent_id: str, times: Sequence[int], floor: int) -> list[int]:
-    """Return a free position for a message of each time (unix ms), rising; in its own millisecond unless that is full.
+    """Return a free position for each time (unix ms), rising; in its own millisecond unless that is full.
 
-    Positions up to `floor` may have been given out to messages that are not stored yet; those are in the lower half of
+    Positions up to `floor` may have been assigned to messages that are not stored yet; those are in the lower half of
     their milliseconds, except in that of `floor` itself.
     """
     positions: list[int] = []
@@ -217,7 +218,7 @@ def _positions(connection: Connection, agent_id: str, times: Sequence[int], floo
     for time_ms in times:
         wanted = max(_first_position(time_ms), last + 1)
         while wanted > full_to:
-            # One look for each millisecond: beyond what is taken there, all is free.
+            # One query per millisecond: positions after the greatest used one are free.
             end = wanted | _LAST
             wanted = max(wanted, end - _LAST + _HALF)
             taken = messages.newest_between(connection, agent_id, _text(end - _LAST), _text(end))
@@ -231,9 +232,7 @@ def _positions(connection: Connection, agent_id: str, times: Sequence[int], floo
 
 
 def _first_position(time_ms: int) -> int:
-    """Return where imported messages of this millisecond begin; those from before the epoch of positions share its
-    first.
-    """
+    """Return the first position of imported messages in this millisecond; times before the epoch share its first."""
     return (max(time_ms - SNOWFLAKE_EPOCH_MS, 0) << SEQUENCE_BITS) + _HALF
 
 

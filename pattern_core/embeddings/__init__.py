@@ -1,1 +1,1 @@
-"""Texts as vectors: who makes them and how they are kept."""
+"""Embeddings: vectors of texts, their providers and their storage."""

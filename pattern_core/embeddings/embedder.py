@@ -1,8 +1,8 @@
-"""What makes vectors of texts, as everything else sees it: three questions, one kind of failure.
+"""The interface of embedding models: three methods, one kind of failure.
 
 A vector is `dimension` numbers of unit length as float32, little endian: `4 * dimension` bytes, ready to store and to
-compare by the dot product. Vectors of different fingerprints mean different things and never mix. Behind it may stand
-the codes of the text's words (`settings.CODED`), `dimension` bits each, where the embedder makes them.
+compare by the dot product. Vectors with different fingerprints cannot be compared and never mix. A vector may be
+followed by the codes of the text's words (`settings.CODED`), `dimension` bits each, if the embedder makes them.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from pattern_core.embeddings.settings import EmbedderSettings, Purpose
 from pattern_core.errors import PatternError
 from pattern_db.tables.embedding_indexes import EmbedderInfo as EmbedderInfo  # an index remembers it
 
-TEXTS_MAX = 16  # of one call; more would hold up a question for longer: half a second on one slow core
+TEXTS_MAX = 16  # of one call; more would delay a question: half a second on one slow core
 WRONG_RETRY_S = 60.0  # after vectors that cannot be used
 SWITCHED_OFF = "Embeddings are switched off ([embeddings] provider), so search goes by words alone."
 
 
 class EmbedderUnavailable(PatternError):
-    """There are no vectors now; the message says why and what to do.
+    """Vectors are not available now; the message says why and what to do.
 
-    `retry_after_s` says when to ask again; None means not before something is installed or configured.
+    `retry_after_s` says when to retry; None means not before something is installed or configured.
     """
 
     code = "embedder_unavailable"
@@ -34,32 +34,32 @@ class EmbedderUnavailable(PatternError):
 
 
 class TextsRefused(EmbedderUnavailable):
-    """There are no vectors of these texts; one of them may be the reason, so that others can still be embedded."""
+    """These texts were refused; one of them may be the reason, and others can still be embedded."""
 
 
 class Embedder(Protocol):
     """Makes vectors. One per server, shared by any number of tasks of all constellations."""
 
     async def info(self) -> EmbedderInfo:
-        """Return what its vectors are; loads the model if that is needed to know.
+        """Return the kind of its vectors; loads the model if necessary.
 
         Raises:
-            EmbedderUnavailable: there is no model, or it does not answer.
+            EmbedderUnavailable: there is no model, or it does not respond.
         """
         ...
 
     async def embed(self, texts: Sequence[str], *, purpose: Purpose) -> list[bytes]:
-        """Return one unit vector for each of up to `TEXTS_MAX` texts, in order, each with its codes behind it if there
-        are any; queries go before passages.
+        """Return one unit vector for each of up to `TEXTS_MAX` texts, in order, each followed by its codes if there are
+        any; queries go before passages.
 
         Raises:
             TextsRefused: it fails in a way that may come from one of these texts.
-            EmbedderUnavailable: there is no model, it does not answer, or what it answered cannot be used.
+            EmbedderUnavailable: there is no model, it does not respond, or its answer is invalid.
         """
         ...
 
     async def aclose(self) -> None:
-        """Give back processes and connections. Nothing may be asked afterwards."""
+        """Release processes and connections. It must not be used afterwards."""
         ...
 
 
@@ -89,7 +89,7 @@ async def checked_vectors(
 
 
 class AbsentEmbedder:
-    """The embedder of a server that has none: always says the same sentence, which tells what to configure."""
+    """The embedder of a server without one: its error says what to configure."""
 
     def __init__(self, message: str = SWITCHED_OFF) -> None:
         self._message = message
@@ -107,5 +107,5 @@ class AbsentEmbedder:
 
 
 def absent(_: EmbedderSettings) -> AbsentEmbedder:
-    """Return the embedder of a server whose embeddings are switched off."""
+    """Return the embedder of a server with embeddings switched off."""
     return AbsentEmbedder()

@@ -1,8 +1,8 @@
-"""The embedding queue of one constellation: sees to it that every text has its vectors, and embeds questions.
+"""The embedding queue of one constellation: embeds every text, and questions.
 
-There is no list of jobs. What lacks a vector follows from the texts and from how far the index has got (see
-`work.gather`), so nothing can be lost, and after a kill the queue continues where the last batch was stored. It reads
-aside and writes one short transaction per batch; the model works elsewhere. So no turn ever waits for it.
+There is no list of jobs. The missing vectors follow from the texts and the progress of the index (see `work.gather`),
+so nothing can be lost, and after a crash the queue continues after the last stored batch. It reads on a second
+connection and writes one short transaction per batch; the model runs elsewhere. So no turn ever waits for it.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from pattern_db.tables.embeddings import Refusal
 
 _log = logging.getLogger(__name__)
 
-START_AFTER_S = 1.0  # a command that needs the constellation for a moment loads no model
-GATHER_S = 0.5  # a turn commits several times: one look is enough
-RECHECK_S = 600.0  # if no commit wakes it; each look opens a connection that rests
+START_AFTER_S = 1.0  # a command that uses the constellation briefly loads no model
+GATHER_S = 0.5  # a turn commits several times: one check is enough
+RECHECK_S = 600.0  # if no commit wakes it; each check opens an idle connection
 BACKOFF_FIRST_S = 1.0
 BACKOFF_MAX_S = 300.0
 INFO_DEADLINE_S = 2.0
@@ -57,13 +57,13 @@ VectorIndex = IndexRow
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far embedding has got. `done` and `total` count texts (rows) of the index that is worked on.
+    """The progress of embedding. `done` and `total` count texts (rows) of the current index.
 
-    `state`: idle (all done), working, waiting (the model does not answer; it is asked again), unavailable (something
-    must be installed, configured or decided first); `reason` says what. `model` is the active index's. `configured`
-    is the embedder's own word; None while it is unknown. With `switch_needed` the two differ, and nothing is embedded
-    until a person switches. `skipped` counts texts among those done that the model refuses to embed, at least in part;
-    `refusals` are the first of them with its reasons.
+    `state`: idle (all done), working, waiting (the model does not respond; it is retried), unavailable (something must
+    be installed, configured or decided first); `reason` says what. `model` is the active index's. `configured` is as
+    the embedder reports it; None while unknown. With `switch_needed` the two differ, and nothing is embedded until a
+    person switches. `skipped` counts texts among those done that the model refuses to embed, at least in part;
+    `refusals` are the first of them with the reasons.
     """
 
     state: State
@@ -80,11 +80,11 @@ class Progress:
 
 
 class EmbeddingQueue:
-    """One per constellation. `nursery.start_soon(queue.run)`; the other methods may be called from any task meanwhile.
+    """One per constellation. `nursery.start_soon(queue.run)`; the other methods may be called from any task while it
+    runs.
 
-    A question's vector is waited for `patience_s` seconds. New texts are embedded by the configured model alone;
-    questions by the model of the active index, which during a switch is the one before, as far as the shelf can still
-    make it.
+    A question's vector is waited for `patience_s` seconds. New texts are embedded only by the configured model;
+    questions by the model of the active index, which during a switch is the previous one, if it is still available.
     """
 
     def __init__(
@@ -100,10 +100,10 @@ class EmbeddingQueue:
         self._reason: str | None = None
         self._failures = 0  # in a row
         self._woken = trio.Event()  # there may be something to do
-        self._decided = trio.Event()  # a person decided something: do not wait any longer
+        self._decided = trio.Event()  # a person decided something: stop waiting
 
     async def run(self) -> None:
-        """Embed what lacks a vector, and questions, until cancelled.
+        """Embed texts without vectors, and questions, until cancelled.
 
         Raises:
             StorageFailed: the disk failed; reopen the file.
@@ -126,7 +126,7 @@ class EmbeddingQueue:
                         await self._decided.wait()
 
     def wake(self) -> None:
-        """Something was committed; there may be texts to embed. Never waits, costs next to nothing."""
+        """Note that something was committed: there may be texts to embed. Never waits, and is very cheap."""
         self._woken.set()
 
     async def query_vector(self, text: str) -> QueryVector:
@@ -147,7 +147,7 @@ class EmbeddingQueue:
         return QueryVector(vector=vector[:size], codes=vector[size:], notice=notice, fingerprint=active.fingerprint)
 
     async def progress(self) -> Progress:
-        """Return how far it has got, and what it waits for. Asks a model that is not known yet for its name, within
+        """Return its progress, and what it waits for. If the model is still unknown, it is asked for its name, within
         bounds.
         """
         if self._info is None:
@@ -173,14 +173,14 @@ class EmbeddingQueue:
         )
 
     async def start_switch(self) -> IndexRow:
-        """Begin to embed every text by the configured model; search continues with the old vectors until it is done.
+        """Start to embed every text with the configured model; search continues with the old vectors until it is done.
 
-        Survives restarts. If it is under way already, it continues. With the old model configured again, a switch to
-        another is given up.
+        Survives restarts. A running switch continues. If the old model is configured again, a switch to another is
+        cancelled.
 
         Raises:
             Conflict: there is nothing to switch.
-            EmbedderUnavailable: the configured model does not answer, so that it is unknown what to switch to.
+            EmbedderUnavailable: the configured model does not respond, so it is unknown what to switch to.
         """
         info = await self._embedder.info()
         self._info = info
@@ -189,23 +189,23 @@ class EmbeddingQueue:
         return index
 
     async def cancel_switch(self) -> None:
-        """Give up the switch that is under way; the old vectors stay active.
+        """Cancel the running switch; the old vectors stay active.
 
         Raises:
             Conflict: there is none.
         """
         if not await self._database.write(work.cancel_switch):
-            raise Conflict("no switch to another embedding model is under way")
+            raise Conflict("no switch to another embedding model is running; there is nothing to cancel")
         self._start_over()
 
     async def rebuild(self) -> None:
-        """Look at every text again; what is not up to date is embedded again.
+        """Check every text again; embed outdated ones again.
 
         Raises:
             Conflict: nothing was embedded yet.
         """
         if not await self._database.write(work.rebuild):
-            raise Conflict("no text was embedded yet, so there is nothing to look at again")
+            raise Conflict("no text was embedded yet; there is nothing to rebuild")
         self._start_over()
 
     def _start_over(self) -> None:
@@ -223,7 +223,7 @@ class EmbeddingQueue:
         if not is_behind:
             self._rests("idle")
             return False
-        info = self._info = await self._embedder.info()  # only now, because asking may load the model
+        info = self._info = await self._embedder.info()  # only now, because the call may load the model
         target = self._target(live)
         if target is None and live:
             if not _is_same_model(live[0], info):
@@ -239,7 +239,7 @@ class EmbeddingQueue:
             return False
         if batch is None:
             is_complete = await self._database.write(work.complete, target, now_text(self._clock))
-            self._rests("idle")  # not before: who waits for it wants the swap, too
+            self._rests("idle")  # not before: waiting callers need the swap, too
             return is_complete
         self._rests("working", self._reason if self._failures else None)
         vectors, refused = await self._portions.embed(batch.missing, info)
@@ -259,7 +259,7 @@ class EmbeddingQueue:
             level = logging.WARNING
             wait_s = BACKOFF_FIRST_S * 2 ** min(self._failures - 1, 16)
             wait_s = min(max(error.retry_after_s, wait_s), BACKOFF_MAX_S)
-        if self._failures == 1:  # who has no model knows it; that one does not answer is news
+        if self._failures == 1:  # a missing model is known; a model that does not respond is news
             _log.log(level, "texts cannot be embedded now: %s", error.message)
         with trio.move_on_after(wait_s):
             await self._decided.wait()
@@ -268,33 +268,33 @@ class EmbeddingQueue:
         self._state, self._reason = state, reason
 
     def _target(self, live: Sequence[IndexRow]) -> IndexRow | None:
-        """Return the index that is worked on; None if none is of the configured model."""
+        """Return the current index; None if none is of the configured model."""
         info = self._info
         return None if info is None else next((one for one in reversed(live) if one.matches(info)), None)
 
     def _switch_reason(self, active: IndexRow, info: EmbedderInfo) -> str:
         return (
-            f"the texts were embedded by {active.model}, and {_name(active, info)} is configured now;"
-            " `pattern embeddings switch` goes over to it"
+            f"the texts were embedded by {active.model}, and {_name(active, info)} is configured now; switch to it "
+            f"with `pattern embeddings switch`"
         )
 
     def _left_behind(self, live: Sequence[IndexRow]) -> str | None:
-        """Return what to say about a switch that is not continued."""
+        """Return a note about a switch that is not continued."""
         if self._info is None or live[-1].matches(self._info):
             return None
         return (
-            f"a switch to {live[-1].model} was begun, and {live[0].model} is configured again;"
-            " `pattern embeddings switch --cancel` gives it up"
+            f"a switch to {live[-1].model} was begun, and {live[0].model} is configured again; cancel the switch "
+            f"with `pattern embeddings switch --cancel`"
         )
 
     def _way_out(self, live: Sequence[IndexRow]) -> str:
         target = self._target(live)
         if target is not None and target.state is IndexState.BUILDING:
             return f"meaning counts again when the switch to {target.model} is complete"
-        return "`pattern embeddings switch` goes over to the configured model"
+        return "switch to the configured model with `pattern embeddings switch`"
 
     async def _notice(self, active: IndexRow) -> str | None:
-        """Return what to say about a vector that is compared with only some of the texts."""
+        """Return a note about a vector that is compared with only some of the texts."""
         is_left = self._info is not None and not active.matches(self._info)  # new texts are not for it
         if active.completed_at is not None and not is_left:
             return None
@@ -305,14 +305,14 @@ class EmbeddingQueue:
 
 
 class Portions:
-    """Asks for the vectors of a batch, a portion at a time, and finds the texts that an embedder cannot take.
+    """Requests the vectors of a batch in portions, and finds the texts that an embedder refuses.
 
-    A service that is down fails for every text, and waiting is all that helps. A text that kills the model's process,
-    or that a service refuses, fails every time and would hold up all that come after it. So after a failure a
-    harmless text is tried: if that fails too, nothing is wrong with ours. A portion that fails twice is halved, down to
-    a single text, which is set aside.
+    A service that is down fails for every text, and only waiting helps. A text that crashes the model's process, or
+    that a service refuses, fails every time and would block all later ones. So after a failure a harmless text is
+    tried: if that fails, too, our texts are not the reason. A portion that fails twice is halved, down to a single
+    text, which is recorded as refused.
 
-    What is known of a batch is remembered for the next attempt at it.
+    Results for a batch are kept for the next attempt.
     """
 
     def __init__(self, embedder: Embedder) -> None:
@@ -323,10 +323,10 @@ class Portions:
     async def embed(
         self, texts: Mapping[str, str], info: EmbedderInfo
     ) -> tuple[Mapping[str, bytes], Mapping[str, str]]:
-        """Return vectors of `texts` by hash, and for what the embedder refuses the reasons. Call again after a failure.
+        """Return vectors of `texts` by hash, and the reasons for refused ones. Call again after a failure.
 
         Raises:
-            EmbedderUnavailable: it does not work for any text now.
+            EmbedderUnavailable: it fails for every text now.
         """
         self._vectors = {key: vector for key, vector in self._vectors.items() if key in texts}
         self._refused = {key: reason for key, reason in self._refused.items() if key in texts}
@@ -389,7 +389,7 @@ def _situation(connection: Connection) -> tuple[list[IndexRow], list[IndexRow], 
 
 
 def _progress(connection: Connection, info: EmbedderInfo | None) -> tuple[list[IndexRow], Coverage, Sequence[Refusal]]:
-    """Return the indexes, and how far the one is that is worked on: the configured model's, or else the last begun."""
+    """Return the indexes, and the progress of the current one: the configured model's, or else the last started."""
     live = indexes.live(connection)
     index = next((one for one in reversed(live) if info is None or one.matches(info)), live[-1] if live else None)
     refused = [] if index is None else embeddings.refusals(connection, index, REFUSALS_SHOWN)

@@ -1,12 +1,12 @@
-"""Vectors of questions. A person waits for each, so it has a deadline, and the last ones are remembered.
+"""Vectors of questions. A person waits for each, so it has a deadline, and the last ones are cached.
 
-Questions can be compared only with vectors of their own model. So while an index of an earlier model still answers,
-that model is wanted too, for questions alone. It is made when the first question needs it, from what is configured;
-its own word (`info`) decides whether it is the one. What was made stays for the next question, a few at most: a model
-on this machine gives its memory back by itself when it is not asked.
+Questions can be compared only with vectors of their own model. So while an index of an earlier model is active, that
+model is needed, too, only for questions. It is created for the first question from the configuration; its `info`
+decides whether it is the right one. A few such models are kept: a model on this machine releases its memory when it is
+idle.
 
-The model works in a task of its own: a question that is given up does not stop it from loading, and its vector is
-there when the question is asked again.
+The model works in a task of its own: a question that times out does not stop it from loading, and its vector is
+available when the question is repeated.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import trio
 
 from pattern_core.embeddings.embedder import Embedder, EmbedderInfo, EmbedderUnavailable, checked_vectors
 
-FORMER_MAX = 4  # models beside the configured one; each may be a process of 450 MB while it is asked
+FORMER_MAX = 4  # models in addition to the configured one; each may be a process of 450 MB while it is used
 LOOK_AGAIN_S = 60.0  # after none was found
 
 DEADLINE_S = 2.0  # a model that is loaded needs some 20 ms; loading takes from half a second to many
@@ -33,7 +33,7 @@ RemakeEmbedder: TypeAlias = Callable[[EmbedderInfo], Iterable[Embedder]]
 
 
 class FormerModelGone(EmbedderUnavailable):
-    """The model that an index was made by cannot be asked any more; another one has to take over."""
+    """The model of an index is no longer available; another one must replace it."""
 
 
 class EmbedderShelf:
@@ -47,11 +47,11 @@ class EmbedderShelf:
         self._making = trio.Lock()
 
     async def of(self, wanted: EmbedderInfo) -> Embedder:
-        """Return the embedder whose vectors can be compared with those of `wanted`: same fingerprint, same length.
+        """Return the embedder with vectors comparable to those of `wanted`: same fingerprint, same length.
 
         Raises:
-            FormerModelGone: nothing that is configured leads to it.
-            EmbedderUnavailable: it does not answer now, so that it is unknown whether it is the one.
+            FormerModelGone: it is not configured. EmbedderUnavailable: it does not respond now, so it is unknown
+            whether it is the right one.
         """
         failure: EmbedderUnavailable | None = None
         try:
@@ -99,9 +99,9 @@ class EmbedderShelf:
                 return candidate
         if failure is None:
             made_by = f"{wanted.model} ({wanted.provider}, {wanted.dimension} numbers)"
-            message = f"the texts were embedded by {made_by}, which cannot be asked any more{why}"
+            message = f"the texts were embedded by {made_by}, which is no longer available{why}"
             failure = FormerModelGone(message.removesuffix("."), retry_after_s=None)
-        # Not every question starts a process in vain.
+        # Not every question may start a process that fails.
         wait_s = LOOK_AGAIN_S if failure.retry_after_s is None else min(failure.retry_after_s, LOOK_AGAIN_S)
         self._missing[key] = trio.current_time() + wait_s, failure
         if len(self._missing) > 8 * FORMER_MAX:
@@ -128,8 +128,8 @@ class QuestionEmbedder:
         """Return the vector of `text` by the model `wanted`.
 
         Raises:
-            FormerModelGone: that model was configured once, and cannot be asked any more.
-            EmbedderUnavailable: it is not there, or did not answer in time.
+            FormerModelGone: that model was configured earlier, and is no longer available. EmbedderUnavailable: it is
+            missing, or did not respond in time.
         """
         key = wanted.fingerprint, wanted.dimension, text
         if key in self._remembered:

@@ -1,4 +1,4 @@
-"""What was configured about embeddings, and what some models want to read before a question or a passage.
+"""The configuration of embeddings, and the prefixes of some models for questions and passages.
 
 Without their prefixes those models find noticeably less. Source: the model cards of the families on the Hugging Face
 hub.
@@ -27,13 +27,13 @@ RuntimeName: TypeAlias = Literal["auto", "sentence-transformers", "onnx"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbedderSection:
-    """One embedder as it is configured; what is left out is the provider's own.
+    """One configured embedder; missing values are the provider's defaults.
 
     `provider` is one of `pattern_core.embeddings.providers`, or in the configuration the name of a section
-    `[providers.<name>]` of kind openai or google, whose address and key are then used. `dimensions` None takes the
-    model's; `base_url` and `api_key` are for services, the second group for models on this machine: `idle_unload_s` are
-    seconds without a question after which the model's memory is released. `query_prefix` and `passage_prefix` None take
-    what the model's family wants.
+    `[providers.<name>]` of kind openai or google, with the address and key to use. `dimensions` None means the model's;
+    `base_url` and `api_key` are for services, the second group for models on this machine: `idle_unload_s` are seconds
+    without a question after which the model's memory is released. `query_prefix` and `passage_prefix` None take what
+    the model's family wants.
     """
 
     # `local`, `openai`, `compatible`, `google`, `ollama`, `none`, or the name of a `[providers.<name>]`
@@ -73,7 +73,7 @@ class EmbedderSettings(EmbedderSection):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prefixes:
-    """What stands before a text; empty for nothing."""
+    """The prefix of a text; may be empty."""
 
     query: str = ""
     passage: str = ""

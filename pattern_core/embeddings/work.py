@@ -1,13 +1,13 @@
 """What the embedding queue does in the database, as functions of a connection: batches of texts, and switching models.
 
-A batch is what lacks a vector. Between gathering and storing it the model works, and anything may happen to the texts.
-So storing looks at each text again, within its transaction: a vector is stored only for the text as it is at that
-moment, and one that is gone leaves none. Killed in between, nothing is lost but the vectors of one batch.
+A batch is what lacks a vector. Between gathering and storing it the model runs, and the texts may change. So storing
+checks each text again, within its transaction: a vector is stored only for the current text. A crash in between loses
+only the vectors of one batch.
 
-A message is embedded with what was said before it in the same session: an answer like "yes, in May" says nothing by
-itself. With the previous turn, recall among ten hits rose from 0.67 to 0.73 in conversations; with the next one too it
-did not rise further. Where this module makes other pieces of the same text, they have other hashes, and `pattern
-embeddings rebuild` embeds what differs.
+A message is embedded with the previous one of its session: an answer like "yes, in May" is meaningless alone. With the
+previous turn, recall among ten hits rose from 0.67 to 0.73 in conversations; with the next one too it did not rise
+further. Where this module makes other pieces of the same text, they have other hashes, and `pattern embeddings rebuild`
+embeds what differs.
 
 Vectors of two models cannot be compared, so a new model needs every text embedded again. Until that is done the old
 index stays active and search answers from it, as long as questions can still be embedded by its model (see
@@ -35,7 +35,7 @@ from pattern_db.tables.embedding_indexes import Cursor, EmbedderInfo, IndexRow, 
 from pattern_db.tables.embedding_sources import EmbeddingSource
 
 BATCH_ROWS = 32  # rows that one batch looks at
-BATCH_PIECES = 64  # pieces after which it takes no further row; a single long text may have more
+BATCH_PIECES = 64  # pieces after which no row is added; a single long text may have more
 # The past, worked off one kind after the other: what agents keep before what they said.
 _PAST = (SearchKind.BLOCK, SearchKind.ARCHIVAL, SearchKind.SUMMARY, SearchKind.MESSAGE, SearchKind.FILE)
 
@@ -117,10 +117,10 @@ def _batch(connection: Connection, index: IndexRow, rows: Sequence[tuple[int, Re
 def store(
     connection: Connection, batch: Batch, made: Mapping[str, bytes], now: str, refused: Mapping[str, str] | None = None
 ) -> bool:
-    """Store the vectors of a batch, `made` by hash; False if its index was given up meanwhile, and nothing is stored.
+    """Store the vectors of a batch, `made` by hash; return False, and store nothing, if its index was retired since.
 
-    `refused` are the pieces without one, each with its reason; they count as done. What changed meanwhile is noted to
-    be looked at again.
+    `refused` are the pieces without one, each with its reason; they count as done. Texts that changed since are noted
+    for another check.
 
     Raises:
         ValueError: a vector does not have the dimension of the index; nothing is stored.
@@ -190,9 +190,9 @@ def _named(speaker: str | None, text: str) -> str:
 
 
 def start_switch(connection: Connection, info: EmbedderInfo, now: str) -> IndexRow:
-    """Begin an index for another model beside the active one, or continue it; one for a third model is given up.
+    """Begin an index for another model next to the active one, or continue it; one for a third model is retired.
 
-    If the active index is of this model and another one's is being built, that one is given up: back to the old model.
+    If the active index is of this model and another one is being built, that one is retired: back to the old model.
 
     Raises:
         Conflict: the active index is of this model already, or there is none to switch from.
@@ -200,13 +200,12 @@ def start_switch(connection: Connection, info: EmbedderInfo, now: str) -> IndexR
     active = indexes.active(connection)
     building = _building(connection)
     if active is None:
-        raise Conflict("no text was embedded yet, so there is nothing to switch: it begins by itself")
+        raise Conflict("no text was embedded yet, so there is nothing to switch; embedding starts automatically")
     if active.matches(info):
         if cancel_switch(connection):
             return active
         raise Conflict(
-            f"the vectors are {info.model}'s already;"
-            " to have every text looked at again, use `pattern embeddings rebuild`"
+            f"the vectors are {info.model}'s already; to check every text again, use `pattern embeddings rebuild`"
         )
     if building is not None and building.matches(info):
         return building
@@ -215,7 +214,7 @@ def start_switch(connection: Connection, info: EmbedderInfo, now: str) -> IndexR
 
 
 def cancel_switch(connection: Connection) -> bool:
-    """Give up the index that is being built; False if there is none. Its vectors are removed later."""
+    """Retire the index that is being built; return False if there is none. Its vectors are deleted later."""
     building = _building(connection)
     if building is not None:
         indexes.retire(connection, building.id)
@@ -238,7 +237,7 @@ def complete(connection: Connection, index: IndexRow, now: str) -> bool:
 
 
 def rebuild(connection: Connection) -> bool:
-    """Have every text looked at again; only what is not up to date is embedded. False if there is no index."""
+    """Let every text be checked again; only outdated ones are embedded. Return False if there is no index."""
     live = indexes.live(connection)
     for index in live:
         indexes.rewind(connection, index.id)

@@ -1,7 +1,7 @@
 """Files as one agent may use them: only in folders attached to it, by `folder/path`, in windows of lines.
 
 Lines are those of the text that was read from the file. They come from its passages, so that a PDF is not parsed again
-for every look, and a directory that is away can still be read; a text on disk that changed since is read afresh.
+for every access, and an unavailable directory can still be read; a text on disk that changed is read again.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from pattern_db.tables.files import FileRow
 from pattern_db.tables.folders import AttachedFolder
 from pattern_db.tables.passages import PassageRow
 
-GREP_CHARS_MAX = 4_000_000  # looked through by one call
+GREP_CHARS_MAX = 4_000_000  # searched by one call
 GREP_FILES_MAX = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Located:
-    """A place in an attached folder; whether there is a file is not said."""
+    """A place in an attached folder; the file may not exist."""
 
     attached: AttachedFolder
     name: str
@@ -58,7 +58,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundLines:
-    """Matching lines as `folder/path`, number and words; `left_out` files were not looked through."""
+    """Matching lines as `folder/path`, number and text; `left_out` files were not searched."""
 
     lines: Sequence[tuple[str, int, str]]
     files: int
@@ -89,7 +89,7 @@ class AgentFiles:
         raise NotFound(f"no folder {name!r} is attached to you; attached: {known}")
 
     async def locate(self, path: str) -> Located:
-        """Return the place that `folder/path` means; with a single folder attached its name may be left out.
+        """Return the place of `folder/path`; if only one folder is attached, its name may be left out.
 
         Raises:
             NotFound: no such folder is attached.
@@ -122,7 +122,8 @@ class AgentFiles:
         return found
 
     async def list(self, folder: str | None = None, pattern: str | None = None) -> list[tuple[str, FileRow]]:
-        """Files with their `folder/path`, by that; only those whose path (or its end) fits `pattern` (`*`, `?`).
+        """Return files with their `folder/path`, sorted; only those with a path (or its end) that matches `pattern`
+        (`*`, `?`).
 
         Raises:
             NotFound: no such folder is attached.
@@ -178,7 +179,7 @@ class AgentFiles:
         return _window(place.path, start_line, total, wanted, chars_max)
 
     async def _changed_text(self, place: Located, row: FileRow) -> str | None:
-        """Return the text of a file on disk that changed since it was indexed; None if it did not, or is away."""
+        """Return the text of a file on disk that changed since it was indexed; None if unchanged or unavailable."""
         folder = place.attached.folder
         if folder.path_type is not PathType.LOCAL:
             return None
@@ -198,11 +199,12 @@ class AgentFiles:
     async def grep(
         self, pattern: str, *, path: str | None, files_like: str | None, limit: int, ignore_case: bool
     ) -> FoundLines:
-        """Return the first `limit` lines that match, in one file (`path`), or in all whose path fits `files_like`.
+        """Return the first `limit` lines that match, in one file (`path`), or in all with a path that matches
+        `files_like`.
 
         Raises:
             NotFound: there is no such file, or no such folder is attached.
-            InvalidInput: the pattern or the path does not fit, or matching takes too long.
+            InvalidInput: the pattern or the path is invalid, or matching is too slow.
         """
         if not pattern:
             raise InvalidInput("the pattern is empty, so that every line would match; read the file instead")

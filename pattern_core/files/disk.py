@@ -20,10 +20,10 @@ from pattern_core.errors import InvalidInput, NotFound, PatternError, Unavailabl
 from pattern_core.untrusted import plain
 
 FILES_MAX = 10_000  # of one folder
-ENTRIES_MAX = 100_000  # looked at in one walk
+ENTRIES_MAX = 100_000  # entries per scan
 FILE_BYTES_MAX = 20 * 1024 * 1024
 NAME_CHARS_MAX = 500
-PART_BYTES_MAX = 255  # what file systems take for one name
+PART_BYTES_MAX = 255  # the longest name in file systems
 DEPTH_MAX = 20
 # Directories that hold what programs make or fetch; they are not searched.
 _IGNORED_NAMES = (
@@ -31,7 +31,7 @@ _IGNORED_NAMES = (
     "/DerivedData/Pods/$RECYCLE.BIN/System Volume Information"
 )
 _IGNORED = frozenset(_IGNORED_NAMES.split("/"))
-# Ends of names of what programs leave beside files.
+# Suffixes of temporary files of programs.
 _LEFTOVERS = ("~", ".swp", ".swo", ".tmp", ".part", ".crdownload", ".pyc", ".min.js", ".min.css", ".map")
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # To pass through a directory one need not be allowed to list it; Linux has a way to open it for that alone.
@@ -41,14 +41,14 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class UnreadableFile(InvalidInput):
-    """This one file cannot be read as text; the message says why, and what would help."""
+    """This file cannot be read as text; the message says why, and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskEntry:
-    """A regular file that a walk met: its name within the folder (NFC), size in bytes and time of change.
+    """A regular file found by a scan: its name within the folder (NFC), size in bytes and modification time.
 
-    A file in the database has no time of change.
+    A file in the database has no modification time.
     """
 
     name: str
@@ -58,7 +58,7 @@ class DiskEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skipped:
-    """What was passed over, and why, as words after its name."""
+    """A skipped file, and the reason as a text after its name."""
 
     name: str
     reason: str
@@ -66,8 +66,8 @@ class Skipped:
 
 @dataclass(slots=True)
 class Walk:
-    """What a directory holds. Nothing may be concluded about names below `unseen`, nor, unless it `is_complete`,
-    about any name that is not there.
+    """The files of a directory. Names below `unseen` are unknown, and unless it `is_complete`, so are all missing
+    names.
     """
 
     entries: list[DiskEntry] = field(default_factory=list)
@@ -77,7 +77,7 @@ class Walk:
     looked_at: int = 0
 
     def skip(self, name: str, reason: str) -> None:
-        """Note what is passed over; its name may be no text."""
+        """Record a skipped file; its name may not be text."""
         self.skipped.append(Skipped(name=name.encode("utf-8", "replace").decode(), reason=reason))
 
 
@@ -91,7 +91,9 @@ def check_name(name: str) -> str:
     if not normal:
         raise InvalidInput("a file needs a name, such as notes/garden.md")
     if len(normal) > NAME_CHARS_MAX:
-        raise InvalidInput(f"the file's name has {len(normal)} characters; at most {NAME_CHARS_MAX} are taken")
+        raise InvalidInput(
+            f"the file's name has {len(normal)} characters; more than the limit of {NAME_CHARS_MAX}; shorten it"
+        )
     parts = normal.split("/")
     if len(parts) > DEPTH_MAX:
         raise InvalidInput(f"the file's name has {len(parts)} parts; folders go at most {DEPTH_MAX} deep")
@@ -126,7 +128,7 @@ def check_root(path: str, *, allowed: Sequence[Path] | None, kept_out: Sequence[
     """
     given = Path(path)
     if not path or "\0" in path or not given.is_absolute():
-        raise InvalidInput("name the directory by its whole path on the server's machine, such as /home/ann/notes")
+        raise InvalidInput("the directory needs an absolute path on the server's machine, such as /home/ann/notes")
     try:
         real = given.resolve(strict=True)
     except (OSError, RuntimeError) as error:
@@ -135,12 +137,12 @@ def check_root(path: str, *, allowed: Sequence[Path] | None, kept_out: Sequence[
         raise InvalidInput(f"{path} is not a directory")
     if allowed is not None and not any(real.is_relative_to(root.resolve()) for root in allowed):
         raise InvalidInput(
-            f"{path} is not among the directories that this server may show to agents; an administrator can add"
+            f"{path} is not in a directory that this server may show to agents; an administrator can add"
             " it to files_roots, or make the folder"
         )
     for own in kept_out:
         if real.is_relative_to(own.resolve()) or own.resolve().is_relative_to(real):
-            raise InvalidInput(f"{path} holds the server's own data or is within it; choose a directory beside it")
+            raise InvalidInput(f"{path} contains the server's own data or is inside it; choose another directory")
     return real
 
 
@@ -148,7 +150,7 @@ def walk(root: Path) -> Walk:
     """Return all visible regular files below `root`, by name.
 
     Raises:
-        Unavailable: the directory is not there, or vanished or was exchanged meanwhile.
+        Unavailable: the directory is missing, or disappeared or was replaced during the scan.
     """
     found = Walk()
     with _directory(root) as descriptor:
@@ -205,7 +207,7 @@ def _miss(found: Walk, name: str, error: OSError) -> None:
 
 
 def look(root: Path, name: str) -> DiskEntry:
-    """Return a file's size and time of change, without reading it.
+    """Return a file's size and modification time, without reading it.
 
     Raises:
         PatternError: as `read_file` does, but for what is too long.
@@ -231,7 +233,7 @@ def read_file(root: Path, name: str) -> bytes:
                 data = file.read(FILE_BYTES_MAX + 1)
         except OSError as error:
             raise UnreadableFile(f"{name} cannot be read: {_words(error)}") from None
-        if len(data) > FILE_BYTES_MAX:  # it grew meanwhile
+        if len(data) > FILE_BYTES_MAX:  # it grew while it was read
             raise too_long(len(data))
         return data
 
@@ -242,7 +244,7 @@ def too_long(size: int) -> UnreadableFile:
 
 
 def write_file(root: Path, name: str, data: bytes) -> None:
-    """Put a file in place of an earlier one, whole or not at all; directories on the way are made.
+    """Write a file atomically, replacing an earlier one; missing directories are created.
 
     Raises:
         InvalidInput: the name leads out of the folder, or something that is no regular file has it.

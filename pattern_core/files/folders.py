@@ -1,8 +1,8 @@
-"""Folders as people manage them (created, filled, attached to agents, deleted), and the indexing of their files.
+"""Management of folders (create, fill, attach to agents, delete), and the indexing of their files.
 
-Attached directories are looked through now and then, and changed files are read again. What a look cannot see is not
-gone: a directory that vanished, is empty all of a sudden (a disk that is not mounted) or cannot be opened takes nothing
-away; the folder says that it is unavailable, and what is known of it is still found.
+Attached directories are scanned periodically, and changed files are read again. What a scan cannot see is not deleted:
+if a directory is missing, suddenly empty (a disk that is not mounted) or cannot be opened, the folder becomes
+unavailable, and its indexed text can still be found.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Borrower = FolderAttachment
 
 @dataclass(slots=True, kw_only=True)
 class IndexReport:
-    """What one look through a folder did, in files; `skipped` says what was not read, and why."""
+    """The result of one scan of a folder, in files; `skipped` are files that were not read, with reasons."""
 
     indexed: int = 0
     unchanged: int = 0
@@ -51,7 +51,7 @@ class IndexReport:
     skipped: list[Skipped] = field(default_factory=list)
 
     def note(self, row: FileRow, *, was_read: bool = False) -> None:
-        """Count a file that was looked at, and read if it had changed."""
+        """Count a checked file, which was read if it had changed."""
         if row.error is not None:
             self.skipped.append(Skipped(name=row.name, reason=row.error))
         elif was_read:
@@ -63,7 +63,7 @@ class IndexReport:
 class Folders:
     """The folders of one constellation, found by id or name.
 
-    `await folders.run()` beside it keeps attached directories in step; everything else works without that, too.
+    `await folders.run()` in another task keeps attached directories up to date; the rest works without it.
     `on_change` is called after passages were stored or removed, so that vectors follow; it must not raise or wait.
     A folder or file that does not exist is storage's `NotFound`.
     """
@@ -79,7 +79,7 @@ class Folders:
         self._database = storage.database
         self._interval_s = interval_s
         self._on_change = on_change
-        # Abandoned when cancelled: a dead network file system must not hold up the server's end.
+        # Abandoned when cancelled: a dead network file system must not delay the server's end.
         limiter = trio.CapacityLimiter(DISK_THREADS_MAX)
         self._on_thread = partial(trio.to_thread.run_sync, limiter=limiter, abandon_on_cancel=True)
         self._one_at_a_time = trio.Lock()
@@ -98,7 +98,7 @@ class Folders:
         after `index`.
 
         Raises:
-            InvalidInput: the name does not fit, or it is neither a directory nor virtual.
+            InvalidInput: the name is invalid, or it is neither a directory nor virtual.
             Conflict: there is a folder of that name.
             LimitReached: there are too many folders.
         """
@@ -128,10 +128,10 @@ class Folders:
         return await self._database.read(folders.list_all)
 
     async def change(self, id_or_name: str, *, name: str | None = None, description: str | None = None) -> FolderRow:
-        """Give a folder another name or description; an empty description removes it.
+        """Rename or describe a folder; an empty description removes it.
 
         Raises:
-            InvalidInput: the name does not fit.
+            InvalidInput: the name is invalid.
             Conflict: another folder has it.
         """
         row = await self.get(id_or_name)
@@ -147,7 +147,7 @@ class Folders:
         return await self.get(row.id)
 
     async def delete(self, id_or_name: str) -> None:
-        """Remove a folder and all that was read from it. A directory's own files stay as they are."""
+        """Delete a folder and its index. A directory's own files stay."""
         row = await self.get(id_or_name)
         await self._database.write(folders.delete, row.id)
         self._on_change()
@@ -163,7 +163,7 @@ class Folders:
         Returns its row, and whether it is new.
 
         Raises:
-            InvalidInput: the name does not fit, the folder is a directory, or the file is too long or no text.
+            InvalidInput: the name is invalid, the folder is a directory, or the file is too long or no text.
             LimitReached: the folder is full.
         """
         row = await self.get(id_or_name)
@@ -201,7 +201,7 @@ class Folders:
         self._on_change()
 
     async def attach(self, id_or_name: str, agent_id: str, access: FolderAccess) -> FolderAttachment:
-        """Let an agent use a folder, or change what it may do there; its directory is looked through soon.
+        """Attach a folder to an agent, or change the agent's access; its directory is scanned soon.
 
         Raises:
             Conflict: (of storage) there is no such agent.
@@ -214,7 +214,7 @@ class Folders:
         return next((one for one in found if one.agent_id == agent_id), new)
 
     async def detach(self, id_or_name: str, agent_id: str) -> None:
-        """Take a folder away from an agent.
+        """Detach a folder from an agent.
 
         Raises:
             NotFound: it was not attached.
@@ -226,7 +226,7 @@ class Folders:
             raise NotFound(f"the folder {row.name} is not attached to this agent") from None
 
     async def attachments(self, id_or_name: str) -> Sequence[FolderAttachment]:
-        """Return who may use a folder."""
+        """Return the attachments of a folder."""
         row = await self.get(id_or_name)
         return await self._database.read(folders.attachments, row.id)
 
@@ -238,7 +238,7 @@ class Folders:
             raise NotFound(f"there is no file {name!r} in the folder {folder.name}") from None
 
     async def run(self) -> None:
-        """Keep attached directories in step until cancelled: every `interval_s`, and when one is attached."""
+        """Scan attached directories until cancelled: every `interval_s`, and when one is attached."""
         while True:
             self._wanted = trio.Event()
             attached = await self._database.read(folders.attached_local)
@@ -246,18 +246,18 @@ class Folders:
                 try:
                     await self.index(folder.id, is_asked=False)
                 except (Unavailable, NotFound, RowNotFound):
-                    continue  # noted on the folder, or the folder was deleted meanwhile
+                    continue  # noted on the folder, or the folder was deleted
             with trio.move_on_after(self._interval_s if attached else math.inf):
                 await self._wanted.wait()
 
     async def index(self, id_or_name: str, *, again: bool = False, is_asked: bool = True) -> IndexReport:
-        """Look through a folder now; with `again` also files that seem unchanged are read.
+        """Scan a folder now; with `again` files that seem unchanged are read, too.
 
-        A directory that is empty all of a sudden is believed only if a person asks.
+        An unexpectedly empty directory is accepted only at a person's request.
 
         Raises:
-            NotFound: it was deleted meanwhile.
-            Unavailable: its directory cannot be read now; nothing was removed.
+            NotFound: it was deleted during the scan. Unavailable: its directory cannot be read now; nothing was
+            removed.
         """
         folder = await self.get(id_or_name)
         async with self._one_at_a_time:
@@ -267,7 +267,7 @@ class Folders:
                 await self._database.write(folders.note_unavailable, folder.id, error.message)
                 raise
             except (RowNotFound, RowConflict):
-                raise NotFound(f"the folder {folder.name} was deleted while it was looked through") from None
+                raise NotFound(f"the folder {folder.name} was deleted during its scan") from None
 
     async def _look_through(self, folder: FolderRow, *, is_asked: bool, again: bool) -> IndexReport:
         known = {row.name: row for row in await self._database.read_aside(files.list_in, folder.id)}
@@ -277,7 +277,7 @@ class Folders:
             walk = await self._on_thread(disk.walk, root)
             if not walk.entries and known and not walk.unseen and not is_asked:
                 raise Unavailable(
-                    f"the directory {root} is empty, and held {len(known)} files before; what was read stays."
+                    f"the directory {root} is empty, and had {len(known)} files before; their text is kept."
                     " If that is right, index the folder by hand"
                 )
             report.skipped = walk.skipped[:SKIPPED_MAX]
@@ -321,7 +321,7 @@ class Folders:
         try:
             await self._database.write(store, prepared, expected_hash=expected)
         except Conflict:
-            report.unchanged += 1  # written to the database meanwhile, and read in doing so
+            report.unchanged += 1  # written to the database since, and read at that time
             return
         self._on_change()
         report.note(prepared.row, was_read=True)
@@ -341,7 +341,7 @@ def _is_unchanged(known: FileRow, entry: DiskEntry) -> bool:
 
 
 def _gone(known: dict[str, FileRow], walk: Walk) -> list[FileRow]:
-    """Return rows whose files are certainly not there any more."""
+    """Return rows of files that certainly no longer exist."""
     if not walk.is_complete:
         return []
     there = {entry.name for entry in walk.entries}
@@ -356,7 +356,7 @@ def _create(connection: Connection, row: FolderRow) -> None:
 
 
 def _taken(name: str) -> Conflict:
-    return Conflict(f"there is a folder named {name!r} already; choose another name")
+    return Conflict(f"a folder named {name!r} already exists; choose another name")
 
 
 def _checked_name(name: str) -> str:

@@ -1,4 +1,4 @@
-"""A file's passages: pieces of its text at natural borders that know their lines and the headings they stand under.
+"""A file's passages: pieces of its text at natural borders, with their lines and headings.
 They are stored with their file, in one transaction.
 
 Splitting is pure and stable: a change in one place moves the borders near it only, since each heading, function and
@@ -224,7 +224,7 @@ def store(
     except RowNotFound:
         known = None
     if expected_hash is not None and (known is None or known.content_hash != expected_hash):
-        raise Conflict(f"{row.name} was changed meanwhile; read it again")
+        raise Conflict(f"{row.name} was changed by another writer; read it again")
     if known is None and files.count(connection, row.folder_id) >= FILES_MAX:
         raise LimitReached(f"the folder holds {FILES_MAX} files, which is all it may; remove some first")
     if known is not None:

@@ -1,4 +1,4 @@
-"""What is read from bytes: plain text in whatever encoding it came, HTML, PDF and Word documents.
+"""Readers of file contents: plain text in any encoding, HTML, PDF and Word documents.
 
 HTML and Word documents become Markdown: headings, paragraphs, lists, tables and code. All but plain text is read in a
 child process only (`read_file`, `read_page`), for it may be made to exhaust memory or time, or to trip a parser. The
@@ -30,7 +30,7 @@ TEXT_CHARS_MAX = 5_000_000
 PDF_PAGES_MAX = 5_000
 DOCX_BYTES_MAX = 200 * 1024 * 1024  # unpacked
 DOCX_PARTS_MAX = 5_000
-DETECTED_BYTES = 64 * 1024  # looked at to guess an encoding; the whole would take seconds, for the same guess
+DETECTED_BYTES = 64 * 1024  # used to guess an encoding; the whole text would need seconds, for the same result
 CONTROL_SHARE_MAX = 0.01  # of characters; text has next to none
 _ALLOWED_CONTROLS = frozenset("\t\n\r\f\x1b")
 _UTF16_SHARE = 0.3  # of every second byte being zero
@@ -66,7 +66,7 @@ _INVISIBLE = _INVISIBLE_NAMES.split()
 # What an element ends if it is still open: the parser takes it for nested. Source: HTML Standard, 13.1.2.4.
 _ENDED = {"li": ("li",), "p": ("p",), "tr": ("td", "th", "tr")}
 _ENDED |= dict.fromkeys(("td", "th"), ("td", "th")) | dict.fromkeys(("dt", "dd"), ("dt", "dd"))
-# What a page of the web holds beside what it is about, by element, role, and the classes and ids that pages use.
+# Parts of a web page that are not its main content, by element, role, and the usual classes and ids.
 _ASIDES = frozenset(("nav", "aside", "dialog"))
 _ROLES = frozenset(("navigation", "banner", "contentinfo", "complementary", "search", "dialog", "alertdialog"))
 _NOISE_NAMES = (
@@ -213,7 +213,7 @@ def _parsed(data: bytes, charset: str | None = None) -> tuple[BeautifulSoup, str
     for tag in soup.find_all(list(_ENDED)):
         while tag.parent is not None and tag.parent.name in _ENDED[tag.name]:
             tag.parent.insert_after(tag.extract())
-    # What is nested beyond all measure becomes its words: the converter calls itself for every level.
+    # Extreme nesting becomes plain text: the converter calls itself for every level.
     level: list[Tag] = [soup]
     for _ in range(HTML_DEPTH_MAX):
         level = [child for tag in level for child in tag.find_all(True, recursive=False)]
@@ -223,7 +223,7 @@ def _parsed(data: bytes, charset: str | None = None) -> tuple[BeautifulSoup, str
 
 
 def _is_noise(tag: Tag) -> bool:
-    """Return whether an element of a page is not what the page is about."""
+    """Return whether an element is not part of the page's main content."""
     if tag.name in ("html", "body", "main", "article"):
         return False
     if tag.name in ("header", "footer"):
@@ -241,7 +241,7 @@ def _is_noise(tag: Tag) -> bool:
 
 
 def _main_part(soup: BeautifulSoup) -> Tag:
-    """Return the element that holds what the page is about."""
+    """Return the element with the page's main content."""
     for found in (soup.find_all("main"), soup.find_all(None, {"role": "main"}), soup.find_all("article")):
         if len(found) == 1 and len(found[0].get_text(strip=True)) >= MAIN_CHARS_MIN:
             return found[0]
@@ -342,7 +342,7 @@ def read_docx(data: bytes) -> str:
 
 
 def _check_archive(data: bytes) -> None:
-    """Refuse archives that would unfold to gigabytes, before anything is unfolded."""
+    """Refuse archives that would decompress to gigabytes, before decompressing."""
     if data.startswith(b"\xd0\xcf\x11\xe0"):
         raise UnreadableFile(
             "the Word document is encrypted or in the old .doc format; save it as .docx, without password"

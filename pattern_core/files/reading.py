@@ -58,7 +58,7 @@ _CODE_SUFFIXES = (
     " .json .jsonc .xml .mk"
 )
 _KINDS |= dict.fromkeys(_CODE_SUFFIXES.split(), _CODE)
-# Formats with an own name that cannot be read here; what to do instead stands behind it.
+# Formats that cannot be read, by suffix, each with what to do instead.
 _OTHERS = {
     ".doc .dot .odt .rtf .pages .wpd": "word processor files other than .docx are not read; save it as .docx or .txt",
     ".xls .xlsx .ods .numbers": "spreadsheets are not read; save the sheet as .csv",

@@ -1,1 +1,1 @@
-"""Tools of MCP servers: programs and addresses that the operator configured, each owned by one task."""
+"""Tools of MCP servers: configured programs and addresses, each owned by one task."""

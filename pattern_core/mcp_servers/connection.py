@@ -1,8 +1,8 @@
 """One connection to an MCP server, by the official library: the one file that knows it.
 
 It is entered and left by the task that owns the server. Its transports are the library's. A program is started by
-`guard.py`, which bounds its messages and ends what it leaves behind. What comes back from an address is bounded here.
-The operator named the address, so it may be a private one; the library follows a redirect only within it. No proxy, no
+`guard.py`, which bounds its messages and ends what it leaves behind. Answers of an address are bounded here. The
+operator configured the address, so it may be a private one; the library follows a redirect only within it. No proxy, no
 cookies: the headers hold keys, and go nowhere else.
 
 Source: the transports of the Model Context Protocol, 2025-11-25 and 2026-07-28.
@@ -63,7 +63,7 @@ class McpConnection:
         self._client: Client
 
     def lose(self, reason: str) -> None:
-        """Note that the connection is lost; the first reason counts."""
+        """Record that the connection is lost; the first reason counts."""
         if not self.lost.is_set():
             self.reason = reason
             self.lost.set()
@@ -93,7 +93,7 @@ class McpConnection:
 
     @asynccontextmanager
     async def _program(self, reach: Stdio) -> AsyncIterator[Any]:  # Any: the library's streams
-        """Start the program beside its guard; its standard error ends with it and may say why."""
+        """Start the program under its guard; its standard error ends with it and may have the reason."""
         from mcp.client.stdio import DEFAULT_INHERITED_ENV_VARS, StdioServerParameters, stdio_client
 
         environment = {name: value.get_secret_value() for name, value in reach.environment.items()}
@@ -112,7 +112,7 @@ class McpConnection:
                 del tail[:-TAIL_BYTES]
                 await trio.sleep(ERRORS_PAUSE_S)
             words = [line.strip() for line in tail.decode(errors="replace").splitlines() if line.strip()][-1:]
-            self.lose("; its last words: ".join(["its program ended", *words])[:WORDS_CHARS_MAX])
+            self.lose("; stderr: ".join(["its program ended", *words])[:WORDS_CHARS_MAX])
 
         source, sink = os.pipe()
         with os.fdopen(sink, "w") as errlog:
@@ -132,7 +132,7 @@ class McpConnection:
         """Return what it offers now, at most `TOOLS_MAX`.
 
         Raises:
-            Unavailable: the list cannot be had.
+            Unavailable: the list cannot be read.
         """
         if self._client.server_capabilities.tools is None:
             return []
@@ -154,7 +154,7 @@ class McpConnection:
 
         Raises:
             InvalidInput: the server refused the call.
-            Unavailable: it went away, or answered what is no answer.
+            Unavailable: the connection was lost, or the answer is invalid.
         """
         from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult, InputRequiredResult
         from pydantic import TypeAdapter
@@ -187,7 +187,7 @@ class McpConnection:
                 raise Unavailable(words) from error
             raise InvalidInput(words or f"error {error.error.code}") from error
         except Exception as error:
-            raise Unavailable(f"it answered what is no answer ({type(error).__name__})") from error
+            raise Unavailable(f"its answer is invalid ({type(error).__name__})") from error
 
 
 @asynccontextmanager
@@ -196,7 +196,7 @@ async def _streamable(reach: Streamable, call_timeout_s: float) -> AsyncIterator
     import httpx2
     from mcp.client.streamable_http import streamable_http_client
 
-    context = await trio.to_thread.run_sync(ssl.create_default_context)  # reading the system's certificates takes long
+    context = await trio.to_thread.run_sync(ssl.create_default_context)  # reading the system's certificates is slow
     keys = {name: value.get_secret_value() for name, value in reach.headers.items()}
     async with (
         httpx2.AsyncClient(

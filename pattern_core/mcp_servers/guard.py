@@ -28,12 +28,12 @@ from threading import Thread
 
 from pattern_core.process_tree import END_S, ProcessTree
 
-LOOK_S = 0.5  # between two looks whether the server is there
+LOOK_S = 0.5  # between two checks of the server
 UNITS_PER_S = 500  # a line costs one unit, and one more for each PIECE_BYTES of it
 PIECE_BYTES = 64 * 1024
 CANNOT_START = 127
 _ESCAPE = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|u[dD][89a-fA-F]..|.)")
-_HALF_CHARS = 6  # of an escape such as \ud800; that of a pair has 12, and of others their beginning is looked at
+_HALF_CHARS = 6  # of an escape such as \ud800; that of a pair has 12; of others the beginning is checked
 
 
 def main(arguments: Sequence[str]) -> int:

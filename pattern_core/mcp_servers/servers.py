@@ -22,7 +22,7 @@ from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.tool import Tool
 from pattern_db.enums import EffectClass
 
-READY_WAIT_S = 5.0  # after a server was started, in which turns wait for it; then they go on without its tools
+READY_WAIT_S = 5.0  # after a server's start, during which turns wait for it; then they continue without its tools
 WAITING_MAX = 64  # calls that wait for one server
 # Before the next start: at once after a connection that answered a call, later after each in a row that did not.
 BACKOFF_S = (0.0, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
@@ -31,7 +31,7 @@ REASON_CHARS_MAX = 500
 KEY = "pattern/idempotency-key"  # in the `_meta` of calls that may come again
 
 State = Literal["resting", "starting", "ready", "failed", "stopped"]
-"""`resting` until it is needed; `failed` until it is tried again; `stopped` with its constellation."""
+"""`resting` until it is needed; `failed` until it is retried; `stopped` with its constellation."""
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class McpServer:
         self.last_error: str | None = None
         self.tools: Sequence[Tool] | None = None
         self._registry = registry
-        self._calls = 0  # waiting or under way
+        self._calls = 0  # waiting or running
         self._used_at = self._began_at = -math.inf  # trio's time
         self._slots = trio.Semaphore(settings.calls_max)
         self._useless = 0  # connections in a row that failed before they answered a call; -1 after one that answered
@@ -67,7 +67,7 @@ class McpServer:
         registry.replace(name, ())
 
     async def started(self, patience_s: float = math.inf) -> None:
-        """Start it, unless it runs or is left alone for now, and wait for the outcome until so long after its start."""
+        """Start it, unless it runs or its retry is not due; wait for the outcome until this long after its start."""
         if self._want():
             with trio.move_on_at(self._began_at + patience_s):
                 while self.state == "starting":
@@ -96,7 +96,7 @@ class McpServer:
         Raises:
             InvalidInput: the server refused the call, or the tool failed.
             Overloaded: too many calls wait for it.
-            Unavailable: it cannot be reached, went away, or took too long; the message has the reason.
+            Unavailable: it cannot be reached, disconnected, or was too slow; the message has the reason.
         """
         if not self._want():
             raise Unavailable(self._not_now())
@@ -120,7 +120,7 @@ class McpServer:
 
     @contextmanager
     def _in_use(self) -> Iterator[None]:
-        """Keep it from resting."""
+        """Prevent it from becoming idle."""
         self._calls += 1
         try:
             yield
@@ -146,7 +146,7 @@ class McpServer:
         return text
 
     def _want(self) -> bool:
-        """Have it started unless it runs; False if it is to be left alone for now."""
+        """Let it start unless it runs; return False if its retry is not due."""
         if self.state == "stopped" or (self.state == "failed" and trio.current_time() < self._retry_at):
             return False
         if self.state in ("resting", "failed"):

@@ -1,4 +1,4 @@
-"""What the operator decided about an MCP server: how it is reached, what it offers here, how long it may take."""
+"""The operator's settings of an MCP server: how it is reached, what it offers, and its time limits."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ class Streamable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpSection:
-    """What one server offers here and how long it may take, as it is configured. Times are in seconds.
+    """The configured tools and time limits of one server. Times are in seconds.
 
     `tools` are those of its tools that agents may have (None: all). `effects` sets for a tool what `effect` sets for
-    all: whether a call whose outcome a crash hid may be repeated. `trust_hints`: the server's own hints about that
-    count too, where `effects` has nothing. A `lazy` server is started when it is needed, and rests after
-    `idle_s`; another is always there. `protocol`: "legacy" spares servers of before 2026 a question they do not know.
+    all: whether a call with an outcome hidden by a crash may be repeated. `trust_hints`: the server's own hints about
+    that count too, where `effects` has nothing. A `lazy` server is started when it is needed, and stopped after
+    `idle_s`; others always run. `protocol`: "legacy" spares servers of before 2026 a question they do not know.
     """
 
     # the only tools that agents may have, by their names on the server; default: all

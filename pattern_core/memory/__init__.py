@@ -1,1 +1,1 @@
-"""Memory: documents that merge, who may edit them, how they look, and a store that never runs ahead of the disk."""
+"""Memory: mergeable documents, permissions, renderings, and a store that is never ahead of the disk."""

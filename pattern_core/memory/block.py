@@ -1,8 +1,7 @@
-"""Blocks as the core handles them: what is asked for, what is shown, who may do what to them, and what they may be
-called.
+"""Blocks as the core handles them: requests, views, permissions and names.
 
-Who makes a change is stored as `agent:<id>`, `user:<id>` or `system`. Permissions bind agents; people and the system
-own the constellation.
+The author of a change is stored as `agent:<id>`, `user:<id>` or `system`. Permissions apply to agents; people and the
+system own the constellation.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from pattern_db.enums import BlockType, Permission
 from pattern_db.tables import memory_blocks
 
 BlockRow = memory_blocks.BlockRow  # a block, also as one agent sees it
-Attribution = memory_blocks.Attribution  # who made a change, and what led to it
+Attribution = memory_blocks.Attribution  # the author and the cause of a change
 BlockSettings = memory_blocks.BlockChanges  # settings to change; None leaves one as it is
 
 SYSTEM = Attribution(author="system")
-AGENT = "agent:"  # how the author of what an agent does begins
+AGENT = "agent:"  # prefix of an agent as author
 LABEL_CHARS_MAX = 128
 DESCRIPTION_CHARS_MAX = 2_000
 METADATA_CHARS_MAX = 10_000
@@ -35,7 +34,7 @@ _LABEL = re.compile(r"[\w.:@#+-](?:[\w .:@#+-]*[\w.:@#+-])?")
 
 
 class Operation(StrEnum):
-    """What can be done to a block's content, weakest first."""
+    """An operation on a block's content, weakest first."""
 
     READ = "read"
     APPEND = "append"
@@ -51,17 +50,17 @@ _ALLOWED = {
     Permission.READ_WRITE: (Operation.READ, Operation.APPEND, Operation.OVERWRITE),
     Permission.ADMIN: tuple(Operation),
 }
-# Who can consent to what is not allowed, except deleting.
+# Who can approve what is not allowed, except deleting.
 _ASKED = {Permission.PARTNER: "your partner", Permission.HUMAN: "a person"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewBlock:
-    """A block to be made. `char_limit` is in code points, 0 for the default.
+    """A block to create. `char_limit` is in code points, 0 for the default.
 
-    `schema` is tagged as in metadata (`"Text"`, `{"Map": {…}}`); None is what `metadata` names, else a log for the type
-    log and text for others. `value` is the starting content as JSON; None means `content`, which for other shapes than
-    text is JSON as an editor shows it, or the words of a list's or log's first item.
+    `schema` is tagged as in metadata (`"Text"`, `{"Map": {…}}`); None is the one in `metadata`, else a log for the type
+    log and text for others. `value` is the initial content as JSON; None means `content`, which for other schemas than
+    text is JSON as in an editor, or the text of a list's or log's first item.
     """
 
     label: str
@@ -78,7 +77,7 @@ class NewBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edited:
-    """What an edit came to: the block after it, and words about it.
+    """The result of an edit: the block after it, and a text about it.
 
     After an undo or redo it has how many edits of that author can still be undone and redone.
     """
@@ -90,12 +89,12 @@ class Edited:
 
 
 def agent_author(agent_id: str) -> str:
-    """Return the author of what an agent does."""
+    """Return the agent as author."""
     return AGENT + agent_id
 
 
 def is_agent(author: str) -> bool:
-    """Return whether an agent acts, whom the blocks' permissions bind; people and the system own the constellation."""
+    """Return whether the author is an agent, so that permissions apply; people and the system own the constellation."""
     return author.startswith(AGENT)
 
 
@@ -105,11 +104,11 @@ def short_name(author: str) -> str:
 
 
 def require(permission: Permission, operation: Operation, label: str) -> None:
-    """Let an agent's operation on the block `label` pass, or refuse it.
+    """Check an agent's permission for an operation on the block `label`.
 
     Raises:
-        PermissionDenied: the permission forbids it, or a person would have to consent; the message names who
-            (`details["consent"]`), or what is allowed instead.
+        PermissionDenied: the permission forbids it, or a person must approve it; the message names who
+        (`details["consent"]`), or what is allowed instead.
     """
     allowed = _ALLOWED[permission]
     if operation in allowed:
@@ -128,10 +127,10 @@ def require(permission: Permission, operation: Operation, label: str) -> None:
 
 
 def check_label(label: str) -> str:
-    """`label`, if a block may be called so.
+    """Return `label` if it is valid for a block.
 
     Raises:
-        InvalidInput: it is empty, too long, or holds characters that would not stand in a tag or a path.
+        InvalidInput: it is empty, too long, or has characters that are invalid in a tag or a path.
     """
     if len(label) > LABEL_CHARS_MAX or _LABEL.fullmatch(label) is None:
         raise InvalidInput(
@@ -145,42 +144,45 @@ def check_description(description: str) -> str:
     """Return `description`, if it can be stored.
 
     Raises:
-        InvalidInput: it is too long, or holds half a character or a control character.
+        InvalidInput: it is too long, or has a lone surrogate or a control character.
     """
     if len(description) > DESCRIPTION_CHARS_MAX:
         raise InvalidInput(
-            f"the description has {len(description)} characters; at most {DESCRIPTION_CHARS_MAX} are taken"
+            f"the description has {len(description)} characters, more than the limit of {DESCRIPTION_CHARS_MAX}; "
+            f"shorten it"
         )
     return check_plain(check_text(description), "the description")
 
 
 def check_metadata(metadata: Mapping[str, object] | None) -> Schema:
-    """Return the schema that `metadata`, a JSON object, holds; text if it holds none.
+    """Return the schema in `metadata`, a JSON object; text without one.
 
     Raises:
-        InvalidInput: it is no JSON, too long, or its schema will not do.
+        InvalidInput: it is not JSON, too long, or its schema is invalid.
     """
     try:
         text = check_text(to_json(metadata))
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(f"the metadata is not JSON: {error}") from None
     if len(text) > METADATA_CHARS_MAX:
-        raise InvalidInput(f"the metadata has {len(text)} characters as JSON; at most {METADATA_CHARS_MAX} are taken")
+        raise InvalidInput(
+            f"the metadata has {len(text)} characters as JSON, more than the limit of {METADATA_CHARS_MAX}; shorten it"
+        )
     return schema_of(metadata)
 
 
 def schema_of(metadata: Mapping[str, object] | None) -> Schema:
-    """Return the schema that a block's metadata holds; text where it holds none.
+    """Return the schema in a block's metadata; text without one.
 
     Raises:
-        InvalidInput: there is no such schema; the message names those that there are.
+        InvalidInput: there is no such schema; the message lists the existing ones.
     """
     stored = (metadata or {}).get("schema")
     return TextSchema() if stored is None else parse_schema(stored)
 
 
 def shown_schema(metadata: Mapping[str, object] | None) -> Schema:
-    """Return the schema to show a block by: text where what is stored is none, so that the block can still be seen."""
+    """Return the schema for showing a block: text if the stored one is invalid, so that it can still be shown."""
     try:
         return schema_of(metadata)
     except InvalidInput:
@@ -188,10 +190,10 @@ def shown_schema(metadata: Mapping[str, object] | None) -> Schema:
 
 
 def shaped(new: NewBlock) -> NewBlock:
-    """Return the block with its schema in its metadata, unless it is text without more.
+    """Return the block with its schema in its metadata, unless it is plain text.
 
     Raises:
-        InvalidInput: the schema or the metadata will not do.
+        InvalidInput: the schema or the metadata is invalid.
     """
     schema = check_metadata(new.metadata)
     if new.schema is not None:
@@ -202,7 +204,7 @@ def shaped(new: NewBlock) -> NewBlock:
 
 
 def with_schema(metadata: Mapping[str, object] | None, schema: Schema) -> Mapping[str, object] | None:
-    """Return `metadata` with this schema in it; as it is if the schema is text without more and it has none.
+    """Return `metadata` with this schema; unchanged if it has none and the schema is plain text.
 
     Raises:
         InvalidInput: it is too long with the schema.

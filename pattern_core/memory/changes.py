@@ -1,7 +1,7 @@
-"""The algebra of changes: to take one back, to carry it past others' changes, to make it in a document.
+"""The algebra of changes: invert one, transform it against other changes, apply it to a document.
 
-A change holds for each container what was removed and what was added, so that its inverse needs nothing else. Positions
-count code points or items. States are put into documents by the fewest edits.
+A change has the removed and the added content of each container, so that it can be inverted alone. Positions count code
+points or items. States are written to documents with the fewest edits.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from pattern_core.memory.document import (
 )
 from pattern_db.columns import Json
 
-_ENDLESS = 2**62  # of what stays behind the last splice
+_ENDLESS = 2**62  # after the last splice
 
 
 def inverse(change: Change) -> Change:
-    """Return what takes the change back."""
+    """Return the inverse of the change."""
     return {name: _inverse(part) for name, part in change.items()}
 
 
@@ -82,7 +82,7 @@ def _apply_splices(value: Json, part: Spliced, name: str) -> Json:
         start = at + one.skip
         end = start + len(one.removed)
         if not same(value[start:end], one.removed if part.is_text else list(one.removed)):
-            raise HistoryDamaged(f"a recorded change of {name} does not fit the text that it was made on")
+            raise HistoryDamaged(f"a recorded change of {name} does not match its text; restore a backup")
         pieces += [value[at:start], one.added if part.is_text else list(one.added)]
         at = end
     pieces.append(value[at:])
@@ -90,11 +90,11 @@ def _apply_splices(value: Json, part: Spliced, name: str) -> Json:
 
 
 def carried(change: Change, earlier: Change, *, wins: bool) -> Change:
-    """`change` as it reads after `earlier`, where both were made on the same state.
+    """Return `change` transformed to follow `earlier`; both were made on the same state.
 
-    What both removed is removed once; what either added stays. Where both set a key, or add at one place, `wins` says
-    whether this one counts (and comes first); calling with the two exchanged and `not wins` gives the other side, and
-    both orders come to the same state.
+    What both removed is removed once; what either added stays. If both set a key, or add at the same place, `wins` says
+    whether this one has priority (and comes first). Calling with exchanged arguments and `not wins` gives the other
+    side, and both orders lead to the same state.
     """
     result: dict[str, Part] = {}
     for name, part in change.items():
@@ -116,7 +116,7 @@ def carried(change: Change, earlier: Change, *, wins: bool) -> Change:
 
 
 def _carried(mine: Spliced, theirs: Spliced, wins: bool) -> Iterator[tuple[str, Run | int]]:
-    """Walk over the common state, both changes side by side."""
+    """Walk over the common state with both changes."""
     left, right = _pieces(mine), [("keep", _ENDLESS), *_pieces(theirs)]
     while left:
         (kind, run), (other, that) = left[-1], right[-1]
@@ -134,9 +134,7 @@ def _carried(mine: Spliced, theirs: Spliced, wins: bool) -> Iterator[tuple[str, 
 
 
 def _pieces(part: Spliced) -> list[tuple[str, Run | int]]:
-    """Return the change as pieces of the state before it, the last one first: what stays, what is added, what is
-    removed.
-    """
+    """Return the change as pieces of the state before it, the last one first: kept, added and removed ones."""
     pieces: list[tuple[str, Run | int]] = []
     for one in reversed(part.splices):
         of_one = ("remove", one.removed), ("add", one.added), ("keep", one.skip)
@@ -149,7 +147,7 @@ def _length(piece: Run | int) -> int:
 
 
 def _take(pieces: list[tuple[str, Run | int]], step: int) -> Run | int:
-    """Take `step` elements off the next piece, which is at least as long."""
+    """Consume `step` elements of the next piece, which is at least as long."""
     kind, piece = pieces.pop()
     rest = piece - step if isinstance(piece, int) else piece[step:]
     if rest:
@@ -158,21 +156,21 @@ def _take(pieces: list[tuple[str, Run | int]], step: int) -> Run | int:
 
 
 def document_of(state: State) -> BlockDocument:
-    """Return a document that holds `state` and has no history, for trying something out."""
+    """Return a document with `state` and no history, for trial changes."""
     document = BlockDocument(READER_PEER)
     document.sign({}, writes_to({}, state), SYSTEM, now_ms=0)
     return document
 
 
 def change_by(state: State, writes: Writes) -> Change:
-    """Return what the writes change in a document that holds `state`.
+    """Return the change that the writes make in a document with `state`.
 
     Raises:
-        DocumentDamaged: they were made for another content.
+        DocumentDamaged: they do not match the content.
     """
     return document_of(state).sign(state, writes, SYSTEM, now_ms=0).change or {}
 
 
 def change_to(before: State, after: State) -> Change:
-    """Return what makes `after` of `before`, by few edits."""
+    """Return a change from `before` to `after` with few edits."""
     return change_by(before, writes_to(before, after))

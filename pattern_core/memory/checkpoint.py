@@ -1,7 +1,7 @@
-"""Checkpoints of documents: how they are packed, which are kept, and merging updates into them, in the background.
+"""Checkpoints of documents: packing, retention, and merging of updates in the background.
 
-A document that is edited for years still opens at once: a checkpoint holds a document's state and not its history, so
-opening a block and merging its updates cost what the document's size and the new updates ask for. The operations before
+A document that is edited for years still opens fast: a checkpoint has the document's state and not its history, so
+opening a block and merging its updates depends only on the document's size and the new updates. The operations before
 the newest checkpoint go into a segment, once, and are needed only for a whole document.
 """
 
@@ -25,8 +25,8 @@ from pattern_db.tables import block_checkpoints
 from pattern_db.tables.block_checkpoints import Checkpoint, CheckpointStamp, Segment
 from pattern_db.tables.block_versions import Update, UpdateStats
 
-# For a large document the limits on its updates grow with what a merge writes, so that each edit is written a bounded
-# number of times; and the number of updates stays bounded, so that the document still opens at once.
+# For a large document the limits on its updates grow with the size of a merge, so that each edit is written a bounded
+# number of times; and the number of updates stays bounded, so that the document still opens fast.
 BASE_FRACTION = 4
 BASE_BYTES_PER_UPDATE = 512
 UPDATES_HARD_MAX = 1_000
@@ -37,7 +37,7 @@ _DAY_MS, _DAY_CHARS = 24 * 60 * 60 * 1000, len("2026-11-21")
 
 @dataclass(slots=True)
 class Pending:
-    """What a block's updates since its checkpoint come to; `oldest_ms` is the first one's time, None without any.
+    """The sums over a block's updates since its checkpoint; `oldest_ms` is the time of the first, None without any.
 
     `base` is the size of that checkpoint in bytes.
     """
@@ -49,12 +49,12 @@ class Pending:
 
     @classmethod
     def of(cls, stats: UpdateStats) -> Pending:
-        """Return as storage counted it, without the checkpoint."""
+        """Return the counts of storage, without the checkpoint."""
         return cls(stats.count, stats.total_bytes, unix_ms(stats.oldest_at))
 
     @classmethod
     def stored(cls, checkpoint: Checkpoint | None, updates: Sequence[Update]) -> Pending:
-        """Return of a document that was just read."""
+        """Return the counts of a document that was just read."""
         oldest = unix_ms(updates[0].created_at) if updates else None
         size = sum(len(update.update_blob) for update in updates)
         return cls(len(updates), size, oldest, 0 if checkpoint is None else len(checkpoint.snapshot))
@@ -77,7 +77,7 @@ class Pending:
 
 
 def to_drop(checkpoints: Sequence[CheckpointStamp], now: str, limits: MemoryLimits) -> list[int]:
-    """Return the ids of those that need not be kept. `checkpoints` come newest first; the first one always stays."""
+    """Return the ids of superfluous checkpoints. `checkpoints` are newest first; the first one is always kept."""
     since = iso(unix_ms(now) - limits.checkpoints_days * _DAY_MS)[:_DAY_CHARS]
     dropped: list[int] = []
     days: set[str] = set()
@@ -90,7 +90,7 @@ def to_drop(checkpoints: Sequence[CheckpointStamp], now: str, limits: MemoryLimi
 
 
 def pack(snapshot: bytes, limits: MemoryLimits = LIMITS) -> tuple[bytes, Encoding]:
-    """Return the bytes to store: compressed where that pays."""
+    """Return the bytes to store, compressed if they are long."""
     data = compressed(snapshot, limits.compression_threshold_bytes)
     return data, Encoding.RAW if data is snapshot else Encoding.ZSTD
 
@@ -99,7 +99,7 @@ def unpack(data: bytes, encoding: Encoding) -> bytes:
     """Return the inverse of `pack`.
 
     Raises:
-        DocumentDamaged: the bytes are no such frame, or unfold to more than any document may have.
+        DocumentDamaged: the bytes are not such a frame, or are larger than any document when decompressed.
     """
     if encoding is Encoding.RAW:
         return data
@@ -113,16 +113,16 @@ def open_document(checkpoint: Checkpoint | None, updates: list[Update], *, peer:
     """Return the document that is stored as a checkpoint and the updates after it.
 
     Raises:
-        DocumentDamaged: they do not fit together.
+        DocumentDamaged: they do not belong together.
     """
     snapshot = None if checkpoint is None else unpack(checkpoint.snapshot, checkpoint.encoding)
     return BlockDocument.load(snapshot, [update.update_blob for update in updates], peer=peer)
 
 
 class Consolidator:
-    """Merges the blocks that `ask` names, one after the other, while `run` runs.
+    """Merges blocks passed to `ask`, one after the other, while `run` runs.
 
-    `on_merged(block_id)` is called when the updates that a block had are in a checkpoint.
+    `on_merged(block_id)` is called when the updates of a block are in a checkpoint.
     """
 
     def __init__(
@@ -137,13 +137,13 @@ class Consolidator:
         self._asked = trio.Event()
 
     def ask(self, block_id: str) -> None:
-        """Have the block merged soon, unless that is under way. Never waits."""
+        """Queue the block for merging, unless it is being merged. Never waits."""
         if block_id != self._merging:
             self._due[block_id] = None
             self._asked.set()
 
     async def run(self) -> None:
-        """Merge what is asked for, until cancelled.
+        """Merge queued blocks until cancelled.
 
         Raises:
             StorageFailed: the disk failed; the file must be opened again.
@@ -155,7 +155,7 @@ class Consolidator:
                 try:
                     await self.consolidate(self._merging)
                 except (DocumentDamaged, storage.RowNotFound) as error:
-                    # Nothing is lost by not merging, and the next to open the block learns of it.
+                    # Nothing is lost without merging, and the error is reported when the block is opened.
                     _log.error("the updates of block %s cannot be merged: %s", self._merging, error)
             self._merging = ""
             self._asked = trio.Event()
@@ -164,8 +164,7 @@ class Consolidator:
     async def consolidate(self, block_id: str) -> bool:
         """Merge a block's stored updates into a checkpoint, now; return whether there were any.
 
-        Updates that are stored while this runs stay as they are; of the earlier checkpoints those are kept that the
-        limits name.
+        Updates that are stored during the merge are not affected; earlier checkpoints are kept according to the limits.
 
         Raises:
             NotFound: (of storage) there is no such block.
@@ -176,7 +175,7 @@ class Consolidator:
             return False
         try:
             await self._database.write(_merge, checkpoint, updates, now_text(self._clock), self._limits)
-        except storage.RowConflict:  # another task merged further
+        except storage.RowConflict:  # another task merged newer updates
             return False
         self._on_merged(block_id)
         return True
@@ -185,7 +184,7 @@ class Consolidator:
 def _merge(
     connection: Connection, checkpoint: Checkpoint | None, updates: list[Update], now: str, limits: MemoryLimits
 ) -> None:
-    """Make the snapshot and store it. On the database's thread, so that packing does not hold the loop."""
+    """Make the snapshot and store it. On the database's thread, so that packing does not block the event loop."""
     block_id, last_seq = updates[-1].block_id, updates[-1].seq
     document = open_document(checkpoint, [], peer=READER_PEER)
     version = document.version()
@@ -208,11 +207,11 @@ def store_checkpoint(
 ) -> None:
     """Make the document's state the block's newest checkpoint, and a segment of what came since `checkpoint`.
 
-    `version` is that of the document in `checkpoint`. A document that knows its whole history gives all of it, which
-    replaces earlier segments: so does one with a checkpoint that was made with its history, or came from elsewhere.
+    `version` is that of the document in `checkpoint`. A document with its whole history exports all of it, which
+    replaces earlier segments; this is the case if its checkpoint was made with history or imported.
 
     Raises:
-        Conflict: (of storage) another consolidation went further already.
+        Conflict: (of storage) another consolidation was newer.
     """
     is_whole = checkpoint is None or document.has_whole_history()
     data, encoding = pack(document.export_since(None if is_whole else version), limits)
@@ -230,7 +229,7 @@ def store_checkpoint(
 
 
 def whole_document(connection: Connection, block_id: str) -> BlockDocument:
-    """Return the block's document with all of its history: for handing it to others. Slow where it is long.
+    """Return the block's document with all of its history, for export. Slow for a long history.
 
     Raises:
         NotFound: (of storage) there is no such block.
@@ -243,5 +242,5 @@ def whole_document(connection: Connection, block_id: str) -> BlockDocument:
         parts = [unpack(checkpoint.snapshot, checkpoint.encoding)]
     document = BlockDocument.load(None, [*parts, *(update.update_blob for update in updates)], peer=READER_PEER)
     if not document.has_whole_history():
-        raise DocumentDamaged("the beginning of the document's history is missing; its content is whole")
+        raise DocumentDamaged("the beginning of the document's history is missing; its content is complete")
     return document

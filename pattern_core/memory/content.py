@@ -1,15 +1,15 @@
-"""A block's content by its schema: where its parts stand in a document, what changes them there, and how it is shown.
+"""A block's content by its schema: its containers in a document, changes of these, and renderings.
 
 Containers: a text is the text `content`. A map is the map `fields`, and per list field the list `list_<name>`, per
 counter the counter `counter_<name>`. A list is the list `items`, a log the list `entries`. In a composite the same
-names begin with `section_<name>_`. A change of one of these leaves the others alone, so that changes of different
+names begin with `section_<name>_`. A change of one of these does not affect the others, so that changes of different
 parts merge.
 Source: the containers per block schema of the memory design; those of a section's lists and counters are ours.
 
-Four renderings, kept apart because each has its own reader:
+Four renderings, because each has its own reader:
 
 prompt    the model, under a heading that says what it may do; made of the plain text, which is stored, and the schema
-plain     people, search and previews: every part begins a line, and its further lines are indented
+plain     people, search and previews: every part begins a line, and its other lines are indented
 raw       programs: a JSON value
 editing   people in an editor, who see `raw` as JSON; `parse_editing` reads what they save
 
@@ -46,30 +46,30 @@ from pattern_db.columns import TIME_CHARS, Json, to_json
 from pattern_db.enums import Permission
 
 ENTRIES = "entries"
-COMPARED_MAX = 250_000  # pairs of items; a longer list that changed all over is replaced between its common ends
+COMPARED_MAX = 250_000  # pairs of items; a longer list with many changes is replaced between its common ends
 
-_HEAD = re.compile(r"^(?==== .* ===$)", re.MULTILINE)  # a line that could pass for the head of a section
+_HEAD = re.compile(r"^(?==== .* ===$)", re.MULTILINE)  # a line that looks like the heading of a section
 _INDENT = "  "
 _READ_ONLY = " [read-only]"
-_MAY = {  # what a heading says of a block that the agent may not simply write
+_MAY = {  # what a heading says about a block that the agent may not write freely
     Permission.READ_ONLY: "read only",
     Permission.PARTNER: "changes need consent",
     Permission.HUMAN: "changes need consent",
     Permission.APPEND: "append only",
 }
-_TITLES = ("text", "title", "name", "task", "content")  # what an object is called by, where no schema names it
+_TITLES = ("text", "title", "name", "task", "content")  # fields that serve as an object's title without a schema
 
 
 def prefix_of(section: str) -> str:
-    """Return how the names of a section's containers begin."""
+    """Return the prefix of the names of a section's containers."""
     return f"section_{section}_"
 
 
 def value_of(state: State, schema: Schema, prefix: str = "") -> Json:
     """Return the content in a document's state: a text, a list, or an object with every field or section of the schema.
 
-    It is canonical. A field without a value has its default, else null; lists, texts and counters begin empty. What
-    the document holds beside the schema's parts is left out.
+    It is canonical. A field without a value has its default, else null; lists, texts and counters begin empty. Other
+    containers of the document are left out.
     """
     match schema:
         case TextSchema():
@@ -92,17 +92,17 @@ def _field_value(state: State, field: Field, prefix: str) -> Json:
 
 
 def _container(field: Field, prefix: str) -> str:
-    """Return the container that a list field or a counter has of its own."""
+    """Return the container of a list field or a counter."""
     return f"{prefix}{field.field_type.lower()}_{field.name}"
 
 
 def writes_between(schema: Schema, before: Json, after: Json, prefix: str = "") -> Writes:
-    """Return the fewest changes that make `after` of `before`, both canonical values of the schema."""
+    """Return the fewest changes from `before` to `after`, both canonical values of the schema."""
     return writes_to(_containers(schema, before, prefix), _containers(schema, after, prefix))
 
 
 def _containers(schema: Schema, value: Json, prefix: str) -> State:
-    """Return what holds the value in a document: `value_of` the other way round."""
+    """Return the document state of a value: the inverse of `value_of`."""
     match schema:
         case TextSchema():
             return {f"{prefix}content": value}
@@ -124,9 +124,9 @@ def _containers(schema: Schema, value: Json, prefix: str) -> State:
 
 
 def writes_to(held: State, state: State) -> Writes:
-    """Return the fewest changes that make `state` and nothing else of a document that holds `held`.
+    """Return the fewest changes to exactly `state` of a document with `held`.
 
-    What is the same in both is not touched, so that what others change there survives the merge.
+    Equal parts are not touched, so that others' changes there survive the merge.
     """
     texts: dict[str, str] = {}
     parts: dict[str, Part] = {}
@@ -146,7 +146,7 @@ def writes_to(held: State, state: State) -> Writes:
 
 
 def splices_between(before: Sequence[Json], after: Sequence[Json]) -> Spliced:
-    """Return the fewest splices that make the list `after` of `before`."""
+    """Return the fewest splices from the list `before` to `after`."""
     splices: list[Splice] = []
     at = 0
     for low, high, begin, stop in differences([to_json(item) for item in before], [to_json(item) for item in after]):
@@ -156,7 +156,7 @@ def splices_between(before: Sequence[Json], after: Sequence[Json]) -> Spliced:
 
 
 def differences(before: Sequence[str], after: Sequence[str]) -> list[tuple[int, int, int, int]]:
-    """Return what differs, in order: start and end in `before`, and start and end of what is there in `after`."""
+    """Return the differences in order: start and end in `before`, and start and end in `after`."""
     start, end = common_ends(before, after)
     old, new = before[start : len(before) - end], after[start : len(after) - end]
     if len(old) * len(new) > COMPARED_MAX:
@@ -185,9 +185,7 @@ def prompt(row: BlockRow) -> str:
 
 
 def prompt_content(content: str, schema: Schema) -> str:
-    """Return what the prompt shows of the plain text `content`: the lines in view, the newest entries, what is
-    read-only.
-    """
+    """Return the part of the plain text `content` that prompts show: visible lines, newest entries, read-only marks."""
     match schema:
         case TextSchema(viewport=Viewport() as viewport):
             return _in_view(content, viewport)
@@ -221,17 +219,17 @@ def plain(value: Json, schema: Schema) -> str:
 
 
 def rendered(row: BlockRow, state: State) -> str:
-    """Return the plain rendering of what a document holds, by its block's schema.
+    """Return the plain rendering of a document by its block's schema.
 
     Raises:
-        InvalidInput: the block's metadata names no schema that there is.
+        InvalidInput: the schema in the block's metadata is invalid.
     """
     schema = schema_of(row.metadata)
     return plain(value_of(state, schema), schema)
 
 
 def entry_text(entry: Json, schema: LogSchema) -> str:
-    """Return one entry of a log: `[time] (agent) words`, or `- words` without such stamps; further lines indented."""
+    """Return one entry of a log: `[time] (agent) text`, or `- text` without such stamps; other lines are indented."""
     if not isinstance(entry, Mapping):
         return "- " + _continued(_words(entry))
     head = ""
@@ -244,13 +242,13 @@ def entry_text(entry: Json, schema: LogSchema) -> str:
 
 
 def fitted(schema: LogSchema, entries: Sequence[Json], limit: int) -> tuple[int, str]:
-    """Return how many of the oldest `entries` must go so that the rest has at most `limit` characters as plain text,
-    and that text, which is `plain` of the rest.
+    """Return how many of the oldest `entries` must be removed so that the rest has at most `limit` characters as plain
+    text, and that text.
 
-    The newest one always stays, though it alone may be too long.
+    The newest one always stays, even if it alone is too long.
     """
     texts: list[str] = []
-    room = limit + 1  # no line feed follows the last
+    room = limit + 1  # no line feed after the last
     for entry in reversed(entries):
         text = entry_text(entry, schema)
         room -= len(text) + 1
@@ -274,10 +272,10 @@ def raw(value: Json, schema: Schema) -> Json:
 
 
 def parse_editing(text: str, schema: Schema) -> Json:
-    """Return the value of the text in an editor; the edit checks whether it fits the schema.
+    """Return the value of a text from an editor; the edit checks it against the schema.
 
     Raises:
-        InvalidInput: the schema is not text and this is no JSON; the message names the place.
+        InvalidInput: the schema is not text and this is not JSON; the message names the place.
     """
     if isinstance(schema, TextSchema):
         return text
@@ -287,7 +285,7 @@ def parse_editing(text: str, schema: Schema) -> Json:
         where = f"line {error.lineno}, column {error.colno}"
         raise InvalidInput(f"a {schema.kind} is written as JSON; at {where}: {error.msg}") from None
     except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"a {schema.kind} is written as JSON, and this is none: {error}") from None
+        raise InvalidInput(f"a {schema.kind} is written as JSON, and this is not JSON: {error}") from None
 
 
 def _in_order(value: Json, names: Sequence[str]) -> Json:
@@ -360,7 +358,7 @@ def _item(item: Json, titles: Sequence[str]) -> str:
 
 
 def _object(value: Mapping[str, Json], titles: Sequence[str]) -> str:
-    """Return an object as words: what it is called by, and the rest in parentheses."""
+    """Return an object as text: its title, and the rest in parentheses."""
     known = [name for name in titles if name in value]
     names = known + [name for name in value if name not in known]
     title = next((name for name in names if name in titles), None)
@@ -389,5 +387,5 @@ def _continued(text: str, indent: str = _INDENT) -> str:
 
 
 def _second(moment: str) -> str:
-    """Return a stored moment without its milliseconds."""
+    """Return a stored time without its milliseconds."""
     return f"{moment[:19]}Z" if len(moment) == TIME_CHARS and moment.endswith("Z") else moment

@@ -1,11 +1,11 @@
-"""Documents that may not open. Those from outside (imports, peers) are opened in a child process before this one
-touches them; blocks whose stored documents cannot be opened are found there, and repaired when a person asks for it.
+"""Documents that may be damaged. Those from outside (imports, peers) are first opened in a child process; there blocks
+with damaged documents are found, and repaired at a person's request.
 
-Of some 150,000 mutated inputs one aborted the process: it asked for 270 GB. No code here can catch that, so a child
-with bounded memory and time opens the bytes.
+Of some 150,000 mutated inputs one aborted the process: it asked for 270 GB. That cannot be caught in this process, so a
+child with bounded memory and time opens the bytes.
 
 A repair starts from the newest part that opens and continues with the recorded changes of the history; for a text block
-the text that lists and search show decides. What could not be read is put aside, never thrown away.
+the text in lists and search decides. Unreadable bytes are stored separately, never deleted.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from pattern_db.database import Database
 from pattern_db.enums import HistoryKind, UpdateSource
 from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
 
-BATCH_BYTES_MAX = 4 * 1024 * 1024  # opened by one child, whose processor time is bounded
+BATCH_BYTES_MAX = 4 * 1024 * 1024  # opened by one child, with bounded processor time
 BATCH_BLOCKS_MAX = 200
 FOREIGN_BYTES_MAX = 8 * 1024 * 1024
 CHECK_TIMEOUT_S, CHECK_CPU_S = 30.0, 2  # of the child that opens documents
@@ -56,10 +56,10 @@ async def validate_foreign(data: bytes) -> bytes:
     """Return a clean snapshot of the document in `data` (a snapshot or all its updates), safe to load in this process.
 
     Raises:
-        InvalidInput: `data` is too long, is no whole document, or the check died or took too long over it.
+        InvalidInput: `data` is too long, is not a complete document, or its check crashed or ran too long.
     """
     if len(data) > FOREIGN_BYTES_MAX:
-        raise InvalidInput(f"the document has {len(data)} bytes; at most {FOREIGN_BYTES_MAX} are taken")
+        raise InvalidInput(f"the document has {len(data)} bytes, more than the limit of {FOREIGN_BYTES_MAX}")
     try:
         return await _in_child(clean_snapshot, data)
     except ChildRefused as error:
@@ -70,8 +70,8 @@ async def validate_foreign(data: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DamagedBlock:
-    """A block that cannot be opened, why, and what is left of it: the parts that open (a snapshot or nothing, then
-    updates), each with the version after it.
+    """A block that cannot be opened, the reason, and its readable parts (a snapshot or nothing, then updates), each
+    with the version after it.
     """
 
     block: BlockRow
@@ -86,7 +86,7 @@ class DamagedBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repaired:
-    """A block after its repair, at `version`. Not `is_exact`: its last content is not certain."""
+    """A block after its repair, at `version`. If not `is_exact`, its last content is uncertain."""
 
     version: int
     is_exact: bool
@@ -94,9 +94,9 @@ class Repaired:
 
 
 async def damaged_blocks(database: Database) -> Sequence[DamagedBlock]:
-    """Return every active block of the file whose document cannot be opened, or lacks updates; the others are sound.
+    """Return every active block of the file with a document that cannot be opened or lacks updates.
 
-    Nothing is changed, and no damaged byte is opened in this process.
+    Nothing is changed, and no damaged bytes are opened in this process.
     """
     found: list[DamagedBlock] = []
     batch: list[DamagedBlock] = []
@@ -112,7 +112,7 @@ async def damaged_blocks(database: Database) -> Sequence[DamagedBlock]:
 
 
 async def damage_of(database: Database, block_id: str) -> DamagedBlock:
-    """Return what is left of a damaged block, else the newest earlier checkpoint that opens; nothing is changed.
+    """Return the readable parts of a damaged block, else the newest earlier checkpoint that opens; nothing is changed.
 
     Raises:
         NotFound: (of storage) there is no such block.
@@ -133,7 +133,7 @@ async def damage_of(database: Database, block_id: str) -> DamagedBlock:
 
 
 def _read(connection: Connection, block_id: str) -> DamagedBlock:
-    """Return the block's parts as they are stored; `reason` is set if some are missing."""
+    """Return the block's stored parts; `reason` is set if some are missing."""
     row = memory_blocks.get(connection, block_id)
     checkpoint, updates = block_checkpoints.get_checkpoint_and_updates(connection, block_id)
     start = 0 if checkpoint is None else checkpoint.up_to_seq
@@ -148,7 +148,7 @@ def _read(connection: Connection, block_id: str) -> DamagedBlock:
 
 
 async def _checked(batch: Sequence[DamagedBlock]) -> list[DamagedBlock]:
-    """Return those of the blocks that do not open, with the parts that do."""
+    """Return the blocks that cannot be opened, with their readable parts."""
     answers = await _opened([[part for _, part in one.sound] for one in batch])
     return [
         replace(one, reason=one.reason or reason, sound=one.sound[:count])
@@ -158,7 +158,7 @@ async def _checked(batch: Sequence[DamagedBlock]) -> list[DamagedBlock]:
 
 
 async def _opened(documents: Sequence[Sequence[bytes]]) -> list[tuple[int, str]]:
-    """Return the answer of the child for each document; the one that it dies of is tried once more, alone."""
+    """Return the child's answer for each document; one that crashes the child is tried again, alone."""
     answers: list[tuple[int, str]] = []
     while len(answers) < len(documents):
         answers += await _asked(documents[len(answers) :])
@@ -172,7 +172,7 @@ async def _in_child(work: Work, data: bytes) -> bytes:
 
 
 async def _asked(documents: Sequence[Sequence[bytes]]) -> list[tuple[int, str]]:
-    """Return the answers of one child, as far as it came."""
+    """Return the answers of one child until it ended."""
     try:
         output = await _in_child(opened_parts, framed(documents))
     except ChildFailed as error:
@@ -183,17 +183,17 @@ async def _asked(documents: Sequence[Sequence[bytes]]) -> list[tuple[int, str]]:
 def store_repair(
     connection: Connection, damage: DamagedBlock, now: str, peer: int, limits: MemoryLimits = LIMITS
 ) -> Repaired:
-    """Make the block one that opens again, from what is known of it, as a new version. It must not be open.
+    """Repair the block from its readable parts, as a new version. It must not be open.
 
     `peer` is a number that no document knows yet.
 
     Raises:
         NotFound: (of storage) the block has been deleted.
-        Conflict: (of storage) it was changed meanwhile.
+        Conflict: (of storage) another writer changed it.
     """
     row, sound, at = memory_blocks.get(connection, damage.block.id), damage.sound, damage.version
     if row.last_seq != damage.block.last_seq:
-        raise storage.RowConflict(f"the block {row.label} was changed meanwhile; try again")
+        raise storage.RowConflict(f"the block {row.label} was changed by another writer; try again")
     parts = [part for _, part in sound if part]
     document = BlockDocument.load(None, parts[:1], peer=peer)
     based = document.version()
@@ -217,7 +217,7 @@ def store_repair(
 
 
 def _last_known(connection: Connection, row: BlockRow, state: State, at: int) -> tuple[State, bool]:
-    """Return the block's newest content, from what it was at the version `at` on, and whether it is certain."""
+    """Return the block's newest content, starting from the version `at`, and whether it is certain."""
     try:
         for seq, change in changes_between(connection, row.id, at, row.last_seq):
             state, at = applied(state, change), seq
@@ -232,12 +232,12 @@ def _last_known(connection: Connection, row: BlockRow, state: State, at: int) ->
 
 
 async def repair_block(blocks: OpenBlocks, agent_id: str, label: str, by: Attribution) -> Repaired:
-    """Make a damaged block one that opens, from what is known of it, as a new version; what cannot be read is put
-    aside in the same transaction.
+    """Repair a damaged block from its readable parts, as a new version; unreadable bytes are stored separately in the
+    same transaction.
 
     Raises:
         NotFound: there is no such block.
-        PermissionDenied: the permission does not let an agent overwrite.
+        PermissionDenied: the permission does not allow an agent to overwrite.
         Conflict: the block can be opened; there is nothing to repair.
     """
     async with given_or_alone(None, blocks.commit) as unit:

@@ -1,10 +1,10 @@
-"""A document that merges: what is written to it, and what a version of it changed. The only module that knows Loro.
+"""Mergeable documents: writes, and the changes of their versions. The only module that knows Loro.
 
-A `Change` holds for each container what was removed and what was added, as plain values: to make it, to take it back,
-to carry it past others' changes (`memory.changes`), to read older versions.
+A `Change` has the removed and the added content of each container, as plain values: for applying it, inverting it,
+transforming it against other changes (`memory.changes`), and reading older versions.
 
-The wheel's errors are bare `BaseException`s, which would tear down a nursery, and a panic poisons the document that
-it happened in; both become `DocumentDamaged` here, and the document must be dropped.
+The wheel's errors are bare `BaseException`s, which would cancel a nursery, and a panic makes its document unusable;
+both become `DocumentDamaged` here, and the document must be dropped.
 
 Positions are Unicode code points. What a document holds is in named root containers: texts, maps, lists of JSON
 values, and counters; `memory.content` knows those of a schema. A document's state is a value per
@@ -45,10 +45,10 @@ from pattern_db.columns import Json, to_json
 from pattern_db.tables.memory_blocks import Attribution
 
 PEER_BITS = 63  # a peer is a u64; the greatest value is reserved
-READER_PEER = 0  # for copies that are only read; nothing is ever written under it
-UPDATE_TIMEOUT_MS = 20.0  # for a minimal difference; it holds the interpreter, so nothing else runs meanwhile
+READER_PEER = 0  # for read-only copies; never used for writes
+UPDATE_TIMEOUT_MS = 20.0  # for a minimal difference; it blocks the interpreter, so nothing else runs
 TEXT = "content"  # the container of a text document's text
-COMPRESS_ABOVE_BYTES = 200  # smaller changes do not shrink
+COMPRESS_ABOVE_BYTES = 200  # smaller changes cannot be compressed
 DECOMPRESSED_BYTES_MAX = 256 * 1024 * 1024
 _LEVEL = 3
 
@@ -57,14 +57,14 @@ State: TypeAlias = "dict[str, Json]"
 
 
 class DocumentDamaged(PatternError):
-    """The bytes are no document or update, or do not fit together, or the library failed within."""
+    """The bytes are not a document or update, or do not belong together, or the library failed."""
 
     code = "document_damaged"
     remedy = "Repair the block: `pattern memory repair LABEL`."
 
 
 class HistoryDamaged(PatternError):
-    """A recorded change cannot be read, or does not fit the state that it is applied to."""
+    """A recorded change cannot be read, or does not match the state that it is applied to."""
 
     code = "history_damaged"
     remedy = "Show or restore another version; the newest one is not affected."
@@ -72,7 +72,7 @@ class HistoryDamaged(PatternError):
 
 @dataclass(frozen=True, slots=True)
 class Splice:
-    """After `skip` elements that stay, `removed` was replaced by `added`."""
+    """After `skip` unchanged elements, `removed` was replaced by `added`."""
 
     skip: int
     removed: Run
@@ -89,7 +89,7 @@ class Spliced:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """A change of a map: each key's value before and after; None where there was or is none."""
+    """A change of a map: each key's value before and after; None for no value."""
 
     values: Mapping[str, tuple[Json, Json]]
 
@@ -103,15 +103,15 @@ class Count:
 
 Part: TypeAlias = "Spliced | Keys | Count"
 Change: TypeAlias = "Mapping[str, Part]"
-# What to do to each container. For a text its new content is enough: the document finds the smallest difference. Of a
-# part only the places and what comes in count, so that what went need not be known.
+# The writes to each container. For a text its new content is enough: the document finds the smallest difference. For a
+# part only positions and added content count, so the removed content need not be known.
 Writes: TypeAlias = "Mapping[str, Part | str]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signed:
-    """An edit that the document holds already: the update that carries it, the document's newest changes after it
-    (`frontier`), and what it took and put; None where a container of a kind that has no such form was touched.
+    """An edit that is in the document: its update, the document's newest changes after it (`frontier`), and its change;
+    None if it touched a container of a kind without such a form.
     """
 
     update: bytes
@@ -120,7 +120,7 @@ class Signed:
 
 
 def new_peer(randomness: Randomness) -> int:
-    """Return an author's number within documents, for one process: unlikely ever to be drawn again.
+    """Return a peer number for one process: random, so that it is practically unique.
 
     One for all edits of a process keeps version vectors short; two writers must never share one.
     """
@@ -139,10 +139,10 @@ class BlockDocument:
 
     @classmethod
     def load(cls, snapshot: bytes | None, updates: Iterable[bytes] = (), *, peer: int) -> Self:
-        """Return the document that `snapshot` (None: an empty one) and then `updates` make.
+        """Return the document of `snapshot` (None: an empty one) and `updates`.
 
         Only for bytes that this program stored: those from outside go through `damage.validate_foreign` first, because
-        rare ones abort the process.
+        rare bytes abort the process.
 
         Raises:
             DocumentDamaged: bytes are damaged, or updates are missing in between.
@@ -155,24 +155,24 @@ class BlockDocument:
         return document
 
     def state(self) -> State:
-        """Return what the document holds, by root container; those that are empty are left out."""
+        """Return the document's content by root container, without empty ones."""
         with _translated("reading"):
-            whole: Json = self._doc.get_deep_value()  # of a document always an object
+            whole: Json = self._doc.get_deep_value()  # always an object for a document
         return {name: value for name, value in whole.items() if value}
 
     def sign(self, before: State, writes: Writes, by: Attribution, *, now_ms: int) -> Signed:
-        """Make the writes in the document, which holds `before`, and commit them as one change.
+        """Apply the writes to the document, which has the content `before`, and commit them as one change.
 
-        The document's history keeps the second, and the author and the cause as JSON.
+        The document's history stores the second, and the author and the cause as JSON.
 
         Raises:
-            DocumentDamaged: they were made for another content, or the library failed. Drop the document.
+            DocumentDamaged: they do not match the content, or the library failed. Drop the document.
         """
         events: list[DiffEvent] = []
         message = json.dumps({"by": by.author, **(by.cause or {})}, ensure_ascii=False, separators=(",", ":"))
         with _translated("an edit"):
             version = self._doc.oplog_vv
-            subscription = self._doc.subscribe_root(events.append)  # it may not raise, and appending does not
+            subscription = self._doc.subscribe_root(events.append)  # it must not raise, and appending does not
             self.apply(writes)
             self._doc.set_next_commit_message(message)
             self._doc.set_next_commit_timestamp(now_ms // 1000)
@@ -185,12 +185,12 @@ class BlockDocument:
         return Signed(update=update, frontier=frontier, change=change)
 
     def apply(self, writes: Writes) -> None:
-        """Make the writes; they count from `sign` on.
+        """Apply the writes; counters change by `sign` times the amount.
 
-        Of two who put a field at once one wins, on all copies; what others add to a counter at the same time counts.
+        If two writers set a field concurrently, one wins on all copies; concurrent additions to a counter are added up.
 
         Raises:
-            DocumentDamaged: they were made for another content. Drop the document.
+            DocumentDamaged: they do not match the content. Drop the document.
         """
         with _translated("an edit"):
             for name, write in writes.items():
@@ -210,17 +210,17 @@ class BlockDocument:
                         self._doc.get_counter(name).increment(write.by)
 
     def version(self) -> bytes:
-        """Return everything that the document has seen, for `export_since`; its parts stand in no fixed order."""
+        """Return the version vector of the document, for `export_since`; its parts have no fixed order."""
         with _translated("a version"):
             return self._doc.oplog_vv.encode()
 
     def frontier(self) -> bytes:
-        """Return the newest changes, which name this state of the document: a few bytes."""
+        """Return the newest changes, which identify this state of the document: a few bytes."""
         with _translated("a frontier"):
             return self._doc.oplog_frontiers.encode()
 
     def export_since(self, version: bytes | None) -> bytes:
-        """Return what came after `version` (None: the beginning), as bytes for `import_update`. Never empty.
+        """Return the operations after `version` (None: all), as bytes for `import_update`. Never empty.
 
         Raises:
             DocumentDamaged: `version` is not a version.
@@ -235,35 +235,35 @@ class BlockDocument:
             return self._doc.export(ExportMode.Snapshot())
 
     def state_snapshot(self) -> bytes:
-        """Return what the document holds now and enough of its version to continue from, without its history."""
+        """Return the document's current state and enough of its version to continue, without its history."""
         with _translated("a snapshot"):
             return self._doc.export(ExportMode.ShallowSnapshot(self._doc.oplog_frontiers))
 
     def has_whole_history(self) -> bool:
-        """Return whether the document knows its operations from the first one on."""
+        """Return whether the document has its complete history."""
         with _translated("reading"):
             return not self._doc.is_shallow()
 
     def at(self, frontier: bytes) -> BlockDocument:
-        """Return the document as it was at `frontier`. Slow for a long history, and it holds the interpreter.
+        """Return the document as it was at `frontier`. Slow for a long history, and it blocks the interpreter.
 
         Raises:
-            DocumentDamaged: `frontier` is none, or older than what the document remembers.
+            DocumentDamaged: `frontier` is invalid, or older than the document's history.
         """
         with _translated("an earlier version"):
             earlier = self._doc.fork_at(Frontiers.decode(frontier)).export(ExportMode.Snapshot())
         return BlockDocument.load(earlier, peer=READER_PEER)
 
     def import_update(self, update: bytes) -> None:
-        """Merge an update or snapshot; in any order of those that do not build on one another, and twice as well.
+        """Merge an update or snapshot. Independent ones can be merged in any order, and repeatedly.
 
         Raises:
-            DocumentDamaged: the bytes are damaged, or what they build on is missing. Drop the document.
+            DocumentDamaged: the bytes are damaged, or an update that they depend on is missing. Drop the document.
         """
         with _translated("an import"):
             status = self._doc.import_(update)
         if status.pending is not None:
-            raise DocumentDamaged("an update builds on another one that is missing; restore the block from a backup")
+            raise DocumentDamaged("an update depends on a missing one; restore the block from a backup")
 
 
 def _splice(held: LoroText | LoroList, change: Spliced) -> None:
@@ -278,15 +278,15 @@ def _splice(held: LoroText | LoroList, change: Spliced) -> None:
 
 
 def _update(held: LoroText, text: str) -> None:
-    """Make the text `text` by the fewest changes, so that what others change meanwhile survives the merge.
+    """Set the text to `text` with the fewest changes, so that concurrent changes survive the merge.
 
-    Where the fewest would take too long to find, whole lines are replaced, and at worst all between the
-    common start and the common end.
+    If finding the fewest is too slow, whole lines are replaced, and at worst everything between the common start and
+    end.
     """
     for update in (held.update, held.update_by_line):
         try:
             update(text, timeout_ms=UPDATE_TIMEOUT_MS)
-        except ValueError:  # the wheel's word for a timeout; nothing was changed
+        except ValueError:  # the wheel's error for a time-out; nothing was changed
             continue
         return
     before = held.to_string()
@@ -298,7 +298,7 @@ def _update(held: LoroText, text: str) -> None:
 
 
 def common_ends(left: Sequence[Json], right: Sequence[Json]) -> tuple[int, int]:
-    """Return how many elements (of two texts, or two lists) are the same at the start, and behind those at the end."""
+    """Return how many elements (of two texts, or two lists) are equal at the start, and then at the end."""
     start = _common(left, right)
     return start, _common(left[start:][::-1], right[start:][::-1])
 
@@ -320,13 +320,13 @@ def _translated(doing: str) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        # Exactly BaseException is the wheel's way to fail; a panic has a class of its own that cannot be imported.
+        # The wheel fails with exactly BaseException; a panic has its own class, which cannot be imported.
         if type(error) is BaseException or type(error).__name__ == "PanicException":
             raise DocumentDamaged(f"the document library refused {doing}: {error}") from None
         raise
 
 
-# Versions of documents: what changed, what was, and what is enough to continue from.
+# Versions of documents: changes, earlier states, and snapshots to continue from.
 
 
 def _change(parts: Iterable[tuple[ContainerID, Diff]], before: State) -> Change | None:
@@ -352,7 +352,7 @@ def _change(parts: Iterable[tuple[ContainerID, Diff]], before: State) -> Change 
 
 
 def _pieces(items: Iterable[TextDelta | ListDiffItem], before: Json) -> Iterator[tuple[str, Run | int]]:
-    """Yield what the library reports of a text or a list, as pieces of what it held: a string or a tuple."""
+    """Yield the library's difference of a text or a list, as pieces: a string or a tuple."""
     at = 0
     for item in items:
         match item:
@@ -406,7 +406,7 @@ def cleaned(change: Change) -> Change:
 
 
 def same(left: Json, right: Json) -> bool:
-    """Return whether two JSON values are the same; unlike `==` true is not 1."""
+    """Return whether two JSON values are equal; unlike with `==` true is not 1."""
     return json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)
 
 
@@ -417,14 +417,14 @@ def compressed(data: bytes, above: int) -> bytes:
 
 
 def decompressed(frame: bytes) -> bytes:
-    """Return what a zstd frame holds.
+    """Return the content of a zstd frame.
 
     Raises:
-        ValueError: it is none, or claims to hold more than any document or change.
+        ValueError: it is not a frame, or claims to be larger than any document or change.
     """
     try:
         size = zstandard.get_frame_parameters(frame).content_size
-        if size > DECOMPRESSED_BYTES_MAX:  # also where the frame does not say: those of `compressed` do
+        if size > DECOMPRESSED_BYTES_MAX:  # also if the frame has no size: those of `compressed` have one
             raise ValueError(f"it claims {size} bytes")
         return zstandard.decompress(frame)
     except zstandard.ZstdError as error:
@@ -451,7 +451,7 @@ def unpacked(data: bytes) -> Change:
     """Return the inverse of `packed`.
 
     Raises:
-        HistoryDamaged: the bytes are no packed change.
+        HistoryDamaged: the bytes are not a packed change.
     """
     try:
         data = data if data.startswith(b"{") else decompressed(data)
@@ -466,17 +466,17 @@ def _from_json(part: Json) -> Part:
     if isinstance(part, dict):
         return Keys({key: (before, after) for key, (before, after) in part.items()})
     if not isinstance(part, list):
-        raise ValueError("a part of no known kind")
+        raise ValueError("a part of an unknown kind")
     kind, *splices = part
     run = {"t": str, "l": tuple}[kind]
     return Spliced(kind == "t", tuple(Splice(int(skip), run(removed), run(added)) for skip, removed, added in splices))
 
 
 def clean_snapshot(data: bytes) -> bytes:
-    """Return the snapshot that this library itself makes of the document in `data`: called in a child process.
+    """Return a snapshot of the document in `data`, made by this library: called in a child process.
 
     Raises:
-        DocumentDamaged: `data` is no whole document.
+        DocumentDamaged: `data` is not a complete document.
     """
     return BlockDocument.load(data, peer=READER_PEER).snapshot()
 
@@ -488,10 +488,10 @@ def framed(documents: Sequence[Sequence[bytes]]) -> bytes:
 
 
 def opened_parts(data: bytes) -> Iterator[bytes]:
-    """Yield how far framed documents open: called in a child process.
+    """Yield how many parts of framed documents open: called in a child process.
 
-    A line of JSON for each, and at once, for the library may die of the next one: `[parts that opened, reason]`, with
-    the reason empty if all did.
+    A line of JSON for each, immediately, because the library may crash at the next one: `[parts that opened, reason]`,
+    with the reason empty if all did.
     """
     lengths, _, rest = data.partition(b"\n")
     for sizes in json.loads(lengths):

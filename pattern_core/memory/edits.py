@@ -1,11 +1,11 @@
-"""Edits: what can be asked for, and asking a person first: the edit waits as JSON and is made, once, when a person
-agrees; the agent continues meanwhile. Pure.
+"""Edits, and their approval: an edit that needs approval waits as JSON and is made, once, when a person approves; the
+agent continues. Pure.
 
 Positions are Unicode code points. Lines end with a line feed; a carriage return before it belongs to the ending. Lines
-and items are counted from 1. `memory.plan` computes what an edit makes of a block.
+and items are counted from 1. `memory.plan` computes the result of an edit.
 
-Every edit may name a section of a composite; without one it means the whole block. Where a value is asked for,
-`fields.Written` is one that was written down as text.
+Every edit may name a section of a composite; without one it applies to the whole block. A value may be a
+`fields.Written`, which is text to be parsed.
 
 As JSON an edit is `{"edit": "ReplaceText", "old": …, "new": …, …}`: the class and its fields. A `Written` is
 stored under the field's name with a tilde: `"~value"`.
@@ -31,7 +31,7 @@ ReplaceMode = Literal["first", "all", "nth", "regex"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Edit:
-    operation: ClassVar = Operation.OVERWRITE  # what the edit does, as permissions see it
+    operation: ClassVar = Operation.OVERWRITE  # the operation for permissions
     section: str | None = None
 
 
@@ -58,7 +58,7 @@ class ReplaceText(_Edit):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetText(_Edit):
-    """Make the whole text this one, by the fewest changes; for other shapes it is what an editor shows (JSON)."""
+    """Set the whole text, with the fewest changes; for other schemas the text from an editor (JSON)."""
 
     text: str
 
@@ -114,7 +114,7 @@ class Increment(_Edit):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InsertItem(_Edit):
-    """Put an item into a list, so that it becomes number `number`."""
+    """Insert an item into a list as number `number`."""
 
     operation: ClassVar = Operation.APPEND
     number: int
@@ -138,7 +138,7 @@ class DeleteItem(_Edit):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetValue(_Edit):
-    """Make the whole content, or that of a section, this value, by the fewest changes."""
+    """Set the whole content, or that of a section, to this value, with the fewest changes."""
 
     value: Json
 
@@ -172,7 +172,7 @@ def parse_range(content: str) -> EditRange:
 def to_json_value(edit: BlockEdit) -> dict[str, Json]:
     """Return the edit as a JSON object, for `from_json_value`."""
     found: dict[str, Json] = {"edit": type(edit).__name__}
-    for field in sorted(fields(edit), key=lambda field: field.name == "section"):  # last, as consent was stored
+    for field in sorted(fields(edit), key=lambda field: field.name == "section"):  # last, as in stored approvals
         value = getattr(edit, field.name)
         if isinstance(value, Written):
             found[_WRITTEN + field.name] = value.text
@@ -199,7 +199,7 @@ def from_json_value(stored: Mapping[str, Json]) -> BlockEdit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """An edit as it is asked for, and as it waits for consent: of which block, by which label, and by which author."""
+    """A requested edit, as it waits for approval: its block, label and author."""
 
     agent_id: str
     label: str
@@ -209,7 +209,7 @@ class Proposal:
 
 
 def question(proposal: Proposal, refusal: PermissionDenied) -> ApprovalQuestion:
-    """Return what to ask the person whom the block's permission names. Standing consent is about exactly this edit, or
+    """Return the question to the person whom the block's permission requires. A grant is for exactly this edit, or for
     all of the agent's blocks with this label.
     """
     cause = dict(proposal.by.cause or {})
@@ -235,7 +235,7 @@ def question(proposal: Proposal, refusal: PermissionDenied) -> ApprovalQuestion:
 
 
 def proposal_of(request: Json, approval_id: str, agreed: str) -> Proposal:
-    """Return the edit that an approval asks for; `agreed` is who agreed, and is kept in the edit's cause."""
+    """Return the edit of an approval; `agreed` is who approved it, and is stored in the edit's cause."""
     cause = {**request["cause"], "approval": approval_id, "approved_by": agreed}
     return Proposal(
         agent_id=request["agent_id"],

@@ -1,4 +1,4 @@
-"""Whether values fit a schema: types, required fields, items, entries. Pure; what fits comes back canonical."""
+"""Validation of values against a schema: types, required fields, items, entries. Pure; returns canonical values."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from pattern_core.messages import check_text
 from pattern_db.columns import Json
 
 Part = TypeVar("Part", Field, Section)
-EMPTY: Mapping[FieldType, Json] = {FieldType.LIST: [], FieldType.COUNTER: 0}  # of fields that are never without one
+EMPTY: Mapping[FieldType, Json] = {FieldType.LIST: [], FieldType.COUNTER: 0}  # of fields that always have a value
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A value that was written down as text: how it is read depends on its place. JSON, or just words."""
+    """A value given as text, JSON or plain; how it is parsed depends on its place."""
 
     text: str
 
 
 def empty_value(schema: Schema) -> Json:
-    """Return what a document without any content holds, but for defaults."""
+    """Return the content of an empty document, without defaults."""
     match schema:
         case TextSchema():
             return ""
@@ -58,7 +58,7 @@ def fit(schema: Schema, value: Json) -> Json:
     """Return the whole content `value` in canonical form, with defaults for what it leaves out.
 
     Raises:
-        InvalidInput: it does not fit; the message names the field, item or section and what fits.
+        InvalidInput: it is invalid; the message names the field, item or section and the valid values.
     """
     match schema:
         case TextSchema():
@@ -92,10 +92,10 @@ def _fit_fields(fields: Sequence[Field], value: Json, what: str) -> dict[str, Js
 
 
 def fit_field(field: Field, value: Json) -> Json:
-    """Return the value of one field; None, and words that mean it, become the default.
+    """Return the value of one field; None, and texts that mean it, become the default.
 
     Raises:
-        InvalidInput: it does not fit, or there is none and the field is required.
+        InvalidInput: it is invalid, or missing and the field is required.
     """
     try:
         if isinstance(value, Written):
@@ -103,7 +103,7 @@ def fit_field(field: Field, value: Json) -> Json:
         if value is not None:
             return of_type(value, field.field_type)
     except InvalidInput as error:
-        raise InvalidInput(f"the field {field.name} will not do: {error.message}") from None
+        raise InvalidInput(f"the field {field.name} is invalid: {error.message}") from None
     if field.default is not None:
         return field.default
     if field.required:
@@ -112,7 +112,7 @@ def fit_field(field: Field, value: Json) -> Json:
 
 
 def check_count(schema: ListSchema, count: int) -> None:
-    """Pass if a list may have `count` items.
+    """Check that a list may have `count` items.
 
     Raises:
         InvalidInput: it may not.
@@ -122,10 +122,10 @@ def check_count(schema: ListSchema, count: int) -> None:
 
 
 def fit_item(schema: ListSchema, value: Json, number: int) -> Json:
-    """Return one item; `number` is its place, from 1.
+    """Return one item; `number` is its number, from 1.
 
     Raises:
-        InvalidInput: it does not fit.
+        InvalidInput: it is invalid.
     """
     what = f"item {number}"
     match schema.item_schema:
@@ -141,7 +141,7 @@ def fit_item(schema: ListSchema, value: Json, number: int) -> Json:
 
 
 def stamps_of(schema: LogSchema, by: Attribution, now: str) -> dict[str, Json]:
-    """Return what a new entry is stamped with: the time `now` and who writes it, as far as the schema wants that."""
+    """Return the stamps of a new entry: the time `now` and the author, as far as the schema has them."""
     wanted, stamps = schema.entry_schema, {TIMESTAMP: now, AGENT_ID: short_name(by.author)}
     return {name: value for name, value in stamps.items() if getattr(wanted, name)}
 
@@ -150,13 +150,13 @@ def fit_entry(schema: LogSchema, value: Json, stamps: Mapping[str, Json]) -> Jso
     """Return a new entry with its stamps.
 
     Raises:
-        InvalidInput: the entry does not fit, or brings stamps of its own.
+        InvalidInput: the entry is invalid, or has its own stamps.
     """
     return canonical({**stamps, **_object(schema.fields, value, "the entry")})
 
 
 def _entry(schema: LogSchema, value: Json, what: str) -> Json:
-    """Return an entry that has its stamps already, or has none."""
+    """Return an entry with its stamps, if any."""
     if not isinstance(value, Mapping):
         return canonical(_object(schema.fields, value, what))
     stamps = {name: value[name] for name in (TIMESTAMP, AGENT_ID) if value.get(name) is not None}
@@ -167,7 +167,7 @@ def _entry(schema: LogSchema, value: Json, what: str) -> Json:
 
 
 def _object(fields: Sequence[Field], value: Json, what: str) -> dict[str, Json]:
-    """Return an item or entry with these fields, without those that have no value; words fill the first one."""
+    """Return an item or entry with these fields, without empty ones; plain text fills the first one."""
     value = guessed(value)
     if isinstance(value, str):
         value = {fields[0].name: Written(value)}
@@ -179,7 +179,7 @@ def _object(fields: Sequence[Field], value: Json, what: str) -> dict[str, Json]:
 
 
 def guessed(value: Json) -> Json:
-    """Return what a `Written` means where any value may stand: an object or a list if it is one, else words."""
+    """Return the value of a `Written` if any type is valid: an object or a list if it is one, else text."""
     if not isinstance(value, Written):
         return value
     if value.text.lstrip()[:1] in ("{", "["):
@@ -205,10 +205,10 @@ def _sequence(value: Json, what: str) -> Sequence[Json]:
 
 
 def named(parts: Sequence[Part], name: str, kind: str) -> Part:
-    """Return the field or section of that name; `kind` is the word for it.
+    """Return the field or section of that name; `kind` is its name in messages.
 
     Raises:
-        InvalidInput: there is none; the message lists those that there are.
+        InvalidInput: there is none; the message lists the existing ones.
     """
     for part in parts:
         if part.name == name:

@@ -1,8 +1,8 @@
-"""What a block was and who wrote what: versions, the block at one of them, differences, and blame. Reads only.
+"""The history of a block: versions, its content at a version, differences, and blame. Reads only.
 
-Everything is computed from recorded changes, outward from the nearest known state, so its cost grows with the distance
-and not with the document's history; call it with `Database.read_aside`. Only versions from before changes were recorded
-need the document's own history.
+Everything is computed from recorded changes, from the nearest known state, so its cost grows with the distance and not
+with the document's history; call it with `Database.read_aside`. Only versions from before changes were recorded need
+the document's own history.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pattern_db.enums import HistoryKind
 from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
 from pattern_db.tables.memory_blocks import BlockRow
 
-RENDERED_MAX = 2_000  # versions that blame renders of a block that is no text; what is older counts as the oldest
+RENDERED_MAX = 2_000  # versions that blame renders of a block that is not text; older ones count as the oldest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,9 +42,9 @@ class Version:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blamed:
-    """A line of the block (numbers from 1) and the version that made it what it is.
+    """A line of the block (numbers from 1) and the version that last changed it.
 
-    Where the history does not reach back far enough `author` is empty and `version` the oldest one known.
+    If the history does not reach back far enough, `author` is empty and `version` the oldest known one.
     """
 
     line: int
@@ -77,16 +77,16 @@ def _now(connection: Connection, block_id: str) -> State:
 
 
 def state_at(connection: Connection, block_id: str, version: int) -> State:
-    """Return what the block's document held at `version`: from the nearest known state, by recorded changes.
+    """Return the document's state at `version`: from the nearest known state, by recorded changes.
 
     Raises:
-        NotFound: there is no such version, or what it was is not known any more.
+        NotFound: there is no such version, or its content is no longer known.
         HistoryDamaged: a recorded change cannot be read.
         DocumentDamaged: the stored document cannot be opened.
     """
     row = memory_blocks.get(connection, block_id)
     if not 0 <= version <= row.last_seq:
-        raise NotFound(f"the block {row.label} has the versions 0 to {row.last_seq}, and no {version}")
+        raise NotFound(f"the block {row.label} has no version {version}; its versions are 0 to {row.last_seq}")
     stamps = block_checkpoints.list_stamps(connection, block_id)
     near = min(stamps, key=lambda stamp: abs(stamp.up_to_seq - version), default=None)
     if near is not None and abs(near.up_to_seq - version) < row.last_seq - version:
@@ -102,8 +102,8 @@ def state_at(connection: Connection, block_id: str, version: int) -> State:
 
 
 def changes_between(connection: Connection, block_id: str, at: int, to: int) -> Iterator[tuple[int, Change]]:
-    """Yield number and change of each version between two, from `at` on, until one is not known. Those of a way back
-    come newest first, and are to be taken back.
+    """Yield number and change of each version between two, from `at` on, until one is not known. On the way back they
+    come newest first, and must be inverted.
 
     Raises:
         HistoryDamaged: a recorded change cannot be read.
@@ -118,16 +118,18 @@ def changes_between(connection: Connection, block_id: str, at: int, to: int) -> 
 
 
 def _state_by_itself(connection: Connection, row: BlockRow, version: int) -> State:
-    """From the document's own history: for versions from before changes were recorded."""
+    """Return the state from the document's own history: for versions before changes were recorded."""
     line = block_versions.get(connection, row.id, version)
     if line is None or not isinstance(line.frontiers, str):
-        raise NotFound(f"what the block {row.label} was at version {version} is not known any more; try a later one")
+        raise NotFound(
+            f"the content of the block {row.label} at version {version} is no longer known; use a later version"
+        )
     whole = whole_document(connection, row.id)
     return whole.at(bytes.fromhex(line.frontiers)).state()
 
 
 def content_at(connection: Connection, block_id: str, version: int) -> tuple[str, Json]:
-    """Return what the block held at `version`, as its schema of today shows it: as plain text, and as JSON.
+    """Return the block's content at `version` with its current schema, as plain text and as JSON.
 
     Raises: as `state_at`.
     """
@@ -138,7 +140,7 @@ def content_at(connection: Connection, block_id: str, version: int) -> tuple[str
 
 
 def diff(connection: Connection, block_id: str, before: int, after: int) -> str:
-    """Return what differs between two versions, as a unified diff of the plain renderings; empty if nothing does.
+    """Return a unified diff of the plain renderings of two versions; empty if they are equal.
 
     Raises: as `state_at`.
     """
@@ -149,7 +151,7 @@ def diff(connection: Connection, block_id: str, before: int, after: int) -> str:
 
 
 def blame(connection: Connection, block_id: str) -> list[Blamed]:
-    """Return each line of the block's plain rendering with the version that made it.
+    """Return each line of the block's plain rendering with the version that last changed it.
 
     Raises: as `state_at`.
     """
@@ -172,14 +174,14 @@ def blame(connection: Connection, block_id: str) -> list[Blamed]:
 def line_versions(
     state: State, changes: Iterable[tuple[int, Change]], newest: int, show: Callable[[State], str]
 ) -> list[tuple[int, bool]]:
-    """Return of each line that `show` makes of the state at the version `newest`: the version that made it what it is.
+    """Return for each line of `show` of the state at the version `newest` the version that last changed it.
 
-    `changes` are the versions' changes, newest first, without a gap; only as many are read as are needed. What none of
-    them made was there before the oldest: they get that version, and whether it is certain (from the start).
+    `changes` are the versions' changes, newest first, without a gap; only as many as needed are read. Other lines are
+    older than the oldest: they get that version, and whether it is certain (from the start).
     """
     shown = show(state).splitlines()
     made = [-1] * len(shown)
-    places = list(range(len(shown)))  # where the lines of the version looked at are now; -1 if they are not any more
+    places = list(range(len(shown)))  # places of this version's lines in the newest one; -1 if removed
     floor = newest
     for seq, change in changes if shown else ():
         state, floor = applied(state, inverse(change)), seq - 1

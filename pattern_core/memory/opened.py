@@ -1,8 +1,8 @@
-"""The blocks that are worked on: found by their labels, held by one unit of work each, opened, changed, and stored.
+"""Open blocks: found by label, held by one unit of work each, opened, changed, and stored.
 
-A unit of work that edits a block keeps it to itself until its transaction is settled, because what it did to the open
-document is not on disk before. If the transaction fails the open document is dropped, so that memory never runs ahead
-of the disk. A bounded number of documents stays open.
+A unit of work that edits a block holds it until its transaction is settled, because its changes of the open document
+are not on disk before. If the transaction fails, the open document is dropped, so that memory is never ahead of the
+disk. A bounded number of documents stays open.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from pattern_db.enums import UpdateSource
 from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
 from pattern_db.tables.block_versions import HistoryRow
 
-LABELS_SHOWN_MAX = 50  # of an agent's blocks, in the answer to a wrong label
-SEEN_MAX = 1_024  # agents whose visible blocks are kept in memory
-SOUND_MAX = 10_000  # blocks that were found sound, remembered
+LABELS_SHOWN_MAX = 50  # of an agent's blocks, in the error about an unknown label
+SEEN_MAX = 1_024  # agents with visible blocks in memory
+SOUND_MAX = 10_000  # blocks that are known to open
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class OpenBlock:
-    """One block that is open or waited for.
+    """One block that is open or being opened.
 
-    While `holder` has it, `row` is the block as the holder will see it once its work is committed, and `author` is who
-    changed it; empty before a change. `document` is None until it is loaded, `seq` the newest update in it, and
-    `pending` what its updates come to.
+    While `holder` has it, `row` is the block after the commit of its work, and `author` is who changed it; empty before
+    a change. `document` is None until it is loaded, `seq` the newest update in it, and `pending` the counts of its
+    updates.
     """
 
     row: BlockRow
@@ -53,11 +53,10 @@ class OpenBlock:
 
 
 class OpenBlocks:
-    """The open documents of a constellation, least recently used first, and what its agents see of the stored blocks.
+    """The open documents of a constellation, least recently used first, and the stored blocks that its agents see.
 
-    `peer` is the number under which new edits are made; `consolidator` merges what they leave behind. `generation`
-    rises with every change of what is stored, so that a reader knows whether there is something new to read.
-    `commit` stores a unit of work that belongs to no call.
+    `peer` is the number of new edits; `consolidator` merges their updates. `generation` rises with every stored change,
+    so that a reader knows whether it must read again. `commit` stores a unit of work outside of calls.
     """
 
     def __init__(self, storage: Storage, *, randomness: Randomness, limits: Limits) -> None:
@@ -74,7 +73,7 @@ class OpenBlocks:
         self._sound: dict[str, int] = {}  # the version at which a block could be opened, by id
 
     async def run(self) -> None:
-        """Merge updates into checkpoints whenever it is time, until cancelled; first what grew old before the start.
+        """Merge updates into checkpoints when they are due, until cancelled; first those that are overdue at the start.
 
         Raises:
             StorageFailed: the disk failed; the file must be opened again.
@@ -89,16 +88,16 @@ class OpenBlocks:
         self.generation += 1
 
     async def seen_by(self, agent_id: str) -> Sequence[BlockRow]:
-        """Return the active blocks that the agent sees, of each label the one that it means.
+        """Return the active blocks that the agent sees, one per label.
 
-        What the agent's own call under way has changed is as changed, though that is not stored yet. What is stored is
-        read again only after a change: every prompt asks for it.
+        Uncommitted changes of the agent's own running call are included. Stored blocks are read again only after a
+        change, because every prompt needs them.
         """
         known = self._seen.get(agent_id)
         if known is None or known[0] != self.generation:
             known = self.generation, await self.database.read(memory_blocks.list_visible, agent_id)
             if len(self._seen) >= SEEN_MAX:
-                self._seen.clear()  # rare, and filled again by those who are at work
+                self._seen.clear()  # rare, and filled again by working agents
             self._seen[agent_id] = known
         author = agent_author(agent_id)
         changed = {one.row.id: one.row for one in self._open.values() if one.author == author}
@@ -108,22 +107,22 @@ class OpenBlocks:
     async def hold(
         self, agent_id: str, label: str, by: Attribution, operation: Operation, work: UnitOfWork
     ) -> OpenBlock:
-        """Return the block that `agent_id` means by `label`, kept for `work` until it is settled.
+        """Return the block that `label` names for `agent_id`, held by `work` until it is settled.
 
-        Waits until no other unit of work has the block; one that has it already gets it again at once.
+        Waits until no other unit of work holds the block; its holder gets it again immediately.
 
         Raises:
-            NotFound: there is no such block; the message lists those that there are.
-            PermissionDenied: `by` may not do this with it, or a person would have to consent.
+            NotFound: there is no such block; the message lists the existing ones.
+            PermissionDenied: `by` may not do this with it, or a person must approve it.
         """
         opened = None
         while True:
             generation = self.generation
             row = await self.database.read(resolve, agent_id, label)
             if is_agent(by.author):
-                require(row.permission, operation, row.label)  # most refusals need not wait
+                require(row.permission, operation, row.label)  # most refusals are immediate
             if opened is not None and opened.row.id == row.id:
-                opened.row = row  # read while it was kept, so it is what it will stay
+                opened.row = row  # read while it was held, so it is current
                 return opened
             opened = self._open.pop(row.id, None) or OpenBlock(row=row)
             self._open[row.id] = opened  # now the most recently used
@@ -136,20 +135,20 @@ class OpenBlocks:
                     if opened.holder is not work:
                         opened.users -= 1
                 work.when_settled(partial(self._settled, opened))
-            if opened.author:  # this unit of work changed it already, and no other did
+            if opened.author:  # this unit of work has already changed it, and no other
                 return opened
             if generation == self.generation:
                 opened.row = row
                 return opened
-            # Something was stored while this one read and waited: read again, now that the block cannot change.
+            # Something was stored during the read or wait: read again, now that the block cannot change.
 
     def _settled(self, opened: OpenBlock, committed: bool) -> None:
-        """Let go of a block, before the next one gets it."""
+        """Release a block, before the next one gets it."""
         if opened.author:
             self.generation += 1
             if not committed:
-                # The document has seen what the disk has not. The numbers that its edits were given must not be given
-                # to others, so the next ones come from another peer.
+                # The document has edits that the disk has not. The numbers of these edits must not be used
+                # for others, so the next ones come from another peer.
                 opened.document, opened.pending = None, Pending()
                 self.peer = new_peer(self.randomness)
             elif opened.pending.is_due(self.clock.now_ms(), self.limits.memory):
@@ -162,10 +161,10 @@ class OpenBlocks:
                 del self._open[block_id]
 
     async def load(self, opened: OpenBlock) -> State:
-        """Open the document of a block that is held, as of its row, unless it is open; return what it holds.
+        """Open the document of a held block, as of its row, unless it is open; return its content.
 
         Raises:
-            DocumentDamaged: what is stored cannot be opened; other blocks can.
+            DocumentDamaged: the stored document cannot be opened; others can.
         """
         row = opened.row
         if opened.document is None or opened.seq != row.last_seq:
@@ -176,17 +175,17 @@ class OpenBlocks:
         return opened.document.state()
 
     def change(self, opened: OpenBlock, before: State, planned: Planned, by: Attribution, work: UnitOfWork) -> Edited:
-        """Make the change in the held block's open document, which holds `before`, and have `work` store it.
+        """Make the change in the held block's open document, which has the content `before`, and add it to `work`.
 
-        Nothing waits in here: the document and the unit of work change together.
+        There is no checkpoint in here: the document and the unit of work change together.
 
         Raises:
-            DocumentDamaged: it does not fit, or the library failed. The document is dropped.
+            DocumentDamaged: the change does not match, or the library failed. The document is dropped.
         """
         if opened.document is None:
             raise RuntimeError("the block was held but not opened")
         now_ms = self.clock.now_ms()
-        opened.author = by.author  # first, so that a document that fails half way is dropped
+        opened.author = by.author  # first, so that a partly changed document is dropped
         signed = opened.document.sign(before, planned.writes, by, now_ms=now_ms)
         row = opened.row = replace(
             opened.row,
@@ -206,7 +205,7 @@ class OpenBlocks:
             row.frontier,
             by,
             row.content_preview,
-            expected_seq=row.last_seq,  # others wait for the block, so no other writer can have been given that number
+            expected_seq=row.last_seq,  # others wait for the block, so no other writer can have this number
         )
         work.store(block_versions.append, line_of(row, by, planned, signed.change))
         work.event("memory.changed", changed_event(row, by))
@@ -218,16 +217,16 @@ class OpenBlocks:
         )
 
     async def read(self, row: BlockRow) -> State:
-        """Return what the document of a block holds that was just seen as `row`, as it is stored.
+        """Return the stored content of a block that was just read as `row`.
 
         Raises:
-            NotFound: (of storage) the block is gone for good.
-            DocumentDamaged: what is stored cannot be opened; other blocks can.
+            NotFound: (of storage) the block no longer exists.
+            DocumentDamaged: the stored document cannot be opened; others can.
         """
         opened = self._open.get(row.id)
         with _named(row.label):
             if opened is not None and opened.document is not None and opened.seq == row.version and not opened.author:
-                state = opened.document.state()  # stored as it is; a part may be found damaged only now
+                state = opened.document.state()  # a damaged part may be found only now
             else:
                 stored = await self.database.read(block_checkpoints.get_checkpoint_and_updates, row.id)
                 state = open_document(*stored, peer=READER_PEER).state()
@@ -237,28 +236,28 @@ class OpenBlocks:
         return state
 
     async def check(self, row: BlockRow) -> None:
-        """Pass if the block that was just seen as `row` can be opened. Each version is looked at once.
+        """Check that a block that was just read as `row` can be opened. Each version is checked once.
 
         Raises:
-            NotFound: (of storage) the block is gone for good.
-            DocumentDamaged: what is stored cannot be opened; other blocks can.
+            NotFound: (of storage) the block no longer exists.
+            DocumentDamaged: the stored document cannot be opened; others can.
         """
         if self._sound.get(row.id) != row.version:
             await self.read(row)
 
     def forget(self, owner: str) -> None:
-        """Close what is open of an owner's blocks, and read again who it is: it was renamed or deleted."""
+        """Close an owner's open blocks, and read the owner again: it was renamed or deleted."""
         for opened in [one for one in self._open.values() if one.row.agent_id == owner and one.users == 0]:
             del self._open[opened.row.id]
         self.generation += 1
 
     def stored(self, _committed: bool) -> None:
-        """Have what agents see read again: something was stored, or may have been. For `UnitOfWork.when_settled`."""
+        """Drop cached views of blocks: something was stored, or may have been. For `UnitOfWork.when_settled`."""
         self.generation += 1
 
     def _on_merged(self, block_id: str) -> None:
         opened = self._open.get(block_id)
-        if opened is not None:  # updates that were stored during the merge are not counted: the next one takes them
+        if opened is not None:  # updates stored during the merge are left to the next one
             opened.pending = Pending(base=opened.pending.base)
 
 
@@ -292,18 +291,18 @@ def changed_event(row: BlockRow, by: Attribution) -> dict[str, object]:
 
 @contextmanager
 def _named(label: str) -> Iterator[None]:
-    """Say which block is damaged, and what can be done about it."""
+    """Return an error that names the damaged block and the remedy."""
     try:
         yield
     except DocumentDamaged as error:
         raise DocumentDamaged(
-            f"what is stored of the block {label} is damaged ({error.message}); a person can bring it back with "
-            f"`pattern memory repair {label}`"
+            f"the block {label} is damaged ({error.message}); a person can repair it with `pattern memory repair "
+            f"{label}`"
         ) from error
 
 
 def distinct(visible: Sequence[BlockRow]) -> Sequence[BlockRow]:
-    """Return of each label the first, which is the one that the label means."""
+    """Return the first block of each label, which is the one that the label means."""
     first: dict[str, BlockRow] = {}
     for one in visible:
         first.setdefault(one.label, one)
@@ -311,7 +310,7 @@ def distinct(visible: Sequence[BlockRow]) -> Sequence[BlockRow]:
 
 
 def resolve(connection: Connection, agent_id: str, label: str) -> BlockRow:
-    """Return the block that the agent means by the label: its own, else one lent to it, else the constellation's.
+    """Return the block that the label names for the agent: its own, else one shared with it, else the constellation's.
 
     Raises:
         NotFound: it sees none; the message lists what it sees.

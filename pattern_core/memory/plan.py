@@ -1,9 +1,9 @@
-"""What an edit makes of a block: the one place where schema, read-only parts and the limit are checked. Pure, but
-for the regular expression's own process.
+"""The result of an edit: the only place where schema, read-only parts and the limit are checked. Pure, except for the
+process of regular expressions.
 
-The block's permission was looked at before (`block.require`); what binds agents here does not bind people and the
-system. An edit is a function of a value; the changes in the document follow from the difference, and name only what
-is other than before, so that edits of different fields and items merge.
+The block's permission was checked before (`block.require`); restrictions of agents here do not apply to people and the
+system. An edit is a function of a value; the changes of the document follow from the difference, and contain only what
+differs, so that edits of different fields and items merge.
 """
 
 from __future__ import annotations
@@ -71,10 +71,9 @@ _FIELD_TYPES: Mapping[type[FieldEdit], FieldType] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """A change of a block: what to write to the document, the content's plain rendering after it, and what its line of
-    history says.
+    """A change of a block: the writes to the document, the plain rendering after it, and its line of history.
 
-    Without writes nothing happens. `moved` are the entries of a log that have no room any more, oldest first. An undo
+    Without writes nothing happens. `moved` are the entries of a log that no longer fit, oldest first. An undo
     or redo names the author (`stack`), the version that it `reverts`, and how many edits of that author can still be
     undone and redone after it.
     """
@@ -91,11 +90,11 @@ class Planned:
 
 
 async def plan(row: BlockRow, state: State, edit: BlockEdit, by: Attribution, now: str) -> Planned:
-    """Return what `edit` makes of the block, whose document holds `state`, at the stored time `now`.
+    """Return the change of `edit` for the block with the document state `state`, at the stored time `now`.
 
     Raises:
-        InvalidInput: the edit does not fit the content or the schema, or the result not the limit.
-        PermissionDenied: an agent would change what is read-only.
+        InvalidInput: the edit does not match the content or the schema, or the result exceeds the limit.
+        PermissionDenied: an agent would change a read-only part.
     """
     whole = schema_of(row.metadata)
     value = value_of(state, whole)
@@ -120,7 +119,7 @@ async def plan(row: BlockRow, state: State, edit: BlockEdit, by: Attribution, no
 
 
 def _edited(schema: Schema, before: Json, edit: BlockEdit, by: Attribution, now: str, what: str) -> tuple[Json, str]:
-    """Return the value that the edit makes of `before`, a whole block or one section, and words about it."""
+    """Return the value after the edit of `before`, a whole block or one section, and a text about it."""
     match edit, schema:
         case SetValue(value=value), _:
             return _set_value(schema, before, value, by, now), "Set the content"
@@ -186,13 +185,13 @@ def _edit_item(schema: ListSchema, before: Sequence[Json], edit: ItemEdit, by: A
 
 
 def _set_value(schema: Schema, before: Json, value: Json, by: Attribution, now: str) -> Json:
-    """Return the whole content of a block or section, which was `before`, when it is set to `value`.
+    """Return the whole content of a block or section after setting `before` to `value`.
 
-    What an agent leaves out stays as it is where it is read-only; everything else that is left out is emptied.
+    Read-only parts that an agent leaves out stay unchanged; all other missing parts are emptied.
 
     Raises:
-        InvalidInput: the value does not fit the schema.
-        PermissionDenied: an agent would change what is read-only, or rewrite a log.
+        InvalidInput: the value does not match the schema. PermissionDenied: an agent would change a read-only part, or
+        rewrite a log.
     """
     value = guessed(value)
     if not is_agent(by.author):
@@ -203,7 +202,7 @@ def _set_value(schema: Schema, before: Json, value: Json, by: Attribution, now: 
 
 
 def _stamped(schema: Schema, before: Json, after: Json, by: Attribution, now: str) -> Json:
-    """Return the content `after`, in a log with stamps on the entries that are not in `before`."""
+    """Return the content `after`; in a log, entries that are not in `before` get stamps."""
     if not isinstance(schema, LogSchema):
         return after
     known = {to_json(each) for each in before}
@@ -214,16 +213,16 @@ def _stamped(schema: Schema, before: Json, after: Json, by: Attribution, now: st
 def _place(one: Field, held: Sequence[Json], value: Json) -> int:
     wanted = canonical(guessed(value))
     texts = [to_json(each) for each in held]
-    # A number in a list is found by its digits, too: written down it may mean either.
+    # A number in a list also matches its digits: as text it may mean either.
     words = value.text.strip() if isinstance(value, Written) else None
     for at, each in enumerate(texts):
         if each in (to_json(wanted), words):
             return at
-    raise InvalidInput(f"the field {one.name} holds no {excerpt(wanted)}; it holds {excerpt(list(held))}")
+    raise InvalidInput(f"the field {one.name} has no value {excerpt(wanted)}; it has {excerpt(list(held))}")
 
 
 def _guard(fields: Sequence[Field], before: Json, after: Mapping[str, Json], by: Attribution) -> None:
-    """Refuse an agent what is read-only in an item or entry."""
+    """Refuse an agent read-only fields of an item or entry."""
     held = before if isinstance(before, Mapping) else {}
     for one in fields:
         first = held.get(one.name, one.default)
@@ -232,7 +231,7 @@ def _guard(fields: Sequence[Field], before: Json, after: Mapping[str, Json], by:
 
 
 def _kept(schema: Schema, before: Json, value: Json) -> Json:
-    """`value` with the read-only parts that it leaves out."""
+    """Return `value` with the read-only parts that it leaves out."""
     match schema, value:
         case MapSchema(), Mapping():
             return {one.name: before[one.name] for one in schema.fields if one.read_only} | dict(value)
@@ -249,7 +248,7 @@ def _kept(schema: Schema, before: Json, value: Json) -> Json:
 
 
 def _guard_all(schema: Schema, before: Json, after: Json, by: Attribution) -> None:
-    """Refuse an agent a change of anything read-only, and of a log's entries."""
+    """Refuse an agent's change of read-only parts and of a log's entries."""
     match schema:
         case MapSchema():
             _guard(schema.fields, before, after, by)
@@ -259,7 +258,7 @@ def _guard_all(schema: Schema, before: Json, after: Json, by: Attribution) -> No
                 if to_json(each) not in known:
                     _guard(fields, None, each, by)
         case LogSchema():
-            raise PermissionDenied("the entries of a log stay as they are; append one instead")
+            raise PermissionDenied("the entries of a log cannot be changed; append one instead")
         case CompositeSchema():
             for one in schema.sections:
                 if one.read_only and not same(before[one.name], after[one.name]):
@@ -268,7 +267,7 @@ def _guard_all(schema: Schema, before: Json, after: Json, by: Attribution) -> No
 
 
 def _instead(schema: Schema) -> str:
-    """Return what a shape is, and how it is edited."""
+    """Return what a schema is, and how it is edited."""
     match schema:
         case TextSchema():
             return "text; use append, replace, patch or edit_range"
@@ -277,17 +276,17 @@ def _instead(schema: Schema) -> str:
         case ListSchema():
             return "a List; use append, insert_item, set_item or delete_item"
         case LogSchema():
-            return "a Log, whose entries stay; use append to add one"
+            return "a Log with permanent entries; use append to add one"
         case CompositeSchema():
             return f"a Composite; name one of its sections: {', '.join(one.name for one in schema.sections)}"
 
 
 def plan_start(row: BlockRow, new: NewBlock, by: Attribution) -> Planned:
-    """Return what the new block `row` starts with; defaults stand for what `new` leaves out. Read-only parts do not
-    bind agents here: they have to begin as something.
+    """Return the initial content of the new block `row`, with defaults for what `new` leaves out. Agents may set
+    read-only parts here, because these need an initial value.
 
     Raises:
-        InvalidInput: it does not fit the schema or the limit.
+        InvalidInput: it does not match the schema or exceeds the limit.
     """
     schema = schema_of(row.metadata)
     before = empty_value(schema)
@@ -298,17 +297,17 @@ def plan_start(row: BlockRow, new: NewBlock, by: Attribution) -> Planned:
 
 
 def plan_schema(row: BlockRow, state: State, schema: Schema) -> Planned:
-    """Return what the block, whose document holds `state`, needs so that it has another schema of its kind.
+    """Return the change of the block, with the document state `state`, to another schema of its kind.
 
     Raises:
-        InvalidInput: the content does not fit the new schema; the message names what to change first.
+        InvalidInput: the content does not match the new schema; the message says what to change first.
     """
     old = shown_schema(row.metadata)
     try:
         after = fit(schema, _carried(old, schema, value_of(state, old)))
     except InvalidInput as error:
         raise InvalidInput(
-            f"the content of {row.label} does not fit the new schema: {error.message}; change the content first"
+            f"the content of {row.label} does not match the new schema: {error.message}; change the content first"
         ) from None
     writes = writes_between(schema, value_of(state, schema), after)
     return Planned(writes=writes, note="Changed the schema", plain=plain(after, schema))
@@ -325,7 +324,7 @@ def _starting(content: str, schema: Schema) -> Json:
 
 
 def _carried(old: Schema, new: Schema, value: Json) -> Json:
-    """Return the content without what was empty anyway and has no place in the new schema."""
+    """Return the content without empty parts that the new schema does not have."""
     if isinstance(old, MapSchema) and isinstance(new, MapSchema):
         names, empty = {one.name for one in new.fields}, empty_value(old)
         return {name: one for name, one in value.items() if name in names or not same(one, empty[name])}
@@ -357,9 +356,9 @@ def _within_limit(row: BlockRow, schema: Schema, before: Json, after: Json, note
 
 
 def check_size(row: BlockRow, *, size: int, before: int) -> None:
-    """Refuse what would not fit the block. Sizes are in Unicode code points.
+    """Refuse content that exceeds the block's limit. Sizes are in Unicode code points.
 
-    A block that is over its limit already (the limit was lowered) may shrink step by step.
+    A block that already exceeds its limit (the limit was lowered) may shrink step by step.
 
     Raises:
         InvalidInput: `size` is above the block's limit and not below `before`; the message names all three.

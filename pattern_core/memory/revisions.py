@@ -1,12 +1,12 @@
 """Changes that come from a block's own history: undo, redo, rollback, and writing against an older version.
 
-They take the same path as edits: the block is held, permission, schema and limit are looked at, and one transaction
+They follow the same path as edits: the block is held, permission, schema and limit are checked, and one transaction
 stores the change with its line of history.
 
-Each author has a stack. What is taken back is the inverse of the author's newest edit, carried past everything that
-others did since; edits of others stay, also within text that goes, and so does a key that another author set later. An
-undo made earlier does not count as an edit: it and what it took back cancel out, so that a text that came back is the
-same text, and goes again with the edit that wrote it.
+Each author has a stack. An undo applies the inverse of the author's newest edit, transformed against all later changes;
+edits of others stay, even within removed text, and so does a key that another author set later. An earlier undo does
+not count as an edit: it and its edit cancel out, so that restored text is the same text, and is removed again with the
+edit that wrote it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pattern_db.enums import HistoryKind
 from pattern_db.tables import block_versions
 from pattern_db.tables.block_versions import HistoryRow
 
-UNDO_REACH = 1_000  # versions that are looked at; what is older can be rolled back to
+UNDO_REACH = 1_000  # versions that are searched; rollback also reaches older ones
 _EDITS = (HistoryKind.EDIT, HistoryKind.ROLLBACK, HistoryKind.MERGE)
 
 
@@ -51,13 +51,13 @@ class Revisions:
         of: str | None = None,
         work: UnitOfWork | None = None,
     ) -> Edited:
-        """Undo the newest edit by `of` (an author; by default who asks), or redo what was undone last, unless its
-        author has edited since. What others wrote since stays.
+        """Undo the newest edit by `of` (an author; default: the caller), or redo the last undone one, unless its author
+        has edited since. Later edits of others stay.
 
         Raises:
             NotFound: there is no such block.
             PermissionDenied: the permission does not let an agent overwrite.
-            InvalidInput: there is nothing to undo or redo, or the block would not fit its limit or schema.
+            InvalidInput: there is nothing to undo or redo, or the block would violate its limit or schema.
             Conflict: it was changed within the same unit of work.
         """
         async with given_or_alone(work, self._blocks.commit) as unit:
@@ -69,11 +69,11 @@ class Revisions:
     async def rollback(
         self, agent_id: str, label: str, by: Attribution, *, version: int, work: UnitOfWork | None = None
     ) -> Edited:
-        """Make the block what it was at `version`, by a new change; its whole history stays.
+        """Restore the block's content at `version`, by a new change; its whole history stays.
 
         Raises:
             NotFound: there is no such block or version.
-            InvalidInput: it is so already; else as `revert`.
+            InvalidInput: it already has this content; else as `revert`.
         """
         async with given_or_alone(work, self._blocks.commit) as unit:
             opened, now = await self._opened(agent_id, label, by, unit)
@@ -90,18 +90,20 @@ class Revisions:
         base: int,
         work: UnitOfWork | None = None,
     ) -> Edited:
-        """Write content that was made from version `base`: what others did since stays, where both did not.
+        """Write content that is based on version `base`; later changes of others are merged.
 
         Raises:
             NotFound: there is no such block or version.
             Conflict: `base` is too old, or greater than the block's version.
-            InvalidInput: the content does not fit; else as `revert`.
+            InvalidInput: the content is invalid; else as `revert`.
         """
         async with given_or_alone(work, self._blocks.commit) as unit:
             opened, now = await self._opened(agent_id, label, by, unit)
             row = opened.row
             if not 0 <= base <= row.last_seq:
-                raise Conflict(f"the block {label} has the versions 0 to {row.last_seq}, and no {base}; read it again")
+                raise Conflict(
+                    f"the block {label} has no version {base}, its versions are 0 to {row.last_seq}; read it again"
+                )
             then = await self._blocks.database.read_aside(state_at, row.id, base)
             written = await plan(row, then, edit, by, now_text(self._blocks.clock))
             rows = await self._blocks.database.read(lines_since, row.id, base, row.last_seq)
@@ -111,7 +113,7 @@ class Revisions:
             return await self._carry_out(opened, now, planned, by, unit)
 
     async def _opened(self, agent_id: str, label: str, by: Attribution, work: UnitOfWork) -> tuple[OpenBlock, State]:
-        """Return the block, held and opened, and what its document holds."""
+        """Return the block, held and opened, and its document's content."""
         opened = await self._blocks.hold(agent_id, label, by, Operation.OVERWRITE, work)
         return opened, await self._blocks.load(opened)
 
@@ -121,7 +123,7 @@ class Revisions:
         """Check the content after the change, then make it.
 
         Raises:
-            InvalidInput: the block would not fit its schema or limit any more.
+            InvalidInput: the block would violate its schema or limit.
             PermissionDenied: an agent would change what is read-only.
         """
         row = opened.row
@@ -129,7 +131,7 @@ class Revisions:
         before, value = value_of(now, schema), value_of(applied(now, planned.writes), schema)
         shown = row.content
         if writes_between(schema, before, value):
-            if isinstance(schema, LogSchema):  # entries keep their stamps, which writing them again would not
+            if isinstance(schema, LogSchema):  # keeps the stamps of entries, which writing would replace
                 shown = plain(value, schema)
                 check_size(row, size=len(shown), before=len(row.content))
             else:
@@ -138,8 +140,8 @@ class Revisions:
 
 
 def plan_revert(rows: Sequence[HistoryRow], author: str, kind: HistoryKind) -> Planned:
-    """Undo: take back the author's newest edit that is not taken back yet and that something is left of. Redo: bring
-    the edit again that was taken back last, unless the author has edited since.
+    """Undo: revert the author's newest edit that is not undone and still has an effect. Redo: apply the last undone
+    edit again, unless the author has edited since.
 
     `rows` are the block's newest versions (`UNDO_REACH` of them are enough), oldest first, without a gap.
 
@@ -169,35 +171,35 @@ def plan_revert(rows: Sequence[HistoryRow], author: str, kind: HistoryKind) -> P
             redo_remaining=len(redoable) + 1 if undoing else left,
         )
     if undoing:
-        raise InvalidInput(f"there is nothing to undo: {author} has no edit here that is not undone already")
-    raise InvalidInput(f"there is nothing to redo: {author} has undone nothing here since the last edit")
+        raise InvalidInput(f"nothing to undo: {author} has no remaining edits in this block")
+    raise InvalidInput(f"nothing to redo: {author} has undone nothing in this block since the last edit")
 
 
 def plan_rollback(now: State, then: State, version: int) -> Planned:
-    """Return a new change after which the document holds what it held at `version`. Nothing of the history goes.
+    """Return a new change that restores the document's content at `version`. The history stays complete.
 
     Raises:
-        InvalidInput: it holds that already.
+        InvalidInput: it already has this content.
     """
     change = change_to(now, then)
     if not change:
-        raise InvalidInput(f"the block is as it was at version {version} already; there is nothing to roll back")
+        raise InvalidInput(f"the block already has the content of version {version}; there is nothing to roll back")
     return Planned(writes=change, kind=HistoryKind.ROLLBACK, note=f"Rolled back to version {version}")
 
 
 def plan_merge(rows: Sequence[HistoryRow], now: State, writes: Writes, *, base: int, note: str) -> Planned:
-    """Return what `writes` do to the block as it was at version `base`, carried past what was done since.
+    """Return the change of `writes` to the block at version `base`, transformed against all later changes.
 
-    `rows` are all versions after `base`, oldest first. Where both wrote a key, what is written now counts. The change
-    is empty if nothing is left to do.
+    `rows` are all versions after `base`, oldest first. If both wrote a key, the new value wins. The change is empty if
+    nothing is left to do.
 
     Raises:
-        Conflict: what was done since `base` is not recorded.
+        Conflict: the changes since `base` are not recorded.
         HistoryDamaged: it is, but cannot be read.
     """
     changes = [unpacked(row.change) for row in rows if row.change is not None]
     if len(changes) < len(rows):
-        raise Conflict(f"version {base} is too old to be merged with; read the block again and write against that")
+        raise Conflict(f"version {base} is too old for a merge; read the block again and base the edit on its version")
     state = now
     for change in reversed(changes):
         state = applied(state, inverse(change))
@@ -208,7 +210,7 @@ def plan_merge(rows: Sequence[HistoryRow], now: State, writes: Writes, *, base: 
 
 
 def _known(rows: Sequence[HistoryRow]) -> Sequence[HistoryRow]:
-    """Return the newest rows whose changes are recorded, without a gap: nothing is carried past what is not known."""
+    """Return the newest rows with recorded changes, without a gap: unknown changes cannot be transformed."""
     for number in range(len(rows) - 1, -1, -1):
         has_gap = number + 1 < len(rows) and (rows[number].seq or 0) + 1 != rows[number + 1].seq
         if rows[number].change is None or has_gap:
@@ -217,10 +219,10 @@ def _known(rows: Sequence[HistoryRow]) -> Sequence[HistoryRow]:
 
 
 def _piled(known: Sequence[HistoryRow], target: HistoryRow, author: str) -> dict[int, Change]:
-    """Return what takes back each version in effect from `target` on, by version, for the document as it is.
+    """Return the inverse of each version in effect from `target` on, by version, for the current document.
 
-    The last entry fits the document, the one before it the document after that, and so on. Of `target`'s kind only:
-    edits, by their inverse; or undos, by theirs, which is what brings edits again.
+    The last entry applies to the document, the one before it to the result, and so on. Only versions of `target`'s
+    kind: edits, or undos (their inverse redoes edits).
     """
     pile: dict[int, Change] = {}
     by_seq = {row.seq: row for row in known}
@@ -253,7 +255,7 @@ def lines_since(connection: Connection, block_id: str, base: int, version: int) 
     """
     rows = block_versions.between(connection, block_id, base, version, limit=UNDO_REACH)
     if version > max(base, 0) and (not rows or rows[-1].seq != version):
-        raise Conflict(f"version {version} of the block is not stored yet; do this in a call of its own")
+        raise Conflict(f"version {version} of the block is not stored yet; do this in a separate call")
     if version - base > UNDO_REACH:
         raise Conflict(f"version {base} is more than {UNDO_REACH} versions back; read the block again")
     return rows

@@ -1,10 +1,10 @@
-"""Shapes of documents: read from the metadata of blocks, and written back; and the values of their fields.
+"""Schemas of documents: parsed from the metadata of blocks, and written back; and the values of their fields.
 
 A schema is stored in a block's metadata under `schema`, tagged by its kind: `"Text"` or `{"Map": {"fields": […]}}`.
 Source: the block schemas of the memory design (Text, Map, List, Log, Composite).
 
 Values are JSON in one canonical form: objects with sorted keys, whole numbers without a fraction, times in UTC. Equal
-values are equal as text, on every copy of a document, whatever way they came.
+values are equal as text, on every copy of a document.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ NAME_CHARS_MAX = 64
 TIMESTAMP, AGENT_ID = "timestamp", "agent_id"  # what the system stamps on the entries of a log
 # A name begins a line, names a container and is part of JSON paths.
 _NAME = re.compile(r"\w(?:[\w .-]*\w)?")
-DEPTH_MAX = 32  # of lists and objects within one another
+DEPTH_MAX = 32  # levels of lists and objects
 WHOLE_MAX = 2**63 - 1  # whole numbers are stored in 64 bits
-COUNT_MAX = 2**53  # counters are stored as floating point, which counts one by one up to here
+COUNT_MAX = 2**53  # counters are stored as floating point, which is exact up to here
 _EXACT = 2**53
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _EXCERPT_CHARS = 60
 
 
 class FieldType(StrEnum):
-    """What a field holds, by the name under which it is stored."""
+    """The type of a field, by the name under which it is stored."""
 
     TEXT = "Text"
     NUMBER = "Number"
@@ -60,10 +60,10 @@ def canonical(value: Json, depth: int = 0) -> Json:
     """Return a canonical copy of `value`.
 
     Raises:
-        InvalidInput: it is not JSON, too deep, or holds a number or half a character that cannot be stored.
+        InvalidInput: it is not JSON, too deep, or has a number or a lone surrogate that cannot be stored.
     """
     if depth > DEPTH_MAX:
-        raise InvalidInput(f"a value holds lists and objects at most {DEPTH_MAX} deep; make it flatter")
+        raise InvalidInput(f"a value may have at most {DEPTH_MAX} levels of lists and objects; make it flatter")
     match value:
         case None | bool():
             return value
@@ -84,13 +84,11 @@ def canonical(value: Json, depth: int = 0) -> Json:
                 raise InvalidInput("the names in an object are text")
             return {check_text(key): canonical(value[key], depth + 1) for key in sorted(value)}
         case _:
-            raise InvalidInput(f"{type(value).__name__} is no JSON value; use text, numbers, lists and objects")
+            raise InvalidInput(f"{type(value).__name__} is not a JSON value; use text, numbers, lists and objects")
 
 
 def readable(value: Json, depth: int = 0) -> Json:
-    """Return a stored value as canonical JSON. Never refuses: what another program stored and JSON cannot say is
-    null.
-    """
+    """Return a stored value as canonical JSON. Never refuses: other programs' values that are not JSON become null."""
     match value:
         case None | bool() | str() | int():
             return value
@@ -105,14 +103,14 @@ def readable(value: Json, depth: int = 0) -> Json:
 
 
 def of_type(value: Json, kind: FieldType) -> Json:
-    """`value` in canonical form, if a field of that kind can hold it.
+    """Return `value` in canonical form, if it is valid for a field of that kind.
 
     Raises:
-        InvalidInput: it cannot; the message names what fits.
+        InvalidInput: it is not; the message names valid values.
     """
     types, words = _TAKES[kind]
     if not isinstance(value, types) or (isinstance(value, bool) and kind is not FieldType.BOOLEAN):
-        raise InvalidInput(f"it takes {words}, not {excerpt(value)}")
+        raise InvalidInput(f"it must be {words}, not {excerpt(value)}")
     if kind is FieldType.TIMESTAMP:
         return _time(value)
     found = canonical(value)
@@ -122,10 +120,10 @@ def of_type(value: Json, kind: FieldType) -> Json:
 
 
 def typed(text: str, kind: FieldType) -> Json:
-    """Return the value that `text` means where it is written for a field of that kind; `null` means none.
+    """Return the value of `text` for a field of that kind; `null` means none.
 
     Raises:
-        InvalidInput: it means none of that kind.
+        InvalidInput: it is not a value of that kind.
     """
     if text.strip() == "null":
         return None
@@ -134,12 +132,12 @@ def typed(text: str, kind: FieldType) -> Json:
     try:
         value = json.loads(text.strip().lower() if kind is FieldType.BOOLEAN else text)
     except (ValueError, RecursionError):
-        raise InvalidInput(f"it takes {_TAKES[kind][1]}, not {excerpt(text)}") from None
+        raise InvalidInput(f"it must be {_TAKES[kind][1]}, not {excerpt(text)}") from None
     return of_type(value, kind)
 
 
 def excerpt(value: Json) -> str:
-    """Return a value as an error message shows it: as JSON, cut short."""
+    """Return a value for an error message: as JSON, shortened."""
     try:
         text = to_json(value)
     except (TypeError, ValueError, RecursionError):
@@ -148,14 +146,14 @@ def excerpt(value: Json) -> str:
 
 
 def _time(text: str) -> str:
-    """Return a day as it is, a moment in UTC with milliseconds."""
+    """Return a date unchanged, a time in UTC with milliseconds."""
     try:
         return date.fromisoformat(text).isoformat() if _DAY.fullmatch(text) else canonical_time(text)
     except ValueError:
-        raise InvalidInput(f"it takes {_TAKES[FieldType.TIMESTAMP][1]}, not {excerpt(text)}") from None
+        raise InvalidInput(f"it must be {_TAKES[FieldType.TIMESTAMP][1]}, not {excerpt(text)}") from None
 
 
-# What Python's JSON makes of such a value, and the words for it.
+# The Python type of such a value, and its name in messages.
 _TAKES: Mapping[FieldType, tuple[Any, str]] = {
     FieldType.TEXT: (str, "text"),
     FieldType.NUMBER: (int | float, "a number"),
@@ -167,7 +165,7 @@ _TAKES: Mapping[FieldType, tuple[Any, str]] = {
 
 
 def _named(kinds: Iterable[str], tag: Json, what: str) -> str:
-    """Return the kind that `tag` names, in letters of any case."""
+    """Return the kind that `tag` names, in any case."""
     for kind in kinds:
         if isinstance(tag, str) and tag.lower() == kind.lower():
             return kind
@@ -192,7 +190,7 @@ def _default(value: Json, info: ValidationInfo) -> Json:
         return None if value is None else of_type(value, info.data["field_type"])
     except InvalidInput as error:
         name = info.data.get("name")
-        raise InvalidInput(f"the default of the field {name} will not do: {error.message}") from None
+        raise InvalidInput(f"the default of the field {name} is invalid: {error.message}") from None
 
 
 def _distinct(parts: Sequence[Any]) -> Sequence[Any]:
@@ -213,11 +211,11 @@ def _of_entry(given: tuple[Field, ...]) -> tuple[Field, ...]:
     _without_counters(given)
     for one in given:
         if one.name in (TIMESTAMP, AGENT_ID):
-            raise InvalidInput(f"the system keeps `{one.name}` of an entry by itself; give the field another name")
+            raise InvalidInput(f"the system sets `{one.name}` of an entry itself; give the field another name")
     return given or WORDS
 
 
-# What nests without end must not be followed, so the kind is looked at first.
+# Endless nesting must not be followed, so the kind is checked first.
 
 
 def _item_schema(stored: Json) -> TextSchema | MapSchema | None:
@@ -255,9 +253,9 @@ class Viewport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """One field of a map, an item or an entry. `default` is used where there is no value; None is none.
+    """One field of a map, an item or an entry. `default` is used where there is no value; None: no default.
 
-    `read_only` binds agents; people and the system may set it.
+    `read_only` applies to agents; people and the system may set it.
     """
 
     name: Name
@@ -303,7 +301,7 @@ class ListSchema:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntrySchema:
-    """Which stamps the system puts on a log's entries, and their own fields."""
+    """The stamps that the system adds to a log's entries, and their fields."""
 
     timestamp: bool = True
     agent_id: bool = True
@@ -312,7 +310,7 @@ class EntrySchema:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSchema:
-    """Entries in order of time, which the system stamps. The prompt shows the newest `display_limit`."""
+    """Entries in order of time, with stamps by the system. The prompt shows the newest `display_limit`."""
 
     kind: ClassVar = "Log"
     display_limit: Annotated[int, Checked(ge=1, le=DISPLAY_LIMIT_MAX)] = 10
@@ -337,7 +335,7 @@ class Section:
 def _apart(sections: Sequence[Section]) -> Sequence[Section]:
     for one in sections:
         for other in sections:
-            # The containers of one section's lists and counters could be another section's own.
+            # The containers of one section's lists and counters could have the names of another's.
             if other.name.startswith((f"{one.name}_list_", f"{one.name}_counter_")):
                 raise InvalidInput(f"the section names {one.name!r} and {other.name!r} are too alike; rename one")
     return sections
@@ -345,7 +343,7 @@ def _apart(sections: Sequence[Section]) -> Sequence[Section]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompositeSchema:
-    """Named sections, each with a shape of its own."""
+    """Named sections, each with its own schema."""
 
     kind: ClassVar = "Composite"
     sections: Annotated[
@@ -370,7 +368,7 @@ _OBJECTS: Mapping[str, type[Any]] = {
 
 @cache
 def _reader(kind: str) -> TypeAdapter[Any]:
-    """Return what reads a kind, made when first needed: that costs some milliseconds, and most blocks are text."""
+    """Return the parser of a kind, created on first use: that costs some milliseconds, and most blocks are text."""
     return TypeAdapter(_SCHEMAS[kind])
 
 

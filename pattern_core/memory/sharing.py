@@ -1,6 +1,6 @@
-"""Lending blocks: another agent sees a block under its label, and may do with it what the loan permits.
+"""Sharing blocks: another agent sees a block under its label, with the permission of the share.
 
-Labels resolve own → lent → the constellation's, for reading and for editing alike.
+Labels resolve own → shared → the constellation's, for reading and for editing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _RANKS = {permission: rank for rank, permission in enumerate(Permission)}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loan:
-    """A block lent to an agent, and what the agent may do with it."""
+    """A block shared with an agent, and the agent's permission."""
 
     agent_id: str
     agent: str
@@ -35,7 +35,7 @@ class Loan:
 
 
 class Sharing:
-    """The loans of one constellation. A loan changes what an agent sees, so `blocks` reads it again."""
+    """The shares of one constellation. A share changes what an agent sees, so `blocks` reads it again."""
 
     def __init__(self, blocks: OpenBlocks) -> None:
         self._blocks = blocks
@@ -51,15 +51,15 @@ class Sharing:
         by: Attribution,
         work: UnitOfWork | None = None,
     ) -> Loan:
-        """Lend the block that `agent_id` means by `label` to the agent `target` (id or name), or change that loan.
+        """Share the block that `label` names for `agent_id` with the agent `target` (id or name), or change that share.
 
         Raises:
             NotFound: there is no such block or agent.
-            InvalidInput: the target owns the block, or the permission cannot be lent.
-            PermissionDenied: an agent lends what is not its own, or more than it may do itself.
+            InvalidInput: the target owns the block, or the permission cannot be shared.
+            PermissionDenied: an agent shares a block that is not its own, or with more rights than its own.
         """
         if permission not in LENDABLE:
-            raise InvalidInput(f"a block is lent {', '.join(LENDABLE)}; not {permission.value}")
+            raise InvalidInput(f"a block can be shared as {', '.join(LENDABLE)}, not {permission.value}")
         async with given_or_alone(work, self._blocks.commit) as unit:
             block, agent = await self._database.read(_both, agent_id, label, target)
             _check(block, agent, permission, by)
@@ -72,25 +72,25 @@ class Sharing:
     async def unshare(
         self, agent_id: str, label: str, target: str, *, by: Attribution, work: UnitOfWork | None = None
     ) -> None:
-        """End a loan; the block itself and what was written in it stay.
+        """Delete a share; the block and its content stay.
 
         Raises:
-            NotFound: there is no such block or agent, or it was not lent to that agent.
-            PermissionDenied: an agent ends another's loan, which is not its own to end.
+            NotFound: there is no such block or agent, or it is not shared with that agent.
+            PermissionDenied: an agent deletes a share of a block that it does not own, with another agent.
         """
         async with given_or_alone(work, self._blocks.commit) as unit:
             block, agent = await self._database.read(_both, agent_id, label, target)
             if is_agent(by.author) and block.via is not Via.OWN and agent.id != agent_id:
-                raise PermissionDenied(f"the block {label} is not yours; you can only give your own loan back")
+                raise PermissionDenied(f"the block {label} is not yours; you can only end its sharing with yourself")
             loans = await self._database.read(memory_blocks.list_attachments, block_id=block.id)
             if agent.id not in {loan.agent_id for loan in loans}:
-                raise NotFound(f"the block {label} is not lent to {agent.name}")
+                raise NotFound(f"the block {label} is not shared with {agent.name}")
             unit.store(memory_blocks.detach, block.id, agent.id)
             unit.event("memory.shared", {**_loan_event(block, agent, by), "permission": None})
             unit.when_settled(self._blocks.stored)
 
     async def loans(self, agent_id: str, label: str) -> Sequence[Loan]:
-        """Return the loans of the block, by time.
+        """Return the shares of the block, by time.
 
         Raises:
             NotFound: there is no such block.
@@ -108,14 +108,14 @@ def _both(connection: Connection, agent_id: str, label: str, target: str) -> tup
 
 def _check(block: BlockRow, agent: AgentRow, permission: Permission, by: Attribution) -> None:
     if block.agent_id == agent.id:
-        raise InvalidInput(f"{agent.name} owns the block {block.label} already; name another agent")
+        raise InvalidInput(f"{agent.name} already owns the block {block.label}; name another agent")
     if not is_agent(by.author):
         return
     if block.via is not Via.OWN:
-        raise PermissionDenied(f"the block {block.label} is not yours; only its owner can lend it")
+        raise PermissionDenied(f"the block {block.label} is not yours; only its owner can share it")
     if _RANKS[permission] > _RANKS[block.permission]:
         raise PermissionDenied(
-            f"you may not lend more than you may do yourself: the block {block.label} is {block.permission.value}"
+            f"you cannot share more rights than you have: the block {block.label} is {block.permission.value}"
         )
 
 

@@ -1,11 +1,11 @@
 """The memory of a constellation. Every edit has one path: permission, limit and schema, document, one transaction
 with the update, the text for search and the history, and an event.
 
-An edit belongs to a unit of work. A tool gives the one of its call, which commits with the call's result; without
-one the store makes its own and commits it. Either way the block is held until the transaction is settled.
+An edit belongs to a unit of work. A tool passes the one of its call, which commits with the call's result; without one
+the store creates and commits its own. In both cases the block is held until the transaction is settled.
 
-What is read comes from storage, never from an open document, but for one case: the prompt of an agent also shows what
-this agent's own uncommitted call changed, because that prompt is stored in the same transaction.
+Reads use storage, never an open document, with one exception: the prompt of an agent also shows changes of this agent's
+own uncommitted call, because that prompt is stored in the same transaction.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ from pattern_db.tables.memory_blocks import Via
 
 
 class MemoryStore:
-    """The blocks of one constellation. Run `blocks.run` beside it, so that updates are merged into checkpoints.
+    """The blocks of one constellation. Run `blocks.run` in another task, so that updates are merged into checkpoints.
 
-    `blocks` are those that are worked on, for the other parts of memory. With `consent`, edits that need a person's are
-    asked for instead of refused, and `grant` makes them.
+    `blocks` are the open ones, for the other parts of memory. With `consent`, edits that need approval become questions
+    instead of errors, and `grant` makes them.
     """
 
     def __init__(
@@ -66,10 +66,10 @@ class MemoryStore:
         self.blocks = OpenBlocks(storage, randomness=randomness, limits=limits)
 
     async def create(self, owner: str, new: NewBlock, *, by: Attribution, work: UnitOfWork | None = None) -> BlockRow:
-        """Make a block that `owner` (an agent, a group, `_constellation_`) owns.
+        """Create a block of `owner` (an agent, a group, `_constellation_`).
 
         Raises:
-            InvalidInput: the label, content, limit or schema will not do.
+            InvalidInput: the label, content, limit or schema is invalid.
             Conflict: the owner has a block of that label. Within a given `work` storage refuses the transaction.
         """
         label, limit = check_label(new.label), check_limit(new.char_limit, self.blocks.limits)
@@ -103,17 +103,18 @@ class MemoryStore:
         return row
 
     async def view(self, agent_id: str, label: str) -> BlockRow:
-        """Return the block that `agent_id` means by `label`: its own, else one lent to it, else the constellation's.
+        """Return the block that `label` names for `agent_id`: its own, else one shared with it, else the
+        constellation's.
 
         Raises:
-            NotFound: there is none; the message lists those that there are.
+            NotFound: there is none; the message lists the existing ones.
         """
         return await self.blocks.database.read(resolve, agent_id, label)
 
     async def list(self, agent_id: str) -> Sequence[BlockRow]:
-        """Return all blocks that `agent_id` sees, by label within its own, those lent to it, the constellation's.
+        """Return all blocks that `agent_id` sees, by label: first its own, then shared ones, then the constellation's.
 
-        Of several with one label only the one that the label means.
+        Of several with one label only the first.
         """
         return distinct(await self.blocks.database.read(memory_blocks.list_visible, agent_id))
 
@@ -126,7 +127,7 @@ class MemoryStore:
         """Return the content of the block as a JSON value. Text comes from `row`, all else from its document.
 
         Raises:
-            NotFound: (of storage) the block is gone for good.
+            NotFound: (of storage) the block no longer exists.
             DocumentDamaged: the stored document cannot be opened.
         """
         schema = shown_schema(row.metadata)
@@ -144,15 +145,15 @@ class MemoryStore:
         expected_version: int | None = None,
         work: UnitOfWork | None = None,
     ) -> Edited:
-        """Change the block that `agent_id` means by `label`; an edit that changes nothing stores nothing.
+        """Edit the block that `label` names for `agent_id`; an edit that changes nothing stores nothing.
 
-        The block's permission binds agents; its owner's people and the system may edit any block.
+        The block's permission applies to agents; users and the system may edit any block.
 
         Raises:
             NotFound: there is no such block.
-            PermissionDenied: the permission forbids it, or a person would have to consent and cannot be asked.
-            Conflict: the block is not at `expected_version` any more.
-            InvalidInput: the edit does not fit the content or its schema, or the result not the limit.
+            PermissionDenied: the permission forbids it, or a person must approve it and cannot be asked.
+            Conflict: the block is no longer at `expected_version`.
+            InvalidInput: the edit does not match the content or its schema, or the result exceeds the limit.
             DocumentDamaged: the stored document cannot be opened.
         """
         async with given_or_alone(work, self.blocks.commit) as unit:
@@ -174,28 +175,28 @@ class MemoryStore:
             return await self._carry_out(opened, proposal, unit, refusal)
 
     async def grant(self, approval: Approval, answer: ApprovalAnswer, work: UnitOfWork) -> str:
-        """Make the edit that a person agreed to, within `work`, which also stores the answer.
+        """Make the edit that a person approved, within `work`, which also stores the answer.
 
         Raises:
-            InvalidInput: the answer has other arguments; an edit is made as it was asked for, or not.
-            NotFound: the block was deleted since, or the agent sees another one under its label.
-            PatternError: the edit does not fit the block any more.
+            InvalidInput: the answer has other arguments; an edit can only be approved unchanged.
+            NotFound: the block was deleted, or the agent sees another one under its label.
+            PatternError: the edit no longer matches the block.
         """
         if answer.arguments is not None:
-            raise InvalidInput("an edit is made as it was asked for; deny it and edit the block yourself instead")
+            raise InvalidInput("an edit can only be approved unchanged; deny it and edit the block yourself instead")
         proposal = proposal_of(approval.request, approval.id, answer.by)
         person = Attribution(author=answer.by)
         opened = await self.blocks.hold(proposal.agent_id, proposal.label, person, Operation.READ, work)
         if opened.row.id != proposal.block_id:
             raise NotFound(
-                f"the block {proposal.label} that was asked about is gone; deny this, and ask the agent again"
+                f"the block {proposal.label} of this approval no longer exists; deny it, and ask the agent again"
             )
         return (await self._carry_out(opened, proposal, work)).note
 
     async def _carry_out(
         self, opened: OpenBlock, asked: Proposal, work: UnitOfWork, refusal: PermissionDenied | None = None
     ) -> Edited:
-        """Make the edit in the block that is held; after a `refusal` only if a person agreed to it, else ask one."""
+        """Make the edit in the held block; after a `refusal` only if a person approved it, else ask one."""
         row, by, consent = opened.row, asked.by, self._consent
         before = await self.blocks.load(opened)
         planned = await plan(row, before, asked.edit, by, now_text(self.blocks.clock))
@@ -223,12 +224,12 @@ class MemoryStore:
         by: Attribution,
         work: UnitOfWork | None = None,
     ) -> BlockRow:
-        """Change a block's settings; what `settings` leaves out (None) stays. Agents may do so with their own blocks.
+        """Update a block's settings; those that `settings` leaves out (None) stay. Agents may update their own blocks.
 
         Raises:
             NotFound: there is no such block.
             PermissionDenied: an agent does not own it.
-            InvalidInput: a setting will not do, or a core block would be archived.
+            InvalidInput: a setting is invalid, or a core block would be archived.
             Conflict: the owner has another block of the new label.
         """
         async with given_or_alone(work, self.blocks.commit) as unit:
@@ -241,7 +242,7 @@ class MemoryStore:
                 await self._reshape(opened, schema_of(settings.metadata), by, unit)
             now = now_text(self.blocks.clock)
             known = {one.name: value for one in fields(settings) if (value := getattr(settings, one.name)) is not None}
-            if row.via is Via.ATTACHED:  # a loan has its own
+            if row.via is Via.ATTACHED:  # a share has its own
                 known.pop("permission", None)
             opened.row, opened.author = replace(opened.row, **known, updated_at=now), by.author
             unit.store(_store_labelled, settings.label, lambda c: memory_blocks.update_config(c, row.id, settings, now))
@@ -249,7 +250,7 @@ class MemoryStore:
             return opened.row
 
     async def _reshape(self, opened: OpenBlock, schema: Schema, by: Attribution, work: UnitOfWork) -> None:
-        """Have the content of a block that is held as the new `schema` of the same kind has it."""
+        """Convert the content of a held block to the new `schema` of the same kind."""
         row = opened.row
         if schema == shown_schema(row.metadata):
             return
@@ -276,13 +277,13 @@ class MemoryStore:
 
 
 def _checked(row: BlockRow, settings: BlockSettings, limits: Limits) -> BlockSettings:
-    """Return the settings, if the block may have them, with the schema that metadata without one leaves as it is."""
+    """Return the settings if they are valid for the block, with its old schema if the new metadata has none."""
     if settings.label is not None:
         check_label(settings.label)
     if settings.description is not None:
         check_description(settings.description)
     if settings.char_limit is not None and check_limit(settings.char_limit, limits) != settings.char_limit:
-        raise InvalidInput("a block's limit is at least 1 character")
+        raise InvalidInput("a block's limit must be at least 1 character")
     if settings.block_type is BlockType.ARCHIVAL and row.block_type is BlockType.CORE:
         raise InvalidInput(f"{row.label} is a core block, which is always in the prompt; it cannot be archived")
     if settings.metadata is None:
@@ -291,12 +292,12 @@ def _checked(row: BlockRow, settings: BlockSettings, limits: Limits) -> BlockSet
     if "schema" not in settings.metadata:
         schema = old
     elif schema.kind != old.kind:
-        raise InvalidInput(f"{row.label} stays a {old.kind}; for another kind of schema make another block")
+        raise InvalidInput(f"{row.label} stays a {old.kind}; for another kind of schema create another block")
     return replace(settings, metadata=with_schema(settings.metadata, schema))
 
 
 def archive(row: BlockRow, entries: Sequence[Json], ids: Ids, work: UnitOfWork) -> None:
-    """Have `work` keep entries that a log has no room for in its owner's archive, where search finds them."""
+    """Let `work` move entries that no longer fit into a log to its owner's archive, where search finds them."""
     schema = schema_of(row.metadata)
     if not isinstance(schema, LogSchema):
         return
@@ -312,7 +313,7 @@ def archive(row: BlockRow, entries: Sequence[Json], ids: Ids, work: UnitOfWork) 
 
 
 def _time_of(entry: Json) -> str | None:
-    """Return the stored time of an entry; None for one without, or with something else in its place."""
+    """Return the stored time of an entry; None if it is missing or invalid."""
     try:
         return canonical(entry[TIMESTAMP])
     except (KeyError, TypeError, ValueError):
@@ -320,7 +321,7 @@ def _time_of(entry: Json) -> str | None:
 
 
 def _store_labelled(connection: Connection, label: str | None, write: Callable[[Connection], None]) -> None:
-    """Run `write`, which gives a block this label (None: leaves it its own).
+    """Run `write`, which sets a block's label to this one (None: keeps it).
 
     Raises:
         Conflict: (of storage) the owner has another active block of that label.
@@ -329,4 +330,4 @@ def _store_labelled(connection: Connection, label: str | None, write: Callable[[
         with storage.translated():
             write(connection)
     except storage.RowConflict as error:
-        raise storage.RowConflict(f"there is a block {label!r} already; edit it or choose another label") from error
+        raise storage.RowConflict(f"the block {label!r} already exists; edit it or choose another label") from error

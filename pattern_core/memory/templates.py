@@ -1,4 +1,4 @@
-"""Ready-made shapes of blocks, by name: what an agent is, whom it talks to, what it does, saw and belongs to."""
+"""Templates of blocks by name: persona, person, tasks, observations and group."""
 
 from __future__ import annotations
 
@@ -89,8 +89,7 @@ TEMPLATES: Mapping[str, NewBlock] = {
 
 
 def from_template(name: str, *, label: str | None = None) -> NewBlock:
-    """Return the block that the template `name` describes, under `label` or a label of its own; change it with
-    `replace`.
+    """Return the block of the template `name`, with `label` or its default label; change it with `replace`.
 
     Raises:
         InvalidInput: there is no such template; the message lists them.

@@ -1,9 +1,9 @@
-"""The places in a text that an edit means: words, lines, a diff's hunks, a match. Pure, but for the regular
-expression's own process.
+"""The places in a text that an edit changes: words, lines, a diff's hunks, a match. Pure, except for the process of
+regular expressions.
 
-Unified diffs are applied strictly: every context and removed line must be there, or nothing is changed. Only the place
-may be off, because models miscount lines: a hunk with lines that are elsewhere is applied at the nearest such place and
-the answer has how far it moved. The text's own line endings, and whether its last line has one, stay.
+Unified diffs are applied strictly: every context and removed line must exist, or nothing is changed. Only line numbers
+may be wrong, because models miscount lines: a hunk is applied at the nearest matching place, and the answer says how
+far it moved. The text's line endings, and whether its last line has one, stay.
 Source: GNU diffutils manual, "Detailed Description of Unified Format".
 """
 
@@ -20,21 +20,21 @@ from pattern_core.messages import check_text
 from pattern_core.patterns import first_match
 from pattern_db.columns import Json
 
-Ranges: TypeAlias = "list[tuple[int, int, str]]"  # start and end in a text, ascending and apart, and what replaces it
+Ranges: TypeAlias = "list[tuple[int, int, str]]"  # start and end in a text, ascending and disjoint, and the replacement
 HUNKS_MAX = 200
-SPLICES_MAX = 1_000  # beyond this the document finds the difference itself: one slow edit is better than a stall
+SPLICES_MAX = 1_000  # beyond this the document finds the difference itself, which is faster for many splices
 
 _HEADER = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@.*")
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 
 
 async def edit_text(before: str, edit: TextEdit | SetValue, what: str) -> tuple[str, str, Spliced | str]:
-    """Return what an edit makes of the text `before`, words about it, and how a document is to make it. What it
-    replaces is changed alone, so that other edits merge; where it gives only the whole text, or replaces very
-    much, the document finds the smallest difference itself.
+    """Return the text after an edit of `before`, a text about it, and the writes for the document. Only the replaced
+    parts are written, so that other edits merge; for a whole text, or many replacements, the document finds the
+    smallest difference itself.
 
     Raises:
-        InvalidInput: the edit does not fit this text, which error messages call `what`; the message names what does.
+        InvalidInput: the edit does not match this text, which error messages call `what`; the message says what does.
     """
     after: Json = None
     match edit:
@@ -65,10 +65,10 @@ async def edit_text(before: str, edit: TextEdit | SetValue, what: str) -> tuple[
 
 
 async def replaced(text: str, edit: ReplaceText) -> tuple[Ranges, str]:
-    """Return what the edit replaces in `text`, and words about it.
+    """Return what the edit replaces in `text`, and a text about it.
 
     Raises:
-        InvalidInput: it is not there; the message explains what to do.
+        InvalidInput: it does not occur; the message explains what to do.
     """
     check_text(edit.new)
     if not edit.old:
@@ -104,7 +104,7 @@ def _occurrences(text: str, old: str) -> list[int]:
 
 
 def line_range(text: str, edit: EditRange) -> tuple[Ranges, str]:
-    """Return where the lines to replace stand in `text` with what comes there, and words about it.
+    """Return the place of the lines in `text` with their replacement, and a text about it.
 
     Raises:
         InvalidInput: there are no such lines.
@@ -141,12 +141,14 @@ class _Hunk:
 
 
 def lines_of(text: str) -> list[str]:
-    """Return the lines of `text` with their endings; only a line feed ends a line, so that offsets stay right."""
+    """Return the lines of `text` with their endings; only a line feed ends a line, so that offsets are correct."""
     return _LINE.findall(text)
 
 
 def with_endings(text: str, *, like: list[str]) -> str:
-    """`text` with the line endings of the lines that it replaces, the last line's included; an empty text stays so."""
+    """Return `text` with the line endings of the replaced lines, including the last one's; an empty text stays
+    empty.
+    """
     if not text:
         return text
     crlf = like[0].endswith("\r\n")
@@ -157,7 +159,7 @@ def with_endings(text: str, *, like: list[str]) -> str:
 
 
 def apply_patch(text: str, patch: str) -> tuple[str, str]:
-    """Return the text after the patch, and words about it: `Applied 2 hunks (hunk 2 found 3 lines further down)`.
+    """Return the text after the patch, and a text about it: `Applied 2 hunks (hunk 2 found 3 lines further down)`.
 
     Raises:
         InvalidInput: the patch is malformed, or the lines of a hunk are not in the text; nothing is changed.
@@ -194,7 +196,7 @@ def _parse(patch: str) -> list[_Hunk]:
     lines = patch.replace("\r\n", "\n").removesuffix("\n").split("\n")
     first = next((index for index, line in enumerate(lines) if line.startswith("@@")), None)
     if first is None:
-        raise InvalidInput("this is no unified diff: it has no hunk header such as `@@ -1,3 +1,3 @@`")
+        raise InvalidInput("this is not a unified diff: it has no hunk header such as `@@ -1,3 +1,3 @@`")
     hunks: list[_Hunk] = []
     index = first
     while index < len(lines):
@@ -237,7 +239,7 @@ def _parse_hunk(lines: list[str], index: int, number: int) -> tuple[_Hunk, int]:
 
 
 def _place(bare: list[str], hunk: _Hunk, number: int, *, expected: int, earliest: int) -> int:
-    """Return the index at which the hunk's old lines stand, nearest to `expected` and not before `earliest`."""
+    """Return the index of the hunk's old lines, nearest to `expected` and not before `earliest`."""
     old = hunk.old
     last = len(bare) - len(old)
     if not old:
@@ -249,7 +251,7 @@ def _place(bare: list[str], hunk: _Hunk, number: int, *, expected: int, earliest
     if not found:
         raise InvalidInput(_mismatch(bare, old, number, expected))
     if len(found) > 1 and abs(found[0] - expected) == abs(found[1] - expected):
-        raise InvalidInput(f"the lines of hunk {number} stand at lines {found[0] + 1} and {found[1] + 1}; add context")
+        raise InvalidInput(f"the lines of hunk {number} occur at lines {found[0] + 1} and {found[1] + 1}; add context")
     return found[0]
 
 

@@ -1,1 +1,1 @@
-"""Asking models: our own words for it, the policy of retries, and one provider per vendor."""
+"""Model calls: vendor-neutral requests and replies, the retry policy, and one provider per vendor."""

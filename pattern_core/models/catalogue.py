@@ -1,8 +1,8 @@
-"""What is known of models: windows, longest answers, abilities and prices; from `data/models.toml` and the operator.
+"""Facts about models: windows, longest answers, capabilities and prices; from `data/models.toml` and the operator.
 
-A name is looked up as it is, then as the longest known name that it begins with, if nothing but a date or a version
-follows (`-20250929`, `@001`, `:8b`). Nothing is guessed from a part of a name: a model that is not listed is unknown,
-gets the window `UNKNOWN_WINDOW` and no prices, and says so (`ModelFacts.is_known`).
+A name is looked up unchanged, then as its longest known prefix, if only a date or a version follows (`-20250929`,
+`@001`, `:8b`). Nothing is guessed from a part of a name: an unlisted model has the window `UNKNOWN_WINDOW`, no prices,
+and `ModelFacts.is_known` False.
 
 Prices are whole micro-dollars per million tokens, so that a cost is exact: it is rounded once per call, upwards, to a
 whole micro-dollar.
@@ -26,16 +26,16 @@ from pattern_core.models.providers import PROVIDERS
 from pattern_core.validation import read
 from pattern_db.files import shipped
 
-UNKNOWN_WINDOW = 8_192  # tokens: models in use have at least this much
+UNKNOWN_WINDOW = 8_192  # tokens: current models have at least this window
 UNKNOWN_OUTPUT_SHARE = 4  # of an unknown model's window, one part in four is for the answer
 FILE_NAME = "data/models.toml"
 
 _VERSION = re.compile(r"[-@:](?:latest|\d{3,4}|\d{6}|\d{8}|\d{4}-\d{2}-\d{2}|\d{2}-\d{4}|\d{2}-\d{2})")
-_TAG = re.compile(  # what a name of an open model may have behind it: a tag, a size, how it was tuned and packed
+_TAG = re.compile(  # suffixes of names of open models: a tag, a size, tuning and packaging
     r"(?::[\w.-]+)?(?:-(?:\d+(?:\.\d+)?[bm]|a\d+b|it|instruct|chat|q\d\w*|f16|bf16|fp8|gguf))*(?:\.gguf)?"
 )
 _OPENAI_HOST = "api.openai.com"
-_ROUTER_HOST = "openrouter.ai"  # passes the vendors' prices on; its names are "vendor/model". Source: its FAQ
+_ROUTER_HOST = "openrouter.ai"  # charges the vendors' prices; its names are "vendor/model". Source: its FAQ
 _OPEN = "open"
 _PRICES = frozenset({"input_price", "output_price", "cache_read_price", "cache_write_price"})
 _FACTS = TypeAdapter(ModelFacts)
@@ -51,7 +51,7 @@ _UNKNOWN = ModelFacts(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderModels:
-    """How the models of one configured provider are looked up: by its kind, its address and the operator's figures.
+    """How the models of a configured provider are looked up: by its kind, its URL and the operator's figures.
 
     `overrides` are fields of `ModelFacts` by the model's name, such as `{"qwen3:8b": {"window": 32_000}}`.
     """
@@ -95,7 +95,7 @@ class Catalogue:
         """Return the catalogue in the form of `data/models.toml`, which describes itself.
 
         Raises:
-            InvalidInput: it is no TOML, or an entry does not fit; the message names the entry.
+            InvalidInput: it is not TOML, or an entry is invalid; the message names the entry.
         """
         try:
             data = tomllib.loads(text)
@@ -110,11 +110,11 @@ class Catalogue:
         )
 
     def configured(self, providers: Mapping[str, ProviderModels]) -> Catalogue:
-        """Return the same catalogue for a server with these providers, by their names in `model_provider`."""
+        """Return the catalogue for a server with these providers, by their names in `model_provider`."""
         return Catalogue(self._tables, providers)
 
     def facts(self, provider: str, model: str) -> ModelFacts:
-        """Return what is known of `model` at a configured provider, or at a vendor by its name.
+        """Return the facts about `model` at a configured provider, or at a vendor by its name.
 
         Never fails: an unknown model gets `UNKNOWN_WINDOW`, no prices and `is_known` False.
         """
@@ -145,7 +145,7 @@ class Catalogue:
 
 
 def _best(model: str, names: Mapping[str, object], table: str) -> str | None:
-    """Return the entry for `model`: itself, else the longest one that it begins with, and only a version follows."""
+    """Return the entry for `model`: its own, else its longest prefix, if only a version follows."""
     if model in names:
         return model
     version = _TAG if table == _OPEN else _VERSION
@@ -154,9 +154,9 @@ def _best(model: str, names: Mapping[str, object], table: str) -> str | None:
 
 
 def corrected(facts: ModelFacts, said: Mapping[str, Any], by: WindowSource) -> ModelFacts:
-    """Return the facts with what the operator or the server says of them."""
+    """Return the facts with the values of the operator or the server."""
     window = said.get("window", facts.window)
-    # A window that is stated alone makes room for an answer too; a price does not make a model known.
+    # A window alone also sets the longest answer; a price does not make a model known.
     output_max = said.get("output_max", facts.output_max if facts.is_known else window // UNKNOWN_OUTPUT_SHARE)
     return replace(
         facts,
@@ -175,7 +175,7 @@ def _entry(part: str, name: str, entry: Mapping[str, Any], sources: Mapping[str,
     place = f'[{part}."{name}"] in the catalogue of models'
     source = sources.get(str(entry.get("source")))
     if source is None:
-        raise InvalidInput(f"{place} names no source of [sources]")
+        raise InvalidInput(f"{place} names a source that is not in [sources]")
     window = entry["window"] if "window" in entry else min(entry.get("trained_window", 0), UNKNOWN_WINDOW)
     output_max = min(entry.get("output_max", window // UNKNOWN_OUTPUT_SHARE), window)
     made = {

@@ -1,4 +1,4 @@
-"""Asking a provider by name, with its bounds: time, silence, attempts, and how many ask at once."""
+"""Calls of a provider by name, with their bounds: time, silence, attempts, and concurrency."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from pattern_core.models.routing import ModelChain, fitted, next_link
 from pattern_core.models.throttle import ClientLimits, Gate, Outcome, RetryPolicy
 from pattern_core.models.tokens import request_tokens
 
-FALLBACK_PATIENCE_S = 2.0  # where another model can be asked, no call waits longer than this for a busy one
-OUTPUT_HELD_MAX = 4_096  # tokens of an answer that are held at the gate before it comes
+FALLBACK_PATIENCE_S = 2.0  # if there is a fallback, no call waits longer than this for a busy model
+OUTPUT_HELD_MAX = 4_096  # tokens of an answer that are reserved at the gate before it arrives
 FACTS_KEPT_MAX = 1_000  # pairs of provider and model
 WINDOW_TIMEOUT_S = 3.0  # for a server to say how large a model's window is
 LIST_TIMEOUT_S = 3.0  # for a server to list its models
@@ -37,9 +37,9 @@ OnMove = Callable[[int, ModelError], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """Whose limits a provider's calls count against: providers of the same `key` share one gate.
+    """The account of a provider's calls: providers with the same `key` share one gate.
 
-    `key` is any text that is the same for the same vendor's key, such as a digest; never the key itself.
+    `key` identifies the vendor's key, such as a digest; it is never the key itself.
     """
 
     key: str
@@ -48,7 +48,7 @@ class Account:
 
 @dataclass(slots=True)
 class _Asking:
-    """How a question is put to models, apart from what is asked, and how far its answer came."""
+    """The parameters of a call besides the request, and the progress of its answer."""
 
     on_delta: OnDelta
     deadline: float
@@ -56,18 +56,17 @@ class _Asking:
     flow: str
     attempts_max: int  # in addition to the policy's own bound
     patience_s: float = math.inf
-    is_last: bool = True  # there is no other model to go to
-    was_shown: bool = False  # a piece of the answer; nothing is asked again then
-    loads_until: float = 0.0  # when a server that loads its model is given up; 0: none does
+    is_last: bool = True  # there is no fallback
+    was_shown: bool = False  # a delta was passed on; no retries then
+    loads_until: float = 0.0  # until when a server may load its model; 0: none does
 
 
 class ModelClient:
-    """The one way to ask a model; providers stay the owner's to close.
+    """The only way to call a model; the owner closes the providers.
 
     Shared by any number of tasks. `limits` gives the time until an answer begins (`model_timeout_s`) and the longest
-    silence within it (`model_idle_timeout_s`), which does not count while `on_delta` runs. An answer that comes may be
-    as long as the deadline allows. A provider without an entry in `accounts` has a gate of its own with the usual
-    limits.
+    silence within it (`model_idle_timeout_s`), which does not count while `on_delta` runs. An arriving answer may last
+    until the deadline. A provider without an entry in `accounts` has its own gate with the default limits.
     """
 
     def __init__(
@@ -133,14 +132,14 @@ class ModelClient:
         raise ModelTimeout(f"{provider_name} has not answered within {LIST_TIMEOUT_S:g} s.", provider=provider_name)
 
     def facts(self, provider_name: str, model: str) -> ModelFacts:
-        """Return what is known of a model; never fails, see `Catalogue.facts`."""
+        """Return the facts about a model; never fails, see `Catalogue.facts`."""
         return self._facts(provider_name, model)
 
     async def learn(self, provider_name: str, model: str) -> ModelFacts:
-        """Return what is known of a model; a window that is `unasked` is asked from the provider's server.
+        """Return the facts about a model; an `unasked` window is requested from the provider's server.
 
-        A server that answered is asked once. One that cannot be reached, or is silent for `WINDOW_TIMEOUT_S`, is asked
-        again.
+        A server that answered is asked only once. An unreachable server, or one that is silent for `WINDOW_TIMEOUT_S`,
+        is asked again.
         """
         ask = _window_of(self._providers, provider_name)
         is_unasked = self._facts(provider_name, model).window_source == "unasked"
@@ -155,7 +154,7 @@ class ModelClient:
             self._facts.cache_clear()
 
     def _corrects(self, error: ModelError, request: ModelRequest, provider_name: str) -> bool:
-        """Learn from a refusal what the server or the model cannot do; return whether it makes another request."""
+        """Learn from a refusal what the server or the model does not support; return whether a retry is useful."""
         window = error.details.get("window")
         if isinstance(window, int) and window < self.facts(provider_name, request.model).window:
             self._heard(provider_name, request.model, window=window)
@@ -167,11 +166,11 @@ class ModelClient:
         return self.facts(provider_name, request.model).tool_calls == tool_calls
 
     def limits(self, provider_name: str) -> TurnLimits:
-        """Return the bounds of turns that ask this provider: local servers have more time."""
+        """Return the limits of turns with this provider: local servers have more time."""
         return self._local if getattr(self._providers.get(provider_name), "is_local", False) else self._limits
 
     def gate_figures(self) -> dict[str, dict[str, Any]]:
-        """Return what each gate is doing now; providers that share one are named together, "a+b"."""
+        """Return the state of each gate; providers that share one are named together, "a+b"."""
         return {"+".join(gate.names): gate.figures() for gate in self._gates.values()}
 
     async def ask(
@@ -185,21 +184,20 @@ class ModelClient:
         *,
         flow: str = "",
     ) -> ModelReply:
-        """Ask until there is an answer, an error that repetition does not help, or no time.
+        """Call models until there is an answer, a permanent error, or no time left.
 
-        The links of the chain are asked in turn until one answers; the request's own model is ignored, and
-        `routing.next_link` says which errors lead to the next one. `deadline` is on trio's clock; no wait goes past it.
-        Once a delta was passed on, nothing is asked again: the error says so (`was_shown`), and the caller decides
-        whether another attempt supersedes what people saw. Empty deltas are not passed on: see `Provider.ask`. Where
-        calls must wait, flows take turns: `flow` is the constellation's id.
+        The links of the chain are called in order until one answers; the request's own model is ignored, and
+        `routing.next_link` says which errors lead to the next one. `deadline` is on trio's clock; no wait exceeds it.
+        After a delta was passed on there are no retries: the error says so (`was_shown`), and the caller decides
+        whether another attempt supersedes it. Empty deltas are not passed on: see `Provider.ask`. If calls must wait,
+        flows are served in turn: `flow` is the constellation's id.
 
         Raises:
             ModelNotConfigured: there is no provider of that name.
             ModelTimeout: an attempt was too slow or too silent, or the deadline is reached.
-            ModelOverloaded: too many callers wait, or the provider said to come back after the deadline or absurdly
-                late.
-            ModelUnreachable: there was no connection, or the provider is left alone after failures.
-            ModelError: what the provider raised last.
+            ModelOverloaded: too many callers wait, or the provider asked for a delay beyond the deadline or the cap.
+            ModelUnreachable: there was no connection, or the circuit breaker is open after failures.
+            ModelError: the provider's last error.
         """
         settings = chain.settings
         asking = _Asking(on_delta, deadline, on_retry, flow, attempts_max=settings.max_retries + 1)
@@ -228,7 +226,7 @@ class ModelClient:
             index = following
 
     async def _ask(self, request: ModelRequest, provider_name: str, asking: _Asking) -> ModelReply:
-        """Ask one model with all its retries."""
+        """Call one model with all its retries."""
         provider = self._providers.get(provider_name)
         if provider is None:
             raise not_configured(provider_name, sorted(self._providers))
@@ -258,7 +256,7 @@ class ModelClient:
                 if not self._may_repeat(error, attempt, delay_s, asking):
                     raise
             finally:
-                gate.leave(number, outcome, pause_s=delay_s)  # others may ask while this one waits
+                gate.leave(number, outcome, pause_s=delay_s)  # other calls may pass while this one waits
             if asking.on_retry is not None:
                 await asking.on_retry(attempt, failure, delay_s)
             await trio.sleep(delay_s)
@@ -267,7 +265,7 @@ class ModelClient:
     async def _attempt(
         self, provider: Provider, request: ModelRequest, asking: _Asking, limits: TurnLimits
     ) -> ModelReply:
-        """Ask once; the scope's deadline is the end of the silence that is allowed at this point."""
+        """Call once; the scope's deadline is the end of the allowed silence."""
         name, idle_s = provider.name, limits.model_idle_timeout_s
         key = "local_model" if limits is self._local else "model"
         silent = f"has not begun to answer within {limits.model_timeout_s:g} s (limits.turn.{key}_timeout_s)"
@@ -277,35 +275,34 @@ class ModelClient:
             silent = f"fell silent for {idle_s:g} s in the middle of its answer (limits.turn.{key}_idle_timeout_s)"
             if delta.text:
                 asking.was_shown = True
-                scope.deadline = asking.deadline  # showing is our time, not the provider's
+                scope.deadline = asking.deadline  # the time in `on_delta` is ours, not the provider's
                 await asking.on_delta(delta)
             scope.deadline = min(asking.deadline, trio.current_time() + idle_s)
 
         with trio.CancelScope(deadline=min(asking.deadline, trio.current_time() + limits.model_timeout_s)) as scope:
             return await provider.ask(request, pass_on)
         if scope.deadline < asking.deadline:
-            raise ModelTimeout(f"{name} {silent}. Give a slow model more time.", provider=name)
-        late = ModelTimeout(f"{name} had not answered when the time of the turn was up.", provider=name)
-        late.details["deadline"] = True  # the turn's, which says nothing of the vendor
+            raise ModelTimeout(f"{name} {silent}. For a slow model raise this limit.", provider=name)
+        late = ModelTimeout(f"{name} had not answered when the turn's time limit was reached.", provider=name)
+        late.details["deadline"] = True  # the turn's deadline, which is no failure of the vendor
         raise late
 
     def _may_repeat(self, error: ModelError, attempt: int, delay_s: float, asking: _Asking) -> bool:
-        """Return whether a call is made again after attempt number `attempt` failed with `error`.
+        """Return whether a call is retried after attempt number `attempt` failed with `error`.
 
         Raises:
-            ModelOverloaded: because of when the vendor asks to come back: after the deadline, absurdly late, or later
-                than there is patience for.
+            ModelOverloaded: the vendor asks for a delay beyond the deadline, the cap, or the patience for this model.
         """
         retry, asked_s = self._retry, error.retry_after_s
         is_too_late = trio.current_time() + delay_s >= asking.deadline
         if isinstance(error, ModelOverloaded) and asked_s is not None:
             reasons = {
-                f"and no call waits longer than {retry.retry_after_cap_s:g} s": retry.is_absurd(error),
-                "and the time of the turn ends before that": is_too_late,
-                "and another model can be asked now": delay_s > asking.patience_s,
+                f"and the longest delay is {retry.retry_after_cap_s:g} s": retry.is_absurd(error),
+                "and the turn's time limit ends before that": is_too_late,
+                "and another model can be called now": delay_s > asking.patience_s,
             }
             if why := next((why for why, holds in reasons.items() if holds), None):
-                words = f"{error.message} It asks to come back in {asked_s:.0f} s, {why}."
+                words = f"{error.message} It asks for a delay of {asked_s:.0f} s, {why}."
                 late = ModelOverloaded(words, provider=error.provider, status=error.status, retry_after_s=asked_s)
                 late.details |= error.details
                 raise late from error

@@ -1,21 +1,21 @@
-"""How asking a model can fail.
+"""The errors of model calls.
 
 ModelError
-├── ModelUnreachable     no connection, or it broke before or during the answer      retried
-├── ModelTimeout         nothing came for too long                                   retried
-├── ModelOverloaded      429, 503, 529: come back later (`retry_after_s`)            retried
-│   └── ModelLoading     503 of a server that still loads the model                  retried for minutes
-├── ModelServerError     any other 5xx, or an error event within a stream            retried
-├── ModelRefused         401, 403, 404: key, permission or model name are wrong      not retried
-├── ModelRejected        400, 413, 422: the request itself is not acceptable         not retried
-│   ├── WindowExceeded   … because it is longer than the model's window              not retried
-│   └── ToolsUnsupported … because the model or its server knows no tools            asked again without
-├── ModelGarbage         the answer does not follow the vendor's format              retried once
-├── NoAnswer             the answer has no words, or only those of the prompt        asked again once by the turn
-└── ModelNotConfigured   no such provider, or its key is missing                     not retried
+├── ModelUnreachable     no connection, or it broke before or during the answer  retried
+├── ModelTimeout         no data for too long                                    retried
+├── ModelOverloaded      429, 503, 529: retry later (`retry_after_s`)            retried
+│   └── ModelLoading     503 of a server that is loading the model               retried for minutes
+├── ModelServerError     any other 5xx, or an error event within a stream        retried
+├── ModelRefused         401, 403, 404: key, permission or model name are wrong  not retried
+├── ModelRejected        400, 413, 422: the request itself is not acceptable     not retried
+│   ├── WindowExceeded   … because it is longer than the model's window          not retried
+│   └── ToolsUnsupported … because the model or its server knows no tools        called again without
+├── ModelGarbage         the answer does not follow the vendor's format          retried once
+├── NoAnswer             the answer is empty or a copy of the prompt             called again once by the turn
+└── ModelNotConfigured   no such provider, or its key is missing                 not retried
 
-Each carries `provider` and, where known, `status` (HTTP), `rate` (the limits that came with it) and the vendor's own
-words in the message.
+Each carries `provider` and, where known, `status` (HTTP), `rate` (the rate limits in its headers) and the vendor's own
+message.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ModelError(PatternError):
         self.provider = provider
         self.status = status
         self.retry_after_s = retry_after_s
-        self.rate: RateStatus | None = None  # set by who read the headers
+        self.rate: RateStatus | None = None  # set by the reader of the headers
 
 
 class ModelUnreachable(ModelError):
@@ -60,7 +60,7 @@ class ModelTimeout(ModelError):
 
 
 class ModelOverloaded(ModelError):
-    """The provider is busy or a rate limit is reached; `retry_after_s` is the wait in seconds that it asks for."""
+    """The provider is busy or a rate limit is reached; `retry_after_s` is the requested delay in seconds."""
 
     code = "model_overloaded"
     remedy = "Wait, lower `calls_max` of the provider, or give the agent `routing.fallback_models`."
@@ -68,7 +68,7 @@ class ModelOverloaded(ModelError):
 
 
 class ModelLoading(ModelOverloaded):
-    """The server is there, and still loads the model."""
+    """The server is loading the model."""
 
     code = "model_loading"
     remedy = "Wait; the call is retried for up to five minutes."
@@ -97,14 +97,14 @@ class ModelRejected(ModelError):
 
 
 class WindowExceeded(ModelRejected):
-    """The prompt is longer than the model's window; `details["window"]` is that in tokens, where the server says it."""
+    """The prompt is longer than the model's window; `details["window"]` is the reported window in tokens."""
 
     code = "window_exceeded"
     remedy = "Shorten the message, or give the model a larger window and set `window` in `pattern.toml`."
 
 
 class ToolsUnsupported(ModelRejected):
-    """The model calls no tools, or (with `details["as_text"]`) the server cannot read its calls for us."""
+    """The model does not support tools, or (with `details["as_text"]`) the server cannot parse its calls."""
 
     code = "model_without_tools"
     remedy = "Nothing: the model is asked without tools. For memory and search, choose one that calls tools."
@@ -119,9 +119,7 @@ class ModelGarbage(ModelError):
 
 
 class NoAnswer(ModelError):
-    """The model answered nothing that can be kept. `reminder` is what it is to read if it is asked again, `usage` what
-    the answer took.
-    """
+    """The model's answer is unusable. `reminder` is a note for the retry, `usage` the usage of the answer."""
 
     code = "no_answer"
     remedy = "Ask in other words, or choose a larger model."
@@ -133,12 +131,12 @@ class NoAnswer(ModelError):
 
 
 class ModelNotConfigured(ModelError):
-    """There is no such provider, or nothing to authenticate with."""
+    """There is no such provider, or no key for it."""
 
     code = "model_not_configured"
     remedy = "Connect a model with `pattern up`, or set the key that the message names."
 
 
 def was_shown(error: ModelError) -> bool:
-    """Return true if part of the answer was passed on before `error`: its readers must learn what supersedes it."""
+    """Return True if part of the answer was passed on before `error`: clients must learn what supersedes it."""
     return error.details.get("shown") is True

@@ -1,4 +1,4 @@
-"""What is known of a model, what it is asked and what it answers; each provider translates to its vendor's format."""
+"""Facts about models, requests and replies; each provider translates them to its vendor's format."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ReasoningEffort = Literal["none", "low", "medium", "high"]
 ToolProfile: TypeAlias = Literal["small", "full"]
 TOKENS_PER_PRICE = 1_000_000
 Count = Annotated[int, Field(ge=0)]
-ANY_TOOL = "*"  # as `force_tool`: some tool must be called, whichever
+ANY_TOOL = "*"  # as `force_tool`: any tool must be called
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,16 +40,16 @@ class ToolSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
-    """One question to a model.
+    """One request to a model.
 
     `system` is the list of instruction parts, `memory` that of memory blocks, which change more often: each provider
     puts them where a change invalidates the least of a cache. `messages` is the conversation, oldest first, every tool
     call followed by its result.
-    `seed` repeats after a crash. Temperatures and the like are None where the vendor's default holds.
-    `response_schema` is a JSON Schema object that the words of the answer must follow as JSON. `reasoning_effort`
-    "none" asks for no reasoning, None leaves it to the vendor. `force_tool` names the tool that must be called,
-    `ANY_TOOL` means one of `tools`, None leaves the choice to the model. `tool_calls` is as in `ModelFacts`. `estimate`
-    is the number of tokens of all that the request shows, where it has been counted already.
+    `seed` repeats after a crash. Sampling parameters are None for the vendor's default. `response_schema` is a JSON
+    Schema object for the answer, which must be JSON. `reasoning_effort` "none" asks for no reasoning, None leaves it to
+    the vendor. `force_tool` names the tool that must be called, `ANY_TOOL` means one of `tools`, None leaves the choice
+    to the model. `tool_calls` is as in `ModelFacts`. `estimate` is the number of tokens of the whole request, if it has
+    already been counted.
     """
 
     model: str
@@ -70,7 +70,7 @@ class ModelRequest:
 
 
 def made_up_call_id(request: ModelRequest, index: int) -> str:
-    """Return an id for the call at `index` (from 0) of the answer to `request`, where the model gave none.
+    """Return an id for the call at `index` (from 0) of the answer to `request`, if the model gave none.
 
     The same request and index give the same id; another step of the conversation gives another one, so that a call
     and its result differ from those of earlier steps.
@@ -82,14 +82,14 @@ def made_up_call_id(request: ModelRequest, index: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextDelta:
-    """More words of the answer."""
+    """A piece of the answer's text."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReasoningDelta:
-    """More words of the model's reasoning."""
+    """A piece of the model's reasoning."""
 
     text: str
 
@@ -99,7 +99,7 @@ Delta = TextDelta | ReasoningDelta
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Tokens of one model call as the vendor counted them; `is_estimate` where it said nothing.
+    """Tokens of one model call as the vendor counted them; `is_estimate` if it did not report them.
 
     `input_tokens` is all input: `cached_tokens` (read from the vendor's cache) and `cache_write_tokens` (written to it)
     are parts of it. `output_tokens` is all output, and `reasoning_tokens` a part of that.
@@ -115,7 +115,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LongPrices:
-    """The prices of a whole call whose input is longer than `tokens`; see `ModelFacts`."""
+    """The prices of a whole call with an input longer than `tokens`; see `ModelFacts`."""
 
     tokens: Count
     input_price: Count
@@ -131,17 +131,17 @@ WindowSource: TypeAlias = Literal["catalogue", "pattern.toml", "server", "assume
 class ModelFacts:
     """One model. `window` (the longest prompt and answer together) and `output_max` (the longest answer) are tokens.
 
-    Prices are micro-dollars per million tokens, None where they are not known; a cache price of None with a known
-    input price means that cached input costs the same. `trained_window` is what an open model was made for, where the
-    server that runs it decides how much of that there is. `source` is the page that the figures are from, `as_of` the
-    day (ISO 8601) on which they were read; both say so where the figures are the operator's or unknown.
-    `window_source` says where the window is from: one that is `unasked` can be asked from the server, which says
-    nothing of one that is `assumed`. `tool_profile` is the one that suits the model, None where its window decides.
-    What is no language model answers by rules, and writes no summaries.
+    Prices are micro-dollars per million tokens, None if unknown; a cache price of None with a known
+    input price means that cached input costs the same. `trained_window` is the context length that an open model was
+    trained for; its server decides how much of it is available. `source` is the page with the figures, `as_of` the day
+    (ISO 8601) on which they were read; both say so if the figures are the operator's or unknown. `window_source` is the
+    source of the window: `unasked` can be requested from the server, which does not report one that is `assumed`.
+    `tool_profile` is the profile for the model, None if its window decides. If it is not a language model, it answers
+    by rules, and writes no summaries.
 
-    `tool_calls` says in which form the model calls tools: `native` in the fields of its server's format, `auto` there,
-    or in its text where that is no vendor's own server, `text` in its text alone, with the tools described to it in
-    its instructions, `none` not at all.
+    `tool_calls` says in which form the model calls tools: `native` in the fields of its server's format; `auto` there,
+    or in its text if it is not a vendor's own server; `text` only in its text, with the tools described in its
+    instructions; `none` not at all.
     """
 
     provider: str
@@ -166,7 +166,7 @@ class ModelFacts:
     window_source: WindowSource = "catalogue"
 
     def cost(self, usage: Usage) -> int | None:
-        """Return what a call costs in whole micro-dollars, rounded up once; None where the price is not known."""
+        """Return the cost of a call in whole micro-dollars, rounded up once; None if the price is unknown."""
         prices = self.above if self.above and usage.input_tokens > self.above.tokens else self
         plain, output = prices.input_price, prices.output_price
         if plain is None or output is None:
@@ -183,10 +183,10 @@ class ModelFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowance:
-    """What a vendor allows of requests or tokens, in whole ones, and what is left of it.
+    """A vendor's rate limit of requests or tokens, and what is left of it.
 
-    `reset_s` is seconds until the vendor's count is whole again, None where it is not known: for OpenAI and Anthropic,
-    whose buckets refill steadily, the time that what is missing needs to refill.
+    `reset_s` is seconds until the limit is full again, None if unknown: for OpenAI and Anthropic, with buckets that
+    refill steadily, the time until the missing part is refilled.
     """
 
     limit: int
@@ -196,9 +196,9 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateStatus:
-    """The limits of one key at the moment of an answer, by its headers; None where they said nothing.
+    """The rate limits of one key at the time of an answer, from its headers; None if missing.
 
-    `at` is that moment on trio's clock, in seconds, None where it is not known.
+    `at` is that time on trio's clock, in seconds, None if unknown.
     """
 
     requests: Allowance | None = None
@@ -210,7 +210,7 @@ class RateStatus:
 class ModelReply:
     """A complete answer: its parts in the order in which the model produced them.
 
-    `rate` is what the vendor's headers said of its limits, None where they said nothing.
+    `rate` are the vendor's rate limits from its headers, None if missing.
     """
 
     parts: tuple[Part, ...]
@@ -229,18 +229,18 @@ class Provider(Protocol):
     name: str
 
     async def ask(self, request: ModelRequest, on_delta: OnDelta) -> ModelReply:
-        """Ask once; call `on_delta` for each piece as it arrives and return the complete answer.
+        """Call the model once; call `on_delta` for each piece as it arrives and return the complete answer.
 
-        An empty piece says that an answer that has begun is still coming: a ping, or a piece of a call's arguments.
-        There are none before it begins, so that a server that pings is waited for as long as a silent one.
+        An empty piece means that a started answer is still arriving: a ping, or a piece of a call's arguments. There
+        are none before it starts, so that the time-out is the same for servers with and without pings.
 
         Cancelling the call closes the connection to the vendor.
 
         Raises:
-            ModelError: one of `pattern_core.models.errors`; nothing else but `Cancelled` comes out.
+            ModelError: one of `pattern_core.models.errors`; nothing else except `Cancelled` is raised.
         """
         ...
 
     async def aclose(self) -> None:
-        """Close what the provider holds open; calls under way fail."""
+        """Close the provider's connections; running calls fail."""
         ...

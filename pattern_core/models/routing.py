@@ -1,6 +1,6 @@
-"""Which models a step is given to: the agent's own, another one by rule, and those to fall back to; pure.
+"""The models of a step: the agent's own, one chosen by a rule, and fallbacks; pure.
 
-They are a chain: each is asked if those before it could not answer, and only while nothing was shown.
+They are a chain: each is called if the ones before failed, and only while nothing was shown.
 
 Stored under "routing" in an agent's config:
 
@@ -9,7 +9,7 @@ Stored under "routing" in an agent's config:
                 "temperature_override": 0.2, "max_tokens_override": 2000}],
      "fallback_on_rate_limit": true, "fallback_on_context_overflow": true, "max_retries": 2}
 
-The first rule whose condition holds chooses the model; the agent's own comes next in the chain, then the fallbacks.
+The first rule with a true condition chooses the model; the agent's own comes next in the chain, then the fallbacks.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Names = Annotated[tuple[Name, ...], Field(min_length=1, max_length=NAMES_MAX)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """One model of a chain. What is None is as the request says. `reason` tells people why it is in the chain."""
+    """One model of a chain. None: as in the request. `reason` says why it is in the chain."""
 
     provider: str
     model: str
@@ -48,12 +48,12 @@ class Link:
 
 
 FactsOf = Callable[[str, str], ModelFacts]
-"""What is known of a model, by the provider's name and the model's."""
+"""Returns the facts about a model, by provider and name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepFacts:
-    """What is known before a step. `provider` and `model` are the agent's own.
+    """The facts that rules may use before a step. `provider` and `model` are the agent's own.
 
     `tokens` is the prompt's estimate, `spent_today` the agent's micro-dollars of the day (UTC), `tools_called` those of
     this turn, `hour` 0 to 23 in UTC, `source` where the turn comes from.
@@ -163,7 +163,7 @@ SplitName = Annotated[ModelName, BeforeValidator(_split)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingRule:
-    """A model to ask while `condition` holds; None leaves what the request says."""
+    """A model to use while `condition` is true; None: as in the request."""
 
     condition: Annotated[StepCondition, Field(discriminator="type")]
     model: SplitName
@@ -175,7 +175,7 @@ class RoutingRule:
 class RoutingSettings:
     """An agent's routing; the defaults ask its own model alone. Of `rules` the first that holds chooses the model.
 
-    `max_retries` is how often each model is asked again before the next one.
+    `max_retries` is the number of retries of each model before the next one.
     """
 
     # `{condition, model, temperature_override, max_tokens_override}`; the first that holds chooses the model
@@ -194,20 +194,20 @@ class RoutingSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelChain:
-    """Models in the order in which they are asked, 1 to `LINKS_MAX`; `settings` say when the next one is."""
+    """Models in the order of calls, 1 to `LINKS_MAX`; `settings` say when the next one is used."""
 
     links: tuple[Link, ...]
     settings: RoutingSettings = RoutingSettings()
 
     @classmethod
     def of(cls, provider: str, model: str) -> ModelChain:
-        """Return a chain of one model, which is asked again as often as the client allows."""
+        """Return a chain of one model, with the client's number of retries."""
         only = Link(provider=provider, model=model, reason="the only one")
         return cls(links=(only,), settings=RoutingSettings(max_retries=RETRIES_MAX))
 
 
 def choose(settings: RoutingSettings, facts: StepFacts) -> ModelChain:
-    """Return the models for this step, each with the reason why it is there; at least one, none twice."""
+    """Return the models for this step, each with a reason; at least one, without duplicates."""
     links = [Link(provider=facts.provider, model=facts.model, reason="the agent's own model")]
     for rule in settings.rules:
         if (why := holds(rule.condition, facts)) is not None:
@@ -229,7 +229,7 @@ def choose(settings: RoutingSettings, facts: StepFacts) -> ModelChain:
 
 
 def fitted(request: ModelRequest, link: Link, facts: ModelFacts) -> ModelRequest:
-    """Return the request as a link is asked it: its model and settings, no longer an answer than the model can give."""
+    """Return the request for a link: with its model and settings, and an answer no longer than the model's limit."""
     output_max = request.max_output_tokens if link.max_output_tokens is None else link.max_output_tokens
     if facts.is_known and output_max > facts.output_max:
         output_max = facts.output_max
@@ -244,10 +244,10 @@ def fitted(request: ModelRequest, link: Link, facts: ModelFacts) -> ModelRequest
 
 
 def next_link(chain: ModelChain, index: int, error: ModelError, facts_of: FactsOf) -> int | None:
-    """Return the link to go to after `error`: after a rate limit, an overload or a prompt too long for the model
-    (then only to one with a larger window), as the settings allow, and after an outage.
+    """Return the next link after `error`: after a rate limit, an overload or a prompt too long for the model (then only
+    one with a larger window), if the settings allow it, and after an outage.
 
-    None if another model does not help, or there is none, and always once words were shown.
+    None if another model does not help, if there is none, or once text was shown.
     """
     if was_shown(error) or error.details.get("deadline") is True:  # or the turn's time is up
         return None

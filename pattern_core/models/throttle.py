@@ -1,9 +1,9 @@
-"""What limits the calls of a vendor's key: how many at once, how fast, in what order, and when none at all.
+"""Rate limiting of a vendor's key: concurrency, rate, order, and a circuit breaker.
 
-All calls of a key pass one `Gate`. A call waits its flow's turn (`FairQueue`), until the vendor's answers so far let
-another call go (`Health`), its limits leave room (`Bucket`), and the pause that it asked for is over. There is no task
-behind a gate: a call that leaves wakes the first in the row, which watches the clock for all and wakes the next. Where
-nothing limits calls, they pass at once and only their numbers are kept.
+All calls of a key pass one `Gate`. A call waits for its flow's turn (`FairQueue`), until the vendor's health allows
+another call (`Health`), its rate limits have room (`Bucket`), and its requested delay is over. A gate has no task: a
+call that ends wakes the first in the queue, which watches the clock for all and wakes the next. Without limits, calls
+pass immediately and are only counted.
 
 All but the gate is pure. Times are seconds on any clock that does not go back; the gate's is trio's.
 """
@@ -23,21 +23,21 @@ from pattern_core.models import errors
 from pattern_core.models.model import Allowance, ModelReply, RateStatus
 
 PERIOD_S = 60.0  # vendors state their limits per minute
-UNIT_SHARE_MIN = 0.001  # less than this of a unit is rounding, and no reason to wait
+UNIT_SHARE_MIN = 0.001  # less of a unit is a rounding error, not a reason to wait
 REFILL_SLOWEST = 1_440
-REFILL_S_MAX = 3_600.0  # a reset beyond this is a quota, which no call waits for
+REFILL_S_MAX = 3_600.0  # a later reset is a quota, for which no call waits
 
-FAILURES_MAX = 5  # in a row, after which no call goes for a while
-PAUSE_S = 5.0  # the first pause; each probe that fails doubles it …
+FAILURES_MAX = 5  # consecutive failures that open the circuit breaker
+PAUSE_S = 5.0  # the first pause; each failed probe doubles it …
 PAUSE_S_MAX = 300.0  # … up to this
-BREAKER_PATIENCE_S = 30.0  # a vendor that is left alone for longer is not waited for
+BREAKER_PATIENCE_S = 30.0  # calls do not wait for a breaker that is open for longer
 
-SUCCESSES_PER_STEP = 8  # answers in a row after which one more call may run at once
+SUCCESSES_PER_STEP = 8  # consecutive answers that allow one more concurrent call
 
 BreakerState = Literal["closed", "open", "half_open"]
 
 Outcome = ModelReply | errors.ModelError | None
-"""How a call ended; None if it was given up before it showed anything."""
+"""How a call ended; None if it was cancelled before any result."""
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ class ClientLimits:
 
 
 class Bucket:
-    """Requests or tokens of one key, as far as a vendor's answers show it. No call waits until a limit is known.
+    """The rate limit of requests or tokens of one key, from a vendor's answers. No call waits until a limit is known.
 
     Vendors refill their buckets steadily: `limit` units within some time, at most `limit` in it. What an answer says
     is true for the moment when the vendor admitted that call, so calls that were sent later are subtracted again.
@@ -72,12 +72,12 @@ class Bucket:
         self._counted_to = -1  # the newest call that the vendor's count includes
 
     def level(self, now: float) -> int | None:
-        """Return the units that may be taken now: below 0 where more was used than was held, None while unknown."""
+        """Return the available units: below 0 if more was used than reserved, None while unknown."""
         self._refill(now)
         return None if self.limit is None else math.floor(self._level)
 
     def wait_s(self, units: int, now: float) -> float:
-        """Return the seconds until `units` may be taken. A call larger than the bucket waits until it is full."""
+        """Return the seconds until `units` are available. A call larger than the bucket waits until it is full."""
         if self.limit is None:
             return 0.0
         self._refill(now)
@@ -87,15 +87,15 @@ class Bucket:
         return missing / self._per_s if self._per_s > 0 else math.inf
 
     def take(self, units: int, now: float) -> None:
-        """Hold `units` for a call that is sent now; ask `wait_s` first, and call `settle` when the call is over."""
+        """Reserve `units` for a call that is sent now; ask `wait_s` first, and call `settle` when the call is over."""
         self._refill(now)
         self._level -= units
 
     def learn(self, number: int, seen: Allowance, at: float, *, later: int) -> None:
         """Learn from the answer to call `number`, which counts it and all calls sent before it, `at` that moment.
 
-        `later` is the units of the calls under way that were sent after it. An answer that was overtaken by a later
-        call's says nothing new.
+        `later` is the units of running calls that were sent after it. An answer that was overtaken by a later call's is
+        ignored.
         """
         limit = seen.limit
         if number < self._counted_to or (self._stated is not None and limit >= self._stated):
@@ -107,14 +107,14 @@ class Bucket:
         usual_per_s = limit / PERIOD_S
         self._per_s = self._per_s or usual_per_s
         if seen.reset_s is not None and 0 < seen.reset_s <= REFILL_S_MAX and remaining < limit:
-            # Limits per day refill 1,440 times slower than those per minute; nothing sane is slower.
+            # Limits per day refill 1,440 times slower than those per minute; slower ones are errors.
             self._per_s = max((limit - remaining) / seen.reset_s, usual_per_s / REFILL_SLOWEST)
         self._seen_at = at
 
     def settle(self, number: int, held: int, used: int, now: float) -> None:
-        """Give back what was held too much for call `number`, or take what it used beyond that.
+        """Release what was reserved but not used for call `number`, or subtract what it used in addition.
 
-        Where the vendor counted the call itself, its count stands.
+        If the vendor counted the call, its count is kept.
         """
         if number > self._counted_to and self.limit is not None:
             self._refill(now)
@@ -127,15 +127,15 @@ class Bucket:
 
 
 class Health:
-    """How many calls may go at once, by how the vendor answered.
+    """How many calls may run concurrently, from the vendor's answers.
 
-    After an overload half as many as before, after eight answers in a row one more, from 1 to `most`. After
-    `FAILURES_MAX` outages in a row none for a while, and then one to probe: a circuit breaker that is open, half-open
-    until the probe's outcome, else closed. Outages are no connection, no answer in time, a fault on the vendor's side;
-    a vendor that refuses is there.
+    After an overload half as many as before, after eight consecutive answers one more, from 1 to `most`. After
+    `FAILURES_MAX` consecutive outages the circuit breaker opens, and later allows one probe: it is open, half-open
+    until the probe's outcome, else closed. Outages are no connection, no answer in time, a fault of the vendor; a
+    refusal is not an outage.
 
-    Calls are numbered in the order in which they are sent. Those that were sent before the last reaction change nothing
-    more: a burst refused at once is one refusal, and only a probe prolongs the pause.
+    Calls are numbered in the order in which they are sent. Calls that were sent before the last reaction have no
+    further effect: a refused burst is one refusal, and only a probe prolongs the pause.
     """
 
     def __init__(self, most: int) -> None:
@@ -155,9 +155,9 @@ class Health:
         return "open" if now < self._open_until else "half_open"
 
     def ready_at(self, now: float, running: int) -> float:
-        """Return when the breaker lets a call go: minus infinity if now, infinity while another call probes.
+        """Return when the breaker allows a call: minus infinity if now, infinity while another call probes.
 
-        `running` is the newest call under way, 0 if there is none.
+        `running` is the newest running call, 0 if there is none.
         """
         state = self.state(now)
         if state == "open":
@@ -165,7 +165,7 @@ class Health:
         return math.inf if state == "half_open" and running > self._opened_after else -math.inf
 
     def answered(self) -> None:
-        """Note that the vendor is there, although it may have refused."""
+        """Record that the vendor responded, even with a refusal."""
         self.failures = 0
         self._pause_s = PAUSE_S
 
@@ -197,9 +197,9 @@ class Health:
 
 
 class FairQueue(Generic[T]):
-    """First in, first out within a flow; one of each flow in turn. Its owner bounds its length.
+    """First in, first out within a flow; flows are served in turn. Its owner bounds its length.
 
-    So one constellation's hundred calls do not hold up another's one.
+    So one constellation's hundred calls do not delay another's single call.
     """
 
     def __init__(self) -> None:
@@ -216,7 +216,7 @@ class FairQueue(Generic[T]):
         self.flows.setdefault(flow, deque()).append(item)
 
     def peek(self) -> T | None:
-        """Return the item whose turn it is; None if there is none."""
+        """Return the next item; None if there is none."""
         return next(iter(self), None)
 
     def remove(self, flow: str, item: T, *, is_served: bool) -> None:
@@ -231,12 +231,12 @@ class FairQueue(Generic[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """How often a failed call is made again: after exponential waits with jitter, or as the provider asks if longer.
+    """The retries of a failed call: with exponential back-off and jitter, or the provider's delay if longer.
 
     Attempts count from 1. The n-th failure is followed by `base_s * factor ** (n - 1)` seconds, at most `cap_s`, or by
-    what the provider asked for, at most `retry_after_cap_s`; plus up to `jitter` of that wait, so that many agents
-    refused at once do not come back at once. Answers that break the vendor's format get `garbage_attempts_max`. A
-    server that loads its model is asked each `loading_s`, for `loading_max_s`; none of that counts as an attempt.
+    what the provider asked for, at most `retry_after_cap_s`; plus up to `jitter` of that wait, so that agents that were
+    refused together do not retry together. Answers that break the vendor's format get `garbage_attempts_max`. A server
+    that loads its model is called every `loading_s`, for `loading_max_s`; these calls do not count as attempts.
     """
 
     attempts_max: int = 4
@@ -257,7 +257,7 @@ class RetryPolicy:
         return error.retryable and attempt < attempts_max and not self.is_absurd(error)
 
     def is_absurd(self, error: errors.ModelError) -> bool:
-        """Return whether the provider asks to come back later than any call waits: that is refused at once."""
+        """Return whether the provider asks for a longer delay than any call waits: such a call fails immediately."""
         return error.retry_after_s is not None and error.retry_after_s > self.retry_after_cap_s
 
     def delay_s(self, attempt: int, error: errors.ModelError, *, draw: float = 0.0) -> float:
@@ -277,32 +277,32 @@ class Gate:
     def __init__(self, names: tuple[str, ...], limits: ClientLimits) -> None:
         self.tokens = Bucket(limits.tokens_per_minute)
         self._requests = Bucket(limits.requests_per_minute)
-        # Where nothing is limited a turn pays for no bucket (see tests/pattern_core/test_cost.py).
+        # Without limits a turn does not pay for a bucket (see tests/pattern_core/test_cost.py).
         self._is_metered = self.tokens.limit is not None or self._requests.limit is not None
         self.names = names
         self._waiting_max = limits.waiting_max
         self._health = Health(limits.calls_max)
         self._queue: FairQueue[trio.lowlevel.ParkingLot] = FairQueue()
-        self._running: dict[int, int] = {}  # the tokens held for each call under way, by its number
+        self._running: dict[int, int] = {}  # the reserved tokens of each running call, by its number
         self._paused_until = -math.inf
         self._failures = self._overloads = self._refused = 0
 
     async def enter(self, *, flow: str, tokens: int, deadline: float) -> int:
-        """Wait for leave to send a call of `tokens` (input and output), until `deadline` (trio's clock).
+        """Wait until a call of `tokens` (input and output) may be sent, until `deadline` (trio's clock).
 
-        Return the call's number, which goes back by `leave`, once. `tokens` count only where `self.tokens` has a limit.
-        Where it is known that the wait goes past the deadline, the call is refused at once.
+        Return the call's number, which must be passed to `leave`, once. `tokens` count only if `self.tokens` has a
+        limit. If the wait would exceed the deadline, the call is refused immediately.
 
         Raises:
             ModelOverloaded: too many wait, the wait is too long, or no turn came in time. It says which.
-            ModelUnreachable: the vendor is left alone after failures.
+            ModelUnreachable: the circuit breaker is open after failures.
         """
         now = trio.current_time()
         if not self._queue.flows and self._ready_at(tokens, now) <= now:
             return self._admit(tokens, now)
         self._refuse_the_hopeless(tokens, now, deadline)
         if len(self._queue) >= self._waiting_max:
-            raise self._busy(f"{len(self._queue)} calls are waiting for it already")
+            raise self._busy(f"{len(self._queue)} calls are already waiting for it")
         place, is_served = trio.lowlevel.ParkingLot(), False
         self._queue.push(flow, place)
         try:
@@ -311,19 +311,19 @@ class Gate:
                     with trio.move_on_at(until):
                         await place.park()
                     now = trio.current_time()
-                    # What became known while it waited may be later than it can wait.
+                    # New information during the wait may exceed its patience.
                     self._refuse_the_hopeless(tokens, now, deadline)
                 is_served = True
                 return self._admit(tokens, now)
-            raise self._busy(f"no turn came within the time allowed; {self._health.allowed} calls run at once")
+            raise self._busy(f"it could not be sent in the allowed time; {self._health.allowed} calls run concurrently")
         finally:
             self._queue.remove(flow, place, is_served=is_served)
             self._wake_first()
 
     def leave(self, number: int, outcome: Outcome, *, pause_s: float = 0.0) -> None:
-        """End a call: learn from how it ended, and let the next ones in.
+        """End a call: learn from its outcome, and admit the next ones.
 
-        `pause_s` is how long all calls keep away if the vendor was overloaded.
+        `pause_s` is how long all calls wait if the vendor was overloaded.
         """
         now = trio.current_time()
         held = self._running.pop(number)
@@ -348,14 +348,14 @@ class Gate:
             is_outage = error.status == 503  # what proxies say for a server that is down
         if not is_outage:
             self._health.answered()
-        elif error.details.get("deadline") is not True:  # the turn's own deadline says nothing of the vendor
+        elif error.details.get("deadline") is not True:  # the turn's own deadline is no failure of the vendor
             self._failures += 1
             self._health.failed(number, now)
         for place in self._queue:
-            place.unpark()  # to look whether it can still wait
+            place.unpark()  # to check whether it can still wait
 
     def figures(self) -> dict[str, Any]:
-        """Return what the gate is doing, for people and meters, by name.
+        """Return the state of the gate, for people and metrics, by name.
 
         Levels are units that may be used now, None while no limit is known. `closed_for_s` is seconds until calls may
         go again, after failures or as the vendor asked. `failures` are those in a row; `overloads_total` counts 429,
@@ -389,7 +389,7 @@ class Gate:
             first.unpark()
 
     def _ready_at(self, tokens: int, now: float) -> float:
-        """Return when a call of so many tokens may go; infinite if that depends on another call's end."""
+        """Return when a call of this many tokens may be sent; infinite if that depends on another call's end."""
         if len(self._running) >= self._health.allowed:
             return math.inf
         if not (self._health.failures or self._is_metered):
@@ -403,7 +403,7 @@ class Gate:
         return now + max(self._requests.wait_s(1, now), self.tokens.wait_s(tokens, now))
 
     def _admit(self, tokens: int, now: float) -> int:
-        """Give a number to a call that `_ready_at` allowed, and hold what it may take."""
+        """Assign a number to a call that `_ready_at` allowed, and reserve its tokens."""
         self._health.newest += 1
         self._running[self._health.newest] = tokens
         if self._is_metered:
@@ -417,17 +417,17 @@ class Gate:
         if 0 < wait_s < math.inf and (wait_s > BREAKER_PATIENCE_S or open_until >= deadline):
             self._refused += 1
             raise errors.ModelUnreachable(
-                f"{self.names[0]} failed {self._health.failures} times in a row and is left alone for "
-                f"{wait_s:.0f} s more. Ask again then, or give the agent a model to fall back to.",
+                f"{self.names[0]} failed {self._health.failures} times in a row and is not called for another "
+                f"{wait_s:.0f} s. Try again then, or configure a fallback model for the agent.",
                 provider=self.names[0],
                 retry_after_s=wait_s,
             )
         for until, why in (
-            (self._paused_until, "it asked to be left alone"),
-            (self._room_at(tokens, now), "its limits of requests and tokens leave no room"),
+            (self._paused_until, "it asked for a delay"),
+            (self._room_at(tokens, now), "its rate limit of requests or tokens is reached"),
         ):
             if until > now and until >= deadline:
-                raise self._busy(f"{why} for longer than there is time", until - now)
+                raise self._busy(f"{why}, for longer than the available time", until - now)
 
     def _learn(self, number: int, rate: RateStatus, now: float) -> None:
         at = now if rate.at is None else min(rate.at, now)
@@ -441,4 +441,4 @@ class Gate:
     def _busy(self, why: str, wait_s: float = math.inf) -> errors.ModelOverloaded:
         self._refused += 1
         name, known = self.names[0], wait_s if math.isfinite(wait_s) else None
-        return errors.ModelOverloaded(f"{name} is busy: {why}. Ask again later.", provider=name, retry_after_s=known)
+        return errors.ModelOverloaded(f"{name} is busy: {why}. Try again later.", provider=name, retry_after_s=known)

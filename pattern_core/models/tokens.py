@@ -1,9 +1,9 @@
-"""An estimate of tokens, for servers that do not count them and for choosing what still fits a window; pure.
+"""Estimates of tokens, for servers that do not count them and for filling a window; pure.
 
 The rule: a token is four characters of ASCII; every further UTF-8 byte of a character adds 0.4 token, so that a letter
 with an accent or a Cyrillic one counts 0.65, a CJK character 1.05 and an emoji 1.45. Each message costs 4 tokens more,
-each tool call or result 8, each tool offered 12, each image 1,600 (what Anthropic counts for the largest). It is meant
-to be right within a third for prose, and is no bill.
+each tool call or result 8, each tool offered 12, each image 1,600 (what Anthropic counts for the largest). It should be
+right within a third for prose, and is not used for billing.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def request_tokens(request: ModelRequest) -> int:
 
 
 def estimate_usage(request: ModelRequest, parts: Iterable[Part]) -> Usage:
-    """Return the usage of a call whose vendor said nothing about it, marked as an estimate."""
+    """Return the usage of a call without usage from its vendor, marked as an estimate."""
     return Usage(input_tokens=request_tokens(request), output_tokens=estimate_parts(parts), is_estimate=True)
 
 

@@ -5,7 +5,7 @@ still to be done.
     - Pay the rent (high, due 2026-02-01, overdue)
 
 Nothing is stored for it: the lines are made of the turns, of the events that were noted for all agents, and of the
-tasks. An agent that is alone has no section of what happened, since what it did itself stands in its conversation.
+tasks. An agent that is alone has no section of what happened, since its own activity is in its conversation.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HOUR_MS = 3_600_000
 TURNS_MAX = 100  # that are remembered: a prompt shows at most as many (context.activity_max)
 WORDS_MAX = 120  # characters shown of what a turn or an event was about
 TASKS_MAX = 20
-LINES_KNOWN_MAX = 1_000  # lines kept for the next prompt; where many agents work, most stand in all their prompts
+LINES_KNOWN_MAX = 1_000  # lines kept for the next prompt; with many agents, most are in all their prompts
 _PRIORITIES = ("low", "medium", "high", "urgent")
 _DOING = {
     "completed": "answered",

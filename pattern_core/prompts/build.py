@@ -9,7 +9,7 @@
 | end | reminders of a step, in its last message | with the step |
 
 Servers cache the longest beginning that they have seen before, so nothing that was shown once is changed or dropped
-while the conversation only grows. No message of ours stands behind the conversation: small models answer that one.
+while the conversation only grows. No message of ours comes after the conversation: small models answer that one.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Offered:
 
 
 class Material(NamedTuple):
-    """All that could stand before a conversation, before it is cut to what fits; compared with `==`.
+    """Everything that could come before a conversation, before it is cut to what fits; compared with `==`.
 
     `blocks` are those of its memory. `is_opened`: the conversation begins with what is kept of archived messages.
     """
@@ -123,7 +123,7 @@ class Material(NamedTuple):
 
 
 class Stable(NamedTuple):
-    """What stands before the conversation: its parts and texts, an estimate of them and the tools, and what is stored.
+    """The part before the conversation: its parts and texts, an estimate of them and the tools, and what is stored.
 
     `prefix_hash` names the texts and the tools; `basis` is all that decides what is shown.
     """
@@ -138,7 +138,7 @@ class Stable(NamedTuple):
 
 
 class Noted(NamedTuple):
-    """What stands before a turn's question: its text with an estimate, its parts, what was left out, and what is stored
+    """The note before a turn's question: its text with an estimate, its parts, what was left out, and what is stored
     of these.
     """
 
@@ -157,10 +157,10 @@ class Prompt:
     """A request with the marks by which the journal can prove what was sent.
 
     `cursor` is the position of the newest message shown; the hashes are 16-byte BLAKE2b digests, `request_hash` over
-    all but reminders. `note` is the position of a message and what stands before it since this prompt, None if that is
-    stored already. `history_room` is how many tokens, by `estimate`, a conversation may have beside the rest of this
-    prompt and the longest answer; it may be negative. `log` is stored with the step; its tokens are what the vendor
-    will count, as far as is known before: the estimate times the ratio of this agent's last calls.
+    all but reminders. `note` is the position of a message and its new note, None if that is already stored.
+    `history_room` is how many tokens, by `estimate`, a conversation may have besides the rest of this prompt and the
+    longest answer; it may be negative. `log` is stored with the step; its tokens are what the vendor will count, as far
+    as is known before: the estimate times the ratio of this agent's last calls.
     """
 
     request: ModelRequest
@@ -251,7 +251,7 @@ def fit(parts: Sequence[Part], settings: ContextSettings, window: int) -> tuple[
     first; `window` is the model's, in tokens.
 
     Each kind has its share of the extra tokens, and what it does not need is left to the kinds after it. A part is
-    shown whole or not at all. Core blocks are always shown. Pinned blocks stand where vendors cache, so what is found
+    shown whole or not at all. Core blocks are always shown. Pinned blocks are in the cached part, so what is found
     for the moment must never decide which of them are shown: nothing flows up to them. Blocks that the message names
     have what the pinned ones leave, and as much of the window.
     """
@@ -280,7 +280,7 @@ def fit(parts: Sequence[Part], settings: ContextSettings, window: int) -> tuple[
 
 
 def stable_of(material: Material, last: Stable | None = None) -> Stable:
-    """Choose what stands before the conversation; mostly it is as in the `last` prompt."""
+    """Choose the part before the conversation; mostly it is as in the `last` prompt."""
     offered = material.offered
     tools, window = offered.tools, offered.window
     shown, left_out = fit(parts_of(material), offered.settings.context, window)
@@ -319,10 +319,10 @@ def _memory(blocks: Sequence[str]) -> list[str]:
 def note_of(
     stable: Stable, blocks: Sequence[SeenBlock], found: Findings, offered: Offered, *, now: str, in_view: str, room: int
 ) -> Noted:
-    """Return what stands before the turn's question; all but the time is left out where it does not fit into `room`.
+    """Return the note before the turn's question; all but the time is left out if it does not fit into `room`.
 
-    `blocks` are those that are shown for the moment, `now` is a stored time. What stands word for word `in_view`, an
-    earlier note, is not repeated.
+    `blocks` are those that are shown for the moment, `now` is a stored time. Text that is word for word `in_view`, in
+    an earlier note, is not repeated.
     """
     time, settings = _time_part(now[:MINUTE_CHARS]), offered.settings.context
     if not (blocks or found.parts or found.left_out or settings.show or time.tokens > room):
@@ -364,7 +364,7 @@ def hash_prefix(texts: Sequence[str], tools: Sequence[ToolSpec]) -> bytes:
 
 
 def history_room(stable: Stable, offered: Offered, ratio: float) -> int:
-    """Return how many tokens a conversation may have beside what stands before it and the longest answer."""
+    """Return how many tokens a conversation may have, besides the part before it and the longest answer."""
     return int((offered.window - _output_max(offered)) / ratio) - stable.tokens
 
 
@@ -383,7 +383,7 @@ def build_prompt(
     ratio: float = 1.0,
     note: tuple[str, str] | None = None,
 ) -> Prompt:
-    """Put what stands before the conversation, the conversation and the step's reminders together, and count it.
+    """Combine the part before the conversation, the conversation and the step's reminders, and count it.
 
     `noted` is the note that the turn's question shows in `history`, `note` as in `Prompt`. `ratio` is that of the
     vendor's count of tokens to our estimate.

@@ -58,7 +58,7 @@ QUERY_CHARS_MAX = 2_000  # of a message, from its beginning: more makes no bette
 TEXT_CHARS_MAX = 1_500  # a longer passage is shown as the excerpt that the search cut out of it
 QUESTION_SHARE = 2 / 3  # of the time for recalling; a model that is still loading then leaves some for words alone
 SHARE_MIN = 0.62  # of the best hit's score
-CANDIDATES = 2  # hits looked at for each one that may be shown
+CANDIDATES = 2  # hits checked for each one that may be shown
 IN_VIEW_MAX = 100  # newest messages that a passage is compared with, so that nothing is shown twice
 RATIOS_MAX = 1_024  # pairs of agent and model that are remembered, in memory only
 WEIGHT = 0.3  # of the newest call; the ones before fade
@@ -88,7 +88,7 @@ class Calibration:
     """The ratio of counted to estimated tokens, by agent and model; 1.0 until something was counted.
 
     The estimate knows no vendor's tokenizer, so a prompt's is multiplied by this ratio before it is compared with a
-    window. It is kept in memory only; a new process learns it once more from the agent's last calls.
+    window. It is kept in memory only; a new process learns it again from the agent's last calls.
     """
 
     def __init__(self) -> None:
@@ -178,7 +178,7 @@ class Prompts:
     ) -> Seen | None:
         """Return the rows that a turn should show beyond the conversation, None if there are none.
 
-        `before` is the position of the first message in view. Most agents have nothing of most of it, so that is asked
+        `before` is the position of the first visible message. Most agents have nothing of most of it, so that is asked
         first.
         """
         since = iso(now_ms - settings.activity_hours * HOUR_MS)
@@ -216,8 +216,8 @@ class Prompts:
     async def recent(
         self, agent_id: str, turn_id: str, noted: Sequence[NotedActivity], settings: ContextSettings
     ) -> list[Part]:
-        """Return the lines of what happened around the agent: by itself, the system, and the agents that share a lent
-        block with it; by all, or not at all, if its settings say so.
+        """Return the lines of what happened around the agent: by itself, the system, and the agents that have a shared
+        block in common with it; by all, or not at all, if its settings say so.
         """
         shows = settings.show.get(Kind.ACTIVITY)
         if shows is False or (not noted and self.recent_turns.is_alone(agent_id)):
@@ -227,7 +227,7 @@ class Prompts:
 
 
 def sharers(blocks: Sequence[BlockRow], agent_id: str) -> set[str]:
-    """Return the other agents that have one of an agent's blocks in common with it, because one lent it. What belongs
+    """Return the other agents that have one of an agent's blocks in common with it, because one shared it. What belongs
     to the constellation is seen by all and makes no two of them closer.
     """
     lent = [block for block in blocks if block.via is not Via.CONSTELLATION and block.agent_id != CONSTELLATION_OWNER]
@@ -237,7 +237,7 @@ def sharers(blocks: Sequence[BlockRow], agent_id: str) -> set[str]:
 async def seen_blocks(memory: MemoryStore, agent_id: str, words: str) -> list[SeenBlock]:
     """Return the agent's blocks, as prompts show them that answer the message `words`.
 
-    What the agent's own call under way has changed is shown as changed: that prompt is stored in one transaction with
+    Uncommitted changes of the agent's own running call are shown: that prompt is stored in one transaction with
     it.
     """
     return [(kind_of(block, words), block) for block in await memory.blocks.seen_by(agent_id)]
@@ -279,7 +279,7 @@ async def recall(
 ) -> Findings:
     """Look for passages in `kinds` that speak to a message; nothing if it has no telling words.
 
-    Messages from the position `before` on are in view (empty: none is); `in_view` are other texts that the prompt
+    Messages from the position `before` on are visible (empty: none); `in_view` are other texts that the prompt
     shows. `now` is a stored time.
 
     A query that storage has begun is waited for, so the time can be passed by the length of one query.
@@ -296,7 +296,7 @@ async def recall(
     )
     if settings.recall_max == 0 or all(term.is_filler for term in request.wanted.terms):
         return NOTHING_FOUND
-    reason = f"the search took longer than {settings.recall_timeout_ms} ms (context.recall_timeout_ms)"
+    reason = f"the search was not finished within {settings.recall_timeout_ms} ms (context.recall_timeout_ms)"
     with trio.move_on_after(settings.recall_timeout_ms / 1000):
         try:
             return choose(await searching(request), in_view, settings)

@@ -116,7 +116,7 @@ async def explain(database: Database, turn_id: str) -> TurnExplained:
 
 def _explained(connection: Connection, turn_id: str) -> TurnExplained:
     turn = turns.by_id(connection, turn_id)
-    said = cache(partial(_said, connection, turn.agent_id))  # most parts stand in every step
+    said = cache(partial(_said, connection, turn.agent_id))  # most parts are in every step
     steps = [_step(step, said) for step in prompts.of_turn(connection, turn.key)]
     return TurnExplained(turn_id=turn.id, agent_id=turn.agent_id, steps=steps)
 

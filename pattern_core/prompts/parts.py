@@ -35,7 +35,7 @@ class Kind(StrEnum):
     GUIDE = "guide"  # how memory works, and what untrusted text is
     RULES = "rules"  # of the agent's tools, in words
     CORE = "core"  # blocks that are always shown
-    PINNED = "pinned"  # working blocks that are kept in view, or lent to the agent
+    PINNED = "pinned"  # working blocks that are pinned, or shared with the agent
     REFERRED = "referred"  # working blocks that the message names
     LOGS = "logs"  # the newest lines of log blocks
     RECALLED = "recalled"  # found beyond the conversation that is shown
@@ -46,7 +46,7 @@ class Kind(StrEnum):
 
 
 Place = Literal["system", "memory", "question", "end"]
-"""Where a part stands: before the conversation, where it seldom changes (`system`) or with each edit (`memory`); before
+"""The place of a part: before the conversation, where it seldom changes (`system`) or with each edit (`memory`); before
 the turn's question, where it stays; or in the last message of one step."""
 _PLACES: Mapping[str, Place] = {
     Kind.INSTRUCTIONS: "system",
@@ -83,7 +83,7 @@ class Part:
 
 
 def place_of(kind: str) -> Place:
-    """Return where parts of a kind stand; those of a newer version, too."""
+    """Return the place of parts of a kind; also of a newer version."""
     return _PLACES.get(kind, "question")
 
 
@@ -104,7 +104,7 @@ _LIKENESS = attrgetter("kind", "reason", "version", "name")  # neighbours that a
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptLog:
-    """One of the two lists. `window` (tokens) and the tools stand in the one that stays."""
+    """One of the two lists. `window` (tokens) and the tools are in the one that stays."""
 
     parts: Sequence[Part]
     left_out: Sequence[Part]
@@ -120,7 +120,7 @@ def check_of(text: str) -> str:
 
 
 def log_of(parts: Sequence[Part], left_out: Sequence[Part], extra: Mapping[str, Any]) -> LoggedParts:
-    """Return the list of what stood in one place, ready to be stored. `extra` are further members, such as `notes`."""
+    """Return the list of the parts in one place, ready to be stored. `extra` are further members, such as `notes`."""
     listed = {"parts": _noted(parts, _CHECKED), "left_out": _noted(left_out), **extra}
     text = to_json({name: value for name, value in listed.items() if value})
     return LoggedParts(blake2b(text.encode(), digest_size=DIGEST_BYTES).digest(), text)

@@ -1,1 +1,1 @@
-"""Tool rules: what an agent may call when, enforced where calls run and explained to the model in words."""
+"""Tool rules: they limit and order an agent's tool calls, are enforced when calls run, and explained to the model."""

@@ -1,5 +1,5 @@
-"""Loops that no rule names: one call repeated, two calls in turns, results that are all known, and compaction over and
-over. The model is warned of the first hit; the second stops the turn with a reason. Pure.
+"""Loop detection: one call repeated, two alternating calls, results without news, and repeated compaction. The model is
+warned of the first hit; the second stops the turn with a reason. Pure.
 
 Nothing is counted anywhere: everything follows from the turn's calls, step by step, so a restart sees the same. A
 result that changes is progress, so polling until something changes is no loop.
@@ -36,11 +36,11 @@ Repetitions: TypeAlias = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DetectorSettings:
-    """How much of a loop is one; None, in a config also false, switches a detector off.
+    """The thresholds of the detectors; None, in a config also false, switches one off.
 
-    `identical` calls in a row with the same result; `ping_pong` rounds of the same two calls; `no_progress` steps whose
-    results were all seen before; `compactions` of the conversation without progress in between. Calls of the tools in
-    `exempt` (names or patterns) are ignored.
+    `identical` calls in a row with the same result; `ping_pong` rounds of the same two calls; `no_progress` steps with
+    only known results; `compactions` of the conversation without progress in between. Calls of the tools in `exempt`
+    (names or patterns) are ignored.
     """
 
     identical: Repetitions = 3  # the same call with the same result this often in a row
@@ -115,7 +115,7 @@ def _loops(
     done: set[str] = set()
     run = turns = 0  # how often the last call was repeated; how many calls were the last two in turns
     idle = new = 0  # steps that brought nothing, since the step `new`
-    made = news = 0  # how often room was made, since the step `news` brought something or said it to the user
+    made = news = 0  # compactions since the step `news`, which brought something new or sent a text to the user
     for step, calls in steps:
         is_new = step in said and bool(calls)
         for call in calls:
@@ -138,7 +138,7 @@ def _loops(
             ("no_progress", idle, settings.no_progress, new),
             ("compactions", made, settings.compactions, news),
         )
-        # A step of which nothing is looked at does not find again what the step before it found.
+        # A step with only ignored calls does not repeat the finding of the previous step.
         is_seen = bool(calls or rooms[step])
         yield [(name, which) for name, count, limit, which in counts if is_seen and limit and count >= limit]
 
@@ -146,7 +146,7 @@ def _loops(
 _TEXTS: Mapping[Name, tuple[str, str]] = {  # what is found, and what to do instead
     "identical": (
         "`{tool}` was called {count} times in a row with the same arguments and the same result",
-        "Calling it once more changes nothing: do something else, or say what you know and end the turn.",
+        "Calling it again changes nothing: do something else, or say what you know and end the turn.",
     ),
     "ping_pong": (
         "the same two calls were made in turns {count} times, with the same results",

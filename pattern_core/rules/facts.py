@@ -1,4 +1,4 @@
-"""What rules and detectors judge by: the calls of a turn and a few facts beyond it, all of them read from rows."""
+"""The facts for rules and detectors: the calls of a turn and a few facts beyond it, all read from rows."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from pattern_db.enums import EffectStatus
 from pattern_db.journal import steps
 from pattern_db.journal.steps import EffectRow, Key
 
-RESULT_CHARS_MAX = 20_000  # of a result that are looked at
+RESULT_CHARS_MAX = 20_000  # of a result that are compared
 FORCED_PREFIX = "rule_"  # of the `call_id` of a call that a rule made
 
 OPEN = frozenset({EffectStatus.PLANNED.value, EffectStatus.STARTED.value, EffectStatus.AWAITING_APPROVAL.value})
-# What counts against a number of calls: what happened, may have happened, or is about to.
+# Counted against a limit of calls: those that happened, may have happened, or are about to.
 USED = OPEN | {EffectStatus.DONE.value, EffectStatus.TIMEOUT.value, EffectStatus.IN_DOUBT.value}
 REFUSED = EffectStatus.DENIED.value
 
-# The first line of the result of a call that a person changed before agreeing.
+# The first line of the result of a call that was approved with changes.
 EDITED = "[A person agreed to this call with changed arguments: "
 
 Outcome = tuple[str, str, str]  # what was called, its status and its result: equal for a repetition

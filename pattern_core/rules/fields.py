@@ -1,6 +1,6 @@
-"""What a rule is written in: names and patterns of tools, conditions, and the types of its fields. Pure.
+"""The fields of rules: names and patterns of tools, conditions, and types. Pure.
 
-A condition says what must have happened in the turn, as one of these objects. No text in it is run.
+A condition says what must have happened in the turn, as one of these objects. No text in it is executed.
 
 {"tool_called": "web"}                                     it ran
 {"tool_not_called": "web"}                                 it did not run

@@ -39,7 +39,7 @@ from pattern_core.rules.fields import (
     times,
     to_number,
 )
-from pattern_core.rules.rule import AskedCall, Missing, Moment, Narrowed, ToolRule, Verdict, known_as, sentence
+from pattern_core.rules.rule import Missing, Moment, Narrowed, RequestedCall, ToolRule, Verdict, known_as, sentence
 
 START_ATTEMPTS = 3  # decisions that may pass a first tool over, or fail with it, before it counts as tried
 
@@ -116,13 +116,13 @@ class StartConstraint(ToolRule):
         arguments = self.args if tool == self.tool else {}
         return Missing(rule=self, tool=tool, why=f"`{tool}` comes first in every turn.", arguments=arguments)
 
-    def precede(self, decided: Sequence[str], moment: Moment) -> AskedCall | None:
+    def precede(self, decided: Sequence[str], moment: Moment) -> RequestedCall | None:
         """Call a first tool that decisions pass over for the third time."""
         mine = next((one for one in moment.missing if one.rule is self), None)
         if mine is None or any(tool in self.starters for tool in decided):
             return None
         passed = {call.step for call in moment.calls if call.status == REFUSED and call.tool not in self.starters}
-        return AskedCall(tool=mine.tool, arguments=mine.arguments) if len(passed) + 1 >= START_ATTEMPTS else None
+        return RequestedCall(tool=mine.tool, arguments=mine.arguments) if len(passed) + 1 >= START_ATTEMPTS else None
 
     def needs_order(self, tools: Collection[str], moment: Moment) -> bool:
         """While a first tool waits, all calls run in order."""
@@ -171,7 +171,7 @@ class RequiresPreceding(ToolRule):
     needs_order = _beside
     in_words = sentence("Call {tool} only after {tools} succeeded in the same turn.")
 
-    def objection(self, call: AskedCall, moment: Moment) -> Verdict | None:
+    def objection(self, call: RequestedCall, moment: Moment) -> Verdict | None:
         """Refuse until all ran."""
         left = [name for name in self.tools if not moment.ran(name)]
         return self.refuse(f"{named(left)} must run first.") if left else None
@@ -186,7 +186,7 @@ class RequiresFollowing(ToolRule):
     needs_order = _beside
     in_words = sentence("Call {tool} only before {tools}, not after.")
 
-    def objection(self, call: AskedCall, moment: Moment) -> Verdict | None:
+    def objection(self, call: RequestedCall, moment: Moment) -> Verdict | None:
         """Refuse once one of them ran."""
         there = [name for name in self.tools if moment.ran(name)]
         return self.refuse(f"it belongs before {named(there)}, which ran already in this turn.") if there else None
@@ -312,7 +312,7 @@ class ExclusiveGroups(ToolRule):
         among=lambda rule: "" if rule.tool == EVERY else f" (this concerns {rule.label})",
     )
 
-    def objection(self, call: AskedCall, moment: Moment) -> Verdict | None:
+    def objection(self, call: RequestedCall, moment: Moment) -> Verdict | None:
         """Refuse a tool of a group of which another was used, or is about to be."""
         mine = [group for group in self.groups if covers_any(group, (call.tool,))]
         for group, other in product(mine, moment.calls):
@@ -351,12 +351,12 @@ class Cooldown(ToolRule):
     seconds: Seconds = known_as("value", "duration", "params", "param")
     in_words = sentence("Between two uses of {tool} {seconds} must pass.")
 
-    def objection(self, call: AskedCall, moment: Moment) -> Verdict | None:
-        """Refuse while the tool rests. A call that is under way counts from now."""
+    def objection(self, call: RequestedCall, moment: Moment) -> Verdict | None:
+        """Refuse during the cooldown. A running call counts from now."""
         used = [one for one in moment.calls if one.ran or one.status in OPEN]
         here = [(one.tool, moment.now_ms if one.at_ms is None else one.at_ms) for one in used]
         passed_s = [(moment.now_ms - at) / 1000 for tool, at in (*moment.last_ms.items(), *here) if self.covers(tool)]
-        # A start that lies further ahead than a rest is long was measured by a clock that has been set back since.
+        # A start further in the future than a cooldown was measured by a clock that has been set back since.
         left_s = max((self.seconds - max(one, 0.0) for one in passed_s if one > -self.seconds), default=0.0)
         text = f"it rests after each use; call it again in {duration(math.ceil(left_s))}."
         return self.refuse(text) if left_s > 0 else None
@@ -383,7 +383,7 @@ class Periodic(ToolRule):
 
 
 class RequiresConsent(ToolRule):
-    """A person must agree to each call; who agrees for a `scope` agrees to all calls of that scope."""
+    """A person must approve each call; a grant for a `scope` covers all calls of that scope."""
 
     name, aliases = "requires_consent", ("requires_approval",)
     has_no_order = True
@@ -393,7 +393,7 @@ class RequiresConsent(ToolRule):
         of=lambda rule: f" ({rule.scope})" if rule.scope else "",
     )
 
-    def objection(self, call: AskedCall, moment: Moment) -> Verdict:
+    def objection(self, call: RequestedCall, moment: Moment) -> Verdict:
         """Ask a person."""
         text = f"`{call.tool}` needs a person's consent{f' ({self.scope})' if self.scope else ''}."
         return Verdict(kind="ask", text=self.with_message(text), scope=self.scope)
@@ -411,7 +411,7 @@ class AllowedOperations(ToolRule):
     parameter: Phrase | None = None
     in_words = sentence("With {tool} you may only do: {all}.", all=lambda rule: ", ".join(rule.operations))
 
-    def objection(self, call: AskedCall, moment: Moment) -> Verdict | None:
+    def objection(self, call: RequestedCall, moment: Moment) -> Verdict | None:
         """Refuse any other operation. An argument that is left out has the schema's default; if the schema has none,
         the tool's own check decides.
         """

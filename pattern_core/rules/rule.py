@@ -1,7 +1,7 @@
-"""What a kind of tool rule is, and what an agent's rules say together at a moment of its turn: before a decision,
-before a call, before the end. Pure.
+"""Kinds of tool rules, and the joint verdict of an agent's rules at a moment of its turn: before a decision, before a
+call, before the end. Pure.
 
-Nothing is counted anywhere: every answer follows from the turn's calls, so that a restart comes to the same.
+Nothing is counted: every verdict follows from the turn's calls, so that it is the same after a restart.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _EFFECTS = ("judge", "objection", "narrow", "lack", "show", "precede", "ends", "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskedCall:
+class RequestedCall:
     """A call that a model asks for, to judge, or a rule in its place: the tool's name, its arguments, and, for judging,
     the JSON Schema of the tool's parameters. The `call_id` of a rule's call begins with `facts.FORCED_PREFIX`.
     """
@@ -158,7 +158,7 @@ class ToolRule:
     def _adapter(cls) -> pydantic.TypeAdapter[Any]:
         return pydantic.TypeAdapter(cls)
 
-    def objection(self, call: AskedCall, moment: Moment) -> Verdict | None:
+    def objection(self, call: RequestedCall, moment: Moment) -> Verdict | None:
         """Return the objection to a call of its tool that is about to run: a refusal, or a question to a person."""
         return None
 
@@ -178,11 +178,11 @@ class ToolRule:
         """Return its tool as the model may see it, None if it may not."""
         return spec
 
-    def precede(self, decided: Sequence[str], moment: Moment) -> AskedCall | None:
+    def precede(self, decided: Sequence[str], moment: Moment) -> RequestedCall | None:
         """Return the call that must be made before those of a decision."""
         return None
 
-    def judge(self, call: AskedCall, moment: Moment) -> Verdict | None:
+    def judge(self, call: RequestedCall, moment: Moment) -> Verdict | None:
         """Return the objection to any call that is about to run."""
         narrowed = self.narrow(moment)
         if narrowed is not None and call.tool not in narrowed.tools:
@@ -259,12 +259,12 @@ class Offer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepBorder:
-    """What follows a step whose calls have all ended: the turn ends, or calls that rules make are run, or the model is
-    asked again, with `notes` in view.
+    """What follows a step after all its calls have ended: the turn ends, or calls by rules are run, or the model is
+    called again, with `notes` in the prompt.
     """
 
     ends: bool = False
-    forced: Sequence[AskedCall] = ()
+    forced: Sequence[RequestedCall] = ()
     notes: Sequence[str] = ()
 
 
@@ -307,7 +307,7 @@ class Moment:
     def is_open(self, tool: str) -> bool:
         """Return whether the agent has the tool and no rule refuses it permanently."""
         final = (rule for rule in self.rules if rule.is_final and rule.covers(tool))
-        return tool in self.tools and all(rule.judge(AskedCall(tool=tool), self) is None for rule in final)
+        return tool in self.tools and all(rule.judge(RequestedCall(tool=tool), self) is None for rule in final)
 
     def ran(self, name: str) -> bool:
         """Return whether a tool of this name or pattern ran."""
@@ -320,9 +320,9 @@ class Moment:
     def offer(self, tools: Sequence[ToolSpec]) -> Offer:
         """Return what of the enabled `tools` the next decision may use.
 
-        Rules that only say "not now" (cooldown, exclusive groups, what must come before) leave a tool in view: the
-        model reads of them and is refused when it calls, so that the tools at the beginning of the prompt stay the same
-        for its cache.
+        Rules that only say "not now" (cooldown, exclusive groups, what must come before) do not hide a tool: the model
+        reads of them and is refused when it calls, so that the tools at the beginning of the prompt stay the same for
+        its cache.
         """
         left = {spec.name for spec in tools}.intersection(*(narrowed.tools for narrowed in self.narrowed))
         shown: list[ToolSpec] = []
@@ -344,14 +344,14 @@ class Moment:
             notes=tuple(dict.fromkeys(filter(None, notes))),
         )
 
-    def added(self, decided: Sequence[str]) -> tuple[AskedCall, ...]:
+    def added(self, decided: Sequence[str]) -> tuple[RequestedCall, ...]:
         """Return calls to put before those of a decision that calls the tools `decided`: first tools that it passes
         over for the third time.
         """
         calls = (rule.precede(decided, self) for rule in self.rules) if decided else ()
         return tuple(call for call in calls if call is not None)
 
-    def check(self, asked: AskedCall, *, is_approved: bool = False, agreed: Collection[str | None] = ()) -> Verdict:
+    def check(self, asked: RequestedCall, *, is_approved: bool = False, agreed: Collection[str | None] = ()) -> Verdict:
         """Judge a call of the decision `self.step`. With `is_approved` a person has agreed to it, and for the scopes
         `agreed` for longer; all other rules still hold.
 
@@ -396,10 +396,10 @@ class Moment:
         attempt = sum(step not in called or self.ends_after(step) for step in range(1, self.step + 1))
         if attempt <= REMINDERS:
             return StepBorder(notes=(_reminder(missing, attempt, self.calls),))
-        forced: dict[str, AskedCall] = {}
+        forced: dict[str, RequestedCall] = {}
         for one in missing:
             if not one.others:
-                forced.setdefault(one.tool, AskedCall(tool=one.tool, arguments=one.arguments))
+                forced.setdefault(one.tool, RequestedCall(tool=one.tool, arguments=one.arguments))
         return StepBorder(ends=not forced, forced=tuple(forced.values()))
 
     def _pending(self) -> Sequence[Missing]:

@@ -44,8 +44,7 @@ class RuleSet:
         """Return the rules of the column `agents.tool_rules`, in its order; None is no rules.
 
         Raises:
-            InvalidInput: it is none of the formats that are known; the message names the rule, its field and what is
-                accepted.
+            InvalidInput: its format is unknown; the message names the rule, its field and what is accepted.
         """
         if stored is None:
             return NO_RULES
@@ -80,11 +79,11 @@ class RuleSet:
         return tuple(dict.fromkeys(rule.with_message(rule.in_words()) for rule in self.ordered))
 
     def timed(self, enabled: Collection[str]) -> tuple[str, ...]:
-        """Return the enabled tools whose last use in any turn matters to a rule."""
+        """Return the enabled tools for which a rule needs the last use in any turn."""
         return tuple(tool for tool in enabled if any(rule.is_timed and rule.covers(tool) for rule in self.rules))
 
     def check_enabled(self, enabled: Collection[str]) -> None:
-        """Pass if an agent with these tools enabled has all that its rules need.
+        """Check that an agent with these enabled tools has all that its rules need.
 
         Raises:
             InvalidInput: it lacks a needed tool.
@@ -97,8 +96,8 @@ class RuleSet:
             )
 
     def warnings(self, enabled: Collection[str] = ()) -> tuple[str, ...]:
-        """Return what in the rules contradicts or can never be met, a sentence each; with `enabled`, also what they say
-        of tools that the agent does not have.
+        """Return contradictions in the rules and rules that can never be met, a sentence each; with `enabled`, also
+        rules about tools that the agent does not have.
         """
         return tuple(dict.fromkeys(_contradictions(self.ordered, enabled)))
 

@@ -1,4 +1,4 @@
-"""One search over what a constellation knows: messages, blocks, archive, files and summaries."""
+"""One search over all data of a constellation: messages, blocks, archive, files and summaries."""
 
 from pattern_core.search.find import QueryVectors, search
 from pattern_core.search.request import KINDS, RELEVANT_MIN, GroupBy, Hit, Mode, SearchRequest, SearchResult

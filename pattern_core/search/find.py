@@ -1,9 +1,9 @@
 """One search, from the query to the hits: each kind ranked by its own method, then put in one order.
 
 The query becomes a vector twice: as it is, and without the names of those who speak. A model reads "What does Ada
-cook?" as being mostly about Ada, and Ada stands in nearly every message: the vector of "What does cook?" finds more
+cook?" as being mostly about Ada, and Ada occurs in nearly every message: the vector of "What does cook?" finds more
 (recall@10 of vectors alone on LoCoMo 0.61 → 0.71), and the sum of both, which still knows who is meant, more than
-either beside words (`python -m tests.bench locomo`).
+either combined with words (`python -m tests.bench locomo`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from pattern_db.tables import embedding_indexes
 SWITCHES_MAX = 3  # of models, while one search looks for the vector of its query
 SAMPLED = 100  # messages, evenly over all there are: a person who says one in thirty is almost surely among them
 # Of relevance.
-COMPARED_MAX = 12  # hits that are looked through for the query's words
+COMPARED_MAX = 12  # hits that are searched for the query's words
 COVERAGE_SHARE = 0.3
 # Of documents.
 MEANING_SHARE = 0.5
@@ -54,12 +54,12 @@ class QueryVectors(Protocol):
 
 
 async def search(database: Database, request: SearchRequest, queries: QueryVectors | None = None) -> SearchResult:
-    """Find what fits `request.query` best.
+    """Return the best matches of `request.query`.
 
     A search runs on a second connection, so that it never delays a write. A quick one by words runs between the writes
     instead: it takes a millisecond, less than what a second connection with its own caches costs.
 
-    Without `queries`, or as long as they give no vector, words alone are compared, and the notice says so.
+    Without `queries`, or while they have no vector, only words are compared, and the notice says so.
 
     Raises:
         InvalidInput: there is nothing to look for, a bound is exceeded, or a time cannot be read.
@@ -136,7 +136,7 @@ def blended(one: bytes, other: bytes) -> bytes:
 
 
 def _find_by(connection: Connection, request: SearchRequest, answer: QueryVector | None) -> SearchResult | None:
-    """Return the best hits if `answer` is of the active index's model, or None and there is no index; None else."""
+    """Return the best hits; None unless `answer` is of the active index's model, or None without an index."""
     index = embedding_indexes.active(connection)
     wanted = None if index is None else (index.fingerprint, 4 * index.dimension)
     if wanted != (None if answer is None else (answer.fingerprint, len(answer.vector or b""))):
@@ -171,7 +171,7 @@ def find(connection: Connection, request: SearchRequest, vector: bytes | None, c
 
 
 def _relevance(searched: Plan, best: Sequence[Ranked], near: float) -> float:
-    """Return how much the hits have to do with the query; `near` is the cosine of the nearest text.
+    """Return the relevance of the hits; `near` is the cosine of the nearest text.
 
     By the nearest text and by the share of the query's words that one text holds. What is near differs between models,
     so it is measured from the cosine of a text that has nothing to do with the query.
@@ -214,7 +214,7 @@ def rank_documents(connection: Connection, searched: Plan, kind: SearchKind) -> 
     are in meaning. Words and meaning count half each.
 
     That did best on collections of documents (Cranfield: recall@10 0.460 against 0.400 for words and 0.416 for meaning
-    alone). It differs from messages, whose short texts full of names give words more weight.
+    alone). It differs from messages: in their short texts full of names words have more weight.
     """
     chosen = selection(connection, searched, kind)
     rows: dict[int, Row] = {}
@@ -247,7 +247,7 @@ def rank_documents(connection: Connection, searched: Plan, kind: SearchKind) -> 
 def _bounded(
     connection: Connection, searched: Plan, kind: SearchKind, chosen: Selection
 ) -> tuple[dict[int, Row], dict[int, float]]:
-    """Return some rows that hold the most telling terms, and how well the words of each fit, 1.0 the best.
+    """Return some rows with the rarest terms, and how well the words of each match, 1.0 the best.
 
     By bm25 as if each row held a term once and were to be compared with these rows alone: FTS5's own reads all rows of
     all terms.
@@ -265,13 +265,13 @@ def _bounded(
 
 
 def _words(connection: Connection, searched: Plan, kind: SearchKind, chosen: Selection) -> dict[int, float]:
-    """Return how well each row's words fit, 1.0 the best."""
+    """Return how well each row's words match, 1.0 the best."""
     terms = searched.wanted.terms
     plain = [term for term in terms if term.match and term.literal is None]
     count = max(searched.breadth.documents, 2 * searched.request.limit)
     goodness = dict(storage.best(connection, kind, plain, count, searched.request))
     greatest = max(goodness.values(), default=0.0)
-    # A word that most texts hold weighs nothing; then all that hold it are equally good.
+    # A word in most texts has no weight; then all texts with it are equal.
     values = {row: value / greatest if greatest > 1e-6 else 1.0 for row, value in goodness.items()}
     special = [(term, searched.weights[number]) for number, term in enumerate(terms) if term not in plain]
     if special:

@@ -1,4 +1,4 @@
-"""Hits: what is shown of each row that was found, the part of its text that shows why, and why in words. Pure."""
+"""Hits: the shown fields of each found row, a snippet, and the reason as text. Pure."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def stems_of(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def holds(text: str, stems: Sequence[str]) -> bool:
-    """Return true if any of the words of `stems_of` stands in the text."""
+    """Return True if any of the words of `stems_of` occurs in the text."""
     return bool(_places(text, stems))
 
 
@@ -115,7 +115,7 @@ def _stem(word: str) -> str:
 
 
 def _places(text: str, stems: Sequence[str]) -> list[tuple[int, str]]:
-    """Return where which stems stand, in order, the longest of those at one place; within a word only where there are
+    """Return the places of stems, in order, the longest of those at one place; within a word only where there are
     no blanks between words. To make one expression of all words takes longer than a search's other work on its hits.
     """
     low = _folded(text)

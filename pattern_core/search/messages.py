@@ -1,8 +1,8 @@
-"""Ranking messages: what they say, what was said around them, what they mean, who said it and when.
+"""Ranking of messages: by words, neighbouring messages, meaning, speaker and time.
 
-A message of a conversation is short and leaves out what the one before it named: words are looked for in a window
-around it, at the time of the query, so that storing a message costs nothing more. Figures and the fitting of the
-weights: `python -m tests.bench.locomo`.
+A message of a conversation is short and leaves out what the previous one named: words are searched in a window around
+it, at the time of the query, so that storing a message costs nothing more. Figures and the fitting of the weights:
+`python -m tests.bench.locomo`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pattern_db.connection import Connection
 from pattern_db.enums import Role, SearchKind
 from pattern_db.search import Filters, Row, Surroundings
 
-# How much a word counts that stands so many messages before or after, and how fast further ones count less.
+# The weight of a word this many messages before or after, and how fast repeated ones count less.
 BEFORE = (0.7, 0.49, 0.34)
 AFTER = (0.35, 0.25, 0.17)
 # The same for words that mean the same; where these are compared, exact words and whole messages count less.
@@ -41,11 +41,11 @@ SESSION_BEST = 3  # messages of a session: the mean of their values counts as mu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
-    """What speaks for a message, besides its words (1.0 for the best). Fitted by `tests/bench/locomo.py`."""
+    """The weights of a message's features besides its words (1.0 for the best). Fitted by `tests/bench/locomo.py`."""
 
     meaning: float = 0.6
-    answer_meaning: float = 0.45  # the next message, whose vector holds this one too
-    alike: float = 1.0  # its words, and those beside it, mean what the query's do
+    answer_meaning: float = 0.45  # the next message; its vector includes this one
+    alike: float = 1.0  # its words, and those of its neighbours, mean the same as the query's
     question: float = -0.44  # who asks does not tell
     speaker: float = 0.29  # the query names who said it
     session: float = 0.49  # what is compared of its session holds the query's terms
@@ -53,7 +53,7 @@ class Weights:
 
 
 WEIGHTS = Weights()
-TOOL_RESULT_FACTOR = 0.7  # what a tool answered repeats what stands elsewhere, often from an earlier search
+TOOL_RESULT_FACTOR = 0.7  # results of tools repeat other texts, often from an earlier search
 
 _SPEAKER = re.compile(r"([^\W\d_][\w.'’-]*(?: [^\W\d_][\w.'’-]*)?):\s")
 _CAPTION = re.compile(r"\s*[\[(][^\[\]()]*[\])]\s*$")
@@ -75,7 +75,7 @@ _NAMED = re.compile(
     re.IGNORECASE,
 )
 _ISO = re.compile(r"\b(?P<year>(?:19|20)\d\d)-(?P<month>\d\d)(?:-(?P<day>\d\d))?\b")
-# These are also words or names: they count only beside a day or a year, or with a capital; "May" begins questions.
+# These are also words or names: they count only with a day or a year, or with a capital; "May" begins questions.
 _AMBIGUOUS = frozenset({"may", "march", "april", "june", "august", "mar", "jan", "dec", "sep"})
 
 # People speak of a thing on the day and in the days after it.
@@ -85,9 +85,7 @@ _DAYS = ((-1, 1, _SAME_DAY), (0, 8, _SAME_WEEK), (0, 31, _SAME_MONTH))
 
 
 def rank(connection: Connection, plan: Plan, most: int | None = None) -> tuple[list[Ranked], Meanings]:
-    """Return the messages that speak to the query (the first `most` of them), best first, and how near the nearest are
-    in meaning.
-    """
+    """Return matching messages (at most `most`), best first, and the nearness of the nearest in meaning."""
     pool = _Pool(connection, plan)
     pool.take_by_words()
     meanings = compare(connection, plan, SearchKind.MESSAGE, max(plan.breadth.nearest, plan.request.limit))
@@ -98,7 +96,7 @@ def rank(connection: Connection, plan: Plan, most: int | None = None) -> tuple[l
 
 
 class _Pool:
-    """The messages that are compared, and what is known about them."""
+    """The compared messages and their features."""
 
     def __init__(self, connection: Connection, plan: Plan) -> None:
         self._connection = connection
@@ -115,7 +113,7 @@ class _Pool:
         self._heard: dict[int, Sequence[tuple[int, float]]] = {}  # in and around: term, how much
 
     def take_by_words(self) -> None:
-        """Take the messages whose own words fit best."""
+        """Add the messages with the best-matching words."""
         if self._plan.compares_words:
             self._postings, rows = candidates(
                 self._connection, self._plan, SearchKind.MESSAGE, self._count, self._chosen
@@ -123,14 +121,14 @@ class _Pool:
             self._rows = dict(sorted(rows.items()))  # of equal leaders the first counts
 
     def take_near(self, meanings: Meanings) -> None:
-        """Take the messages that are near in meaning, and look around in all of the pool."""
+        """Add the messages that are near in meaning, and read the neighbours of the whole pool."""
         named = storage.rows_of_refs(self._connection, SearchKind.MESSAGE, list(meanings.nearness), self._plan.request)
         self._keep(named.values())
         self._near = {number: meanings.nearness[row.ref] for number, row in named.items()}
         self._look_around(list(self._rows))
 
     def take_neighbours(self) -> None:
-        """Take what stands directly beside the best finds: often the answer to them."""
+        """Add the direct neighbours of the best finds: often the answers to them."""
         words = self._windows(self._plan.weights)
         greatest = max(words.values(), default=0.0) or 1.0
         value = {row: words[row] / greatest + WEIGHTS.meaning * self._near.get(row, 0.0) for row in self._rows}
@@ -141,7 +139,7 @@ class _Pool:
         self._look_around([number for number in found if number in self._rows])
 
     def ranked(self) -> list[Ranked]:
-        """Return those that speak to the query, best first; of equals the newest."""
+        """Return those that match the query, best first; of equals the newest."""
         plan = self._plan
         asked = {word for term in plan.wanted.terms for part in term.words for word in _WORD.findall(part)}
         speakers = {number: speaker(row) for number, row in self._rows.items()}
@@ -171,7 +169,7 @@ class _Pool:
         self._rows |= {row.row: row for row in rows if self._chosen.holds(row.row)}
 
     def _look_around(self, numbers: Sequence[int]) -> None:
-        """Find out what stands around these messages of the pool, and which terms are heard there."""
+        """Read the neighbours of these messages of the pool, and the terms in them."""
         around = storage.surroundings(self._connection, numbers, len(BEFORE))
         self._around |= around
         wanted = set(numbers).union(*[(*one.before, *one.after) for one in around.values()])
@@ -194,7 +192,7 @@ class _Pool:
         return {row: sum([weights[term] * share for term, share in self._heard[row]]) for row in self._rows}
 
     def _compare(self) -> None:
-        """Find out how near all of the pool and the messages after them are: 1.0 the nearest, 0.0 nothing in common."""
+        """Compute how near all of the pool and the messages after them are: 1.0 the nearest, 0.0 nothing in common."""
         if self._plan.vector is not None:
             beside = {row for one in self._around.values() for row in (*one.before[:1], *one.after[:1])}
             found = vectors.of_messages(self._connection, self._plan.vector, sorted(beside | self._rows.keys()))
@@ -205,7 +203,7 @@ class _Pool:
             self._beside_alike = BESIDE_ALIKE if self._alike else 1.0
 
     def _words_alike(self, codes: Mapping[int, bytes]) -> dict[int, float]:
-        """Return how near each message's words, and those beside it, are to the query's: 1.0 the nearest, 0.0 the least
+        """Return how near each message's words, and its neighbours', are to the query's: 1.0 the nearest, 0.0 the least
         near.
         """
         beside = {row: [next(iter(each), 0) for each in self._around.get(row, ((), ()))] for row in self._rows}
@@ -215,7 +213,7 @@ class _Pool:
         return {row: (value - least) / (most - least or 1.0) for row, value in near.items()}
 
     def _trust(self, weights: Sequence[float]) -> float:
-        """Return what the best words count beside meaning: little where no message holds much of the query itself."""
+        """Return the weight of words relative to meaning: low if no message has much of the query itself."""
         if self._plan.vector is None:
             return 1.0
         held = max((sum([weights[term] for term in bits(mask)]) for mask in self._masks.values()), default=0.0)
@@ -248,7 +246,7 @@ def _priors(row: Row, dates: Sequence[NamedDate], *, is_named: bool) -> dict[str
     parts: dict[str, float] = {}
     said = _spoken(row.content)
     asked = question_in(said)
-    if asked:  # who tells something and then asks has told it
+    if asked:  # a message with a statement and a question still has the statement
         parts["question"] = WEIGHTS.question * math.sqrt(len(asked) / len(said))
     if is_named:
         parts["speaker"] = WEIGHTS.speaker
@@ -259,8 +257,8 @@ def _priors(row: Row, dates: Sequence[NamedDate], *, is_named: bool) -> dict[str
 
 
 def _without_names(plan: Plan, names: set[str]) -> Sequence[float]:
-    """Return the terms' weights. Names of those who speak tell who is asked about, not what: they count by the speaker,
-    unless nothing else is asked.
+    """Return the terms' weights. Names of speakers say who is meant, not what: they count by the speaker, unless the
+    query has nothing else.
     """
     is_name = [bool(term.words) and names.issuperset(term.words) for term in plan.wanted.terms]
     if all(is_name):
@@ -269,7 +267,7 @@ def _without_names(plan: Plan, names: set[str]) -> Sequence[float]:
 
 
 def speaker(row: Row) -> str:
-    """Return who said it: the name it was stored under, or one that stands before it (`Ada: …`); empty if unknown."""
+    """Return who said it: the name it was stored under, or one at its beginning (`Ada: …`); empty if unknown."""
     if row.speaker:
         return row.speaker
     named = _SPEAKER.match(row.content)

@@ -1,5 +1,5 @@
-"""What one search works with: the query's terms and their weights, how much it reads, the rows that hold the terms or
-are near in meaning.
+"""The plan of a search: the query's terms and their weights, limits of reading, the rows with the terms or near in
+meaning.
 
 A search that a person asks for looks at enough that more would find nothing better. One at the start of a turn keeps
 the turn waiting: it looks at a bounded part, whatever there is. Of words that many texts hold it reads the newest rows
@@ -24,7 +24,7 @@ from pattern_db.enums import SearchKind
 from pattern_db.search import Row
 from pattern_db.search_terms import TERMS_MAX, TERMS_READ, Term, Wanted, spellings
 
-POSTED_MAX = 16  # terms whose messages are read at once; of more, those of common ones would be read for nothing
+POSTED_MAX = 16  # terms with messages that are read together; of more, reading the common ones would be useless
 LIKE_MAX = 6  # words that one which no text holds may stand for …
 ABSENT_MAX = 4  # … and so many of a query: each costs a look through the words of the indexes
 RARITY_READ = 1_000  # rows of a kind that are counted, to choose the rarest terms of a long query
@@ -38,10 +38,10 @@ FITTED_MAX = 1_500  # rows that are asked for the filters in all
 class Breadth:
     """Rows in each case.
 
-    `candidates`: messages whose own words fit best. `nearest`: messages nearest in meaning; the last of them sets the
-    scale of nearness. `leaders`: of these, the best: what stands beside them is looked at too. `documents`: of another
-    kind, by words. `compared`: of another kind, by meaning. `posted`: that hold one term. `together`: that hold any,
-    those of rare terms first. `is_bounded` says that nothing else may be read, such as all rows that fit a filter.
+    `candidates`: messages with the best-matching words. `nearest`: messages nearest in meaning; the last of them sets
+    the scale of nearness. `leaders`: of these, the best: their neighbours are read, too. `documents`: of
+    another kind, by words. `compared`: of another kind, by meaning. `posted`: that hold one term. `together`: that hold
+    any, those of rare terms first. `is_bounded` says that nothing else may be read, such as all rows that fit a filter.
     """
 
     candidates: int
@@ -62,7 +62,7 @@ QUICK = Breadth(
 
 
 def breadth(request: SearchRequest) -> Breadth:
-    """Return what the request calls for."""
+    """Return the limits for the request."""
     if request.is_quick:
         return QUICK
     return SESSIONS if request.group_by is GroupBy.SESSION else FULL
@@ -112,7 +112,7 @@ class Plan:
 
 
 def plan(connection: Connection, request: SearchRequest, vector: bytes | None, codes: bytes = b"") -> Plan:
-    """Look up how common the query's terms are. A word that no text holds stands for those that are like it, unless the
+    """Look up how common the query's terms are. A word that no text holds is replaced by similar ones, unless the
     search is bounded.
     """
     wide, asked = breadth(request), request.wanted
@@ -290,10 +290,11 @@ def candidates(
     chosen: Selection,
     filters: storage.Filters | None = None,
 ) -> tuple[Postings, dict[int, Row]]:
-    """Return which rows hold which terms, and of those that fit the filters the `count` whose terms weigh most.
+    """Return which rows hold which terms, and of those that match the filters the `count` with the greatest weight of
+    terms.
 
     Most filters leave a good part: they are asked in the order of the weights, until there are enough or `FITTED_MAX`
-    were looked at. If that leaves too few, a search that is not bounded reads again: only rows that fit (`filters`).
+    were checked. If that leaves too few, a search that is not bounded reads again: only rows that fit (`filters`).
     """
     found, is_complete = posted(connection, plan, kind, chosen, filters)
     postings = gather(found)
@@ -314,7 +315,7 @@ def candidates(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranked:
-    """A row that was found, and what speaks for it."""
+    """A found row with its features."""
 
     row: Row
     parts: Mapping[str, float]

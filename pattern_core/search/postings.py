@@ -1,7 +1,7 @@
 """Which messages hold which of a query's terms, and which of them hold the most telling ones.
 
-A common word stands in tens of thousands of messages. Where numpy is installed it puts them together, in a tenth of
-the time; few are put together without it, so that small constellations never load it. Both find the same.
+A common word occurs in tens of thousands of messages. If numpy is installed it combines them, in a tenth of the time; a
+few are combined without it, so that small constellations never load it. The results are equal.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a search is asked and what it answers."""
+"""Search requests and results."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ class SearchRequest(Filters):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hit:
-    """One find. `score` says from 0.0 to 1.0 how much it has to do with the query, and compares between queries of one
-    mode. `parts` tells what its rank is made of, and `reason` says it in words. `agent_id` is the owner, None for
-    files. `count` says how many finds the hit stands for, `answers` is the question before a short message.
+    """One find. `score` is its relevance from 0.0 to 1.0, comparable between queries of one mode. `parts` are the
+    components of its rank, and `reason` says them as text. `agent_id` is the owner, None for files. `count` says how
+    many finds the hit stands for, `answers` is the question before a short message.
     """
 
     kind: SearchKind
@@ -87,16 +87,14 @@ class Hit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchResult:
-    """The hits, best first, and a notice if the search was not quite the one that was asked for, or if nothing that was
-    found has much to do with the query.
-    """
+    """The hits, best first, and a notice if the search differed from the request, or if no hit is very relevant."""
 
     hits: Sequence[Hit]
     notice: str | None = None
 
     @property
     def is_relevant(self) -> bool:
-        """False if there is probably nothing about the query: a search finds something for any."""
+        """False if there is probably nothing about the query: a search always finds something."""
         return bool(self.hits) and self.hits[0].score >= RELEVANT_MIN
 
     def noting(self, *notices: str | None) -> SearchResult:
@@ -118,10 +116,10 @@ class QueryVector:
 
 
 def check(request: SearchRequest) -> SearchRequest:
-    """Return the request with column times, if it can be answered.
+    """Check the request and return it with stored times.
 
     Raises:
-        InvalidInput: there is nothing to look for, a bound is exceeded, or a time cannot be read.
+        InvalidInput: there is nothing to search for, a bound is exceeded, or a time is invalid.
     """
     if not request.query.strip():
         raise InvalidInput("say what to look for: the query is empty")

@@ -1,1 +1,1 @@
-"""Commands on this machine: read before they run, confined while they run, and gone when they are over."""
+"""Commands on this machine: checked before they run, confined while they run, and completely ended afterwards."""

@@ -1,4 +1,4 @@
-"""One command under way, within one task: started, read into a bounded output, stopped and waited for."""
+"""One running command, within one task: started, read into a bounded output, stopped and waited for."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class CommandOutput:
     _tail: bytearray = field(default_factory=bytearray)
 
     def add(self, data: bytes) -> None:
-        """Take bytes in."""
+        """Add bytes."""
         self.total += len(data)
         room = self.head_bytes - len(self._head)
         self._head += data[:room]
@@ -104,8 +104,8 @@ class Ended:
 async def run_child(
     command: str, directory: Path, settings: ShellSettings, output: CommandOutput, stop: trio.Event
 ) -> Ended:
-    """Run the command in the directory until it ends or `stop` is set. Nothing of it survives this call, however it is
-    left.
+    """Run the command in the directory until it ends or `stop` is set. Nothing of it survives this call, however the
+    call ends.
 
     Raises:
         OSError: the system has no room for another process or descriptor, or the directory is gone.
@@ -216,7 +216,7 @@ async def _stop_when(process: trio.Process, grace_s: float, stop: trio.Event) ->
 
 
 async def _end(process: trio.Process, grace_s: float) -> None:
-    """Let go of the lifeline, and be sure that nothing is left."""
+    """Close the lifeline, and check that no process is left."""
     if process.stdin is not None:
         await process.stdin.aclose()
     with trio.move_on_after(grace_s + PATIENCE_S):

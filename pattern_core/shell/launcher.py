@@ -1,11 +1,11 @@
 """The child process in which one command runs: `launcher PLAN`, PLAN as `child.py` writes it, in JSON.
 
-It stays beside the command, and nothing of the command survives it. Where the system allows, the command lives in
-namespaces of its own, whose first process takes all others with it when it ends, however they detached themselves; else
-this process adopts what the command leaves behind and ends that. Standard input is the lifeline: when it closes, since
-the server wants the command to stop or is dead itself, everything gets SIGTERM, and SIGKILL after `grace_s`.
+It supervises the command, and nothing of the command survives it. Where the system allows, the command runs in its
+own namespaces; when their first process ends, all others end, even detached ones; else this process adopts what the
+command leaves behind and ends that. Standard input is the lifeline: when it closes, since the server wants the command
+to stop or is dead itself, everything gets SIGTERM, and SIGKILL after `grace_s`.
 
-Files are confined by Landlock: what is not named cannot be opened. On the descriptor `status_fd` stand lines of JSON:
+Files are confined by Landlock: what is not named cannot be opened. The descriptor `status_fd` gets lines of JSON:
 `{"confined": […]}` before the command begins, `{"refused": why}` instead of it, `{"code", "stopped"}` after it.
 
 Run without site-packages, so it imports the standard library only.
@@ -56,7 +56,7 @@ _RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 
 
 
 class Refused(Exception):
-    """The command cannot be run as it has to be; the message is for people."""
+    """The command cannot be run as required; the message is for people."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _watch(tree: ProcessTree, plan: Mapping[str, Any], lifeline: int, *, has_namespaces: bool) -> None:
-    """Wait for the command's end, or bring it about, and say how it ended."""
+    """Wait for the command's end, or end it, and report how it ended."""
     stopped = None
     while not tree.is_over():
         ready = tree.wait(POLL_S, *([lifeline] if stopped is None else []))
@@ -139,7 +139,7 @@ def _begin(plan: Mapping[str, Any], lifeline: int, *, has_namespaces: bool) -> i
 
 def _hand_on(number: int, _frame: object) -> None:
     with suppress(ProcessLookupError):
-        os.kill(-1, number)  # everybody in the namespace but this process
+        os.kill(-1, number)  # every process in the namespace but this one
 
 
 def _execute(plan: Mapping[str, Any], environment: Mapping[str, str], *, has_namespaces: bool) -> int:

@@ -1,4 +1,4 @@
-"""What the operator allows the shell: the section `[shell]`, and what it makes of a command line.
+"""The operator's policy for the shell: the section `[shell]`, and its verdict on a command line.
 
 The sandbox is the boundary. This only saves people questions: a line runs without one if it is certain, from the line
 alone, that it just looks. That holds for a *plain* line (one program with its arguments, or several joined by `|`,
@@ -99,7 +99,7 @@ READERS: Mapping[str, str] = {
 # What the first argument without a dash must look like where it decides what the program does: `date` can set the
 # clock, a script of `sed` write files and run commands, and `uniq` writes the second file that it is given.
 _FIRST_OPERAND = {"date": r"\+.*", "sed": r"[0-9$,]+[dpq]", "uniq": r"(?!)"}
-# They only reach other machines, so where there is no network a question would be in vain.
+# They only reach other machines, so without a network a question would be useless.
 NETWORK = frozenset(
     ("curl", "wget", "ssh", "scp", "sftp", "ftp", "rsync", "nc", "ncat", "telnet", "ping", "dig", "host", "nslookup")
 )
@@ -153,7 +153,7 @@ class CommandVerdict:
 
 
 def verdict(command: str, settings: ShellSettings) -> CommandVerdict:
-    """Return what the settings make of the command line. Pure, and never fails."""
+    """Return the settings' verdict on the command line. Pure, and never fails."""
     if len(command) > COMMAND_CHARS_MAX:
         return CommandVerdict(action="refuse", reason=f"The command is longer than {COMMAND_CHARS_MAX} characters.")
     if odd := next((char for char in command if _is_invisible(char)), None):
@@ -209,7 +209,7 @@ def _begins(words: Sequence[str], named: Sequence[str]) -> bool:
 
 
 def _stands_in(line: str, entry: str) -> bool:
-    """Return whether the entry stands anywhere in the line, as far as that can be seen without a shell."""
+    """Return whether the entry occurs anywhere in the line, as far as that can be seen without a shell."""
     words, named = (_ROUGH_TOKEN.findall(_QUOTING.sub("", text)) for text in (line, entry))
     return any(_begins(words[at:], named) for at in range(len(words)))
 

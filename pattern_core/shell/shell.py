@@ -1,4 +1,4 @@
-"""The shell of one constellation: commands that agents run, each the child of one task that sees it to its end.
+"""The shell of one constellation: commands of agents, each owned by one task until it ends.
 
 `run` is the owner of all children: they start, are waited for and are ended in its task tree, so that none outlives the
 constellation, and a caller that is cancelled leaves at once while its command is being ended.
@@ -22,7 +22,7 @@ from pattern_core.shell.policy import ShellSettings, verdict
 TIMEOUT_S = 60.0
 TIMEOUT_MAX_S = 600.0
 TASKS_MAX = 64  # remembered, those that are over included
-REAP_S = 30.0  # between two looks for tasks that were not looked at
+REAP_S = 30.0  # between two checks for unread tasks
 SPAWNED_HEAD_BYTES, SPAWNED_TAIL_BYTES = 8 * 1024, 256 * 1024
 RETRY_AFTER_S = 10
 
@@ -86,7 +86,7 @@ def working_directory(settings: ShellSettings, directory: str | None) -> Path:
     roots = [check_root(str(root), allowed=None, kept_out=settings.kept_out) for root in settings.roots]
     name = directory or "."
     if "\0" in name:
-        raise InvalidInput("the name of a directory holds no NUL")
+        raise InvalidInput("the name of a directory contains NUL; remove it")
     real = Path(os.path.realpath(roots[0] / name))
     if not any(real.is_relative_to(root) for root in roots):
         raise PermissionDenied(f"{name} is not below {', '.join(str(root) for root in roots)}; commands run only there")
@@ -119,7 +119,7 @@ class Shell:
 
     @property
     def running(self) -> int:
-        """How many commands are under way; a constellation with any is not idle."""
+        """How many commands are running; a constellation with any is not idle."""
         return sum(command.is_running for command in self._commands.values())
 
     async def execute(
@@ -132,7 +132,7 @@ class Shell:
             InvalidInput: it is empty, or the time or the directory is none.
             NotFound: there is no such directory.
             Overloaded: too many commands run already.
-            Unavailable: the constellation is about to rest, or the system cannot confine the command.
+            Unavailable: the constellation is being stopped, or the system cannot confine the command.
         """
         if not 0 < timeout_s <= TIMEOUT_MAX_S:
             raise InvalidInput(f"`timeout` is between 0 and {TIMEOUT_MAX_S:.0f} seconds; spawn what takes longer")
@@ -159,7 +159,7 @@ class Shell:
         return await self._start(line, agent_id, directory, output, in_background=True)
 
     def find(self, task_id: str, *, agent_id: str) -> Command:
-        """Return an agent's command in the background, which counts as looked at.
+        """Return an agent's command in the background, which counts as a read.
 
         Raises:
             NotFound: the agent has no such task.
@@ -230,7 +230,7 @@ class Shell:
                 self._commands.pop(command.id, None)
 
     def _reap(self) -> None:
-        """End commands in the background that were not looked at for long."""
+        """End background commands that were not read for a long time."""
         now = trio.current_time()
         for command in self._commands.values():
             if command.in_background and now - command.looked_at > self.settings.idle_s:
@@ -238,7 +238,7 @@ class Shell:
 
 
 def _note(ended: Ended, settings: ShellSettings) -> str:
-    """Return what there is to know of a command's end beside its exit code."""
+    """Return a note about a command's end besides its exit code."""
     if ended.refused is not None:
         advice = " To run commands without it, an administrator sets require_sandbox = false in [shell]."
         return f"The command did not run: {ended.refused}.{advice if 'confine' in ended.refused else ''}"

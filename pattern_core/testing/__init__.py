@@ -18,7 +18,7 @@ START_MS = 1_767_225_600_000  # 2026-01-01T00:00:00.000Z
 
 
 class StoppedClock:
-    """Wall time that stands still until it is moved; starts at `start_ms` (unix milliseconds)."""
+    """Wall time that stays constant until it is moved; starts at `start_ms` (unix milliseconds)."""
 
     def __init__(self, start_ms: int = START_MS) -> None:
         self._now_ms = start_ms

@@ -46,10 +46,10 @@ class WireRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Play:
-    """One answer, whose `chunks` are sent one by one.
+    """One answer; its `chunks` are sent one by one.
 
     `stops_after` closes the connection after that many bytes of the body, without the end that HTTP asks for.
-    `never_answers` sends nothing at all, `never_ends` leaves the body open; both wait until the client goes away.
+    `never_answers` sends nothing at all, `never_ends` leaves the body open; both wait until the client disconnects.
     """
 
     chunks: tuple[bytes, ...] = ()
@@ -237,7 +237,7 @@ def disorder(turns: Iterable[tuple[str, Sequence[str], Sequence[str]]], assistan
 
 
 class _Connection:
-    """HTTP/1.1 on one socket: reads requests and plays answers, watching for the client to go away."""
+    """HTTP/1.1 on one socket: reads requests and plays answers, watching for the client's disconnection."""
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self._stream = stream
@@ -294,7 +294,7 @@ class _Connection:
         return True
 
     async def _watch(self, scope: trio.CancelScope) -> None:
-        """Stop the answer when the client goes away."""
+        """Stop the answer when the client disconnects."""
         while await self._more():
             pass
         scope.cancel()

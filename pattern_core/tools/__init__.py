@@ -1,1 +1,1 @@
-"""Tools: what an agent can do, and what a model reads about it."""
+"""Tools: what an agent can do, and their descriptions for models."""

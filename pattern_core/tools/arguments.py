@@ -1,11 +1,11 @@
-"""A tool's arguments: as the model reads of them, as they are checked, and as a model meant what it wrote. Pure.
+"""A tool's arguments: their schema for the model, validation, and repair of what a model wrote. Pure.
 
 Vendors differ in what they accept, so a schema is kept plain: no `$ref`, no titles, no defaults, and an argument that
 may be left out is simply not required.
 
-Small models write `"5"` for 5, `null` for what they leave out, JSON within JSON, and names in other forms. Where only
-one thing can be meant, a call is changed to that before anything looks at it: rules, people, rows and the model itself
-see the call as it was meant. All else is refused in words that say what was expected.
+Small models write `"5"` for 5, `null` for what they leave out, JSON within JSON, and names in other forms. If the
+meaning is certain, a call is corrected before it is judged or stored: rules, people, rows and the model itself see the
+corrected call. Everything else is refused with a message that says what was expected.
 
 Source: JSON Schema draft 2020-12, as pydantic 2 generates it.
 """
@@ -27,25 +27,25 @@ from pattern_db.columns import check_depth
 ToolFunction = Callable[..., Awaitable[object]]
 CheckFunction = Callable[[Mapping[str, object]], dict[str, object]]
 
-_DATA = ("const", "enum", "examples")  # keywords of a schema whose values are data, not schemas
-# Every prompt pays for each word. What distinguishes the choices of a union refers to definitions, and each choice says
+_DATA = ("const", "enum", "examples")  # keywords of a schema with data as values, not schemas
+# Every word costs tokens in every prompt. The discriminator of a union refers to definitions, and each choice has
 # it by itself; `Tool.check` fills defaults in and refuses other properties, in words that the model reads.
 _LEFT_OUT = ("title", "discriminator", "$defs", "default")
 _CLOSED = ("additionalProperties", False)
 _NULL = {"type": "null"}
 # A string, to the end of the text if it has no other, or a bracket.
 _STRINGS_AND_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
-_ENDS_OF_VALUES = ('"', "}", "]", "true", "false", "null")  # not of numbers, whose last digits may be missing
+_ENDS_OF_VALUES = ('"', "}", "]", "true", "false", "null")  # not of numbers: their last digits may be missing
 _WHOLE = re.compile(r"-?\d{1,15}")
 _NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,15})?")
 
 
 class InvalidArguments(InvalidInput):
-    """The arguments of a tool do not fit. Every word of the message is ours or the caller's."""
+    """The arguments of a tool are invalid. The message contains only our text and the caller's."""
 
 
 def arguments_of(fn: ToolFunction) -> tuple[Mapping[str, Any], CheckFunction]:
-    """Return `Tool.parameters` and `Tool.check` of `fn`, whose first parameter is the context and not shown.
+    """Return `Tool.parameters` and `Tool.check` of `fn`; its first parameter is the context, which is not shown.
 
     `Annotated[str, "words"]` describes a parameter; a default makes it one that may be left out; `Literal` lists the
     values it may have.
@@ -67,7 +67,7 @@ def arguments_of(fn: ToolFunction) -> tuple[Mapping[str, Any], CheckFunction]:
             hints[name],
             Field(... if parameter.default is parameter.empty else parameter.default, **described),
         )
-    # Strict and closed: the model reads what does not fit and corrects it; a guess would hide the mistake.
+    # Strict and closed: the model reads the error and corrects it; a guess would hide the mistake.
     config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
     model: TypeAdapter[BaseModel] = TypeAdapter(create_model(fn.__name__, __config__=config, **fields))
 
@@ -75,7 +75,7 @@ def arguments_of(fn: ToolFunction) -> tuple[Mapping[str, Any], CheckFunction]:
         try:
             return dict(read(model, arguments, lambda place: () if place else fields).__dict__)
         except InvalidInput as error:
-            raise InvalidArguments(f"the arguments do not fit: {error.message}") from None
+            raise InvalidArguments(f"invalid arguments: {error.message}") from None
 
     raw = model.json_schema()
     schema = _plain(raw, raw.get("$defs", {}))
@@ -84,7 +84,7 @@ def arguments_of(fn: ToolFunction) -> tuple[Mapping[str, Any], CheckFunction]:
 
 
 def _plain(node: Any, definitions: Mapping[str, Any], inside: tuple[str, ...] = ()) -> Any:  # Any: a JSON value
-    """Return `node` with what its references refer to, without titles and without `null` as a choice."""
+    """Return `node` with resolved references, without titles and without `null` as a choice."""
     if isinstance(node, list):
         return [_plain(one, definitions, inside) for one in node]
     if not isinstance(node, dict):
@@ -107,12 +107,12 @@ def _plain(node: Any, definitions: Mapping[str, Any], inside: tuple[str, ...] = 
     return plain
 
 
-# As a model meant them
+# Repair of what a model wrote
 
 
 def object_in(text: str, *, is_whole: bool) -> dict[str, object] | None:
-    """Return the JSON object that a text which is none must mean, None if that is not certain: one within a string, or
-    where the answer `is_whole`, one that lacks nothing but its last brackets.
+    """Return the JSON object that an invalid text means, None if that is uncertain: one within a string, or if the
+    answer `is_whole`, one that only lacks its last brackets.
     """
     value = _parsed(text)
     if isinstance(value, str):
@@ -148,7 +148,7 @@ def operations_in(schema: Mapping[str, Any]) -> list[str]:
 
 
 def coerced(arguments: Mapping[str, object], schema: Mapping[str, Any]) -> dict[str, object]:
-    """Return an object as its schema wants it, as far as it is certain what was meant; the rest stays as it is.
+    """Return an object in the form of its schema, as far as the meaning is certain; the rest stays unchanged.
 
     Null for what may be left out is left out, unless the schema takes it.
     """

@@ -17,13 +17,13 @@ from pattern_core.tools.tool import Tool, ToolSettings
 AUTO = "auto"  # as an enabled name: the profile that suits the model
 PROFILES: tuple[ToolProfile, ...] = get_args(ToolProfile)
 SMALL_BELOW = 16_000  # tokens of a window
-FOREIGN = "__"  # between a foreign server's name and its tool's
+FOREIGN = "__"  # between an MCP server's name and its tool's
 ENABLED_KNOWN_MAX = 1_000  # sets of names with their specifications in memory
 _PREFIX = re.compile(r".*[./:]", re.DOTALL)  # as in `functions.search`
 
 
 class Suited(NamedTuple):
-    """The enabled names with a profile in the place of `auto`; that profile, None if all tools are named; and why."""
+    """The enabled names with a profile instead of `auto`; that profile, None if all tools are named; and the reason."""
 
     enabled: tuple[str, ...]
     profile: ToolProfile | None
@@ -31,7 +31,7 @@ class Suited(NamedTuple):
 
 
 def suited(enabled: Collection[str], facts: ModelFacts, window: int) -> Suited:
-    """Return what suits a model whose prompts keep to `window` tokens."""
+    """Return the profile for a model with prompts of at most `window` tokens."""
     if AUTO not in enabled:
         named: ToolProfile | None = "small" if "small" in enabled else "full" if "full" in enabled else None
         return Suited(tuple(enabled), named, f"enabled_tools names {'the tools' if named is None else 'it'}")
@@ -44,12 +44,12 @@ def suited(enabled: Collection[str], facts: ModelFacts, window: int) -> Suited:
 
 class ToolRegistry:
     """All tools, in the order in which models see them. An agent sees those that are enabled for it, by name or by a
-    profile: `small` has few and short tools for small models, `full` all that need no decision of the operator, `auto`
-    is the one of them that suits the model. With `auto` the tools of both run: the history may show calls of either.
+    profile: `small` has few and short tools for small models, `full` all that need no configuration by the operator,
+    `auto` chooses one of them for the model. With `auto` the tools of both run: the history may show calls of either.
 
-    Beside the tools of the constellation there are those of foreign servers, which come and go: `replace` sets all that
-    a server offers. Their names begin with the server's (`server__tool`), and an agent may have all of them enabled as
-    `server__*`. `off` maps tools that `settings` switch off to the reason.
+    In addition to the tools of the constellation there are those of MCP servers, which can change: `replace` sets all
+    that a server offers. Their names begin with the server's (`server__tool`), and an agent may have all of them
+    enabled as `server__*`. `off` maps tools that `settings` switch off to the reason.
 
     Raises:
         ValueError: two tools have one name.
@@ -93,7 +93,7 @@ class ToolRegistry:
         return next((name for name, tool in tools if tool.reads_results and self._is_enabled(name, enabled)), None)
 
     def replace(self, server: str, tools: Iterable[Tool]) -> None:
-        """All that a foreign server offers from now on; nothing while that is not known yet.
+        """Set the tools of an MCP server; none while they are unknown.
 
         Raises:
             ValueError: two of them have one name, or a name does not begin with the server's.

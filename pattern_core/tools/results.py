@@ -1,4 +1,4 @@
-"""Results of tools as text. Of one that is too long the model is shown both ends, and can read the rest later.
+"""Results of tools as text. For a result that is too long the model is shown both ends, and can read the rest later.
 
 The whole text is stored in the unit of work of the call that made it, so it exists exactly if the result does.
 """
@@ -121,7 +121,7 @@ def find(connection: Connection, agent_id: str, result_id: str, pattern: str, *,
 def _whole(connection: Connection, agent_id: str, result_id: str) -> tuple[ToolResultRow, str]:
     row = tool_state.get_result(connection, agent_id, result_id)
     with suppress(zstandard.ZstdError, UnicodeDecodeError):
-        # A file may come from elsewhere: a small frame that says it holds gigabytes is not opened.
+        # A file may be untrusted: a small frame with a declared size of gigabytes is not decompressed.
         if 0 <= zstandard.get_frame_parameters(row.data).content_size <= 4 * RESULT_STORED_CHARS_MAX:
             return row, zstandard.decompress(row.data).decode()
     raise NotFound("what is stored of this result is damaged; call the tool again")

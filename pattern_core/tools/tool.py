@@ -82,10 +82,10 @@ class Toolbox:
 class ToolContext:
     """Who calls a tool, and what it may use.
 
-    A *local* tool changes state only through `work`, which commits with its result. `by` signs its changes:
-    the agent, and as the cause the message that started the turn, the turn, the call. What a tool says in the agent's
-    name is of the batch `batch_id` and `batch_type`. `idempotency_key` is the same
-    when an idempotent or verifiable call is run again after a crash.
+    A *local* tool changes state only through `work`, which commits with its result. `by` is the author of its changes:
+    the agent, with the turn's first message, the turn and the call as the cause. Messages that a tool sends as the
+    agent belong to the batch `batch_id` with `batch_type`. `idempotency_key` is the same when an idempotent or
+    verifiable call is run again after a crash.
     """
 
     agent_id: str
@@ -139,7 +139,8 @@ class Tool(ToolAttributes):
     """A tool, with everything that the rest of the program must know about it.
 
     `parameters` is a JSON Schema object for the model. `run` is called with the context and, by name, what `check`
-    makes of the arguments: typed, with defaults filled in; it raises `InvalidInput`, whose message names each misfit.
+    makes of the arguments: typed, with defaults filled in; it raises `InvalidInput` with a message that names each
+    error.
     """
 
     name: str
@@ -171,14 +172,14 @@ class Tool(ToolAttributes):
         """Check the arguments and run.
 
         Raises:
-            InvalidArguments: the arguments do not fit the schema; the message names each misfit.
-            PatternError: what the tool itself refuses, also from a task of its own.
+            InvalidArguments: the arguments do not match the schema; the message names each error. PatternError: a
+            refusal by the tool itself, also from one of its tasks.
         """
         checked = self.check(arguments)
         try:
             return await self.run(context, **checked)
         except BaseExceptionGroup as group:
-            raise _what_counts(group) from None  # else who follows causes would go in circles: the group holds it
+            raise _what_counts(group) from None  # else the chain of causes would be a cycle: the group holds it
 
 
 def _what_counts(group: BaseExceptionGroup[BaseException]) -> BaseException:

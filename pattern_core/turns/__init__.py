@@ -1,1 +1,1 @@
-"""Turns: from an accepted message to the one terminal event."""
+"""Turns: from an accepted message to its terminal event."""

@@ -1,4 +1,4 @@
-"""Agents at work: one serial turn at a time per agent, exactly one terminal event per turn.
+"""Running agents: one turn at a time per agent, exactly one terminal event per turn.
 
 Mailboxes are rows; `wake` only says that there may be one. A task exists for an agent only while it has work.
 """
@@ -36,8 +36,8 @@ from pattern_db.journal import turns
 from pattern_db.journal.turns import NewTurn, TurnRow
 
 HISTORIES_MAX = 64  # conversations kept in memory between turns
-_BATCHES = {"user": BatchType.USER_REQUEST, "agent": BatchType.AGENT_TO_AGENT}  # by who wrote a turn's message
-LATE_S = 0.025  # between two looks at what was recorded while calls run: it is flushed at the second one
+_BATCHES = {"user": BatchType.USER_REQUEST, "agent": BatchType.AGENT_TO_AGENT}  # by the author of a turn's message
+LATE_S = 0.025  # interval of checks for recorded data while calls run; it is flushed at the second check
 
 
 _log = logging.getLogger("pattern.turns")
@@ -45,7 +45,7 @@ _log = logging.getLogger("pattern.turns")
 
 @dataclass(slots=True, kw_only=True)
 class _Delivery:
-    """A message on its way to an agent at rest. `is_known` is set once it is on disk (`ticket`), or refused."""
+    """A message for an idle agent. `is_known` is set once it is on disk (`ticket`), or refused."""
 
     arrival: Arrival
     ticket: Ticket | None = None
@@ -55,7 +55,7 @@ class _Delivery:
 
 @dataclass(slots=True, kw_only=True)
 class _Worker:
-    """An agent's task: whether it was woken since it last looked, a message that was handed to it, and its turn.
+    """An agent's task: whether it was woken since its last check, a delivered message, and its turn.
 
     The sender of that message holds `receiving` until it is accepted.
     """
@@ -67,12 +67,12 @@ class _Worker:
 
     @property
     def is_about_to_rest(self) -> bool:
-        """Whether its turn has its end: the next message can be handed to it."""
+        """Whether its turn has ended: the next message can be delivered."""
         return not self.receiving.locked() and self.turn is not None and self.turn.record.is_ending
 
 
 class Actors:
-    """The working agents of one constellation. `nursery` is the constellation's own: no task outlives it."""
+    """The working agents of one constellation. `nursery` is the constellation's: no task outlives it."""
 
     def __init__(self, services: TurnServices, roster: Roster, nursery: trio.Nursery) -> None:
         self._services = self._pinned = services  # a turn keeps the models that it began with
@@ -100,7 +100,7 @@ class Actors:
         await self._rest.park()
 
     async def submit(self, arrival: Arrival) -> Ticket:
-        """Accept a message (T0); return once it is on disk. An agent at rest starts its turn in the same transaction.
+        """Accept a message (T0); return once it is on disk. An idle agent starts its turn in the same transaction.
 
         Raises:
             PatternError: as `admission.accept`.
@@ -121,12 +121,12 @@ class Actors:
             raise delivery.error or copy.copy(self._database.failure) or stopped
         worker = self._awake.get(agent_id)
         if worker is not None and worker.receiving.locked():
-            async with worker.receiving:  # what was sent first is accepted first
+            async with worker.receiving:  # messages are accepted in the order of sending
                 pass
         return await self._accept(arrival)
 
     def _handed_over(self, agent_id: str, delivery: _Delivery) -> _Worker | None:
-        """Give a message to an agent that rests, or is about to; None if it does not, or is not ready."""
+        """Deliver a message to an agent that is idle or about to be; return None if it is busy or not ready."""
         if agent_id not in self._histories:
             return None
         worker = self._awake.get(agent_id)
@@ -153,7 +153,7 @@ class Actors:
         return ticket
 
     def wake(self, agent_id: str) -> None:
-        """Have the agent look into its inbox. Cheap, and harmless when there is nothing."""
+        """Let the agent check its inbox. Cheap, and harmless if it is empty."""
         if agent_id in self._awake:
             self._awake[agent_id].is_woken = True
         else:
@@ -171,23 +171,23 @@ class Actors:
         return True
 
     async def stop(self, agent_id: str, reason: str) -> None:
-        """Cancel what the agent does and keep it from starting anything, until `release`."""
+        """Cancel the agent's work and prevent new work, until `release`."""
         self._stopped[agent_id] = reason
         self.cancel_all(reason, agent_id=agent_id)
         while agent_id in self._awake:
             await self._rest.park()
 
     def release(self, agent_id: str) -> None:
-        """Let a stopped agent work again."""
+        """Allow a stopped agent to work again."""
         self._stopped.pop(agent_id, None)
         self.wake(agent_id)
 
     def forget(self, agent_id: str) -> None:
-        """Drop what is remembered of the agent's conversation; the rows are read again."""
+        """Drop the agent's conversation from memory; the rows are read again."""
         self._histories.pop(agent_id, None)
 
     def cancel(self, turn_id: str, reason: str) -> bool:
-        """Stop a turn; False if it does not run."""
+        """Stop a turn; return False if it is not running."""
         turn = self._running.get(turn_id)
         if turn is not None:
             turn.stop(reason)
@@ -200,12 +200,12 @@ class Actors:
                 turn.stop(reason)
 
     def flush_late(self, record: Record) -> None:
-        """Flush what a turn recorded if the turn has not done so within `LATE_S`."""
+        """Flush what a turn recorded, unless the turn does so within `LATE_S`."""
         self._unflushed.append(record)
         self._late.unpark_all()
 
     async def run_late(self) -> None:
-        """Keep long tools from holding back what was decided and paid for, until cancelled."""
+        """Flush recorded decisions while long tools run, until cancelled."""
         older: list[Record] = []
         while True:
             if not older and not self._unflushed:
@@ -233,8 +233,8 @@ class Actors:
                     else:
                         break
                 except* DiskFull:
-                    # What is stored of the turn continues when there is room, as after a restart.
-                    _log.error("no room on the disk for the work of an agent", {"agent": agent_id})
+                    # The stored turn continues when there is space, as after a restart.
+                    _log.error("no space left on the disk; an agent waits", {"agent": agent_id})
                     self.forget(agent_id)
                     worker.is_woken = True
                     await trio.sleep(self._services.limits.room_wait_s)
@@ -249,7 +249,7 @@ class Actors:
         return agent_id not in self._stopped and not self._services.is_draining()
 
     async def _take_next(self, agent_id: str) -> None:
-        """Take up the agent's unfinished turn or start the next one, and look again; nothing if there is none."""
+        """Resume the agent's unfinished turn or start the next one, repeatedly; return if there is none."""
         found = await self._database.read(_find_work, agent_id)
         if found is None:
             return
@@ -261,14 +261,14 @@ class Actors:
             await self._begin(row, payload)
 
     async def _receive(self, agent_id: str, delivery: _Delivery) -> None:
-        """Accept a message and start its turn, in one transaction if the agent is at rest in the rows, too."""
+        """Accept a message and start its turn, in one transaction if the agent is idle in the rows, too."""
         arrival = delivery.arrival
         try:
             if not self._may_work(agent_id):
                 raise NotAtRest
             await self._begin(arrival.turn, admission.payload_of(arrival.incoming), delivery)
         except NotAtRest:
-            self.forget(agent_id)  # its place in the history is another's
+            self.forget(agent_id)  # another message has its place in the history
             try:
                 delivery.ticket = await self._accept(arrival)
             except (PatternError, DiskFull) as error:
@@ -312,8 +312,8 @@ class Actors:
             except RowConflict:
                 if record.is_started:
                     raise
-                # Cancelled before it started, or another message was accepted earlier: look what is next.
-                self.forget(agent_id)  # its place in the history is another's
+                # Cancelled before it started, or another message was accepted earlier: check for the next.
+                self.forget(agent_id)  # another message has its place in the history
                 self._awake[agent_id].is_woken = True
 
     async def _group_of(self, row: TurnRow | NewTurn) -> str | None:
@@ -324,7 +324,7 @@ class Actors:
 
     @contextmanager
     def _registered(self, turn: Turn) -> Iterator[None]:
-        """Let a turn be stopped from now on: from before its rows say that it runs, so that no request is missed."""
+        """Register a turn so that it can be stopped: before its rows say that it runs, so that no request is missed."""
         self._running[turn.record.id] = turn
         if turn.agent.id in self._stopped:
             turn.stop(self._stopped[turn.agent.id])
@@ -336,16 +336,16 @@ class Actors:
             self._services.prompts.recent_turns.change(turn.record.id, turn.record.status)
 
     async def _resume(self, agent_id: str, row: TurnRow) -> None:
-        """Continue a turn that a dead process left, or that has answers to its questions."""
+        """Continue a turn of a dead process, or one with answered questions."""
         agent = await self._roster.get(agent_id)
         if row.status == TurnStatus.WAITING:
-            self.forget(agent_id)  # it stands elsewhere now: behind the turns that overtook it
+            self.forget(agent_id)  # its place has changed: it is after the turns that overtook it
         found = await self._database.read(recovery.restore, row)
         turn = self._found(row, found, agent, await self._history(agent_id, active=row.batch_id))
         turn.record.group_id = await self._group_of(row)
         if turn.record.id in self._running:
-            self.forget(agent_id)  # what was read may lack how the turn ended
-            self._awake[agent_id].is_woken = False  # `end_waiting` is at it, and wakes the agent afterwards
+            self.forget(agent_id)  # the data read may lack the turn's end
+            self._awake[agent_id].is_woken = False  # `end_waiting` is ending it, and wakes the agent afterwards
             return
         with self._registered(turn):
             # Read again: a request to stop it, made before it was registered, left only a row.
@@ -363,7 +363,7 @@ class Actors:
                 verdict, RunCalls
             )  # else the model is about to see it
             turn.record.resume(waited=row.status == TurnStatus.WAITING)
-            await turn.record.flush()  # it counts, also if what follows ends the process
+            await turn.record.flush()  # counted even if the process crashes next
             await self._run(turn, verdict)
 
     def _turn(
@@ -376,7 +376,7 @@ class Actors:
         source: object,
         left_s: float = math.inf,
     ) -> Turn:
-        """Return a turn before its first step, with the time that its agent gives it; at most `left_s`."""
+        """Return a turn before its first step, with its agent's time limit; at most `left_s`."""
         now_ms, settings, sender = self._journal.clock.now_ms(), _settings(agent), row.sender.partition(":")[0]
         limits = self._services.models.limits(agent.model_provider)
         wall_s = min(settings.limits.wall_s or limits.turn_timeout_s, left_s)
@@ -400,9 +400,7 @@ class Actors:
         return Turn(self._pinned, record, settings)
 
     def _found(self, row: TurnRow, found: FoundTurn, agent: Agent, history: History) -> Turn:
-        """Return a turn as its rows say it is; its time continues from now, and is not longer if the clock was set
-        back.
-        """
+        """Return a turn from its rows; its time continues from now, and is not longer if the clock was set back."""
         left_s = _left_s(row, self._journal.clock.now_ms())
         turn = self._turn(row, agent, history, batch_id=row.batch_id or "", source=found.source, left_s=left_s)
         record = turn.record
@@ -410,7 +408,7 @@ class Actors:
             record.step, record.attempt = found.step.no, found.step.attempt
             record.model = f"{found.step.provider}/{found.step.model}"
         record.children, record.sequence = found.children, found.messages
-        # It may have stored pieces, and a budget may be held for its calls.
+        # It may have stored pieces, and reservations for its calls.
         record.is_started = record.is_streamed = record.may_hold = True
         if any(one.call is not None for one in found.approvals):
             record.batch_type = BatchType.CONTINUATION  # it has waited, and others may have overtaken it
@@ -423,16 +421,16 @@ class Actors:
         return turn
 
     async def end_waiting(self, turn_id: str, ending: Ending) -> None:
-        """End a turn while its agent may work on others; nothing if it does not wait for a person."""
+        """End a turn that waits for a person, while its agent may work on others; do nothing if it does not wait."""
         row = await self._database.read(turns.by_id, turn_id)
         if row.status != TurnStatus.WAITING or turn_id in self._running:
             return
         agent = await self._roster.get(row.agent_id)
-        # Its agent may be at work: the conversation in memory is another turn's.
+        # Its agent may be busy: the conversation in memory is another turn's.
         turn = self._found(row, await self._database.read(recovery.restore, row), agent, History())
         if turn_id in self._running:
-            return  # its agent has just taken it up
-        # While it is registered its agent leaves it alone: a turn has one end.
+            return  # its agent has just resumed it
+        # While it is registered its agent does not resume it: a turn has one end.
         with self._registered(turn):
             row = await self._database.read(turns.by_id, turn_id)
             if row.status == TurnStatus.WAITING:
@@ -451,7 +449,7 @@ class Actors:
         return known
 
     async def _run(self, turn: Turn, found: DeadAttempt | RunCalls | None = None) -> None:
-        """Run the turn in its own scope and see to its one end. Outer cancellation leaves the turn open."""
+        """Run the turn in its own scope and end it exactly once. Outer cancellation leaves the turn open."""
         ending: Ending | None = None
         with turn.scope:
             try:
@@ -463,7 +461,10 @@ class Actors:
             ending = cancelled(turn.stop_reason)
         elif turn.scope.cancelled_caught:
             wall_s = turn.bounds.wall_s or 0.0
-            limit = f"the turn took longer than {wall_s:g} s; send a message to continue it, or raise limits.wall_s"
+            limit = (
+                f"the turn reached its time limit of {wall_s:g} s; send a message to continue it, or raise "
+                f"limits.wall_s"
+            )
             ending = Ending(status="limit", error={"code": "deadline", "message": limit})
         if ending is not None:
             await self._end(turn, ending)
@@ -472,10 +473,10 @@ class Actors:
             self._awake[turn.agent.id].is_woken = True  # for other turns; and the answer may have come already
 
     async def _end(self, turn: Turn, ending: Ending) -> None:
-        """T8 of a turn that did not come to its end by itself: close what is open."""
+        """T8 of a turn that did not end regularly: close everything open."""
         await turn.record.flush()
         found = await self._database.read(recovery.find, turn.record.key)
-        # A call that was cut off or not kept cost something; that of a provider who refused cost nothing.
+        # An interrupted or discarded call costs something; one that the provider refused does not.
         is_charged = ending.status != TurnStatus.FAILED or turn.wasted is not None
         dead = DeadAttempt(is_charged=is_charged, asking=turn.asking, used=turn.wasted)
         cut_off = dead if found.is_asking else None
@@ -495,7 +496,7 @@ def _find_work(connection: Connection, agent_id: str) -> tuple[TurnRow, Mapping[
 
 
 def _settings(agent: Agent) -> AgentSettings:
-    """Return the agent's settings; what is wrong with them ends its turn later."""
+    """Return the agent's settings; errors in them end its turn later."""
     try:
         return settings_of(agent.config)
     except InvalidInput:
@@ -503,7 +504,7 @@ def _settings(agent: Agent) -> AgentSettings:
 
 
 def _left_s(row: TurnRow, now_ms: int) -> float:
-    """Return what a turn has left of its time, in seconds."""
+    """Return the remaining time of a turn, in seconds."""
     if row.time_left_ms is not None:
         return row.time_left_ms / 1000
     return 0.0 if row.deadline_at is None else (unix_ms(row.deadline_at) - now_ms) / 1000

@@ -1,4 +1,4 @@
-"""Accepting a message (T0): checked, bounded and on disk before the sender gets an answer."""
+"""Acceptance of a message (T0): checked, bounded and on disk before the sender gets an answer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DIGEST_BYTES = 16
 RETRY_AFTER_S = 5
 PRIORITY_MAX = 3
 ROLLED_BACK = "rolled_back"
-STOPS = {"interrupt": "superseded", "rollback": ROLLED_BACK}  # policy → reason of the turn that makes way
+STOPS = {"interrupt": "superseded", "rollback": ROLLED_BACK}  # policy → reason of the turn that is stopped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,9 +32,9 @@ class IncomingMessage:
     """A message for an agent. `sender` is `user:{id}`, `agent:{id}` or `system`; `priority` 0 (low) to 3 (urgent).
 
     `parent_turn` and `depth` say which turn's tool call asked, and how many agents passed the request on. `policy` says
-    what to do if the agent is busy: wait in line (`enqueue`), refuse (`reject`), end what it does at its next step
-    (`interrupt`), also forgetting that (`rollback`), or join it there (`steer`); None leaves it to the agent.
-    `parts` are the words and images in order of a message that is more than words; `content` is then its words.
+    what to do if the agent is busy: queue the message (`enqueue`), refuse it (`reject`), end the running turn at its
+    next step (`interrupt`), also removing it from the conversation (`rollback`), or join it there (`steer`); None: the
+    agent's policy. `parts` are the texts and images in order of a message with images; `content` is then its text.
     """
 
     agent_id: str
@@ -57,9 +57,9 @@ class IncomingMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ticket:
-    """The accepted message's turn. `is_replay` says that the idempotency key was seen before: nothing was added.
+    """The accepted message's turn. `is_replay`: the idempotency key was used before, and nothing was added.
 
-    `stops` is the turn that is to end at its next step, with the reason, if the message asked for that.
+    `stops` is the turn that must end at its next step, with the reason, if the message requires that.
     """
 
     turn_id: str
@@ -74,13 +74,13 @@ def check(incoming: IncomingMessage, limits: Limits) -> None:
         InvalidInput: the message or its key is empty or too long, or something in it cannot be stored.
     """
     if not incoming.content.strip() and not incoming.images:
-        raise InvalidInput("the message is empty; send some words in `content`")
+        raise InvalidInput("the message is empty; send a text in `content`")
     if "\0" in incoming.content:
         raise InvalidInput("the message holds a NUL character; remove it")
     if len(incoming.content) > limits.message_chars_max:
         raise InvalidInput(
-            f"the message has {len(incoming.content)} characters, and at most {limits.message_chars_max} fit;"
-            " split it, or put the text into a memory block"
+            f"the message has {len(incoming.content)} characters, more than the limit of "
+            f"{limits.message_chars_max}; split it, or put the text into a memory block"
         )
     check_text(incoming.content)
     if incoming.source is not None or incoming.source_metadata:
@@ -89,11 +89,13 @@ def check(incoming: IncomingMessage, limits: Limits) -> None:
         except (TypeError, ValueError, RecursionError) as error:
             raise InvalidInput(f"`source_metadata` is not JSON: {error}") from None
     if len(incoming.images) > IMAGES_MAX:
-        raise InvalidInput(f"the message has {len(incoming.images)} images, and at most {IMAGES_MAX} fit; send fewer")
+        raise InvalidInput(
+            f"the message has {len(incoming.images)} images, more than the limit of {IMAGES_MAX}; send fewer"
+        )
     if not 0 <= incoming.priority <= PRIORITY_MAX:
-        raise InvalidInput("`priority` is a whole number from 0 (low) to 3 (urgent)")
+        raise InvalidInput("`priority` must be a whole number from 0 (low) to 3 (urgent)")
     if incoming.idempotency_key is not None and not 1 <= len(incoming.idempotency_key) <= KEY_CHARS_MAX:
-        raise InvalidInput(f"an idempotency key has 1 to {KEY_CHARS_MAX} characters")
+        raise InvalidInput(f"an idempotency key must have 1 to {KEY_CHARS_MAX} characters")
 
 
 class NotAtRest(Exception):
@@ -148,10 +150,10 @@ class Arrival:
 
 
 def accept(connection: Connection, arrival: Arrival, limits: Limits) -> tuple[Ticket, list[Event]]:
-    """T0, within one transaction: the turn, its inbox row and `turn.queued`; or the turn that the key stands for.
+    """T0, within one transaction: the turn, its inbox row and `turn.queued`; or the existing turn of the key.
 
     Raises:
-        Conflict: the agent is busy, and the message is not to wait.
+        Conflict: the agent is busy, and the message must not wait.
         IdempotencyMismatch: the key was used for another message.
         Overloaded: too many messages wait for the agent.
     """
@@ -174,7 +176,7 @@ def accept(connection: Connection, arrival: Arrival, limits: Limits) -> tuple[Ti
         connection,
         turn=key,
         agent_id=incoming.agent_id,
-        priority=incoming.priority if stops is None else PRIORITY_MAX,  # who interrupts is next
+        priority=incoming.priority if stops is None else PRIORITY_MAX,  # an interrupting message is next
         payload=to_json(payload_of(incoming)),
         created_at=turn.created_at,
     )
@@ -183,7 +185,7 @@ def accept(connection: Connection, arrival: Arrival, limits: Limits) -> tuple[Ti
 
 
 def accept_at_rest(connection: Connection, arrival: Arrival, started: Started) -> int:
-    """T0 and T1 of a message for an agent at rest: the turn alone, without an inbox row. Return its key.
+    """T0 and T1 of a message for an idle agent: the turn alone, without an inbox row. Return its key.
 
     Raises:
         NotAtRest: the agent is busy, or the message's idempotency key is known; `accept` the message.
@@ -200,7 +202,7 @@ def accept_at_rest(connection: Connection, arrival: Arrival, started: Started) -
 
 
 def _make_way(connection: Connection, incoming: IncomingMessage) -> tuple[str, str] | None:
-    """Do what the message's policy says about a busy agent; return the turn that is to stop, and why."""
+    """Apply the message's policy for a busy agent; return the turn that must stop, and why."""
     if incoming.policy == "reject" and turns.is_busy(connection, incoming.agent_id):
         raise Conflict(
             "the agent is busy; wait for its turn to end, or send the message with another policy, such as enqueue",
@@ -214,7 +216,7 @@ def _make_way(connection: Connection, incoming: IncomingMessage) -> tuple[str, s
 
 
 def payload_of(incoming: IncomingMessage) -> dict[str, object]:
-    """Return what the inbox keeps of the message."""
+    """Return the inbox payload of the message."""
     payload: dict[str, object] = {"content": incoming.content}
     if incoming.images:
         payload["parts"] = parts_to_json(incoming.parts)
@@ -228,7 +230,7 @@ def payload_of(incoming: IncomingMessage) -> dict[str, object]:
 
 
 def parts_of(payload: Mapping[str, object]) -> tuple[Part, ...]:
-    """Return the parts of the message that an inbox row's payload keeps; of images their digests, not their bytes.
+    """Return the message's parts from an inbox row's payload; images have digests, not bytes.
 
     Raises:
         ValueError: the row was written by a newer version or is damaged.

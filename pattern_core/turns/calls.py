@@ -1,8 +1,8 @@
-"""The tool calls of one turn: planned, judged by rules and people, run by their effect class, each with a result.
+"""The tool calls of one turn: planned, judged by rules and approvals, run by effect class, each with a result.
 
 Calls that reach outside run side by side, after their intent is stored (T5). Calls within the file (pure and local
-ones) run in order, and each reads what the one before it wrote: what a tool wrote is flushed before the next one runs.
-Where a rule looks at what came before, all calls run one after another.
+ones) run in order, and each sees the writes of the previous one, which are flushed before. If a rule depends on earlier
+calls, all calls run one after another.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pattern_core.models.client import ModelClient
 from pattern_core.models.model import ModelReply, ToolSpec
 from pattern_core.prompts.collect import Prompts
 from pattern_core.rules.facts import FORCED_PREFIX, JudgedCall
-from pattern_core.rules.rule import AskedCall
+from pattern_core.rules.rule import RequestedCall
 from pattern_core.tools.arguments import InvalidArguments
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.results import shorten, to_text
@@ -53,7 +53,7 @@ WAITING = EffectStatus.AWAITING_APPROVAL.value
 KEY_BYTES = 16
 _DENIED = EffectStatus.DENIED.value
 _INNER = frozenset({EffectClass.PURE.value, EffectClass.LOCAL.value})
-NO_TOOL = ""  # the key of a call that no tool took: nothing ever runs under it
+NO_TOOL = ""  # the key of a call without a tool: nothing ever runs under it
 REPEATS_IN_DOUBT = "an identical call of this turn was cut off, and it is not known whether it happened"
 INVALID_JSON = "The arguments are no JSON object or were cut off, so nothing was run. Send the call again, whole: "
 IN_DOUBT = (
@@ -68,7 +68,7 @@ T = TypeVar("T")
 
 
 class InDoubt(PatternError):
-    """A call was cut off and may have happened, and the agent's turns are set to fail then."""
+    """A call was interrupted and may have happened, and the agent's turns fail in this case."""
 
     code = "in_doubt"
     remedy = "Check outside whether the call happened; then send a message that says how to continue."
@@ -79,10 +79,10 @@ class InDoubt(PatternError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnServices:
-    """The services of one constellation. `is_draining` says that turns should rest at their next step border.
+    """The services of one constellation. `is_draining`: turns should stop at their next step border.
 
-    `deliver` is a tool's `Deliver` with the record of its turn before the other arguments. `flush_late` has a record
-    flushed soon, if its turn does not do it.
+    `deliver` is a tool's `Deliver` with the record of its turn before the other arguments. `flush_late` flushes a
+    record soon, if its turn does not.
     """
 
     constellation_id: str
@@ -104,8 +104,8 @@ class TurnServices:
 class PlannedCall:
     """A decided call: its row, its parsed arguments, and its tool if there is one.
 
-    `finished` is what it comes to if it will not run. `question` is what a person is to be asked before it runs,
-    `answered` the approval that let it run or kept it from it.
+    `finished` is its result if it will not run. `question` is the question to a person before it runs, `answered` the
+    approval that allowed or denied it.
     """
 
     row: EffectRow
@@ -122,7 +122,7 @@ class PlannedCall:
 
 
 class TurnCalls:
-    """Plans and runs the calls of one turn. `in_doubt` holds argument digests of calls with an unknown outcome,
+    """Plans and runs the calls of one turn. `in_doubt` holds argument digests of calls with unknown outcome,
     `offered` the tools that the step was offered.
     """
 
@@ -139,7 +139,7 @@ class TurnCalls:
     # Planning
 
     def meant(self, reply: ModelReply) -> ModelReply:
-        """Return the reply with the calls that its model meant; nobody sees what it wrote instead."""
+        """Return the reply with the calls that its model meant; its original spelling is not stored."""
         tools, is_whole = self._services.tools, reply.finish_reason in ("stop", "tool_calls")
         parts = [
             tools.meant(part, self._names, is_whole=is_whole) if isinstance(part, ToolCall) else part
@@ -180,8 +180,8 @@ class TurnCalls:
             self._judge.calls[row.key] = JudgedCall.of(row, given)
         return planned
 
-    def forced(self, calls: Sequence[AskedCall]) -> list[ToolCall]:
-        """Return calls that rules make as the conversation shows them, after those of the step so far."""
+    def forced(self, calls: Sequence[RequestedCall]) -> list[ToolCall]:
+        """Return calls by rules in the form of the conversation, after those of the step so far."""
         record, first = self._record, self._judge.count(self._record.step)
         return [
             ToolCall(
@@ -193,7 +193,7 @@ class TurnCalls:
         ]
 
     def _find(self, call: ToolCall) -> tuple[Tool | None, str]:
-        """Return the tool of a call; if none can run it, why."""
+        """Return the tool of a call, or the reason why none can run it."""
         if call.invalid is not None:
             return None, INVALID_JSON + call.invalid[:200]
         try:
@@ -204,7 +204,7 @@ class TurnCalls:
     # Judging
 
     async def _judged(self, group: Sequence[PlannedCall]) -> list[PlannedCall]:
-        """Return the calls as the rules leave them: refused ones will not run, and people are asked about some (T4)."""
+        """Return the calls after judging by the rules: refused ones will not run, and some need approval (T4)."""
         judged: list[PlannedCall] = []
         asked = 0
         for one in group:
@@ -219,7 +219,7 @@ class TurnCalls:
         return self._ask(judged) if asked else judged
 
     def _ask(self, planned: Sequence[PlannedCall]) -> list[PlannedCall]:
-        """T4: record the questions about the calls; return these as they stand then."""
+        """T4: record the questions about the calls; return the calls with their new status."""
         questions = [(one.row, one.question) for one in planned if one.question is not None]
         if questions:
             self._record.ask(questions)
@@ -235,8 +235,8 @@ class TurnCalls:
         is_approved = planned.answered is not None and planned.answered.status in AGREED
         agreed: set[str | None] = set()
         if self._judge.rules.rules:
-            asked = AskedCall(tool=tool.name, arguments=planned.arguments, parameters=tool.parameters)
-            while True:  # several rules may ask, each for a scope of its own
+            asked = RequestedCall(tool=tool.name, arguments=planned.arguments, parameters=tool.parameters)
+            while True:  # several rules may ask, each for its own scope
                 verdict = self._judge.before(row).check(asked, is_approved=is_approved, agreed=agreed)
                 if verdict.kind != "ask" or not await consent.is_standing(self._agent.id, row, verdict.scope):
                     break
@@ -265,11 +265,11 @@ class TurnCalls:
     async def resume(
         self, found: Sequence[tuple[EffectRow, ApprovalRow | None]], on_doubt: OnDoubt
     ) -> list[PlannedCall]:
-        """Return the calls of the newest decision that have no result yet, as they stand now: they run, or wait for a
-        person (T4). Of one whose outcome is found out or stays unknown the result is recorded (T6).
+        """Return the calls of the newest decision without a result, with their current status: they run, or wait for a
+        person (T4). If the outcome of one is found out or stays unknown, its result is recorded (T6).
 
         Raises:
-            InDoubt: a call may have happened, and the agent's turns are set to fail then.
+            InDoubt: a call may have happened, and the agent's turns fail in this case.
         """
         rest = []
         for row, answered in found:
@@ -291,7 +291,7 @@ class TurnCalls:
             invalid=stored if isinstance(stored, str) else None,
         )
         tool, refusal = self._find(call)
-        if row.idempotency_key == NO_TOOL and tool is not None:  # it came later; what was decided on stays a refusal
+        if row.idempotency_key == NO_TOOL and tool is not None:  # added later: the decided call stays refused
             tool, refusal = None, f"There was no tool {row.tool!r} when you called it; call it again."
         finished = None if tool is not None else _refused(row, refusal)
         if row.status == _DENIED:
@@ -382,14 +382,14 @@ class TurnCalls:
             work = UnitOfWork()
         self._judge.finish(finished, began_ms)
         self._record.finish(finished, work, planned.arguments)
-        name = "unknown" if planned.tool is None else planned.tool.name  # what a model made up is no name of ours
+        name = "unknown" if planned.tool is None else planned.tool.name  # an invented name is not one of ours
         journal.meters.call_ended(name, finished.status, journal.seconds_since(began_ms))
         self._outside -= not planned.is_inner
         if self._outside:
             await self._record.flush()  # the others may run for long
 
     async def _run(self, planned: PlannedCall, work: UnitOfWork) -> FinishedCall:
-        """Run one call to a result; only cancellation and trouble with storage come out as exceptions."""
+        """Run one call to a result; only cancellation and storage errors are raised."""
         if planned.finished is not None:
             return planned.finished
         row, tool = planned.row, planned.tool
@@ -426,10 +426,9 @@ class TurnCalls:
         return _refused(row, content, is_ours=isinstance(result.error, InvalidArguments))
 
     async def _probed(self, planned: PlannedCall, tool: Tool, probe: ProbeFunction) -> FinishedCall | None:
-        """Return the outcome of a verifiable call that was started before, as its tool finds out.
+        """Return the outcome of a verifiable call that was started before, as its probe reports.
 
-        It is done, or in doubt where the tool cannot tell, fails at it or does not answer in its time; None if it did
-        not happen.
+        It is done, or in doubt if the probe cannot tell, fails or times out; None if it did not happen.
         """
         row = planned.row
         limits = self._services.limits.turn
@@ -451,7 +450,7 @@ class TurnCalls:
 async def _within(
     seconds: float, fn: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs
 ) -> outcome.Value[T] | outcome.Error | None:
-    """Return what a tool came to, None if it took longer; only cancellation and the like come out as exceptions."""
+    """Return the result of a tool, None after a time-out; only cancellation and similar exceptions are raised."""
     with trio.CancelScope(deadline=trio.current_time() + seconds):
         result = await outcome.acapture(fn, *args, **kwargs)
         if not isinstance(result, outcome.Value) and not isinstance(result.error, Exception):
@@ -461,7 +460,7 @@ async def _within(
 
 
 def _error_text(row: EffectRow, error: BaseException) -> str:
-    """Return what the model reads of a call that raised.
+    """Return the text for the model about a call that raised.
 
     Raises:
         StorageFailed: that is what was raised.
@@ -489,5 +488,5 @@ def in_doubt(row: EffectRow) -> FinishedCall:
 
 def _timeout_text(row: EffectRow, timeout_s: float) -> str:
     if row.effect_class in _INNER:
-        return f"{ERROR}the tool took longer than {timeout_s:g} s; nothing was changed."
+        return f"{ERROR}the tool was not finished within {timeout_s:g} s; nothing was changed."
     return f"{ERROR}no answer within {timeout_s:g} s. It may have happened all the same: find out before you repeat it."

@@ -1,10 +1,10 @@
-"""Tool calls that a person must agree to: what is asked, and what follows the answer.
+"""Tool calls that need approval: the question, and the effects of the answer.
 
-A call that needs consent waits as a row, with its question (T4). The answer turns it into a planned or a denied one
-(T4′) and wakes the agent, which continues the turn when all its questions are answered. Meanwhile the turn is rows
-and nothing else.
+A call that needs approval waits as a row, with its question (T4). The answer turns it into a planned or a denied one
+(T4′) and wakes the agent, which continues the turn when all its questions are answered. Until then the turn exists only
+as rows.
 
-A call that a dead process left and that cannot simply run waits the same way, until a person has seen to it
+A call of a dead process that cannot simply run waits the same way, until a person has answered
 (`needs_attention` in the request says why): its outcome is unknown, or its tool no longer exists.
 """
 
@@ -28,14 +28,14 @@ from pattern_db.journal.approvals import ApprovalRow
 from pattern_db.journal.steps import EffectRow
 
 AGREED = frozenset({ApprovalStatus.APPROVED, ApprovalStatus.EDITED})
-AUDIENCE = "human"  # those who may write to the constellation
+AUDIENCE = "human"  # users who may write to the constellation
 
 Attention = Literal["in_doubt", "tool_gone"]
 """Why a call that was cut off needs a person: its outcome is unknown; its tool no longer exists."""
 
 
 class ToolConsent:
-    """Asks for consent to tool calls. `roster` knows the tools of an agent; `wake` has an agent look for work."""
+    """Asks for approval of tool calls. `roster` knows the tools of an agent; `wake` lets an agent check for work."""
 
     def __init__(self, approvals: Approvals, tools: ToolRegistry, roster: Roster, wake: Callable[[str], None]) -> None:
         self.approvals = approvals
@@ -46,7 +46,7 @@ class ToolConsent:
             approvals.on_answer(kind, self._grant, self._refuse)
 
     async def is_standing(self, agent_id: str, row: EffectRow, scope: str | None) -> bool:
-        """Return whether a person agreed to such calls in advance."""
+        """Return whether a grant allows the call."""
         return await self.approvals.grants.covers({"agent_id": agent_id, **_subject(row, scope)})
 
     def question(
@@ -60,9 +60,8 @@ class ToolConsent:
         scope: str | None = None,
         attention: Attention | None = None,
     ) -> ApprovalRow:
-        """Return the question about a call, to be stored with it. An answer for longer is about all calls of its
-        `scope`, or of its tool; what is asked because of an interruption (`attention` says what is wrong) is answered
-        once.
+        """Return the question about a call, to be stored with it. A grant applies to all calls of its `scope`, or of
+        its tool; a question after an interruption (`attention` says what is wrong) can only be approved once.
         """
         request: dict[str, Json] = {
             "agent_id": agent.id,
@@ -96,7 +95,7 @@ class ToolConsent:
         return f"The call of {request['tool']} runs now"
 
     async def _check_there(self, agent_id: str, name: str) -> None:
-        """See that the tool of a call that was cut off is there again, or may come.
+        """Check that the tool of an interrupted call exists again, or may still appear.
 
         Raises:
             Conflict: it is not; the question stays open.
@@ -110,7 +109,7 @@ class ToolConsent:
         try:
             self._tools.get(name, agent.enabled_tools)
         except NotFound:
-            if name in self._tools.names:  # else its server may still be on its way
+            if name in self._tools.names:  # else its server may still be starting
                 message = f"{agent.name} may not use the tool {name} any more: enable it and agree then, or deny"
                 raise Conflict(message) from None
 
@@ -123,12 +122,12 @@ class ToolConsent:
 
 
 def _subject(row: EffectRow, scope: str | None) -> dict[str, Json]:
-    """Return what standing consent for a call is about."""
+    """Return the subject of a grant for a call."""
     return {"subject": f"tool:{row.tool}" if scope is None else f"scope:{scope}", "digest": row.args_hash.hex()}
 
 
 def denial(approval: ApprovalRow | None) -> str:
-    """Return what the model reads instead of the result of a call that no person agreed to."""
+    """Return the text for the model instead of the result of a call that was not approved."""
     if approval is None:
         return "Not run: no person agreed to it."
     if approval.request.get("needs_attention") == "tool_gone":
@@ -141,7 +140,7 @@ def denial(approval: ApprovalRow | None) -> str:
 
 
 def edited_note(approval: ApprovalRow | None, row: EffectRow) -> str:
-    """Return what stands before the result of a call that a person changed before agreeing; else nothing."""
+    """Return the text before the result of a call that was approved with changes; else nothing."""
     return f"{EDITED}{row.args}]\n" if approval is not None and approval.status is ApprovalStatus.EDITED else ""
 
 

@@ -1,6 +1,6 @@
-"""What an agent's rules and the loop detectors say at the moments of its turn, judged from the turn's calls alone.
+"""Verdicts of an agent's rules and the loop detectors during its turn, derived only from the turn's calls.
 
-A restart finds the same calls in their rows, so it comes to the same verdicts. Pure.
+A restart finds the same calls in their rows, so the verdicts are the same. Pure.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pattern_core.messages import Part, ToolCall
 from pattern_core.models.model import ModelReply, ToolSpec
 from pattern_core.rules.detectors import DetectorSettings, watch
 from pattern_core.rules.facts import REFUSED, JudgedCall
-from pattern_core.rules.rule import AskedCall, Moment, Offer, StepBorder
+from pattern_core.rules.rule import Moment, Offer, RequestedCall, StepBorder
 from pattern_core.rules.ruleset import NO_RULES, RuleSet
 from pattern_core.turns.state import FinishedCall
 from pattern_db.journal.steps import EffectRow, Key
@@ -54,7 +54,7 @@ class Judge:
         self.calls[row.key] = replace(self.calls[row.key], status=REFUSED)
 
     def _moment(self, step: int, calls: Sequence[JudgedCall] | None = None) -> Moment:
-        """Return the turn after `step`, of whose calls only `calls` are looked at (None: all)."""
+        """Return the turn after `step`, with only `calls` of this step (None: all)."""
         return Moment(
             rules=self.rules.ordered,
             calls=tuple(self.calls.values() if calls is None else calls),
@@ -75,7 +75,7 @@ class Judge:
         reply: ModelReply,
         specs: Sequence[ToolSpec],
         step: int,
-        forced: Callable[[Sequence[AskedCall]], Sequence[ToolCall]],
+        forced: Callable[[Sequence[RequestedCall]], Sequence[ToolCall]],
     ) -> ModelReply:
         """Return the reply with the arguments that rules give, and first the calls that must come first, as `forced`
         makes them.
@@ -95,7 +95,7 @@ class Judge:
         return replace(reply, parts=tuple(parts))
 
     def runs_in_order(self, tools: Sequence[str], step: int) -> bool:
-        """Return whether a rule looks at what came before, so that several calls must run one after another."""
+        """Return whether a rule depends on earlier calls, so that several calls must run one after another."""
         return bool(self.rules.rules) and self._moment(step).in_order(tools)
 
     def before(self, row: EffectRow) -> Moment:

@@ -1,7 +1,7 @@
-"""What is stored of one turn: recorded first, then flushed before anything leaves the process.
+"""The stored side of one turn: recorded first, then flushed before anything leaves the process.
 
-`record` keeps a write for the turn's next commit, `flush` commits all that was recorded, in order, with one write of
-its own. So whatever was recorded is on disk before a 2xx, an event, a model call or a call that reaches outside.
+`record` keeps a write for the turn's next commit, `flush` commits all recorded writes, in order, with one more. So
+everything recorded is on disk before a 2xx, an event, a model call or a call that reaches outside.
 
 | moment | method | stored | flushed |
 |---|---|---|---|
@@ -10,13 +10,13 @@ its own. So whatever was recorded is on disk before a 2xx, an event, a model cal
 | T2 asks | `open_step` | step open, `step.started`; a dead attempt superseded and charged at an estimate | at once |
 | T2' streams | `stream` | pieces of the answer | at once |
 | T3 decided | `decide` | step done, message, usage, an effect per call, `message`, `tool.call` | before a call leaves |
-| T4 asks people | `ask` | calls that wait, a question for each, `approval.requested` | when the turn rests |
-| T4' rests | `wait` | turn waiting, `turn.waiting` | at once |
+| T4 asks people | `ask` | calls that wait, a question for each, `approval.requested` | when the turn waits |
+| T4' waits | `wait` | turn waiting, `turn.waiting` | at once |
 | T5 about to act | `start_calls` | calls started: the intent is on disk before anything leaves | at once |
 | T6 acted | `finish` | the tool's own writes, call ended, message, `tool.result` | with the next step |
 | is joined | `join` | an inbox row becomes a message of this turn, its own turn ends, `message.joined` | at once |
-| is resumed | `resume` | turn running here, `turn.resumed`; what a dead process held is charged | with the next write |
-| T8 ended | `end` | turn's status, what was open closed, what it was about to say, the one terminal event | at once |
+| is resumed | `resume` | turn running here, `turn.resumed`; dead reservations charged | with the next write |
+| T8 ended | `end` | turn's status, open calls closed, the partial answer, the terminal event | at once |
 """
 
 from __future__ import annotations
@@ -72,10 +72,9 @@ class CallRefused(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadAttempt:
-    """A model call that was cut off or did not help. If it is charged, then what it `used`, or for its prompt, as an
-    estimate.
+    """A failed or discarded model call. It is charged with what it `used`, or with an estimate of its prompt.
 
-    `asking` is what it asked; None where an earlier process did. `why` is the code of what was wrong with its answer.
+    `asking` is its request; None if an earlier process made it. `why` is the code of the defect of its answer.
     """
 
     is_charged: bool
@@ -86,10 +85,10 @@ class DeadAttempt:
 
 @dataclass(slots=True)
 class Recorded:
-    """What waits for the turn's next commit: rows and events of one moment.
+    """Data for the turn's next commit: rows and events of one moment.
 
-    Where a call has ended, `work` is what its tool stores before them, and `result` what it came to, as the
-    conversation and the table have it.
+    If a call has ended, `work` is what its tool stores before them, and `result` its result, for the conversation and
+    the table.
     """
 
     rows: UnitOfWork
@@ -99,12 +98,12 @@ class Recorded:
 
 @dataclass(slots=True, kw_only=True)
 class Record:
-    """The stored side of one turn of `agent`. Its `history` in memory is extended as things are recorded.
+    """The stored side of one turn of `agent`. Its `history` in memory grows with the records.
 
     `batch_type` is what its messages are stored as. `key` is known once the turn is accepted. `seed` feeds
-    sampling. `source` is what routing knows of where its message comes from: what the sender named, else who sent
-    it, such as `user` or `agent`. `step` and `attempt` count from 1 and name the step that is open or was last.
-    `sequence` is the place of the next message in the turn's batch.
+    sampling. `source` is the origin of its message for routing: as the sender named it, else the kind of sender, such
+    as `user` or `agent`. `step` and `attempt` count from 1 and are those of the open or last step. `sequence` is the
+    place of the next message in the turn's batch.
     """
 
     journal: Journal
@@ -130,7 +129,7 @@ class Record:
     status: str = TurnStatus.RUNNING.value  # on disk, once it is started
     is_ending: bool = False  # its end is on the way to the disk, or there
     is_streamed: bool = False  # pieces of an answer may be stored
-    may_hold: bool = False  # something of a budget may be held for its calls
+    may_hold: bool = False  # there may be reservations for its calls
     began_ms: int = 0
     asked_ms: int = 0  # when the open step's model was asked, unix ms
     on_refused: Callable[[FinishedCall], None] = lambda _finished: None  # called with a result that became an error
@@ -144,14 +143,14 @@ class Record:
 
     @property
     def holds_work(self) -> bool:
-        """Whether a tool's writes wait for the next commit: no tool can read them before it."""
+        """Whether a tool's writes wait for the next commit: no tool can read them before."""
         return any(one.work is not None for one in self._recorded)
 
     async def flush(self, last: UnitOfWork | None = None, *, shows_results: bool = False, now: str = "") -> None:
         """Commit what was recorded, in order, and `last`, all in one transaction.
 
-        Where the writes of a tool are refused, its result is an error from then on, and the commit is tried again:
-        nothing of those writes is stored. For a caller that `shows_results` CallRefused is raised instead.
+        If the writes of a tool are refused, its result becomes an error, and the commit is retried without these
+        writes. For a caller that `shows_results` CallRefused is raised instead.
 
         Raises:
             CallRefused: a result is an error now, nothing is stored, and what was recorded stays so.
@@ -198,12 +197,12 @@ class Record:
         return None, events
 
     def abandon(self) -> None:
-        """Give up what was not flushed: the process stops, and the next one finds what is on disk."""
+        """Discard what was not flushed: the process stops, and the next one finds what is on disk."""
         recorded, self._recorded = self._recorded, []
         _settle(recorded, committed=False)
 
     def _correct(self, refused: CallRefused) -> None:
-        """Put an error in the place of a result of which nothing was stored."""
+        """Replace a result by an error, because its writes were not stored."""
         one = refused.recorded
         assert one.work is not None
         assert one.result is not None
@@ -232,10 +231,10 @@ class Record:
         limits: TurnBudget,
         arrival: Arrival | None = None,
     ) -> UnitOfWork:
-        """T1: take the accepted message out of the inbox into the conversation. With an `arrival` T0 as well, of a
-        message for an agent at rest: it is in no inbox. Return what will be stored.
+        """T1: move the accepted message from the inbox to the conversation. With an `arrival` also T0, for a message to
+        an idle agent, which is in no inbox. Return what will be stored.
 
-        The commit raises RowConflict where the message was cancelled, or another one goes before it; with an `arrival`
+        The commit raises RowConflict if the message was cancelled, or another one comes first; with an `arrival`
         NotAtRest.
         """
         known, self._question = self.journal.budgets, self._message_row(incoming, payload=payload)
@@ -266,7 +265,7 @@ class Record:
         return rows
 
     def resume(self, *, waited: bool) -> None:
-        """Record that this process takes up an unfinished turn, or one that `waited` for a person."""
+        """Record that this process resumes an unfinished turn, or one that `waited` for a person."""
         if waited:
             self._record(Draft("turn.resumed", {})).store(turns.go_on, self.key, deadline_at=self.deadline_at)
         else:
@@ -293,10 +292,10 @@ class Record:
     ) -> T | None:
         """T2: open the next step, or after a `dead` attempt the next one of the same step.
 
-        Where `look` finds something that the prompt should show, it is returned, and no step is opened.
+        If `look` finds something that the prompt should show, it is returned, and no step is opened.
 
         Raises:
-            LimitReached: a budget might be passed; nothing is stored.
+            LimitReached: a budget might be exceeded; nothing is stored.
             CallRefused: the prompt shows a result that is an error now; make it again.
         """
         now, prompt, link = self.journal.now(), asking.prompt, asking.chain.links[0]
@@ -337,7 +336,7 @@ class Record:
         return found
 
     def _note(self, position: str, note: str, rows: UnitOfWork) -> None:
-        """Store what stands before a message: with it, or if it is on disk already, with `rows`."""
+        """Store the note before a message: with it, or if it is already on disk, with `rows`."""
         if self._question is not None and not self.is_started:
             self._question = self._question._replace(note=note or None)
         else:
@@ -363,8 +362,8 @@ class Record:
         rest: Sequence[Draft] = (),
         cut_off: str = "",
     ) -> None:
-        """T3: record what the model decided. `rest` are streamed pieces that were not stored yet, `cut_off` why it is
-        not whole.
+        """T3: record what the model decided. `rest` are streamed pieces that were not stored yet, `cut_off` why the
+        answer is incomplete.
         """
         message = self.journal.new_message("assistant", *(reply.parts or (Text(text=""),)))
         message = replace(message, cut_off=cut_off) if cut_off else message
@@ -411,11 +410,11 @@ class Record:
             rows.event("approval.requested", requested(question))
 
     async def wait(self) -> None:
-        """T4': let the turn rest until its questions are answered; its time stands still."""
+        """T4': let the turn wait until its questions are answered; its clock is stopped."""
         asked: list[str] = []
 
         def pending(connection: Connection) -> None:
-            """Find what is open now, for the event: some may be answered already."""
+            """Find the open questions for the event: some may already be answered."""
             stored = approvals.of_turn(connection, self.key)
             asked[:] = [row.id for row in stored if row.status is ApprovalStatus.PENDING]
 
@@ -451,8 +450,8 @@ class Record:
     # Between steps, and the end
 
     async def join(self, joining: Sequence[InboxRow]) -> bool:
-        """Take messages that were sent during the turn into it; the turns that they had end with that. Those that were
-        cancelled at this moment are left out; return whether any is not.
+        """Add messages that were sent during the turn to it, which ends their own turns. Messages cancelled at this
+        moment are left out; return whether any was added.
         """
         now, rows, joined, ends = self.journal.now(), UnitOfWork(), list[Message](), dict[str, Draft]()
         payloads = [json.loads(row.payload) for row in joining]
@@ -498,10 +497,10 @@ class Record:
         cut_off: DeadAttempt | None = None,
         streamed: Sequence[Part] = (),
     ) -> None:
-        """T8: end the turn. `closed` are results for calls that had none, so that no call is left unanswered.
+        """T8: end the turn. `closed` are results for calls without one, so that every call has a result.
 
-        `cut_off` is the call of the open step, if one is open, and `streamed` what clients were shown of its answer: it
-        stays as a message that is partial.
+        `cut_off` is the call of the open step, if there is one, and `streamed` the part of its answer that clients saw:
+        it is stored as a partial message.
         """
         now, rows, added = self.journal.now(), UnitOfWork(), list[Message]()
         if cut_off is not None:
@@ -521,7 +520,7 @@ class Record:
             rows.store(messages.append, [self._message_row(added[-1])])
             rows.drafts.append(_said(added[-1], added[-1].text))
         if self.may_hold:
-            rows.store(reservations.recover, self.key, at=now)  # a summary that was cut off cost something
+            rows.store(reservations.recover, self.key, at=now)  # an interrupted summary costs something
             rows.store(budgets.let_go_of_turn, self.key)
         if ending.discards:
             rows.store(messages.discard_batch, self.agent.id, self.batch_id)
@@ -565,7 +564,7 @@ class Record:
         )
 
     def _usage(self, asking: Asking, usage: Usage, at: str) -> UsageRow:
-        """Return what the open step's model call cost, of the model that was asked last."""
+        """Return the usage of the open step's model call, for the last called model."""
         link = asking.chain.links[asking.index]
         cost = asking.facts(link.provider, link.model).cost(usage)
         return reservations.usage_row(self._call(link, self.step, self.attempt), usage, cost, at)

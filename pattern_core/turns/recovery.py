@@ -1,10 +1,10 @@
-"""Turns that an earlier process left unfinished: what each found state means, decided from the rows alone. Pure.
+"""Recovery of turns that an earlier process left unfinished, decided only from the rows. Pure.
 
-| found | what follows |
+| found | consequence |
 |---|---|
 | it was asked to stop | `turn.cancelled` |
 | its deadline passed while nothing ran | `turn.interrupted` |
-| the same step was cut off too often | `turn.interrupted` |
+| the same step was interrupted too often | `turn.interrupted` |
 | no step | it starts again, with the same seed |
 | step open | asked again as the next attempt; the dead one is superseded and charged at an estimate |
 | step done, calls planned | they run |
@@ -12,11 +12,11 @@
 | call started, local | cannot be: it commits with its result |
 | call started, idempotent | runs again under the same key |
 | call started, verifiable | its tool's probe says: done, absent (runs) or unknown (as unsafe) |
-| call planned or started, its tool is gone | it waits for a person: needs attention |
+| call planned or started, its tool no longer exists | it waits for a person: needs attention |
 | call started, unsafe | in doubt: the model reads it, or a person is asked, or the turn fails: the agent's `on_doubt` |
-| call waits for a person | the turn rests until the answer |
-| a person agreed | it runs, with the arguments that they agreed to |
-| a person refused, or did not answer in time | the model reads it |
+| call waits for a person | the turn waits for the answer |
+| a person approved | it runs, with the approved arguments |
+| a person denied it, or it expired | the model reads it |
 | calls all ended | the next step |
 """
 
@@ -50,16 +50,15 @@ STARTED, SUPERSEDED, COMPACTED = "step.started", "step.superseded", "history.com
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundTurn:
-    """What the rows say about an unfinished turn: its newest step, all its calls, and what it asked people.
+    """An unfinished turn from its rows: its newest step, all its calls, and its questions to people.
 
-    `restore` also finds what a restart must know to watch for loops as if there was none: how many messages the turn
-    has, how many turns of other agents it led to, where it came from, whether a person wrote after its newest decision,
-    the steps that said something, characters that its model wrote, and the steps for which room was made, once for each
-    time. A decision is one message of the agent's per step, in order; calls that rules made and what a tool said in the
-    agent's name are none. A compaction made room for the step that was opened next after it; if none was, for the one
-    that is still open, or else for the next.
+    `restore` also finds what loop detection needs after a restart: the number of messages, the turns of other agents
+    that it started, its source, whether a person wrote after its newest decision, the steps with text, the characters
+    that its model wrote, and the steps with compactions, once for each. A decision is one message of the agent per
+    step, in order; calls by rules and messages sent by tools are not decisions. A compaction belongs to the step that
+    was opened next after it; if none was, to the open step, or else to the next.
 
-    `streamed` is what clients were shown of an answer that is not complete.
+    `streamed` is the part of an incomplete answer that clients saw.
     """
 
     step: StepRow | None
@@ -89,19 +88,19 @@ class FoundTurn:
         return self.step is not None and self.step.status == "open"
 
     def answered(self, call: EffectRow) -> ApprovalRow | None:
-        """Return what a person said about the call, if one was asked."""
+        """Return the newest approval about the call, if there is one."""
         return {(row.step, row.call): row for row in self.approvals}.get((call.step, call.call))  # the newest
 
 
 @dataclass(frozen=True, slots=True)
 class RunCalls:
-    """The newest step is decided; these of its calls, maybe none, have no result yet, with what people answered."""
+    """The newest step is decided; these of its calls, possibly none, have no result yet, with people's answers."""
 
     calls: Sequence[tuple[EffectRow, ApprovalRow | None]]
 
 
 def find(connection: Connection, turn: int) -> FoundTurn:
-    """Read what the rows say about a turn."""
+    """Read a turn's state from the rows."""
     calls, step = steps.calls_of_turn(connection, turn), steps.latest(connection, turn)
     return FoundTurn(
         step=step,
@@ -112,8 +111,8 @@ def find(connection: Connection, turn: int) -> FoundTurn:
 
 
 def _streamed(connection: Connection, step: StepRow) -> list[Part]:
-    """Return the pieces of a step's answer, joined; those of its newest attempt that has any and was not given up for
-    what it said.
+    """Return the pieces of a step's answer, joined; those of its newest attempt that has any and was not discarded for
+    its text.
     """
     found = events.named(connection, step.turn, (*events.DELTAS, SUPERSEDED))
     stored = [(row.name, data) for row in found if (data := json.loads(row.data))["step"] == step.no]
@@ -133,7 +132,7 @@ def _streamed(connection: Connection, step: StepRow) -> list[Part]:
 
 
 def decide(row: TurnRow, found: FoundTurn, limits: TurnLimits, now: str) -> Ending | DeadAttempt | RunCalls | None:
-    """Return what to do with an unfinished turn, None if it has asked no model yet; `now` is wall time as stored."""
+    """Return what to do with an unfinished turn, None if it has not called a model; `now` is wall time as stored."""
     if row.cancel_reason is not None:
         return cancelled(row.cancel_reason)
     if row.deadline_at is not None and row.deadline_at <= now:
@@ -141,11 +140,11 @@ def decide(row: TurnRow, found: FoundTurn, limits: TurnLimits, now: str) -> Endi
             "deadline_passed", "the turn's time ran out while the server was down; send the message again"
         )
     step = 0 if found.step is None else found.step.no
-    # A turn that came as far as to wait got past what had cut it off.
+    # A turn that got as far as waiting has passed the step that was interrupted.
     is_stuck = row.status != TurnStatus.WAITING and row.steps == step
     if is_stuck and row.resumes >= limits.resumes_max:
         times = row.resumes + 1
-        message = f"the same step was cut off {times} times; look at the server's log before you send it again"
+        message = f"the same step was interrupted {times} times; check the server's log before you send it again"
         return _interrupted("gave_up", message)
     if found.step is None:
         return None
@@ -155,12 +154,12 @@ def decide(row: TurnRow, found: FoundTurn, limits: TurnLimits, now: str) -> Endi
 
 
 def _interrupted(code: str, message: str) -> Ending:
-    """Return the end of a turn that restarts cut off for good."""
+    """Return the end of a turn that restarts have interrupted permanently."""
     return Ending(status="interrupted", error={"code": code, "message": message})
 
 
 def close_calls(unanswered: Sequence[EffectRow]) -> list[FinishedCall]:
-    """Return results for calls that will get none, so that none stays unanswered when the turn ends.
+    """Return results for calls that will not get one, so that every call has a result when the turn ends.
 
     A call that was only planned did not run; one that was started, be it before a person was asked about it, may have
     happened.
@@ -174,7 +173,7 @@ def close_calls(unanswered: Sequence[EffectRow]) -> list[FinishedCall]:
 
 
 def restore(connection: Connection, turn: TurnRow) -> FoundTurn:
-    """Read all that a restart must know of an unfinished turn."""
+    """Read everything that a restart needs of an unfinished turn."""
     found = find(connection, turn.key)
     rows = messages.by_batch(connection, turn.agent_id, turn.batch_id or "")
     spoken = [row for row in rows if row.role in (Role.USER, Role.ASSISTANT) and not row.is_said_by_call]
@@ -198,7 +197,7 @@ def _is_forced(message: Message) -> bool:
 
 
 def _compactions(stored: Sequence[EventRow], *, is_open: bool) -> list[int]:
-    """Return the steps, once per run of compactions between two questions to the model."""
+    """Return the steps, once per run of compactions between two model calls."""
     opened = [(before.name, json.loads(one.data)["step"]) for before, one in pairwise(stored) if one.name == STARTED]
     found = [step for before, step in opened if before == COMPACTED]
     if stored and stored[-1].name == COMPACTED:

@@ -1,4 +1,4 @@
-"""What a step of a turn asks, what a call came to, and how a turn ends."""
+"""The request of a step, the result of a call, and the end of a turn."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ COMPLETED = Ending(status="completed")
 
 
 def cancelled(reason: str) -> Ending:
-    """Return the ending of a turn that was asked to stop."""
+    """Return the ending of a turn with a request to stop."""
     error = {"code": "cancelled", "message": f"cancelled: {reason}"}
     return Ending(status="cancelled", error=error, discards=reason == ROLLED_BACK)
 
 
 @dataclass(slots=True, kw_only=True)
 class Asking:
-    """The models that a step asks, in order, and for what. `index` is the link that was asked last.
+    """The models that a step calls, in order, and the request. `index` is the last called link.
 
-    `facts` gives what is known of a provider's model, its prices among it.
+    `facts` returns the facts about a provider's model, including prices.
     """
 
     chain: ModelChain
@@ -48,7 +48,7 @@ class Asking:
     index: int = 0
 
     def worst(self) -> WorstCase:
-        """Return the most that any of the models may cost."""
+        """Return the worst case over the models."""
         output_max = self.prompt.request.max_output_tokens
         models = [
             (self.facts(link.provider, link.model).cost, link.max_output_tokens or output_max)
@@ -59,8 +59,8 @@ class Asking:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedCall:
-    """The outcome of a tool call: a terminal `EffectStatus` value and the text for the model. `is_ours`: the tool did
-    not say this error; nor does it say what is neither done nor an error.
+    """The outcome of a tool call: a terminal `EffectStatus` value and the text for the model. `is_ours`: this error is
+    not the tool's text; neither is any outcome except done and error.
     """
 
     row: EffectRow
@@ -70,7 +70,7 @@ class FinishedCall:
 
     @property
     def result(self) -> ToolResult:
-        """The result as the model is shown it; whatever is not done reads as a failure."""
+        """The result as shown to the model; anything but done is a failure."""
         marks = {
             "is_error": self.status != EffectStatus.DONE,
             "is_ours": self.is_ours or self.status not in (EffectStatus.DONE, EffectStatus.ERROR),

@@ -1,4 +1,4 @@
-"""One turn: ask the model, run the calls that it asks for, ask again, until it asks for none."""
+"""One turn: call the model, run its tool calls, call it again, until it makes none."""
 
 from __future__ import annotations
 
@@ -43,22 +43,22 @@ from pattern_db.journal import budgets, turns
 from pattern_db.journal.budgets import BudgetScope
 from pattern_db.tables import messages
 
-ROOM_MIN = 100  # tokens: less holds no question
-SQUEEZED_SHARE = 0.6  # of a conversation that a vendor found too long is shown once more …
-SQUEEZES_MAX = 3  # … and that again, so often within a step
+ROOM_MIN = 100  # tokens: less has no room for a question
+SQUEEZED_SHARE = 0.6  # share of a conversation that is shown again after a vendor found it too long …
+SQUEEZES_MAX = 3  # … and how often within a step
 EMPTY = "Your last answer was empty. Answer the last message in words."
 ECHOED = "Your last answer copied parts of this prompt. Answer the last message in your own words."
-_TAKERS: dict[str, str] = {  # what takes room in a window, by the kinds of a prompt's parts
+_TAKERS: dict[str, str] = {  # what uses a window, by the kinds of a prompt's parts
     **dict.fromkeys((Kind.INSTRUCTIONS, Kind.GUIDE, Kind.RULES), "instructions"),
     **dict.fromkeys((Kind.CORE, Kind.PINNED, Kind.REFERRED, Kind.LOGS), "memory"),
 }
-OUTPUT_SHARE = 4  # an answer has at most one part in so many of the window, unless the agent's config says more
+OUTPUT_SHARE = 4  # an answer has at most one part in this many of the window, unless the agent's config allows more
 
 
 class Turn:
     """One turn of one agent, from its first prompt to its end.
 
-    Its methods are the moments that `record` stores. Everything that waits for long flushes the record first. `run` is
+    Its methods are the moments that `record` stores. The record is flushed before any long wait. `run` is
     called within `scope`, which bounds its time.
     """
 
@@ -80,10 +80,10 @@ class Turn:
         self._found: Findings | None = None  # … which is what the next one puts before the question
         self._notes: Sequence[str] = ()  # what the next prompt says at its end
         self._lacks_tools = False  # an MCP server had not listed them when the turn began
-        self._squeezed: list[int] = []  # steps with a prompt that a vendor found too long, once each time
-        self._chain: ModelChain | None = None  # the models to ask, chosen again only where rules of routing say so
+        self._squeezed: list[int] = []  # steps with a prompt that was too long for a vendor, once each time
+        self._chain: ModelChain | None = None  # the models to call, chosen again only if routing rules require it
         self.wasted: Usage | None = None  # by the answer for which it failed
-        self._asked_again = 0  # the last step of which an answer was not kept, and another one asked for
+        self._asked_again = 0  # the last step with a discarded answer
         self._is_blind = False  # its model refused its images and is shown none
         record.on_refused = self.judge.finish
 
@@ -97,13 +97,13 @@ class Turn:
         self.scope.cancel()
 
     async def run(self, found: DeadAttempt | RunCalls | None = None) -> None:
-        """Ask, act, ask again; return when the turn has ended, or rests: a person must answer, or the server drains.
+        """Run the turn; return when it has ended, or waits: a person must answer, or the server drains.
 
         `found` says where an earlier process left it.
 
         Raises:
-            ModelError: the provider failed for good.
-            LimitReached: a bound of the turn or a budget was reached, or the agent repeats itself.
+            ModelError: the provider failed permanently.
+            LimitReached: a limit of the turn or a budget was reached, or the agent repeats itself.
             InvalidInput: the agent's settings are not valid.
             InDoubt: a call may have happened, and the agent's turns are set to fail then.
         """
@@ -125,14 +125,14 @@ class Turn:
             self._notes, planned, dead = border.notes, None, None
 
     async def _prepare(self, found: DeadAttempt | RunCalls | None) -> None:
-        """Read the agent's settings and rules, and what a restart must know of the turn."""
+        """Read the agent's settings and rules, and what a restart needs of the turn."""
         services, agent = self._services, self.agent
         self.settings = settings_of(agent.config)
         self.bounds = self.settings.limits.over(services.models.limits(agent.model_provider))
         self.record.children_max = self.settings.limits.children
         self.judge.detectors = self.settings.detectors
         if services.mcp.pending(agent.enabled_tools):
-            # Tools of other servers may still be on their way; the prompt says which did not come in time.
+            # Tools of MCP servers may not be listed yet; the prompt says which are missing.
             await self.record.flush()
             await services.mcp.ready(agent.enabled_tools)
             self._lacks_tools = bool(services.mcp.pending(agent.enabled_tools))
@@ -150,10 +150,10 @@ class Turn:
     async def open_step(self, dead: DeadAttempt | None = None) -> Asking:
         """T2: make the prompt of the next step, or of another attempt after a `dead` one, and open the step.
 
-        The first prompt shows of what is beyond the conversation only what is at hand. Whether there is more is looked
-        up in the transaction that opens the step; if so, it is found and the step opened after that. Where a part of
-        the conversation is out of view there is more, so no prompt is made before. What was found stays with the
-        question; a resumed turn has it already.
+        Apart from the conversation, the first prompt shows only data in memory. The transaction that opens the step
+        checks whether there is more; if so, it is searched and the step opened afterwards. If a part of the
+        conversation is hidden, there is always more, so the check comes first. The findings stay with the question; a
+        resumed turn already has them.
 
         Raises:
             LimitReached: a budget forbids it, or what was asked does not fit.
@@ -182,16 +182,16 @@ class Turn:
             await self._find_more(seen)
 
     async def _find_more(self, seen: Seen | None) -> None:
-        """Find what the turn's prompts show beyond what is at hand, after a look that saw something."""
+        """Search what the turn's prompts show in addition, after a check that found something."""
         if seen is not None:
             record, settings = self.record, self.settings.context
             self._found = await self._services.prompts.find(seen, self.agent.id, record.id, record.history, settings)
 
     async def _fitting(self, step: int) -> Asking:
-        """Return what a step asks, after making room in the conversation if that is needed.
+        """Return the request of a step, after compacting the conversation if necessary.
 
         Raises:
-            LimitReached: what was asked does not fit by itself.
+            LimitReached: the message alone does not fit.
         """
         asking = await self._asking(step)
         history, room = self.record.history, asking.prompt.history_room
@@ -227,7 +227,7 @@ class Turn:
             self.judge.compactions.append(step)
 
     async def _asking(self, step: int) -> Asking:
-        """Return what the turn's model is shown in a step, and the models to ask, with the most that it may cost."""
+        """Return the prompt of a step, and the models to call, with the worst-case cost."""
         services, agent = self._services, self.agent
         absent = services.mcp.absent(agent.enabled_tools) if self._lacks_tools else ()
         if self._chain is None or self.settings.routing.rules:
@@ -258,7 +258,7 @@ class Turn:
         return Asking(chain=self._chain, prompt=prompt, facts=services.models.facts)
 
     def _facts(self) -> ModelFacts:
-        """Return what is known of the model that is asked first."""
+        """Return the facts about the first model."""
         assert self._chain is not None  # chosen with each prompt
         first = self._chain.links[0]
         return self._services.models.facts(first.provider, first.model)
@@ -267,7 +267,7 @@ class Turn:
         agent, routing = self.agent, self.settings.routing
         now, spent = self._services.journal.now() if routing.rules else "", 0
         if routing.has_cost_rule:
-            await self.record.flush()  # what this turn has spent so far counts
+            await self.record.flush()  # the turn's spending so far is included
             today = await self._services.journal.database.read(budgets.spent, BudgetScope.AGENT, agent.id, since=now)
             spent = today.microdollars
         return StepFacts(
@@ -285,12 +285,12 @@ class Turn:
     async def ask(self, asking: Asking) -> list[PlannedCall]:
         """Ask the model and record its decision (T3); return the calls that it wants, planned.
 
-        An answer that breaks off in the middle is superseded by another attempt, and clients drop what they showed; so
-        is a prompt that turns out too long for the model, after more room was made.
+        An answer that breaks off is superseded by another attempt, and clients drop what they showed; so is a prompt
+        that turns out too long for the model, after a compaction.
 
         Raises:
-            ModelError: the provider failed for good.
-            LimitReached: a bound of the turn is passed by what it wants.
+            ModelError: the provider failed permanently.
+            LimitReached: the calls exceed a limit of the turn.
         """
         services, record, judge = self._services, self.record, self.judge
         writer = DeltaWriter(record, services.limits)
@@ -301,7 +301,7 @@ class Turn:
                 kept = await self._kept(await self._answer(asking, writer), asking)
             except ModelError as error:
                 asking = await self.open_step(await self._after_failure(asking, error))
-                writer = DeltaWriter(record, services.limits)  # what was shown of the dead attempt is void
+                writer = DeltaWriter(record, services.limits)  # the shown part of the failed attempt is invalid
         reply, cut_off = kept
         if asking.index == 0:  # the prompt was counted for the model that is asked first
             services.prompts.learn(self.agent.id, asking.prompt, reply.usage)
@@ -318,7 +318,7 @@ class Turn:
         return planned
 
     async def _answer(self, asking: Asking, writer: DeltaWriter) -> ModelReply:
-        """Ask the models of the step in turn; events say what is tried again and which one is asked instead."""
+        """Call the models of the step in order; events report retries and fallbacks."""
         services, record, prompt = self._services, self.record, asking.prompt
 
         async def on_retry(attempt: int, error: ModelError, wait_s: float) -> None:
@@ -353,11 +353,11 @@ class Turn:
         )
 
     async def _kept(self, reply: ModelReply, asking: Asking) -> tuple[ModelReply, str]:
-        """Return a reply without what it copied from its prompt or repeated, and why its words are not whole (empty:
-        they are).
+        """Return a reply without copies of its prompt and repetitions, and why its text is incomplete (empty: it is
+        complete).
 
         Raises:
-            NoAnswer: it copied for the first time in its step, or nothing is left that answers who asked.
+            NoAnswer: it copied for the first time in its step, or nothing of the answer is left.
         """
         request = asking.prompt.request
         guide = (*request.system[bool(self.agent.system_prompt) :], *request.memory[:1], *SECTIONS.values())
@@ -392,7 +392,7 @@ class Turn:
         return kept, cut_off
 
     async def _owes_words(self) -> bool:
-        """Return whether the turn would end now without a word to a person: no tool has just spoken to them."""
+        """Return whether the turn would end now without a text for a person: no tool has just sent one."""
         if self.joins or self.record.depth or not self.judge.exit(self.record.step).ends:
             return False
         stored = await self._services.journal.database.read(messages.by_batch, self.agent.id, self.record.batch_id)
@@ -414,7 +414,7 @@ class Turn:
             self._notes = (*self._notes, error.reminder)
             return DeadAttempt(is_charged=True, asking=asking, used=error.usage, why=error.code)
         if isinstance(error, WindowExceeded) and self._squeezed.count(step) < SQUEEZES_MAX:
-            # The estimate was wrong, or the catalogue is. Nothing was answered, so nothing is charged.
+            # The estimate or the catalogue is wrong. Nothing was answered, so nothing is charged.
             self._squeezed.append(step)
             window, _output_max = room_of(self._facts(), self.settings, self._services)
             if window < read_log(asking.prompt.log.stable.parts).window:
@@ -424,12 +424,12 @@ class Turn:
             try:
                 await self._make_room(step, room)
             except LimitReached:
-                if room < ROOM_MIN:  # it is not the message that takes too much
+                if room < ROOM_MIN:  # it is not the message that is too long
                     raise no_room(asking.prompt, self._facts()) from error
                 raise
             return DeadAttempt(is_charged=False)
         if type(error) is ModelRejected and self.record.history.has_images and not self._is_blind:
-            self._is_blind = True  # a vendor that cannot take one image refuses every prompt that shows it
+            self._is_blind = True  # a vendor that refuses an image refuses every prompt with it
             return DeadAttempt(is_charged=False)
         if error.retryable and was_shown(error) and self.record.attempt < self._services.limits.turn.attempts_max:
             return DeadAttempt(is_charged=True, asking=asking)
@@ -438,10 +438,10 @@ class Turn:
     # T4 to T6: the calls, and what follows them
 
     async def act(self, planned: Sequence[PlannedCall]) -> StepBorder | None:
-        """Run the calls, and those that rules make after them; None if the turn rests now.
+        """Run the calls, and those of rules after them; return None if the turn waits now.
 
         Raises:
-            LimitReached: a bound is passed, or the agent repeats itself.
+            LimitReached: a limit is exceeded, or the agent repeats itself.
         """
         self.bounds.check(
             steps=self.record.step + 1,
@@ -455,7 +455,7 @@ class Turn:
                 await trio.lowlevel.checkpoint()  # it ends here
             border = self.judge.border(self.record.step)
             if (border.ends or border.forced) and self.record.holds_work:
-                await self.record.flush()  # a call whose writes are refused ends no turn
+                await self.record.flush()  # a call with refused writes does not end the turn
                 border = self.judge.border(self.record.step)
             if self._services.is_draining():
                 await self.record.flush()
@@ -470,7 +470,7 @@ class Turn:
         return None
 
     async def join(self) -> None:
-        """Let the messages that are to join the turn do so; those that were cancelled are left out."""
+        """Add the messages that join the turn; cancelled ones are left out."""
         self.joins = False
         joining = await self._services.journal.database.read(turns.steering_messages, self.agent.id)
         if joining and await self.record.join(joining):
@@ -480,9 +480,9 @@ class Turn:
 
 @dataclass(slots=True)
 class DeltaWriter:
-    """Stores an answer's pieces as it arrives: the first at once, then what came within a tenth of a second.
+    """Stores an answer's pieces as they arrive: the first immediately, then those of each tenth of a second.
 
-    An answer that comes whole is not stored in pieces; its message is the event.
+    An answer that arrives completely is not stored in pieces; its message is the event.
     """
 
     record: Record
@@ -492,7 +492,7 @@ class DeltaWriter:
     _flushed_at: float = float("-inf")
 
     async def on_delta(self, delta: Delta) -> None:
-        """Add a piece; store what has gathered if it is time."""
+        """Add a piece; store the collected ones if it is time."""
         name = "text.delta" if isinstance(delta, TextDelta) else "reasoning.delta"
         self._waiting.append((name, delta.text))
         self._chars += len(delta.text)
@@ -513,7 +513,7 @@ class DeltaWriter:
 
 
 def room_of(known: ModelFacts, settings: AgentSettings, services: TurnServices) -> tuple[int, int]:
-    """Return the window that an agent's prompts and answers keep to, and the longest answer, in tokens."""
+    """Return the window for an agent's prompts and answers, and the longest answer, in tokens."""
     window = min(settings.context_window, known.window)
     return window, min(services.limits.turn.output_tokens_max, known.output_max, max(window // OUTPUT_SHARE, 1))
 
@@ -535,17 +535,18 @@ async def window_trouble(services: TurnServices, agent: Agent) -> str | None:
 
 
 def no_room(prompt: Prompt, known: ModelFacts) -> LimitReached:
-    """Return what takes the room, and what to do about it. `known` is of the model that the prompt is for."""
+    """Return what uses the window, and what to do about it. `known` are facts about the prompt's model."""
     stable, volatile = read_log(prompt.log.stable.parts), read_log(prompt.log.volatile.parts)
     taken = Counter[str]()
     for part in (*stable.parts, *volatile.parts):
         taken[_TAKERS.get(part.kind, "extras")] += part.tokens
     says_so = ", as its server says," if known.window_source == "server" and stable.window == known.window else ""
     return LimitReached(
-        f"the window of {stable.window:,} tokens{says_so} holds no conversation: the descriptions of the"
-        f" {stable.tool_count} tools take about {stable.tool_tokens:,}, instructions {taken['instructions']:,}, memory"
-        f" {taken['memory']:,}, what was found for the message (activity, tasks, passages, the time)"
-        f" {taken['extras']:,}, and {prompt.request.max_output_tokens:,} are kept for the answer. Enable fewer tools"
-        " (enabled_tools), shorten the memory, lower max_output_tokens, or take a larger window (its server's, if that"
-        " is small; context_window; or another model)"
+        f"the window of {stable.window:,} tokens{says_so} is too small for a conversation: the descriptions of the"
+        f" {stable.tool_count} tools need about {stable.tool_tokens:,}, instructions {taken['instructions']:,}, memory"
+        f" {taken['memory']:,}, additions to the message (activity, tasks, passages, the time) "
+        f"{taken['extras']:,}, and {prompt.request.max_output_tokens:,} are reserved for the answer. Enable "
+        f"fewer tools"
+        " (enabled_tools), shorten the memory, lower max_output_tokens, or use a larger window (its server's, "
+        "if that is small; context_window; or another model)"
     )

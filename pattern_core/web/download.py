@@ -1,4 +1,4 @@
-"""Getting one page: every address checked and used as checked, every step bounded.
+"""Download of one page: every address is checked and used as checked, every step bounded.
 
 A host's addresses are looked up once, each is checked, and the connection is made to one of the checked addresses; the
 host's name is still what the certificate must say. A second look-up could answer otherwise (DNS rebinding). Redirects
@@ -70,7 +70,7 @@ async def look_up(host: str, port: int) -> Sequence[str]:
 
 
 class Downloader:
-    """Gets pages under a policy. `timeout_s` is for one page with all its redirects."""
+    """Downloads pages under a policy. `timeout_s` is for one page with all its redirects."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class Downloader:
         """
         with trio.move_on_after(self._timeout_s):
             if self._tls is None:
-                # Reading the system's certificates takes a while.
+                # Reading the system's certificates is slow.
                 self._tls = await trio.to_thread.run_sync(ssl.create_default_context)
             where = url
             for _ in range(redirects_max + 1):
@@ -125,7 +125,7 @@ class Downloader:
                 raise Unavailable(
                     f"{target.host} broke off the answer ({str(error) or type(error).__name__}); try again later"
                 ) from error
-        raise Unavailable(f"{target.host} takes no connection ({why}); try again later", retry_after_s=60)
+        raise Unavailable(f"{target.host} accepts no connection ({why}); try again later", retry_after_s=60)
 
     async def _addresses(self, target: WebTarget) -> Sequence[str]:
         try:
@@ -172,7 +172,7 @@ async def _ask(target: WebTarget, address: str, headers: Mapping[str, str], tls:
 
 
 def _reason(error: BaseException) -> str:
-    """Return why a connection failed, in the words of the innermost error: libraries wrap it, some without a word."""
+    """Return why a connection failed, from the innermost error: libraries wrap it, some without a message."""
     words = type(error).__name__
     inner: BaseException | None = error
     while inner is not None:
@@ -200,11 +200,11 @@ async def _read(target: WebTarget, response: httpx2.Response) -> Download:
 
 
 def check_status(page: Download) -> None:
-    """Refuse what is no page but a server's excuse.
+    """Refuse error pages of a server.
 
     Raises:
         NotFound: there is no such page (404, 410).
-        PermissionDenied: it is not for everybody (401, 402, 403, 451).
+        PermissionDenied: it is not public (401, 402, 403, 451).
         Unavailable: the server cannot now (408, 429, 5xx); `details["retry_after_s"]` if it said when.
         InvalidInput: it did not like the request.
     """
@@ -215,7 +215,7 @@ def check_status(page: Download) -> None:
         case 404 | 410:
             raise NotFound(f"{said}: there is no such page; check the address, or search for it")
         case 401 | 402 | 403 | 451:
-            raise PermissionDenied(f"{said}: the page is not open to everybody; look for another source")
+            raise PermissionDenied(f"{said}: the page is not public; look for another source")
         case status if status in (408, 425, 429) or status >= 500:
             after = page.headers.get("retry-after", "")
             wait = int(after) if after.isdecimal() and len(after) < 6 else 60

@@ -66,7 +66,7 @@ def question_of(settings: EngineSettings, query: str, limit: int) -> tuple[str, 
         case _:
             raise InvalidInput(
                 "web search is not configured on this server: the operator sets kind to searxng or brave in the section"
-                " [web.search] of pattern.toml. Pages whose address you know can be fetched"
+                " [web.search] of pattern.toml. Pages with a known address can be fetched"
             )
 
 

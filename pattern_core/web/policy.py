@@ -1,6 +1,6 @@
 """What the operator decides about the web, which pages may be asked for, and which addresses may be connected to.
 
-A name on the web may point anywhere, also at this machine, at the router beside it or at the service of a cloud that
+A name on the web may point anywhere, also at this machine, at a router near it or at the service of a cloud that
 hands out keys. So what is asked is not "is this address forbidden" but "is it public": what is not known is refused.
 
 Sources: the IANA registries of special-purpose IPv4 and IPv6 addresses (RFC 6890 and its successors); RFC 4291 for the

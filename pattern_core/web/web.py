@@ -54,7 +54,7 @@ class Web:
 
         Raises:
             InvalidInput: it is no address of a page, or the page holds no text.
-            PermissionDenied: it may not be visited, or is not open to everybody.
+            PermissionDenied: it may not be visited, or is not public.
             NotFound: there is no such host or page.
             Unavailable: its server does not answer, or not now.
         """
@@ -89,7 +89,7 @@ class Web:
         except PatternError as error:
             raise Unavailable(f"the search engine cannot be reached: {error.message}") from error
         if answer.status == 429:
-            raise Overloaded("the search engine wants to be asked less often; try again in a minute", retry_after_s=60)
+            raise Overloaded("the rate limit of the search engine is reached; try again in a minute", retry_after_s=60)
         if answer.status != 200:
             raise Unavailable(
                 f"the search engine answered with HTTP status {answer.status}; the operator should check [web.search]"

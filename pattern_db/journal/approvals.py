@@ -1,6 +1,6 @@
 """Approvals: questions to people, which survive restarts, can be answered by any client, and expire (T4).
 
-Grants are standing answers: what people agreed to in advance, for one agent, until it expires or is revoked.
+Grants are standing answers: approvals in advance, for one agent, until they expire or are revoked.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pattern_db.errors import RowConflict
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRow:
-    """One question. `request` is a JSON object with all that is needed to do what was asked for, `args_hash` tells
-    whether two ask for the same. `turn` is the key of the turn that asked, `step` and `call` its tool call if it is
+    """One question. `request` is a JSON object with everything that the action needs; two questions about the same
+    action have the same `args_hash`. `turn` is the key of the turn that asked, `step` and `call` its tool call if it is
     about one, `decision` a JSON object.
     """
 
@@ -45,7 +45,7 @@ _APPROVALS = Table(
 
 
 def insert(connection: Connection, row: ApprovalRow, *, turn_id: str | None = None) -> None:
-    """Ask. `turn_id` names the turn that asks, if one does and the row does not hold its key."""
+    """Add a question. `turn_id` is the asking turn, if there is one and the row does not hold its key."""
     if row.turn is None and turn_id is not None:
         row = replace(row, turn=connection.execute("SELECT key FROM turn WHERE id = ?", (turn_id,)).get)
     _APPROVALS.insert(connection, [row])
@@ -61,7 +61,7 @@ def get(connection: Connection, approval_id: str) -> ApprovalRow:
 
 
 def find_pending(connection: Connection, args_hash: bytes, now: str) -> ApprovalRow | None:
-    """Return the open question for the same thing, if there is one and its time is not over."""
+    """Return the open question about the same action, if there is one that has not expired."""
     where = "WHERE status = 'pending' AND args_hash = ? AND (expires_at IS NULL OR expires_at > ?)"
     return _APPROVALS.first(connection, where, (args_hash, now))
 
@@ -83,7 +83,7 @@ def count_pending(connection: Connection) -> int:
 
 
 def first_expiry(connection: Connection) -> str | None:
-    """Return when the first of the open questions is over; None without any."""
+    """Return when the first of the open questions expires; None without any."""
     first = fetch_all(connection, "SELECT min(expires_at) FROM approval WHERE status = 'pending'")[0][0]
     return None if first is None else str(first)
 
@@ -94,7 +94,7 @@ def decide(
     """Answer an open question, once.
 
     Raises:
-        RowConflict: it is not open any more.
+        RowConflict: it is no longer open.
     """
     connection.execute(
         "UPDATE approval SET status = ?, decided_by = ?, decision = ?, decided_at = ?"
@@ -102,16 +102,16 @@ def decide(
         (status, by, None if decision is None else to_json(decision), at, approval_id),
     )
     if connection.changes() != 1:
-        raise RowConflict(f"the approval {approval_id} was decided already")
+        raise RowConflict(f"the approval {approval_id} was already answered; read it again")
 
 
 def due(connection: Connection, now: str) -> list[ApprovalRow]:
-    """Return the open questions whose time is over, oldest first."""
+    """Return the expired questions that are still open, oldest first."""
     return _APPROVALS.select(connection, "WHERE status = 'pending' AND expires_at <= ? ORDER BY id", (now,))
 
 
 def of_turn(connection: Connection, turn: int) -> list[ApprovalRow]:
-    """Return the questions that a turn asked, in the order of asking, whatever the clock said: the last one about a
+    """Return the questions of a turn in the order in which they were added, whatever their times: the last one about a
     call counts.
     """
     return _APPROVALS.select(connection, "WHERE turn = ? ORDER BY rowid", (turn,))
@@ -128,7 +128,7 @@ def arguments_before(connection: Connection, turn: int, step: int) -> dict[int, 
 
 
 def cancel_calls(connection: Connection, turn: int, at: str) -> list[str]:
-    """Close the open questions about a turn's tool calls: it has ended. Returns their ids."""
+    """Close the open questions about the tool calls of an ended turn. Return their ids."""
     rows = fetch_all(
         connection,
         "UPDATE approval SET status = 'cancelled', decided_at = ? WHERE turn = ? AND call IS NOT NULL"
@@ -140,7 +140,7 @@ def cancel_calls(connection: Connection, turn: int, at: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class GrantRow:
-    """One consent. `subject` is `tool:{name}` or `block:{label}`; `args_hash` (16 bytes) None stands for any arguments,
+    """One grant. `subject` is `tool:{name}` or `block:{label}`; `args_hash` (16 bytes) None means any arguments,
     `expires_at` None for no end.
     """
 
@@ -158,7 +158,7 @@ _GRANTS = Table("consent_grant", GrantRow)
 
 
 def insert_grant(connection: Connection, row: GrantRow) -> None:
-    """Store a consent."""
+    """Store a grant."""
     _GRANTS.insert(connection, [row])
 
 
@@ -173,9 +173,7 @@ def is_granted(connection: Connection, agent_id: str, subject: str, args_hash: b
 
 
 def standing_grants(connection: Connection, now: str, *, limit: int, before: str | None = None) -> list[GrantRow]:
-    """Return the newest consents that hold at `now`, newest first; only those with ids smaller than `before`, if
-    given.
-    """
+    """Return the grants that are valid at `now`, newest first; with `before` only those with smaller ids."""
     return _GRANTS.select(
         connection,
         "WHERE (expires_at IS NULL OR expires_at > ?1) AND (?2 IS NULL OR id < ?2) ORDER BY id DESC LIMIT ?3",
@@ -184,7 +182,7 @@ def standing_grants(connection: Connection, now: str, *, limit: int, before: str
 
 
 def delete_grant(connection: Connection, grant_id: str) -> None:
-    """Revoke a consent.
+    """Revoke a grant.
 
     Raises:
         RowNotFound: there is none with this id.
@@ -193,5 +191,5 @@ def delete_grant(connection: Connection, grant_id: str) -> None:
 
 
 def delete_expired_grants(connection: Connection, now: str) -> None:
-    """Remove what no longer holds."""
+    """Delete expired grants."""
     connection.execute("DELETE FROM consent_grant WHERE expires_at <= ?", (now,))

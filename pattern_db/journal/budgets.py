@@ -1,4 +1,4 @@
-"""Budgets: how much may be spent, what is spent of it, and what calls under way hold."""
+"""Budgets: how much may be spent, what was spent, and what is reserved for running calls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pattern_db.journal.usage import DAY_CHARS, TREE
 
 
 class BudgetScope(StrEnum):
-    """Whose calls a budget is about. A turn's are also those of all turns that it led to."""
+    """The scope of a budget. The calls of a turn include those of all turns that it started."""
 
     TURN = "turn"
     AGENT = "agent"
@@ -37,7 +37,7 @@ class Unit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BudgetRow:
-    """A budget: at most `amount` of `unit` per `period`. `ref` is an agent's or group's id; empty for each one."""
+    """A budget: at most `amount` of `unit` per `period`. `ref` is an agent's or group's id; empty: each one."""
 
     scope: BudgetScope
     ref: str
@@ -48,7 +48,7 @@ class BudgetRow:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What some calls took; `microdollars` leaves the `unpriced_calls` out."""
+    """The usage of some calls; `microdollars` does not include the `unpriced_calls`."""
 
     tokens: int
     microdollars: int
@@ -57,7 +57,7 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class TurnBudgetRow:
-    """What a turn may spend together with all that it led to; None is without a bound. `id` is the turn's."""
+    """What a turn and the turns that it started may spend together; None: no limit. `id` is the turn's."""
 
     turn: int
     id: str
@@ -67,9 +67,9 @@ class TurnBudgetRow:
 
 @dataclass(frozen=True, slots=True)
 class ReservationRow:
-    """What a call may cost at most, and what its prompt alone costs; money is None where no price is known.
+    """The most that a call may cost, and the cost of its prompt alone; money is None if the price is unknown.
 
-    `no` tells several calls of one purpose within a step apart.
+    `no` numbers the calls of one purpose within a step.
     """
 
     turn: int
@@ -104,7 +104,7 @@ _OF_SCOPE = {
 
 
 def put(connection: Connection, row: BudgetRow, *, now: str) -> None:
-    """Store a budget, in the place of one about the same."""
+    """Store a budget; it replaces one with the same scope, ref, period and unit."""
     connection.execute(
         "INSERT INTO budget (scope, ref, period, unit, amount, updated_at) VALUES (?, ?, ?, ?, ?, ?)"
         " ON CONFLICT DO UPDATE SET amount = excluded.amount, updated_at = excluded.updated_at",
@@ -113,7 +113,7 @@ def put(connection: Connection, row: BudgetRow, *, now: str) -> None:
 
 
 def remove(connection: Connection, row: BudgetRow) -> bool:
-    """Delete the budget about the same as `row`, whatever its amount; False if there is none."""
+    """Delete the budget with the same key as `row`, whatever its amount; return False if there is none."""
     connection.execute(
         "DELETE FROM budget WHERE scope = ? AND ref = ? AND period = ? AND unit = ?",
         (row.scope.value, row.ref, row.period.value, row.unit.value),
@@ -127,9 +127,7 @@ def every(connection: Connection) -> list[BudgetRow]:
 
 
 def about_call(connection: Connection, agent_id: str, group_id: str | None) -> list[BudgetRow]:
-    """Return the stored budgets that a call of an agent, perhaps on behalf of a group, has to keep; not those of
-    turns.
-    """
+    """Return the stored budgets that apply to a call of an agent, possibly for a group; not those of turns."""
     return _BUDGETS.select(
         connection,
         "WHERE scope = 'constellation' OR (scope = 'agent' AND ref IN (?1, '')) OR (scope = 'group' AND ref = ?2)",
@@ -143,13 +141,13 @@ def about_turns(connection: Connection) -> list[BudgetRow]:
 
 
 def has_any(connection: Connection) -> bool:
-    """Return whether anything is stored that a call has to keep to."""
+    """Return whether any budget is stored that applies to a call."""
     found: int = connection.execute("SELECT EXISTS (SELECT 1 FROM budget) OR EXISTS (SELECT 1 FROM turn_budget)").get
     return bool(found)
 
 
 def open_turn(connection: Connection, turn: int, *, tokens: int | None, microdollars: int | None) -> None:
-    """Fix what a turn may spend. What was fixed once stays."""
+    """Store the limits of a turn. Existing ones stay."""
     connection.execute(
         "INSERT INTO turn_budget (turn, tokens, microdollars) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
         (turn, tokens, microdollars),
@@ -157,7 +155,7 @@ def open_turn(connection: Connection, turn: int, *, tokens: int | None, microdol
 
 
 def of_ancestors(connection: Connection, turn: int) -> list[TurnBudgetRow]:
-    """Return the budgets of a turn and of those that led to it, nearest first."""
+    """Return the budgets of a turn and of the turns that started it, nearest first."""
     found = connection.execute(
         "WITH RECURSIVE chain(key, height) AS (SELECT ?1, 0 UNION SELECT t.parent_turn, chain.height + 1"
         " FROM turn AS t JOIN chain ON t.key = chain.key WHERE t.parent_turn IS NOT NULL)"
@@ -169,13 +167,13 @@ def of_ancestors(connection: Connection, turn: int) -> list[TurnBudgetRow]:
 
 
 def children(connection: Connection, turn: int) -> int:
-    """Return how many turns this one led to directly."""
+    """Return how many turns this one started directly."""
     count: int = connection.execute("SELECT count(*) FROM turn WHERE parent_turn = ?", (turn,)).get
     return count
 
 
 def spent(connection: Connection, scope: BudgetScope, ref: str, *, since: str) -> Spent:
-    """Return what the calls of an agent, a group or the constellation took from the day of `since` on (empty: ever)."""
+    """Return the usage of an agent, a group or the constellation from the day of `since` on (empty: always)."""
     return _sum(
         connection,
         f"SELECT {_USED}, coalesce(sum(unpriced_calls), 0) FROM usage_day WHERE day >= :since AND {_OF_SCOPE[scope]}",
@@ -184,19 +182,19 @@ def spent(connection: Connection, scope: BudgetScope, ref: str, *, since: str) -
 
 
 def spent_by_tree(connection: Connection, turn: int) -> Spent:
-    """Return what a turn took, with all turns that it led to."""
+    """Return the usage of a turn and of all turns that it started."""
     unpriced = "count(*) FILTER (WHERE cost_microdollars IS NULL)"
     sql = f"{TREE} SELECT {_USED}, {unpriced} FROM usage WHERE turn IN (SELECT key FROM tree)"
     return _sum(connection, sql, {"root": turn})
 
 
 def held(connection: Connection, scope: BudgetScope, ref: str) -> Spent:
-    """Return what calls under way of an agent, a group or the constellation may take."""
+    """Return what is reserved for running calls of an agent, a group or the constellation."""
     return _sum(connection, f"SELECT {_HELD} FROM reservation WHERE {_OF_SCOPE[scope]}", {"ref": ref})
 
 
 def held_by_tree(connection: Connection, turn: int) -> Spent:
-    """Return what calls under way of a turn may take, with those of all turns that it led to."""
+    """Return what is reserved for running calls of a turn and of all turns that it started."""
     sql = f"{TREE} SELECT {_HELD} FROM reservation WHERE turn IN (SELECT key FROM tree)"
     return _sum(connection, sql, {"root": turn})
 
@@ -216,26 +214,26 @@ def next_no(connection: Connection, turn: int, step: int, attempt: int, purpose:
 
 
 def hold(connection: Connection, row: ReservationRow) -> None:
-    """Store what a call may cost.
+    """Reserve what a call may cost.
 
     Raises:
-        RowConflict: it is held already.
+        RowConflict: it is already reserved.
     """
     _RESERVATIONS.insert(connection, [row])
 
 
 def let_go(connection: Connection, key: tuple[int, int, int, str, int]) -> None:
-    """Release what is held for one call."""
+    """Release the reservation of one call."""
     connection.execute(
         "DELETE FROM reservation WHERE turn = ? AND step = ? AND attempt = ? AND purpose = ? AND no = ?", key
     )
 
 
 def let_go_of_turn(connection: Connection, turn: int) -> None:
-    """Release what is held for all calls of a turn."""
+    """Release the reservations of all calls of a turn."""
     connection.execute("DELETE FROM reservation WHERE turn = ?", (turn,))
 
 
 def reservations(connection: Connection, turn: int) -> list[ReservationRow]:
-    """Return what is held for a turn's calls."""
+    """Return the reservations of a turn's calls."""
     return _RESERVATIONS.select(connection, "WHERE turn = ? ORDER BY step, attempt", (turn,))

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pattern_db.columns import to_json
 from pattern_db.connection import Connection, Table
 
-DELTAS = ("text.delta", "reasoning.delta")  # streamed pieces of an answer, of what its model thinks
-# A range of rows in place of an index. A turn that has not ended has no last event, so its range is open.
+DELTAS = ("text.delta", "reasoning.delta")  # streamed pieces of an answer and of its reasoning
+# A range of rows instead of an index. A turn that has not ended has no last event, so its range is open.
 _FIRST = "(SELECT first_event FROM turn WHERE key = ?1)"
 _LAST = (
     "seq <= coalesce((SELECT last.seq FROM turn AS t JOIN event AS last ON last.seq >= t.first_event"
@@ -78,7 +78,7 @@ def named(connection: Connection, turn: int, names: Sequence[str]) -> list[Event
 
 
 def prune_deltas(connection: Connection, turn: int) -> None:
-    """Drop a turn's streamed pieces: the messages that they were pieces of are stored. Never drops the newest event."""
+    """Delete a turn's streamed pieces, once their messages are stored. Never deletes the newest event."""
     connection.execute(
         f"DELETE FROM event WHERE seq >= {_FIRST} AND {_UP_TO_LAST} AND name IN {DELTAS}"
         " AND seq < (SELECT max(seq) FROM event)",

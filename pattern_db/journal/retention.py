@@ -1,8 +1,7 @@
-"""What the journal gives up with time: events, steps, tool calls and lists of what prompts showed, of turns that ended
-long ago.
+"""Deletion of old rows of the journal: events, steps, tool calls and prompt logs of turns that ended long ago.
 
-Messages, memory, the archive, usage and the turns themselves stay. Turns are given up in the order of their acceptance,
-so one that has not ended keeps what came after it; so are events, so what is left of them is everything from one on.
+Messages, memory, the archive, usage and the turns themselves stay. Turns are processed in the order of their
+acceptance, so an open turn keeps everything after it; so are events, so the remaining ones are a gapless range.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from pattern_db.tables import meta
 
 TURNS_AT_ONCE = 200  # in one transaction
 EVENTS_AT_ONCE = 2_000
-_TURN = "pruned_turn"  # key of the newest turn that was given up
-_EVENT = "pruned_event"  # number of the newest event that was
+_TURN = "pruned_turn"  # key of the newest pruned turn
+_EVENT = "pruned_event"  # number of the newest pruned event
 _KEY_MAX = 2**63 - 1
 # The first event of a turn after `?`, else the newest event: it is kept.
 _KEPT_EVENT = (
@@ -27,7 +26,7 @@ _KEPT_EVENT = (
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """How many rows were deleted; of prompts the lists of parts that no step names any more."""
+    """How many rows were deleted; `prompts` are lists of parts without a step."""
 
     turns: int = 0
     events: int = 0
@@ -94,12 +93,12 @@ def _count(connection: Connection, sql: str, *bindings: object) -> int:
 
 
 def _first(connection: Connection) -> int:
-    """Return the key after which turns can be given up now. A restored file may have fewer than were."""
+    """Return the key after which turns can be pruned now. A restored file may have fewer turns than before."""
     return min(_noted(connection, _TURN), _count(connection, "SELECT coalesce(max(key), 0) FROM turn"))
 
 
 def _turns(connection: Connection, before: str) -> tuple[int, int, int]:
-    """Return the key after which turns can be given up now, that of the last one, and how many there are."""
+    """Return the key after which turns can be pruned now, that of the last one, and how many there are."""
     first = last = _first(connection)
     turns = 0
     for key, ended_at in fetch_all(
@@ -126,7 +125,7 @@ def _events(connection: Connection, before: str, last_turn: int) -> int:
 
 
 def pruned_event(connection: Connection) -> int:
-    """Return the number of the newest event that was given up; 0 if none was."""
+    """Return the number of the newest pruned event; 0 without one."""
     return _noted(connection, _EVENT)
 
 

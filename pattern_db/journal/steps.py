@@ -17,7 +17,7 @@ from pattern_db.tables import prompts
 from pattern_db.tables.prompts import ShownRow
 
 _WAITS = "status = 'awaiting_approval'"
-# The arguments of a call that has ended stand in the message with its result; 'null' here says so.
+# The arguments of an ended call are in the message with its result; 'null' here marks this.
 _ARGS = (
     "CASE effect.args WHEN 'null' THEN coalesce((SELECT tool_args FROM messages WHERE id = effect.message_id), 'null')"
     " ELSE effect.args END"
@@ -66,7 +66,7 @@ class EffectRow:
 
     @property
     def key(self) -> Key:
-        """What names the call."""
+        """The key of the call."""
         return self.turn, self.step, self.call
 
 
@@ -75,14 +75,14 @@ _EFFECTS = Table("effect", EffectRow, columns={"effect_class": "class", "args": 
 
 
 def hash_call(tool: str, arguments: str) -> bytes:
-    """Return 16 bytes that name a tool with its arguments: equal calls have equal digests."""
+    """Return a 16-byte digest of a tool and its arguments: equal calls have equal digests."""
     return blake2b(f"{tool}\0{arguments}".encode(), digest_size=16).digest()
 
 
 def open_step(connection: Connection, row: StepRow, shown: ShownRow, known: Collection[bytes] = ()) -> None:
-    """Store a step that is about to ask its model, with what the model is shown; `tables.prompts` reads that.
+    """Store a step before its model call, with its prompt log; `tables.prompts` reads that.
 
-    `known` are digests of what prompts showed that are stored.
+    `known` are digests of the prompt parts that are already stored.
     """
     connection.execute(
         f"INSERT INTO step ({_STEPS.columns}, prompt_tokens, prompt_stable, prompt_volatile, history_from,"
@@ -108,7 +108,7 @@ def close(
     answered: tuple[str, str] | None = None,
 ) -> None:
     """Close the open step `(turn, no, attempt)` as done, superseded or failed. `answered` is the provider and model
-    whose answer it is, if others were asked first.
+    that answered, if others were called first.
 
     Raises:
         RowConflict: it is not open.
@@ -137,7 +137,7 @@ def start_call(connection: Connection, key: Key, *, epoch: int, started_at: str,
     """Store the intent to run the call `(turn, step, call)` now: before this is durable, it must not run.
 
     Raises:
-        RowConflict: it is neither planned nor a started one that may be run again.
+        RowConflict: it is neither planned nor a started one that may be repeated.
     """
     changes = "status = 'started', epoch = ?, attempts = attempts + 1, started_at = ?, deadline_at = ?"
     may_run = "(status = 'planned' OR (status = 'started' AND class IN ('idempotent', 'verifiable')))"
@@ -145,38 +145,38 @@ def start_call(connection: Connection, key: Key, *, epoch: int, started_at: str,
 
 
 def approve_call(connection: Connection, key: Key, *, args: str, args_hash: bytes) -> None:
-    """Let a call that waited for consent run, with these arguments.
+    """Plan a call that waited for approval, with these arguments.
 
     Raises:
-        RowConflict: it does not wait any more.
+        RowConflict: it no longer waits.
     """
     _change_call(connection, key, _WAITS, "status = 'planned', args = ?, args_hash = ?", (args, args_hash))
 
 
 def deny_call(connection: Connection, key: Key) -> None:
-    """Keep a call that waited for consent from running; its result is stored later.
+    """Deny a call that waited for approval; its result is stored later.
 
     Raises:
-        RowConflict: it does not wait any more.
+        RowConflict: it no longer waits.
     """
     _change_call(connection, key, _WAITS, "status = 'denied'")
 
 
 def ask_about_call(connection: Connection, key: Key) -> None:
-    """Have a call wait for a person: a planned one, or a started one whose outcome is unknown.
+    """Let a call wait for a person: a planned one, or a started one with unknown outcome.
 
     Raises:
-        RowConflict: it has ended, or waits already.
+        RowConflict: it has ended, or already waits.
     """
     _change_call(connection, key, "status IN ('planned', 'started')", "status = 'awaiting_approval'")
 
 
 def finish_call(connection: Connection, key: Key, *, status: str, message_id: str, ended_at: str) -> None:
-    """Store what the call came to, once. With the message that holds the result stored before, arguments that are the
-    same there are not kept twice.
+    """Store the result of the call, once. Store the message with the result first: equal arguments are not stored
+    twice.
 
     Raises:
-        RowConflict: it has ended already.
+        RowConflict: it has already ended.
     """
     used = connection.execute(
         "UPDATE effect SET status = ?1, message_id = ?2, ended_at = ?3,"
@@ -217,9 +217,7 @@ def calls_of_turn(connection: Connection, turn: int) -> list[EffectRow]:
 
 
 def last_used(connection: Connection, agent_id: str, tools: Collection[str]) -> dict[str, str]:
-    """Return when the agent last started each of `tools` with success, as column texts; those never used are left
-    out.
-    """
+    """Return when the agent last started each of `tools` successfully, as column texts; unused ones are left out."""
     rows = connection.execute(
         "SELECT tool, last_at FROM tool_use WHERE agent_id = ? AND tool IN (SELECT value FROM json_each(?))",
         (agent_id, to_json(list(tools))),
@@ -232,7 +230,7 @@ def calls_with_results(
 ) -> list[tuple[EffectRow, str | None, str | None]]:
     """Return all calls of a turn in order, each with its start and at most `chars_max` characters of its result.
 
-    A call that changes only this file has no start of its own: it starts as it ends.
+    A call that changes only this file has no separate start time: it starts as it ends.
     """
     rows = connection.execute(
         f"SELECT {_EFFECTS.columns}, coalesce(started_at, ended_at),"
@@ -252,4 +250,4 @@ def _change_call(connection: Connection, key: Key, condition: str, changes: str,
 
 
 def _not_allowed(key: Key) -> RowConflict:
-    return RowConflict(f"the tool call {key} is not in a state that allows this")
+    return RowConflict(f"the tool call {key} is in another state")

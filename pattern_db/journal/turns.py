@@ -1,6 +1,6 @@
-"""Turns: one row from acceptance to the terminal event; and the accepted messages that wait for theirs.
+"""Turns: one row from acceptance to the terminal event; and the inbox of accepted messages.
 
-A message's row lives from T0 (accepted) to T1 (taken).
+A message's row exists from T0 (accepted) to T1 (started).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NEW = "agent_id, id, sender, seed, created_at, parent_turn, depth, idempotency,
 _NEXT_EVENT = "(SELECT coalesce(max(seq), 0) + 1 FROM event)"
 _OPEN = (TurnStatus.QUEUED, TurnStatus.RUNNING, TurnStatus.WAITING)
 _KEY_MAX = 2**63 - 1
-_FAILED = "status NOT IN ('queued', 'running', 'waiting', 'completed')"  # as the index turn_failed says it
+_FAILED = "status NOT IN ('queued', 'running', 'waiting', 'completed')"  # as in the index turn_failed
 _LAST_SAID = (
     "(SELECT {} FROM messages AS m WHERE m.agent_id = turn.agent_id AND m.position >= turn.batch_id"
     " AND m.batch_id = turn.batch_id AND m.role = 'assistant' AND m.content IS NOT NULL AND m.is_deleted = 0"
@@ -50,7 +50,7 @@ class NewTurn(NamedTuple):
 
 
 class Started(NamedTuple):
-    """What is stored when a turn starts: its batch, the epoch of who runs it, and until when it may run."""
+    """What is stored when a turn starts: its batch, its owner's epoch, and its deadline."""
 
     batch_id: str
     epoch: int
@@ -63,8 +63,8 @@ class TurnRow:
     """A turn as stored. `status` is a `pattern_db.enums.TurnStatus` value, `error` a JSON object or None. Either
     `agent_id` is empty or `group_id` is None.
 
-    `steps` is the number of steps once it has ended, before that the step at which it was last taken up;
-    `time_left_ms` what a waiting turn has left of its time.
+    `steps` is the number of steps once it has ended, before that the step at which it was last resumed; `time_left_ms`
+    is the remaining time of a waiting turn.
     """
 
     key: int
@@ -146,7 +146,8 @@ def newest(
     """
     given = {"agent_id = ?": agent_id, "group_id = ?": group_id, "status = ?": status}
     values = {condition: value for condition, value in given.items() if value is not None}
-    # Apart, since each half is found in its own way. The open ones are few: `+key` has them found first, then sorted.
+    # Separate queries, since each half needs its own index. The open ones are few: with `+key` they are found first,
+    # then sorted.
     halves = [("ended_at IS NULL", "+key"), ("ended_at IS NOT NULL", "key")]
     if status in _OPEN:
         del halves[1]
@@ -166,8 +167,8 @@ def by_idempotency(connection: Connection, idempotency: bytes) -> TurnRow | None
 
 
 def unfinished(connection: Connection, agent_id: str) -> TurnRow | None:
-    """Return the agent's turn to continue, if any: the one that was started and has not ended, else the first waiting
-    one whose questions are all answered, or that was asked to stop. An agent works on one at a time.
+    """Return the agent's turn to continue, if any: the running one, else the first waiting one with all questions
+    answered, or with a request to stop. An agent runs one at a time.
     """
     found = _TURNS.select(
         connection,
@@ -181,14 +182,14 @@ def unfinished(connection: Connection, agent_id: str) -> TurnRow | None:
 
 
 def running(connection: Connection, agent_id: str) -> TurnRow | None:
-    """Return the agent's turn under way, if any; one that waits for a person is none."""
+    """Return the agent's running turn, if any; one that waits for a person does not count."""
     return _TURNS.first(
         connection, "WHERE agent_id = ? AND ended_at IS NULL AND status = 'running' LIMIT 1", (agent_id,)
     )
 
 
 def is_busy(connection: Connection, agent_id: str) -> bool:
-    """Return whether the agent has a turn under way or in line."""
+    """Return whether the agent has a running or queued turn."""
     return connection.execute(_BUSY, (agent_id,)).fetchone() is not None
 
 
@@ -196,7 +197,7 @@ def join(connection: Connection, key: int, into: int, *, ended_at: str) -> None:
     """End a queued turn because its message joins another one.
 
     Raises:
-        RowConflict: it is not queued any more.
+        RowConflict: it is no longer queued.
     """
     _change(connection, key, "queued", "status = 'completed', joined_turn = ?, ended_at = ?", (into, ended_at))
 
@@ -211,7 +212,7 @@ def waiting_batches(connection: Connection, agent_id: str) -> list[str]:
 
 
 def unanswered(connection: Connection, agent_id: str, since: str) -> dict[str, str]:
-    """Return how turns of the agent ended that did not complete, by their batches; those from the batch `since` on."""
+    """Return the status of the agent's turns that did not complete, by batch, from the batch `since` on."""
     found = connection.execute(
         f"SELECT batch_id, status FROM turn WHERE agent_id = ? AND batch_id >= ? AND {_FAILED}", (agent_id, since)
     )
@@ -245,7 +246,7 @@ def start(connection: Connection, key: int, started: Started) -> None:
     """Mark a queued turn as running.
 
     Raises:
-        RowConflict: it is not queued any more.
+        RowConflict: it is no longer queued.
     """
     changes = "status = 'running', batch_id = ?, epoch = ?, started_at = ?, deadline_at = ?"
     _change(connection, key, "queued", changes, started)
@@ -262,17 +263,17 @@ def resume(connection: Connection, key: int, *, epoch: int, step: int) -> None:
 
 
 def wait(connection: Connection, key: int, *, time_left_ms: int) -> None:
-    """Have a running turn wait for a person: its time stands still.
+    """Let a running turn wait for a person: its clock is stopped.
 
     Raises:
-        RowConflict: it does not run any more.
+        RowConflict: it no longer runs.
     """
     changes = "status = 'waiting', deadline_at = NULL, time_left_ms = ?"
     _change(connection, key, "running", changes, (time_left_ms,))
 
 
 def go_on(connection: Connection, key: int, *, deadline_at: str) -> None:
-    """Have a waiting turn run again, until `deadline_at`.
+    """Resume a waiting turn, until `deadline_at`.
 
     Raises:
         RowConflict: it does not wait any more.
@@ -282,7 +283,7 @@ def go_on(connection: Connection, key: int, *, deadline_at: str) -> None:
 
 
 def request_cancel(connection: Connection, key: int, reason: str) -> bool:
-    """Note a request to stop the turn; False if it had ended. The first reason stays."""
+    """Store a request to stop the turn; return False if it had ended. The first reason stays."""
     connection.execute(
         "UPDATE turn SET cancel_reason = coalesce(cancel_reason, ?) WHERE key = ? AND ended_at IS NULL", (reason, key)
     )
@@ -290,7 +291,7 @@ def request_cancel(connection: Connection, key: int, reason: str) -> bool:
 
 
 def request_cancel_all(connection: Connection, reason: str) -> None:
-    """Note a request to stop every open turn."""
+    """Store a request to stop every open turn."""
     connection.execute("UPDATE turn SET cancel_reason = coalesce(cancel_reason, ?) WHERE ended_at IS NULL", (reason,))
 
 
@@ -303,11 +304,11 @@ def end(
     steps: int = 0,
     error: Mapping[str, object] | None = None,
 ) -> tuple[str | None, str | None, str | None, UsageSum]:
-    """Give the turn its one terminal status; `steps` is how many it took. Return the id and the words of what its agent
-    said last in it, to whomever, what ended that too early, and what the turn's calls used.
+    """Store the terminal status of the turn; `steps` is their number. Return id and text of its agent's last message in
+    it, why that is incomplete, and the turn's usage.
 
     Raises:
-        RowConflict: it has ended already; a second terminal event would be a lie.
+        RowConflict: it has already ended; a second terminal event would be wrong.
     """
     said = None if error is None else json.dumps(error, ensure_ascii=False)
     changes = "status = ?, ended_at = ?, steps = ?, error = ?, deadline_at = NULL"
@@ -320,17 +321,17 @@ def end(
 def _change(
     connection: Connection, key: int, expected: str, changes: str, values: Values, *, returning: str = "key"
 ) -> tuple[Any, ...]:
-    """Change a turn that has a status, or is open; return what `returning` selects of it.
+    """Update a turn that has a status, or is open; return the columns `returning`.
 
     Raises:
-        RowConflict: it is not as expected any more.
+        RowConflict: it is in another state.
     """
     condition = "ended_at IS NULL" if expected == "open" else f"status = '{expected}'"
     changed: tuple[Any, ...] | None = connection.execute(
         f"UPDATE turn SET {changes} WHERE key = ? AND {condition} RETURNING {returning}", (*values, key)
     ).fetchone()
     if changed is None:
-        raise RowConflict(f"turn {key} is not {expected} any more")
+        raise RowConflict(f"turn {key} is no longer {expected}")
     return changed
 
 
@@ -356,12 +357,12 @@ def put_message(
 
 
 def first_message(connection: Connection, agent_id: str) -> InboxRow | None:
-    """Return the message to take next: highest priority first, then in order of acceptance."""
+    """Return the next message: highest priority first, then in order of acceptance."""
     return _INBOX.first(connection, "WHERE agent_id = ? ORDER BY priority DESC, turn LIMIT 1", (agent_id,))
 
 
 def steering_messages(connection: Connection, agent_id: str) -> list[InboxRow]:
-    """Return the messages that are to join the agent's turn under way, oldest first."""
+    """Return the messages that will join the agent's running turn, oldest first."""
     return _INBOX.select(
         connection, "WHERE agent_id = ? AND payload ->> '$.policy' = 'steer' ORDER BY turn", (agent_id,)
     )
@@ -371,18 +372,18 @@ def take_message(connection: Connection, turn: int) -> None:
     """Remove the message; its turn starts in the same transaction.
 
     Raises:
-        RowConflict: it was taken already.
+        RowConflict: it was already removed.
     """
     connection.execute("DELETE FROM inbox WHERE turn = ?", (turn,))
     if connection.changes() != 1:
-        raise RowConflict(f"the message of turn {turn} was taken already")
+        raise RowConflict(f"the message of turn {turn} was already started")
 
 
 def take_first_message(connection: Connection, agent_id: str, turn: int) -> None:
-    """As `take_message`, if the message is the next one: messages are taken in order, whichever is noticed first.
+    """As `take_message`, if the message is the next one: messages are started in order, whichever is noticed first.
 
     Raises:
-        RowConflict: it was taken already, or another message goes before it.
+        RowConflict: it was already removed, or another message comes first.
     """
     connection.execute(
         "DELETE FROM inbox WHERE turn = ?2"
@@ -390,7 +391,7 @@ def take_first_message(connection: Connection, agent_id: str, turn: int) -> None
         (agent_id, turn),
     )
     if connection.changes() != 1:
-        raise RowConflict(f"the message of turn {turn} was taken already, or another one goes before it")
+        raise RowConflict(f"the message of turn {turn} was already started, or another one comes first")
 
 
 def count_messages(connection: Connection, agent_id: str) -> int:

@@ -1,7 +1,7 @@
-"""Usage: tokens and money of each model call, exact integers that sum to any roll-up.
+"""Usage: tokens and cost of each model call, as exact integers that can be summed.
 
 `usage` has a row per call, `usage_day` the same by day, agent, group and model; `add` writes both, so that sums over
-whole days read a few rows however many calls there were.
+whole days read few rows, however many calls there were.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from pattern_db.connection import Connection, Table
 STEP = "step"  # the purpose of a step's own call; others ("summary" …) may be made several times in a step
 DAY_CHARS = 10  # `2026-11-21`
 _MIDNIGHT = "T00:00:00.000Z"
-_DISORDER_MS = 86_400_000  # rows are in the order of their times but for long calls and clocks that were set back
+_DISORDER_MS = 86_400_000  # rows are in the order of their times, except for long calls and clocks that were set back
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageRow:
-    """Tokens and micro-dollars of one call; `cost_microdollars` is None where the price is unknown.
+    """Tokens and micro-dollars of one call; `cost_microdollars` is None if the price is unknown.
 
     `input_tokens` holds `cached_tokens` and `cache_write_tokens`, `output_tokens` holds `reasoning_tokens`. `at` is
-    the time as stored at which the call ended. `turn` is None for a call for no turn; `group_id` names the group on
-    whose behalf it was made. `no` tells several calls of one purpose within a step apart; `add` sets it.
+    the time as stored at which the call ended. `turn` is None for a call outside of turns; `group_id` is the group for
+    which it was made. `no` numbers the calls of one purpose within a step; `add` sets it.
     """
 
     turn: int | None
@@ -71,7 +71,7 @@ SUMS = (  # over calls, as in `UsageSum`
 
 
 class Grouping(StrEnum):
-    """What the lines of a report are about."""
+    """The grouping of a report."""
 
     DAY = "day"
     AGENT = "agent"
@@ -81,8 +81,8 @@ class Grouping(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageFilter:
-    """Which calls: of an agent (id), of a turn (key) with all turns that it led to, from `since` until before
-    `until` (times as stored). None is all.
+    """Selects calls: of an agent (id), of a turn (key) with all turns that it started, from `since` until before
+    `until` (times as stored). None: all.
     """
 
     agent_id: str | None = None
@@ -95,8 +95,8 @@ class UsageFilter:
 class UsageLine:
     """The sum over the calls of one day, agent, model or turn.
 
-    `key` is the day, the agent's id, `provider/model` or the turn's id; `name` an agent's name as long as there is one.
-    `cost_microdollars` leaves the `unpriced_calls` out, whose price is unknown.
+    `key` is the day, the agent's id, `provider/model` or the turn's id; `name` an agent's name while it exists.
+    `cost_microdollars` does not include the `unpriced_calls`, which have no known price.
     """
 
     key: str
@@ -112,7 +112,7 @@ class UsageLine:
     cost_microdollars: int
 
 
-# The turns that a turn led to, with it.
+# A turn with the turns that it started.
 TREE = (
     "WITH RECURSIVE tree(key) AS (SELECT :root UNION SELECT t.key FROM turn AS t JOIN tree ON t.parent_turn = tree.key)"
 )
@@ -137,10 +137,10 @@ _ADD_TO_DAY = (
 
 
 def add(connection: Connection, row: UsageRow) -> None:
-    """Store what a call cost. A step's own call is stored once; calls of another purpose are counted through.
+    """Store the usage of a call. A step's own call is stored once; calls of other purposes are numbered.
 
     Raises:
-        apsw.ConstraintError: there is no such turn, or the usage of this attempt of the step is stored already (a
+        apsw.ConstraintError: there is no such turn, or the usage of this attempt of the step is already stored (a
             `RowConflict` once translated).
     """
     if row.purpose != STEP:
@@ -158,7 +158,7 @@ def _next_no(connection: Connection, row: UsageRow) -> int:
 
 
 def of_turn(connection: Connection, turn: int) -> UsageSum:
-    """Return the sum over all calls of a turn, failed attempts included; without the turns that it led to."""
+    """Return the sum over all calls of a turn, failed attempts included; without the turns that it started."""
     return sum_of(connection.execute(f"SELECT {', '.join(SUMS)} FROM usage WHERE turn = ?", (turn,)).get)
 
 
@@ -175,7 +175,7 @@ def sum_of(row: Sequence[Any]) -> UsageSum:
 
 
 def total(connection: Connection, which: UsageFilter) -> UsageLine:
-    """Return the sum over all calls that fit; its key is empty."""
+    """Return the sum over all selected calls; its key is empty."""
     table, sums = _source(which, None)
     conditions, values, tree = _conditions(which, table)
     row = connection.execute(f"{tree} SELECT {sums} FROM {table} {_where(conditions)}", values).get
@@ -219,7 +219,7 @@ _KEYS = {
 
 
 def _source(which: UsageFilter, by: Grouping | None) -> tuple[str, str]:
-    """Return the table that answers with the least work, and its sums."""
+    """Return the cheapest table for the query, and its sums."""
     whole_days = all(bound is None or bound.endswith(_MIDNIGHT) for bound in (which.since, which.until))
     if whole_days and which.turn is None and by is not Grouping.TURN:
         return "usage_day", _OF_DAYS

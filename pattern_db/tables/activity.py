@@ -1,4 +1,4 @@
-"""What the agents of a constellation did recently (turns, and events for all agents), and their tasks."""
+"""Recent activity of a constellation's agents (turns, and events for all agents), and their tasks."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pattern_db.columns import Json
 from pattern_db.connection import Connection, Table
 
-TURNS_REACH = 500  # newest turns that are looked at, so that a file with years of them costs the same
-WORDS_CHARS = 300  # read of what a turn was about
+TURNS_REACH = 500  # newest turns that are read, so that a file with years of them is as fast
+WORDS_CHARS = 300  # read of a turn's first message
 
 
 @dataclass(slots=True)
 class TurnActivity:
-    """A turn that was started. `words` is the beginning of the message that it answered; `sender` as in the turn.
+    """A started turn. `words` is the beginning of its message; `sender` as in the turn.
 
-    `status` and `agent_name` are updated while it is kept.
+    `status` and `agent_name` are updated while it is in memory.
     """
 
     id: str
@@ -61,7 +61,7 @@ _NOTED = Table(
 
 
 def newest_turns(connection: Connection, limit: int) -> list[TurnActivity]:
-    """Return the newest turns of all agents that were started, oldest first."""
+    """Return the newest started turns of all agents, oldest first."""
     found = _TURNS.select(
         connection,
         "WHERE t.key > (SELECT coalesce(max(key), 0) FROM turn) - ? AND t.started_at IS NOT NULL"
@@ -72,7 +72,7 @@ def newest_turns(connection: Connection, limit: int) -> list[TurnActivity]:
 
 
 def turn(connection: Connection, turn_id: str) -> TurnActivity | None:
-    """Return the activity of one turn; None if there is no such turn, or it was never started."""
+    """Return the activity of one turn; None if it does not exist or was never started."""
     return _TURNS.first(connection, "WHERE t.id = ? AND t.started_at IS NOT NULL", (turn_id,))
 
 
@@ -102,9 +102,7 @@ _TASKS = Table("tasks", OpenTask)
 
 
 def open_tasks(connection: Connection, agent_id: str, limit: int) -> list[OpenTask]:
-    """Return the agent's open tasks and the constellation's: the most urgent first, then by when they are due and
-    made.
-    """
+    """Return the agent's open tasks and the constellation's: the most urgent first, then by due time and creation."""
     return _TASKS.select(
         connection,
         "WHERE status IN ('pending', 'in_progress') AND (agent_id = ?1 OR agent_id IS NULL)"
@@ -114,6 +112,6 @@ def open_tasks(connection: Connection, agent_id: str, limit: int) -> list[OpenTa
 
 
 def title_of_task(connection: Connection, task_id: str) -> str | None:
-    """Return the task's title; None if there is no such task any more."""
+    """Return the task's title; None if the task no longer exists."""
     row = connection.execute("SELECT title FROM tasks WHERE id = ?", (task_id,)).fetchone()
     return None if row is None else str(row[0])

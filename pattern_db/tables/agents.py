@@ -1,4 +1,4 @@
-"""Agents: their configuration and life."""
+"""Agents: their configuration and status."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def create(connection: Connection, row: AgentRow) -> None:
     """Add an agent.
 
     Raises:
-        apsw.ConstraintError: the id or name is taken (a `RowConflict` once translated).
+        apsw.ConstraintError: the id or name is in use (translated to `RowConflict`).
     """
     _AGENTS.insert(connection, [row])
 
@@ -75,7 +75,7 @@ def list_all(connection: Connection, *, status: AgentStatus | None = None) -> li
 
 
 def count(connection: Connection) -> int:
-    """Return how many agents there are, of whatever status; reads an index and no agent."""
+    """Return the number of agents of any status; reads only an index."""
     return int(fetch_all(connection, "SELECT count(*) FROM agents")[0][0])
 
 
@@ -84,16 +84,16 @@ def update(connection: Connection, row: AgentRow) -> None:
 
     Raises:
         RowNotFound: there is no such agent.
-        apsw.ConstraintError: the name is taken (a `RowConflict` once translated).
+        apsw.ConstraintError: the name is in use (translated to `RowConflict`).
     """
     _AGENTS.update(connection, row, f"agent {row.id}")
 
 
 def delete(connection: Connection, agent_id: str) -> None:
-    """Remove the agent with its messages, turns, blocks, archive and vectors.
+    """Delete the agent with its messages, turns, blocks, archive and vectors.
 
     Blocks and archive entries carry no foreign key, because groups and the constellation own some too, so they are
-    removed here. Tasks, events and activity stay and lose their agent.
+    removed here. Tasks, events and activity stay, without an agent.
 
     Raises:
         RowNotFound: there is no such agent.

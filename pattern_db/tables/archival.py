@@ -1,6 +1,6 @@
-"""Long-term entries of agents: stored, found, superseded, removed. What they say never changes.
+"""Archive entries of agents: add, find, supersede, delete. Their text never changes.
 
-A long text is several rows: the first chunk, which is the entry, and further ones that name it as their parent.
+A long text is several rows: the first chunk, which is the entry, and later ones with the entry as their parent.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _OF_EVERY_CHUNK = ("tags", "workspace", "valid_from", "valid_to")  # so that a s
 class ArchivalRow:
     """One entry, or one chunk of a long one.
 
-    `valid_from` None is since `created_at`, `valid_to` (excluded) None is until now; both are column times. `source`
-    is a JSON object of what the entry was made from, `content_hash` 16 bytes over the whole text.
+    `valid_from` None is since `created_at`, `valid_to` (excluded) None is until now; both are column times. `source` is
+    a JSON object with the entry's origin, `content_hash` 16 bytes over the whole text.
     """
 
     id: str
@@ -49,13 +49,13 @@ def insert(connection: Connection, row: ArchivalRow) -> None:
     """Add an entry or a chunk.
 
     Raises:
-        apsw.ConstraintError: the id is taken or the parent is missing (a `RowConflict` once translated).
+        apsw.ConstraintError: the id is in use or the parent is missing (translated to `RowConflict`).
     """
     _ENTRIES.insert(connection, [replace(row, tags=row.tags or None)])
 
 
 def get(connection: Connection, entry_id: str) -> ArchivalRow:
-    """Return the row with this id: an entry's first chunk, or a further chunk.
+    """Return the row with this id: an entry's first chunk, or a later chunk.
 
     Raises:
         RowNotFound: there is none.
@@ -88,8 +88,8 @@ def list_for_agent(
 ) -> list[ArchivalRow]:
     """Return the agent's newest `limit` entries (first chunks), newest first.
 
-    `before` leaves only those older than an entry, named by its `created_at` and id (it may have been deleted since).
-    `tag` narrows them to those that bear it, `valid_at` to those that are not superseded or ended at that time.
+    `before` selects those older than an entry, given by its `created_at` and id (it may be deleted). `tag` selects
+    those with the tag, `valid_at` those that are not superseded or ended at that time.
     """
     return _ENTRIES.select(
         connection,
@@ -102,12 +102,12 @@ def list_for_agent(
 
 
 def count_rows(connection: Connection, agent_id: str) -> int:
-    """Return how many rows the agent's archive takes, each chunk counted; read from the index alone."""
+    """Return the number of rows of the agent's archive, with all chunks; reads only the index."""
     return int(fetch_all(connection, "SELECT count(*) FROM archival_entries WHERE agent_id = ?", (agent_id,))[0][0])
 
 
 def same(connection: Connection, agent_id: str, content_hash: bytes, now: str) -> ArchivalRow | None:
-    """Return the agent's valid entry whose whole text has this hash; None if there is none."""
+    """Return the agent's valid entry with this hash of its whole text; None if there is none."""
     return _ENTRIES.first(
         connection,
         "WHERE agent_id = ? AND content_hash = ? AND (valid_to IS NULL OR valid_to > ?) ORDER BY row LIMIT 1",
@@ -139,8 +139,8 @@ def candidates(
 
 
 def supersede(connection: Connection, entry_id: str, *, by: str, valid_to: str) -> None:
-    """Let an entry end at `valid_to`, if it does not end earlier, and name its successor; one that has a successor
-    already stays as it is.
+    """End an entry at `valid_to`, if it does not end earlier, and set its successor; an entry with a successor stays
+    unchanged.
     """
     connection.execute(
         "UPDATE archival_entries SET superseded_by = ? WHERE id = ? AND superseded_by IS NULL", (by, entry_id)
@@ -166,7 +166,7 @@ def versions(connection: Connection, entry_id: str, limit: int) -> list[Archival
 
 
 def update(connection: Connection, entry_id: str, changes: Mapping[str, Json]) -> None:
-    """Change fields named in CHANGEABLE; those that a search filters by change in every chunk.
+    """Update fields named in CHANGEABLE; those that searches filter by change in every chunk.
 
     Raises:
         RowNotFound: there is no such entry.
@@ -189,7 +189,7 @@ def _encoded(name: str, value: Json) -> str | None:
 
 
 def delete(connection: Connection, entry_id: str) -> None:
-    """Remove the entry, its further chunks and their vectors. What it superseded stays as it is, without a successor.
+    """Delete the entry, its later chunks and their vectors. Entries that it superseded stay, without a successor.
 
     Raises:
         RowNotFound: there is none.

@@ -1,8 +1,8 @@
-"""Checkpoints: stored snapshots of blocks' documents, the segments that hold what came before them, and damaged bytes.
+"""Checkpoints: stored snapshots of blocks' documents, segments with the operations before them, and damaged bytes.
 
 A document is its newest checkpoint (or, before the first one, the snapshot it was created with) and the updates
-after it. Segments are what it did before that checkpoint, in the order of versions. A repair puts aside bytes that
-could not be read; they are kept, since other tools may make more of them. What the bytes mean is not known here.
+after it. Segments are its operations before that checkpoint, in the order of versions. A repair keeps bytes that could
+not be read separately, since other tools may recover more of them. The bytes are opaque here.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class CheckpointStamp:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """The operations of the updates `first_seq` to `last_seq`; with 0 those from the document's beginning on."""
+    """The operations of the updates `first_seq` to `last_seq`; 0: from the document's beginning on."""
 
     block_id: str
     first_seq: int
@@ -56,7 +56,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class DamagedBytes:
-    """One part of a block's document, as it was stored. `seq` is the newest update that it held."""
+    """One part of a block's document, as it was stored. `seq` is its newest update."""
 
     block_id: str
     part: DamagedPart
@@ -67,7 +67,7 @@ class DamagedBytes:
     data: bytes
 
 
-LARGE_SNAPSHOT_BYTES = 64 * 1024  # from here on a snapshot is kept only in its checkpoint
+LARGE_SNAPSHOT_BYTES = 64 * 1024  # longer snapshots are stored only in their checkpoint
 _CHECKPOINTS = Table("memory_block_checkpoints", Checkpoint, types={"encoding": Encoding})
 _STAMPS = Table("memory_block_checkpoints", CheckpointStamp)
 _SEGMENTS = Table("memory_block_segments", Segment, types={"encoding": Encoding})
@@ -87,9 +87,9 @@ _PARTS = {
 
 
 def get_checkpoint_and_updates(connection: Connection, block_id: str) -> tuple[Checkpoint | None, list[Update]]:
-    """Return what the document is made of: the newest checkpoint and the updates after it, in order.
+    """Return the parts of the document: the newest checkpoint and the updates after it, in order.
 
-    The checkpoint is None for a block that has only updates so far. Deleted blocks can be read too.
+    The checkpoint is None for a block with only updates. Deleted blocks can be read too.
 
     Raises:
         RowNotFound: there is no such block.
@@ -107,19 +107,19 @@ def consolidate_checkpoint(
     created_at: str,
     encoding: Encoding = Encoding.RAW,
 ) -> int:
-    """Store a snapshot in place of the updates up to `up_to_seq` and return how many those were.
+    """Store a snapshot that replaces the updates up to `up_to_seq` and return their number.
 
     Updates that were stored while the snapshot was made have greater numbers and stay. Earlier checkpoints stay too,
     see `drop_checkpoints`.
 
     Raises:
         RowNotFound: there is no such block.
-        RowConflict: another consolidation went further already, or `up_to_seq` was never stored; load and merge again.
+        RowConflict: another consolidation was newer, or `up_to_seq` was never stored; load and merge again.
     """
     newest = _newest_checkpoint(connection, block_id)
     last_seq = fetch_all(connection, "SELECT last_seq FROM memory_blocks WHERE id = ?", (block_id,))[0][0]
     if not (0 if newest is None else newest.up_to_seq) <= up_to_seq <= last_seq:
-        raise RowConflict(f"block {block_id} was consolidated by another writer meanwhile; load it again")
+        raise RowConflict(f"block {block_id} was consolidated by another writer; load it again")
     connection.execute("DELETE FROM memory_block_updates WHERE block_id = ? AND seq <= ?", (block_id, up_to_seq))
     merged = connection.changes()
     made = Checkpoint(
@@ -152,7 +152,7 @@ def list_checkpoints(connection: Connection, block_id: str) -> list[Checkpoint]:
 
 
 def list_stamps(connection: Connection, block_id: str) -> list[CheckpointStamp]:
-    """Return what checkpoints there are, newest first."""
+    """Return the checkpoints without their bytes, newest first."""
     return _STAMPS.select(connection, "WHERE block_id = ? ORDER BY id DESC", (block_id,))
 
 
@@ -160,7 +160,7 @@ def snapshot_of(connection: Connection, checkpoint_id: int) -> tuple[bytes, Enco
     """Return a checkpoint's bytes.
 
     Raises:
-        RowNotFound: there is no such checkpoint (any more).
+        RowNotFound: the checkpoint does not exist, or no longer.
     """
     row = connection.execute(
         "SELECT snapshot, encoding FROM memory_block_checkpoints WHERE id = ?", (checkpoint_id,)
@@ -171,7 +171,7 @@ def snapshot_of(connection: Connection, checkpoint_id: int) -> tuple[bytes, Enco
 
 
 def drop_checkpoints(connection: Connection, block_id: str, ids: Iterable[int]) -> None:
-    """Remove these checkpoints, but never the newest."""
+    """Delete these checkpoints, but never the newest."""
     connection.executemany(
         "DELETE FROM memory_block_checkpoints WHERE id = ?1 AND block_id = ?2"
         " AND id < (SELECT max(id) FROM memory_block_checkpoints WHERE block_id = ?2)",
@@ -180,10 +180,10 @@ def drop_checkpoints(connection: Connection, block_id: str, ids: Iterable[int]) 
 
 
 def add_segment(connection: Connection, segment: Segment) -> None:
-    """Store a segment, in place of all that hold something of the same updates.
+    """Store a segment; it replaces all that overlap with its updates.
 
     Raises:
-        apsw.ConstraintError: there is no such block (a `RowConflict` once translated).
+        apsw.ConstraintError: there is no such block (translated to `RowConflict`).
     """
     connection.execute(
         "DELETE FROM memory_block_segments WHERE block_id = ? AND last_seq >= ?", (segment.block_id, segment.first_seq)
@@ -197,11 +197,11 @@ def segments_of(connection: Connection, block_id: str) -> list[Segment]:
 
 
 def put_aside(connection: Connection, block_id: str, after: int, found_at: str, reason: str) -> None:
-    """Move the block's checkpoints, segments and updates that hold anything after the version `after` out of use; with
-    -1 all of them and what the block was created with.
+    """Set the block's checkpoints, segments and updates with anything after the version `after` aside as damaged; -1:
+    all, with the initial snapshot.
 
     Raises:
-        apsw.ConstraintError: there is no such block (a `RowConflict` once translated).
+        apsw.ConstraintError: there is no such block (translated to `RowConflict`).
     """
     for part, select in _PARTS.items():
         connection.execute(
@@ -219,7 +219,7 @@ def put_aside(connection: Connection, block_id: str, after: int, found_at: str, 
 
 
 def damaged_of(connection: Connection, block_id: str) -> list[DamagedBytes]:
-    """Return what was put aside of the block, oldest first."""
+    """Return the damaged bytes of the block, oldest first."""
     return _DAMAGED.select(connection, "WHERE block_id = ? ORDER BY id", (block_id,))
 
 

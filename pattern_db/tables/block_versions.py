@@ -1,7 +1,7 @@
 """Versions of blocks: the update that made each one, and its line of history.
 
 Updates are what changed in a block's document since its newest checkpoint, as opaque bytes in the order of `seq`. Lines
-outlive the updates that they describe; what `change` holds is not known here.
+are kept longer than their updates; `change` is opaque here.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pattern_db.tables.memory_blocks import Attribution
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """One stored change. `author` is 'agent:{id}', 'user:{id}' or 'system'; `cause` a JSON object with what led to
-    it: "message", "turn", "call". `frontier` is the version after it.
+    """One stored change. `author` is 'agent:{id}', 'user:{id}' or 'system'; `cause` a JSON object with its cause:
+    "message", "turn", "call". `frontier` is the version after it.
     """
 
     id: int
@@ -35,7 +35,7 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class UpdateStats:
-    """What waits for consolidation: how many updates, their bytes, and the time of the first."""
+    """Updates that wait for consolidation: their number, their bytes, and the time of the first."""
 
     count: int
     total_bytes: int
@@ -47,9 +47,9 @@ class HistoryRow:
     """One version. `frontiers` is a JSON value, `cause` a JSON object; `seq` the update that made it, 0 for the
     block as it was created.
 
-    `stack` is whose undo stack the version belongs to; None for that of `changed_by`. An undo or redo names in
-    `reverts` the version that it takes back. `is_undone`: one took this version back and none brought it
-    again. `change` is what it changed, packed; None if that is not known.
+    `stack` is the author with the undo stack of this version; None: `changed_by`. An undo or redo has in `reverts` the
+    version that it reverts. `is_undone`: this version was undone and not redone. `change` is its packed change; None if
+    unknown.
     """
 
     block_id: str
@@ -87,9 +87,9 @@ def store_update(
     content_preview: str | None = None,
     expected_seq: int | None = None,
 ) -> int:
-    """Store one update after the block's latest and return its number (1, 2, …); no number is given twice.
+    """Store one update after the block's latest and return its number (1, 2, …); no number is used twice.
 
-    `content_preview` is the block's text after it, which search finds at once; None leaves the text as it was.
+    `content_preview` is the block's text after it, which search finds immediately; None leaves the text unchanged.
 
     Raises:
         RowNotFound: there is no such block, or it was deleted.
@@ -127,13 +127,13 @@ def store_update(
 def get_updates_since(connection: Connection, block_id: str, after_seq: int) -> list[Update]:
     """Return the stored updates with numbers greater than `after_seq`, in order; empty if there are none.
 
-    Those that a checkpoint has taken in are gone: a reader that is behind the newest checkpoint starts over.
+    Those merged into a checkpoint are deleted: a reader behind the newest checkpoint must start again.
     """
     return _UPDATES.select(connection, "WHERE block_id = ? AND seq > ? ORDER BY seq", (block_id, after_seq))
 
 
 def list_pending(connection: Connection) -> list[tuple[str, UpdateStats]]:
-    """Return the active blocks with updates since their checkpoints, and what these come to; longest waiting first."""
+    """Return the active blocks with updates since their checkpoints, and the sums of these; longest waiting first."""
     rows = connection.execute(
         "SELECT block_id, count(*), sum(byte_size), min(memory_block_updates.created_at) AS oldest FROM"
         " memory_block_updates JOIN memory_blocks ON memory_blocks.id = block_id AND is_active = 1"
@@ -143,10 +143,10 @@ def list_pending(connection: Connection) -> list[tuple[str, UpdateStats]]:
 
 
 def append(connection: Connection, row: HistoryRow) -> None:
-    """Add a line. One that takes a version back marks that version, and one that brings it again unmarks it.
+    """Add a line. A line that undoes a version marks that version, and one that redoes it unmarks it.
 
     Raises:
-        apsw.ConstraintError: there is no such block, or it has that version already (a `RowConflict` once translated).
+        apsw.ConstraintError: there is no such block, or it already has that version (translated to `RowConflict`).
     """
     # A version without frontiers is stored as JSON's null: the column is never NULL.
     _LINES.insert(connection, [replace(row, stack=row.stack or row.changed_by, frontiers=to_json(row.frontiers))])
@@ -192,8 +192,7 @@ def between(connection: Connection, block_id: str, after: int, last: int, *, lim
 def changes(
     connection: Connection, block_id: str, after: int, last: int, *, newest_first: bool = False
 ) -> Iterator[tuple[int, bytes | None]]:
-    """Return number and packed change of each version greater than `after` up to `last`, in order; read as they are
-    asked for.
+    """Return number and packed change of each version greater than `after` up to `last`, in order; read lazily.
 
     Versions without a line are left out.
     """

@@ -27,16 +27,16 @@ def create(connection: Connection, row: ConstellationRow) -> None:
     """Add a constellation.
 
     Raises:
-        apsw.ConstraintError: the owner has one of that name, or does not exist (a `RowConflict` once translated).
+        apsw.ConstraintError: the owner has one of that name, or does not exist (translated to `RowConflict`).
     """
     _CONSTELLATIONS.insert(connection, [row])
 
 
 def find(connection: Connection, id_or_name: str, *, owner_id: str | None = None) -> ConstellationRow:
-    """Return the owner's constellation with this id, else with this name; with no owner given, anybody's.
+    """Return the owner's constellation with this id, else with this name; without an owner, of any user.
 
     Raises:
-        RowNotFound: there is none, or it is another owner's, or (with no owner given) several have that name.
+        RowNotFound: there is none, it is another owner's, or (without an owner) several have that name.
     """
     found = _CONSTELLATIONS.select(
         connection,
@@ -46,7 +46,7 @@ def find(connection: Connection, id_or_name: str, *, owner_id: str | None = None
     if not found:
         raise RowNotFound(f"there is no constellation {id_or_name}")
     if len(found) > 1 and found[0].id != id_or_name:
-        raise RowNotFound(f"several users have a constellation {id_or_name}; give its id")
+        raise RowNotFound(f"several users have a constellation {id_or_name}; use its id")
     return found[0]
 
 
@@ -56,24 +56,24 @@ def list_all(connection: Connection, *, owner_id: str | None = None) -> list[Con
 
 
 def rename(connection: Connection, constellation_id: str, name: str) -> None:
-    """Give it another name.
+    """Rename a constellation.
 
     Raises:
         RowNotFound: there is none.
-        apsw.ConstraintError: the owner has another one of that name (a `RowConflict` once translated).
+        apsw.ConstraintError: the owner has another one of that name (translated to `RowConflict`).
     """
     _CONSTELLATIONS.change(connection, constellation_id, {"name": name}, f"constellation {constellation_id}")
 
 
 def touch(connection: Connection, constellation_id: str, last_accessed_at: str) -> None:
-    """Remember when it was last used; nothing happens if it is gone."""
+    """Store when it was last used; do nothing if it does not exist."""
     connection.execute(
         "UPDATE constellations SET last_accessed_at = ? WHERE id = ?", (last_accessed_at, constellation_id)
     )
 
 
 def delete(connection: Connection, constellation_id: str) -> None:
-    """Take it off the registry, with the tokens that are only for it. Its files are the caller's business.
+    """Delete it from the registry, with the tokens that are only for it. The caller deletes its files.
 
     Raises:
         RowNotFound: there is none.

@@ -1,11 +1,11 @@
-"""The indexes of vectors, one per model: which answers, which is being built, how far each has got, its vec0 tables.
+"""The indexes of vectors, one per model: their states, progress and vec0 tables.
 
 The vec0 tables hold one bit per number of a vector, in chunks, derived from the plain table `embeddings`. A bit is set
-where the number is positive. That is enough to choose a few hundred candidates out of a hundred thousand rows (see
-`vectors`), at a thirtieth of the bytes. A vec0 row has the id of its embedding; its owner is the partition.
+if the number is positive. That is enough to choose a few hundred candidates from a hundred thousand rows (see
+`vectors`), with a thirtieth of the bytes. A vec0 row has the id of its embedding; its owner is the partition.
 
 Source of the SQL dialect: sqlite-vec 0.1 (partition keys, auxiliary columns, `chunk_size`, `vec_quantize_binary`).
-vec0 cannot be renamed, so an index that is built beside another one has a suffix to its tables' names for good.
+vec0 tables cannot be renamed, so an index that is built next to another one keeps a suffix in its tables' names.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TypeAlias
 from pattern_db.connection import Connection, Table, fetch_all
 from pattern_db.enums import IndexState, SearchKind
 
-# The tables that hold the texts of each kind; their `row` is what a cursor counts.
+# The tables with the texts of each kind; cursors refer to their `row`.
 SOURCES = {
     SearchKind.MESSAGE: "messages",
     SearchKind.BLOCK: "memory_blocks",
@@ -25,10 +25,10 @@ SOURCES = {
     SearchKind.FILE: "file_passages",
     SearchKind.SUMMARY: "archive_summaries",
 }
-# Vectors per chunk. Each owner's last chunk is half empty on average: 4 KB for 384 numbers. Sixteen took twice as long
+# Vectors per chunk. Each owner's last chunk is half empty on average: 4 KB for 384 numbers. Sixteen were twice as slow
 # to read at 100,000 vectors, 256 a tenth less.
 CHUNK = 128
-CODED_BITS = 64  # vectors of a multiple of so many numbers may have codes of words behind them
+CODED_BITS = 64  # vectors with a multiple of this many numbers may be followed by codes of words
 
 Ref: TypeAlias = tuple[SearchKind, str]
 """A text: its kind and id."""
@@ -36,19 +36,19 @@ Ref: TypeAlias = tuple[SearchKind, str]
 
 @dataclass(frozen=True, slots=True)
 class EmbedderInfo:
-    """What vectors are: who makes them, from which model, and how long they are."""
+    """The kind of vectors: their provider, model and length."""
 
     provider: str
     model: str
     dimension: int
-    fingerprint: str  # hex digest of weights and settings: what two vectors must share to be compared
+    fingerprint: str  # hex digest of weights and settings: only vectors with the same one can be compared
 
     def matches(self, other: EmbedderInfo) -> bool:
-        """Return whether vectors of the two may be compared."""
+        """Return whether vectors of the two can be compared."""
         return (self.fingerprint, self.dimension) == (other.fingerprint, other.dimension)
 
     def fits(self, vector: bytes) -> bool:
-        """Return whether it has this length, with whole codes (`dimension` bits each) behind it or none."""
+        """Return whether it has this length, optionally followed by complete codes (`dimension` bits each)."""
         more = 8 * (len(vector) - 4 * self.dimension)
         return more == 0 or (more > 0 and self.dimension % CODED_BITS == 0 and more % self.dimension == 0)
 
@@ -57,7 +57,7 @@ class EmbedderInfo:
 class IndexRow(EmbedderInfo):
     """All vectors of one model.
 
-    `suffix` belongs to the names of its vec0 tables; None when a retired index has no vectors left. `completed_at` is
+    `suffix` is part of the names of its vec0 tables; None when a retired index has no vectors left. `completed_at` is
     when every text had its vector for the first time; None before.
     """
 
@@ -69,7 +69,7 @@ class IndexRow(EmbedderInfo):
 
     @property
     def has_bits(self) -> bool:
-        """Whether the vectors are long enough, and a multiple of eight, to be worth a bit per number."""
+        """Whether the vectors are long enough, and a multiple of eight, to use a bit per number."""
         return self.dimension >= 64 and self.dimension % 8 == 0
 
     def table(self, kind: SearchKind) -> str:
@@ -88,10 +88,10 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """How many of `total` rows an index has still to look at; rows without words count too.
+    """How many of `total` rows an index still has to process; rows without text are included.
 
-    `left` also counts changes of texts that are gone. `refused` texts are done, but at least one piece of them has no
-    vector, because the model refused it.
+    `left` also counts changes of deleted texts. `refused` texts are done, but at least one piece of them has no vector,
+    because the model refused it.
     """
 
     total: int
@@ -100,13 +100,13 @@ class Coverage:
 
     @property
     def done(self) -> int:
-        """How many rows have been looked at."""
+        """How many rows have been processed."""
         return max(self.total - self.left, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """How one kind is laid out: the vec0 table, its partition column, and its other columns from `embeddings`."""
+    """The layout of one kind: the vec0 table, its partition column, and its other columns from `embeddings`."""
 
     table: str
     partition: str
@@ -132,22 +132,22 @@ def kept(connection: Connection) -> list[IndexRow]:
 
 
 def live(connection: Connection) -> list[IndexRow]:
-    """Return the active index and the one that is being built, as far as there are."""
+    """Return the active index and the one that is being built, if they exist."""
     return [index for index in kept(connection) if index.state is not IndexState.RETIRED]
 
 
 def active(connection: Connection) -> IndexRow | None:
-    """Return the index that search answers from; None as long as no text was embedded."""
+    """Return the index that search uses; None before the first text was embedded."""
     return next((index for index in kept(connection) if index.state is IndexState.ACTIVE), None)
 
 
 def begin(connection: Connection, info: EmbedderInfo, state: IndexState, now: str) -> IndexRow:
-    """Add an index and its vec0 tables, or take up the retired one of this model with the vectors that are left of it.
+    """Add an index and its vec0 tables, or reuse the retired one of this model with its remaining vectors.
 
-    Its cursors begin at the newest rows: what comes is done first.
+    Its cursors begin at the newest rows: new texts are processed first.
 
     Raises:
-        apsw.ConstraintError: there is another index in that state (a `RowConflict` once translated).
+        apsw.ConstraintError: there is another index in that state (translated to `RowConflict`).
     """
     known = next((index for index in kept(connection) if index.matches(info)), None)
     suffix = _free_suffix(connection) if known is None else known.suffix
@@ -165,8 +165,8 @@ def begin(connection: Connection, info: EmbedderInfo, state: IndexState, now: st
 
 
 def rewind(connection: Connection, index_id: int) -> None:
-    """Have every text looked at again, newest first, also those that were refused. Vectors that are up to date stay."""
-    # Noted changes stay: some are of texts that are gone, and no cursor comes across those.
+    """Let every text be checked again, newest first, including refused ones. Current vectors stay."""
+    # Noted changes stay: some are of deleted texts, which no cursor reaches.
     connection.execute("DELETE FROM embedding_refusals WHERE index_id = ?", (index_id,))
     connection.executemany(
         "INSERT INTO embedding_cursors (kind, index_id, low, high) VALUES (?1, ?2, ?3, ?3)"
@@ -176,14 +176,14 @@ def rewind(connection: Connection, index_id: int) -> None:
 
 
 def retire(connection: Connection, index_id: int) -> None:
-    """Give the index up: changes are no longer noted for it, and its vectors are removed later."""
+    """Retire the index: changes are no longer noted for it, and its vectors are deleted later."""
     connection.execute("UPDATE embedding_indexes SET state = ? WHERE id = ?", (IndexState.RETIRED, index_id))
     for table in ("embedding_cursors", "embedding_changes", "embedding_refusals"):
         connection.execute(f"DELETE FROM {table} WHERE index_id = ?", (index_id,))
 
 
 def complete(connection: Connection, index_id: int, now: str) -> None:
-    """Note that every text has its vector, of which the first time counts, and let the index answer."""
+    """Store that every text has its vector (the first time counts), and activate the index."""
     connection.execute(
         "UPDATE embedding_indexes SET state = ?, completed_at = coalesce(completed_at, ?) WHERE id = ?",
         (IndexState.ACTIVE, now, index_id),
@@ -199,13 +199,13 @@ def newest_rows(connection: Connection) -> dict[SearchKind, int]:
 
 
 def cursors(connection: Connection, index_id: int) -> dict[SearchKind, Cursor]:
-    """Return how far the index has got with each kind; empty for a retired one."""
+    """Return the cursor of the index for each kind; empty for a retired one."""
     rows = fetch_all(connection, "SELECT kind, low, high FROM embedding_cursors WHERE index_id = ?", (index_id,))
     return {SearchKind(kind): Cursor(kind=SearchKind(kind), low=low, high=high) for kind, low, high in rows}
 
 
 def changes(connection: Connection, index_id: int, limit: int) -> list[Ref]:
-    """Return up to `limit` texts that changed after they were done."""
+    """Return up to `limit` texts that changed after they were processed."""
     rows = fetch_all(
         connection, "SELECT kind, ref FROM embedding_changes WHERE index_id = ? LIMIT ?", (index_id, limit)
     )
@@ -213,7 +213,7 @@ def changes(connection: Connection, index_id: int, limit: int) -> list[Ref]:
 
 
 def coverage(connection: Connection, index: IndexRow | None) -> Coverage:
-    """Return how far the index has got; nothing is done without one. Reads a handful of rows, whatever their number."""
+    """Return the progress of the index; without one nothing is done. Reads only a few rows, however many there are."""
     newest = newest_rows(connection)
     total = sum(newest.values())
     if index is None:
@@ -239,9 +239,9 @@ def advance(
     again: Collection[Ref] = (),
     move: tuple[Cursor, Cursor] | None = None,
 ) -> None:
-    """Note that the texts of `done` are up to date, and that those of `again` are to be looked at again.
+    """Store that the texts of `done` are up to date, and that those of `again` must be checked again.
 
-    `move` says where the cursor of one kind goes, unless it is no longer at the first of the two places.
+    `move` moves the cursor of one kind from the first position to the second, unless it has moved since.
     """
     connection.executemany(
         "DELETE FROM embedding_changes WHERE index_id = ? AND kind = ? AND ref = ?",
@@ -260,7 +260,7 @@ def advance(
 
 
 def ensure_tables(connection: Connection) -> None:
-    """Make the vec0 tables that an index in use lacks, and fill them."""
+    """Create missing vec0 tables of the used indexes, and fill them."""
     present = tables(connection)
     for index in live(connection):
         for kind in SearchKind:
@@ -277,20 +277,20 @@ def rebuild_tables(connection: Connection) -> None:
 
 
 def drop_tables(connection: Connection, index: IndexRow) -> None:
-    """Drop the vec0 tables of an index of which no vector is left."""
+    """Drop the vec0 tables of an index without vectors."""
     for kind in SearchKind:
         connection.execute(f"DROP TABLE IF EXISTS {index.table(kind)}")
     connection.execute("UPDATE embedding_indexes SET suffix = NULL WHERE id = ?", (index.id,))
 
 
 def tables(connection: Connection) -> set[str]:
-    """Return the names of the vec0 tables that are there: derived ones can be lost."""
+    """Return the names of the existing vec0 tables: derived ones can be lost."""
     rows = fetch_all(connection, "SELECT name FROM sqlite_schema WHERE type = 'table' AND sql LIKE '%USING vec0%'")
     return {name for (name,) in rows}
 
 
 def derive(connection: Connection, index: IndexRow, kind: SearchKind, ref: str | None = None) -> None:
-    """Fill the vec0 table of `kind` from the embeddings of this index, with those of one text alone if it is named."""
+    """Fill the vec0 table of `kind` from the embeddings of this index, or only with those of one text."""
     layout = _LAYOUTS[kind]
     columns = ", ".join(column for column, _type, _source in layout.columns)
     sources = ", ".join(source for _column, _type, source in layout.columns)
@@ -315,7 +315,7 @@ def _make_table(connection: Connection, index: IndexRow, kind: SearchKind) -> No
 
 
 def _free_suffix(connection: Connection) -> str:
-    """Return the first one has the plain names; another one stands beside it until its vectors are gone."""
+    """Return a free suffix: the first index has plain names, a second one is built next to it."""
     taken = {index.suffix for index in kept(connection)}
     number = 1
     while (suffix := "" if number == 1 else f"_{number}") in taken:

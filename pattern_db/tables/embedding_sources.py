@@ -1,4 +1,4 @@
-"""The texts that can be embedded, as they are stored: messages, blocks, entries, passages of files and summaries."""
+"""The stored texts that can be embedded: messages, blocks, entries, passages of files and summaries."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pattern_db.connection import Connection, fetch_all
 from pattern_db.enums import Role, SearchKind
 from pattern_db.tables.embedding_indexes import SOURCES
 
-SPOKEN = (Role.USER, Role.ASSISTANT, Role.SYSTEM)  # what a tool answered repeats what stands elsewhere
+SPOKEN = (Role.USER, Role.ASSISTANT, Role.SYSTEM)  # results of tools repeat texts that are stored elsewhere
 _SPOKEN = ", ".join(f"'{role}'" for role in SPOKEN)
-LOOKBACK = 8  # rows before a message among which its predecessor is looked for, and behind it its successor
+LOOKBACK = 8  # rows that are searched for a message's predecessor (before it) and successor (after it)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """Words and who said them, if a name was given."""
+    """A text and the name of its speaker, if there is one."""
 
     text: str
     speaker: str | None
@@ -27,8 +27,8 @@ class Said:
 class EmbeddingSource:
     """One text. `scope` is its owner (an agent, or a file's folder), `parent` a passage's file.
 
-    `title` is a block's label, or a passage's file and heading. `speaker` is a message's; `previous` what was said
-    before it in the same session, if anything.
+    `title` is a block's label, or a passage's file and heading. `speaker` is a message's; `previous` the message before
+    it in the same session, if any.
     """
 
     kind: SearchKind
@@ -42,26 +42,26 @@ class EmbeddingSource:
 
 
 def newer(connection: Connection, kind: SearchKind, row: int, limit: int) -> list[tuple[int, str]]:
-    """Return the first `limit` rows beyond `row`, upwards, each with its id; whether they can be embedded or not."""
+    """Return the first `limit` rows beyond `row`, upwards, each with its id, even if they cannot be embedded."""
     return fetch_all(
         connection, f"SELECT row, id FROM {SOURCES[kind]} WHERE row > ? ORDER BY row LIMIT ?", (row, limit)
     )
 
 
 def older(connection: Connection, kind: SearchKind, row: int, limit: int) -> list[tuple[int, str]]:
-    """Return the first `limit` rows from `row` downwards, each with its id; whether they can be embedded or not."""
+    """Return the first `limit` rows from `row` downwards, each with its id, even if they cannot be embedded."""
     return fetch_all(
         connection, f"SELECT row, id FROM {SOURCES[kind]} WHERE row <= ? ORDER BY row DESC LIMIT ?", (row, limit)
     )
 
 
 def get(connection: Connection, kind: SearchKind, ref: str) -> EmbeddingSource | None:
-    """Return the text as it is now; None if it is gone, or there is nothing to embed in it."""
+    """Return the current text; None if it was deleted, or has nothing to embed."""
     return _READERS[kind](connection, ref)
 
 
 def successor(connection: Connection, message_id: str) -> str | None:
-    """Return the message whose predecessor this one is, or was before it was deleted."""
+    """Return the message after this one, even if this one was deleted."""
     here = connection.execute(
         "SELECT agent_id, position, session_id FROM messages WHERE id = ?", (message_id,)
     ).fetchone()
@@ -133,7 +133,7 @@ def _passage(connection: Connection, ref: str) -> EmbeddingSource | None:
 
 
 def _summary(connection: Connection, ref: str) -> EmbeddingSource | None:
-    """Stubs have no vectors: they tell of no matter, and all of them would be near to each other."""
+    """Stubs have no vectors: they have no content, and all of them would be near each other."""
     row = connection.execute(
         "SELECT agent_id, summary FROM archive_summaries WHERE id = ? AND is_stub = 0", (ref,)
     ).fetchone()

@@ -36,11 +36,11 @@ def replace(
     refused: Mapping[str, str] | None = None,
     now: str,
 ) -> None:
-    """Let the pieces with these `hashes`, in order, be all that is known of a text in `index`.
+    """Store the pieces with these `hashes`, in order, as the only ones of a text in `index`.
 
-    `vectors` are float32, little endian, 4 bytes a number, by hash, with the codes of a message's words (a bit for each
-    number) behind them; `refused` the reasons why this index's model gives
-    none for others. Other indexes lose their vectors of the text as far as it is another text.
+    `vectors` are float32, little endian, 4 bytes a number, by hash, followed by the codes of a message's words (a bit
+    for each number); `refused` are the reasons why this index's model refused others. Other indexes lose their vectors
+    of changed pieces.
 
     Raises:
         ValueError: a vector does not have the dimension of the index.
@@ -59,9 +59,7 @@ def replace(
             continue
         size = 4 * index.dimension
         if not index.fits(vector):
-            raise ValueError(
-                f"a vector of {len(vector) // 4} numbers does not fit the index, whose have {index.dimension}"
-            )
+            raise ValueError(f"a vector has {len(vector) // 4} numbers, but those of the index have {index.dimension}")
         connection.execute(
             "INSERT INTO embeddings (index_id, kind, ref, chunk_index, scope, parent, content_hash, dimension,"
             " created_at, vector, codes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -79,14 +77,14 @@ def replace(
 
 
 def delete(connection: Connection, kind: SearchKind, ref: str) -> None:
-    """Remove the vectors of `ref` from all indexes, and what was refused of it."""
+    """Delete the vectors and refusals of `ref` from all indexes."""
     rows = fetch_all(connection, "SELECT id, index_id FROM embeddings WHERE kind = ? AND ref = ?", (kind, ref))
     _remove(connection, kind, rows)
     connection.execute("DELETE FROM embedding_refusals WHERE kind = ? AND ref = ?", (kind, ref))
 
 
 def delete_scope(connection: Connection, scope: str) -> None:
-    """Remove all vectors of an agent or folder from all indexes, and what was refused of its texts."""
+    """Delete all vectors and refusals of an agent or folder from all indexes."""
     for kind in SearchKind:
         rows = fetch_all(connection, "SELECT id, index_id FROM embeddings WHERE kind = ? AND scope = ?", (kind, scope))
         _remove(connection, kind, rows)
@@ -94,20 +92,20 @@ def delete_scope(connection: Connection, scope: str) -> None:
 
 
 def purge(connection: Connection, index: IndexRow, after: tuple[str, str], limit: int) -> tuple[str, str] | None:
-    """Remove some vectors of a retired index, in the order of kind and ref; with the last ones also its tables.
+    """Delete some vectors of a retired index, in the order of kind and ref; with the last ones also its tables.
 
-    Begin `after` ("", "") and go on with what is returned, until it is None. About `limit` vectors go at a time, so
-    that no other request waits for long.
+    Begin `after` ("", "") and continue with the returned value, until it is None. About `limit` vectors are deleted at
+    a time, so that other requests do not wait long.
     """
     if any(one.id == index.id for one in embedding_indexes.live(connection)):
-        return None  # taken up again meanwhile
+        return None  # it was reactivated
     rows = fetch_all(
         connection,
         "SELECT id, kind, ref FROM embeddings WHERE index_id = ? AND (kind, ref) > (?, ?) ORDER BY kind, ref LIMIT ?",
         (index.id, *after, limit),
     )
     if len(rows) == limit and rows[0][1:] != rows[-1][1:]:
-        # The pieces of the last one may go on beyond the limit: it is the next call's.
+        # The pieces of the last text may exceed the limit: it is left to the next call.
         rows = [row for row in rows if row[1:] != rows[-1][1:]]
     if not rows:
         embedding_indexes.drop_tables(connection, index)
@@ -118,9 +116,9 @@ def purge(connection: Connection, index: IndexRow, after: tuple[str, str], limit
 
 
 def is_current(connection: Connection, index: IndexRow, source: EmbeddingSource, hashes: Sequence[str]) -> bool:
-    """Return True if what is known of a text in this index is of pieces with these hashes, in order, and its owner's.
+    """Return True if the index has exactly the pieces with these hashes of a text, in order, with its owner.
 
-    Each piece has a vector or was refused, and nothing is known of any other.
+    Each piece has a vector or was refused, and there are no others.
     """
     key = (source.kind, source.ref, index.id)
     rows = fetch_all(
@@ -139,7 +137,7 @@ def is_current(connection: Connection, index: IndexRow, source: EmbeddingSource,
 
 
 def by_hash(connection: Connection, index: IndexRow, hashes: Sequence[str]) -> dict[str, bytes]:
-    """Return the vectors that this index has for texts with these hashes, whatever they belong to."""
+    """Return the vectors of this index for texts with these hashes, whatever their owner."""
     return dict(
         fetch_all(
             connection,
@@ -162,7 +160,7 @@ def refusals(connection: Connection, index: IndexRow, limit: int) -> list[Refusa
 
 
 def _remove(connection: Connection, kind: SearchKind, rows: Sequence[tuple[int, int]]) -> None:
-    """Remove embeddings, given as their id and their index."""
+    """Delete embeddings, given by their id and index."""
     if not rows:
         return
     present = embedding_indexes.tables(connection)

@@ -1,4 +1,4 @@
-"""Files of folders: their rows, what became of reading them, and the content of those that live here."""
+"""Files of folders: their rows, the result of reading them, and the content of uploaded ones."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pattern_db.tables import embeddings
 class FileRow:
     """A file without its content. `name` is its path within the folder, with slashes.
 
-    `status` is "indexed", or "unreadable" with the reason in `error`. `mtime_ns` is a local file's, as the system
-    gives it; `content_hash` tells whether its bytes changed.
+    `status` is "indexed", or "unreadable" with the reason in `error`. `mtime_ns` is a local file's modification time;
+    `content_hash` shows whether its bytes changed.
     """
 
     id: str
@@ -46,10 +46,10 @@ _FILES = Table(
 
 
 def put(connection: Connection, row: FileRow, content: bytes | None = None) -> None:
-    """Store a file, in place of one with its id. `content` None leaves the old one.
+    """Store a file; it replaces one with the same id. `content` None keeps the old content.
 
     Raises:
-        apsw.ConstraintError: the folder is missing or another file has the name (a `RowConflict` once translated).
+        apsw.ConstraintError: the folder is missing or another file has the name (translated to `RowConflict`).
     """
     values = {**asdict(row), "content": content}
     connection.execute(
@@ -92,7 +92,7 @@ def find(connection: Connection, folder_id: str, name: str) -> FileRow:
 def list_in(
     connection: Connection, folder_id: str, *, limit: int | None = None, after: str | None = None
 ) -> list[FileRow]:
-    """Return the files of a folder by name: the first `limit`, only those whose name comes after `after`."""
+    """Return the files of a folder by name: the first `limit` with names after `after`."""
     return _FILES.select(
         connection,
         "WHERE folder_id = ?1 AND (?2 IS NULL OR name > ?2) ORDER BY name LIMIT coalesce(?3, -1)",
@@ -106,10 +106,10 @@ def count(connection: Connection, folder_id: str) -> int:
 
 
 def content(connection: Connection, file_id: str) -> bytes:
-    """Return the bytes of a file that lives in this database.
+    """Return the bytes of an uploaded file.
 
     Raises:
-        RowNotFound: there is no such file, or it lives elsewhere.
+        RowNotFound: there is no such file, or it is in a local folder.
     """
     rows = fetch_all(connection, "SELECT content FROM folder_files WHERE id = ? AND content IS NOT NULL", (file_id,))
     if not rows:
@@ -118,7 +118,7 @@ def content(connection: Connection, file_id: str) -> bytes:
 
 
 def delete(connection: Connection, file_id: str) -> None:
-    """Remove a file's row with its passages and their vectors.
+    """Delete a file's row with its passages and their vectors.
 
     Raises:
         RowNotFound: there is no such file.

@@ -51,7 +51,7 @@ def create(connection: Connection, row: FolderRow) -> None:
     """Add a folder.
 
     Raises:
-        apsw.ConstraintError: the name is taken (a `RowConflict` once translated).
+        apsw.ConstraintError: the name is in use (translated to `RowConflict`).
     """
     _FOLDERS.insert(connection, [row])
 
@@ -80,13 +80,13 @@ def change(connection: Connection, folder_id: str, *, name: str, description: st
 
     Raises:
         RowNotFound: there is no such folder.
-        apsw.ConstraintError: the name is taken (a `RowConflict` once translated).
+        apsw.ConstraintError: the name is in use (translated to `RowConflict`).
     """
     _FOLDERS.change(connection, folder_id, {"name": name, "description": description}, f"folder {folder_id}")
 
 
 def note_indexed(connection: Connection, folder_id: str, indexed_at: str) -> None:
-    """Note that the whole folder was looked through."""
+    """Store that the whole folder was scanned."""
     connection.execute(
         "UPDATE folders SET status = 'ready', status_reason = NULL, indexed_at = ? WHERE id = ?",
         (indexed_at, folder_id),
@@ -94,12 +94,12 @@ def note_indexed(connection: Connection, folder_id: str, indexed_at: str) -> Non
 
 
 def note_unavailable(connection: Connection, folder_id: str, reason: str) -> None:
-    """Note that the folder cannot be looked through now; what is known of its files stays."""
+    """Store that the folder cannot be scanned now; the data of its files stays."""
     connection.execute("UPDATE folders SET status = 'unavailable', status_reason = ? WHERE id = ?", (reason, folder_id))
 
 
 def delete(connection: Connection, folder_id: str) -> None:
-    """Remove a folder with its files' rows, passages, vectors and attachments; nothing on the disk is touched.
+    """Delete a folder with its files' rows, passages, vectors and attachments; files on the disk stay.
 
     Raises:
         RowNotFound: there is no such folder.
@@ -109,16 +109,16 @@ def delete(connection: Connection, folder_id: str) -> None:
 
 
 def attach(connection: Connection, row: FolderAttachment) -> None:
-    """Let an agent use a folder, or change what it may do there.
+    """Attach a folder to an agent, or change the agent's access.
 
     Raises:
-        apsw.ConstraintError: the folder or the agent does not exist (a `RowConflict` once translated).
+        apsw.ConstraintError: the folder or the agent does not exist (translated to `RowConflict`).
     """
     _ATTACHMENTS.insert(connection, [row], "ON CONFLICT (folder_id, agent_id) DO UPDATE SET access = excluded.access")
 
 
 def detach(connection: Connection, folder_id: str, agent_id: str) -> None:
-    """Take a folder away from an agent.
+    """Detach a folder from an agent.
 
     Raises:
         RowNotFound: it was not attached.
@@ -128,7 +128,7 @@ def detach(connection: Connection, folder_id: str, agent_id: str) -> None:
 
 
 def attachments(connection: Connection, folder_id: str) -> list[FolderAttachment]:
-    """Return who may use a folder, by time."""
+    """Return the attachments of a folder, by time."""
     return _ATTACHMENTS.select(connection, "WHERE folder_id = ? ORDER BY attached_at, agent_id", (folder_id,))
 
 
@@ -143,7 +143,7 @@ def of_agent(connection: Connection, agent_id: str) -> list[AttachedFolder]:
 
 
 def attached_local(connection: Connection) -> list[FolderRow]:
-    """Return the directories that at least one agent may use: those to keep in step, the longest unread first."""
+    """Return the local folders that at least one agent may use: those to synchronise, the longest unread first."""
     return _FOLDERS.select(
         connection,
         "WHERE path_type = 'local' AND EXISTS (SELECT 1 FROM folder_attachments WHERE folder_id = folders.id)"

@@ -1,4 +1,4 @@
-"""Memory blocks: their settings and their text, whom they are lent to, and which ones an agent sees.
+"""Memory blocks: their settings and text, their shares, and the blocks that an agent sees.
 
 Their documents: see `block_checkpoints` and `block_versions`.
 """
@@ -30,11 +30,11 @@ class BlockRow:
     """One block without its bytes.
 
     `agent_id` is an agent, a group or `_constellation_`. `char_limit` is in Unicode code points. `metadata` is a JSON
-    object whose "schema" describes the document. `frontier` is its newest version (opaque), `last_seq` its newest
+    object; its "schema" describes the document. `frontier` is its newest version (opaque), `last_seq` its newest
     update. `content_preview` is the text that search and lists show.
 
-    As an agent sees it (`list_visible`) `permission` is that of a loan, `lender` the agent's name that lent it, if any,
-    and `lent_to` are the ids of all agents that it is lent to (None: no one).
+    As an agent sees it (`list_visible`) `permission` is that of its share, `lender` the name of the sharing agent, if
+    any, and `lent_to` are the ids of all agents that it is shared with (None: none).
     """
 
     id: str
@@ -58,7 +58,7 @@ class BlockRow:
 
     @property
     def content(self) -> str:
-        """The plain rendering of the content, whatever its schema."""
+        """The content as plain text, whatever its schema."""
         return self.content_preview or ""
 
     @property
@@ -69,7 +69,7 @@ class BlockRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockChanges:
-    """Settings to change; None leaves one as it is."""
+    """Settings to change; None leaves one unchanged."""
 
     label: str | None = None
     description: str | None = None
@@ -82,7 +82,7 @@ class BlockChanges:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attribution:
-    """Who made a change, and the message, turn or call (a JSON object) that caused it."""
+    """The author of a change, and the message, turn or call (a JSON object) that caused it."""
 
     author: str
     cause: Json = None
@@ -90,7 +90,7 @@ class Attribution:
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """One block lent to one agent."""
+    """One block shared with one agent."""
 
     block_id: str
     agent_id: str
@@ -129,12 +129,12 @@ _LOANS = Table("shared_block_agents", Attachment, types={"permission": Permissio
 
 
 def create(connection: Connection, row: BlockRow, snapshot: bytes = b"", *, encoding: Encoding = Encoding.RAW) -> None:
-    """Add a block that starts with `snapshot`; empty bytes for one whose first write will be an update.
+    """Add a block that starts with `snapshot`; empty bytes if its first write will be an update.
 
     `row.last_seq` must be 0.
 
     Raises:
-        apsw.ConstraintError: the owner has an active block of that label (a `RowConflict` once translated).
+        apsw.ConstraintError: the owner has an active block of that label (translated to `RowConflict`).
     """
     *values, _via, _lender, _lent_to = _BLOCKS.values(row)
     connection.execute(
@@ -163,7 +163,7 @@ def list_all(connection: Connection) -> list[BlockRow]:
 def update_content(
     connection: Connection, block_id: str, preview: str | None, frontier: bytes | None, updated_at: str
 ) -> None:
-    """Store another text of the newest version, which search finds at once, and its frontier.
+    """Store another text of the newest version, which search finds immediately, and its frontier.
 
     Raises:
         RowNotFound: there is no such block, or it was deleted.
@@ -173,11 +173,11 @@ def update_content(
 
 
 def update_config(connection: Connection, block_id: str, changes: BlockChanges, updated_at: str) -> None:
-    """Change settings; what `changes` leaves out stays.
+    """Update settings; those that `changes` leaves out stay.
 
     Raises:
         RowNotFound: there is no such block, or it was deleted.
-        apsw.ConstraintError: the owner has another block of that label (a `RowConflict` once translated).
+        apsw.ConstraintError: the owner has another block of that label (translated to `RowConflict`).
     """
     kept = ", ".join(f"{one.name} = coalesce(?, {one.name})" for one in fields(changes))
     _update(connection, block_id, kept, _SETTINGS.values(changes), updated_at)
@@ -187,7 +187,7 @@ def deactivate(connection: Connection, block_id: str, updated_at: str) -> None:
     """Delete the block softly: it is no longer found, its label is free, its bytes stay.
 
     Raises:
-        RowNotFound: there is no such block, or it was deleted already.
+        RowNotFound: there is no such block, or it is already deleted.
     """
     _update(connection, block_id, "is_active = 0", (), updated_at)
     embeddings.delete(connection, SearchKind.BLOCK, block_id)
@@ -203,20 +203,20 @@ def _update(connection: Connection, block_id: str, changes: str, values: Sequenc
 
 
 def attach(connection: Connection, row: Attachment) -> None:
-    """Lend a block to an agent, or change the permission of a loan.
+    """Share a block with an agent, or change the permission of a share.
 
     Raises:
-        apsw.ConstraintError: the block or the agent does not exist (a `RowConflict` once translated).
+        apsw.ConstraintError: the block or the agent does not exist (translated to `RowConflict`).
     """
     rest = "ON CONFLICT (block_id, agent_id) DO UPDATE SET permission = excluded.permission"
     _LOANS.insert(connection, [row], rest)
 
 
 def detach(connection: Connection, block_id: str, agent_id: str) -> None:
-    """End a loan.
+    """Delete a share.
 
     Raises:
-        RowNotFound: the block was not lent to this agent.
+        RowNotFound: the block is not shared with this agent.
     """
     connection.execute("DELETE FROM shared_block_agents WHERE block_id = ? AND agent_id = ?", (block_id, agent_id))
     if connection.changes() == 0:
@@ -226,7 +226,7 @@ def detach(connection: Connection, block_id: str, agent_id: str) -> None:
 def list_attachments(
     connection: Connection, *, block_id: str | None = None, agent_id: str | None = None
 ) -> list[Attachment]:
-    """Return the loans of a block, of an agent, or all, by time."""
+    """Return the shares of a block, of an agent, or all, by time."""
     return _LOANS.select(
         connection,
         "WHERE (?1 IS NULL OR block_id = ?1) AND (?2 IS NULL OR agent_id = ?2)"

@@ -1,4 +1,4 @@
-"""The conversation of each agent, in the order of positions, its imports, and the images that it shows.
+"""The conversation of each agent, in the order of positions, its imports and images.
 
 Tombstones are never returned. An image is stored once under its own digest, however many messages show it.
 """
@@ -15,16 +15,16 @@ from pattern_db.connection import Connection, Table, fetch_all
 from pattern_db.enums import BatchType, Role, SearchKind
 from pattern_db.tables import embeddings
 
-PARTIAL = "partial"  # in the metadata of an answer that is not whole: why
+PARTIAL = "partial"  # in the metadata of an incomplete answer: the reason
 
 
 class MessageRow(NamedTuple):
-    """One message; a tuple, since a history is thousands of them and a frozen dataclass takes four times as long.
+    """One message; a tuple, since a history has thousands of them and a frozen dataclass is four times slower.
 
-    `position` is a Snowflake of 19 digits; `batch_id` the position of the first message of its turn, None for what
-    no turn made (imported history). `content` is the words; `parts` is a JSON array of all parts in order, where the
-    message is more than words. `tool_args`, `tool_result` and `source_metadata` are JSON values. `note` is what prompts
-    show before a turn's first message.
+    `position` is a Snowflake of 19 digits; `batch_id` the position of the first message of its turn, None for imported
+    history. `content` is the text; `parts` is a JSON array of all parts in order, if the message is more than text.
+    `tool_args`, `tool_result` and `source_metadata` are JSON values. `note` is what prompts show before a turn's first
+    message.
     """
 
     id: str
@@ -50,14 +50,14 @@ class MessageRow(NamedTuple):
 
     @property
     def finish_reason(self) -> str | None:
-        """What ended an answer of the agent's too early, such as `length` or its turn's status; None if nothing did."""
+        """Why an answer is incomplete, such as `length` or its turn's status; None if it is complete."""
         is_own = self.role is Role.ASSISTANT and self.batch_id is not None
         why = self.source_metadata.get(PARTIAL) if is_own and isinstance(self.source_metadata, dict) else None
         return None if why is None else str(why)
 
     @property
     def is_said_by_call(self) -> bool:
-        """Whether a tool call said this in the agent's name: a prompt shows the call instead."""
+        """Whether a tool call sent this as the agent: a prompt shows the call instead."""
         return self.role is Role.ASSISTANT and self.tool_call_id is not None
 
 
@@ -73,7 +73,7 @@ def append(connection: Connection, rows: Sequence[MessageRow]) -> None:
     """Add messages.
 
     Raises:
-        apsw.ConstraintError: a position is taken or the agent is missing (a `RowConflict` once translated).
+        apsw.ConstraintError: a position is in use or the agent is missing (translated to `RowConflict`).
     """
     _MESSAGES.insert(connection, rows)
 
@@ -108,8 +108,8 @@ def recent(connection: Connection, agent_id: str, limit: int, *, before: str | N
 def by_batch(connection: Connection, agent_id: str, batch_id: str) -> list[MessageRow]:
     """Return the messages of one turn, oldest first; empty if there are none.
 
-    An agent runs one turn at a time, so they lie between the batch's own position and the next batch; the range
-    takes the place of an index. Only what a turn said after it waited for a person stands further back.
+    An agent runs one turn at a time, so they are between the batch's own position and the next batch; the range
+    replaces an index. Only messages of a turn after it waited for a person are further back.
     """
     together = _MESSAGES.select(
         connection,
@@ -129,12 +129,12 @@ def by_batch(connection: Connection, agent_id: str, batch_id: str) -> list[Messa
 
 
 def discard_batch(connection: Connection, agent_id: str, batch_id: str) -> None:
-    """Make tombstones of the messages of one turn: they leave the conversation and every search."""
+    """Turn the messages of one turn into tombstones: they leave the conversation and every search."""
     tombstone(connection, [row.id for row in by_batch(connection, agent_id, batch_id)])
 
 
 def newest_position(connection: Connection) -> str | None:
-    """Return the greatest position of all agents, tombstones included, because no position is given twice; None if
+    """Return the greatest position of all agents, tombstones included, because no position is used twice; None if
     empty.
     """
     row = connection.execute(
@@ -187,7 +187,7 @@ def positions_of(connection: Connection, agent_id: str, batch_ids: Sequence[str]
 
 
 def archive(connection: Connection, agent_id: str, positions: Sequence[str]) -> int:
-    """Take the messages at these positions out of the prompt; return how many were in it. None is ever removed."""
+    """Archive the messages at these positions; return how many were not archived. None is ever deleted."""
     connection.execute(
         "UPDATE messages SET is_archived = 1 WHERE agent_id = ? AND is_archived = 0"
         " AND position IN (SELECT value FROM json_each(?))",
@@ -197,8 +197,8 @@ def archive(connection: Connection, agent_id: str, positions: Sequence[str]) -> 
 
 
 def archive_hidden(connection: Connection, agent_id: str, positions: Sequence[str], first: str, last: str) -> None:
-    """Archive what no prompt shows beside what has left it: the messages at `positions`, and what tool calls said
-    between two positions (both included). Those of turns that have not ended stay: their calls are still shown.
+    """Archive hidden messages together with archived ones: the messages at `positions`, and those sent by tool calls
+    between two positions (both included). Those of open turns stay: their calls are still shown.
     """
     connection.execute(
         "UPDATE messages SET is_archived = 1 WHERE agent_id = ?1 AND is_archived = 0 AND is_deleted = 0"
@@ -211,7 +211,7 @@ def archive_hidden(connection: Connection, agent_id: str, positions: Sequence[st
 
 
 def tombstone(connection: Connection, message_ids: Sequence[str]) -> None:
-    """Hide messages for good, from reads and from both searches."""
+    """Hide messages permanently, from reads and from both searches."""
     connection.execute(
         "UPDATE messages SET is_deleted = 1 WHERE is_deleted = 0 AND id IN (SELECT value FROM json_each(?))",
         (to_json(list(message_ids)),),
@@ -222,7 +222,7 @@ def tombstone(connection: Connection, message_ids: Sequence[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ImportRow:
-    """One import. Both digests have 16 bytes; `positions` are those of its messages, in the order they were sent in."""
+    """One import. Both digests have 16 bytes; `positions` are those of its messages, in the order of the request."""
 
     idempotency: bytes
     fingerprint: bytes
@@ -239,10 +239,10 @@ _IMPORTS = Table(
 
 
 def note_import(connection: Connection, row: ImportRow) -> None:
-    """Note an import.
+    """Store an import.
 
     Raises:
-        apsw.ConstraintError: the key was used, or the agent is missing (a `RowConflict` once translated).
+        apsw.ConstraintError: the key was used, or the agent is missing (translated to `RowConflict`).
     """
     connection.execute(
         f"INSERT INTO history_import ({_IMPORTS.columns}) VALUES (?, ?, ?, ?, ?)",
@@ -256,10 +256,10 @@ def find_import(connection: Connection, idempotency: bytes) -> ImportRow | None:
 
 
 def newest_between(connection: Connection, agent_id: str, first: str, last: str) -> str | None:
-    """Return the greatest position from `first` to `last` that is taken; None if none is.
+    """Return the greatest used position from `first` to `last`; None if there is none.
 
-    A message's id is made of its position, so what any agent holds counts; of this agent's messages the position
-    itself counts too, for an id may have come from elsewhere.
+    A message's id contains its position, so the messages of all agents count; for this agent's messages the position
+    counts, too, because an id may be imported.
     """
     row = connection.execute(
         "SELECT max(taken) FROM (SELECT substr((SELECT max(id) FROM messages WHERE id BETWEEN 'msg_' || ?2 AND"
@@ -277,7 +277,7 @@ Encoding = Literal["raw", "zstd"]
 
 @dataclass(frozen=True, slots=True)
 class BlobRow:
-    """Some content. `data` is encoded as `encoding` says; `size` is its length in bytes before that."""
+    """Stored content. `data` is encoded as `encoding`; `size` is its length in bytes before that."""
 
     digest: bytes
     size: int
@@ -290,7 +290,7 @@ _BLOBS = Table("blob", BlobRow)
 
 
 def put_blob(connection: Connection, row: BlobRow) -> None:
-    """Store the content, unless it is there already."""
+    """Store the content, unless it is already stored."""
     _BLOBS.insert(connection, [row], "ON CONFLICT (digest) DO NOTHING")
 
 
@@ -306,8 +306,8 @@ def get_blob(connection: Connection, digest: bytes) -> BlobRow:
 def blobs_older_than(
     connection: Connection, created_before: str, limit: int, *, after: tuple[str, bytes] = ("", b"")
 ) -> list[tuple[str, bytes, bytes]]:
-    """Return the oldest `limit` contents stored as they are and created before a time, oldest first: time, digest and
-    their first 16 bytes. Begin `after` nothing, and go on with the last one's time and digest.
+    """Return the oldest `limit` uncompressed contents created before a time, oldest first: time, digest and their first
+    16 bytes. Begin `after` nothing, and continue with the last one's time and digest.
     """
     return fetch_all(
         connection,
@@ -318,7 +318,7 @@ def blobs_older_than(
 
 
 def blobs_shown_between(connection: Connection, after: int, to: int) -> set[str]:
-    """Return the digests (hex) of the images in messages with `after` < row <= `to`; what is deleted shows none."""
+    """Return the digests (hex) of the images in messages with `after` < row <= `to`; deleted ones have none."""
     rows = fetch_all(
         connection,
         "SELECT DISTINCT part.value ->> '$.digest' FROM messages AS m, json_each(m.parts) AS part"
@@ -334,8 +334,8 @@ def newest_message_row(connection: Connection) -> int:
 
 
 def remove_unused_blobs(connection: Connection, digests: Collection[bytes], *, since: str) -> tuple[int, int]:
-    """Remove these contents but for those that messages at positions from `since` on show, or messages that wait for
-    their turn; return how many there were and their bytes. Who asks has looked through the older messages.
+    """Delete these contents, except those in messages at positions from `since` on, or in queued messages; return their
+    number and bytes. The caller has scanned the older messages.
     """
     needed = {
         digest
@@ -357,7 +357,7 @@ def remove_unused_blobs(connection: Connection, digests: Collection[bytes], *, s
     return len(gone), sum(size for (size,) in gone)
 
 
-# `m` is a message that can be read, `part` one of its parts. The text is looked at first: most parts are tool calls.
+# `m` is a readable message, `part` one of its parts. The text is compared first: most parts are tool calls.
 _SHOWS = (
     "m.is_deleted = 0 AND m.parts IS NOT NULL AND instr(m.parts, '\"digest\"') > 0"
     " AND part.value ->> '$.type' = 'image' AND part.value ->> '$.digest' IS NOT NULL"

@@ -1,4 +1,4 @@
-"""What a constellation's file knows about itself: its id, when it was made, its ownership epoch."""
+"""Metadata of a constellation's file: its id, creation time and ownership epoch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def get(connection: Connection, key: str) -> str | None:
 
 
 def put(connection: Connection, key: str, value: str) -> None:
-    """Store `value` under `key`, in place of what was there."""
+    """Store `value` under `key`, replacing an existing value."""
     connection.execute(
         "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
         (key, value),
@@ -26,10 +26,10 @@ def put(connection: Connection, key: str, value: str) -> None:
 
 
 def initialise(connection: Connection, constellation_id: str, created_at: str) -> None:
-    """Give a new file its name, once; again with the same id it changes nothing.
+    """Store the id of a new file, once; repeated with the same id it changes nothing.
 
     Raises:
-        RowConflict: the file belongs to another constellation: a database was put into the wrong folder.
+        RowConflict: the file belongs to another constellation: a database is in the wrong folder.
     """
     found = get(connection, CONSTELLATION_ID)
     if found == constellation_id:
@@ -46,7 +46,7 @@ def epoch(connection: Connection) -> int:
 
 
 def next_epoch(connection: Connection) -> int:
-    """Begin the next epoch and return it; what an earlier owner left unfinished is then recognised by its number."""
+    """Begin the next epoch and return it; unfinished work of an earlier owner is recognised by its number."""
     row = fetch_all(
         connection,
         "INSERT INTO meta (key, value) VALUES (?, '1')"

@@ -1,6 +1,4 @@
-"""Passages of files: pieces that know their lines, and that keep their id, and so their vector, while they stay the
-same.
-"""
+"""Passages of files: pieces with their lines, which keep their id, and so their vector, while they are unchanged."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ from pattern_db.tables import embeddings
 class PassageRow:
     """A piece of a file's text: its lines from 1, both included, and its page if the file has pages.
 
-    `heading` says where it stands (the file's name and the headings above it) and is searched with the content.
+    `heading` is the file's name and the headings above it, and is searched with the content.
     """
 
     id: str
@@ -54,11 +52,11 @@ class Piece:
 def replace(
     connection: Connection, file_id: str, pieces: Sequence[Piece], *, new_id: Callable[[], str], now: str
 ) -> None:
-    """Make `pieces` the passages of the file. What has the same words under the same heading keeps its row, id and
-    vector, also if it moved to other lines.
+    """Make `pieces` the passages of the file. A piece with the same text under the same heading keeps its row, id and
+    vector, even if it moved to other lines.
 
     Raises:
-        apsw.ConstraintError: there is no such file (a `RowConflict` once translated).
+        apsw.ConstraintError: there is no such file (translated to `RowConflict`).
     """
     known: defaultdict[tuple[str, str], deque[PassageRow]] = defaultdict(deque)
     for row in of_file(connection, file_id):
@@ -99,7 +97,7 @@ def _move(connection: Connection, row: PassageRow, piece: Piece, index: int) -> 
 
 @dataclass(frozen=True, slots=True)
 class PassagePlace:
-    """Where a passage stands: its folder's and file's names, its lines, its page."""
+    """The place of a passage: its folder's and file's names, its lines, its page."""
 
     folder: str
     file: str
@@ -109,7 +107,7 @@ class PassagePlace:
 
 
 def places(connection: Connection, passage_ids: Sequence[str]) -> dict[str, PassagePlace]:
-    """Return where these passages stand, by id; those that are gone are left out."""
+    """Return the places of these passages, by id; deleted ones are left out."""
     rows = connection.execute(
         "SELECT p.id, o.name, f.name, coalesce(p.start_line, 1), coalesce(p.end_line, 1), p.page"
         " FROM file_passages AS p JOIN folder_files AS f ON f.id = p.file_id JOIN folders AS o ON o.id = f.folder_id"

@@ -1,4 +1,4 @@
-"""What model calls were shown: lists of references, each stored once, the steps that name them, and vendors' counts."""
+"""Prompt logs: lists of references, each stored once, the steps that use them, and vendors' token counts."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class LoggedParts:
 
 @dataclass(frozen=True, slots=True)
 class ShownRow:
-    """What a step's model was shown. `tokens` is an estimate of all of it.
+    """The prompt of a step. `tokens` is an estimate of all of it.
 
-    `stable` is what stays from turn to turn, `volatile` what was found for the moment. `history_from` is the position
+    `stable` is the part that stays from turn to turn, `volatile` the rest. `history_from` is the position
     of the first message shown (empty for none), `history_tokens` an estimate.
     """
 
@@ -37,10 +37,9 @@ class ShownRow:
 
 @dataclass(frozen=True, slots=True)
 class StepPrompt:
-    """A step with what it was shown; None for steps from before that was noted.
+    """A step with its prompt; None for steps before prompts were logged.
 
-    `counted` are the input tokens that its vendor counted, `cached` those of them that it had kept; None if it said
-    nothing (yet).
+    `counted` are the input tokens that its vendor counted, `cached` those from its cache; None if not reported (yet).
     """
 
     no: int
@@ -57,7 +56,7 @@ class StepPrompt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beyond:
-    """What a prompt could show beside memory and conversation: kinds to search, open tasks, noted events."""
+    """What a prompt could show in addition to memory and conversation: kinds to search, open tasks, noted events."""
 
     findable: Sequence[SearchKind]
     tasks: bool
@@ -66,7 +65,7 @@ class Beyond:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountedRow:
-    """A prompt that its vendor counted: `counted` input tokens. What was shown, as it was noted: `stable` and
+    """A prompt that its vendor counted: `counted` input tokens. The prompt as it was logged: `stable` and
     `volatile` are JSON text (opaque here), `history_tokens` an estimate.
     """
 
@@ -77,10 +76,8 @@ class CountedRow:
 
 
 def remember(connection: Connection, turn: int, logged: LoggedParts) -> None:
-    """Store the parts for the agent of the turn with the key `turn`, unless they are stored already."""
-    packer = zlib.compressobj(
-        wbits=12, memLevel=4
-    )  # 4 KiB of window: to clear the usual 256 KiB takes longer than this
+    """Store the parts for the agent of the turn with the key `turn`, unless they are already stored."""
+    packer = zlib.compressobj(wbits=12, memLevel=4)  # 4 KiB of window: clearing the usual 256 KiB would be slower
     packed = packer.compress(logged.parts.encode()) + packer.flush()
     connection.execute(
         "INSERT INTO prompt_log (agent_id, digest, parts) SELECT agent_id, ?, ? FROM turn WHERE key = ?"
@@ -90,7 +87,7 @@ def remember(connection: Connection, turn: int, logged: LoggedParts) -> None:
 
 
 def unpacked(parts: bytes) -> str:
-    """Return the JSON text of a stored list; those from before lists were packed are that text themselves."""
+    """Return the JSON text of a stored list; older ones are not packed."""
     return (parts if parts[:1] == b"{" else zlib.decompress(parts)).decode()
 
 
@@ -123,8 +120,8 @@ def _shown(
 
 
 def counted(connection: Connection, agent_id: str, model: str, limit: int, *, among: int) -> list[CountedRow]:
-    """Return the agent's last `limit` prompts that this model's vendor counted, oldest first, as far as they are among
-    the file's last `among` calls of any agent: so it never reads more than these.
+    """Return the agent's last `limit` prompts that this model's vendor counted, oldest first, if they are among the
+    file's last `among` calls of any agent: at most these are read.
     """
     rows = fetch_all(
         connection,
@@ -145,7 +142,7 @@ def counted(connection: Connection, agent_id: str, model: str, limit: int, *, am
 
 
 def text_of(connection: Connection, ref: str) -> str | None:
-    """Return what the message, archive entry or passage with this id says; None if it is not there any more."""
+    """Return the text of the message, archive entry or passage with this id; None if it no longer exists."""
     row = connection.execute(
         "SELECT content FROM messages WHERE id = ?1 AND is_deleted = 0 UNION ALL SELECT content FROM archival_entries"
         " WHERE id = ?1 UNION ALL SELECT content FROM file_passages WHERE id = ?1",
@@ -155,9 +152,9 @@ def text_of(connection: Connection, ref: str) -> str | None:
 
 
 def beyond(connection: Connection, agent_id: str, before: str, since: str) -> Beyond:
-    """Return what there is for the agent beyond its prompt: messages at positions smaller than `before` (empty: the
-    prompt shows none), archive entries, passages of attached files, open tasks, events noted from `since` on. Looks at
-    one row of each.
+    """Return what the agent has beyond its prompt: messages at positions smaller than `before` (empty: the
+    prompt shows none), archive entries, passages of attached files, open tasks, events noted from `since` on. Reads one
+    row of each.
     """
     [(*found, has_tasks, has_noted)] = connection.execute(
         "SELECT EXISTS (SELECT 1 FROM messages WHERE agent_id = ?1 AND position < ?2),"
@@ -167,7 +164,7 @@ def beyond(connection: Connection, agent_id: str, before: str, since: str) -> Be
         " EXISTS (SELECT 1 FROM tasks WHERE agent_id = ?1 AND status IN ('pending', 'in_progress'))"
         " OR EXISTS (SELECT 1 FROM tasks WHERE agent_id IS NULL AND status IN ('pending', 'in_progress')),"
         " EXISTS (SELECT 1 FROM activity_events WHERE timestamp >= ?4)",
-        (agent_id, before or "~", CONSTELLATION_OWNER, since),  # '~' is beyond all digits
+        (agent_id, before or "~", CONSTELLATION_OWNER, since),  # '~' is greater than all digits
     )
     kinds = (SearchKind.MESSAGE, SearchKind.ARCHIVAL, SearchKind.FILE)
     return Beyond(

@@ -1,6 +1,6 @@
-"""What was archived of each agent's conversation, in summaries that follow one another.
+"""Summaries of the archived parts of each agent's conversation, in order.
 
-A summary of depth 0 stands for its own messages alone, a deeper one also for all summaries before it. The chain that
+A summary of depth 0 stands for its own messages only, a deeper one also for all earlier summaries. The chain that
 a prompt shows therefore goes from the newest summary back to the last deeper one.
 """
 
@@ -14,9 +14,9 @@ from pattern_db.connection import Connection, Table, fetch_all
 
 @dataclass(frozen=True, slots=True)
 class SummaryRow:
-    """A summary of `message_count` messages between two positions, said from `started_at` to `ended_at`.
+    """A summary of `message_count` messages between two positions, from `started_at` to `ended_at`.
 
-    A stub only says what left. `model` is who wrote it (`provider/model`), None for a stub; `tokens` an estimate.
+    A stub only counts the messages. `model` wrote it (`provider/model`), None for a stub; `tokens` an estimate.
     """
 
     id: str
@@ -38,9 +38,9 @@ class SummaryRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chain:
-    """The summaries that a prompt shows: the first ones, how many follow that are left out, and the newest ones.
+    """The summaries that a prompt shows: the first ones, the number of those left out, and the newest ones.
 
-    `left_out_messages` is how many messages those left out stand for.
+    `left_out_messages` is the number of messages of those left out.
     """
 
     head: Sequence[SummaryRow] = ()
@@ -56,7 +56,7 @@ def insert(connection: Connection, row: SummaryRow) -> None:
     """Add a summary.
 
     Raises:
-        apsw.ConstraintError: the agent or the summary before it is missing (a `RowConflict` once translated).
+        apsw.ConstraintError: the agent or the previous summary is missing (translated to `RowConflict`).
     """
     _SUMMARIES.insert(connection, [row])
 
@@ -80,9 +80,7 @@ def recent(connection: Connection, agent_id: str, limit: int, *, before: str | N
 
 
 def chain(connection: Connection, agent_id: str, *, head: int, tail: int) -> Chain:
-    """Return what a prompt shows of the agent's past: the first `head` and the newest `tail` summaries that stand for
-    it.
-    """
+    """Return the chain of summaries for a prompt: the first `head` and the newest `tail` ones."""
     begin = fetch_all(
         connection,
         "SELECT coalesce(max(row), 0) FROM archive_summaries WHERE agent_id = ? AND depth > 0",

@@ -1,4 +1,5 @@
-"""What tools keep for one agent: named values, such as the calculator's variables, and results too long to show whole.
+"""State of tools for one agent: named values, such as the calculator's variables, and results too long to show
+completely.
 
 Of the results the newest are kept.
 """
@@ -13,7 +14,7 @@ from pattern_db.errors import RowConflict
 
 
 def read(connection: Connection, agent_id: str, tool: str) -> dict[str, Json]:
-    """Return what the tool keeps for the agent, by name."""
+    """Return the tool's values for the agent, by name."""
     rows = connection.execute(
         "SELECT name, value FROM tool_state WHERE agent_id = ? AND tool = ? ORDER BY name", (agent_id, tool)
     )
@@ -21,11 +22,11 @@ def read(connection: Connection, agent_id: str, tool: str) -> dict[str, Json]:
 
 
 def put(connection: Connection, agent_id: str, tool: str, name: str, value: Json, *, now: str, names_max: int) -> None:
-    """Keep a value under a name, in the place of what was there.
+    """Store a value under a name, replacing an existing one.
 
     Raises:
-        RowConflict: the agent keeps `names_max` other names for this tool already.
-        apsw.ConstraintError: there is no such agent (a `RowConflict` once translated).
+        RowConflict: the agent already has `names_max` other names for this tool.
+        apsw.ConstraintError: there is no such agent (translated to `RowConflict`).
     """
     connection.execute(
         "INSERT INTO tool_state (agent_id, tool, name, value, updated_at) VALUES (?, ?, ?, ?, ?)"
@@ -40,7 +41,7 @@ def put(connection: Connection, agent_id: str, tool: str, name: str, value: Json
 
 
 def clear(connection: Connection, agent_id: str, tool: str) -> None:
-    """Forget all that the tool keeps for the agent."""
+    """Delete all values of the tool for the agent."""
     connection.execute("DELETE FROM tool_state WHERE agent_id = ? AND tool = ?", (agent_id, tool))
 
 
@@ -66,7 +67,7 @@ def add_result(connection: Connection, row: ToolResultRow, *, count_max: int, by
     The new one stays, whatever its size.
 
     Raises:
-        apsw.ConstraintError: the id is taken or the agent is missing (a `RowConflict` once translated).
+        apsw.ConstraintError: the id is in use or the agent is missing (translated to `RowConflict`).
     """
     _RESULTS.insert(connection, [row])
     connection.execute(

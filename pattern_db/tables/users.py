@@ -15,7 +15,7 @@ from pattern_db.errors import RowNotFound
 
 @dataclass(frozen=True, slots=True)
 class UserRow:
-    """One user. `password_hash` is None for those who only use tokens; `disabled_at` is None while they may come in."""
+    """One user. `password_hash` is None for users who only use tokens; `disabled_at` is None while they are enabled."""
 
     id: str
     username: str
@@ -34,7 +34,7 @@ def create(connection: Connection, row: UserRow) -> None:
     """Add a user.
 
     Raises:
-        apsw.ConstraintError: the name (in any case) or address is taken (a `RowConflict` once translated).
+        apsw.ConstraintError: the name (in any case) or address is in use (translated to `RowConflict`).
     """
     _USERS.insert(connection, [row])
 
@@ -68,7 +68,7 @@ def list_all(connection: Connection) -> list[UserRow]:
 
 
 def set_disabled(connection: Connection, user_id: str, disabled_at: str | None, updated_at: str) -> None:
-    """Shut a user out since `disabled_at`, or let them in again with None.
+    """Disable a user at the time `disabled_at`, or enable them with None.
 
     Raises:
         RowNotFound: there is no such user.
@@ -79,7 +79,7 @@ def set_disabled(connection: Connection, user_id: str, disabled_at: str | None, 
 
 @dataclass(frozen=True, slots=True)
 class TokenRow:
-    """One token. `constellation_id` is None for all that its user may see; `expires_at` None for never."""
+    """One token. `constellation_id` is None for all of its user's constellations; `expires_at` None for never."""
 
     id: str
     user_id: str
@@ -99,7 +99,7 @@ def create_token(connection: Connection, row: TokenRow, token_hash: bytes) -> No
     """Add a token by the SHA-256 (32 bytes) of its secret.
 
     Raises:
-        apsw.ConstraintError: the hash is taken, or user or constellation are missing (`RowConflict` once translated).
+        apsw.ConstraintError: the hash is in use, or user or constellation are missing (translated to `RowConflict`).
     """
     connection.execute(
         f"INSERT INTO tokens ({_TOKENS.columns}, token_hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -108,7 +108,7 @@ def create_token(connection: Connection, row: TokenRow, token_hash: bytes) -> No
 
 
 def find_token(connection: Connection, token_hash: bytes) -> TokenRow | None:
-    """Return the token with this hash, whatever its state: revoked, expired, of a disabled user; or None."""
+    """Return the token with this hash, even if it is revoked, expired or of a disabled user; or None."""
     return _TOKENS.first(connection, "WHERE token_hash = ?", (token_hash,))
 
 
@@ -118,7 +118,7 @@ def list_tokens(connection: Connection, *, user_id: str | None = None) -> list[T
 
 
 def revoke_token(connection: Connection, token_id: str, revoked_at: str) -> None:
-    """End the token's validity; again it changes nothing.
+    """Revoke the token; a second call changes nothing.
 
     Raises:
         RowNotFound: there is none.
@@ -129,5 +129,5 @@ def revoke_token(connection: Connection, token_id: str, revoked_at: str) -> None
 
 
 def touch_token(connection: Connection, token_id: str, last_used_at: str) -> None:
-    """Remember when the token was last used; nothing happens if it is gone."""
+    """Store when the token was last used; do nothing if it does not exist."""
     connection.execute("UPDATE tokens SET last_used_at = ? WHERE id = ?", (last_used_at, token_id))

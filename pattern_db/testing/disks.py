@@ -1,15 +1,15 @@
-"""Stand-ins for disks: ones that fail on demand and ones that lose their power; part of the product, tested too.
+"""Stand-ins for disks: disks that fail on demand and disks that lose power; part of the product, and tested.
 
-They are VFSs that pass every call on to the operating system and tell a subclass before and after; tests make others
+They are VFSs that pass every call to the operating system and notify a subclass before and after; tests make others
 (one that hangs, one that kills the process in the middle of a commit). Open a database on one with
 `Database.open(path, threads, vfs=disk.name)` or `open_connection(path, vfs=disk.name)`.
 
-`PowerLossDisk` keeps beside the real files what a power cut could leave: per file the content as of its last sync and
-the writes since, per folder the entries as of its last sync. The model: a sync makes a file's content and size durable;
-a folder's entries (a file made or deleted) are durable when the folder was synced, which SQLite does with the first
-sync of a new journal. Unsynced writes reach the platter in any order, each sector of 512 bytes by itself: new, old, or
-(while it is being written) garbage. Sectors that were not written to stay as they are, which is what SQLite calls
-powersafe overwrite and assumes of all disks.
+`PowerLossDisk` records, in addition to the real files, what a power cut could leave: per file the content as of its
+last sync and the writes since, per folder the entries as of its last sync. The model: a sync makes a file's content and
+size durable; a folder's entries (a file made or deleted) are durable when the folder was synced, which SQLite does with
+the first sync of a new journal. Unsynced writes reach the platter in any order, each sector of 512 bytes by itself:
+new, old, or (while it is being written) garbage. Sectors that were not written to stay as they are, which is what
+SQLite calls powersafe overwrite and assumes of all disks.
 
 Source: "The SQLite OS Interface or VFS", sqlite.org/vfs.html; apsw's documentation, "Virtual File System (VFS)";
 "Atomic Commit In SQLite", sqlite.org/atomiccommit.html, section 2; "Powersafe Overwrite", sqlite.org/psow.html.
@@ -46,8 +46,8 @@ class Op(StrEnum):
 class Call:
     """One call. `size` is in bytes: of what is read or written, of the file after a truncation or an open.
 
-    `data` is what is written. `is_new` tells that an open makes the file; `syncs_folder` that a delete, or the sync
-    of a journal that was made by this opening, also makes the folder's entries durable.
+    `data` is what is written. `is_new` means that an open creates the file; `syncs_folder` that a delete, or the sync
+    of a journal created by this opening, also makes the folder's entries durable.
     """
 
     op: Op
@@ -60,7 +60,7 @@ class Call:
 
 
 class WatchedDisk(apsw.VFS):
-    """The operating system's files under a name of their own; one per test.
+    """The operating system's files as a VFS with its own name; one per test.
 
     With `is_default`, whatever is opened in this process is on it, until `unregister`; that is for whole servers.
     `unregister` it when every connection on it is closed. Temporary files without a name are not watched.
@@ -72,14 +72,14 @@ class WatchedDisk(apsw.VFS):
         super().__init__(self.name, base=self.base, makedefault=is_default)
 
     def before(self, call: Call) -> None:
-        """Act before the operating system is called; what it raises (an `apsw.Error`) is what SQLite gets."""
+        """Act before the operating system is called; SQLite gets the `apsw.Error` that it raises."""
 
     def kept(self, call: Call) -> int:
-        """Return how many bytes of a write that `before` refused reach the file all the same."""
+        """Return how many bytes of a write that `before` refused are written anyway."""
         return 0
 
     def done(self, call: Call) -> None:
-        """Act after the operating system did it. Must not raise."""
+        """Act after the call of the operating system. Must not raise."""
 
     def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> apsw.VFSFile:  # noqa: N802 - apsw's name
         """Open a file, watched if it has a name."""
@@ -145,7 +145,7 @@ class _WatchedFile(apsw.VFSFile):
 
 
 class Trouble(StrEnum):
-    """What the operating system says: an error of the device (EIO), or no space (ENOSPC)."""
+    """The operating system's error: a device error (EIO), or no space (ENOSPC)."""
 
     IO = "io"
     FULL = "full"
@@ -182,11 +182,11 @@ class FaultyDisk(WatchedDisk):
         self._faults.append(_Fault(op=op, trouble=trouble, skip=nth - 1, left=count))
 
     def limit(self, capacity: int) -> None:
-        """Let the files that were opened here grow to `capacity` bytes together from now on."""
+        """Limit the files that were opened here to `capacity` bytes together from now on."""
         self._capacity = capacity
 
     def within(self, folder: Path) -> None:
-        """Let only what lies in `folder` fail and count from now on."""
+        """Fail and count only calls in `folder` from now on."""
         self._folder = folder
 
     def heal(self) -> None:
@@ -200,7 +200,7 @@ class FaultyDisk(WatchedDisk):
         return sum(self._sizes.values())
 
     def before(self, call: Call) -> None:
-        """Count the call; raise if it is one that is to fail."""
+        """Count the call; raise if it must fail."""
         if self._folder is not None and self._folder not in Path(call.path).parents:
             return
         self.calls[call.op] += 1
@@ -220,7 +220,7 @@ class FaultyDisk(WatchedDisk):
         return call.size // 2
 
     def done(self, call: Call) -> None:
-        """Keep account of the sizes."""
+        """Update the sizes."""
         if self._folder is not None and self._folder not in Path(call.path).parents:
             return
         match call.op:
@@ -252,7 +252,7 @@ _CHANGES = frozenset({Op.WRITE, Op.SYNC, Op.TRUNCATE, Op.DELETE})
 
 
 class Chance(Protocol):
-    """Where random bits come from; a `random.Random` or the core's `Randomness`."""
+    """A source of random bits: a `random.Random` or the core's `Randomness`."""
 
     def getrandbits(self, k: int, /) -> int:
         """Return an integer of `k` random bits."""
@@ -260,7 +260,7 @@ class Chance(Protocol):
 
 
 class Left(StrEnum):
-    """What a power cut leaves of unsynced work: nothing, everything (as a killed process does), or some by chance."""
+    """What a power cut leaves of unsynced writes: nothing, everything (as a killed process does), or a random part."""
 
     NOTHING = "nothing"
     EVERYTHING = "everything"
@@ -286,7 +286,7 @@ class _Inode:
         return content
 
     def torn(self, chance: Chance) -> bytearray:
-        """Return the content with each unsynced write there, not there, or there in part; truncations there or not."""
+        """Return the content with each unsynced write present, missing or partial; truncations present or missing."""
         content = bytearray(self.durable)
         for call in self.pending:
             fate = chance.getrandbits(2)
@@ -300,7 +300,7 @@ class _Inode:
 
 
 class PowerLossDisk(WatchedDisk):
-    """A disk whose power can be cut at the n-th change, or at any moment.
+    """A disk with power that can be cut at the n-th change, or at any moment.
 
     `changes` counts the writes, syncs, truncations and deletions, `syncs` the syncs that were completed.
     """
@@ -315,15 +315,15 @@ class PowerLossDisk(WatchedDisk):
         self._durable_names: dict[str, _Inode] = {}
 
     def cut_at(self, change: int) -> None:
-        """Cut the power at the `change`-th change of a file, counted as `changes` is; a write at hand is unsynced."""
+        """Cut the power at the `change`-th change of a file, counted as `changes`; the current write is unsynced."""
         self._cut_at = change
 
     def cut(self) -> None:
-        """Cut the power now: nothing that is written from here on exists."""
+        """Cut the power now: all later writes are lost."""
         self.is_off = True
 
     def before(self, call: Call) -> None:
-        """Cut the power if it is time; refuse everything once it is cut."""
+        """Cut the power if it is due; refuse everything after that."""
         if self.is_off:
             raise _off(call)
         if call.op in _CHANGES:
@@ -335,7 +335,7 @@ class PowerLossDisk(WatchedDisk):
                 raise _off(call)
 
     def done(self, call: Call) -> None:
-        """Keep account of what is durable."""
+        """Update what is durable."""
         match call.op:
             case Op.OPEN if call.is_new:
                 self._names[call.path] = _Inode()
@@ -354,7 +354,7 @@ class PowerLossDisk(WatchedDisk):
                     self._sync_folder(call.path)
 
     def restore(self, left: Left, chance: Chance) -> None:
-        """Write to the real files what the power cut left. Close every connection before.
+        """Write to the real files what the power cut left. Close every connection first.
 
         Raises:
             OSError: the real disk refused.
@@ -369,13 +369,13 @@ class PowerLossDisk(WatchedDisk):
             Path(path + "-shm").unlink(missing_ok=True)  # shared memory, gone with the machine
 
     def _entry(self, path: str, left: Left, chance: Chance) -> _Inode | None:
-        """Return what the folder's entry `path` leads to."""
+        """Return the target of the folder's entry `path`."""
         if left is Left.NOTHING or (left is Left.CHANCE and chance.getrandbits(1)):
             return self._durable_names.get(path)
         return self._names.get(path)
 
     def _inode(self, path: str) -> _Inode:
-        """Return the file at `path`; one that this disk did not make was there before, and is durable as it is."""
+        """Return the file at `path`; one that this disk did not create existed before, and is durable."""
         inode = self._names.get(path)
         if inode is None:
             inode = self._names[path] = self._durable_names[path] = _Inode(bytearray(Path(path).read_bytes()))

@@ -1,4 +1,4 @@
-"""The HTTP face: routes, bodies, errors and event streams."""
+"""The HTTP interface: routes, bodies, errors and event streams."""
 
 # Under these keys of a request's ASGI `state` the listener offers a function that closes the connection at once, one
 # to call for a request with a valid token, so that its connection is not closed to make room for others, and a cancel

@@ -43,10 +43,10 @@ RESOURCES = (
 
 
 class Application(FastAPI):
-    """An application whose API is imported later: together with the rooms that it shows it takes half a second.
+    """An application that imports its API later: with the rooms that it needs, the import costs half a second.
 
-    `unloaded` are the modules that are still to be imported, in order. The border has them imported until one has the
-    route that a request is for, so that a command which lists constellations need not wait for those about agents.
+    `unloaded` are the modules that are still to be imported, in order. The border imports them until one has the route
+    of the request, so a command that lists constellations does not wait for the routes of agents.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -68,9 +68,9 @@ class Application(FastAPI):
     def openapi(self) -> dict[str, Any]:
         """Return the description of the whole API. The first call takes half a second: make it in a thread."""
         self.load()
-        with self._loading:  # the framework keeps what it made itself, which is never to be shown
+        with self._loading:  # the framework caches its own description, which must never be shown
             if self._described is None:
-                module = import_module("pattern_server.http.openapi")  # words that few processes need
+                module = import_module("pattern_server.http.openapi")  # texts that few processes need
                 self._described = module.describe(super().openapi(), self.routes)
             return self._described
 
@@ -84,7 +84,7 @@ def build_app(server: ServerState) -> Application:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        openapi_url=None,  # routes/health.py has it, so that making it delays no request
+        openapi_url=None,  # routes/health.py serves it, so building it delays no request
         exception_handlers={
             RequestValidationError: _handler(of_validation),
             HTTPException: _refuse,
@@ -104,7 +104,7 @@ def api_routes() -> list[ApiRoute]:
 
 
 async def _refuse(request: Request, error: HTTPException) -> Response:
-    """Return the answer to what no route is for; a wrong method's names all methods of the path."""
+    """Return the answer to a request without a route; for a wrong method it lists all methods of the path."""
     response = of_framework(error)
     if response.status_code == 405:
         found = [route for route in request.app.router.routes if route.matches(request.scope)[0] is not Match.NONE]

@@ -1,4 +1,4 @@
-"""Blocks between the API's JSON and the core: what clients send about them, which one a path means, what they get."""
+"""Blocks between the API's JSON and the core: the requests, the block that a path names, the responses."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ class BlockUpdateRequest(_SettingsRequest):
 
 
 class BlockPutRequest(_SettingsRequest):
-    """The whole content of a block, and settings to change with it.
+    """The whole content of a block, and settings to change at the same time.
 
     Send `content`, which is text, or `value`, which is JSON. Settings that are left out stay as they are. `template` is
-    for a block that does not exist yet; what is sent besides it has priority.
+    for a new block; other fields of the request have priority over it.
     """
 
     content: str | None = None
@@ -71,7 +71,7 @@ class BlockCreateRequest(_SettingsRequest):
 
 
 async def find(constellation: Constellation, owner: str, label: str) -> BlockRow | None:
-    """Return the block that `owner` means by `label`, or None."""
+    """Return the block that `label` names for `owner`, or None."""
     try:
         return await constellation.memory.view(owner, label)
     except NotFound:
@@ -79,7 +79,7 @@ async def find(constellation: Constellation, owner: str, label: str) -> BlockRow
 
 
 async def block_answer(constellation: Constellation, view: BlockRow) -> dict[str, Any]:
-    """Return the block as `BLOCK` has it. One that cannot be opened still shows its stored text, and why."""
+    """Return the block as `BLOCK` shows it. A block that cannot be opened shows its stored text and the reason."""
     value, damaged = None, None
     try:
         await constellation.memory.blocks.check(view)
@@ -97,7 +97,7 @@ def tagged(response: Response, block: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def new_block(asked: BlockCreateRequest | BlockPutRequest, label: str) -> NewBlock:
-    """Return the block to make: the template's, if one is named, with what else is asked for in its place.
+    """Return the block to create: the template, if one is named, with the other fields of the request.
 
     Raises:
         InvalidInput: there is no such template.
@@ -114,7 +114,7 @@ def new_block(asked: BlockCreateRequest | BlockPutRequest, label: str) -> NewBlo
 
 
 def settings_of(asked: BlockPutRequest | BlockUpdateRequest, found: BlockRow) -> BlockSettings | None:
-    """Return what of the settings is asked to be other than it is; None if nothing is.
+    """Return the settings that the request changes; None if it changes none.
 
     Raises:
         InvalidInput: the schema cannot be read.
@@ -130,15 +130,14 @@ def settings_of(asked: BlockPutRequest | BlockUpdateRequest, found: BlockRow) ->
 
 
 def content_edit(asked: BlockPutRequest) -> SetText | SetValue | None:
-    """Return what is asked to stand in the block; None if that is left to a template or a new schema.
+    """Return the requested content of the block; None if a template or a new schema decides it.
 
-    Raises:
-        InvalidInput: both text and value are given, or nothing at all.
+    Raises: InvalidInput: both text and value are given, or neither.
     """
     if asked.content is not None and asked.value is not None:
-        raise InvalidInput("give `content` or `value`, not both: they are the same thing in two forms")
+        raise InvalidInput("`content` and `value` are two forms of the same content; send one of them")
     if asked.value is not None:
         return SetValue(value=asked.value)
     if asked.content is None and asked.template is None and asked.shape is None:
-        raise InvalidInput("give the block's `content`, or its `value` as JSON; settings alone are changed by PATCH")
+        raise InvalidInput("`content` or `value` is missing; send one of them, or use PATCH to change only settings")
     return None if asked.content is None else SetText(text=asked.content)

@@ -1,7 +1,7 @@
-"""Requests and answers as JSON. What clients send is parsed once, strictly; what they are sent are the core's values.
+"""Requests and responses as JSON. Requests are parsed once, strictly; responses are the core's values.
 
-A route answers with one of the core's dataclasses. Where some of its fields stay inside, or their order on the wire is
-another, `answer_of` makes the model that picks them.
+A route returns one of the core's dataclasses. If some of its fields are internal, or their order in JSON differs,
+`answer_of` makes the model that selects them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from pattern_core.errors import InvalidInput
 
 PAGE_MAX = 500
-BY_VALUE = Field(strict=False)  # for enums, which come as their values: strict mode needs to know
+BY_VALUE = Field(strict=False)  # for enums, which arrive as their values; strict mode would refuse them
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ Cursor = Annotated[str | None, Query(description="`next_cursor` of the page befo
 
 
 class RequestModel(BaseModel):
-    """Base of what clients send. Strict: no key more, no number in quotes."""
+    """Base of requests. Strict: no unknown keys, no numbers in quotes."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
@@ -47,10 +47,10 @@ class Items(BaseModel, Generic[T]):
 
 
 def answer_of(source: type, names: str, title: str = "", /, **other: Any) -> type[BaseModel]:
-    """Return the model of an answer that is made from a `source`: its attributes `names`, in that order.
+    """Return the model of a response that is made from a `source`: its attributes `names`, in that order.
 
-    What is not named stays inside. `other` are fields that are not those of the source, with their types. The model is
-    called after the source, or `title` where there are two of one.
+    Other attributes stay internal. `other` are additional fields with their types. The model has the name of the
+    source, or `title` if there are two models of one source.
     """
     types = {**get_type_hints(source), **other}
     fields: dict[str, Any] = {name: (types[name], ...) for name in (*names.split(), *other)}
@@ -67,25 +67,25 @@ def fields_with(row: Any, /, **more: object) -> dict[str, Any]:
 
 
 def page_of(answer: type[BaseModel]) -> Any:
-    """Return the model of a page of such answers."""
+    """Return the model of a page of such responses."""
     return Page.__class_getitem__(answer)
 
 
 def items_of(answer: type[BaseModel]) -> Any:
-    """Return the model of a whole list of such answers."""
+    """Return the model of a whole list of such responses."""
     return Items.__class_getitem__(answer)
 
 
 def encode_cursor(*place: str) -> str:
-    """Return an opaque mark of a place in a list."""
+    """Return an opaque cursor for a place in a list."""
     return base64.urlsafe_b64encode(json.dumps(place).encode()).decode().rstrip("=")
 
 
 def decode_cursor(cursor: str | None, length: int) -> tuple[str, ...] | None:
-    """Return the place that `encode_cursor` marked; None for none.
+    """Return the place that `encode_cursor` encoded; None for None.
 
     Raises:
-        InvalidInput: it is not one of ours.
+        InvalidInput: the cursor is invalid.
     """
     if cursor is None:
         return None
@@ -95,42 +95,42 @@ def decode_cursor(cursor: str | None, length: int) -> tuple[str, ...] | None:
     except (ValueError, binascii.Error):
         place = None
     if not isinstance(place, list) or len(place) != length or not all(isinstance(part, str) for part in place):
-        raise InvalidInput("the cursor is not valid; take `next_cursor` of the page before, or none")
+        raise InvalidInput("the cursor is invalid; send `next_cursor` of the previous page, or leave it out")
     return tuple(place)
 
 
 @dataclass(frozen=True, slots=True)
 class Paging:
-    """Which page of a list is asked for."""
+    """The requested page of a list."""
 
     limit: int
     cursor: str | None
 
     @property
     def after(self) -> str | None:
-        """What the page before ended with, in a list that is ordered by one key; None for the first page.
+        """The last key of the previous page, in a list ordered by one key; None for the first page.
 
         Raises:
-            InvalidInput: the cursor is not one of ours.
+            InvalidInput: the cursor is invalid.
         """
         place = decode_cursor(self.cursor, 1)
         return None if place is None else place[0]
 
     @property
     def one_more(self) -> int:
-        """How many rows to ask for, to know whether there is a page after this one."""
+        """Number of rows to read: one more than the page holds, to know whether another page follows."""
         return self.limit + 1
 
     def cut(self, rows: Sequence[T], key: Callable[[T], str]) -> dict[str, Any]:
-        """Return the page of rows of which `one_more` were asked for."""
+        """Return the page of `rows`, of which `one_more` were read."""
         shown = rows[: self.limit]
         return {"items": shown, "next_cursor": encode_cursor(key(shown[-1])) if len(rows) > self.limit else None}
 
     def of_all(self, rows: Sequence[T], key: Callable[[T], tuple[str, str]]) -> dict[str, Any]:
-        """Return the page of rows that are all at hand, ordered by `key`.
+        """Return the page of a complete list of rows, ordered by `key`.
 
         Raises:
-            InvalidInput: the cursor is not one of ours.
+            InvalidInput: the cursor is invalid.
         """
         place = decode_cursor(self.cursor, 2)
         ordered = sorted((row for row in rows if place is None or key(row) > place), key=key)

@@ -1,4 +1,4 @@
-"""The border of HTTP: every request passes it before FastAPI's routing.
+"""The border of HTTP: every request passes through it before FastAPI's routing.
 
 `Border.__call__` is one of the two places of the program that catch every exception (the other is the supervisor): a
 bug becomes one log line and a 500 that reveals nothing.
@@ -32,14 +32,14 @@ PUBLIC = frozenset(
     {"/", "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs", "/docs/page.css", "/docs/page.js"}
 )
 BODY_TIMEOUT_S = 60.0
-# A client that sends too much rarely looks for an answer before it has sent all: this much more is read and dropped.
+# A client that sends too much rarely reads an answer before it has sent everything: this much is read and dropped.
 DROPPED_BYTES_MAX = 64 * 1024 * 1024
 DROPPED_TIMEOUT_S = 10.0
-UNANSWERED = 499  # the status of a request whose client leaves before the answer begins
+UNANSWERED = 499  # the status of a request if its client disconnects before the answer begins
 
-# Paths whose bodies may be longer than the setting body_bytes_max, with their own bound in bytes.
+# Paths with bodies that may be longer than the setting body_bytes_max, each with its own bound in bytes.
 HISTORY_BYTES_MAX = 32 * 1024 * 1024
-MESSAGE_BYTES_MAX = 16 * 1024 * 1024  # images come within
+MESSAGE_BYTES_MAX = 16 * 1024 * 1024  # images are part of messages
 LONG_BODIES = (
     (re.compile(rf"{API}/constellations/[^/]+/agents/[^/]+/history"), HISTORY_BYTES_MAX),
     (re.compile(rf"{API}/constellations/[^/]+/agents/[^/]+/messages"), MESSAGE_BYTES_MAX),
@@ -70,7 +70,7 @@ class Border:
         self._app = app
         self._server = server
         self._ids = Ids(server.runtime.clock, server.runtime.randomness)
-        self._running: Counter[str] = Counter()  # requests under way, of each address and token, and of all tokens
+        self._running: Counter[str] = Counter()  # running requests of each address and token, and of all tokens
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request. Called by the ASGI server."""
@@ -92,7 +92,7 @@ class Border:
             pass
         except Exception as error:  # noqa: BLE001  # the border of HTTP: a bug ends its request and nothing else
             _log.error("bug", {"request_id": request_id, "path": scope["path"]}, exc_info=error)
-            hint = f"the server made a mistake; its log has more under {request_id}"
+            hint = f"internal error; the server's log has details under the request id {request_id}"
             await exchange.refuse(problem("internal", hint))
         finally:
             self._server.metrics.answered(exchange.status)
@@ -134,13 +134,13 @@ class Border:
     async def _authenticate(self, scope: Scope, authorization: bytes) -> Principal:
         kind, _, secret = authorization.partition(b" ")
         if kind.lower() != b"bearer" or not secret.strip():
-            raise Unauthorized("send a token: `Authorization: Bearer <token>`")
+            raise Unauthorized("the token is missing; send the header `Authorization: Bearer <token>`")
         authenticate = partial(self._server.accounts.authenticate, secret.strip().decode("latin-1"))
         principal = await authenticate()
 
         async def reauthenticate() -> None:
             if await authenticate() != principal:
-                raise Unauthorized("the rights of the token or its user have changed")
+                raise Unauthorized("the rights of the token or its user have changed; send the request again")
 
         scope["state"] |= {"principal": principal, REAUTHENTICATE: reauthenticate}
         if keep := scope["state"].get(KEEP):
@@ -156,12 +156,13 @@ class Border:
     def _counted(self, bounds: Mapping[str, int]) -> Iterator[None]:
         """Count a request under each of these names within the block.
 
-        Raises:
-            Overloaded: under one of them there are as many as its bound.
+        Raises: Overloaded: one of them has reached its bound.
         """
         for name, most in bounds.items():
             if self._running[name] >= most:
-                raise Overloaded(f"{most} requests {name} are under way; try again soon", retry_after_s=1)
+                raise Overloaded(
+                    f"{most} requests {name} are running, which is the limit; try again soon", retry_after_s=1
+                )
         self._running.update(bounds.keys())
         try:
             yield
@@ -173,10 +174,10 @@ class Border:
 
 
 def check_host(given: bytes, own: Collection[str]) -> None:
-    """Refuse a request whose `Host` a page elsewhere may have chosen, by letting its own name lead to this machine.
+    """Refuse a request if its `Host` may be the name of another site that resolves to this machine (DNS rebinding).
 
-    That takes a name in the public DNS. Addresses, names without a dot and those below `localhost` are none. `own` are
-    further names of this server, each with all names below it.
+    Such a name is in the public DNS: addresses, names without a dot and names below `localhost` are not. `own` are
+    other names of this server, each with all names below it.
 
     Raises:
         Misdirected: it is none of these.
@@ -187,7 +188,7 @@ def check_host(given: bytes, own: Collection[str]) -> None:
     if not dot or last.isdecimal() or last == "localhost" or name.startswith("["):
         return
     if not any(name == each.lower() or name.endswith(f".{each.lower()}") for each in own):
-        raise Misdirected(f"this server is not called {name!r}; if it is, add the name to the setting allowed_hosts")
+        raise Misdirected(f"{name!r} is not a name of this server; if it is, add it to the setting allowed_hosts")
 
 
 @dataclass(slots=True)
@@ -198,7 +199,7 @@ class HttpExchange:
     _receive: Receive
     _send: Send
     _request_id: str
-    body: bytes | None = None  # None until it has arrived whole
+    body: bytes | None = None  # None until it has arrived completely
     status: int = UNANSWERED
     size: int = 0
     _is_body_read: bool = False
@@ -226,14 +227,16 @@ class HttpExchange:
                     self.body = b"".join(pieces)
                     return
         if patience.cancelled_caught:
-            raise RequestTimeout(f"the request's body did not arrive within {BODY_TIMEOUT_S:.0f} s")
+            raise RequestTimeout(
+                f"the request's body did not arrive within {BODY_TIMEOUT_S:.0f} s; send the request again"
+            )
         raise TooLarge(
-            f"the body is longer than {bytes_max} bytes; send less at once, or raise body_bytes_max",
+            f"the body is longer than {bytes_max} bytes; send less, or raise the setting body_bytes_max",
             bytes_max=bytes_max,
         )
 
     async def receive(self) -> Message:
-        """Return the whole body in one message, then whatever comes. Called by the application."""
+        """Return the whole body in one message, then all later messages. Called by the application."""
         if self._is_body_read:
             return await self._receive()
         self._is_body_read = True
@@ -250,7 +253,7 @@ class HttpExchange:
         await self._send(message)
 
     async def refuse(self, response: Response) -> None:
-        """Answer what was not answered yet, and let a client that still sends its body come to read it."""
+        """Send the answer if none was sent, and let a client that is still sending its body read it."""
         if self.status != UNANSWERED:
             return  # the listener closes the connection in the middle: the client sees that something is missing
         headers = dict(self._scope["headers"])
@@ -269,7 +272,7 @@ class HttpExchange:
     async def drop_rest(self) -> None:
         """Read and drop what remains of the body, so that a client in the middle of sending can read its answer.
 
-        A client that sends without end loses the connection.
+        The connection of a client that never stops sending is closed.
         """
         dropped = 0
         with trio.move_on_after(DROPPED_TIMEOUT_S):

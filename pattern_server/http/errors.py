@@ -59,13 +59,13 @@ STATUS: Mapping[str, int] = {
     "disk_full": 507,
     "backup_failed": 507,
 }
-RETRY_AFTER_S = 5  # where the error itself does not say
+RETRY_AFTER_S = 5  # if the error itself has no such value
 
 _OF_STATUS = {404: "not_found", 405: "method_not_allowed", 415: "unsupported_media_type"}
 
 
 class VersionMismatch(Conflict):
-    """The thing is not at the version that `If-Match` names, or exists against `If-None-Match`."""
+    """The object is not at the version in `If-Match`, or exists although `If-None-Match` forbids it."""
 
     code = "version_mismatch"
     remedy = "Read the object again, apply your change to the new version, and send it with the new `ETag`."
@@ -79,7 +79,7 @@ class TooLarge(PatternError):
 
 
 class UnsupportedMediaType(PatternError):
-    """The request's body is of a type that is not read there."""
+    """The request's body has an unsupported content type."""
 
     code = "unsupported_media_type"
     remedy = "Send JSON with the header `Content-Type: application/json`."
@@ -93,7 +93,7 @@ class RequestTimeout(PatternError):
 
 
 def status_of(code: str) -> int:
-    """Return the HTTP status of an error code; 500 for those that clients should never see."""
+    """Return the HTTP status of an error code; 500 for codes that clients should never see."""
     if code.startswith("model_") or code in ("window_exceeded", "no_answer"):
         return 502
     return STATUS.get(code, 500)
@@ -102,7 +102,7 @@ def status_of(code: str) -> int:
 def problem(
     code: str, detail: str, members: Mapping[str, object] | None = None, *, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """Return a problem document. `members` are further JSON-safe members; `retry_after_s` also becomes
+    """Return a problem document. `members` are additional JSON-safe members; `retry_after_s` also becomes
     `Retry-After`.
     """
     status = status_of(code)
@@ -134,28 +134,26 @@ def of_error(error: PatternError | DatabaseError) -> Response:
 
 
 def of_framework(error: HTTPException) -> Response:
-    """Return the problem document of what routing itself refuses: no such path, wrong method, body that is no JSON."""
+    """Return the problem document of a refusal by routing: unknown path, wrong method, or a body that is not JSON."""
     code = _OF_STATUS.get(error.status_code, "malformed_json" if error.status_code == 400 else "invalid_input")
     detail = {
-        "not_found": "there is nothing at this path; see /docs",
-        "method_not_allowed": "this path does not take this method; see /docs",
+        "not_found": "unknown endpoint; see /docs",
+        "method_not_allowed": "method not allowed for this path; see /docs",
     }.get(code, str(error.detail))
     return problem(code, detail, headers=error.headers)
 
 
 def of_validation(error: RequestValidationError) -> Response:
-    """Return the problem document of a body, path or query that does not fit: which fields, and why."""
+    """Return the problem document of an invalid body, path or query: the fields and the reasons."""
     misfits = error.errors()
     if any(misfit["type"] == "json_invalid" for misfit in misfits):
-        place = misfits[0].get("ctx", {}).get("error", "it cannot be read")
+        place = misfits[0].get("ctx", {}).get("error", "it cannot be parsed")
         return problem("malformed_json", f"the body is not valid JSON: {place}")
     shown = [{"field": _field(misfit["loc"]), "message": str(misfit["msg"])} for misfit in misfits[:MISFITS_SHOWN_MAX]]
     detail = "; ".join(f"{misfit['field']}: {misfit['message']}" for misfit in shown)
-    return problem("invalid_input", f"the request does not fit: {detail}", {"errors": shown})
+    return problem("invalid_input", f"invalid request: {detail}", {"errors": shown})
 
 
 def _field(place: Sequence[int | str]) -> str:
-    """Return the path of a field as the client wrote it, without the names that pydantic gives to what might stand
-    there.
-    """
+    """Return the path of a field as the client wrote it, without pydantic's names of alternatives."""
     return ".".join(str(part) for part in place if part != "str" and "[" not in str(part))

@@ -1,7 +1,7 @@
 """The description of the API that `/openapi.json` shows, made of the routes and of `data/api.toml`.
 
-FastAPI describes parameters, bodies and successful answers. What is added here follows from what a route declares:
-problem documents, the token that it demands, ids, names, events, words and examples.
+FastAPI describes parameters, bodies and successful answers. The rest is derived from what a route declares: problem
+documents, the required token, ids, names, events, texts and examples.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _GENERIC = re.compile(r"(Page|Items)_(\w+)_")
 _GENERIC_NAMES = {"Page": "Page", "Items": "List"}
 _NAME = {"minLength": 1, "maxLength": 100, "pattern": "^[^/]+$"}
 _LABEL = {"minLength": 1, "maxLength": 128}
-# What the code demands of texts in requests. Only said here, since the code's own refusals say more than a schema's.
+# Constraints of texts in requests. They are only documented: the code's own errors are more helpful than a schema's.
 _BOUNDS: Mapping[str, Mapping[str, Any]] = {
     "AgentCreateRequest.name": _NAME,
     "AgentUpdateRequest.name": _NAME,
@@ -47,7 +47,7 @@ _BOUNDS: Mapping[str, Mapping[str, Any]] = {
 }
 _PROBLEM: Mapping[str, Any] = {
     "type": "object",
-    "description": "What went wrong (RFC 9457). Some codes have further members.",
+    "description": "An error (RFC 9457). Some codes have additional members.",
     "properties": {
         "type": {"type": "string"},
         "title": {"type": "string"},
@@ -61,7 +61,7 @@ _PROBLEM: Mapping[str, Any] = {
 }
 _PROBLEM_FIELD: Mapping[str, Any] = {
     "type": "object",
-    "description": "A field that does not fit.",
+    "description": "An invalid field.",
     "properties": {"field": {"type": "string"}, "message": {"type": "string"}},
     "required": ["field", "message"],
 }
@@ -77,7 +77,7 @@ _SHAPES = {"error": "TurnError", "usage": "Usage"}
 
 
 def describe(made: dict[str, Any], routes: Sequence[BaseRoute]) -> dict[str, Any]:
-    """Return the whole description; `made` is the framework's of these routes."""
+    """Return the whole description; `made` is the framework's description of these routes."""
     schemas = {_name(name): _renamed(schema) for name, schema in made["components"]["schemas"].items()}
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
@@ -102,7 +102,7 @@ def describe(made: dict[str, Any], routes: Sequence[BaseRoute]) -> dict[str, Any
     bearer = {
         "type": "http",
         "scheme": "bearer",
-        "description": "An API token with the scope that the operation names.",
+        "description": "An API token with the scope that the operation requires.",
     }
     components = {
         "schemas": dict(sorted(schemas.items())),
@@ -124,7 +124,7 @@ def _codes(status: str) -> str:
 
 
 def _complete(operation: dict[str, Any], method: str, route: APIRoute) -> None:
-    """Add to an operation what follows from its route."""
+    """Add to an operation what its route declares."""
     operation["operationId"] = f"{operation['tags'][0]}.{'list' if route.name == 'list_all' else route.name}"
     summary, _, rest = operation["description"].partition("\n")
     operation |= {"summary": summary.rstrip("."), "description": rest.strip() or summary}
@@ -145,7 +145,7 @@ def _complete(operation: dict[str, Any], method: str, route: APIRoute) -> None:
 
 
 def _problems(operation: Mapping[str, Any], method: str) -> Iterator[int]:
-    """Yield the statuses of the problem documents that an operation may answer with."""
+    """Yield the statuses of an operation's problem documents."""
     yield from (401, 403, 422, 429, 500, 503)  # 422: an unknown query parameter
     parameters = operation.get("parameters", ())
     if "requestBody" in operation or any(one["in"] == "path" for one in parameters):
@@ -159,7 +159,7 @@ def _problems(operation: Mapping[str, Any], method: str) -> Iterator[int]:
 
 
 def _name(name: str) -> str:
-    """Return the name of a schema by its class's: `AgentPage` for a page of agents, and plain ones of ours."""
+    """Return the name of a schema from the name of its class: `AgentPage` for a page of agents."""
     if generic := _GENERIC.fullmatch(name):
         return _name(generic[2]) + _GENERIC_NAMES[generic[1]]
     return str(WORDS["schema_names"].get(name, name))
@@ -178,7 +178,7 @@ def _renamed(made: Any) -> Any:
 
 
 def _explain(name: str, schema: dict[str, Any]) -> None:
-    """Give a schema and its fields their words, and take away the titles that only repeat names."""
+    """Add descriptions to a schema and its fields, and delete titles that only repeat names."""
     schema.pop("title", None)
     if words := SCHEMAS.get(name):
         schema["description"] = words
@@ -197,14 +197,14 @@ def _explain(name: str, schema: dict[str, Any]) -> None:
 
 
 def _bound(place: str, schema: dict[str, Any]) -> None:
-    """Add what the code demands of a field or parameter to its schema; null stays allowed."""
+    """Add the constraints of a field or parameter to its schema; null stays allowed."""
     for choice in (schema, *schema.get("anyOf", ())):
         if choice.get("type") == "string":
             choice |= _BOUNDS.get(place, {})
 
 
 def _example(name: str, schema: Mapping[str, Any], schemas: Mapping[str, Any]) -> Any:
-    """Return an example of an object: of each field the one of the table, or what its type makes."""
+    """Return an example of an object: for each field the example of the table, or one made from its type."""
     return WORDS["requests"].get(name) or {
         field: EXAMPLES[own] if (own := f"{name}.{field}") in EXAMPLES else _typed(field, inner, schemas)
         for field, inner in schema["properties"].items()
@@ -212,7 +212,7 @@ def _example(name: str, schema: Mapping[str, Any], schemas: Mapping[str, Any]) -
 
 
 def _typed(field: str, schema: Mapping[str, Any], schemas: Mapping[str, Any]) -> Any:
-    """Return a value that fits a field's schema; the field's example, where the schema leaves the choice."""
+    """Return a value that is valid for a field's schema: the field's own example if the schema allows it."""
     match schema:
         case {"$ref": str(reference)}:
             name = reference.removeprefix(SCHEMA_PLACE)
@@ -237,7 +237,7 @@ def _typed(field: str, schema: Mapping[str, Any], schemas: Mapping[str, Any]) ->
 
 
 def _event_schemas() -> dict[str, dict[str, Any]]:
-    """Return the schemas of all events: `Event`, by its `event`, and for each the data that is JSON within its text."""
+    """Return the schemas of all events: `Event`, discriminated by `event`, and the JSON data of each."""
     made: dict[str, dict[str, Any]] = {}
     names: dict[str, str] = {}
     for event, entry in WORDS["events"].items():

@@ -1,7 +1,7 @@
-"""What every route is made of: the parts of the server, the caller with the scope that is demanded, and strict JSON.
+"""What every route uses: the parts of the server, the caller with the required scope, and strict JSON.
 
-A route says in its signature what its caller must be allowed (`home: ToRead` below `/constellations/{c}`,
-`caller: MayRead` elsewhere); one of the API that does not is an error where it is written.
+A route declares the required scope in its signature (`home: ToRead` below `/constellations/{c}`, `caller: MayRead`
+elsewhere); an API route without one is an error at import.
 """
 
 from __future__ import annotations
@@ -62,33 +62,33 @@ async def _server(request: Request) -> ServerState:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The constellation of a route's path (`c`: its id or name), for a caller who may do there what the route does."""
+    """The constellation of a route's path (`c`: its id or name), for a caller with the required scope."""
 
     server: ServerState
     caller: Principal
     c: str
 
     def use(self) -> AbstractAsyncContextManager[Constellation]:
-        """Return the constellation, awake within the block; raises as `Constellations.use`."""
+        """Return the constellation, awake within the block. Raises as `Constellations.use`."""
         return self.server.constellations.use(self.caller, self.c)
 
 
 @dataclass(frozen=True, slots=True)
 class AwakeAccess(Access):
-    """An access for the whole of a route: its constellation is awake until the route has made its answer."""
+    """An access for a whole route: its constellation stays awake until the route has returned."""
 
     constellation: Constellation
 
 
 @dataclass(frozen=True, slots=True)
 class OwnerAccess(AwakeAccess):
-    """An access to what the owner in the route's path has: `owner` is an agent's id, or `_constellation_`."""
+    """An access to the data of the owner in the route's path: `owner` is an agent's id, or `_constellation_`."""
 
     owner: str
 
 
 class Demand:
-    """A route's demand for a caller with one scope. Its methods are called by the framework."""
+    """The scope that a route requires of its caller. Its methods are called by the framework."""
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
@@ -97,17 +97,17 @@ class Demand:
         """Return the caller.
 
         Raises:
-            PermissionDenied: the token lacks the scope; for "admin", it is not an administrator's; it is for one
-                constellation, and the request administers or changes what belongs to none.
+            PermissionDenied: the token lacks the scope; it is not an administrator's (for "admin"); or it is for one
+            constellation, and the request concerns the whole server.
         """
-        caller: Principal = request.state.principal  # set at the border, before any route is looked for
+        caller: Principal = request.state.principal  # set at the border, before routing
         if self.scope not in caller.scopes:
             raise PermissionDenied(
                 f"this token may {', '.join(scope for scope in SCOPES if scope in caller.scopes) or 'nothing'};"
                 f" this request needs the scope {self.scope}"
             )
         if self.scope == "admin" and not caller.is_admin:
-            raise PermissionDenied("this request is for administrators")
+            raise PermissionDenied("this request needs an administrator's token")
         if self.scope == "admin" or (self.scope != "read" and "c" not in request.path_params):
             caller.require_unbound()
         return caller
@@ -133,7 +133,7 @@ class Demand:
             yield AwakeAccess(server, caller, c, constellation)
 
     async def owner(self, request: Request, c: str, a: OwnerInPath) -> AsyncIterator[OwnerAccess]:
-        """Yield the caller's access to what the owner in the path has (`a`: an agent, or `_constellation_`).
+        """Yield the caller's access to the data of the owner in the path (`a`: an agent, or `_constellation_`).
 
         Raises:
             PermissionDenied: as `caller`.
@@ -154,7 +154,7 @@ ToChat = Annotated[AwakeAccess, Depends(Demand("chat").awake, scope="function")]
 ToWrite = Annotated[AwakeAccess, Depends(Demand("write").awake, scope="function")]
 ToReadOwned = Annotated[OwnerAccess, Depends(Demand("read").owner, scope="function")]
 ToWriteOwned = Annotated[OwnerAccess, Depends(Demand("write").owner, scope="function")]
-# For what is longer than a route: a stream, or waiting for a turn.
+# For work that outlasts a route: a stream, or waiting for a turn.
 ToReadOn = Annotated[Access, Depends(Demand("read").access)]
 ToChatOn = Annotated[Access, Depends(Demand("chat").access)]
 
@@ -178,7 +178,7 @@ async def owner_of(constellation: Constellation, a: str) -> str:
 
 
 class StrictRequest(Request):
-    """A request whose JSON is what RFC 8259 allows and SQLite can hold: no NaN, no half characters, bounded depth."""
+    """A request with JSON that RFC 8259 allows and SQLite can store: no NaN, no lone surrogates, bounded depth."""
 
     async def json(self) -> Any:
         """Return the body.
@@ -190,43 +190,43 @@ class StrictRequest(Request):
         try:
             value = json.loads(body, parse_constant=_refuse_constant)
             check_depth(value)
-            json.dumps(value, ensure_ascii=False).encode()  # fails for half of a surrogate pair, wherever it hides
+            json.dumps(value, ensure_ascii=False).encode()  # fails for a lone surrogate anywhere in the value
         except json.JSONDecodeError:
             raise
         except RecursionError:
-            raise json.JSONDecodeError("it is nested too deeply", "", 0) from None
+            raise json.JSONDecodeError("it is nested too deeply; send a flatter value", "", 0) from None
         except UnicodeError:
-            raise json.JSONDecodeError("it is not UTF-8 throughout", "", 0) from None
+            raise json.JSONDecodeError("it is not valid UTF-8", "", 0) from None
         except ValueError as error:  # NaN, too deep, or an integer of thousands of digits
             raise json.JSONDecodeError(str(error), "", 0) from None
         return value
 
 
 def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 class ApiRoute(APIRoute):
-    """A route of the API: `scope` is what it demands of its caller, and its body is read by `StrictRequest`.
+    """A route of the API: `scope` is required of its caller; its body is read by `StrictRequest`.
 
-    A body that is not declared as JSON and query parameters that the route does not know are refused.
+    Bodies with another content type than JSON and unknown query parameters are refused.
     """
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         if options.get("status_code") == 204:
-            options["response_class"] = Response  # no body, hence no type of one
+            options["response_class"] = Response  # no body, so no content type
         super().__init__(path, endpoint, **options)
         owners = (getattr(each.call, "__self__", None) for each in self.dependant.dependencies)
         demand = next((owner for owner in owners if isinstance(owner, Demand)), None)
         if demand is None:
-            raise AssertionError(f"{path} demands no scope; give it a parameter such as `caller: MayRead`")
+            raise AssertionError(f"{path} requires no scope; add a parameter such as `caller: MayRead`")
         self.scope: Scope = demand.scope
         others = (Header, PathParameter)
         declared = [one for one in get_flat_params(self.dependant) if not isinstance(one.field_info, others)]
         self.query = sorted(one.alias for one in declared)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return the framework's handler, given our kind of request."""
+        """Return the framework's handler for our class of requests."""
         handle = super().get_route_handler()
 
         async def strictly(request: Request) -> Response:
@@ -234,13 +234,15 @@ class ApiRoute(APIRoute):
                 self._check_query(request)
             strict = StrictRequest(request.scope, request.receive)
             if self.body_field is not None and not _is_json(request) and await strict.body():
-                raise UnsupportedMediaType("send the body as JSON with the header `Content-Type: application/json`")
+                raise UnsupportedMediaType(
+                    "the body is not declared as JSON; send it with the header `Content-Type: application/json`"
+                )
             return await handle(strict)
 
         return strictly
 
     def _check_query(self, request: Request) -> None:
-        """Refuse parameters that the route does not know: a misspelled one would be ignored silently.
+        """Refuse unknown query parameters: a misspelled one would be ignored silently.
 
         Raises:
             InvalidInput: there is one.
@@ -250,7 +252,7 @@ class ApiRoute(APIRoute):
             known = f"known are {', '.join(self.query)}" if self.query else "it has no query parameters"
             raise InvalidInput(
                 f"this request has no query parameter {unknown[0]!r}; {known}",
-                errors=[{"field": f"query.{name}", "message": "This parameter is not known here"} for name in unknown],
+                errors=[{"field": f"query.{name}", "message": "Unknown parameter"} for name in unknown],
             )
 
 

@@ -1,8 +1,8 @@
 """A constellation's events as server-sent events.
 
 Source: WHATWG HTML, section 9.2 "Server-sent events". `id` is the event's number, so a client that reconnects with
-`Last-Event-ID` continues after the last event it saw. A reader that is slow or gone never slows a turn: the stream is a
-place in the log, not a queue.
+`Last-Event-ID` continues after the last event it saw. A slow or disconnected reader never slows down a turn: the stream
+is a position in the log, not a queue.
 """
 
 from __future__ import annotations
@@ -33,16 +33,15 @@ Use = Callable[[], AbstractAsyncContextManager[Constellation]]
 
 
 def encode(event: Event) -> bytes:
-    """Return one event on the wire; its data is one line of JSON with `seq`, `turn_id`, `created_at` and the event's
-    own.
-    """
+    """Return one event as sent. Its data is one line of JSON: `seq`, `turn_id`, `created_at` and its own fields."""
     data = {"seq": event.seq, "turn_id": event.turn_id, "created_at": event.created_at, **event.data}
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     return f"id: {event.seq}\nevent: {event.name}\ndata: {text}\n\n".encode("utf-8", "replace")
 
 
 def place_of(last_event_id: str | None, after: int | None) -> int:
-    """After which event to begin: `Last-Event-ID` wins, since a reconnecting client repeats the first address.
+    """Return the event after which to begin. `Last-Event-ID` has priority, because a reconnecting client repeats the
+    first URL.
 
     Raises:
         InvalidInput: the header is not the number of an event.
@@ -50,17 +49,19 @@ def place_of(last_event_id: str | None, after: int | None) -> int:
     if last_event_id is None or not last_event_id.strip():
         return after or 0
     if not _NUMBER.fullmatch(last_event_id.strip()):
-        raise InvalidInput("Last-Event-ID is the number of an event: take the `id` of the last one that you saw")
+        raise InvalidInput(
+            "Last-Event-ID is not the number of an event; send the `id` of the last one that you received"
+        )
     return int(last_event_id)
 
 
 class EventStream(Response):
-    """Streams events after `after`: all of the constellation, or one turn's up to its end.
+    """Streams events after `after`: all of the constellation, or those of one turn up to its end.
 
-    A turn that `is_new` has all its events after `after`; of another one the end may lie before that.
-    The constellation is held awake by `use()` for as long as the stream lasts, which ends when the caller's token or
-    user are no longer valid. Trouble before the first byte is raised, for a problem document; later the stream just
-    ends, and the client resumes it.
+    If the turn `is_new`, all its events come after `after`; otherwise its end may come before.
+    `use()` keeps the constellation awake during the stream, which ends when the caller's token or user is no longer
+    valid. Errors before the first byte are raised, for a problem document; later the stream just ends, and the client
+    resumes it.
     """
 
     media_type = MEDIA_TYPE
@@ -89,7 +90,7 @@ class EventStream(Response):
                     )
                 if not self._is_new:
                     await constellation.database.read(check_kept, self._after, self._turn_id)
-                # Asked after `latest`, so that the end of a turn that continues comes after the place to begin at.
+                # Read after `latest`, so that the end of a running turn comes after the starting position.
                 has_ended = False
                 if self._turn_id is not None and not self._is_new:
                     has_ended = (await constellation.turn(self._turn_id)).has_ended
@@ -106,11 +107,11 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _send_piece(self, piece: bytes) -> None:
-        """Send a piece, which may be empty, to a caller whose token and user are valid.
+        """Send a piece, which may be empty, if the caller's token and user are still valid.
 
         Raises:
-            Unauthorized: they are no longer.
-            Unavailable: the global database does not answer. That is no trouble of the constellation.
+            Unauthorized: they are not.
+            Unavailable: the global database does not respond; the constellation is not affected.
         """
         try:
             await self._reauthenticate()
@@ -131,7 +132,7 @@ class EventStream(Response):
             cursor = batch[-1].seq
 
     async def _send_coming(self, constellation: Constellation) -> None:
-        """Send events as they come, with a comment now and then, so that no proxy takes the connection for dead."""
+        """Send events as they come, with a comment at intervals, so that proxies keep the connection open."""
         events = constellation.events.subscribe(after=self._after, turn_id=self._turn_id)
         quiet_until = trio.current_time() + KEEP_ALIVE_S
         while True:

@@ -219,9 +219,9 @@ async def test_a_disk_that_hangs_is_given_up(path: Path) -> None:
         async with running(otherwise=says("ok"), database=database, limits=limits) as world:
             await world.say("before")
             disk.hang()
-            with trio.fail_after(60), pytest.raises(StorageFailed, match="has not answered"):
+            with trio.fail_after(60), pytest.raises(StorageFailed, match="has not responded"):
                 await world.submit("hello")
-            with trio.fail_after(60), pytest.raises(StorageFailed, match="has not answered"):
+            with trio.fail_after(60), pytest.raises(StorageFailed, match="has not responded"):
                 await world.submit("hello again")
         with trio.fail_after(60):
             await database.aclose()

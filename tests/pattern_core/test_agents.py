@@ -99,7 +99,7 @@ async def test_a_bad_block_leaves_no_agent_behind(world: Running) -> None:
     with pytest.raises(InvalidInput):
         await world.constellation.roster.create(spec(memory=[NewBlock(label="no/slash")]), author=USER)
     twice = [NewBlock(label="a"), NewBlock(label="a")]
-    with pytest.raises(RowConflict, match="a block 'a' already"):
+    with pytest.raises(RowConflict, match="block 'a' already exists"):
         await world.constellation.roster.create(spec(memory=twice), author=USER)
     assert await world.constellation.roster.all() == []
     assert await world.events() == []

@@ -82,7 +82,7 @@ async def test_a_yes_does_it_once() -> None:
         decided = await here.approvals.decide(asked, ApprovalAnswer(approve=YES, by="user:usr_1"))
         assert (decided.status, decided.decision) == (ApprovalStatus.APPROVED, {"note": "Changed human"})
         assert here.done == [f"user:usr_1 {asked}"]
-        with pytest.raises(Conflict, match="a person agreed already"):
+        with pytest.raises(Conflict, match="already approved"):
             await here.approvals.decide(asked, ApprovalAnswer(approve=YES, by="user:usr_2"))
         assert len(here.done) == 1
         names = [event.name for event in await here.running.events()]
@@ -125,10 +125,10 @@ async def test_the_same_is_not_asked_twice_until_it_is_over_and_questions_are_bo
         second = await here.ask()
         assert second != first
         assert [one.id for one in await here.approvals.list(10)] == [second]
-        with pytest.raises(Conflict, match="it was not answered in time"):
+        with pytest.raises(Conflict, match="it expired"):
             await here.approvals.decide(first, ApprovalAnswer(approve=YES, by="user:usr_1"))
         await here.ask(other(1))
-        with pytest.raises(Overloaded, match="open already"):
+        with pytest.raises(Overloaded, match="already open"):
             await here.ask(other(2))
 
 
@@ -142,9 +142,9 @@ CALL = ApprovalQuestion(
 @pytest.mark.parametrize(
     ("question", "said", "says"),
     [
-        (CALL, {"scope": "same", "arguments": {"to": "eve"}}, "cannot change them"),
-        (CALL, {"approve": NO, "scope": "always"}, "a no is for this question alone"),
-        (CALL, {"approve": NO, "arguments": {}}, "a no is for this question alone"),
+        (CALL, {"scope": "same", "arguments": {"to": "eve"}}, "cannot change the arguments"),
+        (CALL, {"approve": NO, "scope": "always"}, "a denial is only for this question"),
+        (CALL, {"approve": NO, "arguments": {}}, "a denial is only for this question"),
         (CALL, {"scope": "time"}, "needs `seconds`"),
         (CALL, {"scope": "once", "seconds": 60}, "has no `seconds`"),
         (CALL, {"scope": "same", "seconds": 0}, "more than 0"),
@@ -152,7 +152,7 @@ CALL = ApprovalQuestion(
         (CALL, {"scope": "time", "seconds": GRANT_SECONDS_MAX + 1}, "at most"),
         (CALL, {"scope": "time", "seconds": float("nan")}, "more than 0"),
         (QUESTION, {"arguments": {"text": "Eve"}}, "only the arguments of a tool call"),
-        (QUESTION, {"scope": "always"}, "only be answered for once"),
+        (QUESTION, {"scope": "always"}, "only be approved once"),
     ],
 )
 async def test_an_answer_that_does_not_fit_decides_nothing(

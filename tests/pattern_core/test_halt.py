@@ -47,7 +47,7 @@ async def test_a_halt_is_stored_with_an_entry_and_an_event() -> None:
         row = await asked(rig, halt)
         assert halt.current == row
         refusal = Halted(row)
-        assert re.match(r"ada halted this constellation at .*: It deletes everything\. When", refusal.message)
+        assert re.match(r"ada halted this constellation at .*: It deletes everything\. Once", refusal.message)
         assert refusal.details == {"halt_id": row.id, "reason": "It deletes everything."}
         assert [draft.name for draft in rig.events] == [HALTED, "archive.changed"]
         [entry] = await rig.database.read(archival.list_for_agent, ADA, 10)

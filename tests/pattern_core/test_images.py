@@ -83,11 +83,11 @@ def test_bytes_are_checked_and_named_by_their_digest() -> None:
     image = image_of_bytes(PNG, "image/png")
     assert (image.media_type, image.data) == ("image/png", PNG)
     assert image.digest == image_of_bytes(PNG).digest != image_of_bytes(PNG + b"x").digest
-    with pytest.raises(InvalidInput, match="said to be image/jpeg"):
+    with pytest.raises(InvalidInput, match="declared as image/jpeg"):
         image_of_bytes(PNG, "image/jpeg")
-    with pytest.raises(InvalidInput, match="neither PNG"):
+    with pytest.raises(InvalidInput, match="not PNG"):
         image_of_bytes(b"%PDF")
-    with pytest.raises(InvalidInput, match="make it smaller"):
+    with pytest.raises(InvalidInput, match="send a smaller one"):
         image_of_bytes(PNG + bytes(IMAGE_BYTES_MAX))
     wide = PNG + b"\x00\x00\x00\rIHDR" + (SIDE_MAX + 1).to_bytes(4) + (1).to_bytes(4)
     with pytest.raises(InvalidInput, match="8001 by 1 pixels"):
@@ -99,7 +99,7 @@ def test_bytes_are_checked_and_named_by_their_digest() -> None:
 def test_addresses_are_checked() -> None:
     assert image_of_url("https://x/a.png", "image/png") == Image(media_type="image/png", url="https://x/a.png")
     for url in ("file:///etc/passwd", "https://", "x", "https://x/\na", "https://ż/", "data:image/png,x", "http://[x"):
-        with pytest.raises(InvalidInput, match="no address"):
+        with pytest.raises(InvalidInput, match="does not begin with"):
             image_of_url(url)
     with pytest.raises(InvalidInput, match="longer than"):
         image_of_url("https://x/" + "a" * URL_CHARS_MAX)

@@ -70,7 +70,7 @@ def test_times_are_read_with_their_offset() -> None:
     assert column_time("2026-01-01T01:00:00+01:00", "since") == "2026-01-01T00:00:00.000Z"
     assert column_time("2024-04-01", "since") == "2024-04-01T00:00:00.000Z"
     assert column_time(None, "since") is None
-    with pytest.raises(InvalidInput, match="`since` cannot be read"):
+    with pytest.raises(InvalidInput, match="`since` is not a valid time"):
         column_time("soon", "since")
 
 

@@ -62,7 +62,7 @@ def test_depth_is_bounded() -> None:
 
     check_depth("leaf")
     check_depth(nested(JSON_DEPTH_MAX))
-    with pytest.raises(ValueError, match="64 deep"):
+    with pytest.raises(ValueError, match="64 levels deep"):
         check_depth(nested(JSON_DEPTH_MAX + 1))
 
 

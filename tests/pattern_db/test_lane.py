@@ -173,7 +173,7 @@ async def test_a_hanging_disk_fails_what_waits_and_what_follows(tmp_path: Path, 
         hold.let_go.set()
         nursery.cancel_scope.cancel()
     assert len(errors) == 3
-    assert all("has not answered for 0.05 s" in str(error) for error in errors)
+    assert all("has not responded for 0.05 s" in str(error) for error in errors)
 
 
 @pytest.fixture

@@ -91,7 +91,9 @@ def test_the_data_directorys_file_counts_where_there_is_no_other(alone: Path, mo
 @pytest.mark.parametrize("name", ["pattern.toml", "share/pattern/pattern.toml"])
 def test_only_a_file_that_was_named_says_where_the_data_is(alone: Path, name: str) -> None:
     file = write('data_dir = "mine"', name)
-    with pytest.raises(ConfigError, match=r"name the directory with --data-dir or PATTERN_DATA_DIR, or this file with"):
+    with pytest.raises(
+        ConfigError, match=r"name the directory with --data-dir or PATTERN_DATA_DIR, or name this file " "with"
+    ):
         load()
     assert load(file).data_dir == alone / file.parent / "mine"
 
@@ -133,7 +135,7 @@ def test_nested_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         ("[supervisor]\nidle = 1", "supervisor.idle"),
         ("[limits]\nsteps = 1", "limits.steps: is not a known setting"),
         ("[limits.turn]\nsteps = 1", "limits.turn.steps: is not a known setting"),
-        ("[limits]\nturn = 3", "limits.turn: is a section, with settings of its own"),
+        ("[limits]\nturn = 3", "limits.turn: is a section with its own settings"),
         ("[limits.turn]\nsteps_max = 0", "turn.steps_max"),
         ("[limits.memory]\ncheckpoint_updates = 5", "memory.checkpoint_updates"),
         ("[limits.memory]\ncheckpoint_interval_s = 0", "memory.checkpoint_interval_s"),
@@ -161,8 +163,8 @@ def test_nested_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         ("[budgets]\nturn = {dollars = 0.0000001}", "budgets"),
         ("[budgets]\nagent.week = {tokens = 1}", "budgets"),
         ("[budgets]\nturn = {euros = 1}", "budgets"),
-        ("[budgets]\nagent = 5", "budgets.agent: is a section, with settings of its own"),
-        ("[providers.mine]", "providers.mine.kind: is missing; write one of anthropic, embedded, google, openai"),
+        ("[budgets]\nagent = 5", "budgets.agent: is a section with its own settings"),
+        ("[providers.mine]", "providers.mine.kind: is missing; set it to one of anthropic, embedded, google, openai"),
         ("[web]\nprots = [80]", "web.prots"),
         ("[web]\nports = [0]", "web.ports"),
         ('[web.search]\nkind = "searxng"', "needs base_url"),
@@ -171,10 +173,10 @@ def test_nested_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         ("[mcp.x]", "needs either command or url"),
         ('[mcp.x]\ncommand = "a"\nurl = "http://b"', "needs either command or url"),
         ('[mcp.x]\nurl = "ftp://b"', "must begin with http:// or https://"),
-        ('[mcp.x]\nurl = "http://b"\nargs = ["a"]', "args means nothing beside url"),
+        ('[mcp.x]\nurl = "http://b"\nargs = ["a"]', "args means nothing with url"),
         (
             '[mcp.x]\ncommand = "a"\ntoken_env = "T"\nheaders = {A = "b"}',
-            "headers, token_env mean nothing beside command",
+            "headers, token_env mean nothing with command",
         ),
         ('[mcp.a__b]\ncommand = "a"', "cannot be an MCP server's name"),
         ("".join(f'[mcp.x{n}]\ncommand = "a"\n' for n in range(17)), "mcp: Dictionary should have at most 16 items"),

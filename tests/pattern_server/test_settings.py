@@ -365,5 +365,5 @@ def test_the_shell_runs_nothing_until_it_has_a_directory(tmp_path: Path) -> None
     assert (settings.roots, settings.kept_out) == ([tmp_path], (tmp_path / "data",))
     assert (settings.allow, settings.memory_mb) == (["make"], 100)
     assert (settings.network, settings.require_sandbox) == (False, True)
-    with pytest.raises(ConfigError, match="whole path"):
+    with pytest.raises(ConfigError, match="absolute path"):
         load(shell={"roots": ["work"]})

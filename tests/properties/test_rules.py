@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pattern_core.errors import InvalidInput
 from pattern_core.rules.facts import USED, JudgedCall
 from pattern_core.rules.kinds import KINDS, MaxCalls
-from pattern_core.rules.rule import AskedCall, Moment
+from pattern_core.rules.rule import Moment, RequestedCall
 from pattern_core.rules.ruleset import RuleSet, warnings_of
 from tests.pattern_core.rules.moments import TOOLS, added, at_exit, check, ends_after, in_order, offer, specs
 
@@ -70,9 +70,9 @@ class Turn:
 
     def run(self, tool: str, outcome: str, result: str, *, is_forced: bool = False) -> str:
         """Judge and run one call, and return the verdict; a person agrees to everything that does not end as denied."""
-        found = check(self.rules, self.state, AskedCall(tool=tool))
+        found = check(self.rules, self.state, RequestedCall(tool=tool))
         if found.kind == "ask" and outcome != "denied":
-            found = check(self.rules, self.state, AskedCall(tool=tool), is_approved=True)
+            found = check(self.rules, self.state, RequestedCall(tool=tool), is_approved=True)
         status = outcome if found.kind == "run" else "denied"
         given: dict[str, Any] = {"step": self.state.step, "at_ms": self.state.now_ms, "is_forced": is_forced}
         self.state = replace(
@@ -160,5 +160,5 @@ def test_what_was_refused_is_forgotten(
     before = turn.state
     kept = Moment(calls=before.calls[:-1], tools=TOOLS, step=1, last_ms=before.last_ms, now_ms=before.now_ms)
     for other in TOOLS:
-        asked = AskedCall(tool=other)
+        asked = RequestedCall(tool=other)
         assert check(turn.rules, before, asked) == check(turn.rules, kept, asked)

@@ -1,13 +1,13 @@
 """The child process: `python -m pattern_core.embeddings.local.child SETTINGS`; see `EmbedderSettings.to_json`.
 
-Answers lines of JSON from standard input by lines of JSON on standard output, in order:
+Answers lines of JSON on standard input with lines of JSON on standard output, in order:
 
     {"id", "do": "info"}                     → {"id", "model", "dimension", "fingerprint"}
     {"id", "do": "embed", "purpose", "texts"} → {"id", "fingerprint", "vectors"}: each in base64, with its codes
     what cannot be done                      → {"id", "error"}
 
-It ends by itself when nothing was asked for the settings' `idle_unload_s` seconds, and when its standard input closes,
-which is how it notices the death of its parent, even while it loads.
+It ends after `idle_unload_s` seconds without a request, and when its standard input closes, so that it notices the end
+of its parent, even while it loads.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pattern_core.embeddings.settings import EmbedderSettings, Purpose
 
 QUESTIONS_MAX = 64  # waiting in this process; the parent asks one after the other
 NICENESS = 5  # what people wait for goes first on a small machine
-LINGER_S = 1.0  # for the work under way after the parent went
+LINGER_S = 1.0  # for running work after the parent has ended
 
 
 def answered(
@@ -60,7 +60,7 @@ def serve(
 ) -> int:
     """Answer what comes from the descriptor `source` to `target` until it ends or is idle; returns the exit code.
 
-    `on_orphaned` is called in another thread when `source` has ended, whatever is under way.
+    `on_orphaned` is called in another thread when `source` has ended, even during work.
     """
     questions: queue.Queue[dict[str, object] | None] = queue.Queue(QUESTIONS_MAX)
     # A thread reads, so that the end of the parent is seen while the model works.

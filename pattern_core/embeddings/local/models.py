@@ -1,12 +1,12 @@
-"""Models on this machine: which one the child is to load and from where, and how it is run. Only the child runs one.
+"""Models on this machine: which one the child loads and from where, and how it is run. Only the child runs one.
 
 Dimension and fingerprint are known before anything heavy is loaded. Weights come from a folder, an installed package or
-the hub's cache on this machine; from the network only where that is allowed. What a package brings is checked against
-the hashes below, since any person may publish a package.
+the hub's cache on this machine; from the network only if that is allowed. Files of a package are checked against the
+hashes below, since anyone may publish a package.
 
-A text's vector must not depend on its neighbours: the same text is embedded once and found by its hash later. PyTorch
-picks its kernels by the width of a batch, so texts are put together, and padded to a width that is their own. Measured
-on 120 texts: with a multiple of 16 all vectors are the same bytes alone and in a batch, with 8 or none they are not.
+A text's vector must not depend on its neighbours: the same text is embedded once and later found by its hash. PyTorch
+chooses its kernels by the width of a batch, so texts are grouped and padded to their own width. Measured on 120 texts:
+with a multiple of 16 all vectors are the same bytes alone and in a batch, with 8 or none they are not.
 
 On its way to a text's vector a model makes one of every token. The signs of the tokens of each word are kept as its
 code: `dimension` bits that tell which words mean the same. Short words, mostly grammar, have codes in queries alone.
@@ -155,10 +155,10 @@ def _in_folder(settings: EmbedderSettings, name: str, folder: Path) -> FoundMode
         if file.relative_to(folder).parts[0] not in ("onnx", "openvino")
     }
     if not any(file.endswith((".safetensors", ".bin")) for file in digests):
-        raise ModelUnusable(f"The folder {folder} holds no weights (*.safetensors); is it a whole model?")
+        raise ModelUnusable(f"The folder {folder} has no weights (*.safetensors); check that the model is complete.")
     dimension = _dimension(folder) or settings.dimensions
     if dimension is None:
-        raise ModelUnusable(f"{folder} does not say how long its vectors are; set [embeddings] dimensions.")
+        raise ModelUnusable(f"{folder} does not give the length of its vectors; set [embeddings] dimensions.")
     return FoundModel(
         runtime="sentence-transformers",
         model=name,
@@ -289,7 +289,7 @@ class OnnxRuntime:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = found.threads
         options.inter_op_num_threads = 1
-        # Threads that spin while they wait take the processor from the server; the arena never gives memory back.
+        # Threads that spin while they wait use the server's processor time; the arena never releases memory.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.enable_cpu_mem_arena = False
         self._numpy = numpy

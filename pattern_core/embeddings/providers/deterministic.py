@@ -54,6 +54,6 @@ def hashed_words(text: str, dimension: int) -> bytes:
         for number in struct.unpack(f">{_PLACES_PER_WORD}I", digest):
             values[(number >> 1) % dimension] += math.sqrt(count) if number & 1 else -math.sqrt(count)
     length = math.sqrt(sum(value * value for value in values))
-    if not length:  # words that share a place took each other away
+    if not length:  # words with the same place cancelled each other
         values[0] = length = 1.0
     return packed([value / length for value in values])

@@ -1,7 +1,8 @@
-"""The embedder of a model on this machine: a child process that is asked in turn, and started again when it dies.
+"""The embedder of a model on this machine: a child process that answers one request at a time, and is restarted when it
+ends.
 
-One question at a time is asked of the child. A question whose asker was cancelled is answered all the same, and its
-answer dropped when the next one comes: the child is never killed for being asked in vain, and answers never mix.
+If the caller of a request is cancelled, the request is answered anyway, and the answer dropped before the next one: the
+child is never killed for an abandoned request, and answers never mix.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ BATCH_TEXTS_MAX = 8  # in one question to the child; between two of them a query
 BATCH_CHARS_MAX = 4_096  # some 1,000 tokens: half a second on a slow core
 TEXT_CHARS_MAX = 32_768  # of one text; far more than any of these models reads
 WAITING_MAX = 1_000
-ANSWER_BYTES_MAX = 4 * 1024 * 1024  # eight vectors of 8,192 numbers take 350 KB
+ANSWER_BYTES_MAX = 4 * 1024 * 1024  # eight vectors of 8,192 numbers have 350 KB
 SEND_TIMEOUT_S = 5.0  # the child reads at once, whatever else it does
 REAP_TIMEOUT_S = 5.0
 _BUSY_S = 5.0
@@ -39,7 +40,7 @@ _MODULE = "pattern_core.embeddings.local.child"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalLimits:
-    """How long the child may take, and how long it is left alone after it failed; seconds."""
+    """Time limits of the child, and the pauses after its failures; in seconds."""
 
     start_s: float = 180.0  # its first answer: PyTorch and the weights, on a slow and busy machine
     download_s: float = 3_600.0  # the same, where the weights may come over the network first
@@ -71,7 +72,7 @@ class LocalEmbedder:
         """See `Embedder.info`. Starts the child but does not load the model: its files tell enough."""
         if self._info is None:
             async with self._turns.taken("query"):
-                if self._info is None:  # another task may have asked meanwhile
+                if self._info is None:  # another task may have asked since
                     answer = await self._ask({"do": "info"})
                     self._info = EmbedderInfo(
                         provider="local",
@@ -232,7 +233,7 @@ class Worker:
     ) -> Mapping[str, object]:
         """Return the answer to a question (without its `id`), for which the child has `timeout_s` seconds.
 
-        A child that ends by itself, because it was idle, while the question is on its way, is started once more.
+        A child that ends because it was idle, while the request is being sent, is restarted.
 
         Raises:
             WorkerFailed: the child died, hung or babbled; it is gone, and the next question starts another.
@@ -290,14 +291,14 @@ class Worker:
                 errors.close()
                 raise WorkerFailed(f"it could not be started: {error}") from error
         self._process, self._errors = process, errors
-        if self.is_closed:  # meanwhile
+        if self.is_closed:  # closed in the meantime
             await self.stop()
             raise WorkerFailed("the server is stopping")
         return process
 
     async def _send(self, process: trio.Process, question: bytes) -> None:
         assert process.stdin is not None
-        # Half a question would garble all that follows; hence no cancellation before its end.
+        # A partial request would corrupt all later ones, so it cannot be cancelled.
         with trio.CancelScope(shield=True, deadline=trio.current_time() + SEND_TIMEOUT_S) as scope:
             await process.stdin.send_all(question)
         if scope.cancelled_caught:
@@ -315,7 +316,7 @@ class Worker:
                     raise WorkerFailed(f"it wrote what is no answer: {error}") from error
                 if answer.get("id") == question_id:
                     return answer
-                continue  # it answers a question whose asker was cancelled
+                continue  # it answers a request of a cancelled caller
             if len(self._buffer) > ANSWER_BYTES_MAX:
                 raise WorkerFailed(f"it wrote a line of more than {ANSWER_BYTES_MAX} bytes")
             data = await process.stdout.receive_some(65_536)

@@ -1,4 +1,4 @@
-"""The embedder of a service over HTTP: attempts, rests, and no number that is used before it is checked.
+"""The embedder of a service over HTTP: retries, pauses, and checks of all numbers.
 
 What differs between services is a `Service`: values and pure functions.
 """
@@ -35,7 +35,7 @@ from pattern_db.vectors import packed
 T = TypeVar("T")
 
 TEXT_CHARS_MAX = 24_000
-TEXT_CHARS_MIN = 500  # a service that refuses so few characters as too many is asked no further
+TEXT_CHARS_MIN = 500  # if a service refuses even this few characters as too many, there is no retry
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
 WAITING_MAX = 1_000
 CALLS_MAX: Mapping[Purpose, int] = {"query": 4, "passage": 2}
@@ -51,12 +51,12 @@ _OF_THE_WAY = (409, 502, 504)  # something between us and the model speaks
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """What one service differs in from the others.
+    """The differences between services.
 
-    `provider` is its name for people. `key` stands in the `headers`, and is not shown where answers repeat it. `body`
+    `provider` is its name for people. `key` is part of the `headers`, and is removed from repeated answers. `body`
     makes the JSON to POST to `path`; `vectors` names the list in the answer, and in each of its items the vector (None:
     the item is one). `advice` says what to do about a refusal, `advice_if_absent` about a model that is not there.
-    `identity` is what decides about the vectors, beside the model's name: the address, prefixes. `known_dimension` is
+    `identity` is what determines the vectors besides the model's name: the URL, prefixes. `known_dimension` is
     how long the vectors are, where that is known without asking. `about` is where to ask about the model before its
     first use, and how the digest of its weights is read from that: empty if the service does not give one.
     """
@@ -148,7 +148,7 @@ class RemoteEmbedder(HttpClient):
         return await self._embed([texts[0][: len(texts[0]) // 2]], purpose)
 
     async def _vectors(self, texts: list[str], purpose: Purpose) -> list[bytes]:
-        """Return the texts' vectors, asked for as often as that may help."""
+        """Return the texts' vectors, with retries."""
         body = self._service.body([text if text.strip() else "." for text in texts], purpose)
         attempt = 1
         while True:
@@ -171,7 +171,7 @@ class RemoteEmbedder(HttpClient):
         """Return what `read` makes of the service's answer; one question, with its time limit."""
         slots = self._slots[purpose]
         if slots.statistics().tasks_waiting >= WAITING_MAX:
-            message = f"{self.name} is busy: {WAITING_MAX} callers wait for it. Ask again later."
+            message = f"{self.name} is busy: {WAITING_MAX} callers wait for it. Try again later."
             raise EmbedderUnavailable(message, retry_after_s=5.0)
         async with slots:
             with trio.move_on_after(self._settings.timeout_s):
@@ -179,7 +179,7 @@ class RemoteEmbedder(HttpClient):
                     found = read(loads(await answer.rest(ANSWER_BYTES_MAX)))
                 self._failure = None
                 return found
-        raise ModelTimeout(f"{self.name} did not answer within {self._settings.timeout_s:g} s.", provider=self.name)
+        raise ModelTimeout(f"{self.name} did not respond within {self._settings.timeout_s:g} s.", provider=self.name)
 
     def _read(self, answer: Mapping[str, object], count: int) -> list[bytes]:
         """Return the vectors of an answer, if all of them can be used."""
@@ -189,12 +189,12 @@ class RemoteEmbedder(HttpClient):
         return vectors
 
     def _refuse_while_resting(self) -> None:
-        """Refuse a question while a service that is down rests: no query waits for its time limit."""
+        """Refuse a request during the pause of a service that is down: no query waits for its time limit."""
         if self._failure is not None and trio.current_time() < self._rests_until:
             raise self._unavailable(self._failure)
 
     def _unavailable(self, error: ModelError) -> EmbedderUnavailable:
-        """Return our error for theirs; only what may pass by itself has a time to ask again."""
+        """Return our error for theirs; only temporary ones have a retry time."""
         if error.retryable:
             wait_s = max(1.0, self._rests_until - trio.current_time())
             return EmbedderUnavailable(f"Embeddings: {error.message} It is tried again later.", retry_after_s=wait_s)

@@ -57,7 +57,7 @@ def make_provider(name: str, settings: ProviderSettings) -> Provider:
             "Copy it again.",
             provider=name,
         )
-    if kind.variables is not None and not key and settings.base_url is None:  # the vendor's own address wants a key
+    if kind.variables is not None and not key and settings.base_url is None:  # the vendor's own URL needs a key
         raise not_configured(name)
     provider: Provider = resolve_name(kind.maker)(name, settings)
     return provider

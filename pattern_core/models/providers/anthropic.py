@@ -39,7 +39,7 @@ CALL_ID_CHARS_MAX = 64
 
 _CACHED = {"type": "ephemeral"}
 # Models with a budget of tokens to think; later ones decide by themselves and get an effort.
-# Some always think and refuse to be asked not to; the newest of them cannot be made to call a tool; and thoughts of the
+# Some always think and cannot switch it off; the newest of them cannot be forced to call a tool; and thoughts of the
 # newest are bound to everything before them, which the words about each call alone change, so none is sent back.
 # Source: the vendor's migration guides for Fable 5.1 and Opus 5.5; where they say nothing, the worse is assumed.
 _LATER = r"[a-z]+-(?:[6-9]|\d\d)(?!\d)"
@@ -77,7 +77,7 @@ def encode(request: ModelRequest) -> dict[str, object]:
 
     Marks for the vendor's prompt cache, of which there may be four, end the tools, the instructions, the memory and the
     conversation: tools stay cached when instructions change, those when memory does, and all of it while only messages
-    are added. Temperature and the like are sent only if set, not to newer models, which do not
+    are added. Sampling parameters are sent only if set, not to newer models, which do not
     accept them, and not together with reasoning, where none do; there is no seed.
     """
     system, memory = _texts(request.system), _texts(request.memory)
@@ -112,9 +112,7 @@ def encode(request: ModelRequest) -> dict[str, object]:
 
 
 def _encode_reasoning(request: ModelRequest) -> dict[str, object]:
-    """Return the fields that say how much to reason; none where the request does not say, but for models that always
-    do.
-    """
+    """Return the fields for reasoning; none if the request has none, except for models that always reason."""
     effort = request.reasoning_effort
     if _ALWAYS.search(request.model):
         level = "low" if effort == "none" else effort
@@ -236,7 +234,7 @@ class MessageDecoder(Decoder):
         self._counts: dict[str, int] = {}
 
     def take(self, body: dict[str, object], kind: str) -> list[Delta]:
-        """Take one event; kinds that are not known are skipped, as the vendor asks."""
+        """Process one event; unknown kinds are skipped, as the vendor requires."""
         match as_str(body.get("type")) or kind:
             case "error":
                 raise self.failed(body)
@@ -256,7 +254,7 @@ class MessageDecoder(Decoder):
         return []
 
     def whole(self, body: dict[str, object]) -> list[Delta]:
-        """Take a message that was not streamed."""
+        """Process a message that was not streamed."""
         if body.get("type") == "error" or "error" in body:
             raise self.failed(body)
         content = body.get("content")
@@ -283,7 +281,7 @@ class MessageDecoder(Decoder):
         return self._extend(index, block)
 
     def _extend(self, index: int | None, piece: dict[str, object]) -> list[Delta]:
-        """Take a delta, or what a block holds as it begins."""
+        """Process a delta, or the initial content of a block."""
         match as_str(piece.get("type")).removesuffix("_delta"):
             case "text":
                 return self.draft.words(as_str(piece.get("text")))
@@ -298,7 +296,7 @@ class MessageDecoder(Decoder):
         return []
 
     def _count(self, usage: object) -> None:
-        """Take what is counted so far; later counts replace earlier ones."""
+        """Store the usage so far; later counts replace earlier ones."""
         counted, counts = as_dict(usage), self._counts
         for name, value in (counted | as_dict(counted.get("output_tokens_details"))).items():
             if (count := as_count(value)) is not None:

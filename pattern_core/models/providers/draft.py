@@ -47,10 +47,10 @@ class StreamEvent:
 
 @dataclass(slots=True)
 class _Words:
-    """Text or reasoning; of a character whose halves come in two pieces, the first half waits for the second."""
+    """Text or reasoning; if a character is split over two pieces, its first half waits for the second."""
 
     is_reasoning: bool
-    mark: str = ""  # whose signature it is
+    mark: str = ""  # the vendor of the signature
     signature: str = ""
     pieces: list[str] = field(default_factory=list)
     utf16: IncrementalDecoder = field(default_factory=partial(getincrementaldecoder("utf-16-le"), "replace"))
@@ -176,8 +176,8 @@ class ReplyDraft:
     def parts(self, *, is_cut: bool = False) -> tuple[Part, ...]:
         """Return the parts so far; ids that did not come are made up, empty text is left out.
 
-        With `is_cut` the answer ended for lack of room: a call at its end whose arguments had not begun is invalid, as
-        it is not one without arguments.
+        With `is_cut` the answer ended for lack of room: a call at its end without any arguments yet is invalid, since
+        it may not be complete.
 
         Raises:
             Malformed: a tool call came without the tool's name.
@@ -213,7 +213,7 @@ class ReplyDraft:
 
 
 class Decoder(ABC):
-    """Turns a vendor's events into a reply; pure. Each format says in `take` what its events mean.
+    """Turns a vendor's events into a reply; pure. Each format implements `take`.
 
     `finish` is the vendor's own word for why the answer ended, "" until it has; `FINISHES` translates it. `is_done`
     becomes True once the vendor has said that nothing more comes, or with an answer in one piece.
@@ -232,12 +232,12 @@ class Decoder(ABC):
         self.calls: dict[int | None, CallDraft] = {}  # by the vendor's numbers for them
 
     def end(self) -> list[Delta]:
-        """Take the end of the answer's text; return what can be shown now. May be called again."""
+        """Process the end of the answer's text; return what can be shown now. May be called again."""
         return []
 
     @abstractmethod
     def take(self, body: dict[str, object], kind: str) -> list[Delta]:
-        """Take an event's object, whose name in the stream is `kind`; return what can be shown now.
+        """Process an event's object with the name `kind` in the stream; return what can be shown now.
 
         Raises:
             Malformed: it is not in the vendor's format.
@@ -245,12 +245,12 @@ class Decoder(ABC):
         """
 
     def whole(self, body: dict[str, object]) -> list[Delta]:
-        """Take an answer that came as one JSON object, although a stream was asked for; raises as `take`."""
+        """Process an answer that arrived as one JSON object instead of a stream; raises as `take`."""
         self.is_done = True
         return self.take(body, "")
 
     def feed(self, event: StreamEvent) -> list[Delta]:
-        """Take the next event; return what can be shown now. What comes after the end is skipped. Raises as `take`."""
+        """Process the next event; return what can be shown now. Events after the end are skipped. Raises as `take`."""
         data = event.data.strip()
         if data.startswith("[DONE]"):
             self.is_done = True

@@ -26,7 +26,7 @@ SEARCH_WORDS_MAX = 12
 SENTENCES_MAX = 8
 SENTENCE_CHARS_MAX = 600
 SCORE_SHARE_MIN = 0.6  # of the best sentence's score: two words of three are worth showing, one of two is not
-BONUS = 0.3  # of what is in memory, in the archive or in a file, beside what was only said
+BONUS = 0.3  # weight of memory, archive and files, compared with messages
 CHOICES_MAX = 10
 
 NO_MODEL = (
@@ -174,7 +174,7 @@ class _Excerpt:
 
 
 class _Turn:
-    """What a request shows: what was said last, the calls made since, and the blocks in view."""
+    """The content of a request: the last message, the calls made since, and the visible blocks."""
 
     def __init__(self, request: ModelRequest) -> None:
         messages = request.messages

@@ -28,12 +28,12 @@ from pattern_core.models.model import ToolSpec
 TOOL_NAME_CHARS_MAX = 64
 TOOL_NAMES_MAX = 1_024  # names kept in memory: a conversation repeats the same few
 NOTHING = "(no words)"  # for vendors that accept no turn without any
-LOST_IMAGE = "(There was an image here; it is not at hand any more.)"
+LOST_IMAGE = "(There was an image here; it is no longer available.)"
 
-# Whose signature it is: proofs of reasoning are replayed to the vendor that made them and to no other, so that an agent
+# The vendor of a signature: proofs of reasoning are replayed only to the vendor that made them, so that an agent
 # that moves to another model loses the proofs and nothing else. A stored signature begins with its vendor's mark.
-# Anthropic's are bound to a model, whose name comes next, followed by a space; those of OpenAI and of servers that
-# speak its formats to a provider, whose name is the field `server` of the JSON object that comes next.
+# Anthropic's are bound to a model: its name comes next, followed by a space; those of OpenAI and of servers that
+# use its formats to a provider: its name is the field `server` of the JSON object that comes next.
 ANTHROPIC = "anthropic:"
 OPENAI = "openai:"  # of the responses format
 CHAT = "chat:"  # of chat completions, by servers that give calls an `extra_content`

@@ -1,4 +1,4 @@
-"""Questions to a vendor over HTTP: the only place where a provider of models or vectors waits, fails or is cancelled.
+"""Requests to a vendor over HTTP: the only place where a provider of models or vectors waits, fails or is cancelled.
 
 The vendors' own libraries are not used: their streams swallow comments and pings, which distinguish a slow model from a
 dead connection, set no bound on the size of an event, and leave generators to the garbage collector when a call fails.
@@ -39,7 +39,7 @@ _SIGN_OF_LIFE = TextDelta(text="")
 
 
 class HttpClient(ABC):
-    """The connections to one vendor, opened by the first question. Every failure is translated, and shows no key.
+    """The connections to one vendor, opened by the first request. Every failure is translated, without the key.
 
     Redirects are not followed, since the key would go with them. Proxies and certificates are the environment's
     (`HTTPS_PROXY`, `SSL_CERT_FILE`), except for this machine, which no proxy reaches.
@@ -120,7 +120,7 @@ class HttpClient(ABC):
         )
 
     def _garbage(self, why: str) -> ModelGarbage:
-        return ModelGarbage(f"{self.name} sent what is not in its format: {self._redacted(why)}", provider=self.name)
+        return ModelGarbage(f"{self.name} sent an invalid answer: {self._redacted(why)}", provider=self.name)
 
     @contextmanager
     def _translating(self, what: str = "failed") -> Iterator[None]:
@@ -179,7 +179,7 @@ class HttpProvider(HttpClient):
         return [name.removeprefix("models/") for name in names if name]
 
     async def ask(self, request: ModelRequest, on_delta: OnDelta) -> ModelReply:
-        """Ask once, streaming.
+        """Send one request, streaming.
 
         Raises:
             ModelError: every failure, translated.

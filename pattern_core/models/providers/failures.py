@@ -1,4 +1,4 @@
-"""What an answer says apart from its content: how the vendor refuses, what is left of its limits, when to retry; pure.
+"""Failures, rate limits and retry delays in a vendor's answer; pure.
 
 Names of headers are in lower case. Sources of the limits: OpenAI's guide "Rate limits", "Rate limits in headers"
 (`x-ratelimit-limit-requests`, resets such as `6m0s`); Anthropic's API reference, "Rate limits", "Response headers"
@@ -227,7 +227,7 @@ def parse_wait_s(value: str, now_ms: int) -> float | None:
 
 
 def retry_after_s(headers: Mapping[str, str], words: str, now_ms: int) -> float | None:
-    """Return when to come back, in seconds: from the headers (lower-case names), else from the vendor's words, else
+    """Return the retry delay in seconds: from the headers (lower-case names), else from the vendor's message, else
     None.
     """
     for name, unit in (("retry-after-ms", "ms"), ("retry-after", "")):

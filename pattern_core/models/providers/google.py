@@ -42,7 +42,7 @@ from pattern_core.models.providers.failures import failure
 STOP_MAX = 5  # sequences that the vendor accepts
 
 _SEED_BITS = 31
-# The vendor's own word for calls that another model made or whose signature is lost.
+# The vendor's own value for calls of another model or with a lost signature.
 _UNSIGNED = "skip_thought_signature_validator"
 _VERSION = re.compile(r"gemini-(\d+)(?:\.(\d+))?")
 _BUDGETS = {"none": 0, "low": 1_024, "medium": 8_192, "high": 24_576}  # tokens, before version 3
@@ -208,7 +208,7 @@ class GeminiDecoder(Decoder):
     }
 
     def take(self, body: dict[str, object], kind: str) -> list[Delta]:
-        """Take one chunk."""
+        """Process one chunk."""
         if body.get("error"):
             raise self.failed(body)
         self.keep_id(body, "responseId")

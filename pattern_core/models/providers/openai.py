@@ -54,7 +54,7 @@ from pattern_core.models.providers.openai_responses import (
 from pattern_core.models.providers.settings import ProviderSettings
 from pattern_core.models.providers.spoken import SpokenText, as_text, neutral
 
-_OWN_ID_CHARS_MAX, _ID_CHARS_MAX = 40, 64  # OpenAI's bound, and one for other servers, whose ids are often longer
+_OWN_ID_CHARS_MAX, _ID_CHARS_MAX = 40, 64  # OpenAI's bound, and one for other servers, which often have longer ids
 _SEED_BITS = 31  # some compatible servers read the seed into a 32-bit integer
 _OWN_HOSTS = ("api.openai.com", "openai.azure.com")
 _VENDOR_HOSTS = ("googleapis.com", "anthropic.com")  # which speak this format too
@@ -70,7 +70,7 @@ _THOUGHTS = ("reasoning_content", "reasoning")
 class Server:
     """What sets a server of this format apart.
 
-    `is_own` for OpenAI's own (and Azure's): its newer models refuse `max_tokens`, and its system messages may stand
+    `is_own` for OpenAI's own (and Azure's): its newer models refuse `max_tokens`, and its system messages may be
     anywhere. `is_open` for those that may run open models: templates and their control tokens show through.
     `wants_thoughts` for those that refuse calls without the thoughts that led to them.
     """
@@ -106,7 +106,7 @@ class OpenAIProvider(HttpProvider):
         self._server = Server.at(name, self.base_url)
 
     def headers(self, key: str) -> dict[str, str]:
-        """Return the headers; OpenAI's own server, and no other, learns whose account it is."""
+        """Return the headers; only OpenAI's own server gets the account."""
         return {"authorization": f"Bearer {key}", **(self.settings.account if self._server.is_own else {})}
 
     def encode(self, request: ModelRequest) -> tuple[str, dict[str, object], Decoder]:
@@ -172,7 +172,7 @@ def encode(request: ModelRequest, server: Server) -> Encoded:
         messages.append({"role": "system", "content": "\n\n".join(request.system)})
     if request.memory:
         # Templates of open models show the tools behind the system message, so it must not change when memory does.
-        # A heading ends the memory: small models take what stands before a question for the person's words.
+        # A heading ends the memory: small models treat the text before a question as the person's.
         text = "\n\n".join(request.memory if server.is_own else (*request.memory, _QUESTION))
         messages.append({"role": "system" if server.is_own else "user", "content": text})
     for message in request.messages:
@@ -323,7 +323,7 @@ class ChatDecoder(Decoder):
         self._details: list[dict[str, object]] = []
 
     def take(self, body: dict[str, object], kind: str) -> list[Delta]:
-        """Take one chunk, or the whole completion."""
+        """Process one chunk, or the whole completion."""
         if kind == "error" and not body.get("error"):
             raise self.failed({"error": body})
         if body.get("error") or body.get("object") == "error":
@@ -342,12 +342,12 @@ class ChatDecoder(Decoder):
             raise self.failed(choice if choice.get("error") else {"message": "the server broke its answer off"})
         deltas = self._take_delta(as_dict(choice.get("message" if self.is_done else "delta")))
         self.finish = as_str(choice.get("finish_reason")) or self.finish
-        if self._text and self._text.is_over:  # what else comes is for nobody
+        if self._text and self._text.is_over:  # the rest is ignored
             self.finish, self.is_done = "stop", True
         return deltas + self.end() if self.finish else deltas
 
     def end(self) -> list[Delta]:
-        """Take the end of the text, in which calls may have been said."""
+        """Process the end of the text, which may contain calls."""
         return self._text.end() if self._text else []
 
     def reply(self, request_id: str | None) -> ModelReply:

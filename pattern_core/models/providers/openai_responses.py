@@ -52,7 +52,7 @@ _LEAST_EFFORTS = (
 
 
 def encode_response(request: ModelRequest, server: str) -> dict[str, object]:
-    """Return the body of the request; `server` is the provider's name, whose own proofs alone are sent."""
+    """Return the body of the request; `server` is the provider's name; only its own proofs are sent."""
     items = [item for message in request.messages for item in _encode_message(message, server)]
     if request.memory:
         memory = {"type": "input_text", "text": "\n\n".join(request.memory)}
@@ -179,7 +179,7 @@ class ResponseDecoder(Decoder):
         self._seen: set[int] = set()  # places of the items that have begun
 
     def take(self, body: dict[str, object], kind: str) -> list[Delta]:
-        """Take one event; kinds that are not known are skipped."""
+        """Process one event; unknown kinds are skipped."""
         place = as_count(body.get("output_index"))
         match as_str(body.get("type")) or kind:
             case "error":
@@ -203,7 +203,7 @@ class ResponseDecoder(Decoder):
         return []
 
     def whole(self, body: dict[str, object]) -> list[Delta]:
-        """Take a response that was not streamed."""
+        """Process a response that was not streamed."""
         if not isinstance(body.get("output"), list) and not body.get("error"):
             raise Malformed(f"a document without output: {sorted(body)[:10]}")
         return self._end(body)
@@ -220,7 +220,7 @@ class ResponseDecoder(Decoder):
         return []
 
     def _complete(self, place: int, item: Mapping[str, object]) -> list[Delta]:
-        """Take the finished item: what no piece brought, and its signature."""
+        """Process the finished item: missing text, and its signature."""
         is_new = place not in self._seen
         deltas = self._begin(place, item) if is_new else []
         match item.get("type"):

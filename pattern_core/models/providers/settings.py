@@ -1,4 +1,4 @@
-"""What a provider is made from, and what each kind of provider declares."""
+"""The settings of a provider, and what each kind of provider declares."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ProviderKind:
     `maker` names the provider's class (`module:name`), which is imported on first use and made of a provider's name and
     settings. `variables` begins the names of the vendor's environment variables (`OPENAI`: `OPENAI_API_KEY`,
     `OPENAI_BASE_URL`); None: it needs neither key nor address, and every server has it. `default_model` is used by
-    agents that name none. What is no language model is asked for no summaries, and new agents get it only where nothing
+    agents that name none. What is not a language model writes no summaries, and is used for new agents only if nothing
     else is configured.
     """
 

@@ -24,13 +24,13 @@ from pattern_core.models.providers.encoding import Encoded, as_dict, as_dicts, a
 
 HELD_CHARS_MAX = 100_000  # of what looks like a call; more is text
 BEGINNING_CHARS_MAX = 1_000  # of JSON in which a tool's name has to come
-PIECE_CHARS_MAX = 4_000  # looked at together
+PIECE_CHARS_MAX = 4_000  # compared together
 PLACES_MAX = 1_000  # of a text, at which a call may begin
 
 _THOUGHTS = ("<think>", "<thinking>", "<thought>", "<reasoning>", "[THINK]")
 _THOUGHT = re.compile(r"\s*(?:<(?:think|thinking|thought|reasoning)>|\[THINK\])")
 _THOUGHT_END = re.compile(r"</(?:think|thinking|thought|reasoning)>|\[/THINK\]")
-# What begins a turn of somebody else, or ends one: nothing that the model says behind it is an answer.
+# The start of another speaker's turn, or the end of one: text after it is not part of the answer.
 _TURN = (
     r"<[|｜](?!python_tag|tool_call|/tool_call)[\w▁]{1,40}[|｜]>|<(?:start|end)_of_turn>|\[/?INST\]|</?tool_response>"
 )
@@ -121,7 +121,7 @@ class SpokenText:
     """Sorts an answer's text while it comes: thoughts at its beginning, words, calls of the tools that were offered.
 
     What may be the beginning of a call is held back, and shown if it turns out to be none. `is_over` becomes True where
-    the model went on to speak for others.
+    the model continues as another speaker.
     """
 
     def __init__(self, draft: ReplyDraft, request: ModelRequest) -> None:
@@ -137,7 +137,7 @@ class SpokenText:
         self._has_thought = self._strikes = False
 
     def feed(self, piece: str) -> list[Delta]:
-        """Take a piece; return what can be shown now."""
+        """Process a piece; return what can be shown now."""
         if len(piece) > PIECE_CHARS_MAX:
             places = range(0, len(piece), PIECE_CHARS_MAX)
             return [delta for at in places for delta in self.feed(piece[at : at + PIECE_CHARS_MAX])]
@@ -159,7 +159,7 @@ class SpokenText:
         return self._sorted()
 
     def end(self) -> list[Delta]:
-        """Take the end of the answer: add its calls to the draft; return what can be shown."""
+        """Process the end of the answer: add its calls to the draft; return what can be shown."""
         text, calls = "".join(self._held) or self._rest, Calls(self._tools, self._request)
         self._held, self._rest = [], ""
         if self._tools and not self._thinks:
@@ -246,7 +246,8 @@ def name_of(name: str, tools: Mapping[str, str]) -> str | None:
 class Calls:
     """Finds the calls in a text; `found` are tools and the JSON text of their arguments.
 
-    What stands in a message or in a result too is no call: the model quotes it, and its author must not call tools.
+    Text that also occurs in a message or a result is not a call: the model quotes it, and its author must not call
+    tools.
     """
 
     def __init__(self, tools: Mapping[str, str], request: ModelRequest) -> None:
@@ -291,7 +292,7 @@ class Calls:
         return any(added), end if any(added) else start + 1
 
     def _read_broken(self, text: str, start: int, *, is_sure: bool) -> tuple[bool, int]:
-        """Add a call whose JSON is cut off or wrong: its arguments are what stands there, and may be whole."""
+        """Add a call with truncated or invalid JSON: its arguments are the rest of the text, and may be complete."""
         name, arguments = _NAME.search(text, start), _ARGUMENTS.search(text, start)
         if name is None or arguments is None:
             return False, start + 1

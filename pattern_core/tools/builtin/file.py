@@ -65,7 +65,7 @@ async def file(
                 ignore_case=ignore_case,
             )
             shown = [{"path": path, "line": line, "text": text[:MATCH_CHARS_MAX]} for path, line, text in found.lines]
-            missing = f"; {found.left_out} more were not looked through, narrow `files`" if found.left_out else ""
+            missing = f"; {found.left_out} more were not searched, narrow `files`" if found.left_out else ""
             return done(f"Found {len(shown)} lines in {found.files} files{missing}", matches=shown)
         case "search":
             only = None if folder is None else (await access.folder(folder)).folder.name
@@ -77,7 +77,7 @@ async def file(
             added = check_text(needed(content, "content", op)).encode()
             after = before + added if gone is None else _replaced(place, before, gone, added)
             new = await prepared(context, place, after)
-            # What it was made from must still be there.
+            # Its origin must still exist.
             context.work.store(store, new, after, expected_hash=hash_of(before) if before else None)
             return done(f"{_DID[op]} {place.path}", bytes=len(after), passages=len(new.pieces))
 
@@ -145,10 +145,10 @@ async def _search(context: ToolContext, query: str, folder: str | None, limit: i
 
 
 def _replaced(place: Located, before: bytes, old: bytes, new: bytes) -> bytes:
-    """Return the file with `old` replaced, which must stand in it exactly once: a guess could change another place."""
+    """Return the file with `old` replaced, which must occur in it exactly once: a guess could change another place."""
     count = before.count(old) if old else 0
     if count != 1:
-        found = "is not in it" if count == 0 else f"stands in it {count} times"
+        found = "is not in it" if count == 0 else f"occurs in it {count} times"
         raise InvalidInput(f"{place.path} was not changed: `old` {found}; read the file and give a text found once")
     return before.replace(old, new)
 

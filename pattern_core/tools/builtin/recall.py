@@ -83,7 +83,7 @@ def _store(connection: Connection, owner: str, new: NewEntry, terms: Terms, expe
     except PatternError as error:  # the model reads why a transaction was refused; any other error would end its turn
         raise RowConflict(error.message) from None
     if stored != expected:
-        raise RowConflict(f"the archive changed meanwhile, and {stored.entry_id} says this; look at it first")
+        raise RowConflict(f"the archive has changed, and {stored.entry_id} says this; read it first")
 
 
 def _find(connection: Connection, owners: Sequence[str], entry_id: str) -> ArchiveEntry:

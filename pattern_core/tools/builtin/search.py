@@ -53,7 +53,7 @@ async def search(
         roles=SPOKEN if role is None else [Role(role)],
         since=start_time if since_ms is None else iso(since_ms),
         until=end_time if until_ms is None else iso(until_ms),
-        # What this turn itself was asked and has done is in view; it would only be found first.
+        # This turn's own messages are in the prompt; they would only be found first.
         before=context.batch_id,
         tags=tags,
         group_by=GroupBy.SESSION if by_session else None,
@@ -70,7 +70,7 @@ _AGE = re.compile(  # a sign, the other number of two, the number, its unit, and
 
 
 def read_age(query: str, now_ms: int) -> tuple[str, int | None, int | None]:
-    """Return `query` without the age at its end, if one stands there and words are left; and the times that the age
+    """Return `query` without the age at its end, if there is one and words are left; and the times that the age
     means, since and until when (unix ms, None where there is none).
     """
     found = _AGE.search(query)

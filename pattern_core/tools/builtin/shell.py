@@ -19,7 +19,7 @@ SHOWN_CHARS_MAX = 12_000  # of what was printed in one answer; JSON makes it lon
 
 
 def consent(arguments: Mapping[str, object], settings: ShellSettings | None = None) -> str | None:
-    """Return why a person must agree before a call with these arguments runs; None if it may run at once. Pure.
+    """Return why a person must approve a call with these arguments; None if it may run immediately. Pure.
 
     What is refused is not asked for: the call itself says why.
     """

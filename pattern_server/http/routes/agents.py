@@ -1,4 +1,4 @@
-"""Agents of a constellation, and what is known of their models."""
+"""Agents of a constellation, and the facts about their models."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from pattern_server.settings import default_model_of
 router = Router(prefix="/constellations/{c}/agents", tags=["agents"])
 
 IfMatch = Annotated[
-    str | None, Header(description="The agent's `ETag`: the change is refused (412) if it has another one by now.")
+    str | None, Header(description="The agent's `ETag`: the change is refused (412) if the agent has changed since.")
 ]
 
-# `rule_warnings` are what in its tool rules contradicts or can never be met, a sentence each.
+# `rule_warnings` name contradictions in its tool rules and rules that can never be met, a sentence each.
 AGENT = answer_of(
     Agent,
     "id name description model_provider model_name system_prompt config enabled_tools tool_rules status created_at"
@@ -149,7 +149,7 @@ async def update(
         name for name, value in changes.items() if value is None and name not in ("description", "tool_rules")
     )
     if empty:
-        raise InvalidInput(f"{', '.join(empty)} cannot be null; leave out what should stay unchanged")
+        raise InvalidInput(f"{', '.join(empty)} cannot be null; leave out fields that should stay unchanged")
     if not body.force:
         _check_providers(home.server.models.config, changes.get("model_provider"), changes.get("config", {}))
     version = None if if_match in (None, "*") else str(if_match).strip().removeprefix("W/").strip('"')
@@ -160,7 +160,7 @@ async def update(
 async def delete(a: str, home: ToWrite) -> None:
     """Delete an agent.
 
-    Its messages and memory are deleted with it. To keep its past, set its status to `archived` instead.
+    Its messages and memory are deleted with it. To keep its data, set its status to `archived` instead.
     """
     await home.constellation.delete_agent(a)
 
@@ -169,8 +169,8 @@ async def delete(a: str, home: ToWrite) -> None:
 async def get_model(a: str, home: ToRead) -> object:
     """Show the model of an agent.
 
-    Return the window, prices and abilities of the model, and where the figures come from. A window that is not
-    configured is asked from the model's server, once.
+    Return the window, prices and capabilities of the model, and the source of the figures. If the window is not
+    configured, the model's server is asked for it once.
     """
     agent = await home.constellation.roster.get(a)
     facts = await home.constellation.models.learn(agent.model_provider, agent.model_name)
@@ -198,8 +198,8 @@ def _tagged(response: Response, constellation: Constellation, agent: Agent) -> d
 
 
 def _check_providers(config: Config, provider: str | None, asked: Mapping[str, Any]) -> None:
-    """Refuse an agent whose own model, routing or summaries have a provider that is not configured: it would be noticed
-    with its next message, or when its own model fails.
+    """Refuse an agent with an unconfigured provider for its model, routing or summaries: the error would otherwise
+    appear with its next message, or when its own model fails.
     """
     settings = settings_of(asked)
     routing, summariser = settings.routing, settings.compaction.summarization_model
@@ -207,4 +207,4 @@ def _check_providers(config: Config, provider: str | None, asked: Mapping[str, A
     for name in (provider, *(model.provider for model in others if model is not None)):
         if name is not None and name not in config.providers:
             missing = not_configured(name, sorted(config.providers))
-            raise InvalidInput(f"{missing.message} To name it before that, set `force` (--force).")
+            raise InvalidInput(f"{missing.message} To use it before it is configured, set `force` (--force).")

@@ -1,4 +1,4 @@
-"""Questions to people, and standing consent: what agents may only do if a person agrees."""
+"""Approvals and grants: what agents may do only if a person approves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ router = Router(prefix="/constellations/{c}", tags=["approvals"])
 
 REASON_CHARS_MAX = 2_000
 
-# `request` says what is asked for, `audience` who should answer; `decision` is `{note, …}` or null.
+# `request` is what the agent wants to do, `audience` who should answer; `decision` is `{note, …}` or null.
 APPROVAL = answer_of(Approval, "id kind status audience request decision decided_by created_at expires_at decided_at")
 GRANT = answer_of(
     GrantRow, "id agent_id subject same_arguments approval_id granted_by expires_at created_at", same_arguments=bool
@@ -50,7 +50,7 @@ async def list_all(
 ) -> object:
     """List approvals.
 
-    Return the questions to people, newest first.
+    Return the approvals, newest first.
     """
     wanted = None if status == "all" else ApprovalStatus(status)
     found = await home.constellation.approvals.list(paging.one_more, status=wanted, before=paging.after)
@@ -61,7 +61,7 @@ async def list_all(
 async def get(id: str, home: ToRead) -> Approval:  # noqa: A002 - the path's own word
     """Show an approval.
 
-    Return one question with its state.
+    Return the approval with its status and request.
     """
     return await home.constellation.approvals.get(id)
 
@@ -70,7 +70,8 @@ async def get(id: str, home: ToRead) -> Approval:  # noqa: A002 - the path's own
 async def decide(id: str, body: DecisionRequest, home: ToWrite) -> Approval:  # noqa: A002 - the path's own word
     """Answer an approval.
 
-    A question can be answered once. On `approve`, what was asked for is done exactly once, together with the answer.
+    An approval can be answered once. On `approve`, the requested action is done exactly once, in the same transaction
+    as the answer.
     """
     given = body.model_dump(exclude={"decision"})
     answer = ApprovalAnswer(approve=body.decision == "approve", by=home.caller.author, **given)
@@ -81,7 +82,7 @@ async def decide(id: str, body: DecisionRequest, home: ToWrite) -> Approval:  # 
 async def list_grants(home: ToRead, paging: Paged) -> object:
     """List grants.
 
-    Return what people agreed to in advance, newest first.
+    Return the standing approvals, newest first.
     """
     found = await home.constellation.approvals.grants.list(paging.one_more, before=paging.after)
     page = paging.cut(found, lambda grant: grant.id)
@@ -92,7 +93,7 @@ async def list_grants(home: ToRead, paging: Paged) -> object:
 async def revoke_grant(id: str, home: ToWrite) -> Response:  # noqa: A002 - the path's own word
     """Revoke a grant.
 
-    The agent has to ask again.
+    The agent must ask again.
     """
     await home.constellation.approvals.grants.revoke(id, by=home.caller.author)
     return Response(status_code=204)

@@ -25,7 +25,7 @@ router = Router(prefix="/constellations/{c}/agents/{a}/archival", tags=["archive
 
 _FIELDS = "id agent_id content tags metadata workspace source valid_from valid_to superseded_by chunks created_at"
 ENTRY = answer_of(ArchiveEntry, _FIELDS)
-# `is_new` is false if the archive held it already, word for word.
+# `is_new` is false if the archive already had an entry with exactly this text.
 STORED = answer_of(ArchiveEntry, _FIELDS, "StoredArchiveEntry", is_new=bool)
 
 
@@ -63,7 +63,7 @@ async def create(body: ArchiveEntryCreateRequest, home: ToWriteOwned, response: 
     """Store an archive entry.
 
     If the archive has an entry with exactly this text, nothing is stored and that entry is returned (200). If an entry
-    says nearly the same, the answer is 409 `similar_entry` and names it; `force` stores the new one as well.
+    has nearly the same text, the answer is 409 `similar_entry` and names it; `force` stores the new one as well.
     """
     return await _stored(home, body, body.supersedes, response)
 
@@ -73,11 +73,13 @@ async def list_all(
     home: ToReadOwned,
     paging: PagedTexts,
     tag: Annotated[str | None, Query(description="Only entries with this tag.")] = None,
-    include_superseded: Annotated[bool, Query(description="Also entries that no longer hold.")] = False,
+    include_superseded: Annotated[
+        bool, Query(description="Include entries that were superseded or have ended.")
+    ] = False,
 ) -> object:
     """List archive entries.
 
-    Return the entries, newest first; without those that were superseded or have ended, unless they are asked for. A
+    Return the entries, newest first, without superseded and ended ones unless requested. A
     page ends early if its texts would exceed a million characters.
     """
     place = decode_cursor(paging.cursor, 2)
@@ -92,7 +94,7 @@ async def list_all(
 async def get(id: str, home: ToReadOwned) -> object:  # noqa: A002 - the word of the path
     """Show an archive entry.
 
-    Return the whole entry. The id of one of its chunks, as search returns it, finds it too.
+    Return the whole entry. The id of one of its chunks, as search returns it, is accepted too.
     """
     return await home.constellation.archive.get(home.owner, id)
 
@@ -101,7 +103,7 @@ async def get(id: str, home: ToReadOwned) -> object:  # noqa: A002 - the word of
 async def history(id: str, home: ToReadOwned) -> object:  # noqa: A002 - the word of the path
     """List versions of an archive entry.
 
-    Return what the entry superseded, itself, and what superseded it, oldest first.
+    Return the entries that it superseded, the entry, and those that superseded it, oldest first.
     """
     return {"items": await home.constellation.archive.versions(home.owner, id)}
 
@@ -130,7 +132,7 @@ async def update(id: str, body: ArchiveEntryUpdateRequest, home: ToWriteOwned) -
 async def delete(id: str, home: ToWriteOwned) -> None:  # noqa: A002 - the word of the path
     """Delete an archive entry.
 
-    The entry is removed for good. To keep it as something that was true once, set its `valid_to` instead.
+    The entry is deleted permanently. To keep it as a past fact, set its `valid_to` instead.
     """
     await home.constellation.archive.delete(home.owner, id)
 

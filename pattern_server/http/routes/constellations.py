@@ -1,4 +1,4 @@
-"""Constellations: making, finding, renaming, copying, resuming and deleting them, and who one is."""
+"""Constellations: create, list, rename, back up, resume and delete them; and the caller's identity."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ class RestoreRequest(RequestModel):
 
 
 class PruneRequest(RequestModel):
-    """What to delete: all that is older than `days` (default: `limits.retention_days`). A `dry_run` only counts."""
+    """What to delete: data older than `days` (default: `limits.retention_days`). A `dry_run` only counts."""
 
     days: Annotated[int, Field(ge=0, le=100_000)] | None = None
     dry_run: bool = False
 
 
 class VacuumResult(BaseModel):
-    """How many bytes were freed; fewer than 0 if building a damaged search index again needed more."""
+    """How many bytes were freed; below 0 if rebuilding a damaged search index needed more."""
 
     freed_bytes: int
 
@@ -63,7 +63,7 @@ class VacuumResult(BaseModel):
 async def me(caller: MayRead) -> object:
     """Show the owner and the scopes of the token.
 
-    Return the user that the token belongs to, and what it may do.
+    Return the user that the token belongs to, and its scopes.
     """
     return fields_with(caller, scopes=[scope for scope in SCOPES if scope in caller.scopes])
 
@@ -95,7 +95,7 @@ async def restore(body: RestoreRequest, server: Server, caller: MayAdminister, r
     """
     path = Path(body.file)
     if not path.is_absolute() or "\0" in body.file:
-        raise InvalidInput("`file` is an absolute path on the server's machine")
+        raise InvalidInput("`file` is not an absolute path; send one of the server's machine")
     return _made(server, await server.constellations.restore(caller, path, body.name, migrate=body.migrate), response)
 
 
@@ -103,7 +103,7 @@ async def restore(body: RestoreRequest, server: Server, caller: MayAdminister, r
 async def get(c: str, server: Server, caller: MayRead) -> object:
     """Show a constellation.
 
-    Return the constellation with this id or name, and whether it is in use.
+    Return the constellation with this id or name, and its state.
     """
     return _answer(server, await server.accounts.constellation_for(caller, c))
 
@@ -121,7 +121,7 @@ async def rename(c: str, body: ConstellationRequest, server: Server, caller: May
 async def delete(c: str, server: Server, caller: MayWrite) -> None:
     """Delete a constellation.
 
-    All its agents and everything that they remember is deleted. Only a backup brings it back.
+    All its agents and their memory are deleted. Only a backup can restore them.
     """
     await server.constellations.delete(caller, c)
 
@@ -130,7 +130,7 @@ async def delete(c: str, server: Server, caller: MayWrite) -> None:
 async def get_halt(home: ToRead) -> object:
     """Show whether the constellation is halted.
 
-    Return which agent halted all work, and why.
+    Return the agent that halted all work, and the reason.
     """
     halt = home.constellation.halt.current
     return dict.fromkeys(_HALT.split()) | {"halted": False} if halt is None else fields_with(halt, halted=True)
@@ -140,7 +140,7 @@ async def get_halt(home: ToRead) -> object:
 async def resume(home: ToWrite) -> object:
     """Resume a halted constellation.
 
-    Return the halt that this ends.
+    Return the halt that was ended.
     """
     return fields_with(await home.constellation.resume(by=home.caller.author), halted=False)
 
@@ -149,7 +149,7 @@ async def resume(home: ToWrite) -> object:
 async def vacuum(c: str, server: Server, caller: MayWrite) -> object:
     """Vacuum a constellation.
 
-    Rewrite its database and search indexes without gaps. Refused while the constellation works.
+    Rewrite its database and search indexes to free disk space. Refused while the constellation is busy.
     """
     return {"freed_bytes": await server.constellations.vacuum(caller, c)}
 
@@ -158,12 +158,13 @@ async def vacuum(c: str, server: Server, caller: MayWrite) -> object:
 async def prune(home: ToWrite, body: PruneRequest | None = None) -> Pruned:
     """Delete old events, steps, tool calls and lists of prompts.
 
-    Only of turns that ended before that many days. Messages, memory, the archive, usage and the turns themselves stay.
+    Only data of turns that ended more than `days` ago is deleted. Messages, memory, the archive, usage and the turns
+    themselves stay.
     """
     asked = body or PruneRequest()
     days = home.server.config.limits.retention_days if asked.days is None else asked.days
     if asked.days is None and not days:
-        raise InvalidInput("limits.retention_days is 0, so nothing is deleted; say how many `days` are kept")
+        raise InvalidInput("limits.retention_days is 0, so nothing is deleted; send `days`, the number of days to keep")
     return await home.constellation.prune(days, dry_run=asked.dry_run)
 
 
@@ -171,7 +172,7 @@ async def prune(home: ToWrite, body: PruneRequest | None = None) -> Pruned:
 async def vacuum_registry(server: Server, caller: MayAdminister) -> object:
     """Vacuum users, tokens and the list of constellations.
 
-    Rewrite their database without gaps. Only for administrators.
+    Rewrite their database to free disk space. Only for administrators.
     """
     return {"freed_bytes": await server.constellations.vacuum_registry(caller)}
 

@@ -1,4 +1,4 @@
-"""How far texts have become vectors, and going over to another model."""
+"""Progress of embeddings, and switching to another embedding model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pattern_server.http.routing import Router, ToRead, ToWrite
 router = Router(prefix="/constellations/{c}/embeddings", tags=["embeddings"])
 
 _INDEX = answer_of(VectorIndex, "provider model dimension fingerprint created_at completed_at", "EmbeddingIndex")
-# Search answers from `active`; `building` takes its place.
+# Search uses `active`; `building` will replace it.
 PROGRESS = answer_of(
     Progress,
     "state reason done total skipped refusals model switch_needed configured active building",
@@ -23,7 +23,7 @@ PROGRESS = answer_of(
 async def get(home: ToRead) -> Progress:
     """Show the progress of embeddings.
 
-    Return how many texts have vectors, of which model, and what delays the rest.
+    Return how many texts have vectors, their model, and the reason if work is delayed.
     """
     return await home.constellation.embeddings.progress()
 
@@ -52,7 +52,7 @@ async def cancel_switch(home: ToWrite) -> Progress:
 async def rebuild(home: ToWrite) -> Progress:
     """Rebuild embeddings.
 
-    Check every text again, and embed those whose vectors are missing or outdated.
+    Check every text again, and embed those with missing or outdated vectors.
     """
     await home.constellation.embeddings.rebuild()
     return await home.constellation.embeddings.progress()

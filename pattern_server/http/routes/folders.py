@@ -1,8 +1,8 @@
-"""Folders and their files: made, filled, looked through, and attached to agents.
+"""Folders and their files: create, fill, index, and attach them to agents.
 
 A folder is virtual (its files are uploaded and kept in the constellation) or local: a directory of the server's
-machine. Which directories agents may be shown is the operator's decision: those in `files_roots` for everybody who may
-write, any for an administrator, and never the server's own data.
+machine. The operator decides which directories are allowed: those in `files_roots` for users with the scope `write`,
+any for an administrator, and never the server's own data.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class FolderUpdateRequest(RequestModel):
 
 
 class AttachmentRequest(RequestModel):
-    """The agent to attach the folder to, and what it may do there."""
+    """The agent to attach the folder to, and its access."""
 
     agent: str
     access: Annotated[FolderAccess, BY_VALUE] = FolderAccess.READ
@@ -80,7 +80,9 @@ async def create(body: FolderCreateRequest, home: ToWrite, response: Response) -
             lambda: disk.check_root(body.path or "", allowed=allowed, kept_out=[home.server.config.data_dir])
         )
     elif body.path is not None:
-        raise InvalidInput('only folders with path_type "local" have a path')
+        raise InvalidInput(
+            'only folders with path_type "local" have a path; leave `path` out, or set path_type to "local"'
+        )
     embeddings = home.server.config.embeddings
     row = await home.constellation.folders.create(
         body.name,
@@ -97,7 +99,7 @@ async def create(body: FolderCreateRequest, home: ToWrite, response: Response) -
 async def get(f: str, home: ToRead) -> object:
     """Show a folder.
 
-    Return the folder with this id or name.
+    Return the folder with this id or name, and its status.
     """
     return await home.constellation.folders.get(f)
 
@@ -115,7 +117,7 @@ async def update(f: str, body: FolderUpdateRequest, home: ToWrite) -> object:
 async def delete(f: str, home: ToWrite) -> None:
     """Delete a folder.
 
-    Everything that was read from it is deleted. The files of a local folder stay on the disk.
+    Its index and uploaded files are deleted. The files of a local folder stay on the disk.
     """
     await home.constellation.folders.delete(f)
 
@@ -124,11 +126,11 @@ async def delete(f: str, home: ToWrite) -> None:
 async def index(
     f: str,
     home: ToWrite,
-    again: Annotated[bool, Query(description="Also read files that seem unchanged.")] = False,
+    again: Annotated[bool, Query(description="Read files again that seem unchanged.")] = False,
 ) -> IndexReport:
     """Index a folder.
 
-    Look through the folder now and read what changed. Return what was skipped, and why.
+    Scan the folder now and read changed files. Return the skipped files with the reasons.
     """
     return await home.constellation.folders.index(f, again=again)
 
@@ -170,10 +172,10 @@ async def put_file(f: str, name: str, request: Request, home: ToWrite, response:
 async def get_file(f: str, name: str, home: ToRead) -> Response:
     """Download a file.
 
-    Return the bytes of the file as they are stored, or as they are on the disk now.
+    Return the stored bytes of the file; for a local folder, the file's current bytes.
     """
     row, data = await home.constellation.folders.content(f, name)
-    # Never as a type that a browser would run: the file is a user's, the address is ours.
+    # Never a type that a browser would run: the file is a user's, the origin is the server's.
     quoted = quote(row.name.rsplit("/", 1)[-1], safe="")
     disposition = {"content-disposition": f"attachment; filename*=UTF-8''{quoted}"}
     return Response(data, media_type="application/octet-stream", headers=disposition)
@@ -192,7 +194,7 @@ async def delete_file(f: str, name: str, home: ToWrite) -> None:
 async def list_attachments(f: str, home: ToRead, paging: Paged) -> object:
     """List agents that may use a folder.
 
-    Return the agents by name, each with what it may do.
+    Return the agents by name, each with its access.
     """
     found = await home.constellation.folders.attachments(f)
     names = {agent.id: agent.name for agent in await home.constellation.roster.all()}
@@ -204,7 +206,7 @@ async def list_attachments(f: str, home: ToRead, paging: Paged) -> object:
 async def attach(f: str, body: AttachmentRequest, home: ToWrite) -> object:
     """Attach a folder to an agent.
 
-    Let the agent use the folder, or change what it may do there.
+    Give the agent access to the folder, or change its access.
     """
     agent = await home.constellation.roster.get(body.agent)
     made = await home.constellation.folders.attach(f, agent.id, body.access)

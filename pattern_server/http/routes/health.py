@@ -1,4 +1,4 @@
-"""Whether the server lives, whether it is ready, a few counts, and what the API offers. All of it without a token."""
+"""Liveness, readiness, metrics and the description of the API. None of them needs a token."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _PAGE_HEADERS = {
 
 
 class Liveness(BaseModel):
-    """That the process answers."""
+    """The server is alive."""
 
     status: Literal["alive"]
 
 
 @router.get("/healthz", response_model=Liveness)
 async def alive() -> JSONResponse:
-    """Check that the process answers."""
+    """Check that the process responds."""
     return JSONResponse({"status": "alive"})
 
 
@@ -53,13 +53,13 @@ class Readiness(BaseModel):
 async def ready(server: Server) -> JSONResponse:
     """Check whether requests can be served now.
 
-    Return 503 with the reasons if not. A constellation that failed does not make the server unready.
+    Return 503 with the reasons if not. A single failed constellation does not make the server unready.
     """
     reasons = ["the server is stopping"] if server.draining.is_set() else []
     try:
         await server.accounts.database.check()
     except DatabaseError as error:
-        reasons.append(f"the global database does not answer: {error.message}")
+        reasons.append(f"the global database does not respond: {error.message}")
     content = {"status": "unready" if reasons else "ready", "reasons": reasons}
     return JSONResponse(content, 503 if reasons else 200)
 
@@ -68,7 +68,7 @@ async def ready(server: Server) -> JSONResponse:
 async def metrics(server: Server) -> Response:
     """Return metrics for Prometheus.
 
-    The text format, version 0.0.4. No metric names a person, an agent or a text.
+    The text format, version 0.0.4. Metrics contain no names of people or agents and no texts.
     """
     states = {"awake": server.supervisor.awake(), "quarantined": len(server.supervisor.quarantined())}
     return Response(server.metrics.text(states), media_type=CONTENT_TYPE)

@@ -1,8 +1,8 @@
-"""The memory blocks that an agent sees; with `_constellation_` in an agent's place, those that all agents see.
+"""The memory blocks that an agent sees; with `_constellation_` instead of an agent, those that all agents see.
 
-A block's version is its ETag. `If-Match` makes a change conditional on it, `If-None-Match: *` on there being no block;
-a condition that does not hold is answered with 412 and changes nothing. Below a block: its past (versions, what changed
-between them, who wrote what, the ways back, repair), and the agents that it is lent to.
+A block's version is its ETag. With `If-Match` a change needs this version, with `If-None-Match: *` the block must not
+exist; otherwise the answer is 412 and nothing changes. Below a block: its versions, diff, blame, undo, redo, rollback
+and repair, and the agents that it is shared with.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from pattern_server.http.routing import OwnerAccess, Router, ToReadOwned, ToWrit
 router = Router(prefix="/constellations/{c}/agents/{a}/memory", tags=["memory"])
 
 REVISED = answer_of(Edited, "block note undo_remaining redo_remaining", "BlockRevision", block=BLOCK)
-# Not `is_exact`: its last changes may be lost.
+# If not `is_exact`, its last changes may be lost.
 REPAIRED = answer_of(Edited, "block note is_exact", "BlockRepair", block=BLOCK, is_exact=bool)
 
 
@@ -70,7 +70,7 @@ class RollbackRequest(RequestModel):
 
 
 class ShareRequest(RequestModel):
-    """The agent to share the block with, and what it may do: `read_only`, `append` or `read_write`."""
+    """The agent to share the block with, and its permission: `read_only`, `append` or `read_write`."""
 
     agent: str
     permission: Annotated[Permission, BY_VALUE] = Permission.READ_ONLY
@@ -78,22 +78,22 @@ class ShareRequest(RequestModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions:
-    """What a request demands of the block as it is; `version` None demands none."""
+    """The precondition of a request; `version` None means that there must be no block."""
 
     must_exist: bool = False
     must_be_new: bool = False
     version: int | None = None
 
     def check(self, found: BlockRow | None, label: str) -> None:
-        """Pass if the block is as demanded.
+        """Check the precondition.
 
         Raises:
-            VersionMismatch: it is not.
+            VersionMismatch: it does not hold.
         """
         if found is None and self.must_exist:
-            raise VersionMismatch(f"there is no block {label!r} any more")
+            raise VersionMismatch(f"the block {label!r} no longer exists")
         if found is not None and self.must_be_new:
-            raise VersionMismatch(f"there is a block {label!r} already", version=found.version)
+            raise VersionMismatch(f"the block {label!r} already exists", version=found.version)
         if found is not None and self.version not in (None, found.version):
             raise VersionMismatch(
                 f"the block {label!r} is at version {found.version}, not {self.version}; read it again",
@@ -106,7 +106,7 @@ async def _conditions(
     if_none_match: Annotated[str | None, Header(description="`*`: only create a new block.")] = None,
 ) -> Conditions:
     if if_none_match not in (None, "*"):
-        raise InvalidInput("If-None-Match takes `*` here: only if there is no such block")
+        raise InvalidInput("If-None-Match is invalid; send `*` to change nothing if the block exists")
     version = None if if_match in (None, "*") else _version(str(if_match))
     return Conditions(must_exist=if_match is not None, must_be_new=if_none_match is not None, version=version)
 
@@ -114,7 +114,7 @@ async def _conditions(
 def _version(tag: str) -> int:
     text = tag.strip().removeprefix("W/").strip('"')
     if not (text.isascii() and text.isdigit() and len(text) < 19):
-        raise InvalidInput('If-Match takes the block\'s version as GET gives it in `ETag`, such as "3"')
+        raise InvalidInput('If-Match is invalid; send the block\'s version as GET returns it in `ETag`, such as "3"')
     return int(text)
 
 
@@ -160,7 +160,7 @@ async def put(label: str, body: BlockPutRequest, home: ToWriteOwned, demanded: D
         response.headers["location"] = (
             f"/api/v1/constellations/{home.constellation.id}/agents/{home.owner}/memory/{quote(label)}"
         )
-        content_edit(body)  # refuses what says nothing or two things
+        content_edit(body)  # refuses a request without content or with two
         made = await home.constellation.memory.create(home.owner, new_block(body, label), by=_by(home))
         return tagged(response, await block_answer(home.constellation, made))
     await _changed(home, found, body, demanded)
@@ -238,7 +238,7 @@ async def blame(label: str, home: ToReadOwned) -> object:
 async def undo(label: str, home: ToWriteOwned, body: UndoRequest | None = None) -> object:
     """Undo an edit of a memory block.
 
-    Revert the newest edit of one author; the edits of others stay.
+    Revert the newest edit of one author; edits of other authors stay.
     """
     return await _revised(home, HistoryKind.UNDO, label, body)
 
@@ -247,7 +247,7 @@ async def undo(label: str, home: ToWriteOwned, body: UndoRequest | None = None) 
 async def redo(label: str, home: ToWriteOwned, body: UndoRequest | None = None) -> object:
     """Redo an edit of a memory block.
 
-    Apply the edit that was undone last again, unless its author has edited the block since.
+    Apply the last undone edit again, unless its author has edited the block since.
     """
     return await _revised(home, HistoryKind.REDO, label, body)
 
@@ -256,7 +256,7 @@ async def redo(label: str, home: ToWriteOwned, body: UndoRequest | None = None) 
 async def rollback(label: str, body: RollbackRequest, home: ToWriteOwned) -> object:
     """Roll a memory block back to a version.
 
-    Set the block to its content at that version, as a new edit; its history stays complete.
+    Set the block to its content at that version. This is a new edit; the history stays complete.
     """
     revised = await home.constellation.revisions.rollback(home.owner, label, _by(home), version=body.version)
     return await block_answer(home.constellation, revised.block)
@@ -266,7 +266,7 @@ async def rollback(label: str, body: RollbackRequest, home: ToWriteOwned) -> obj
 async def repair(label: str, home: ToWriteOwned) -> object:
     """Repair a damaged memory block.
 
-    Restore the block from what can still be read of it. A block without damage is refused.
+    Restore the block from the parts that can still be read. A block without damage is refused.
     """
     done = await repair_block(home.constellation.memory.blocks, home.owner, label, _by(home))
     block = await block_answer(home.constellation, await home.constellation.memory.view(home.owner, label))
@@ -286,7 +286,7 @@ async def list_shares(label: str, home: ToReadOwned) -> object:
 async def share(label: str, body: ShareRequest, home: ToWriteOwned) -> object:
     """Share a memory block with an agent.
 
-    Return the share. If there is one already, its permission is changed.
+    Return the share. If the block is already shared with the agent, its permission is changed.
     """
     return await home.constellation.sharing.share(home.owner, label, body.agent, body.permission, by=_by(home))
 
@@ -310,7 +310,7 @@ async def _changed(home: OwnerAccess, found: BlockRow, body: BlockPutRequest, de
     constellation, owner, by = home.constellation, home.owner, _by(home)
     settings, edit = settings_of(body, found), content_edit(body)
     if edit is None and settings is None and body.template is not None:
-        raise InvalidInput(f"there is a block {found.label!r} already; a template is for making one")
+        raise InvalidInput(f"the block {found.label!r} already exists; a template is only for a new block")
     try:
         async with constellation.transaction() as work:
             if settings is not None:

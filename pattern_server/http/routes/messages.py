@@ -1,4 +1,4 @@
-"""Messages to agents, the conversation so far, past messages from elsewhere, images, and what is kept of old ones."""
+"""Messages to agents, their history, imports of past messages, images and summaries."""
 
 from __future__ import annotations
 
@@ -45,14 +45,18 @@ COMPACTED = answer_of(Made, "messages tokens_before tokens_after summary_ids tro
 IMPORTED = answer_of(Imported, "ids", "HistoryImport")
 
 IdempotencyKey = Annotated[
-    str | None, Header(description="A key of yours: a repeated request with it has the same result as the first.")
+    str | None,
+    Header(
+        description="A unique key chosen by the client: a repeated request with the same key has the result of the "
+        "first."
+    ),
 ]
 
 Accept = Annotated[str, Header(description="`text/event-stream` for the turn's events.")]
 Prefer = Annotated[str, Header(description="`respond-async`, or `wait=SECONDS` (RFC 7240).")]
 
 _WAIT = re.compile(r"\bwait\s*=\s*(\d{1,6})\b", re.IGNORECASE)
-# What a digest names never changes. The bytes come from people, so a browser is to do nothing with them but show them.
+# The content of a digest never changes. The bytes come from users, so a browser must only display them.
 _IMAGES = {
     f"image/{kind}": {"schema": {"type": "string", "format": "binary"}} for kind in ("png", "jpeg", "gif", "webp")
 }
@@ -89,7 +93,7 @@ class MessageRequest(RequestModel):
 
 
 class PastMessageRequest(RequestModel):
-    """A message of the past."""
+    """A past message."""
 
     role: Annotated[Role, BY_VALUE]
     content: str
@@ -115,7 +119,7 @@ class AcceptedMessage(BaseModel):
 
 ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {
-        "description": "The turn when it has ended; or its events, if those are accepted.",
+        "description": "The turn when it has ended; or its events, with `Accept: text/event-stream`.",
         "content": EVENTS,
     },
     202: {"description": "Accepted; the turn runs.", "model": AcceptedMessage},
@@ -135,9 +139,9 @@ async def send(
 
     The message is stored before any answer, and its turn runs whether or not the client stays connected. With
     `Accept: text/event-stream` the events of the turn are streamed up to the terminal one. With `Prefer: respond-async`
-    the answer is 202 at once, with `Prefer: wait=SECONDS` after that time at the latest. Otherwise the answer is the
-    turn when it has ended or waits for a person. A request repeated with the same `Idempotency-Key` returns the same
-    turn.
+    the answer is 202 immediately, with `Prefer: wait=SECONDS` after that time at the latest. Otherwise the answer is
+    the turn when it has ended or waits for a person. A request repeated with the same `Idempotency-Key` returns the
+    same turn.
     """
     incoming = incoming_of(body, a, home.caller.author, idempotency_key)
     return await deliver(home, lambda constellation: constellation.submit(incoming), accept, prefer)
@@ -182,10 +186,10 @@ async def deliver(
 
 
 def parts_of(content: str | list[TextPartRequest | ImagePartRequest]) -> tuple[Text | Image, ...]:
-    """Return the parts of a message's content. Words that follow each other stay apart by a line's end.
+    """Return the parts of a message's content. Consecutive texts are separated by a newline.
 
     Raises:
-        InvalidInput: an image has both data and address or neither, or is not acceptable.
+        InvalidInput: an image has both data and URL or neither, or is invalid.
     """
     if isinstance(content, str):
         return (Text(text=content),)
@@ -202,23 +206,23 @@ def parts_of(content: str | list[TextPartRequest | ImagePartRequest]) -> tuple[T
 
 def _image(asked: ImagePartRequest) -> Image:
     if (asked.data is None) == (asked.url is None):
-        raise InvalidInput("an image has either `data` or a `url`; send one of the two")
+        raise InvalidInput("an image needs either `data` or `url`; send one of them")
     if asked.url is not None:
         return image_of_url(asked.url, asked.media_type)
     data = asked.data or ""
-    if len(data) > 2 * IMAGE_BYTES_MAX:  # base64 is a third longer than what it means
-        raise InvalidInput(f"an image has more than {IMAGE_BYTES_MAX} bytes; make it smaller")
+    if len(data) > 2 * IMAGE_BYTES_MAX:  # base64 is a third longer than the bytes that it encodes
+        raise InvalidInput(f"the image has more than {IMAGE_BYTES_MAX} bytes; send a smaller one")
     try:
         return image_of_bytes(base64.b64decode(data, validate=True), asked.media_type)
     except (binascii.Error, ValueError):
-        raise InvalidInput("an image's `data` is not base64; encode its bytes so, without line ends") from None
+        raise InvalidInput("an image's `data` is not valid base64; encode its bytes without line breaks") from None
 
 
 async def _ended(home: Access, turn_id: str, patience_s: float) -> TurnView | None:
-    """Return the turn when it has ended; None if patience ends first.
+    """Return the turn when it has ended; None if `patience` ends first.
 
     Raises:
-        Unavailable: the constellation stopped meanwhile; the error names the turn, which continues later.
+        Unavailable: the constellation stopped while waiting; the error names the turn, which continues later.
     """
     try:
         async with home.use() as constellation:
@@ -276,7 +280,7 @@ async def list_summaries(a: str, home: ToRead, paging: PagedTexts) -> object:
 async def compact(a: str, home: ToWrite) -> Made:
     """Compact the conversation of an agent.
 
-    Archive the older part of the conversation now, by the agent's own settings. Nothing is deleted.
+    Archive the older part of the conversation now, with the agent's settings. Nothing is deleted.
     """
     return await home.constellation.compact(await home.constellation.roster.get(a))
 

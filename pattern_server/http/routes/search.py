@@ -1,4 +1,4 @@
-"""Searching everything that a constellation knows."""
+"""Search over everything that a constellation has stored."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def find(body: SearchQueryRequest, home: ToRead) -> object:
     """Search everything.
 
     Return the best matches in messages, blocks, archive, files and summaries, by words and meaning. A phrase in quotes
-    must occur (in a question it only counts more), `-word` excludes a word, `word*` matches a beginning.
+    must occur (in a question it only raises the score), `-word` excludes a word, `word*` matches a prefix.
     """
     agents = None if body.agents is None else [await owner_of(home.constellation, name) for name in body.agents]
     names = {agent.id: agent.name for agent in await home.constellation.roster.all()}

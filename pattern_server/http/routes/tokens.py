@@ -1,4 +1,4 @@
-"""API tokens: create, list and revoke one's own; an administrator's token does so for any user."""
+"""API tokens: create, list and revoke your own; administrators can do so for any user."""
 
 from __future__ import annotations
 
@@ -35,12 +35,13 @@ async def list_all(
     caller: MayRead,
     paging: Paged,
     user: Annotated[
-        str | None, Query(description="Id or name of the user. Default: the caller. Others are for administrators.")
+        str | None,
+        Query(description="Id or name of the user. Default: the caller. Only administrators may name another user."),
     ] = None,
 ) -> object:
     """List API tokens.
 
-    Return the tokens of a user, oldest first, also those that were revoked or have expired.
+    Return the tokens of a user, oldest first, including revoked and expired ones.
     """
     return paging.of_all(await server.accounts.tokens_of(caller, user), lambda row: (row.created_at, row.id))
 
@@ -66,6 +67,6 @@ async def create(body: TokenRequest, server: Server, caller: MayWrite) -> object
 async def revoke(id: str, server: Server, caller: MayWrite) -> None:  # noqa: A002 - the path's own word
     """Revoke an API token.
 
-    It is refused from now on; streams that it opened end within 5 s.
+    Requests with it are refused from now on; its open streams end within 5 s.
     """
     await server.accounts.revoke_token_for(caller, id)

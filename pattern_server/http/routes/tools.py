@@ -1,4 +1,4 @@
-"""The tools that agents of a constellation may have, and the MCP servers that offer some of them."""
+"""The tools that agents can have, and the MCP servers that offer some of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MCP_TOOL = answer_of(Tool, "name description effect parameters", "McpTool")
 
 
 class ToolList(BaseModel):
-    """The tools that agents can have, and those that the configuration switches off."""
+    """The tools that agents can have, and those that are switched off in the configuration."""
 
     items: list[TOOL]  # type: ignore[valid-type]  # made above
     off: dict[str, str]
@@ -40,9 +40,9 @@ class McpServerStatus(BaseModel):
 async def list_all(home: ToRead) -> object:
     """List tools.
 
-    Return the tools that an agent may have enabled. The profile `full` is those `enabled_by_default`, the profile
-    `small` those with `brief` words; an agent that names none has the one that suits its model.
-    Tools of MCP servers are listed once their server has been asked for them.
+    Return the tools that can be enabled for an agent. The profile `full` has those with `enabled_by_default`, the
+    profile `small` those with a `brief` description; the default profile depends on the agent's model. Tools of an MCP
+    server are listed after it was started once.
     """
     tools = home.constellation.tools
     return {"items": [tools.get(name, tools.names) for name in tools.names], "off": tools.off}
@@ -52,7 +52,7 @@ async def list_all(home: ToRead) -> object:
 async def list_mcp_servers(home: ToRead) -> object:
     """List MCP servers.
 
-    Return the configured servers in their present state; none is started.
+    Return the configured servers with their state; none is started.
     """
     return {"items": [await _shown(home.constellation, server) for server in home.constellation.mcp.by_name.values()]}
 
@@ -61,7 +61,7 @@ async def list_mcp_servers(home: ToRead) -> object:
 async def test_mcp_server(name: str, home: ToWrite) -> object:
     """Test an MCP server.
 
-    Start the server unless it runs, and return its state.
+    Start the server if it is not running, and return its state.
     """
     return await _shown(home.constellation, await home.constellation.mcp.tried(name))
 

@@ -1,4 +1,4 @@
-"""Turns, what their model was shown, and the events of turns and constellations."""
+"""Turns, their prompts, and the events of turns and constellations."""
 
 from __future__ import annotations
 
@@ -63,7 +63,9 @@ async def list_all(
     """
     after = paging.after
     if after is not None and not (after.isdecimal() and len(after) < 19):
-        raise InvalidInput("the cursor is of another list; send `next_cursor` of the page before, or none")
+        raise InvalidInput(
+            "the cursor belongs to another list; send `next_cursor` of the previous page, or leave it out"
+        )
     rows = await home.constellation.database.read_aside(
         view_turns,
         paging.one_more,
@@ -79,7 +81,7 @@ async def list_all(
 async def get(t: str, home: ToRead) -> TurnView:
     """Show a turn.
 
-    Return the turn as it is now, with its messages.
+    Return the turn with its status, usage and messages.
     """
     return await home.constellation.turn(t)
 
@@ -88,8 +90,8 @@ async def get(t: str, home: ToRead) -> TurnView:
 async def get_prompt(t: str, home: ToRead) -> TurnExplained:
     """Explain the prompts of a turn.
 
-    Return what each model call of the turn was shown and why, and what was left out for lack of room. Texts are
-    restored from the stored rows at the versions that were shown.
+    Return the parts of each prompt of the turn with the reasons, and the parts that did not fit. Texts are restored
+    from the stored versions that were shown.
     """
     return await explain(home.constellation.database, t)
 
@@ -98,7 +100,7 @@ async def get_prompt(t: str, home: ToRead) -> TurnExplained:
 async def cancel(t: str, home: ToChat) -> TurnCancellation:
     """Cancel a turn.
 
-    Ask the turn to stop. A second request, or one for a turn that has ended, changes nothing.
+    Stop the turn. A repeated request, or one for a turn that has ended, changes nothing.
     """
     cancelled = await home.constellation.cancel(t)
     return TurnCancellation(turn_id=t, cancelled=cancelled, status=(await home.constellation.turn(t)).status)

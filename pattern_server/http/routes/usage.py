@@ -1,4 +1,4 @@
-"""What model calls took, tokens and money, by day, agent, model or turn; and budgets: what they may take."""
+"""Usage of model calls (tokens and cost) by day, agent, model or turn; and budgets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pattern_server.http.routing import Router, ToRead, ToWrite
 
 router = Router(prefix="/constellations/{c}", tags=["usage"])
 
-# Groups themselves are yet to come; what cannot be the id of one is a mistake that would not be noticed.
+# Groups do not exist yet; an invalid id of one would be a silent mistake.
 _GROUP_ID = re.compile(r"group_[0-9a-hjkmnp-tv-z]{26}", re.ASCII)
 
 
@@ -39,9 +39,9 @@ class UsageReport(BaseModel):
 class UsageRequest(BaseModel):
     """What to report. Times are RFC 3339 with an offset, or dates, which mean midnight UTC."""
 
-    by: Grouping = Field(default=Grouping.DAY, description="What the lines are about.")
+    by: Grouping = Field(default=Grouping.DAY, description="What the usage is grouped by.")
     agent: str | None = Field(default=None, description="Only calls of this agent (id or name).")
-    turn: str | None = Field(default=None, description="Only calls of this turn and of those that it led to.")
+    turn: str | None = Field(default=None, description="Only calls of this turn and of turns that it started.")
     since: str | None = Field(
         default=None, description="Only calls from this time on: RFC 3339 with an offset, or a date (midnight UTC)."
     )
@@ -55,8 +55,8 @@ class UsageRequest(BaseModel):
 class BudgetRequest(RequestModel):
     """The budget to set.
 
-    `agent` belongs to the scope `agent`, and without it the budget holds for each agent; `group` belongs to the scope
-    `group`. A budget of turns has the period `total`.
+    `agent` is for the scope `agent`; without it the budget applies to each agent. `group` is for the scope `group`. A
+    budget of turns has the period `total`.
     """
 
     scope: Annotated[BudgetScope, BY_VALUE]
@@ -71,7 +71,7 @@ class BudgetRequest(RequestModel):
 async def report(asked: Annotated[UsageRequest, Query()], home: ToRead) -> object:
     """Report usage.
 
-    Return tokens and cost: days and turns newest first, agents and models by name.
+    Return tokens and cost; days and turns newest first, agents and models by name.
     """
     paging = Paging(asked.limit, asked.cursor)
     after = paging.after
@@ -89,7 +89,7 @@ async def report(asked: Annotated[UsageRequest, Query()], home: ToRead) -> objec
 
 
 async def _agent_id(constellation: Constellation, id_or_name: str) -> str:
-    """Return the agent's id; an id is also one if the agent was deleted, because what it spent is still reported."""
+    """Return the agent's id. The id of a deleted agent is accepted, because its usage is still reported."""
     try:
         return (await constellation.roster.get(id_or_name)).id
     except NotFound:
@@ -102,7 +102,7 @@ async def _agent_id(constellation: Constellation, id_or_name: str) -> str:
 async def list_budgets(home: ToRead, paging: Paged) -> object:
     """List budgets.
 
-    Return all budgets with what is spent and left, including those of the server's configuration.
+    Return all budgets with the spent and remaining amounts, including those of the server's configuration.
     """
     found = await home.constellation.budgets.every()
     return paging.of_all(found, lambda budget: (budget.id, str(budget.is_configured)))
@@ -112,14 +112,14 @@ async def list_budgets(home: ToRead, paging: Paged) -> object:
 async def put_budget(body: BudgetRequest, home: ToWrite) -> BudgetView:
     """Set a budget.
 
-    It replaces one with the same scope, period and unit, and holds for calls that start from now on.
+    It replaces a budget with the same scope, period and unit, and applies to calls that start from now on.
     """
     if body.agent is not None and body.scope is not BudgetScope.AGENT:
-        raise InvalidInput("`agent` goes with the scope agent")
+        raise InvalidInput("`agent` is only allowed with the scope `agent`; leave it out, or change the scope")
     if body.group is not None and body.scope is not BudgetScope.GROUP:
-        raise InvalidInput("`group` goes with the scope group")
+        raise InvalidInput("`group` is only allowed with the scope `group`; leave it out, or change the scope")
     if body.group and not _GROUP_ID.fullmatch(body.group):
-        raise InvalidInput(f"{body.group!r} is no group's id (group_…), and there are no groups yet: name an agent")
+        raise InvalidInput(f"{body.group!r} is not a group's id (group_…), and there are no groups yet; name an agent")
     ref = (await home.constellation.roster.get(body.agent)).id if body.agent is not None else body.group or ""
     return await home.constellation.budgets.put(Budget(body.scope, ref, body.period, body.unit, body.amount))
 

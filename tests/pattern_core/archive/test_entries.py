@@ -129,7 +129,7 @@ def test_the_old_one_ends_when_the_new_one_begins(db: Connection) -> None:
 
 def test_superseding_twice(db: Connection) -> None:
     put(db, "Anna is 30")
-    with pytest.raises(InvalidInput, match="says this already"):
+    with pytest.raises(InvalidInput, match="already says this"):
         correct(db, "anna is 30")
     correct(db, "Anna is 31")
     assert correct(db, "Anna is 31", "arch_3") == StoredEntry(entry_id="arch_2", is_new=False)  # a repeated request
@@ -181,8 +181,8 @@ def test_an_archive_has_an_end(db: Connection, monkeypatch: pytest.MonkeyPatch) 
         ({"workspace": ""}, "workspace"),
         ({"metadata": {"a": float("nan")}}, "`metadata` is not a JSON object"),
         ({"source": {"a": "x" * DETAILS_CHARS_MAX}}, "`source` has at most"),
-        ({"valid_from": "2026-11"}, "`valid_from` cannot be read"),
-        ({"valid_to": "soon"}, "`valid_to` cannot be read"),
+        ({"valid_from": "2026-11"}, "`valid_from` is not a valid time"),
+        ({"valid_to": "soon"}, "`valid_to` is not a valid time"),
         ({"valid_from": LATER, "valid_to": NOW}, "`valid_to` is before `valid_from`"),
     ],
 )
@@ -298,5 +298,5 @@ async def test_the_end_of_an_entry_may_be_set_but_not_of_a_superseded_one(shelf:
         await shelf.archive.change("agent_1", old, {"valid_from": "2026-01-02T00:00:00Z"})
     await shelf.archive.change("agent_1", old, {"valid_to": None})
     await shelf.add("Anna is 31", supersedes=old)
-    with pytest.raises(Conflict, match="took its place"):
+    with pytest.raises(Conflict, match="replaced it"):
         await shelf.archive.change("agent_1", old, {"valid_to": None})

@@ -48,8 +48,8 @@ def test_names_that_are_none() -> None:
         (replace(DAILY, amount=2**60), "amount"),
         (replace(OF_TURNS, ref="agt_ada"), "each turn"),
         (replace(OF_TURNS, period=Period.DAY), "each turn"),
-        (replace(OVERALL, ref="agt_ada"), "all of it"),
-        (replace(OF_GROUP, ref=""), "which group"),
+        (replace(OVERALL, ref="agt_ada"), "all its agents"),
+        (replace(OF_GROUP, ref=""), "needs a group"),
     ],
 )
 def test_what_makes_no_sense_is_refused(budget: Budget, what: str) -> None:
@@ -107,10 +107,10 @@ def test_what_each_turn_may_spend() -> None:
 @pytest.mark.parametrize(
     ("use", "named", "words"),
     [
-        ({"steps": 4}, "steps", "took 3 steps and wants more"),
-        ({"tool_calls": 3}, "tool_calls", "more than 2 tool calls"),
-        ({"children": 1}, "children", "other agents more than 0 times"),
-        ({"output_chars": 1_001}, "output_chars", "more than 1,000 characters"),
+        ({"steps": 4}, "steps", "limit of 3 steps"),
+        ({"tool_calls": 3}, "tool_calls", "limit of 2 tool calls"),
+        ({"children": 1}, "children", "limit of 0 messages to other agents"),
+        ({"output_chars": 1_001}, "output_chars", "limit of 1,000 characters"),
     ],
 )
 def test_a_turn_that_passes_a_bound_is_refused_by_name(use: dict[str, Any], named: str, words: str) -> None:
@@ -179,5 +179,5 @@ def test_money_is_read(text: str, amount: int) -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_money_is_refused(text: str) -> None:
-    with pytest.raises(InvalidInput, match="no sum of money"):
+    with pytest.raises(InvalidInput, match="invalid amount"):
         microdollars(text)

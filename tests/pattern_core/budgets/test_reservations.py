@@ -55,7 +55,7 @@ def test_a_call_is_reserved_and_settled(db: Connection) -> None:
     assert reserve(db, one, 60) is not None
     assert held(db) == Spent(60, 120)
     other = call(new_turn(db))
-    held_too = "0 tokens are spent, 60 tokens are held for calls under way, and the call may take 41 tokens"
+    held_too = "0 tokens are spent, 60 tokens are reserved for running calls, and this call could cost up to 41 tokens"
     with pytest.raises(LimitReached, match=held_too) as refused:
         reserve(db, other, 41)
     assert refused.value.details == {
@@ -113,9 +113,9 @@ def test_a_call_over_midnight_counts_for_both_days(db: Connection) -> None:
 def test_money_is_counted_where_the_price_is_known(db: Connection) -> None:
     budgets.put(db, OVERALL, now=NOW)
     one = call(new_turn(db))
-    with pytest.raises(LimitReached, match=r"price of m \(p\) is not known.*\$0.0004"):
+    with pytest.raises(LimitReached, match=r"price of m \(p\) is unknown.*\$0.0004"):
         reserve(db, one, 1, price=None)
-    with pytest.raises(LimitReached, match=r"\$0.0004, leaves no room.*it does not start again"):
+    with pytest.raises(LimitReached, match=r"\$0.0004, is too low.*it does not reset"):
         reserve(db, one, 201)
     assert reserve(db, one, 200) is not None
 
@@ -126,7 +126,7 @@ def test_children_spend_from_their_parents(db: Connection) -> None:
     child = new_turn(db, "agt_bob", parent=parent)
     reservations.open_turn(db, child, TurnBudget(tokens=1_000))
     reserve(db, call(parent), 40)
-    with pytest.raises(LimitReached, match=r"budget of the turn that led to this one, 100 tokens.*`limits`"):
+    with pytest.raises(LimitReached, match=r"budget of the turn that started this one, 100 tokens.*`limits`"):
         reserve(db, call(child, "agt_bob"), 61)
     assert reserve(db, call(child, "agt_bob"), 60) is not None
     with pytest.raises(LimitReached, match="budget of this turn, 100 tokens"):

@@ -95,5 +95,5 @@ async def test_reports(database: Database, budgets: Budgets) -> None:
 
 @pytest.mark.parametrize("given", ["yesterday", "2026-11-21T10:00:00", "2026-13-01"])
 async def test_times_that_cannot_be_read(budgets: Budgets, given: str) -> None:
-    with pytest.raises(InvalidInput, match=r"since is .* write a date such as"):
+    with pytest.raises(InvalidInput, match=r"invalid since .* write a date such as"):
         await budgets.report(UsageQuestion(since=given))

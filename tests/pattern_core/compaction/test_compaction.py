@@ -69,10 +69,10 @@ async def test_what_leaves_is_summarised_and_both_are_found() -> None:
     ("answer", "trouble"),
     [
         (BROKEN, "down"),
-        (GARBAGE, "the model answered without words"),
+        (GARBAGE, "the model's answer was empty"),
         (TOO_LONG, "too long"),
         (says("la " * 200), "the model repeated itself"),
-        (says(" ".join(f"w{number}" for number in range(3_000))), "the summary was longer than what it was of"),
+        (says(" ".join(f"w{number}" for number in range(3_000))), "the summary was longer than its record"),
     ],
     ids=["down", "dots", "window", "la", "long"],
 )
@@ -258,7 +258,7 @@ async def test_a_turn_of_many_calls_is_shown_shorter_and_stays_whole() -> None:
 async def test_a_model_that_cannot_write_is_not_asked() -> None:
     async with stage(config={"summarization_model": "embedded/rules"}, said=30) as world:
         made = await world.make_room(2_000)
-        assert made.trouble == "embedded models do not write summaries"
+        assert made.trouble == "embedded models cannot write summaries"
     async with stage(window=500, said=30) as world:
         made = await world.make_room(400)
         assert "too small" in str(made.trouble)
@@ -268,7 +268,7 @@ async def test_by_hand_nothing_is_asked_while_the_agent_is_at_work() -> None:
     async with stage(otherwise=says(SUMMARY)) as world:
         await world.said(30)
         await world.database.write(turns.start, 1, Started(batch_id="1", epoch=1, started_at=START, deadline_at=START))
-        with pytest.raises(Conflict, match="at work"):
+        with pytest.raises(Conflict, match="busy"):
             await world.compaction.by_hand(world.agent, usage=world.usage)
         assert (world.provider.asked, world.usage.reserved) == (0, [])
 
@@ -406,7 +406,7 @@ async def test_nothing_is_archived_twice() -> None:
     async with stage(said=3) as world:
         left = await leaving(world, 4)
         await world.database.write(store, left)
-        with pytest.raises(Conflict, match="meanwhile"):
+        with pytest.raises(Conflict, match="by another request"):
             await world.database.write(store, replace(left, summary_id="sum_2"))
         assert len(await world.summaries()) == len(await world.events()) == 1
 
@@ -431,6 +431,6 @@ async def test_a_person_waits_for_the_end_of_a_turn() -> None:
     async with stage(said=3) as world:
         left = await leaving(world, 4, turn=None)
         await world.database.write(turns.start, 1, Started(batch_id="1", epoch=1, started_at=START, deadline_at=START))
-        with pytest.raises(Conflict, match="at work"):
+        with pytest.raises(Conflict, match="busy"):
             await world.database.write(store, left)
         assert await world.summaries() == []

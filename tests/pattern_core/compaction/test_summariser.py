@@ -142,7 +142,7 @@ async def test_calls_are_bounded() -> None:
     provider = ScriptedProvider(otherwise=says(SUMMARY))
     one = of(provider, 4_000)
     assert await one.summarise(said(200)) is None
-    assert (provider.asked, one.trouble) == (6, "a summary takes at most 6 model calls")
+    assert (provider.asked, one.trouble) == (6, "a summary may use at most 6 model calls")
 
 
 def message(role: Role, *parts: Part, at: str = "2026-01-02T03:04:05.000Z") -> Message:
@@ -258,7 +258,7 @@ async def test_a_budget_that_is_spent_pays_for_no_summary() -> None:
         spent = Budget(BudgetScope.CONSTELLATION, "", Period.TOTAL, Unit.TOKENS, 1)
         await one.constellation.budgets.put(spent)
         made = await one.constellation.compact(agent)
-        assert "leaves no room for this call" in str(made.trouble)
+        assert "is too low for this call" in str(made.trouble)
         assert await one.database.read(rows, USAGE) == []
         assert made.messages > 0  # with a stub in the summary's place
 
@@ -274,7 +274,7 @@ GOOD = "Ruth lives in Lisbon with her dog Bruno since March. Her sister Anna wor
 @pytest.mark.parametrize(
     ("answer", "trouble"),
     [
-        ("I am the Moon. My name is Sun. I have been your servant.", "hardly a name or number"),
+        ("I am the Moon. My name is Sun. I have been your servant.", "almost no names or numbers"),
         (f"BEGINNING &lt;record>\n{GOOD}", "copied"),
         (f"{GOOD} </record>", "copied"),
         (f'{GOOD}\n<data from="tool web">', "copied"),

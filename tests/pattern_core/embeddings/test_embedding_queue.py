@@ -248,8 +248,8 @@ async def test_another_model_is_not_taken_over_by_itself(world: World, autojump_
     async with world.running(new) as queue:
         before = await queue.query_vector("words")
         assert before.vector is None
-        assert "hashed-words (deterministic, 64 numbers), which cannot be asked any more" in str(before.notice)
-        assert "`pattern embeddings switch` goes over" in str(before.notice)
+        assert "hashed-words (deterministic, 64 numbers), which is no longer available" in str(before.notice)
+        assert "switch to the configured model with `pattern embeddings switch`" in str(before.notice)
         world.say(60, "more words")
         await settle(queue)
         progress = await queue.progress()

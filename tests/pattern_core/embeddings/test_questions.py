@@ -107,7 +107,7 @@ async def test_one_that_is_gone_is_not_looked_for_by_every_question(autojump_clo
 
     shelf = EmbedderShelf(ScriptedEmbedder(), remake)
     for _question in range(3):
-        with pytest.raises(FormerModelGone, match=r"hashed-words .*which cannot be asked any more: Install it$"):
+        with pytest.raises(FormerModelGone, match=r"hashed-words .*which is no longer available: Install it$"):
             await shelf.of(OLD)
     assert len(looked) == 1
     await trio.sleep(LOOK_AGAIN_S + 1)

@@ -371,7 +371,7 @@ def states(world: World) -> dict[str, IndexState]:
 
 
 def test_there_must_be_something_to_switch_from(world: World) -> None:
-    with pytest.raises(Conflict, match="begins by itself"):
+    with pytest.raises(Conflict, match="starts automatically"):
         work.start_switch(world.db, INFO, NOW)
     assert not work.rebuild(world.db)
     begun(world)

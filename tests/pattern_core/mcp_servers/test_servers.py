@@ -42,7 +42,7 @@ async def test_one_that_never_starts_is_left_alone_for_a_while(tmp_path: Path, m
         await it.servers.ready(["bad__*", "good__*"])
         bad, good = it.servers.by_name.values()
         assert (bad.state, bad.tools) == ("failed", None)
-        assert bad.last_error == "its program ended; its last words: Traceback: no key was given"
+        assert bad.last_error == "its program ended; stderr: Traceback: no key was given"
         assert good.state == "ready"
         assert await it.call("good__echo", text="a") == "a"
         async with trio.open_nursery() as nursery:

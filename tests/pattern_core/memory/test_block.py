@@ -75,7 +75,7 @@ def test_metadata() -> None:
         ({"x": object()}, "not JSON"),
         ({"x": float("nan")}, "not JSON"),
         ({"x": "\ud800"}, "surrogate"),
-        ({"x": "y" * 10_000}, "at most 10000"),
+        ({"x": "y" * 10_000}, "limit of 10000"),
         ({"schema": "Table"}, "there are: Text, Map, List, Log, Composite"),
     ):
         with pytest.raises(InvalidInput, match=words):
@@ -189,7 +189,7 @@ async def test_what_does_not_fit_any_more_stays_open() -> None:
             await answer(here, approve=True)
         await memory.delete(ada, "us", by=BY_USER)
         await memory.create(ada, NewBlock(label="us", content="May"), by=BY_USER)
-        with pytest.raises(NotFound, match="is gone"):
+        with pytest.raises(NotFound, match="no longer exists"):
             await answer(here, approve=True)
         assert (await answer(here, approve=False)).status is ApprovalStatus.DENIED
         assert (await memory.view(ada, "us")).content == "May"

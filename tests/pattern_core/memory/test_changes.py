@@ -124,7 +124,7 @@ def test_true_is_not_one() -> None:
 
 
 def test_a_change_that_does_not_fit_is_refused() -> None:
-    with pytest.raises(HistoryDamaged, match="does not fit"):
+    with pytest.raises(HistoryDamaged, match="does not match"):
         applied({"content": "a"}, {"content": Spliced(True, (Splice(5, "b", ""),))})
 
 

@@ -239,7 +239,7 @@ async def test_bytes_that_are_no_document_are_invalid_input(data: bytes) -> None
 
 
 async def test_too_many_bytes_never_reach_a_process() -> None:
-    with pytest.raises(InvalidInput, match="at most 8388608 are taken"):
+    with pytest.raises(InvalidInput, match="limit of 8388608"):
         await validate_foreign(bytes(damage.FOREIGN_BYTES_MAX + 1))
 
 

@@ -43,7 +43,7 @@ def test_a_missing_update_is_damage() -> None:
     version = made.version()
     made.append(" two")
     made.commit("agent:a")
-    with pytest.raises(DocumentDamaged, match="builds on another one that is missing"):
+    with pytest.raises(DocumentDamaged, match="depends on a missing one"):
         Pen.load(None, [made.export_since(version)], peer=2)
 
 

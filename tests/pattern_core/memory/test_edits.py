@@ -208,15 +208,15 @@ def test_a_hunk_changes_its_lines(text: str, patch: str, after: str) -> None:
     [
         (TEXT, PATCH.replace(" line one", " line 1"), "expects 'line 1' at line 1, there is 'line one'"),
         (TEXT, "@@ -9 +9 @@\n-nine\n+9\n", "the block ends before it"),
-        (TEXT, "not a diff", "no unified diff"),
-        (TEXT, "", "no unified diff"),
+        (TEXT, "not a diff", "not a unified diff"),
+        (TEXT, "", "not a unified diff"),
         (TEXT, "@@ line 1 @@\n-a\n+b\n", "hunk 1 begins with"),
         (TEXT, "@@ -1,2 +1,1 @@\n-line one\n", "says 2 old and 1 new lines but has 1 and 0"),
         (TEXT, "@@ -1 +1 @@\n-line one\n+1\n?what\n", "hunk 2 begins with '\\?what'"),
         (TEXT, "@@ -7,0 +8 @@\n+x\n", "inserts after line 7"),
         (TEXT, "@@ -2 +2 @@\n-line two\n+2\n@@ -1 +1 @@\n-line one\n+1\n", "overlaps the hunk before it"),
         ("a\n", "@@ -1 +1 @@\n-a\n+a\n" * 201, "more than 200 hunks"),
-        ("x\na\nb\nc\nx\n", "@@ -3 +3 @@\n-x\n+y\n", "stand at lines 1 and 5; add context"),
+        ("x\na\nb\nc\nx\n", "@@ -3 +3 @@\n-x\n+y\n", "occur at lines 1 and 5; add context"),
     ],
 )
 def test_patches_that_do_not_fit_are_refused(text: str, patch: str, words: str) -> None:

@@ -152,13 +152,13 @@ async def test_an_edit_changes_what_it_names_and_reports_it(
         (SECTIONS, WHOLE, InsertItem(number=1, value=1, section="notes"), "the section notes has no items: it is text"),
         (MAP, FACTS, Patch(patch="x"), "the block notes is a Map"),
         (LIST, [], SetField(field="a", value=1), "has no fields: it is a List; use append, insert_item"),
-        (LOG, [], DeleteItem(number=1), "has no items: it is a Log, whose entries stay"),
+        (LOG, [], DeleteItem(number=1), "has no items: it is a Log with permanent entries"),
         (TEXT, "", SetValue(value=3), "is text; give its whole text"),
         (LIST, [], SetText(text="milk"), "a List is written as JSON; at line 1, column 1"),
         (MAP, FACTS, SetField(field="mod", value=1), "no field 'mod'; there are: mood, tags, count, tier"),
         (MAP, FACTS, ListAppend(field="mood", value=1), "the field mood is a Text, not a List; use set_field"),
         (MAP, FACTS, Increment(field="tags"), "the field tags is a List, not a Counter"),
-        (MAP, FACTS, ListRemove(field="tags", value="zzz"), 'holds no "zzz"; it holds'),
+        (MAP, FACTS, ListRemove(field="tags", value="zzz"), 'has no value "zzz"; it has'),
         (MAP, FACTS, Increment(field="count", delta=True), "a whole number"),
         (MAP, FACTS, Increment(field="count", delta=2**53), "whole numbers up to"),
         (LIST, ["a"], InsertItem(number=3, value="c"), "there is no item 3; items are counted from 1 to 2"),
@@ -291,7 +291,7 @@ def test_a_new_schema_keeps_the_content_and_parts_go_if_they_are_empty() -> None
     assert reshape(MAP, number, EMPTY).writes == {}
     with pytest.raises(InvalidInput, match='has no field "mood"; there are: n; change the content first'):
         reshape(MAP, number, EMPTY | {"mood": "fine"})
-    with pytest.raises(InvalidInput, match="does not fit the new schema: the list holds at most 1"):
+    with pytest.raises(InvalidInput, match="does not match the new schema: the list holds at most 1"):
         reshape(LIST, parse_schema({"List": {"max_items": 1}}), [1, 2])
     one = parse_schema({"Composite": {"sections": [{"name": "notes"}]}})
     assert reshape(SECTIONS, one, empty_value(SECTIONS) | {"notes": "x"}).writes == {}

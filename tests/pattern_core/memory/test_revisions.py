@@ -104,7 +104,7 @@ async def test_what_was_written_against_an_older_version_is_merged() -> None:
         assert (line.kind, line.author) == (HistoryKind.MERGE, USER)
         same = await revisions.merge(at.ada, "notes", BY_USER, SetText(text=merged.block.content), base=2)
         assert (same.note, same.block.version) == ("Nothing changed", 2)
-        with pytest.raises(Conflict, match="versions 0 to 2"):
+        with pytest.raises(Conflict, match="versions are 0 to 2"):
             await revisions.merge(at.ada, "notes", BY_USER, SetText(text="x"), base=7)
 
 

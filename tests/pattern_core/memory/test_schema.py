@@ -123,7 +123,7 @@ def sections(*given: object) -> object:
         (fields({"name": 3}), "`Map.fields.0.name` must be text, not 3"),
         (fields(FIELD, FIELD), "two parts named 'mood'; rename one"),
         (fields({"name": "a", "field_type": "Date"}), 'no field type "Date"; there are: Text, Number'),
-        (fields({"name": "a", "field_type": "Number", "default": "x"}), "default of the field a will not do"),
+        (fields({"name": "a", "field_type": "Number", "default": "x"}), "default of the field a is invalid"),
         (fields({"name": "a", "required": "yes"}), "`Map.fields.0.required` must be true or false"),
         (
             fields({"name": "a", "requried": True}),
@@ -137,7 +137,7 @@ def sections(*given: object) -> object:
             {"List": {"item_schema": fields({"name": "a", "field_type": "Counter"})}},
             "cannot hold the counter 'a'; make it a Number",
         ),
-        ({"Log": {"entry_schema": {"fields": [{"name": "timestamp"}]}}}, "keeps `timestamp` of an entry by itself"),
+        ({"Log": {"entry_schema": {"fields": [{"name": "timestamp"}]}}}, "sets `timestamp` of an entry itself"),
         ({"Log": {"display_limit": -1}}, "`Log.display_limit` must be at least 1"),
         ("Composite", "a Composite needs `sections`"),
         (sections({"name": "a", "schema": "Log"}), 'a Text, a Map or a List; not "Log"'),
@@ -183,14 +183,14 @@ def test_canonical_sorts_names_and_makes_whole_numbers_whole() -> None:
         ("\ud800", "surrogate"),
         ({"\ud800": 1}, "surrogate"),
         ({1: 2}, "names in an object are text"),
-        ({1, 2}, "set is no JSON value"),
-        (b"x", "bytes is no JSON value"),
-        (nested(DEPTH_MAX + 1), "at most 32 deep"),
+        ({1, 2}, "set is not a JSON value"),
+        (b"x", "bytes is not a JSON value"),
+        (nested(DEPTH_MAX + 1), "at most 32 levels"),
     ],
 )
 def test_what_cannot_be_stored(value: object, words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
-        canonical([value] if words != "at most 32 deep" else value)
+        canonical([value] if words != "at most 32 levels" else value)
 
 
 def test_the_bounds_themselves_can_be_stored() -> None:
@@ -227,7 +227,7 @@ def test_values_of_each_type(kind: FieldType, value: object, stored: object) -> 
 @pytest.mark.parametrize(
     ("kind", "value", "words"),
     [
-        (FieldType.TEXT, 1, "it takes text, not 1"),
+        (FieldType.TEXT, 1, "it must be text, not 1"),
         (FieldType.NUMBER, True, "a number, not true"),
         (FieldType.NUMBER, "1", "a number"),
         (FieldType.BOOLEAN, 1, "true or false"),
@@ -277,7 +277,7 @@ def test_values_as_they_are_written(kind: FieldType, text: str, value: object) -
     ],
 )
 def test_words_that_mean_no_value_of_the_type(kind: FieldType, text: str) -> None:
-    with pytest.raises(InvalidInput, match="it takes"):
+    with pytest.raises(InvalidInput, match="it must be"):
         typed(text, kind)
 
 
@@ -323,9 +323,9 @@ def test_what_fits_comes_back_canonical_with_defaults(schema: Schema, value: obj
         (TextSchema(), "\ud800", "surrogate"),
         (MAP, {}, "the field name is required; give it a value"),
         (MAP, {"name": None}, "the field name is required"),
-        (MAP, {"name": 3}, "the field name will not do: it takes text, not 3"),
+        (MAP, {"name": 3}, "the field name is invalid: it must be text, not 3"),
         (MAP, {"name": "a", "nick": "b"}, 'the block has no field "nick"; there are: name, age, tags'),
-        (MAP, {"name": "a", "tags": "b"}, "the field tags will not do: it takes a list"),
+        (MAP, {"name": "a", "tags": "b"}, "the field tags is invalid: it must be a list"),
         (MAP, "Ada", "the block is an object with the fields name, age, tags"),
         (ITEMS, {}, r"the block is a list; give it as \[ … \]"),
         (ITEMS, [{"name": "a"}] * 3, "at most 2 items, not 3; delete one first"),
@@ -348,7 +348,7 @@ def test_fields_accept_words_and_nothing() -> None:
     assert fit_field(AGE, Written("7")) == 7
     assert fit_field(AGE, Written("null")) == fit_field(AGE, None) == 3
     assert fit_field(Field(name="n", field_type=FieldType.COUNTER), None) == 0
-    with pytest.raises(InvalidInput, match="the field age will not do: it takes a number"):
+    with pytest.raises(InvalidInput, match="the field age is invalid: it must be a number"):
         fit_field(AGE, Written("many"))
 
 

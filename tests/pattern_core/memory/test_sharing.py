@@ -62,7 +62,7 @@ async def test_loans_of_one_block_do_not_affect_another() -> None:
         await sharing.share(bob, "diary", "cyd", READ, by=BY_USER)
         assert [loan.agent for loan in await sharing.loans(ada, "notes")] == ["bob"]
         assert [loan.agent for loan in await sharing.loans(bob, "diary")] == ["cyd"]
-        with pytest.raises(NotFound, match="is not lent to cyd"):
+        with pytest.raises(NotFound, match="is not shared with cyd"):
             await sharing.unshare(ada, "notes", "cyd", by=BY_USER)
         assert (await memory.view(cyd.id, "diary")).content == "secret"
 
@@ -76,10 +76,10 @@ async def test_agents_lend_their_own_and_at_most_what_they_may_do() -> None:
             await sharing.share(bob, "notes", "carl", READ, by=by_agent(bob))
         shy = NewBlock(label="shy", content="x", permission=Permission.APPEND)
         await memory.create(ada, shy, by=BY_USER)
-        with pytest.raises(PermissionDenied, match="more than you may"):
+        with pytest.raises(PermissionDenied, match="more rights than you have"):
             await sharing.share(ada, "shy", "carl", WRITE, by=by_agent(ada))
         await sharing.share(ada, "shy", "carl", APPEND, by=by_agent(ada))
-        with pytest.raises(PermissionDenied, match="your own loan"):
+        with pytest.raises(PermissionDenied, match="its sharing with yourself"):
             await sharing.unshare(carl.id, "shy", "bob", by=by_agent(carl.id))
         await sharing.unshare(carl.id, "shy", "carl", by=by_agent(carl.id))
         with pytest.raises(InvalidInput, match="not admin"):

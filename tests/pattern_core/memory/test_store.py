@@ -44,7 +44,7 @@ async def test_a_new_block_is_seen_and_announced(rig: Rig) -> None:
 
 async def test_a_label_is_taken_once_and_free_again_after_deletion(rig: Rig) -> None:
     first = await rig.block("old")
-    with pytest.raises(Conflict, match="a block 'notes' already"):
+    with pytest.raises(Conflict, match="block 'notes' already exists"):
         await rig.block("new")
     await rig.block("theirs", owner=BOB)
     await rig.store.delete(ADA, "notes", by=BY_USER)

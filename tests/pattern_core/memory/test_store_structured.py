@@ -126,7 +126,7 @@ async def test_a_schema_grows_and_the_content_comes_along(rig: Rig) -> None:
     await rig.store.edit(ADA, "notes", Increment(field="n"), by=BY_ADA)
     other = Rig(rig.database, seed=99)
     assert await other.value() == {"n": 5, "mood": "fine"}
-    with pytest.raises(InvalidInput, match="notes stays a Map; for another kind of schema make another block"):
+    with pytest.raises(InvalidInput, match="notes stays a Map; for another kind of schema create another block"):
         await rig.store.set_metadata(ADA, "notes", BlockSettings(metadata={"schema": "Text"}), by=BY_USER)
     assert await other.value() == {"n": 5, "mood": "fine"}
 

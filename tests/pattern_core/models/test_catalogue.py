@@ -172,7 +172,7 @@ def test_counts_that_contradict_each_other_never_cost_less_than_nothing() -> Non
         (("window = 1000", "window = 1000\nwindows = 1"), "windows` is not known"),
         (("input_price = 2_000_000", "input_price = 2.5"), "input_price` must be a whole number"),
         (("window = 500", ""), "window` must be more than 0"),
-        (('source = "page"', 'source = "none"'), "names no source"),
+        (('source = "page"', 'source = "none"'), "names a source"),
         (("window = 500", "window = 500\nabove = { tokens = 5 }"), "above.input_price` is missing"),
         (("[sources]", "[sources"), "not valid TOML"),
     ],

@@ -112,7 +112,7 @@ async def test_an_answer_that_has_begun_may_take_as_long_as_the_deadline_allows(
     assert await asker(Paced(answer=words, delay_s=90, between_s=9), slice_chars=1).ask() == words
     assert trio.current_time() == 90 + 50 * 9
     one = asker(Paced(answer=words, between_s=9), slice_chars=1)
-    with pytest.raises(ModelTimeout, match="the time of the turn was up") as caught:
+    with pytest.raises(ModelTimeout, match="time limit was reached") as caught:
         await one.ask(deadline=trio.current_time() + 100)
     assert (was_shown(caught.value), len(one.shown)) == (True, 12)
 
@@ -250,7 +250,7 @@ async def test_calls_at_once_and_waiting_are_bounded() -> None:
             nursery.start_soon(one.ask)
         await wait_all_tasks_blocked()
         assert one.provider.running == 2
-        with pytest.raises(ModelOverloaded, match="1 calls are waiting"):
+        with pytest.raises(ModelOverloaded, match="1 calls are already waiting"):
             await one.ask()
         gate.set()
     assert (one.provider.asked, one.provider.running) == (3, 0)
@@ -268,8 +268,8 @@ async def test_cancelling_gives_the_slot_back() -> None:
 @pytest.mark.parametrize(
     ("wish_s", "deadline", "words"),
     [
-        (86_400, math.inf, "come back in 86400 s, and no call waits longer than 300 s"),
-        (50, 20, "in 50 s, and the time of the turn ends before that"),
+        (86_400, math.inf, "a delay of 86400 s, and the longest delay is 300 s"),
+        (50, 20, "a delay of 50 s, and the turn's time limit ends before that"),
     ],
 )
 async def test_a_vendor_that_wants_too_long_a_pause_is_given_up_at_once(
@@ -320,7 +320,7 @@ async def test_providers_of_one_key_share_a_gate(autojump_clock: MockClock) -> N
     assert (figures["is_closed"], figures["tokens_limit"]) == (False, None)
     with pytest.raises(ModelOverloaded):
         await client.ask(REQUEST, ModelChain.of("a", "any"), ignore, 10)
-    with pytest.raises(ModelOverloaded, match="longer than there is time"):
+    with pytest.raises(ModelOverloaded, match="for longer than the available time"):
         await client.ask(REQUEST, ModelChain.of("b", "any"), ignore, 10)
 
 
@@ -342,7 +342,7 @@ async def test_a_busy_model_is_left_for_the_next_one_without_waiting(autojump_cl
     assert await client.ask(REQUEST, CHAIN, ignore, on_move=on_move) == says("b")
     assert (trio.current_time(), first.asked, second.requests[0].model) == (0, 1, "m-b")
     assert [(index, error.details["attempts"]) for index, error in moves] == [(1, 1)]
-    assert "another model can be asked now" in moves[0][1].message
+    assert "another model can be called now" in moves[0][1].message
     # The first one's pause is known now: it is not even asked.
     assert await client.ask(REQUEST, CHAIN, ignore, on_move=on_move) == says("b")
     assert (first.asked, moves[1][1].details["attempts"], trio.current_time()) == (1, 0, 0)
@@ -356,7 +356,7 @@ async def test_a_silent_model_is_waited_for_once_where_another_can_be_asked(auto
 
 async def test_no_other_model_is_asked_once_the_time_of_the_turn_is_up(autojump_clock: MockClock) -> None:
     client, (_, second) = two(Paced(answer=says("late"), delay_s=1_000), says("b"))
-    with pytest.raises(ModelTimeout, match="time of the turn"):
+    with pytest.raises(ModelTimeout, match="time limit"):
         await client.ask(REQUEST, CHAIN, ignore, 50)
     assert (second.asked, trio.current_time()) == (0, 50)
 

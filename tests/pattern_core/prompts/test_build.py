@@ -158,7 +158,7 @@ def test_what_an_earlier_note_shows_is_not_repeated_and_extras_leave_before_a_me
     assert [part.text for part in noted(in_view="- rent").parts if part.kind == Kind.TASKS] == []
     tight = noted(room=30)
     assert [part.kind for part in tight.parts] == ["time"]
-    assert {part.reason for part in tight.left_out} == {"no room in the window beside the message itself"}
+    assert {part.reason for part in tight.left_out} == {"no room in the window besides the message itself"}
     assert len(tight.left_out) == 5
 
 

@@ -345,10 +345,10 @@ async def test_blocks_stand_by_kind_and_owner_and_say_why_they_are_shown(rig: Ri
     named = await parts(rig, "Look into the Plan, please, and what is gone.")
     assert [(part.kind, part.name, part.reason) for part in named] == [
         (Kind.CORE, "zeta", "a core block, the agent's own"),
-        (Kind.CORE, "beta", "a core block, lent to the agent"),
-        (Kind.CORE, "alpha", "a core block, everybody's"),
+        (Kind.CORE, "beta", "a core block, shared with the agent"),
+        (Kind.CORE, "alpha", "a core block, the constellation's"),
         (Kind.PINNED, "kept", "a working block, pinned"),
-        (Kind.PINNED, "theirs", "a working block, lent to the agent"),
+        (Kind.PINNED, "theirs", "a working block, shared with the agent"),
         (Kind.REFERRED, "plan", "a working block that the message names, the agent's own"),
         (Kind.LOGS, "diary", "the newest entries of a log, the agent's own"),
     ]

@@ -8,7 +8,7 @@ from typing import Any
 
 from pattern_core.models.model import ToolSpec
 from pattern_core.rules.facts import JudgedCall
-from pattern_core.rules.rule import AskedCall, Moment, Offer, StepBorder, Verdict
+from pattern_core.rules.rule import Moment, Offer, RequestedCall, StepBorder, Verdict
 from pattern_core.rules.ruleset import RuleSet
 
 TOOLS = ("a", "b", "c", "d")
@@ -44,11 +44,11 @@ def offer(given: RuleSet, moment: Moment, tools: Sequence[ToolSpec]) -> Offer:
     return under(given, moment).offer(tools)
 
 
-def added(given: RuleSet, moment: Moment, decided: Sequence[str]) -> tuple[AskedCall, ...]:
+def added(given: RuleSet, moment: Moment, decided: Sequence[str]) -> tuple[RequestedCall, ...]:
     return under(given, moment).added(decided)
 
 
-def check(given: RuleSet, moment: Moment, asked: AskedCall, **more: Any) -> Verdict:
+def check(given: RuleSet, moment: Moment, asked: RequestedCall, **more: Any) -> Verdict:
     return under(given, moment).check(asked, **more)
 
 
@@ -68,7 +68,7 @@ def verdict(
     given: RuleSet, moment: Moment, tool: str, arguments: Mapping[str, Any] | None = None, **more: Any
 ) -> tuple[str, str]:
     """What is said of a call, and the text."""
-    found = check(given, moment, AskedCall(tool=tool, arguments=arguments or {}), **more)
+    found = check(given, moment, RequestedCall(tool=tool, arguments=arguments or {}), **more)
     return found.kind, found.text
 
 

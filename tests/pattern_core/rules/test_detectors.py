@@ -32,8 +32,8 @@ def test_the_same_call_three_times() -> None:
     assert found == LoopFinding(
         kind="warn",
         detector="identical",
-        text="Careful: `a` was called 3 times in a row with the same arguments and the same result. Calling it once"
-        " more changes nothing: do something else, or say what you know and end the turn.",
+        text="Careful: `a` was called 3 times in a row with the same arguments and the same result. Calling it"
+        " again changes nothing: do something else, or say what you know and end the turn.",
     )
     stopped = watch(DEFAULT, times(4))
     assert stopped is not None and stopped.text.startswith("Stopped: `a` was called") and "warning" in stopped.text

@@ -8,7 +8,7 @@ import pytest
 
 from pattern_core.rules.facts import JudgedCall
 from pattern_core.rules.kinds import KINDS
-from pattern_core.rules.rule import AskedCall, ToolRule, sentence
+from pattern_core.rules.rule import RequestedCall, ToolRule, sentence
 from pattern_core.rules.ruleset import RuleSet
 from pattern_db.enums import EffectStatus
 from tests.pattern_core.rules.moments import after, call, check, offer, ran, rules, spec, verdict
@@ -235,7 +235,7 @@ FILE = {"properties": {"op": {"enum": ["read", "append", "patch"], "default": "p
     ],
 )
 def test_operations(arguments: dict[str, Any], parameters: dict[str, Any], named: str | None, is_refused: bool) -> None:
-    asked = AskedCall(tool="file", arguments=arguments, parameters=parameters)
+    asked = RequestedCall(tool="file", arguments=arguments, parameters=parameters)
     found = check(rules({**READ, "parameter": named}), after(), asked)
     assert found.kind == ("refuse" if is_refused else "run")
     assert not is_refused or "allowed are: read, append" in found.text

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pattern_core.rules.facts import JudgedCall
-from pattern_core.rules.rule import NOTHING_LEFT, AskedCall, Moment
+from pattern_core.rules.rule import NOTHING_LEFT, Moment, RequestedCall
 from tests.pattern_core.rules.moments import (
     TOOLS,
     added,
@@ -83,12 +83,12 @@ def test_the_third_time_a_first_tool_is_passed_over_it_is_called() -> None:
     refused = [call("b", "denied", step=1), call("c", "denied", step=1), call("b", "denied", step=2)]
     assert added(given, after(), ["b"]) == ()
     assert added(given, after(*refused[:2]), ["b"]) == ()
-    assert added(given, after(*refused), ["b"]) == (AskedCall(tool="a", arguments={"q": 1}),)
+    assert added(given, after(*refused), ["b"]) == (RequestedCall(tool="a", arguments={"q": 1}),)
     assert added(given, after(*refused), ["b", "a"]) == ()
     assert added(given, after(*refused), []) == ()
     assert added(given, after(*refused, call("a", "error", step=3, is_forced=True)), ["b"]) == ()
     either = rules({**FIRST, "tool": "gone", "alternatives": ["d"], "args": {"q": 1}})
-    assert added(either, after(*refused), ["b"]) == (AskedCall(tool="d"),)
+    assert added(either, after(*refused), ["b"]) == (RequestedCall(tool="d"),)
 
 
 def test_consent_is_asked_last_and_once() -> None:
@@ -96,22 +96,22 @@ def test_consent_is_asked_last_and_once() -> None:
         {"tool": "a", "type": "requires_consent", "scope": "mail", "priority": 200, "message": "It costs money."},
         {"tool": "a", "type": "max_calls", "count": 1},
     )
-    found = check(given, after(), AskedCall(tool="a"))
+    found = check(given, after(), RequestedCall(tool="a"))
     assert (found.kind, found.scope) == ("ask", "mail")
     assert found.text == "`a` needs a person's consent (mail). It costs money."
-    assert check(given, after(), AskedCall(tool="a"), is_approved=True).kind == "run"
-    assert check(given, after(), AskedCall(tool="a"), agreed=("mail",)).kind == "run"
-    assert check(given, after(), AskedCall(tool="a"), agreed=(None, "money")).kind == "ask"
-    assert check(given, after(), AskedCall(tool="b")).kind == "run"
+    assert check(given, after(), RequestedCall(tool="a"), is_approved=True).kind == "run"
+    assert check(given, after(), RequestedCall(tool="a"), agreed=("mail",)).kind == "run"
+    assert check(given, after(), RequestedCall(tool="a"), agreed=(None, "money")).kind == "ask"
+    assert check(given, after(), RequestedCall(tool="b")).kind == "run"
     # Of several questions the first that is still open is asked.
     twice = rules(*({"tool": "a", "type": "requires_consent", "scope": scope} for scope in ("mail", "money")))
-    assert check(twice, after(), AskedCall(tool="a")).scope == "mail"
-    assert check(twice, after(), AskedCall(tool="a"), agreed=("mail",)).scope == "money"
+    assert check(twice, after(), RequestedCall(tool="a")).scope == "mail"
+    assert check(twice, after(), RequestedCall(tool="a"), agreed=("mail",)).scope == "money"
     # Nobody is asked about what a rule refuses anyway, and consent is no leave to break the other rules.
-    assert check(given, after(ran("a")), AskedCall(tool="a")).kind == "refuse"
-    assert check(given, after(ran("a")), AskedCall(tool="a"), is_approved=True).kind == "refuse"
+    assert check(given, after(ran("a")), RequestedCall(tool="a")).kind == "refuse"
+    assert check(given, after(ran("a")), RequestedCall(tool="a"), is_approved=True).kind == "refuse"
     # A denied consent was no call.
-    assert check(given, after(call("a", "denied")), AskedCall(tool="a"), is_approved=True).kind == "run"
+    assert check(given, after(call("a", "denied")), RequestedCall(tool="a"), is_approved=True).kind == "run"
 
 
 def test_the_refusal_of_the_highest_priority_is_given() -> None:
@@ -181,7 +181,7 @@ def test_which_calls_end_the_turn(given: list[dict[str, Any]], calls: list[Judge
 
 
 DIARY = {**REQUIRED, "message": "It is the diary."}
-CALL_C = (AskedCall(tool="c"),)
+CALL_C = (RequestedCall(tool="c"),)
 IF_A = {"tool": "c", "type": "required_before_exit_if", "condition": {"tool_called": "a"}}
 HOURLY = {"tool": "c", "type": "periodic", "seconds": 3600}
 AGO = {"c": 1_000}
@@ -191,7 +191,7 @@ FOUND = {"tool": "a", "type": "conditional", "outputs": {"found": "b"}}
 ENDS = "the turn ends"
 
 # rules, the moment, and what follows: the end, calls that are made, or words of the note
-LEAVING: tuple[tuple[list[dict[str, Any]], Moment, str | tuple[AskedCall, ...]], ...] = (
+LEAVING: tuple[tuple[list[dict[str, Any]], Moment, str | tuple[RequestedCall, ...]], ...] = (
     ([DIARY], after(step=1), "This turn is not finished: call `c` before you end it."),
     ([DIARY], after(step=1), "It is the diary."),
     ([DIARY], after(step=2), "still cannot end"),
@@ -217,13 +217,13 @@ LEAVING: tuple[tuple[list[dict[str, Any]], Moment, str | tuple[AskedCall, ...]],
     # The clock was a day ahead when the tool was used, and was set right since.
     ([HOURLY], after(step=1, now_ms=1_000, last_ms={"c": 86_401_000}), "every 1 hour"),
     ([FIRST_C], after(step=1), "`c` comes first in every turn."),
-    ([FIRST_C], after(step=3), (AskedCall(tool="c", arguments={"q": 1}),)),
+    ([FIRST_C], after(step=3), (RequestedCall(tool="c", arguments={"q": 1}),)),
     ([FIRST_C], after(ran("c"), step=2), ENDS),
     # Once for both.
-    ([{**FIRST_C, "priority": 9}, REQUIRED], after(step=3), (AskedCall(tool="c", arguments={"q": 1}),)),
+    ([{**FIRST_C, "priority": 9}, REQUIRED], after(step=3), (RequestedCall(tool="c", arguments={"q": 1}),)),
     # A vendor that cannot force what must follow directly, or a model that answers in words all the same.
     ([CHILD], after(ran("a"), step=2), "Directly after `a` comes `b`."),
-    ([CHILD], after(ran("a"), step=4), (AskedCall(tool="b", arguments={"n": 1}),)),
+    ([CHILD], after(ran("a"), step=4), (RequestedCall(tool="b", arguments={"n": 1}),)),
     *(([CHILD], after(ran("a"), call("b", one, step=4, is_forced=True)), ENDS) for one in ("done", "error", "denied")),
     ([CHILD], after(ran("b"), step=4), ENDS),
     ([FOUND], after(ran("a", "nothing"), step=2), ENDS),
@@ -233,7 +233,11 @@ LEAVING: tuple[tuple[list[dict[str, Any]], Moment, str | tuple[AskedCall, ...]],
     ([SEVERAL], after(ran("a"), step=3), "This turn should not end yet. Call one of `b`, `c` now. Directly"),
     ([SEVERAL], after(ran("a"), step=4), ENDS),
     # What follows directly is forced before what is required.
-    ([{**REQUIRED, "priority": 9}, CHILD], after(ran("a"), step=4), (AskedCall(tool="b", arguments={"n": 1}), *CALL_C)),
+    (
+        [{**REQUIRED, "priority": 9}, CHILD],
+        after(ran("a"), step=4),
+        (RequestedCall(tool="b", arguments={"n": 1}), *CALL_C),
+    ),
     # What cannot follow does not keep a turn open: the turn ended with it, or nothing can follow both.
     ([CHILD, LEAVE], after(ran("a")), ENDS),
     ([CHILD, {"tool": "b", "type": "max_calls", "count": 0}], after(ran("a")), ENDS),
@@ -244,7 +248,7 @@ LEAVING: tuple[tuple[list[dict[str, Any]], Moment, str | tuple[AskedCall, ...]],
 
 @pytest.mark.parametrize(("given", "moment", "follows"), LEAVING)
 def test_what_follows_a_turn_that_wants_to_end(
-    given: list[dict[str, Any]], moment: Moment, follows: str | tuple[AskedCall, ...]
+    given: list[dict[str, Any]], moment: Moment, follows: str | tuple[RequestedCall, ...]
 ) -> None:
     found = at_exit(rules(*given), moment)
     assert found.ends is (follows == ENDS)

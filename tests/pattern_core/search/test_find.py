@@ -207,8 +207,8 @@ async def test_without_a_model_the_words_are_left_and_a_notice(past: Past, mode:
         (SearchRequest(query="x", kinds=[]), "name at least one kind: message, block"),
         (SearchRequest(query="x", kinds=[SearchKind.BLOCK], group_by=GroupBy.SESSION), "add the kind message"),
         (SearchRequest(query="x", tags=["t"] * 201), "at most 200 tags"),
-        (SearchRequest(query="x", since="2026-01-01T00:00:00"), "`since` cannot be read: .* has no offset"),
-        (SearchRequest(query="x", until="soon"), "`until` cannot be read"),
+        (SearchRequest(query="x", since="2026-01-01T00:00:00"), "`since` is not a valid time: .* has no offset"),
+        (SearchRequest(query="x", until="soon"), "`until` is not a valid time"),
     ],
 )
 async def test_what_cannot_be_asked(past: Past, request_: SearchRequest, words: str) -> None:

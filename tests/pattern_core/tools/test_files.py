@@ -66,7 +66,7 @@ async def test_a_text_that_stands_once_is_replaced(tools: ToolRig, shelf: Shelf)
     said = await tools.call(file, op="replace", path=path, old="One owl", content="An owl")
     assert said["message"] == "Changed papers/log.md"
     assert (await shelf.folders.content("papers", "log.md"))[1] == b"An owl.\nTwo mice.\nTwo mice.\n"
-    for old, words in (("Two mice", "stands in it 2 times"), ("three", "is not in it"), ("", "is not in it")):
+    for old, words in (("Two mice", "occurs in it 2 times"), ("three", "is not in it"), ("", "is not in it")):
         with pytest.raises(InvalidInput, match=words):
             await tools.call(file, op="replace", path=path, old=old, content="x")
     with pytest.raises(InvalidInput, match="is not in it"):

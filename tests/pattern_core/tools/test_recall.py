@@ -117,7 +117,7 @@ async def test_what_changed_between_the_look_and_the_commit_is_refused(tools: To
     work = UnitOfWork()
     await recall.call(tools.context(work), {"op": "insert", "content": "Ruth likes tea."})
     await tools.call(recall, op="insert", content="Ruth likes tea.")
-    with pytest.raises(RowConflict, match="the archive changed meanwhile"):
+    with pytest.raises(RowConflict, match="the archive has changed"):
         await tools.rig.commit(work)
     near = UnitOfWork()
     await recall.call(tools.context(near), {"op": "insert", "content": "Ruth likes the sea"})

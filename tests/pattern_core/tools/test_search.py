@@ -64,7 +64,7 @@ async def test_role_and_time(tools: ToolRig) -> None:
     row = (await tools.rig.database.read(messages.recent, "agt_ada", 1))[0]
     assert await found(start_time=row.created_at, domain="conversations") == {"tea two"}
     assert await found(end_time=row.created_at) == {"tea one"}
-    with pytest.raises(InvalidInput, match="`since` cannot be read"):
+    with pytest.raises(InvalidInput, match="`since` is not a valid time"):
         await found(start_time="yesterday")
 
 

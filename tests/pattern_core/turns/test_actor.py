@@ -367,7 +367,7 @@ async def test_accepting_does_not_wait_for_servers_that_start(
 
 @pytest.mark.parametrize(
     ("config", "status", "words"),
-    [('{"limits": {"tokens": 1}}', "limit", "leaves no room"), ('{"temperature": "hot"}', "failed", "temperature")],
+    [('{"limits": {"tokens": 1}}', "limit", "is too low"), ('{"temperature": "hot"}', "failed", "temperature")],
 )
 async def test_a_turn_that_cannot_take_its_first_step_was_accepted_and_says_why(
     config: str, status: str, words: str

@@ -150,7 +150,7 @@ def test_an_inbox_is_bounded_per_agent(db: Connection) -> None:
         ({"content": ""}, "is empty"),
         ({"content": " \n\t "}, "is empty"),
         ({"content": "a\0b"}, "NUL"),
-        ({"content": "x" * 11}, "11 characters, and at most 10 fit"),
+        ({"content": "x" * 11}, "11 characters, more than the limit of 10"),
         ({"content": "half \ud83d"}, "character 6 of the text is half of a surrogate pair"),
         ({"source": "\udc00"}, "half of a surrogate pair"),
         ({"source_metadata": {"a": float("nan")}}, "not JSON"),

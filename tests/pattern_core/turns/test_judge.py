@@ -12,7 +12,7 @@ import pytest
 from pattern_core.messages import Text
 from pattern_core.rules.detectors import DetectorSettings
 from pattern_core.rules.facts import FORCED_PREFIX, RESULT_CHARS_MAX, JudgedCall
-from pattern_core.rules.rule import AskedCall
+from pattern_core.rules.rule import RequestedCall
 from pattern_core.rules.ruleset import RuleSet
 from pattern_core.testing.model import Answer, calls, says, together
 from pattern_core.tools.tool import Tool, ToolContext, tool
@@ -62,10 +62,10 @@ def test_a_result_that_becomes_an_error_later_keeps_its_time() -> None:
     both = row("note"), row("shout", 1)
     plan(judge, *both)
     end(judge, both[0])
-    assert judge.before(both[1]).check(AskedCall(tool="shout")).kind == "run"
+    assert judge.before(both[1]).check(RequestedCall(tool="shout")).kind == "run"
     judge.finish(FinishedCall(row=both[0], status="error", content="Nothing was changed"))
     assert (judge.calls[both[0].key].status, judge.calls[both[0].key].at_ms) == ("error", NOW_MS)
-    assert judge.before(both[1]).check(AskedCall(tool="shout")).kind == "refuse"
+    assert judge.before(both[1]).check(RequestedCall(tool="shout")).kind == "refuse"
 
 
 def test_a_turn_would_end_when_nothing_was_called_or_a_call_ends_it() -> None:

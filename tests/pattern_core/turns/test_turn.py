@@ -351,8 +351,8 @@ async def test_a_window_without_room_says_what_takes_it() -> None:
         await one.constellation.roster.update("ada", {"config": {}})
         assert await one.constellation.window_trouble(await one.constellation.roster.get("ada")) is None
     message = str((view.error or {})["message"])
-    assert trouble is not None and message.partition("found")[0] == trouble.partition("found")[0]
-    for words in ("the window of 1,000 tokens holds", "2 tools take about", ", memory ", "context_window"):
+    assert trouble is not None and message.partition("additions")[0] == trouble.partition("additions")[0]
+    for words in ("the window of 1,000 tokens is too small", "2 tools need about", ", memory ", "context_window"):
         assert words in message
 
 
@@ -373,7 +373,7 @@ async def test_a_window_that_a_server_names_is_kept_to_from_then_on(window: int 
     assert one.provider.asked == (1 if status == "limit" else 2)
     if status == "limit":
         known = f"{window:,} tokens, as its server says," if window else "8,192 tokens"
-        assert f"the window of {known} holds no conversation" in str((view.error or {})["message"])
+        assert f"the window of {known} is too small for a conversation" in str((view.error or {})["message"])
     assert (facts.window, facts.window_source == "server") == (window or 8_192, window is not None)
 
 

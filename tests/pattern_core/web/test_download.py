@@ -155,7 +155,7 @@ async def test_the_next_address_is_tried() -> None:
     async with WireServer([page("ok")]) as server:
         getter = Downloader(WebPolicy(ports=(server.port, port), allow_private=True), resolve=names)
         assert (await getter.get(f"http://two.example:{server.port}/")).body == b"ok"
-        with pytest.raises(Unavailable, match="takes no connection"):
+        with pytest.raises(Unavailable, match="accepts no connection"):
             await getter.get(f"http://none.example:{port}/")
         with pytest.raises(NotFound, match="is the address right"):
             await getter.get(f"http://no.example:{server.port}/")

@@ -51,7 +51,7 @@ async def test_a_page_is_fetched_once_in_five_minutes_and_form() -> None:
 @pytest.mark.parametrize(
     ("play", "error", "words"),
     [
-        (Play(status=429), Overloaded, "less often"),
+        (Play(status=429), Overloaded, "rate limit"),
         (Play(status=403), Unavailable, "format json is allowed"),
         (Play(chunks=(b"x" * 1_000,) * 3, never_ends=True), Unavailable, "more than can be read"),
         (Play(never_answers=True), Unavailable, r"not there within 0\.3 s"),
@@ -113,7 +113,7 @@ async def test_a_page_that_takes_too_long_or_kills_its_reader_is_given_up(monkey
             small.setattr(reading, "MEMORY_BYTES", 2**20)
             await page_of(download(b"<p>tea", "text/html"), "markdown")
     monkeypatch.setattr(module, "READ_TIMEOUT_S", 0.01)
-    with pytest.raises(InvalidInput, match="took longer"):
+    with pytest.raises(InvalidInput, match="did not finish within"):
         await page_of(download(b"<p>tea", "text/html"), "markdown")
 
 

@@ -47,7 +47,7 @@ def test_a_question_is_answered_once(db: Connection) -> None:
     assert answered.status is ApprovalStatus.APPROVED
     assert (answered.decided_by, answered.decision) == ("user:usr_1", {"note": "done"})
     assert approvals.find_pending(db, b"a", NOW) is None
-    with pytest.raises(RowConflict, match="decided already"):
+    with pytest.raises(RowConflict, match="already answered"):
         decide(db, "apr_1", ApprovalStatus.DENIED)
 
 

@@ -113,7 +113,7 @@ def test_a_call_changes_only_from_where_it_should_be(
         change(db, key)
         assert steps.calls_of_turn(db, key[0]) != before
     else:
-        with pytest.raises(RowConflict, match="not in a state"):
+        with pytest.raises(RowConflict, match="in another state"):
             change(db, key)
         assert steps.calls_of_turn(db, key[0]) == before
     for other in ((key[0], 1, 1), (key[0], 2, 0), (key[0] + 1, 1, 0)):

@@ -87,7 +87,7 @@ def test_a_turn_changes_only_from_where_it_should_be(
         change(db, key)
         assert turns.by_key(db, key) != before
     else:
-        with pytest.raises(RowConflict, match="any more"):
+        with pytest.raises(RowConflict, match="no longer"):
             change(db, key)
         assert turns.by_key(db, key) == before
     with pytest.raises(RowConflict):
@@ -282,7 +282,7 @@ def test_only_the_next_message_is_taken_first(db: Connection, make_turn: MakeTur
         put(db, key, priority=priority)
     put(db, other, agent="bob")
     for key in (keys[0], keys[4], other):
-        with pytest.raises(RowConflict, match="goes before it"):
+        with pytest.raises(RowConflict, match="comes first"):
             turns.take_first_message(db, "agt_ada", key)
     for number in (2, 4, 0, 3, 1):  # by priority, and then in order
         assert turns.first_message(db, "agt_ada") == InboxRow(keys[number], "{}")
@@ -290,7 +290,7 @@ def test_only_the_next_message_is_taken_first(db: Connection, make_turn: MakeTur
     with pytest.raises(RowConflict):
         turns.take_first_message(db, "agt_ada", keys[1])
     turns.take_message(db, other)
-    with pytest.raises(RowConflict, match="taken already"):
+    with pytest.raises(RowConflict, match="already started"):
         turns.take_message(db, other)
 
 

@@ -101,7 +101,7 @@ def test_names_are_unique_for_one_owner_only(global_db: Connection) -> None:
     eves = replace(home, id="cst_eve", owner_id="usr_eve")
     constellations.create(global_db, eves)
     assert constellations.find(global_db, "home", owner_id="usr_eve") == eves
-    with pytest.raises(RowNotFound, match="give its id"):
+    with pytest.raises(RowNotFound, match="use its id"):
         constellations.find(global_db, "home")
     assert constellations.find(global_db, "cst_eve") == eves
     for other in ("cst_a", "cst_z"):  # named like the other one's id, and before or behind it

@@ -142,7 +142,7 @@ async def test_an_import_may_be_longer_than_other_bodies(home: Place) -> None:
 
 def test_an_image_that_is_too_large_is_not_decoded() -> None:
     image = ImagePartRequest.model_validate({"type": "image", "data": "A" * (2 * IMAGE_BYTES_MAX + 1)})
-    with pytest.raises(InvalidInput, match="make it smaller"):
+    with pytest.raises(InvalidInput, match="send a smaller one"):
         parts_of([image])
 
 

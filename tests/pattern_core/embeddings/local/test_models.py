@@ -114,10 +114,13 @@ def test_a_folders_own_prompts_go_before_those_of_its_family(tmp_path: Path) -> 
     ("spoil", "words"),
     [
         (shutil.rmtree, "There is no folder"),
-        (lambda folder: (folder / "model.safetensors").unlink(), "holds no weights"),
+        (lambda folder: (folder / "model.safetensors").unlink(), "has no weights"),
         (lambda folder: (folder / "config.json").write_text("{"), "is no JSON"),
         (lambda folder: (folder / "modules.json").write_text("{"), "is no JSON"),
-        (lambda folder: [(folder / name / "config.json").write_text("{}") for name in (".", "1_Pooling")], "how long"),
+        (
+            lambda folder: [(folder / name / "config.json").write_text("{}") for name in (".", "1_Pooling")],
+            "the length of",
+        ),
     ],
 )
 def test_a_folder_that_is_no_model_says_what_is_missing(tmp_path: Path, spoil: object, words: str) -> None:

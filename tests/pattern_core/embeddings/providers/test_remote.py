@@ -151,7 +151,7 @@ async def test_silence_is_given_up_and_no_other_question_waits_for_it() -> None:
     async with served(otherwise=Play(never_answers=True), make=patient, timeout_s=0.2) as (embedder, server):
         for _ in range(3):  # the service is left alone for a minute, and every question is refused at once
             error = await refused(embedder, purpose="query")
-            assert "did not answer within 0.2 s" in error.message
+            assert "did not respond within 0.2 s" in error.message
             assert 20 < (error.retry_after_s or 0) <= 60
         assert len(server.requests) <= 1  # none where loading the client took that long
 

@@ -123,7 +123,7 @@ def test_images_by_their_bytes_by_address_and_gone(
     )
     body = json.dumps(vendor.body(Message(role="user", parts=images)))
     assert '"see"' in body and json.dumps(held) in body and json.dumps(linked) in body
-    assert "not at hand" in json.dumps(vendor.body(Message(role="user", parts=(gone,))))
+    assert "no longer available" in json.dumps(vendor.body(Message(role="user", parts=(gone,))))
     fetched = json.dumps(vendor.body(Message(role="user", parts=(unsafe,))))
     assert ("http://x/a" in fetched) == (vendor is not ANTHROPIC)
     assert ("image/jpeg" in fetched) == (vendor is GOOGLE)

@@ -87,5 +87,5 @@ async def test_the_operators_directories_are_for_everybody(rooted: Place, alone:
 
 
 def test_the_operators_directories_are_whole_paths(alone: Path) -> None:
-    with pytest.raises(ConfigError, match="whole path"):
+    with pytest.raises(ConfigError, match="absolute path"):
         config_for(alone, files_roots=("notes",))
