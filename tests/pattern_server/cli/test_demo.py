@@ -60,7 +60,7 @@ def test_it_runs_in_short_chapters_and_leaves_its_files_in_the_given_folder(
     ending = shown.partition("Everything above was checked, in ")[2].splitlines()
     assert [line.split()[:2] for line in ending[1:4]] == [["pattern", command] for command in ("up", "chat", "why")]
     assert (tmp_path / "demo" / "home.db").exists()
-    assert run(["demo", "--data-dir", str(tmp_path / "demo")]) == 1
+    assert run(["demo", "--data-dir", str(tmp_path / "demo")]) == 2
     assert "not empty" in capsys.readouterr().err
 
 

@@ -272,7 +272,7 @@ async def test_a_port_in_use_is_replaced_only_where_none_was_named(
     usual = load(data_dir=data_dir)
     with socket.create_server((usual.host, 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(Unavailable, match=f"cannot listen on {usual.host}:{port}"):
+        with pytest.raises(Unavailable, match=f"Cannot listen on {usual.host}:{port}"):
             await ensure_server(load(data_dir=data_dir, port=port))
     try:
         taken = socket.create_server((usual.host, usual.port))
