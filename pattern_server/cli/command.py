@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import click
+import httpx2
 import trio
 
 from pattern_core.errors import PatternError, leaves
 from pattern_db.errors import DatabaseError
-from pattern_server.cli.client import Api, Json, ServerFailed, open_api, path
+from pattern_server.cli.client import Api, Json, ServerFailed, open_api, path, remote
 from pattern_server.cli.output import DONE, FAILED, Output
 from pattern_server.config import Config, load
 
@@ -34,6 +35,15 @@ config_option = click.option(
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
     help="The configuration.  [default: PATTERN_CONFIG, else ./pattern.toml, else the data folder's]",
+)
+_SERVER = click.option(
+    "--server", metavar="URL", envvar="PATTERN_SERVER", help="A server on another machine.  [default: PATTERN_SERVER]"
+)
+_TOKEN_FILE = click.option(
+    "--token-file",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="File with the token for --server.  [default: the token in PATTERN_TOKEN]",
 )
 _JSON = click.option("--json", "is_json", is_flag=True, help="Print data as JSON.")
 
@@ -139,10 +149,13 @@ def connected(function: Callable[..., Awaitable[ExitCode]], *, creates: bool = F
     One that `creates` makes the data directory if there is none; the others refuse.
     """
 
+    @_SERVER
+    @_TOKEN_FILE
     @local
     @wraps(function)
-    def command(config: Config, output: Output, **given: Any) -> ExitCode:
-        return trio.run(_with_api, config, creates, lambda api: function(api, output, **given))
+    def command(config: Config, output: Output, server: str | None, token_file: Path | None, **given: Any) -> ExitCode:
+        http = None if server is None else remote(server, token_file)
+        return trio.run(_with_api, config, creates, http, lambda api: function(api, output, **given))
 
     return command
 
@@ -174,9 +187,14 @@ def unwrapped() -> Iterator[None]:
         raise
 
 
-async def _with_api(config: Config, creates: bool, call: Callable[[Api], Awaitable[ExitCode]]) -> ExitCode:
+async def _with_api(
+    config: Config,
+    creates: bool,
+    server: httpx2.AsyncClient | None,
+    call: Callable[[Api], Awaitable[ExitCode]],
+) -> ExitCode:
     with unwrapped():
-        async with open_api(config, creates=creates) as api:
+        async with open_api(config, creates=creates, server=server) as api:
             return await call(api)
 
 
