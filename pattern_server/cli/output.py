@@ -58,6 +58,12 @@ class Output:
     def __init__(self, *, is_json: bool = False) -> None:
         self.is_json = is_json
 
+    @property
+    def is_screen(self) -> bool:
+        """Whether what is printed can be drawn again: on a terminal that moves its cursor."""
+        console = _console(sys.stdout)
+        return console.is_terminal and not console.is_dumb_terminal and sys.stderr.isatty()
+
     def say(self, text: str = "") -> None:
         """Print a line for a person; nothing in JSON mode, where only data is printed."""
         if not self.is_json:
