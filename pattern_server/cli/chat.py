@@ -28,7 +28,7 @@ from pattern_server.cli.command import ExitCode, Home, in_constellation, piped
 from pattern_server.cli.output import DONE, FAILED, SKIPPED, Output
 from pattern_server.config import user_state_dir
 
-QUESTION = "[a]pprove, [e]dit, [d]eny (a reason may follow), [s]ame or [always] without asking, [l]ater: "
+QUESTION = "[a]pprove [e]dit [d]eny REASON [s]ame [always] [l]ater: "
 ARGUMENTS = "arguments (JSON): "
 TRIES = 3
 RECONNECT_S = 60.0  # for so long a lost connection is made again …
@@ -286,6 +286,9 @@ class Talk:
         if not sent.has_floor and not event.data.get("joined"):
             await self._floor.acquire()
             sent.has_floor = True
+        if sent.is_stopping and event.name == "turn.cancelled":
+            sent.screen.sink.end()
+            sent.screen.sink.note("Stopped.", "dim")
         sent.screen.show(event)
         match event.name:
             case "memory.changed":
@@ -344,9 +347,7 @@ class Talk:
     def _verdict(self, sent: Sent, status: str, error: Json | None) -> ExitCode:
         if status == "completed":
             return DONE
-        if sent.is_stopping and status == "cancelled":
-            sent.screen.sink.note("Stopped.", "yellow")
-        else:
+        if not sent.is_stopping:
             self.output.error(ended(status, error), code=str((error or {}).get("code", status)))
         return FAILED
 

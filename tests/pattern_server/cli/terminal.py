@@ -6,7 +6,6 @@ import fcntl
 import os
 import pty
 import struct
-import subprocess
 import sys
 import termios
 from collections.abc import AsyncIterator, Callable
@@ -18,14 +17,14 @@ import pyte
 import trio
 
 ROOT = Path(__file__).parents[3]
-PATIENCE_S = 60.0
+PATIENCE_S = 8.0
 UP, LEFT, ALT_ENTER, CTRL_C, CTRL_D, ENTER = "\x1b[A", "\x1b[D", "\x1b\r", "\x03", "\x04", "\r"
 
 
 class Terminal:
     """The screen of a running program with its scrollback, and its keyboard."""
 
-    def __init__(self, process: subprocess.Popen[bytes], fd: int, columns: int, rows: int) -> None:
+    def __init__(self, process: trio.Process, fd: int, columns: int, rows: int) -> None:
         self.process = process
         self.raw = b""
         self._fd = fd
@@ -65,7 +64,7 @@ class Terminal:
         with trio.fail_after(PATIENCE_S):
             while await self._read():
                 pass
-            return await trio.to_thread.run_sync(self.process.wait)
+            return await self.process.wait()
 
     def resize(self, columns: int, rows: int) -> None:
         """Give the terminal another size."""
@@ -90,11 +89,12 @@ async def terminal(*arguments: str, columns: int = 80, rows: int = 24, **environ
     fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     command = [sys.executable, "-m", "pattern_server", *arguments]
     given = {**os.environ, "TERM": "xterm-256color", "PYTHONPATH": str(ROOT), **environment}
-    process = subprocess.Popen(command, env=given, preexec_fn=partial(os.login_tty, theirs))
+    process = await trio.lowlevel.open_process(command, env=given, preexec_fn=partial(os.login_tty, theirs))
     os.close(theirs)
     try:
         yield Terminal(process, ours, columns, rows)
     finally:
         os.close(ours)
         process.kill()
-        process.wait()
+        with trio.CancelScope(shield=True):
+            await process.wait()
