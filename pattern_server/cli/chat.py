@@ -118,7 +118,7 @@ async def _on_screen(talk: Talk) -> ExitCode:
     """Have a conversation at a prompt that can be used while answers arrive."""
     # Imported now and not above: its libraries take half a second, and one message needs none of them.
     screen = import_module("pattern_server.cli.chat_terminal")
-    terminal = screen.Terminal(user_state_dir() / "chat_history")
+    terminal = screen.Terminal(user_state_dir() / "chat_history", dict.fromkeys(COMMANDS, ()))
     talk.sink_of, talk.ask = partial(screen.Live, terminal), terminal.ask
     async with trio.open_nursery() as nursery:
         nursery.start_soon(terminal.run)
@@ -202,6 +202,8 @@ class Talk:
             self.output.error(error.message)
         except click.ClickException as error:
             self.output.error(error.format_message())
+        except KeyboardInterrupt:
+            self.output.note("Stopped.")
 
     async def say(self, message: str) -> ExitCode:
         """Send one message and show what comes; a turn that did not complete is reported on the standard error."""
@@ -218,6 +220,8 @@ class Talk:
 
     async def stop(self) -> None:
         """Stop the oldest turn that is under way; at the second time, or without a connection, just leave it."""
+        if not self.open:
+            return  # it has ended in this moment
         sent = self.open[0]
         if sent.turn_id and not sent.is_stopping:
             sent.is_stopping = True
@@ -239,7 +243,7 @@ class Talk:
         except KeyboardInterrupt:
             with trio.CancelScope(shield=True):
                 await self.stop()
-            sent.screen.sink.note("Stopped.")
+            sent.screen.sink.note("Stopped.", "dim")
         finally:
             sent.screen.sink.phase("")
             self.open.remove(sent)

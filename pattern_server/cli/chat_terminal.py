@@ -63,13 +63,13 @@ class Terminal(io.TextIOBase):
     `names` are completed after a command: `{"/memory": ["human"]}`; its keys are the commands.
     """
 
-    def __init__(self, history: Path) -> None:
+    def __init__(self, history: Path, names: Mapping[str, Sequence[str]]) -> None:
         self._send, self.typed = trio.open_memory_channel[str | Key](TYPED_MAX)
-        self.names: Mapping[str, Sequence[str]] = {}
+        self.names = names
         self._token = trio.lowlevel.current_trio_token()
         self._started = trio.Event()
         self._asking = trio.Lock()
-        self._answer: trio.MemorySendChannel[str | None] | None = None
+        self._answer: trio.MemorySendChannel[str | Key] | None = None
         self._question = ""
         self._live, self._phase, self._since = "", "", 0.0
         self._line = ""  # printed in part
@@ -110,20 +110,26 @@ class Terminal(io.TextIOBase):
         """Wait until there is a prompt."""
         await self._started.wait()
 
-    async def ask(self, question: str, default: str = "") -> str | None:
-        """Return the line that answers a question, which may change the text `default`; None after Ctrl-C.
+    async def ask(self, question: str, default: str = "") -> str:
+        """Return the line that answers a question, which may change the text `default`.
 
         A message that was being typed comes back afterwards.
+
+        Raises:
+            KeyboardInterrupt: Ctrl-C was pressed instead.
         """
         async with self._asking:
-            self._answer, answer = trio.open_memory_channel[str | None](1)
+            self._answer, answer = trio.open_memory_channel[str | Key](1)
             draft = self._session.default_buffer.document
             self._in_loop(partial(self._put, question, Document(default)))
             try:
-                return await answer.receive()
+                typed = await answer.receive()
             finally:
                 self._answer = None
                 self._in_loop(partial(self._put, "", draft))
+        if isinstance(typed, Key):
+            raise KeyboardInterrupt
+        return typed
 
     def show(self, text: str, live: str = "") -> None:
         """Print lines above the prompt, and draw `live` between them and it."""
@@ -167,9 +173,10 @@ class Terminal(io.TextIOBase):
         self._in_loop(lambda: self._session.app.exit(result="") if self._session.app.is_running else None)
 
     def _take(self, typed: str | Key, is_answer: bool) -> None:
-        if self._answer is not None and (is_answer or isinstance(typed, Key)):
-            self._answer.send_nowait(None if isinstance(typed, Key) else typed)
+        if self._answer is not None and (is_answer or typed is Key.INTERRUPT):
+            self._answer.send_nowait(typed)
             self._answer = None
+            return
         if is_answer:
             return
         try:

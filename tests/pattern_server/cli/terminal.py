@@ -17,7 +17,7 @@ import pyte
 import trio
 
 ROOT = Path(__file__).parents[3]
-PATIENCE_S = 8.0
+PATIENCE_S = 30.0
 UP, LEFT, ALT_ENTER, CTRL_C, CTRL_D, ENTER = "\x1b[A", "\x1b[D", "\x1b\r", "\x03", "\x04", "\r"
 
 

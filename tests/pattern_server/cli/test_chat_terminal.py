@@ -175,7 +175,9 @@ async def test_ctrl_c_stops_the_answer_and_keeps_what_was_said(alone: Path, phas
             await tty.type(CTRL_C)  # of a line it clears the line
             await tty.until(lambda text: text.endswith("you>"))
         await tty.type("Again." + ENTER)
-        await tty.until(lambda text: "turn_" in text.rpartition("Again.")[2])
+        await tty.until(lambda text: "turn_" in text.partition("Again.")[2])
+        await tty.type("/cancel" + ENTER)
+        await tty.until("Nothing is under way.")
         await tty.type(CTRL_C)
         assert await tty.ended() == 0
 
