@@ -7,7 +7,7 @@ import json
 import math
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import partial
@@ -22,7 +22,7 @@ from pattern_core.agent_settings import MessagePolicy
 from pattern_core.errors import InvalidInput, PatternError
 from pattern_core.events import TERMINAL
 from pattern_core.ids import Ids, SystemClock, system_randomness
-from pattern_server.cli.chat_screen import Lines, Screen, Sink, answer_of, ended, question_lines, typed_text
+from pattern_server.cli.chat_screen import Lines, Screen, answer_of, ended, question_lines, typed_text
 from pattern_server.cli.client import Events, Json, ServerEvent, ServerFailed, ServerUnreachable
 from pattern_server.cli.command import ExitCode, Home, in_constellation, piped
 from pattern_server.cli.output import DONE, FAILED, SKIPPED, Output
@@ -122,7 +122,7 @@ async def _on_screen(talk: Talk) -> ExitCode:
     talk.sink_of, talk.ask = partial(screen.Live, terminal), terminal.ask
     async with trio.open_nursery() as nursery:
         nursery.start_soon(terminal.run)
-        await terminal.started()
+        await terminal.started.wait()
 
         async def read(line: str) -> None:
             await talk.read(line)
@@ -130,7 +130,7 @@ async def _on_screen(talk: Talk) -> ExitCode:
                 terminal.close()
             terminal.names = await talk.names()
 
-        with terminal.printing():
+        with redirect_stdout(terminal), redirect_stderr(terminal):
             terminal.names = await talk.names()
             async for typed in terminal.typed:
                 if typed is screen.Key.END or (typed is screen.Key.INTERRUPT and not talk.open):
@@ -146,7 +146,7 @@ async def _on_screen(talk: Talk) -> ExitCode:
 
 
 @dataclass(slots=True, eq=False)
-class Sent:
+class SentMessage:
     """A message on its way: its turn and the last event that was seen of it, once they are known."""
 
     body: Json
@@ -180,11 +180,11 @@ class Talk:
         self.ask = ask
         self.is_conversation = False
         self.is_over = False
-        self.open: list[Sent] = []
-        self.sink_of: Callable[[str], Sink] = lambda _name: Lines(output)
+        self.open: list[SentMessage] = []
+        self.sink_of: Callable[[str], Lines] = lambda _name: Lines(output)
         self._policy = policy
         self._floor = trio.Lock()
-        self._waiting: dict[str, Sent] = {}  # turns that wait for an answer that was put off
+        self._waiting: dict[str, SentMessage] = {}  # turns that wait for an answer that was put off
         self._changed: tuple[str, str] | None = None  # the block and author of the last change of memory
 
     def line(self, command: str, *words: str) -> str:
@@ -216,7 +216,7 @@ class Talk:
         screen = Screen(self.sink_of(self.agent), has_footer=self.is_conversation)
         if not self.open:
             screen.sink.phase("sending")
-        return await self._follow(Sent(body, key, screen))
+        return await self._follow(SentMessage(body, key, screen))
 
     async def stop(self) -> None:
         """Stop the oldest turn that is under way; at the second time, or without a connection, just leave it."""
@@ -234,7 +234,7 @@ class Talk:
 
     # The turn of one message
 
-    async def _follow(self, sent: Sent) -> ExitCode:
+    async def _follow(self, sent: SentMessage) -> ExitCode:
         self.open.append(sent)
         try:
             with sent.scope:
@@ -251,7 +251,7 @@ class Talk:
                 self._floor.release()
         return FAILED
 
-    async def _listen(self, sent: Sent) -> ExitCode:
+    async def _listen(self, sent: SentMessage) -> ExitCode:
         while True:
             lost: PatternError = ServerUnreachable(
                 "The server ended the stream before the turn was over. The turn continues, and its answer will be in"
@@ -277,12 +277,12 @@ class Talk:
             await trio.sleep(RECONNECT_EVERY_S)
             self.home.api.find_again()
 
-    def _stream(self, sent: Sent) -> AbstractAsyncContextManager[Events]:
+    def _stream(self, sent: SentMessage) -> AbstractAsyncContextManager[Events]:
         if sent.turn_id:
             return self.home.api.events(self.home.at("turns", sent.turn_id, "events"), after=sent.seq)
         return self.home.api.events(self.home.at("agents", self.agent, "messages"), body=sent.body, key=sent.key)
 
-    async def _take(self, sent: Sent, event: ServerEvent) -> ExitCode:
+    async def _take(self, sent: SentMessage, event: ServerEvent) -> ExitCode:
         """Show one event of a turn; return an exit code if it is the last one to wait for."""
         if not sent.has_floor and self._floor.locked() and event.name == "turn.queued":
             self.output.note(f"({self.agent} is busy; the message is queued)")
@@ -308,7 +308,7 @@ class Talk:
                 return self._verdict(sent, event.name.removeprefix("turn."), event.data.get("error"))
         return None
 
-    async def _show_change(self, sent: Sent, data: Json) -> None:
+    async def _show_change(self, sent: SentMessage, data: Json) -> None:
         label, version = str(data["label"]), int(data["version"])
         self._changed = label, str(data["by"])
         try:
@@ -318,7 +318,7 @@ class Talk:
         except ServerFailed:  # it was deleted or renamed since
             sent.screen.sink.note(f"{label}  {'deleted' if data.get('deleted') else 'changed'}", "dim")
 
-    async def _await(self, sent: Sent) -> ExitCode:
+    async def _await(self, sent: SentMessage) -> ExitCode:
         """Send a message where nothing can be streamed, and show its turn when it rests."""
         shown: set[str] = set()
         where = self.home.at("agents", self.agent, "messages")
@@ -348,7 +348,7 @@ class Talk:
         self.output.note(f"The turn waits for that, and continues when it is answered; {how}{history}")
         return SKIPPED
 
-    def _verdict(self, sent: Sent, status: str, error: Json | None) -> ExitCode:
+    def _verdict(self, sent: SentMessage, status: str, error: Json | None) -> ExitCode:
         if status == "completed":
             return DONE
         if not sent.is_stopping:
@@ -375,11 +375,15 @@ class Talk:
         for text, style in question_lines(approval["request"]):
             sink.note(text, style)
         for _ in range(TRIES if self.ask is not None else 0):
-            body = await self._decision(approval["request"])
-            if body is None:
-                break
-            if body and await self._answer(approval_id, body):
-                return True
+            try:
+                body = await self._decision(approval["request"])
+                if body is None:
+                    break
+                if body:
+                    await self.home.call("POST", "approvals", approval_id, body=body)
+                    return True
+            except ServerFailed as error:
+                self.output.error(error.message)
         if not self.is_conversation:
             self.output.note(f"Answer with: {self.line('approvals approve', approval_id)}, or deny.")
         return False
@@ -398,14 +402,6 @@ class Talk:
         except ValueError as error:
             self.output.error(f"The arguments are not JSON: {error}. Write them as they were shown.")
             return {}
-
-    async def _answer(self, approval_id: str, body: Json) -> bool:
-        try:
-            await self.home.call("POST", "approvals", approval_id, body=body)
-        except ServerFailed as error:
-            self.output.error(error.message)
-            return False
-        return True
 
     # Commands
 
@@ -498,7 +494,7 @@ class Talk:
             screen = Screen(self.sink_of(self.agent), has_footer=True)
             waiting = self._waiting.pop(turn_id, None)  # none if it was asked before this conversation
             seq = 0 if waiting is None else waiting.seq
-            await self._follow(Sent({}, "", screen, turn_id=turn_id, seq=seq))
+            await self._follow(SentMessage({}, "", screen, turn_id=turn_id, seq=seq))
 
 
 def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:

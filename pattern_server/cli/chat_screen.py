@@ -1,4 +1,4 @@
-"""What a person sees of a turn: its events as words, remarks and phases, whatever shows them; and what an agent asks."""
+"""What a person sees of a turn: its events as words, remarks and phases; and what an agent asks in it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Protocol
 
 from pattern_core.answers import CUT
 from pattern_core.budgets.budget import dollars
@@ -38,28 +37,9 @@ def typed_text(text: str) -> str:
     return _CONTROLS.sub("", re.sub(r"\r\n?", "\n", text))
 
 
-class Sink(Protocol):
-    """Where a turn is shown."""
-
-    def words(self, text: str) -> None:
-        """Show a piece of an answer."""
-
-    def end(self) -> None:
-        """End the answer, if one was begun."""
-
-    def drop(self) -> None:
-        """Forget what can still be taken back of the answer."""
-
-    def note(self, text: str, style: str = "") -> None:
-        """Show a line beside the answer, in a style of rich's."""
-
-    def phase(self, text: str) -> None:
-        """Say what is being waited for; nothing if the text is empty."""
-
-
 class Lines:
-    """A sink of plain lines: words go to the standard output, remarks to the standard error. With a `name` each answer
-    begins with it.
+    """Where a turn is shown: in lines, words on the standard output and remarks on the standard error. Each answer begins
+    with the `name`, if there is one.
     """
 
     def __init__(self, output: Output, name: str = "") -> None:
@@ -74,29 +54,25 @@ class Lines:
         self._is_mid_answer = True
         self._is_mid_line = not text.endswith("\n")
 
-    def end(self) -> None:
-        """End the line."""
+    def end(self, *, is_void: bool = False) -> None:
+        """End the answer; of one that is void, what is printed stays."""
         if self._is_mid_line:
             self._output.words("\n")
         self._is_mid_line = self._is_mid_answer = False
 
-    def drop(self) -> None:
-        """End the line: what was printed stays."""
-        self.end()
-
     def note(self, text: str, style: str = "") -> None:
-        """Print a remark on a line of its own."""
+        """Print a remark on a line of its own, where there are colours in a style of rich's."""
         self.end()
         self._output.note(text)
 
     def phase(self, text: str) -> None:
-        """Print nothing."""
+        """Say what is waited for, where that can be taken back; nothing if the text is empty."""
 
 
 class Screen:
     """Shows the events of one turn in a sink; with `has_footer`, at the end what it used."""
 
-    def __init__(self, sink: Sink, *, has_footer: bool = False) -> None:
+    def __init__(self, sink: Lines, *, has_footer: bool = False) -> None:
         self.sink = sink
         self._has_footer = has_footer
         self._streamed = ""
@@ -123,7 +99,7 @@ class Screen:
                 self._words(str(data.get("text", "")))
             case "step.superseded":
                 self._streamed = ""
-                self.sink.drop()
+                self.sink.end(is_void=True)
                 why = "the model gave no answer" if data.get("why") == "no_answer" else "the answer was interrupted"
                 self.sink.note(f"({why}; retrying)", "yellow")
             case "message" if data.get("role") == "assistant":
@@ -168,7 +144,7 @@ class Screen:
             return
         status, duration = str(data.get("status")), data.get("duration_ms")
         result = cut(result_text(str(data.get("content") or "")), RESULT_CHARS_MAX) or status
-        spent = "" if duration is None else f" · {duration_text(duration)}"
+        spent = "" if duration is None else f" · {duration} ms" if duration < 1000 else f" · {duration / 1000:.1f} s"
         self.sink.end()
         self.sink.note(f"{self._calls.pop(call_id, tool)} → {result}{spent}", "cyan" if status == "done" else "red")
 
@@ -193,7 +169,9 @@ class Screen:
             cost = usage.get("cost_microdollars")
             parts = [f"{usage['input_tokens']:,} in", f"{usage['output_tokens']:,} out"]
             parts += [] if cost is None else [dollars(cost)]
-            parts += seconds_between(self._started_at, str(data.get("created_at") or ""))
+            if self._started_at:
+                spent = datetime.fromisoformat(data["created_at"]) - datetime.fromisoformat(self._started_at)
+                parts.append(f"{spent.total_seconds():.1f} s")
             self.sink.note(" · ".join([*parts, str(data["turn_id"])]), "dim")
 
 
@@ -212,19 +190,6 @@ def result_text(content: str) -> str:
         data = found.get("data")
         found = data["result"] if isinstance(data, dict) and "result" in data else found.get("message", found)
     return in_line(found)
-
-
-def duration_text(ms: int) -> str:
-    """Return a duration as people write it: `12 ms`, `3.4 s`."""
-    return f"{ms} ms" if ms < 1000 else f"{ms / 1000:.1f} s"
-
-
-def seconds_between(start: str, end: str) -> list[str]:
-    """Return the time between two stamps, as a list of one; of none if one of them is unknown."""
-    if not start or not end:
-        return []
-    seconds = (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds()
-    return [f"{seconds:.1f} s"]
 
 
 def question_lines(request: Json) -> Iterator[tuple[str, str]]:

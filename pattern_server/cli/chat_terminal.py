@@ -10,8 +10,7 @@ from __future__ import annotations
 import io
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum, auto
 from functools import partial
 from pathlib import Path
@@ -35,7 +34,7 @@ from rich.text import Text
 from rich.theme import Theme
 
 from pattern_core.untrusted import plain
-from pattern_server.cli.chat_screen import typed_text
+from pattern_server.cli.chat_screen import Lines, typed_text
 
 TYPED_MAX = 100  # lines that wait to be read
 HISTORY_BYTES_MAX = 1_000_000
@@ -67,7 +66,7 @@ class Terminal(io.TextIOBase):
         self._send, self.typed = trio.open_memory_channel[str | Key](TYPED_MAX)
         self.names = names
         self._token = trio.lowlevel.current_trio_token()
-        self._started = trio.Event()
+        self.started = trio.Event()
         self._asking = trio.Lock()
         self._answer: trio.MemorySendChannel[str | Key] | None = None
         self._question = ""
@@ -92,12 +91,6 @@ class Terminal(io.TextIOBase):
 
     # trio's side
 
-    @contextmanager
-    def printing(self) -> Iterator[None]:
-        """Print above the prompt what is written to the standard output and error."""
-        with redirect_stdout(self), redirect_stderr(self):
-            yield
-
     async def run(self) -> None:
         """Show the prompt until it is closed or cancelled."""
         async with trio.open_nursery() as nursery:
@@ -105,10 +98,6 @@ class Terminal(io.TextIOBase):
             await trio.to_thread.run_sync(self._read)
             self._hand(Key.END)
             nursery.cancel_scope.cancel()
-
-    async def started(self) -> None:
-        """Wait until there is a prompt."""
-        await self._started.wait()
 
     async def ask(self, question: str, default: str = "") -> str:
         """Return the line that answers a question, which may change the text `default`.
@@ -165,7 +154,7 @@ class Terminal(io.TextIOBase):
                     self._session.app.invalidate()
         finally:
             with trio.CancelScope(shield=True):
-                await self._started.wait()  # else it could not be ended
+                await self.started.wait()  # else it could not be ended
             self.close()
 
     def close(self) -> None:
@@ -182,19 +171,17 @@ class Terminal(io.TextIOBase):
         try:
             self._send.send_nowait(typed)
         except trio.WouldBlock:
-            self.show(
-                rendered(Text(f"({TYPED_MAX} lines wait already; this one was not read)", "red"), self.columns) + "\n"
-            )
+            self.write(f"({TYPED_MAX} lines wait already; this one was not read)\n")
 
     # The prompt's thread
 
     def _read(self) -> None:
         try:
-            self._session.prompt(pre_run=lambda: self._token.run_sync_soon(self._started.set), handle_sigint=False)
+            self._session.prompt(pre_run=lambda: self._token.run_sync_soon(self.started.set), handle_sigint=False)
         except EOFError:
             pass
         finally:
-            self._token.run_sync_soon(self._started.set)
+            self._token.run_sync_soon(self.started.set)
 
     def _in_loop(self, function: Callable[[], object]) -> None:
         loop = self._session.app.loop
@@ -288,8 +275,8 @@ class _Markdown(Markdown):
     elements: ClassVar[dict[str, type[MarkdownElement]]] = {**Markdown.elements, "heading_open": _Heading}
 
 
-class Live:
-    """A sink that shows answers as Markdown: a block is printed when it is finished, the last one drawn as it grows."""
+class Live(Lines):
+    """Shows answers as Markdown: a block is printed when it is finished, the last one drawn as it grows."""
 
     def __init__(self, terminal: Terminal, name: str) -> None:
         self._terminal = terminal
@@ -304,16 +291,10 @@ class Live:
         shown = self._markdown(done)
         self._show(shown and f"{shown}\n", self._markdown(self._text))
 
-    def end(self) -> None:
-        """Print the last block."""
+    def end(self, *, is_void: bool = False) -> None:
+        """Print the last block; of an answer that is void, take it off the screen."""
         text, self._text = self._text, ""
-        if shown := self._markdown(text):
-            self._show(shown)
-
-    def drop(self) -> None:
-        """Take the unfinished block off the screen."""
-        self._text = ""
-        self._show("")
+        self._show("" if is_void else self._markdown(text))
 
     def note(self, text: str, style: str = "") -> None:
         """Print a line in a style."""
@@ -325,7 +306,7 @@ class Live:
             self._show(text)
 
     def phase(self, text: str) -> None:
-        """Say beside the spinner what is waited for; the end of a turn is followed by an empty line."""
+        """Say beside the spinner what is waited for."""
         self._terminal.phase(text)
 
     def _show(self, text: str, live: str = "") -> None:

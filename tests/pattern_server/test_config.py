@@ -11,7 +11,16 @@ import pytest
 
 from pattern_core.errors import NotFound
 from pattern_core.limits import MemoryLimits
-from pattern_server.config import DEFAULT, ConfigError, file_of, load, require_data, unknown_variables
+from pattern_server.config import (
+    DEFAULT,
+    ConfigError,
+    file_of,
+    load,
+    remote_token,
+    require_data,
+    unknown_variables,
+    user_state_dir,
+)
 from pattern_server.sections import SupervisorConfig, descriptors_max, raise_descriptor_limit
 
 pytestmark = pytest.mark.usefixtures("alone")
@@ -259,3 +268,14 @@ def test_the_module_is_the_program(capsys: pytest.CaptureFixture[str], monkeypat
         runpy.run_module("pattern_server", run_name="__main__")
     assert ended.value.code == 0
     assert capsys.readouterr().out.startswith("pattern, version ")
+
+
+def test_what_only_commands_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATTERN_TOKEN", " t \n")
+    monkeypatch.setenv("PATTERN_SERVER", "https://nas")
+    assert remote_token() == "t"
+    assert unknown_variables() == []
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert user_state_dir() == tmp_path / "pattern"
+    monkeypatch.setenv("XDG_STATE_HOME", "relative")
+    assert user_state_dir().is_relative_to(Path.home())

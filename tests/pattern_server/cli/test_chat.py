@@ -140,7 +140,7 @@ class Phases(Lines):
 def test_what_is_waited_for_is_said() -> None:
     sink = Phases()
     screen = Screen(sink)
-    for name, data in [
+    events: list[tuple[str, Json]] = [
         ("turn.queued", {}),
         ("turn.started", {}),
         ("mcp.starting", {"servers": ["git", "time"]}),
@@ -152,7 +152,8 @@ def test_what_is_waited_for_is_said() -> None:
         ("tool.call", {"tool": "search", "call_id": "c"}),
         ("turn.waiting", {}),
         ("turn.completed", {}),
-    ]:
+    ]
+    for name, data in events:
         screen.show(ServerEvent(seq=1, name=name, data=data))
     assert sink.seen == [
         "waiting in the queue",
@@ -442,13 +443,24 @@ async def test_a_stream_asks_and_continues(
     assert ("pattern approvals approve" in shown.err) is not is_live
 
 
-async def test_an_answer_that_is_refused_is_shown(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    async with serving(config_for(alone)) as place:
-        await place.constellation()
-        async with api_at(place) as api:
-            talk = Talk(Home(api, "home"), Output(), "ada", None, None)
-            assert not await talk._answer("apr_none", {"decision": "approve"})
-    assert "apr_none" in capsys.readouterr().err
+async def test_an_answer_that_is_refused_is_shown_and_asked_again(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = iter(["a", "d", "l"])
+    refused = {"detail": "It was answered already.", "code": "conflict"}
+
+    def answer(request: httpx2.Request) -> Answer:
+        if request.method == "POST":
+            return as_json(refused, 409)
+        request_of_call = {"agent": "ada", "tool": "pay", "arguments": {}}
+        return as_json(
+            {"status": "pending", "request": request_of_call, "items": [{"id": "apr_1", "request": request_of_call}]}
+        )
+
+    async def ask(question: str, default: str) -> str:
+        return next(lines)
+
+    await Talk(Home(api_of(answer), "home"), Output(), "ada", None, ask).read("/approve")
+    assert capsys.readouterr().err.count("Error: It was answered already.") == 2
+    assert next(lines, None) is None
 
 
 ONE = {

@@ -145,13 +145,13 @@ async def test_commands_are_completed_and_an_unknown_one_is_an_error(alone: Path
 async def test_ctrl_c_stops_the_answer_and_keeps_what_was_said(alone: Path, phase: str) -> None:
     program = {"command": sys.executable, "args": ["-I", "-S", str(PROGRAM), str(alone / "log")]}
     slow = {**program, "args": [*program["args"], "slow"]}
-    script: Answer = {
+    scripts: dict[str, Answer] = {
         "thinking": NEVER,
         "streaming": Paced(answer=says("First block.\n\nSecond block is cut."), between_s=math.inf),
         "tool": calls("x__hang"),
         "starting": says("Without it."),
         "approval": calls("block_edit", EDIT),
-    }[phase]
+    }
     fields: dict[str, Any] = {"mcp": {"x": slow if phase == "starting" else program}}
     fields |= {"enabled_tools": ["block_edit", "x__*"]} if phase in ("tool", "starting") else {}
     fields |= {"tool_rules": ASKS} if phase == "approval" else {}
@@ -162,7 +162,7 @@ async def test_ctrl_c_stops_the_answer_and_keeps_what_was_said(alone: Path, phas
         "starting": "starting MCP server x ·",
         "approval": "[l]ater:",
     }[phase]
-    async with place_of(alone, [script], **fields) as place, chatting(place) as tty:
+    async with place_of(alone, [scripts[phase]], **fields) as place, chatting(place) as tty:
         await tty.type("Begin." + ENTER)
         await tty.until(waits)
         await tty.type("a draft" if phase == "thinking" else "")
@@ -199,7 +199,7 @@ async def test_ctrl_c_stops_the_answer_and_keeps_what_was_said(alone: Path, phas
     ],
 )
 async def test_an_approval_is_answered_in_place(alone: Path, typed: list[str], content: str, words: str) -> None:
-    script = [calls("block_edit", EDIT), says("Done.")]
+    script: list[Answer] = [calls("block_edit", EDIT), says("Done.")]
     async with place_of(alone, script, tool_rules=ASKS) as place, chatting(place) as tty:
         await tty.type("Remember." + ENTER)
         await tty.until("  content: Ruth lives in Rome.")
@@ -222,7 +222,7 @@ async def test_an_approval_is_answered_in_place(alone: Path, typed: list[str], c
 
 async def test_what_is_typed_while_a_question_comes_is_no_answer_to_it(alone: Path) -> None:
     gate = trio.Event()
-    script = [Paced(answer=calls("block_edit", EDIT), gate=gate), says("Done.")]
+    script: list[Answer] = [Paced(answer=calls("block_edit", EDIT), gate=gate), says("Done.")]
     async with place_of(alone, script, tool_rules=ASKS) as place, chatting(place) as tty:
         await tty.type("Remember." + ENTER)
         await tty.until("waiting for the model")
@@ -301,7 +301,7 @@ async def test_a_narrow_terminal_wraps_between_words_and_may_be_resized(alone: P
         "Words of a paragraph that has to be wrapped at the end of each line of a narrow terminal, however long it is."
     )
     gate = trio.Event()
-    script = [says(words), Paced(answer=says("After the change."), gate=gate)]
+    script: list[Answer] = [says(words), Paced(answer=says("After the change."), gate=gate)]
     async with place_of(alone, script) as place, chatting(place, columns=columns) as tty:
         await tty.type("Say something." + ENTER)
         seen = await tty.until("turn_")
@@ -319,7 +319,7 @@ async def test_a_narrow_terminal_wraps_between_words_and_may_be_resized(alone: P
 
 
 async def test_no_color_is_honoured(alone: Path) -> None:
-    script = [calls("block_edit", EDIT), says("It is **done** with `code`.")]
+    script: list[Answer] = [calls("block_edit", EDIT), says("It is **done** with `code`.")]
     async with place_of(alone, script) as place, chatting(place, NO_COLOR="1") as tty:
         await tty.type("/nothing" + ENTER)
         await tty.until("Error:")
@@ -329,7 +329,11 @@ async def test_no_color_is_honoured(alone: Path) -> None:
 
 
 async def test_plain_is_lines_without_any_control_code(alone: Path) -> None:
-    script = [calls("block_edit", EDIT), says("It is **done**."), Paced(answer=says("Never."), between_s=math.inf)]
+    script: list[Answer] = [
+        calls("block_edit", EDIT),
+        says("It is **done**."),
+        Paced(answer=says("Never."), between_s=math.inf),
+    ]
     async with place_of(alone, script, tool_rules=ASKS) as place, chatting(place, "--plain") as tty:
         await tty.type("Do it.\n")
         await tty.until("[l]ater:")

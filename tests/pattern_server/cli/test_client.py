@@ -267,20 +267,18 @@ async def test_a_token_only_travels_encrypted_or_inside_this_machine(
         assert http.headers["authorization"] == "Bearer t"
 
 
-async def test_after_a_restart_the_server_is_found_with_its_new_token(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_after_a_restart_the_server_is_found_with_its_new_token(tmp_path: Path) -> None:
     def started(port: int) -> None:
         says = {"pid": os.getpid(), "url": f"http://127.0.0.1:{port}", "started_at": "", "token": f"t{port}"}
         (tmp_path / "server.json").write_text(json.dumps(says))
 
-    monkeypatch.setattr(client, "holder_of", lambda _folder: os.getpid())
-    started(1)
-    async with open_api(load(data_dir=tmp_path)) as api:
-        started(2)
-        api.find_again()
-        assert str(api._http.base_url).startswith("http://127.0.0.1:2")
-        assert api._http.headers["authorization"] == "Bearer t2"
-        (tmp_path / "server.json").unlink()
-        api.find_again()  # none runs now; one may again
-        assert api._http.headers["authorization"] == "Bearer t2"
+    with DataDirLock.acquire(tmp_path):
+        started(1)
+        async with open_api(load(data_dir=tmp_path)) as api:
+            started(2)
+            api.find_again()
+            assert str(api._http.base_url).startswith("http://127.0.0.1:2")
+            assert api._http.headers["authorization"] == "Bearer t2"
+            (tmp_path / "server.json").unlink()
+            api.find_again()  # none runs now; one may again
+            assert api._http.headers["authorization"] == "Bearer t2"
