@@ -82,7 +82,7 @@ async def chat(
     found = await home.get("agents", talk.agent)
     talk.is_conversation = True
     output.note(f"You are talking to {talk.agent} ({found['model_provider']}/{found['model_name']}).")
-    output.note("/help lists the commands; Ctrl-C stops an answer, Ctrl-D leaves.")
+    output.note("/help lists commands, Ctrl-C stops an answer, Ctrl-D leaves.")
     return await (_on_screen(talk) if is_terminal and output.is_screen and not plain else _in_lines(talk))
 
 
@@ -238,7 +238,7 @@ class Talk:
         self.open.append(sent)
         try:
             with sent.scope:
-                is_streamed = self.home.api.streams and not self.output.is_json
+                is_streamed = not sent.key or (self.home.api.streams and not self.output.is_json)
                 return await (self._listen(sent) if is_streamed else self._await(sent))
         except KeyboardInterrupt:
             with trio.CancelScope(shield=True):
@@ -319,27 +319,19 @@ class Talk:
             sent.screen.sink.note(f"{label}  {'deleted' if data.get('deleted') else 'changed'}", "dim")
 
     async def _await(self, sent: SentMessage) -> ExitCode:
-        """Send a message where nothing can be streamed, and show its turn when it rests."""
-        shown: set[str] = set()
-        where = self.home.at("agents", self.agent, "messages")
-        call = partial(self.home.api.call, "POST", where, body=sent.body)
+        """Send a message where nothing can be streamed, and show its turn when that has ended."""
+        send = partial(self.home.api.call, "POST", self.home.at("agents", self.agent, "messages"), body=sent.body)
         # Accepted first, so that the turn can be stopped.
-        sent.turn_id = (await call(headers={"Idempotency-Key": sent.key, "Prefer": "respond-async"}))["turn_id"]
+        sent.turn_id = (await send(headers={"Idempotency-Key": sent.key, "Prefer": "respond-async"}))["turn_id"]
         sent.screen.sink.phase("waiting for the answer")
-        while True:
-            turn = await call(headers={"Idempotency-Key": sent.key})
-            for said in turn["messages"]:
-                if said["role"] == "assistant" and said["content"] and said["id"] not in shown:
-                    shown.add(said["id"])
-                    data = {**said, "partial": said.get("finish_reason")}
-                    sent.screen.show(ServerEvent(seq=0, name="message", data=data))
-            if turn["status"] != "waiting":
-                break
+        while (turn := await send(headers={"Idempotency-Key": sent.key}))["status"] == "waiting":
             if not await self._put(turn["approvals"]):
                 self.output.data(turn)
                 return self._waits()
+        if not self.output.is_json:
+            return await self._listen(sent)
         self.output.data(turn)
-        await self._put_all(turn["turn_id"])
+        await self._put_all(sent.turn_id)
         return self._verdict(sent, turn["status"], turn.get("error"))
 
     def _waits(self) -> ExitCode:

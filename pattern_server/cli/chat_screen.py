@@ -38,8 +38,9 @@ def typed_text(text: str) -> str:
 
 
 class Lines:
-    """Where a turn is shown: in lines, words on the standard output and remarks on the standard error. Each answer begins
-    with the `name`, if there is one.
+    """Where a turn is shown: as lines, words on the standard output and remarks on the standard error.
+
+    Each answer begins with the `name`, if there is one.
     """
 
     def __init__(self, output: Output, name: str = "") -> None:
