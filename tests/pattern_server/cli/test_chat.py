@@ -263,7 +263,8 @@ async def test_ctrl_c_stops_the_turn_of_a_single_message(alone: Path, capsys: py
         async with api_at(place) as api:
             assert await Talk(Home(api, "home"), Interrupted(), "ada", None, None).say("Hello!") == 1
             [turn] = await Home(api, "home").pages("turns")
-    assert turn["status"] == "cancelled"
+            *_, last = await place.events(f"/constellations/home/turns/{turn['turn_id']}/events")
+    assert last["event"] == "turn.cancelled"
     assert capsys.readouterr().err == "Stopped.\n"
 
 

@@ -67,8 +67,11 @@ def asked(place: Place) -> list[str]:
     return [message.text.partition("\n\n(It is")[0] for message in request.messages if message.role == "user"]
 
 
-async def statuses(place: Place) -> list[str]:
-    return [turn["status"] for turn in (await place.admin.get("/constellations/home/turns")).json()["items"]]
+async def endings(place: Place) -> list[str]:
+    """The last events of all turns, which end by themselves or were stopped."""
+    turns = (await place.admin.get("/constellations/home/turns")).json()["items"]
+    events = [await place.events(f"/constellations/home/turns/{turn['turn_id']}/events") for turn in turns]
+    return [found[-1]["event"] for found in events]
 
 
 async def test_a_conversation_shows_who_speaks_what_runs_what_is_remembered_and_what_it_cost(alone: Path) -> None:
@@ -169,7 +172,7 @@ async def test_ctrl_c_stops_the_answer_and_keeps_what_was_said(alone: Path, phas
         await tty.type(CTRL_C)
         seen = await tty.until("Stopped.")
         assert ("First" in seen) is (phase == "streaming")
-        assert await statuses(place) == ["cancelled"]
+        assert await endings(place) == ["turn.cancelled"]
         await tty.until(lambda text: text.endswith("you> a draft" if phase == "thinking" else "you>"))
         if phase == "thinking":
             await tty.type(CTRL_C)  # of a line it clears the line
