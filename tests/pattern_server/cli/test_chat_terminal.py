@@ -30,6 +30,7 @@ from tests.pattern_server.cli.terminal import (
     CTRL_D,
     ENTER,
     LEFT,
+    PATIENCE_S,
     UP,
     Terminal,
     terminal,
@@ -42,10 +43,12 @@ NEVER = Paced(answer=says("Never said."), gate=trio.Event())
 
 
 @asynccontextmanager
-async def place_of(folder: Path, script: Iterable[Answer] = (), **fields: Any) -> AsyncIterator[Place]:
+async def place_of(
+    folder: Path, script: Iterable[Answer] = (), *, slice_chars: int = 6, **fields: Any
+) -> AsyncIterator[Place]:
     """A server with ada, who has a block `human` and answers by the script."""
     configured = {name: fields.pop(name) for name in ("mcp",) if name in fields}
-    provider = ScriptedProvider(script, otherwise=says("All right."), slice_chars=6)
+    provider = ScriptedProvider(script, otherwise=says("All right."), slice_chars=slice_chars)
     async with serving(config_for(folder, **configured), {"scripted": provider}) as place:
         await place.constellation(memory=[{"label": "human", "content": ""}], **fields)
         place.provider = provider  # type: ignore[attr-defined]  # for what the model was asked
@@ -70,8 +73,9 @@ def asked(place: Place) -> list[str]:
 async def endings(place: Place) -> list[str]:
     """The last events of all turns, which end by themselves or were stopped."""
     turns = (await place.admin.get("/constellations/home/turns")).json()["items"]
-    events = [await place.events(f"/constellations/home/turns/{turn['turn_id']}/events") for turn in turns]
-    return [found[-1]["event"] for found in events]
+    with trio.fail_after(PATIENCE_S):
+        found = [await place.events(f"/constellations/home/turns/{turn['turn_id']}/events") for turn in turns]
+    return [events[-1]["event"] for events in found]
 
 
 async def test_a_conversation_shows_who_speaks_what_runs_what_is_remembered_and_what_it_cost(alone: Path) -> None:
@@ -90,6 +94,18 @@ async def test_a_conversation_shows_who_speaks_what_runs_what_is_remembered_and_
         assert tty.raw.count(b"Ruth lives in Rome.\x1b") == 1, "a finished line is printed once"
         await tty.type(CTRL_D)
         assert await tty.ended() == 0
+
+
+async def test_the_finished_part_of_a_long_answer_is_printed_while_it_grows(alone: Path) -> None:
+    text = "".join(f"Paragraph {number}.\n\n" for number in range(30))
+    script: list[Answer] = [Paced(answer=says(f"{text}The end."), between_s=math.inf)]
+    async with place_of(alone, script, slice_chars=len(text) - 20) as place, chatting(place) as tty:
+        await tty.type("Tell me a lot." + ENTER)
+        seen = await tty.until("Paragraph 27.")
+        assert "ada\nParagraph 0.\n\nParagraph 1.\n" in seen
+        await tty.type(CTRL_C)
+        seen = await tty.until("Stopped.")
+        assert all(seen.count(f"Paragraph {number}.") == 1 for number in range(28))
 
 
 async def test_keys_edit_the_line_and_lines_come_back_in_the_next_chat(alone: Path) -> None:
