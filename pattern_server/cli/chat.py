@@ -118,7 +118,7 @@ async def _on_screen(talk: Talk) -> ExitCode:
     """Have a conversation at a prompt that can be used while answers arrive."""
     # Imported now and not above: its libraries take half a second, and one message needs none of them.
     screen = import_module("pattern_server.cli.chat_terminal")
-    terminal = screen.Terminal(user_state_dir() / "chat_history", dict.fromkeys(COMMANDS, ()))
+    terminal = screen.Terminal(user_state_dir() / "chat_history", await talk.names())
     talk.sink_of, talk.ask = partial(screen.Live, terminal), terminal.ask
     async with trio.open_nursery() as nursery:
         nursery.start_soon(terminal.run)
@@ -131,7 +131,6 @@ async def _on_screen(talk: Talk) -> ExitCode:
             terminal.names = await talk.names()
 
         with redirect_stdout(terminal), redirect_stderr(terminal):
-            terminal.names = await talk.names()
             async for typed in terminal.typed:
                 if typed is screen.Key.END or (typed is screen.Key.INTERRUPT and not talk.open):
                     break
@@ -147,8 +146,9 @@ async def _on_screen(talk: Talk) -> ExitCode:
 
 @dataclass(slots=True, eq=False)
 class SentMessage:
-    """A message on its way: its turn and the last event that was seen of it, once they are known."""
+    """A message on its way: its turn and the last event that was shown of it, once they are known."""
 
+    where: str
     body: Json
     key: str
     screen: Screen
@@ -159,11 +159,6 @@ class SentMessage:
     has_asked: bool = False
     is_stopping: bool = False
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
-
-    def seen(self, event: ServerEvent) -> None:
-        """Remember how far the stream was read."""
-        self.turn_id = str(event.data.get("turn_id") or self.turn_id)
-        self.seq, self.lost_at = event.seq, math.inf
 
 
 class Talk:
@@ -184,7 +179,7 @@ class Talk:
         self.sink_of: Callable[[str], Lines] = lambda _name: Lines(output)
         self._policy = policy
         self._floor = trio.Lock()
-        self._waiting: dict[str, SentMessage] = {}  # turns that wait for an answer that was put off
+        self._waiting: dict[str, int] = {}  # turns that wait for an answer that was put off, with their last event
         self._changed: tuple[str, str] | None = None  # the block and author of the last change of memory
 
     def line(self, command: str, *words: str) -> str:
@@ -216,7 +211,7 @@ class Talk:
         screen = Screen(self.sink_of(self.agent), has_footer=self.is_conversation)
         if not self.open:
             screen.sink.phase("sending")
-        return await self._follow(SentMessage(body, key, screen))
+        return await self._follow(SentMessage(self.home.at("agents", self.agent, "messages"), body, key, screen))
 
     async def stop(self) -> None:
         """Stop the oldest turn that is under way; at the second time, or without a connection, just leave it."""
@@ -260,9 +255,11 @@ class Talk:
             try:
                 async with self._stream(sent) as events:
                     async for event in events:
-                        sent.seen(event)
+                        sent.turn_id = str(event.data.get("turn_id") or sent.turn_id)
                         if (code := await self._take(sent, event)) is not None:
                             return code
+                        # Only now: what could not be shown, or asked, since the server went away comes again.
+                        sent.seq, sent.lost_at = event.seq, math.inf
             except ServerUnreachable as error:
                 lost = error
             except ServerFailed as error:
@@ -280,7 +277,7 @@ class Talk:
     def _stream(self, sent: SentMessage) -> AbstractAsyncContextManager[Events]:
         if sent.turn_id:
             return self.home.api.events(self.home.at("turns", sent.turn_id, "events"), after=sent.seq)
-        return self.home.api.events(self.home.at("agents", self.agent, "messages"), body=sent.body, key=sent.key)
+        return self.home.api.events(sent.where, body=sent.body, key=sent.key)
 
     async def _take(self, sent: SentMessage, event: ServerEvent) -> ExitCode:
         """Show one event of a turn; return an exit code if it is the last one to wait for."""
@@ -300,7 +297,7 @@ class Talk:
             case "approval.requested":
                 sent.has_asked = True
             case "turn.waiting" if not await self._put(event.data["approvals"]) and not sent.is_stopping:
-                self._waiting[sent.turn_id] = sent
+                self._waiting[sent.turn_id] = event.seq
                 return self._waits()
             case _ if event.name in TERMINAL:
                 if sent.has_asked:
@@ -320,7 +317,7 @@ class Talk:
 
     async def _await(self, sent: SentMessage) -> ExitCode:
         """Send a message where nothing can be streamed, and show its turn when that has ended."""
-        send = partial(self.home.api.call, "POST", self.home.at("agents", self.agent, "messages"), body=sent.body)
+        send = partial(self.home.api.call, "POST", sent.where, body=sent.body)
         # Accepted first, so that the turn can be stopped.
         sent.turn_id = (await send(headers={"Idempotency-Key": sent.key, "Prefer": "respond-async"}))["turn_id"]
         sent.screen.sink.phase("waiting for the answer")
@@ -484,9 +481,8 @@ class Talk:
         answered = [row["request"] for row in rows if await self._put_one(row["id"])]
         for turn_id in dict.fromkeys(str(turn_of(request)) for request in answered if "tool" in request):
             screen = Screen(self.sink_of(self.agent), has_footer=True)
-            waiting = self._waiting.pop(turn_id, None)  # none if it was asked before this conversation
-            seq = 0 if waiting is None else waiting.seq
-            await self._follow(SentMessage({}, "", screen, turn_id=turn_id, seq=seq))
+            seq = self._waiting.pop(turn_id, 0)  # all of it, if it was asked before this conversation
+            await self._follow(SentMessage("", {}, "", screen, turn_id=turn_id, seq=seq))
 
 
 def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:

@@ -300,6 +300,32 @@ async def test_a_connection_that_breaks_is_made_again_without_loss_or_repetition
     assert resumed == [("GET", None, "6")] * 2
 
 
+async def test_a_question_that_could_not_be_put_is_put_after_the_connection_is_back(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    begins = 'id: 1\nevent: turn.started\ndata: {"turn_id": "turn_1"}\n\n'
+    waits = 'id: 2\nevent: turn.waiting\ndata: {"turn_id": "turn_1", "approvals": ["apr_1"]}\n\n'
+    ends = 'id: 3\nevent: turn.completed\ndata: {"turn_id": "turn_1"}\n\n'
+    question = {"status": "pending", "request": {"agent": "ada", "tool": "pay", "arguments": {}}}
+    asked: list[str] = []
+
+    def answer(request: httpx2.Request) -> Answer:
+        asked.append(f"{request.method} {request.url.path.rpartition('/')[2]} {request.headers.get('last-event-id')}")
+        if request.url.path.endswith("apr_1"):
+            return as_json(question) if len(asked) > 3 else as_json({"detail": "stopping"}, 503)
+        is_first = request.url.path.endswith("messages")
+        body = begins + waits if is_first else waits + ends
+        return 200, {"content-type": "text/event-stream"}, body.encode()
+
+    async def ask(question: str, default: str) -> str:
+        return "a"
+
+    api = api_of(answer)
+    api.streams = True
+    assert await Talk(Home(api, "home"), Output(), "ada", None, ask).say("Pay.") == 0
+    assert asked == ["POST messages None", "GET apr_1 None", "GET events 1", "GET apr_1 None", "POST apr_1 None"]
+
+
 async def test_a_server_that_stays_away_is_given_up(
     capsys: pytest.CaptureFixture[str], autojump_clock: trio.testing.MockClock
 ) -> None:
