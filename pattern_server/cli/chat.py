@@ -50,6 +50,11 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
     }
 )
 
+HELP = (
+    "Approvals: approve once, edit the arguments first, deny with a reason, approve the same arguments or always from now"
+    " on, or later."
+)
+
 Ask: TypeAlias = Callable[[str, str], Awaitable[str | None]]
 
 
@@ -412,6 +417,7 @@ class Talk:
                 for command, words in COMMANDS.items():
                     self.output.say(f"{command:<9} {words}")
                 self.output.say("//text    send a message that begins with a slash")
+                self.output.say(HELP)
             case "/agent" if rest:
                 self.agent = str((await self.home.get("agents", rest))["name"])
                 self.output.say(f"You are talking to {self.agent}.")
@@ -442,7 +448,7 @@ class Talk:
             case "/quit":
                 self.is_over = True
             case _ if name in COMMANDS:
-                raise InvalidInput(f"{name} needs something else behind it: {COMMANDS[name]}")
+                raise InvalidInput(f"Wrong arguments for {name}. Usage: {name} {COMMANDS[name]}")
             case _:
                 near = get_close_matches(name, COMMANDS, n=1)
                 hint = f"Did you mean {near[0]}?" if near else "/help lists the commands."

@@ -57,7 +57,7 @@ class Key(Enum):
 
 
 class Terminal(io.TextIOBase):
-    """A prompt whose lines and keys arrive in `typed`. As a file it prints above the prompt.
+    """A prompt: lines and keys arrive in `typed`. As a file it prints above the prompt.
 
     `names` are completed after a command: `{"/memory": ["human"]}`; its keys are the commands.
     """

@@ -346,8 +346,8 @@ async def test_a_server_that_stays_away_is_given_up(
     [
         ("/memry", "There is no command /memry. Did you mean /memory? To send it as a message, write //memry"),
         ("/etc/hosts is empty", "/help lists the commands. To send it as a message, write //etc/hosts is empty"),
-        ("/search", "/search needs something else behind it: WORDS"),
-        ("/model gpt", "/model needs something else behind it: [PROVIDER/MODEL]"),
+        ("/search", "Wrong arguments for /search. Usage: /search WORDS"),
+        ("/model gpt", "Wrong arguments for /model. Usage: /model [PROVIDER/MODEL]"),
         ("/undo", "Nothing changed in this conversation. Name a block: /undo LABEL"),
     ],
 )
