@@ -51,8 +51,8 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
 )
 
 HELP = (
-    "Approvals: approve once, edit the arguments first, deny with a reason, approve the same arguments or always from now"
-    " on, or later."
+    "Approvals: approve once, edit the arguments first, deny with a reason, approve the same arguments or all of them"
+    " from now on, or later."
 )
 
 Ask: TypeAlias = Callable[[str, str], Awaitable[str | None]]
@@ -219,18 +219,28 @@ class Talk:
         return await self._follow(SentMessage(self.home.at("agents", self.agent, "messages"), body, key, screen))
 
     async def stop(self) -> None:
-        """Stop the oldest turn that is under way; at the second time, or without a connection, just leave it."""
-        if not self.open:
-            return  # it has ended in this moment
-        sent = self.open[0]
-        if sent.turn_id and not sent.is_stopping:
+        """Stop the oldest turn that is under way, as soon as it is known; at the second time just leave it."""
+        for sent in self.open[:1]:  # none if it has ended in this moment
+            if sent.is_stopping:
+                self.output.note("Not waiting for the answer any more; it may still come.")
+                sent.scope.cancel()
             sent.is_stopping = True
-            try:
-                await self.home.call("POST", "turns", sent.turn_id, "cancel")
-                return
-            except (ServerUnreachable, ServerFailed) as error:
-                self.output.error(error.message)
-        sent.scope.cancel()
+            if sent.turn_id:
+                await self._cancel(sent)
+
+    async def _cancel(self, sent: SentMessage) -> None:
+        try:
+            await self.home.call("POST", "turns", sent.turn_id, "cancel")
+        except (ServerUnreachable, ServerFailed) as error:
+            self.output.error(error.message)
+            sent.scope.cancel()
+
+    async def _known(self, sent: SentMessage, turn_id: str) -> None:
+        """Remember which turn answers a message; stop it if that was asked for before."""
+        if not sent.turn_id:
+            sent.turn_id = turn_id
+            if sent.is_stopping:
+                await self._cancel(sent)
 
     # The turn of one message
 
@@ -245,8 +255,9 @@ class Talk:
                 await self.stop()
             sent.screen.sink.note("Stopped.", "dim")
         finally:
-            sent.screen.sink.phase("")
             self.open.remove(sent)
+            if not self.open:
+                sent.screen.sink.phase("")
             if sent.has_floor:
                 self._floor.release()
         return FAILED
@@ -260,7 +271,7 @@ class Talk:
             try:
                 async with self._stream(sent) as events:
                     async for event in events:
-                        sent.turn_id = str(event.data.get("turn_id") or sent.turn_id)
+                        await self._known(sent, event.data["turn_id"])
                         if (code := await self._take(sent, event)) is not None:
                             return code
                         # Only now: what could not be shown, or asked, since the server went away comes again.
@@ -324,7 +335,8 @@ class Talk:
         """Send a message where nothing can be streamed, and show its turn when that has ended."""
         send = partial(self.home.api.call, "POST", sent.where, body=sent.body)
         # Accepted first, so that the turn can be stopped.
-        sent.turn_id = (await send(headers={"Idempotency-Key": sent.key, "Prefer": "respond-async"}))["turn_id"]
+        accepted = await send(headers={"Idempotency-Key": sent.key, "Prefer": "respond-async"})
+        await self._known(sent, accepted["turn_id"])
         sent.screen.sink.phase("waiting for the answer")
         while (turn := await send(headers={"Idempotency-Key": sent.key}))["status"] == "waiting":
             if not await self._put(turn["approvals"]):

@@ -300,6 +300,23 @@ async def test_a_connection_that_breaks_is_made_again_without_loss_or_repetition
     assert resumed == [("GET", None, "6")] * 2
 
 
+async def test_a_message_may_be_stopped_before_its_turn_is_known() -> None:
+    asked: list[str] = []
+    ends = 'id: 1\nevent: turn.cancelled\ndata: {"turn_id": "turn_1"}\n\n'
+
+    def answer(request: httpx2.Request) -> Answer:
+        asked.append(request.url.path.rpartition("/")[2])
+        if asked == ["messages"]:
+            talk.open[0].is_stopping = True  # Ctrl-C while the request is on its way
+        return 200, {"content-type": "text/event-stream"}, ends.encode() if asked[-1] == "messages" else b"{}"
+
+    api = api_of(answer)
+    api.streams = True
+    talk = Talk(Home(api, "home"), Output(), "ada", None, None)
+    assert await talk.say("Hello!") == 1
+    assert asked == ["messages", "cancel"]
+
+
 async def test_a_question_that_could_not_be_put_is_put_after_the_connection_is_back(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
