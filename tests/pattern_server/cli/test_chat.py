@@ -436,8 +436,7 @@ def test_what_a_line_means() -> None:
     assert answer_of("always") == {"decision": "approve", "scope": "always"}
     assert answer_of("no it is too late") == {"decision": "deny", "reason": "it is too late"}
     assert answer_of("n") == {"decision": "deny"}
-    assert answer_of("later") is None
-    assert answer_of("") is None
+    assert answer_of("later") is answer_of("") is None
     assert answer_of("perhaps") == {}
 
 
@@ -458,9 +457,7 @@ def test_what_is_asked_is_shown_whole() -> None:
 
 
 def test_whose_question() -> None:
-    assert turn_of({"turn_id": "t1"}) == "t1"
-    assert turn_of({"cause": {"turn": "t2"}}) == "t2"
-    assert turn_of({"cause": {}}) is None
+    assert [turn_of(one) for one in ({"turn_id": "t1"}, {"cause": {"turn": "t2"}}, {"cause": {}})] == ["t1", "t2", None]
 
 
 @pytest.mark.parametrize("kind", ["call", "memory"])
