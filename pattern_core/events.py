@@ -189,8 +189,15 @@ def called(effect: steps.EffectRow) -> Draft:
     return Draft("tool.call", {"step": effect.step, "call": effect.call}, derived)
 
 
-def resulted(effect: steps.EffectRow, content: str | None, *, status: str, message_id: str | None) -> Draft:
-    """Return the event of a tool call's result."""
+def resulted(
+    effect: steps.EffectRow,
+    content: str | None,
+    *,
+    status: str,
+    message_id: str | None,
+    duration_ms: int | None = None,
+) -> Draft:
+    """Return the event that a tool call ended, `duration_ms` after its start."""
     derived = {
         "call_id": effect.call_id,
         "tool": effect.tool,
@@ -198,7 +205,8 @@ def resulted(effect: steps.EffectRow, content: str | None, *, status: str, messa
         "message_id": message_id,
         "content": content,
     }
-    return Draft("tool.result", {"step": effect.step, "call": effect.call}, derived)
+    data = {"step": effect.step, "call": effect.call}
+    return Draft("tool.result", data if duration_ms is None else {**data, "duration_ms": duration_ms}, derived)
 
 
 def ended(

@@ -63,6 +63,9 @@ def _check_token(token: Secret) -> Secret:
     return token
 
 
+_OF_COMMANDS = ("PATTERN_SERVER", "PATTERN_TOKEN", "PATTERN_CONSTELLATION")  # variables that are no settings
+
+
 def user_data_dir() -> Path:
     """Return the default data directory.
 
@@ -72,6 +75,22 @@ def user_data_dir() -> Path:
     if not given.is_absolute():
         given = Path.home() / ("Library/Application Support" if sys.platform == "darwin" else ".local/share")
     return given / "pattern"
+
+
+def user_state_dir() -> Path:
+    """Return the folder of what the command line remembers, such as the lines that were typed.
+
+    Source: as `user_data_dir`.
+    """
+    given = Path(os.environ.get("XDG_STATE_HOME", ""))
+    if not given.is_absolute():
+        given = Path.home() / ("Library/Application Support" if sys.platform == "darwin" else ".local/state")
+    return given / "pattern"
+
+
+def remote_token() -> str:
+    """Return the token for a server on another machine; empty if there is none."""
+    return os.environ.get("PATTERN_TOKEN", "").strip()
 
 
 def _check_limits(limits: Limits, path: str = "") -> Limits:
@@ -328,7 +347,8 @@ def write_private(path: Path, text: str) -> None:
 
 def unknown_variables() -> list[str]:
     """Environment variables that look like settings of ours and are none: probably typing errors. Sorted."""
-    known = {f"PATTERN_{name.upper()}" for name in Config.model_fields} | {"PATTERN_CONFIG", "PATTERN_CONSTELLATION"}
+    known = {f"PATTERN_{name.upper()}" for name in Config.model_fields}
+    known |= {"PATTERN_CONFIG", *_OF_COMMANDS}
     return sorted(
         name for name in os.environ if name.startswith("PATTERN_") and name.upper().split("__")[0] not in known
     )

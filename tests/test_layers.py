@@ -35,6 +35,7 @@ RULES = (
     ),
     Rule(("fastapi", "starlette"), ("pattern_server/http/", "pattern_server/serve.py"), "HTTP ends at the http folder"),
     Rule(("h11",), ("pattern_server/listener.py",), "the listener hides HTTP's wire format"),
+    Rule(("prompt_toolkit", "markdown_it"), ("pattern_server/cli/chat_terminal.py",), "one file has the prompt"),
     Rule(("click", "rich"), ("pattern_server/cli/",), "the terminal is the command line's business"),
     Rule(
         ("httpx2",),

@@ -587,7 +587,9 @@ def _store_result(rows: UnitOfWork, finished: FinishedCall, row: MessageRow) -> 
     call = finished.row
     rows.store(messages.append, [row])
     rows.store(steps.finish_call, call.key, status=finished.status, message_id=row.id, ended_at=row.created_at)
-    rows.drafts.append(resulted(call, finished.content, status=finished.status, message_id=row.id))
+    rows.drafts.append(
+        resulted(call, finished.content, status=finished.status, message_id=row.id, duration_ms=finished.duration_ms)
+    )
 
 
 def _settle(batch: Sequence[Recorded], *, committed: bool) -> None:

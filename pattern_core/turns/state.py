@@ -67,6 +67,7 @@ class FinishedCall:
     status: str
     content: str
     is_ours: bool = False
+    duration_ms: int | None = None  # None where it did not run now
 
     @property
     def result(self) -> ToolResult:

@@ -131,9 +131,9 @@ class Turn:
         self.bounds = self.settings.limits.over(services.models.limits(agent.model_provider))
         self.record.children_max = self.settings.limits.children
         self.judge.detectors = self.settings.detectors
-        if services.mcp.pending(agent.enabled_tools):
+        if starting := services.mcp.pending(agent.enabled_tools):
             # Tools of MCP servers may not be listed yet; the prompt says which are missing.
-            await self.record.flush()
+            await self.record.publish("mcp.starting", {"servers": [server.name for server in starting]})
             await services.mcp.ready(agent.enabled_tools)
             self._lacks_tools = bool(services.mcp.pending(agent.enabled_tools))
         if agent.tool_rules is not None:

@@ -1,66 +1,61 @@
-"""`pattern chat`: one message, or a conversation; and what an agent asks a person in the middle of it."""
+"""`pattern chat`: one message, or a conversation, with commands and with what an agent asks a person in the middle."""
 
 from __future__ import annotations
 
+import inspect
+import json
+import math
 import sys
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import partial
-from typing import get_args
+from importlib import import_module
+from types import MappingProxyType
+from typing import Any, TypeAlias, get_args
 
 import click
 import trio
 
 from pattern_core.agent_settings import MessagePolicy
-from pattern_core.answers import CUT
 from pattern_core.errors import InvalidInput, PatternError
 from pattern_core.events import TERMINAL
 from pattern_core.ids import Ids, SystemClock, system_randomness
-from pattern_server.cli.approvals import what_is_asked
-from pattern_server.cli.client import Json, ServerEvent, ServerFailed
+from pattern_server.cli.chat_screen import Lines, Screen, answer_of, ended, question_lines, typed_text
+from pattern_server.cli.client import Events, Json, ServerEvent, ServerFailed, ServerUnreachable
 from pattern_server.cli.command import ExitCode, Home, hosting, piped
-from pattern_server.cli.history import not_whole
-from pattern_server.cli.output import DONE, FAILED, SKIPPED, Output, cut, in_line
+from pattern_server.cli.output import DONE, FAILED, SKIPPED, Output
+from pattern_server.config import user_state_dir
 
-PROMPT = "Agree? [y]es, [n]o (a reason may follow), [a]lways, [l]ater: "
+QUESTION = "[a]pprove [e]dit [d]eny REASON [s]ame [always] [l]ater: "
+ARGUMENTS = "arguments (JSON): "
 TRIES = 3
+RECONNECT_S = 60.0  # for so long a lost connection is made again …
+RECONNECT_EVERY_S = 0.5  # … with such pauses
+UNAVAILABLE = 503
+COMMANDS: Mapping[str, str] = MappingProxyType(
+    {
+        "/help": "list these commands",
+        "/agent": "[NAME]  talk to another agent; without NAME, list them",
+        "/why": "[TURN]  what the model was shown, and why",
+        "/memory": "[LABEL]  list the memory blocks, or show one",
+        "/search": "WORDS  search messages, memory, archive and files",
+        "/undo": "[LABEL]  undo the agent's last change of its memory",
+        "/approve": "answer what waits for your approval",
+        "/usage": "tokens and cost",
+        "/model": "[PROVIDER/MODEL]  show or change the agent's model",
+        "/cancel": "stop the answer that is under way, as Ctrl-C does",
+        "/quit": "leave, as Ctrl-D does",
+    }
+)
 
+HELP = (
+    "Approvals: approve once, edit the arguments first, deny with a reason, approve the same arguments or all of them"
+    " from now on, or later."
+)
 
-def turn_of(request: Json) -> str | None:
-    """Return the turn in which something was asked; a question about memory has it in its cause."""
-    found = request.get("turn_id") or (request.get("cause") or {}).get("turn")
-    return None if found is None else str(found)
-
-
-def answer_of(line: str) -> Json | None:
-    """Return the decision that a typed line stands for: the body of the API's answer, {} if it is none, None for
-    later.
-    """
-    word, _, rest = line.strip().partition(" ")
-    match word.lower():
-        case "y" | "yes":
-            return {"decision": "approve"}
-        case "a" | "always":
-            return {"decision": "approve", "scope": "always"}
-        case "n" | "no":
-            return {"decision": "deny", **({"reason": rest.strip()} if rest.strip() else {})}
-        case "" | "l" | "later":
-            return None
-        case _:
-            return {}
-
-
-FAREWELLS = {"/quit", "/exit", "/q"}
-TROUBLES = {"error", "timeout", "denied", "in_doubt"}  # of tool calls
-STOPPED = {
-    "user": "a person cancelled it",
-    "superseded": "another message came before it",
-    "rolled_back": "another message took its place",
-    "agent_deleted": "its agent was deleted",
-    "halted": "an agent halted the constellation; see pattern constellation show",
-    "restored_as_a_copy": "it belongs to the constellation of which this one is a copy",
-}  # by the reason of the cancellation
-WORDS_SHOWN = 160  # characters of what a call in trouble says
+Ask: TypeAlias = Callable[[str, str], Awaitable[str | None]]
 
 
 @click.command(epilog='Example: pattern chat -a ada "What do you know about me?"')
@@ -71,26 +66,36 @@ WORDS_SHOWN = 160  # characters of what a call in trouble says
     help="If the agent is busy: wait (enqueue), be refused (reject), stop what it does (interrupt), the same and take"
     " that out of the conversation (rollback), or join it (steer).  [default: the agent's own]",
 )
+@click.option("--plain", is_flag=True, help="Lines only, for screen readers: no colour, spinner or redrawing.")
 @click.argument("message", required=False)
 @hosting
-async def chat(home: Home, output: Output, agent: str | None, policy: str | None, message: str | None) -> ExitCode:
+async def chat(
+    home: Home, output: Output, agent: str | None, policy: str | None, plain: bool, message: str | None
+) -> ExitCode:
     """Say MESSAGE to an agent and show its answer; without MESSAGE, have a conversation.
 
-    What is piped in is one message: `pattern chat -c home < letter.txt`. Where the agent needs your consent, you are
+    What is piped in is one message: `pattern chat -c home < letter.txt`. Where the agent needs your approval, you are
     asked at the terminal; without one, it says how to give it, and the exit code is 3.
     """
-    is_live = sys.stdin.isatty() and not output.is_json
-    name = agent or await _only_agent(home)
-    talk = Talk(home, output, name, policy, is_live=is_live)
+    is_terminal = sys.stdin.isatty() and not output.is_json
+    talk = Talk(home, output, agent or await _only_agent(home), policy, _asker(output) if is_terminal else None)
     if message is None and not sys.stdin.isatty():
         message = await piped("give some words to say")
     if message is not None:
-        if not message.strip():
-            raise InvalidInput("The message is empty: give some words to say.")
         return await talk.say(message)
     # An unknown name is refused before the first line.
-    await home.get("agents", name)
-    return await _converse(output, talk, name)
+    found = await home.get("agents", talk.agent)
+    talk.is_conversation = True
+    output.note(f"You are talking to {talk.agent} ({found['model_provider']}/{found['model_name']}).")
+    output.note("/help lists commands, Ctrl-C stops an answer, Ctrl-D leaves.")
+    return await (_on_screen(talk) if is_terminal and output.is_screen and not plain else _in_lines(talk))
+
+
+def _asker(output: Output) -> Ask:
+    async def ask(question: str, _default: str) -> str | None:
+        return await trio.to_thread.run_sync(partial(output.ask, question), abandon_on_cancel=True)
+
+    return ask
 
 
 async def _only_agent(home: Home) -> str:
@@ -103,88 +108,260 @@ async def _only_agent(home: Home) -> str:
     raise InvalidInput(f"{home.name} has several agents; name one with --agent: {', '.join(sorted(awake))}")
 
 
-async def _converse(output: Output, talk: Talk, name: str) -> ExitCode:
-    output.note(f"You are talking to {name}. An empty line or /quit ends it.")
-    while True:
-        line = await trio.to_thread.run_sync(partial(output.ask, "you> "), abandon_on_cancel=True)
-        if line is None or not line.strip() or line.strip() in FAREWELLS:
-            return DONE
-        try:
-            await talk.say(line)
-        except PatternError as error:
-            output.error(error.message)
+async def _in_lines(talk: Talk) -> ExitCode:
+    """Have a conversation in lines: one message, then its answer."""
+    talk.sink_of = partial(Lines, talk.output)
+    while not talk.is_over:
+        line = None if talk.ask is None else await talk.ask("you> ", "")
+        if line is None:
+            break
+        await talk.read(line)
+    return DONE
 
 
-@dataclass(frozen=True, slots=True)
+async def _on_screen(talk: Talk) -> ExitCode:
+    """Have a conversation at a prompt that can be used while answers arrive."""
+    # Imported now and not above: its libraries take half a second, and one message needs none of them.
+    screen = import_module("pattern_server.cli.chat_terminal")
+    terminal = screen.Terminal(user_state_dir() / "chat_history", await talk.names())
+    talk.sink_of, talk.ask = partial(screen.Live, terminal), terminal.ask
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(terminal.run)
+        await terminal.started.wait()
+
+        async def read(line: str) -> None:
+            await talk.read(line)
+            if talk.is_over:
+                terminal.close()
+            terminal.names = await talk.names()
+
+        with redirect_stdout(terminal), redirect_stderr(terminal):
+            async for typed in terminal.typed:
+                if typed is screen.Key.END or (typed is screen.Key.INTERRUPT and not talk.open):
+                    break
+                if typed is screen.Key.INTERRUPT:
+                    nursery.start_soon(talk.stop)
+                else:
+                    nursery.start_soon(read, typed)
+            for sent in talk.open:
+                talk.output.note(f"The turn continues. To stop it: {talk.line('turn cancel', sent.turn_id)}")
+            nursery.cancel_scope.cancel()
+    return DONE
+
+
+@dataclass(slots=True, eq=False)
+class SentMessage:
+    """A message on its way: its turn and the last event that was shown of it, once they are known."""
+
+    where: str
+    body: Json
+    key: str
+    screen: Screen
+    turn_id: str = ""
+    seq: int | None = None
+    lost_at: float = math.inf
+    has_floor: bool = False  # it is shown; others wait
+    has_asked: bool = False
+    is_stopping: bool = False
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+
+
 class Talk:
     """Messages to one agent: each is sent once, and what comes of it is shown until its turn rests.
 
-    Open questions of the agent's turns are asked at the terminal if `is_live`; else the person is shown how to answer.
+    Open questions of the agent's turns are put to `ask`; without it, the person is shown how to answer. Messages may be
+    sent while others are answered (`open`); they are shown one after the other.
     """
 
-    home: Home
-    output: Output
-    agent: str
-    policy: str | None
-    is_live: bool
+    def __init__(self, home: Home, output: Output, agent: str, policy: str | None, ask: Ask | None) -> None:
+        self.home = home
+        self.output = output
+        self.agent = agent
+        self.ask = ask
+        self.is_conversation = False
+        self.is_over = False
+        self.open: list[SentMessage] = []
+        self.sink_of: Callable[[str], Lines] = lambda _name: Lines(output)
+        self._policy = policy
+        self._floor = trio.Lock()
+        self._waiting: dict[str, int] = {}  # turns that wait for an answer that was put off, with their last event
+        self._changed: tuple[str, str] | None = None  # the block and author of the last change of memory
 
-    @property
-    def _history(self) -> str:
-        return f"pattern history show -c {self.home.name} -a {self.agent}"
+    def line(self, command: str, *words: str) -> str:
+        """Return a command line for hints."""
+        return " ".join(["pattern", command, *words, "-c", self.home.name])
+
+    async def read(self, line: str) -> None:
+        """Do what a typed line says: a command, or a message. What goes wrong is shown."""
+        try:
+            if line.startswith("/") and not line.startswith("//"):
+                await self._command(line)
+            elif line.strip():
+                await self.say(line.removeprefix("/") if line.startswith("//") else line)
+        except PatternError as error:
+            self.output.error(error.message)
+        except click.ClickException as error:
+            self.output.error(error.format_message())
+        except KeyboardInterrupt:
+            self.output.note("Stopped.")
 
     async def say(self, message: str) -> ExitCode:
         """Send one message and show what comes; a turn that did not complete is reported on the standard error."""
-        body: Json = {"content": message, **({"policy": self.policy} if self.policy else {})}
+        text = typed_text(message)
+        if not text.strip():
+            raise InvalidInput("The message is empty: give some words to say.")
+        body: Json = {"content": text, **({"policy": self._policy} if self._policy else {})}
         # A repeated request (a lost connection, an impatient proxy) must not become a second message.
         key = Ids(SystemClock(), system_randomness()).new("key")
-        if not self.home.api.streams or self.output.is_json:
-            return await self._await(body, key)
-        screen = Screen(self.output)
-        try:
-            return await self._listen(body, key, screen)
-        except KeyboardInterrupt:
-            if screen.turn_id:
-                stop = f"pattern turn cancel {screen.turn_id} -c {self.home.name}"
-                self.output.note(f"\nThe turn continues. To stop it: {stop}")
-            raise
+        screen = Screen(self.sink_of(self.agent), has_footer=self.is_conversation)
+        if not self.open:
+            screen.sink.phase("sending")
+        return await self._follow(SentMessage(self.home.at("agents", self.agent, "messages"), body, key, screen))
 
-    async def _listen(self, body: Json, key: str, screen: Screen) -> ExitCode:
-        has_asked = False
-        async with self.home.api.events(self.home.at("agents", self.agent, "messages"), body=body, key=key) as events:
-            async for event in events:
-                screen.show(event)
-                has_asked = has_asked or event.name == "approval.requested"
-                if event.name == "turn.waiting" and not await self._put(event.data["approvals"]):
-                    return self._waits()
-                if event.name in TERMINAL:
-                    if has_asked:
-                        await self._put_all(str(event.data["turn_id"]))
-                    return self._verdict(event.name.removeprefix("turn."), event.data.get("error"))
-        self.output.note(
-            "The server ended the stream before the turn was over; the turn continues, its answer will be in the"
-            f" history: {self._history}"
-        )
+    async def stop(self) -> None:
+        """Stop the oldest turn that is under way, as soon as it is known; at the second time just leave it."""
+        for sent in self.open[:1]:  # none if it has ended in this moment
+            if sent.is_stopping:
+                self.output.note("Not waiting for the answer any more; it may still come.")
+                sent.scope.cancel()
+            sent.is_stopping = True
+            if sent.turn_id:
+                await self._cancel(sent)
+
+    async def _cancel(self, sent: SentMessage) -> None:
+        try:
+            await self.home.call("POST", "turns", sent.turn_id, "cancel")
+        except (ServerUnreachable, ServerFailed) as error:
+            self.output.error(error.message)
+            sent.scope.cancel()
+
+    async def _known(self, sent: SentMessage, turn_id: str) -> None:
+        """Remember which turn answers a message; stop it if that was asked for before."""
+        if not sent.turn_id:
+            sent.turn_id = turn_id
+            if sent.is_stopping:
+                await self._cancel(sent)
+
+    # The turn of one message
+
+    async def _follow(self, sent: SentMessage) -> ExitCode:
+        self.open.append(sent)
+        try:
+            with sent.scope:
+                is_streamed = not sent.key or (self.home.api.streams and not self.output.is_json)
+                return await (self._listen(sent) if is_streamed else self._await(sent))
+        except KeyboardInterrupt:
+            with trio.CancelScope(shield=True):
+                await self.stop()
+            sent.screen.sink.note("Stopped.", "dim")
+        finally:
+            self.open.remove(sent)
+            if not self.open:
+                sent.screen.sink.phase("")
+            if sent.has_floor:
+                self._floor.release()
         return FAILED
 
-    async def _await(self, body: Json, key: str) -> ExitCode:
-        shown: set[str] = set()
-        where, headers = self.home.at("agents", self.agent, "messages"), {"Idempotency-Key": key}
+    async def _listen(self, sent: SentMessage) -> ExitCode:
         while True:
-            turn = await self.home.api.call("POST", where, body=body, headers=headers)
-            for said in turn["messages"]:
-                if said["role"] == "assistant" and said["content"] and said["id"] not in shown:
-                    self.output.say(said["content"])
-                    shown.add(said["id"])
-                    if said.get("finish_reason") in CUT:
-                        self.output.note(not_whole(said["finish_reason"]))
-            if turn["status"] != "waiting":
-                break
+            lost: PatternError = ServerUnreachable(
+                "The server ended the stream before the turn was over. The turn continues, and its answer will be in"
+                f" the history: {self.line('history show', '-a', self.agent)}"
+            )
+            try:
+                async with self._stream(sent) as events:
+                    async for event in events:
+                        await self._known(sent, event.data["turn_id"])
+                        if (code := await self._take(sent, event)) is not None:
+                            return code
+                        # Only now: what could not be shown, or asked, since the server went away comes again.
+                        sent.seq, sent.lost_at = event.seq, math.inf
+            except ServerUnreachable as error:
+                lost = error
+            except ServerFailed as error:
+                if error.status != UNAVAILABLE or sent.seq is None:
+                    raise
+                lost = error
+            sent.lost_at = min(sent.lost_at, trio.current_time())
+            is_first = sent.seq is None and not self.is_conversation  # there may be no server there at all
+            if is_first or trio.current_time() > sent.lost_at + RECONNECT_S:
+                raise lost
+            sent.screen.sink.phase("the connection was lost, reconnecting")
+            await trio.sleep(RECONNECT_EVERY_S)
+            self.home.api.find_again()
+
+    def _stream(self, sent: SentMessage) -> AbstractAsyncContextManager[Events]:
+        if sent.turn_id:
+            return self.home.api.events(self.home.at("turns", sent.turn_id, "events"), after=sent.seq)
+        return self.home.api.events(sent.where, body=sent.body, key=sent.key)
+
+    async def _take(self, sent: SentMessage, event: ServerEvent) -> ExitCode:
+        """Show one event of a turn; return an exit code if it is the last one to wait for."""
+        if not sent.has_floor and self._floor.locked() and event.name == "turn.queued":
+            self.output.note(f"({self.agent} is busy; the message is queued)")
+            return None
+        if not sent.has_floor and not event.data.get("joined"):
+            await self._floor.acquire()
+            sent.has_floor = True
+        if sent.is_stopping and event.name == "turn.cancelled":
+            sent.screen.sink.end()
+            sent.screen.sink.note("Stopped.", "dim")
+        sent.screen.show(event)
+        match event.name:
+            case "memory.changed":
+                await self._show_change(sent, event.data)
+            case "approval.requested":
+                sent.has_asked = True
+            case "turn.waiting" if not await self._put(event.data["approvals"]) and not sent.is_stopping:
+                self._waiting[sent.turn_id] = event.seq
+                return self._waits()
+            case _ if event.name in TERMINAL:
+                if sent.has_asked:
+                    await self._put_all(sent.turn_id)
+                return self._verdict(sent, event.name.removeprefix("turn."), event.data.get("error"))
+        return None
+
+    async def _show_change(self, sent: SentMessage, data: Json) -> None:
+        label, version = str(data["label"]), int(data["version"])
+        self._changed = label, str(data["by"])
+        try:
+            where = self.home.at("agents", str(data["agent_id"]), "memory", label, "diff")
+            found = await self.home.api.get(where, **{"from": version - 1, "to": version})
+            sent.screen.changed(label, found["diff"])
+        except ServerFailed:  # it was deleted or renamed since
+            sent.screen.sink.note(f"{label}  {'deleted' if data.get('deleted') else 'changed'}", "dim")
+
+    async def _await(self, sent: SentMessage) -> ExitCode:
+        """Send a message where nothing can be streamed, and show its turn when that has ended."""
+        send = partial(self.home.api.call, "POST", sent.where, body=sent.body)
+        # Accepted first, so that the turn can be stopped.
+        accepted = await send(headers={"Idempotency-Key": sent.key, "Prefer": "respond-async"})
+        await self._known(sent, accepted["turn_id"])
+        sent.screen.sink.phase("waiting for the answer")
+        while (turn := await send(headers={"Idempotency-Key": sent.key}))["status"] == "waiting":
             if not await self._put(turn["approvals"]):
                 self.output.data(turn)
                 return self._waits()
+        if not self.output.is_json:
+            return await self._listen(sent)
         self.output.data(turn)
-        await self._put_all(turn["turn_id"])
-        return self._verdict(turn["status"], turn.get("error"))
+        await self._put_all(sent.turn_id)
+        return self._verdict(sent, turn["status"], turn.get("error"))
+
+    def _waits(self) -> ExitCode:
+        how = "/approve answers it" if self.is_conversation else "its answer will be in the history"
+        history = "" if self.is_conversation else f": {self.line('history show', '-a', self.agent)}"
+        self.output.note(f"The turn waits for that, and continues when it is answered; {how}{history}")
+        return SKIPPED
+
+    def _verdict(self, sent: SentMessage, status: str, error: Json | None) -> ExitCode:
+        if status == "completed":
+            return DONE
+        if not sent.is_stopping:
+            self.output.error(ended(status, error), code=str((error or {}).get("code", status)))
+        return FAILED
+
+    # What the agent asks
 
     async def _put_all(self, turn_id: str) -> None:
         """Put the open questions that a turn asked, oldest first."""
@@ -200,100 +377,137 @@ class Talk:
         approval = await self.home.get("approvals", approval_id)
         if approval["status"] != "pending":  # answered from elsewhere in this moment
             return True
-        self.output.note(f"? {what_is_asked(approval['request'])}")
-        for _ in range(TRIES if self.is_live else 0):
-            line = await trio.to_thread.run_sync(partial(self.output.ask, PROMPT), abandon_on_cancel=True)
-            body = None if line is None else answer_of(line)
-            if body is None:
-                break
-            if body and await self._answer(approval_id, body):
-                return True
-        self.output.note(f"Answer with: pattern approvals approve {approval_id} -c {self.home.name}, or deny.")
+        sink = self.sink_of("")
+        for text, style in question_lines(approval["request"]):
+            sink.note(text, style)
+        for _ in range(TRIES if self.ask is not None else 0):
+            try:
+                body = await self._decision(approval["request"])
+                if body is None:
+                    break
+                if body:
+                    await self.home.call("POST", "approvals", approval_id, body=body)
+                    return True
+            except ServerFailed as error:
+                self.output.error(error.message)
+        if not self.is_conversation:
+            self.output.note(f"Answer with: {self.line('approvals approve', approval_id)}, or deny.")
         return False
 
-    async def _answer(self, approval_id: str, body: Json) -> bool:
+    async def _decision(self, request: Json) -> Json | None:
+        """Return the answer that a person types, as `answer_of` does; one who edits types the arguments, too."""
+        assert self.ask is not None
+        line = await self.ask(QUESTION, "")
+        if line is None or line.strip().lower() not in ("e", "edit"):
+            return None if line is None else answer_of(line)
+        text = await self.ask(ARGUMENTS, json.dumps(request.get("arguments"), ensure_ascii=False))
+        if text is None:
+            return None
         try:
-            await self.home.call("POST", "approvals", approval_id, body=body)
-        except ServerFailed as error:
-            self.output.error(error.message)
-            return False
-        return True
+            return {"decision": "approve", "arguments": json.loads(text)}
+        except ValueError as error:
+            self.output.error(f"The arguments are not JSON: {error}. Write them as they were shown.")
+            return {}
 
-    def _waits(self) -> ExitCode:
-        self.output.note(
-            "The turn waits for that, and continues when it is answered; its answer will be in the history:"
-            f" {self._history}"
-        )
-        return SKIPPED
+    # Commands
 
-    def _verdict(self, status: str, error: Json | None) -> ExitCode:
-        if status == "completed":
-            return DONE
-        self.output.error(ended(status, error), code=str((error or {}).get("code", status)))
-        return FAILED
+    async def names(self) -> Mapping[str, Sequence[str]]:
+        """Return the commands with the names that may follow them."""
+        try:
+            agents = [one["name"] for one in await self.home.pages("agents")]
+            labels = [one["label"] for one in await self.home.pages("agents", self.agent, "memory")]
+        except PatternError:
+            agents, labels = [], []
+        return {**dict.fromkeys(COMMANDS, ()), "/agent": agents, "/memory": labels, "/undo": labels}
+
+    async def _command(self, line: str) -> None:
+        name, _, rest = line.partition(" ")
+        rest = rest.strip()
+        of_agent = ("-a", self.agent)
+        match name:
+            case "/help":
+                for command, words in COMMANDS.items():
+                    self.output.say(f"{command:<9} {words}")
+                self.output.say("//text    send a message that begins with a slash")
+                self.output.say(HELP)
+            case "/agent" if rest:
+                self.agent = str((await self.home.get("agents", rest))["name"])
+                self.output.say(f"You are talking to {self.agent}.")
+            case "/agent":
+                await self._run("agent", "list")
+            case "/why":
+                await self._run("why", *rest.split(), *of_agent)
+            case "/memory":
+                await self._run("memory", *(("show", rest) if rest else ("list",)), *of_agent)
+            case "/search" if rest:
+                await self._run("search", after=rest)
+            case "/undo":
+                await self._undo(rest)
+            case "/approve":
+                await self._approve()
+            case "/usage":
+                await self._run("usage")
+            case "/model" if "/" in rest:
+                provider, _, model = rest.partition("/")
+                await self._run("agent", "edit", self.agent, "--provider", provider, "--model", model)
+            case "/model" if not rest:
+                found = await self.home.get("agents", self.agent)
+                self.output.say(f"{self.agent} uses {found['model_provider']}/{found['model_name']}.")
+            case "/cancel" if self.open:
+                await self.stop()
+            case "/cancel":
+                self.output.say("Nothing is under way.")
+            case "/quit":
+                self.is_over = True
+            case _ if name in COMMANDS:
+                raise InvalidInput(f"Wrong arguments for {name}. Usage: {name} {COMMANDS[name]}")
+            case _:
+                near = get_close_matches(name, COMMANDS, n=1)
+                hint = f"Did you mean {near[0]}?" if near else "/help lists the commands."
+                raise InvalidInput(f"There is no command {name}. {hint} To send it as a message, write /{line}")
+
+    async def _run(self, *words: str, after: str = "") -> None:
+        """Run a command line of `pattern` on the API that is open already."""
+        context = click.get_current_context()
+        command: click.Command | None = context.find_root().command
+        rest = [*words, "-c", self.home.name, *(("--", after) if after else ())]
+        name: str | None = None
+        while isinstance(command, click.Group):
+            name, command, rest = command.resolve_command(context, rest)
+        assert command is not None and command.callback is not None
+        inner = inspect.unwrap(command.callback, stop=lambda function: "api" in _parameters(function))
+        given = command.make_context(name, rest).params
+        shared = {"config_file", "data_dir", "is_json", "server", "token_file"}
+        await inner(self.home.api, self.output, **{key: value for key, value in given.items() if key not in shared})
+
+    async def _undo(self, label: str) -> None:
+        """Undo the last change of a block by the agent, or the last one that was seen here, whoever made it."""
+        if label:
+            changed = label, f"agent:{(await self.home.get('agents', self.agent))['id']}"
+        elif self._changed is None:
+            raise InvalidInput("Nothing changed in this conversation. Name a block: /undo LABEL")
+        else:
+            changed = self._changed
+        await self._run("memory", "undo", changed[0], "--author", changed[1], "-a", self.agent)
+
+    async def _approve(self) -> None:
+        """Put the open questions of the agent, and show how the turns that waited for them continue."""
+        rows = await self.home.pages("approvals", status="pending")
+        rows = [row for row in reversed(rows) if row["request"].get("agent") == self.agent]
+        if not rows:
+            self.output.say("Nothing waits for an answer.")
+        answered = [row["request"] for row in rows if await self._put_one(row["id"])]
+        for turn_id in dict.fromkeys(str(turn_of(request)) for request in answered if "tool" in request):
+            screen = Screen(self.sink_of(self.agent), has_footer=True)
+            seq = self._waiting.pop(turn_id, 0)  # all of it, if it was asked before this conversation
+            await self._follow(SentMessage("", {}, "", screen, turn_id=turn_id, seq=seq))
 
 
-def ended(status: str, error: Json | None) -> str:
-    """Return how a turn ended that did not complete, in a sentence."""
-    message = str((error or {}).get("message") or "")
-    if status == "cancelled":
-        reason = message.removeprefix("cancelled: ")
-        return f"The turn was stopped: {STOPPED.get(reason, reason)}" if reason else "The turn was stopped"
-    return f"The turn ended as {status}: {message}" if message else f"The turn ended as {status}"
+def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(function, follow_wrapped=False).parameters
 
 
-class Screen:
-    """Shows the events of one turn as lines: words as they arrive, tools as remarks. `turn_id` is empty before them."""
-
-    def __init__(self, output: Output) -> None:
-        self._output = output
-        self._is_mid_line = False
-        self._streamed = ""
-        self.turn_id = ""
-
-    def show(self, event: ServerEvent) -> None:
-        """Show one event; those that mean nothing to a reader are passed over."""
-        self.turn_id = str(event.data.get("turn_id") or self.turn_id)
-        match event.name:
-            case "text.delta":
-                self._words(str(event.data.get("text", "")))
-            case "step.superseded":
-                self._end_line()
-                self._streamed = ""
-                why = "the model gave no answer" if event.data.get("why") == "no_answer" else "interrupted"
-                self._output.note(f"({why}; once more)")
-            case "tool.call":
-                self._end_line()
-                self._output.note(f"· {event.data.get('tool')}")
-            case "tool.result" if event.data.get("status") in TROUBLES:
-                short = cut(in_line(event.data.get("content") or ""), WORDS_SHOWN)
-                self._output.note(f"  {event.data.get('tool')}: {short or event.data['status']}")
-            case "model.retry":
-                self._end_line()
-                self._output.note(f"(the model failed: {event.data.get('code')}; it is asked again)")
-            case "model.fallback":
-                self._end_line()
-                self._output.note(f"({event.data.get('from')} does not answer; now {event.data.get('to')} is asked)")
-            case "turn.completed" if event.data.get("joined"):
-                self._output.note("(the agent was busy; this joined what it does)")
-            case "message" if event.data.get("role") == "assistant":
-                # A provider that does not stream has sent no words yet.
-                if not self._streamed:
-                    self._words(str(event.data.get("content") or ""))
-                self._end_line()
-                self._streamed = ""
-                if event.data.get("partial") in CUT:  # what a turn ended is said with its end
-                    self._output.note(not_whole(str(event.data["partial"])))
-            case _ if event.name in TERMINAL:
-                self._end_line()
-
-    def _words(self, text: str) -> None:
-        if text:
-            self._output.words(text)
-            self._streamed += text
-            self._is_mid_line = not text.endswith("\n")
-
-    def _end_line(self) -> None:
-        if self._is_mid_line:
-            self._output.words("\n")
-            self._is_mid_line = False
+def turn_of(request: Json) -> str | None:
+    """Return the turn in which something was asked; a question about memory has it in its cause."""
+    found = request.get("turn_id") or (request.get("cause") or {}).get("turn")
+    return None if found is None else str(found)

@@ -1,6 +1,7 @@
-"""The API as the command line calls it: over the network if a server runs on the data directory, in-process if not.
+"""The API as the command line calls it: over the network if a server is named or runs on the data directory, in-process
+if not.
 
-Which one it is, is seen by `server.json`, which a running server keeps in its data directory. Without a server the same
+A running server is found by `server.json`, which it keeps in its data directory. Without a server the same
 application is opened in this process, under the directory's lock, and spoken to without a socket; only streaming is
 different there: an answer arrives whole.
 """
@@ -13,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import quote
@@ -20,10 +22,10 @@ from urllib.parse import quote
 import httpx2
 import trio
 
-from pattern_core.errors import PatternError
+from pattern_core.errors import InvalidInput, PatternError
 from pattern_db.errors import OwnedElsewhere
 from pattern_db.files import holder_of
-from pattern_server.config import Config, require_data
+from pattern_server.config import Config, remote_token, require_data
 
 API = "/api/v1"
 CONNECT_TIMEOUT_S = 5.0
@@ -109,9 +111,17 @@ class Api:
         ServerUnreachable: it did not answer.
     """
 
-    def __init__(self, http: httpx2.AsyncClient, *, streams: bool) -> None:
+    def __init__(self, http: httpx2.AsyncClient, *, streams: bool, data_dir: Path | None = None) -> None:
         self._http = http
         self.streams = streams  # False in-process, where an answer can only be had whole
+        self._data_dir = data_dir  # of the server, if it was found there
+
+    def find_again(self) -> None:
+        """Use the server that runs on the data directory now, if one does: each start makes another token."""
+        server = None if self._data_dir is None else running_server(self._data_dir)
+        if server is not None:
+            self._http.base_url = server.url
+            self._http.headers["Authorization"] = f"Bearer {server.token}"
 
     async def get(self, where: str, **params: object) -> Json:
         """Return the thing at a path."""
@@ -285,9 +295,46 @@ def failure(answer: httpx2.Response) -> ServerFailed:
     return ServerFailed(message, status=answer.status_code, problem_code=code, problem=problem)
 
 
+def remote(url: str, token_file: Path | None) -> httpx2.AsyncClient:
+    """Return an HTTP client for a server anywhere, with the token in the file or in PATTERN_TOKEN.
+
+    Raises:
+        InvalidInput: the address is none, would send the token in clear text, or there is no token.
+    """
+    try:
+        parsed = httpx2.URL(url)
+    except httpx2.InvalidURL:
+        parsed = httpx2.URL()
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise InvalidInput(f"{url!r} is not the address of a server. Write it as https://HOST or https://HOST:PORT.")
+    if parsed.scheme == "http" and not _is_loopback(parsed.host):
+        port = parsed.port or 80
+        raise InvalidInput(
+            f"{url} would send your token unencrypted. Use https, or a tunnel: ssh -L {port}:127.0.0.1:{port}"
+            f" {parsed.host}, then --server http://127.0.0.1:{port}"
+        )
+    token = remote_token() if token_file is None else token_file.read_text(encoding="utf-8").strip()
+    if not token:
+        raise InvalidInput(
+            f"There is no token for {url}. Create one there with `pattern token create`, and set PATTERN_TOKEN to it or"
+            " name its file with --token-file."
+        )
+    return _client(url, token, None)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 @asynccontextmanager
-async def open_api(config: Config, *, creates: bool = False) -> AsyncIterator[Api]:
-    """Yield the API of the server that runs on the data directory, or of the application opened here for the moment.
+async def open_api(
+    config: Config, *, creates: bool = False, server: httpx2.AsyncClient | None = None
+) -> AsyncIterator[Api]:
+    """Yield the API of `server`, or of the one that runs on the data directory, or of the application opened here for
+    the moment.
 
     Raises:
         NotFound: there is no data directory, and what is done does not create one.
@@ -295,7 +342,10 @@ async def open_api(config: Config, *, creates: bool = False) -> AsyncIterator[Ap
         ServerUnreachable: the running server is not ours to use.
     """
     async with AsyncExitStack() as stack:
-        yield await _connect(stack, config, creates)
+        if server is not None:
+            yield Api(await stack.enter_async_context(server), streams=True)
+        else:
+            yield await _connect(stack, config, creates)
 
 
 async def _connect(stack: AsyncExitStack, config: Config, creates: bool) -> Api:
@@ -303,7 +353,8 @@ async def _connect(stack: AsyncExitStack, config: Config, creates: bool) -> Api:
     while True:
         server = running_server(config.data_dir)
         if server is not None:
-            return Api(await stack.enter_async_context(connection(server)), streams=True)
+            http = await stack.enter_async_context(connection(server))
+            return Api(http, streams=True, data_dir=config.data_dir)
         if holder_of(config.data_dir) is None:  # else it may be about to be made
             require_data(config, creates=creates)
         try:

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import click
+import httpx2
 import trio
 
 from pattern_core.errors import InvalidInput, PatternError, leaves
 from pattern_db.errors import DatabaseError
 from pattern_server.cli.child import FIRST_AGENT, HOME, ensure_hosted, first_agent
-from pattern_server.cli.client import Api, Json, ServerFailed, open_api, path
+from pattern_server.cli.client import Api, Json, ServerFailed, open_api, path, remote
 from pattern_server.cli.names import ONLY_AGENT, ONLY_CONSTELLATION, fill, people, suggestion
 from pattern_server.cli.output import DONE, FAILED, USAGE, Output
 from pattern_server.config import Config, load
@@ -37,6 +38,15 @@ config_option = click.option(
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
     help="The configuration.  [default: PATTERN_CONFIG, else ./pattern.toml, else the data folder's]",
+)
+_SERVER = click.option(
+    "--server", metavar="URL", envvar="PATTERN_SERVER", help="A server on another machine.  [default: PATTERN_SERVER]"
+)
+_TOKEN_FILE = click.option(
+    "--token-file",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="File with the token for --server.  [default: the token in PATTERN_TOKEN]",
 )
 _JSON = click.option("--json", "is_json", is_flag=True, help="Print data as JSON.")
 
@@ -147,9 +157,13 @@ def connected(
     it starts a server only for a person at a terminal: a script leaves nothing behind.
     """
 
+    @_SERVER
+    @_TOKEN_FILE
     @local
     @wraps(function)
-    def command(config: Config, output: Output, **given: Any) -> ExitCode:
+    def command(config: Config, output: Output, server: str | None, token_file: Path | None, **given: Any) -> ExitCode:
+        http = None if server is None else remote(server, token_file)
+
         async def call(api: Api) -> ExitCode:
             await fill(api, config, given)
             try:
@@ -161,7 +175,8 @@ def connected(
                     output.names = await people(api, name)  # of the agent or person that it perhaps has the id of
                 raise
 
-        return trio.run(_with_api, config, creates, call, output if hosts else None)
+        host = output if hosts and http is None else None
+        return trio.run(_with_api, config, creates, http, call, host)
 
     return command
 
@@ -209,11 +224,15 @@ def unwrapped() -> Iterator[None]:
 
 
 async def _with_api(
-    config: Config, creates: bool, call: Callable[[Api], Awaitable[ExitCode]], host: Output | None
+    config: Config,
+    creates: bool,
+    server: httpx2.AsyncClient | None,
+    call: Callable[[Api], Awaitable[ExitCode]],
+    host: Output | None,
 ) -> ExitCode:
     with unwrapped():
         is_empty = host is not None and await ensure_hosted(config, host)
-        async with open_api(config, creates=creates) as api:
+        async with open_api(config, creates=creates, server=server) as api:
             if host is not None and is_empty and await first_agent(api):
                 host.note(f"Created the constellation {HOME} with the agent {FIRST_AGENT}.")
             return await call(api)

@@ -8,6 +8,7 @@ times and small plots; a pipe gets everything, uncut and with exact times.
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import sys
@@ -110,6 +111,11 @@ class Output:
     def __init__(self, *, is_json: bool = False) -> None:
         self.is_json = is_json
         self.names: Mapping[str, str] = {}  # of agents and people, by id: shown in its place
+
+    @property
+    def is_screen(self) -> bool:
+        """Whether what is printed can be drawn again: on a terminal that moves its cursor."""
+        return is_terminal() and sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
 
     def say(self, text: str = "") -> None:
         """Print a line for a person; nothing in JSON mode, where only data is printed."""

@@ -17,8 +17,10 @@ from pattern_server.config import (
     file_of,
     load,
     reloaded,
+    remote_token,
     require_data,
     unknown_variables,
+    user_state_dir,
     write_default,
     write_private,
 )
@@ -329,3 +331,14 @@ def test_a_private_file_is_written_whole_or_not_at_all(alone: Path) -> None:
     write_private(alone / "deep" / "file", "one")
     write_private(alone / "deep" / "file", "two")
     assert [path.read_text() for path in (alone / "deep").iterdir()] == ["two"]
+
+
+def test_what_only_commands_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATTERN_TOKEN", " t \n")
+    monkeypatch.setenv("PATTERN_SERVER", "https://nas")
+    assert remote_token() == "t"
+    assert unknown_variables() == []
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert user_state_dir() == tmp_path / "pattern"
+    monkeypatch.setenv("XDG_STATE_HOME", "relative")
+    assert user_state_dir().is_relative_to(Path.home())

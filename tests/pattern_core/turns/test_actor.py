@@ -360,6 +360,8 @@ async def test_accepting_does_not_wait_for_servers_that_start(
         assert (await constellation.wait(turn_id)).status == "completed"
         assert READY_WAIT_S <= trio.current_time() - began < READY_WAIT_S + 1
         assert "The tools of the MCP server x are not there: it is starting" in str(world.provider.requests[-1])
+        waits = [event.data["servers"] for event in await world.events(turn_id) if event.name == "mcp.starting"]
+        assert waits == [["x"]]
         began = trio.current_time()
         assert (await world.say("again")).status == "completed"
         assert trio.current_time() - began < 1

@@ -19,6 +19,7 @@ from pattern_core.memory.block import NewBlock
 from pattern_core.messages import ToolCall, ToolResult
 from pattern_core.models.model import ModelReply, ModelRequest
 from pattern_core.runtime import Meters
+from pattern_core.testing import StoppedClock
 from pattern_core.testing.model import Answer, ScriptedProvider, calls, says, together
 from pattern_core.tools.builtin.block_edit import block_edit
 from pattern_core.tools.builtin.emergency_halt import emergency_halt
@@ -115,6 +116,21 @@ async def test_our_own_errors_stand_outside_the_marks_of_foreign_text_and_those_
         async with running([says("ok")], tools=[fetch], database=database) as world:
             await world.say("again")  # by another process, from the rows
             assert results(world) == shown
+
+
+async def test_the_event_of_a_result_says_how_long_the_call_ran() -> None:
+    clock = StoppedClock()
+
+    @tool(effect=EffectClass.PURE, returns_untrusted_text=False)
+    async def slow(_context: ToolContext) -> str:
+        """Run for 12 ms."""
+        clock.advance(12)
+        return "done"
+
+    async with acting([calls("slow")], otherwise=says("ok"), tools=[slow], clock=clock) as world:
+        view = await world.say("go")
+        [ended] = [event.data for event in await world.events(view.id) if event.name == "tool.result"]
+        assert (ended["content"], ended["duration_ms"]) == ("done", 12)
 
 
 @pytest.mark.parametrize("name", ["collide", "send_message"])

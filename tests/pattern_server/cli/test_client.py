@@ -12,12 +12,14 @@ import httpx2
 import pytest
 import trio
 
+from pattern_core.errors import InvalidInput
 from pattern_db.errors import OwnedElsewhere
 from pattern_db.files import DataDirLock
-from pattern_server.cli import client
-from pattern_server.cli.client import Api, ServerFailed, ServerUnreachable, open_api, path, running_server
+from pattern_server.cli import client, run
+from pattern_server.cli.client import Api, ServerFailed, ServerUnreachable, open_api, path, remote, running_server
 from pattern_server.config import load
 from tests.pattern_server.cli.conftest import Answer, api_of, as_json
+from tests.pattern_server.place import Place
 
 
 def test_paths_are_escaped() -> None:
@@ -217,3 +219,66 @@ async def test_a_folder_in_use_is_waited_for_and_then_refused(tmp_path: Path, mo
             nursery.start_soon(let_go)
             async with open_api(load(data_dir=tmp_path / "other"), creates=True) as api:
                 assert await api.pages(path("constellations")) == []
+
+
+@pytest.mark.parametrize("with_file", [True, False])
+async def test_a_command_speaks_to_a_server_elsewhere_and_needs_no_data_directory(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], with_file: bool
+) -> None:
+    await place.constellation()
+    if with_file:
+        (tmp_path / "token").write_text(f"{place.parts.local_token}\n")
+        options = ["--server", place.url, "--token-file", str(tmp_path / "token")]
+    else:
+        monkeypatch.setenv("PATTERN_SERVER", place.url)
+        monkeypatch.setenv("PATTERN_TOKEN", place.parts.local_token)
+        options = []
+    command = ["agent", "list", "-c", "home", "--data-dir", str(tmp_path / "none"), *options]
+    assert await trio.to_thread.run_sync(run, command) == 0
+    assert "ada" in capsys.readouterr().out
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize(
+    ("url", "token", "words"),
+    [
+        ("http://nas:8470", "t", "unencrypted. Use https, or a tunnel: ssh -L 8470:127.0.0.1:8470 nas"),
+        ("http://192.168.1.5", "t", "unencrypted"),
+        ("http://[2001:db8::1]:1", "t", "unencrypted"),
+        ("nas:8470", "t", "is not the address of a server"),
+        ("ftp://nas", "t", "is not the address of a server"),
+        ("https://nas", "", "There is no token for https://nas. Create one there"),
+        ("https://nas", "t", None),
+        ("http://localhost:1", "t", None),
+        ("http://127.0.0.2:1", "t", None),
+        ("http://[::1]:1", "t", None),
+    ],
+)
+async def test_a_token_only_travels_encrypted_or_inside_this_machine(
+    url: str, token: str, words: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATTERN_TOKEN", token)
+    if words is not None:
+        with pytest.raises(InvalidInput) as refused:
+            remote(url, None)
+        assert words in refused.value.message
+        return
+    async with remote(url, None) as http:
+        assert http.headers["authorization"] == "Bearer t"
+
+
+async def test_after_a_restart_the_server_is_found_with_its_new_token(tmp_path: Path) -> None:
+    def started(port: int) -> None:
+        says = {"pid": os.getpid(), "url": f"http://127.0.0.1:{port}", "started_at": "", "token": f"t{port}"}
+        (tmp_path / "server.json").write_text(json.dumps(says))
+
+    with DataDirLock.acquire(tmp_path):
+        started(1)
+        async with open_api(load(data_dir=tmp_path)) as api:
+            started(2)
+            api.find_again()
+            assert str(api._http.base_url).startswith("http://127.0.0.1:2")
+            assert api._http.headers["authorization"] == "Bearer t2"
+            (tmp_path / "server.json").unlink()
+            api.find_again()  # none runs now; one may again
+            assert api._http.headers["authorization"] == "Bearer t2"
