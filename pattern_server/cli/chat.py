@@ -31,6 +31,7 @@ from pattern_server.config import user_state_dir
 QUESTION = "[a]pprove [e]dit [d]eny REASON [s]ame [always] [l]ater: "
 ARGUMENTS = "arguments (JSON): "
 TRIES = 3
+HIDDEN = {"text.delta", "reasoning.delta", "step.started", "model.retry"}  # of a group's members
 RECONNECT_S = 60.0  # for so long a lost connection is made again …
 RECONNECT_EVERY_S = 0.5  # … with such pauses
 UNAVAILABLE = 503
@@ -54,12 +55,14 @@ HELP = (
     "Approvals: approve once, edit the arguments first, deny with a reason, approve the same arguments or all of them"
     " from now on, or later."
 )
+OF_AGENT = {"/why", "/memory", "/undo", "/approve", "/model"}
 
 Ask: TypeAlias = Callable[[str, str], Awaitable[str | None]]
 
 
 @click.command(epilog='Example: pattern chat -a ada "What do you know about me?"')
 @click.option("-a", "--agent", metavar="NAME", help="The agent; may be left out if there is only one.")
+@click.option("-g", "--group", metavar="NAME", help="Talk to this group of agents instead.")
 @click.option(
     "--policy",
     type=click.Choice(get_args(MessagePolicy)),
@@ -70,23 +73,34 @@ Ask: TypeAlias = Callable[[str, str], Awaitable[str | None]]
 @click.argument("message", required=False)
 @hosting
 async def chat(
-    home: Home, output: Output, agent: str | None, policy: str | None, plain: bool, message: str | None
+    home: Home,
+    output: Output,
+    agent: str | None,
+    group: str | None,
+    policy: str | None,
+    plain: bool,
+    message: str | None,
 ) -> ExitCode:
-    """Say MESSAGE to an agent and show its answer; without MESSAGE, have a conversation.
+    """Say MESSAGE to an agent or a group and show the answer; without MESSAGE, have a conversation.
 
     What is piped in is one message: `pattern chat -c home < letter.txt`. Where the agent needs your approval, you are
     asked at the terminal; without one, it says how to give it, and the exit code is 3.
     """
     is_terminal = sys.stdin.isatty() and not output.is_json
-    talk = Talk(home, output, agent or await _only_agent(home), policy, _asker(output) if is_terminal else None)
+    if agent is not None and group is not None:
+        raise click.UsageError("Choose an agent or a group: --agent and --group exclude each other.")
+    name = group or agent or await _only_agent(home)
+    talk = Talk(home, output, name, policy, _asker(output) if is_terminal else None)
+    talk.kind = "agents" if group is None else "groups"
     if message is None and not sys.stdin.isatty():
         message = await piped("give some words to say")
     if message is not None:
         return await talk.say(message)
     # An unknown name is refused before the first line.
-    found = await home.get("agents", talk.agent)
+    found = await home.get(talk.kind, talk.agent)
     talk.is_conversation = True
-    output.note(f"You are talking to {talk.agent} ({found['model_provider']}/{found['model_name']}).")
+    about = f"{found['model_provider']}/{found['model_name']}" if group is None else found["pattern_type"]
+    output.note(f"You are talking to {talk.agent} ({about}).")
     output.note("/help lists commands, Ctrl-C stops an answer, Ctrl-D leaves.")
     return await (_on_screen(talk) if is_terminal and output.is_screen and not plain else _in_lines(talk))
 
@@ -164,6 +178,7 @@ class SentMessage:
     has_asked: bool = False
     is_stopping: bool = False
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    members: dict[str, Screen] = field(default_factory=dict)  # of a group, by the turns of the members that it asked
 
 
 class Talk:
@@ -178,6 +193,7 @@ class Talk:
         self.output = output
         self.agent = agent
         self.ask = ask
+        self.kind = "agents"  # or groups: of what `agent` is the name
         self.is_conversation = False
         self.is_over = False
         self.open: list[SentMessage] = []
@@ -216,7 +232,7 @@ class Talk:
         screen = Screen(self.sink_of(self.agent), has_footer=self.is_conversation)
         if not self.open:
             screen.sink.phase("sending")
-        return await self._follow(SentMessage(self.home.at("agents", self.agent, "messages"), body, key, screen))
+        return await self._follow(SentMessage(self.home.at(self.kind, self.agent, "messages"), body, key, screen))
 
     async def stop(self) -> None:
         """Stop the oldest turn that is under way, as soon as it is known; at the second time just leave it."""
@@ -306,8 +322,20 @@ class Talk:
         if sent.is_stopping and event.name == "turn.cancelled":
             sent.screen.sink.end()
             sent.screen.sink.note("Stopped.", "dim")
-        sent.screen.show(event)
+        if (member := sent.members.get(str(event.data.get("turn_id")))) is not None:
+            if event.name not in HIDDEN:  # members may speak at the same time: each is shown whole
+                member.show(event)
+            if event.name == "message" and event.data.get("content"):
+                sent.screen.heard.add(str(event.data["content"]))
+        else:
+            sent.screen.show(event)
         match event.name:
+            case "group.selected":
+                name = str(event.data["agent"])
+                sink = self.sink_of(name) if self.is_conversation else Lines(self.output, name)
+                sent.members[event.data["member_turn"]] = Screen(sink)
+            case "approval.requested" if self.kind == "groups":
+                await self._put([str(event.data["approval_id"])])
             case "memory.changed":
                 await self._show_change(sent, event.data)
             case "approval.requested":
@@ -415,7 +443,11 @@ class Talk:
         """Return the commands with the names that may follow them."""
         try:
             agents = [one["name"] for one in await self.home.pages("agents")]
-            labels = [one["label"] for one in await self.home.pages("agents", self.agent, "memory")]
+            labels = (
+                []
+                if self.kind == "groups"
+                else [one["label"] for one in await self.home.pages("agents", self.agent, "memory")]
+            )
         except PatternError:
             agents, labels = [], []
         return {**dict.fromkeys(COMMANDS, ()), "/agent": agents, "/memory": labels, "/undo": labels}
@@ -424,6 +456,8 @@ class Talk:
         name, _, rest = line.partition(" ")
         rest = rest.strip()
         of_agent = ("-a", self.agent)
+        if self.kind == "groups" and name in OF_AGENT:
+            raise InvalidInput(f"{name} is about an agent. You are talking to a group; /agent NAME talks to one of it.")
         match name:
             case "/help":
                 for command, words in COMMANDS.items():
@@ -431,7 +465,7 @@ class Talk:
                 self.output.say("//text    send a message that begins with a slash")
                 self.output.say(HELP)
             case "/agent" if rest:
-                self.agent = str((await self.home.get("agents", rest))["name"])
+                self.agent, self.kind = str((await self.home.get("agents", rest))["name"]), "agents"
                 self.output.say(f"You are talking to {self.agent}.")
             case "/agent":
                 await self._run("agent", "list")

@@ -80,6 +80,8 @@ class Screen:
         self._calls: dict[str, str] = {}
         self._noted: set[str] = set()
         self._started_at = ""
+        self._is_group = False
+        self.heard: set[str] = set()  # what members of the group said
 
     def show(self, event: ServerEvent) -> None:
         """Show one event; those that mean nothing to a reader are passed over."""
@@ -109,6 +111,8 @@ class Screen:
                 self._call(event)
             case "model.retry" | "model.fallback":
                 self._model(event)
+            case _ if event.name.startswith("group."):
+                self._group(event)
             case "turn.waiting":
                 self.sink.phase("waiting for your approval")
             case _ if event.name in TERMINAL:
@@ -161,7 +165,21 @@ class Screen:
             self._noted.add(code)
             self.sink.note(f"(the model failed: {code}; retrying)", "yellow")
 
+    def _group(self, event: ServerEvent) -> None:
+        data = event.data
+        match event.name:
+            case "group.selected":
+                self.sink.phase(f"waiting for {data['agent']}")
+                self._is_group = True
+            case "group.handoff":
+                self.sink.note(f"{data['from']} hands over to {data['to']}. {data['reason']}".rstrip(), "cyan")
+            case "group.round" if what := data.get("stage") or data.get("round"):
+                self.sink.note(f"{'stage' if 'stage' in data else 'round'} {what}", "dim")
+
     def _end(self, data: Json) -> None:
+        text = str(data.get("text") or "")
+        if self._is_group and not any(words in text for words in self.heard):  # it is not what members have said
+            self._words(text)
         self.sink.end()
         self.sink.phase("")
         if data.get("joined"):
