@@ -63,7 +63,7 @@ def doctor(config: Config, output: Output) -> ExitCode:
     """Check everything that a server needs: what is wrong, and what to do about it. Changes nothing."""
     findings = list(examine(config))
     rows = [asdict(finding) for finding in findings]
-    output.table(("check", "state", "message"), rows, empty="")
+    output.table(("check", "state", "message*"), rows, empty="")
     problems = sum(finding.state == "problem" for finding in findings)
     output.say()
     output.say(f"{problems} problem{'' if problems == 1 else 's'} found." if problems else "No problems found.")

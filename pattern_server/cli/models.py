@@ -84,7 +84,7 @@ async def test(api: Api, output: Output, name: str) -> ExitCode:
     """Ask a model a question: its answer in words, a tool call, its speed."""
     trial = await api.call("POST", path("models", "test"), body={"model": name})
     rows = [{"check": check, "state": state, "message": message} for check, state, message in findings(trial)]
-    output.table(("check", "state", "message"), rows, empty="", data=trial)
+    output.table(("check", "state", "message*"), rows, empty="", data=trial)
     return FAILED if any(row["state"] == "problem" for row in rows) else DONE
 
 
