@@ -8,7 +8,6 @@ times and small plots; a pipe gets everything, uncut and with exact times.
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import sys
@@ -115,7 +114,8 @@ class Output:
     @property
     def is_screen(self) -> bool:
         """Whether what is printed can be drawn again: on a terminal that moves its cursor."""
-        return is_terminal() and sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
+        console = import_module("rich.console").Console(file=sys.stdout)
+        return is_terminal() and sys.stderr.isatty() and not console.is_dumb_terminal
 
     def say(self, text: str = "") -> None:
         """Print a line for a person; nothing in JSON mode, where only data is printed."""

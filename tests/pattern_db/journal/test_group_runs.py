@@ -57,6 +57,9 @@ def test_what_members_said_is_read_from_their_turns(db: Connection, run: int, ma
     asked = make_turn("turn_a", parent_turn=run)
     group_runs.ask(db, AskRow(run, "agt_ada:1", asked, "its turn"))
     assert group_runs.exchanges(db, run) == [MemberTurn(asked, "agt_ada:1", "turn_a", "agt_ada", "queued", None, None)]
+    assert group_runs.exchange(db, run, "agt_ada:1") == group_runs.exchanges(db, run)[0]
+    assert group_runs.exchange(db, run, "agt_bob:1") is None
+    assert (group_runs.member_turns(db, "turn_g"), group_runs.member_turns(db, "turn_a")) == ({"turn_a"}, set())
     with pytest.raises(apsw.ConstraintError):
         group_runs.ask(db, AskRow(run, "agt_ada:1", make_turn("turn_b"), None))
     first = say(7, "Tea?", role=Role.USER)
