@@ -275,7 +275,7 @@ class Constellation:
         return await self._actors.submit(self._arrival(incoming, agent))
 
     async def submit_to_group(self, group: str, incoming: IncomingMessage) -> Ticket:
-        """Accept a message for a group (by id or name), as `submit`; its `agent_id` is not looked at.
+        """Accept a message for a group (by id or name), as `submit`; its `agent_id` is ignored.
 
         Raises:
             PatternError: as `submit`.
@@ -449,7 +449,7 @@ class Constellation:
             self._actors.release(agent.id)
 
     async def delete_group(self, id_or_name: str) -> Group:
-        """Delete a group; its turns under way are cancelled first.
+        """Delete a group; its running turns are cancelled first.
 
         Raises:
             NotFound: there is no such group.

@@ -311,8 +311,8 @@ class EventLog:
 class Subscription:
     """An async iterator over events in order, without gap or repetition; with a turn, up to its terminal event.
 
-    Of a group's turn there are also the events of its members' turns, but for those that say how these stand. It is a
-    place in the log and holds nothing, so it may be left at any time.
+    For a group's turn it also yields the events of its members' turns, except those on their status (`turn.*`). It is
+    a place in the log and holds nothing, so it may be left at any time.
     """
 
     def __init__(self, log: EventLog, after: int, turn_id: str | None) -> None:

@@ -366,7 +366,7 @@ class Portions:
 
 
 def _is_same_model(before: EmbedderInfo, now: EmbedderInfo) -> bool:
-    """Return whether a model on this machine is only run in another way, so that a switch costs nobody anything."""
+    """Return whether a model on this machine is only run in another way, so that a switch is free."""
     return before.provider == now.provider == "local" and before.model == now.model
 
 

@@ -1,8 +1,8 @@
-"""What every coordination shares: the members, the power to ask one of them, and the settings of all.
+"""What all coordinations share: the members, the way to ask them, and the common settings.
 
-A coordination is one async function of a `Room` and its config. Its only power is `Room.ask`. It decides by nothing but
-the message, the members, the state that the group's last turn left, `Room.random` and the answers that it got. So a
-restart repeats its decisions: members that were asked before are not asked again, their answers are read.
+A coordination is one async function of a `Room` and its config. It acts only through `Room`. Its decisions depend only
+on the message, the members, the state that the group's last turn stored, `Room.random` and the answers. So a restart
+repeats its decisions: members that were asked before are not asked again, their stored answers are read.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a member said. `status` is that of its turn, or `unavailable` where it could not be asked."""
+    """A member's answer. `status` is that of its turn, or `unavailable` if it could not be asked."""
 
     member: Member
     status: str
@@ -67,11 +67,11 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommonConfig:
-    """What the config of every coordination may say.
+    """The settings that every coordination has.
 
     `context` is what a member is shown of what the others said since it was last asked. `on_member_error` says whether
-    a member that fails ends the group's turn or is left out, after `retries` more questions and `fallback`, the member
-    that is asked instead. A turn asks members at most `max_turns` times and takes at most `deadline_s` seconds.
+    a member that fails ends the group's turn or is left out, after `retries` further attempts and `fallback`, the
+    member that is asked instead. A turn asks members at most `max_turns` times and lasts at most `deadline_s` seconds.
     """
 
     context: Context = "shared"
@@ -83,7 +83,7 @@ class CommonConfig:
 
 
 class Question(NamedTuple):
-    """A question to a member: the words (None: the message to the group), why it is asked, and for how long."""
+    """A question to a member: its text (None: the message to the group), the reason, and the time limit."""
 
     member: Member
     text: str | None = None
@@ -95,9 +95,9 @@ class Question(NamedTuple):
 class Room:
     """One turn of a group, as its coordination sees it.
 
-    `message` is what was said to the group, `members` all but observers, in order. `state` is kept for the group's
-    next turn. `config` is the coordination's. `ask_once` asks all at the same time and returns the answers in order,
-    or cancels the others once the first has answered if it is a race. `tell` stores an event with the next question,
+    `message` is the message to the group, `members` are all but observers, in order. `state` is kept for the group's
+    next turn. `config` is the coordination's. `ask_once` asks all at the same time and returns the answers in order;
+    in a race it cancels the others once the first has answered. `tell` stores an event with the next question,
     or with the end of the turn.
     """
 
@@ -136,11 +136,11 @@ class Room:
         return (await self.ask_each([Question(member, text, why)]))[0]
 
     async def ask_each(self, questions: Sequence[Question]) -> list[Answer]:
-        """Ask members at the same time; again, and then another one, as configured. Return the answers in order.
+        """Ask members at the same time, with retries and the fallback as configured; return the answers in order.
 
         Raises:
             MemberFailed: one did not answer, and the config says that this ends the turn.
-            LimitReached: the turn asked as often as it may.
+            LimitReached: the turn has asked `max_turns` times.
         """
         answers = await self.ask_once(questions, False)
         config = self.config
@@ -160,21 +160,21 @@ class Room:
 
     async def race(self, questions: Sequence[Question]) -> Answer | None:
         """Ask members at the same time; return the first answer, if there is one. The others are cancelled, and have
-        ended then.
+        ended when this returns.
         """
         whole = [answer for answer in await self.ask_once(questions, True) if answer.is_whole]
-        # Two may have answered in the same moment. By their rows, so that a restart finds the same winner.
+        # Two may have answered at the same moment. Their rows decide, so that a restart finds the same winner.
         return min(whole, key=lambda answer: (answer.ended_at, answer.member.id), default=None)
 
 
 def no_trouble(_config: Any, _members: Sequence[Member]) -> list[str]:
-    """Find nothing that keeps a coordination from running."""
+    """Return no problems."""
     return []
 
 
 class Coordination(Generic[C]):
-    """A way to work together: its config, the function that runs it (it returns the group's answer), and what of a
-    config cannot run with these members, as sentences that say how to fix it.
+    """A way to work together: its config, the function that runs it (it returns the group's answer), and the
+    function that returns why a config cannot run with these members, as sentences that say how to fix it.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class Coordination(Generic[C]):
         self._config = config
 
     def known(self, place: Sequence[Any]) -> Collection[str]:
-        """Return the names that the config, or an object in it, may have."""
+        """Return the names of the fields of the config, or of an object in it."""
         shape: Any = self._config
         for step in place:
             shape = get_type_hints(shape).get(step) if is_dataclass(shape) else None

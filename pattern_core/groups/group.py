@@ -26,7 +26,7 @@ ROLES = ("regular", "supervisor", OBSERVER, "specialist")
 
 
 class MemberSpec(NamedTuple):
-    """An agent (by id or name) that is to be a member."""
+    """An agent (by id or name) to make a member."""
 
     agent_id: str
     role: str | None = None
@@ -56,7 +56,7 @@ class Groups:
     """The groups of one constellation."""
 
     def __init__(self, storage: Storage, roster: Roster, *, on_change: Callable[[], None]) -> None:
-        """`on_change` is called where members of a group may have changed: they see other blocks."""
+        """`on_change` is called when the members of a group may have changed: the blocks that they see change too."""
         self._storage = storage
         self._roster = roster
         self._on_change = on_change
@@ -88,7 +88,7 @@ class Groups:
         """Create a group.
 
         Raises:
-            InvalidInput: a field does not fit, or the coordination cannot run with this config and these members.
+            InvalidInput: a field is invalid, or the coordination cannot run with this config and these members.
             NotFound: an agent does not exist.
             Conflict: the name is taken.
         """
@@ -107,7 +107,7 @@ class Groups:
     async def update(
         self, id_or_name: str, changes: Mapping[str, Any], *, members: Sequence[MemberSpec] | None = None
     ) -> Group:
-        """Change the given fields and, if given, the members. A turn under way sees the old ones.
+        """Change the given fields and, if given, the members. A running turn keeps the old ones.
 
         Raises:
             InvalidInput, NotFound, Conflict: as `create`.
@@ -124,7 +124,7 @@ class Groups:
         """Delete a group with its conversation; what its members said stays in theirs.
 
         Raises:
-            NotFound: it was deleted meanwhile.
+            NotFound: it does not exist any longer.
         """
         async with given_or_alone(None, self._storage.commit) as work:
             work.store(groups.delete, group.id)
@@ -179,10 +179,10 @@ class Groups:
 def coordination_of(
     pattern_type: str, pattern_config: Mapping[str, Json], *, is_new: bool = False
 ) -> tuple[Coordination[Any], CommonConfig]:
-    """Return a coordination with its config; what a newer version stored in it is ignored, unless it `is_new`.
+    """Return a coordination with its config; fields that a newer version stored are ignored, unless it `is_new`.
 
     Raises:
-        InvalidInput: there is no such coordination, or a value does not fit.
+        InvalidInput: there is no such coordination, or a value is invalid.
     """
     coordination = COORDINATIONS.get(pattern_type)
     if coordination is None:
@@ -198,7 +198,7 @@ def coordination_of(
 
 
 def members_of(rows: Sequence[MemberRow], agents: Mapping[str, Agent]) -> list[Member]:
-    """Return the members with what is known of their agents."""
+    """Return the members, with the names and the status of their agents."""
     return [
         Member(
             id=row.agent_id,

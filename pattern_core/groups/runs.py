@@ -1,10 +1,10 @@
-"""Groups at work: each message to a group is a turn of the group, run by its coordination, one at a time.
+"""The turns of groups: each message to a group is a turn of the group, run by its coordination, one at a time.
 
 | moment | stored in one transaction |
 |---|---|
 | accepted | the turn, its message, `turn.queued` |
 | started | turn running, the plan (coordination, config, members, state, seed), `turn.started` |
-| a member is asked | the member's turn and message, its place in the run, what was told before, `group.selected` |
+| a member is asked | the member's turn and message, its place in the run, the events before it, `group.selected` |
 | ended | status, answer, the coordination's state, the one terminal event |
 
 After a restart the coordination runs again from its beginning with the same plan. Where a place has a turn already, its
@@ -59,14 +59,14 @@ from pattern_db.tables import agents
 from pattern_db.tables import groups as group_table
 
 _log = logging.getLogger("pattern.turns")
-GROUPS_KEPT = 64  # groups of which what was said last is kept in memory between turns
-LINES_KEPT = 50  # of what was said in a group last, of which a member is shown what it has missed
-SHOWN_CHARS = 8_000  # of what others said since a member was last asked; the newest stays
+GROUPS_KEPT = 64  # groups with their last messages kept in memory between turns
+LINES_KEPT = 50  # last messages of a group; a member is shown those that it has missed
+SHOWN_CHARS = 8_000  # of others' messages since a member was last asked; the oldest are left out
 POLICIES = (None, "enqueue", "reject", "interrupt")
 
 
 class Line(NamedTuple):
-    """Something that was said in a group: the key of its turn, the speaker's id and name, and the words."""
+    """A message in a group: the key of its turn, the speaker's id and name, and the text."""
 
     key: int
     speaker: str
@@ -76,7 +76,7 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlan:
-    """What a run is decided by, as it was when the turn started: the group's name, coordination, config, state and
+    """What determines a run, as it was when the turn started: the group's name, coordination, config, state and
     members.
     """
 
@@ -92,7 +92,7 @@ _PLANS = TypeAdapter(RunPlan)
 
 @dataclass(slots=True, kw_only=True)
 class _Running:
-    """A group's turn under way. `stop_reason` says why it is to be cancelled; none where the server stops."""
+    """A running turn of a group. `stop_reason` says why it is to be cancelled; None if the server stops."""
 
     row: TurnRow
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
@@ -101,7 +101,7 @@ class _Running:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupServices:
-    """What runs need of the constellation. `wake` has an agent look into its inbox, `cancel` cancels a turn."""
+    """What runs need of the constellation. `wake` makes an agent check its inbox, `cancel` cancels a turn."""
 
     journal: Journal
     roster: Roster
@@ -121,13 +121,13 @@ class GroupRuns:
         self._nursery = nursery
         self._awake: dict[str, bool] = {}  # group id → whether there may be another turn
         self._running: dict[str, _Running] = {}  # by turn id
-        self._fresh: set[str] = set()  # turns that were started when they were accepted, and not taken up yet
+        self._fresh: set[str] = set()  # turns that were started when they were accepted, and do not run yet
         self._said: OrderedDict[str, Sequence[Line]] = OrderedDict()  # by group id
         self._rest = trio.lowlevel.ParkingLot()
 
     @property
     def is_idle(self) -> bool:
-        """Whether no group works."""
+        """Whether no group is busy."""
         return not self._awake
 
     async def submit(self, group: Group, incoming: IncomingMessage) -> Ticket:
@@ -135,7 +135,7 @@ class GroupRuns:
 
         Raises:
             InvalidInput: the policy is none that a group has.
-            Conflict: the group is busy, and the message is not to wait.
+            Conflict: the group is busy, and the policy is `reject`.
             IdempotencyMismatch: the key was used for another message.
             Overloaded: too many messages wait for the group.
         """
@@ -151,7 +151,7 @@ class GroupRuns:
     def accepting(
         self, group: Group, incoming: IncomingMessage
     ) -> tuple[str, Callable[[Connection], tuple[Ticket, list[Event]]]]:
-        """Return the id of a message's turn, and what accepts it within a transaction; `wake` the group after it.
+        """Return the id of a message's turn, and the function that accepts it in a transaction; then `wake` the group.
 
         Raises:
             InvalidInput: the policy is none that a group has.
@@ -206,7 +206,7 @@ class GroupRuns:
         )
 
     def wake(self, group_id: str) -> None:
-        """Have the group look for a turn to run. Harmless when there is none."""
+        """Make the group check for a turn to run. Harmless when there is none."""
         if self._services.is_draining():
             return
         if group_id in self._awake:
@@ -219,7 +219,7 @@ class GroupRuns:
         self._awake[group_id] = True
 
     def cancel(self, turn_id: str, reason: str) -> bool:
-        """Stop a turn; False if it does not run."""
+        """Stop a turn; return False if it is not running."""
         running = self._running.get(turn_id)
         if running is None:
             return False
@@ -233,7 +233,7 @@ class GroupRuns:
             self.cancel(turn_id, reason)
 
     async def drain(self) -> None:
-        """Leave the turns under way as they are stored; return when nothing runs."""
+        """Stop the running turns, which stay as they are stored; return when none runs."""
         for running in self._running.values():
             running.scope.cancel()
         while self._awake:
@@ -247,7 +247,7 @@ class GroupRuns:
                     found = await self._journal.database.read(group_runs.first_open, group_id)
                     if found is not None:
                         self._awake[group_id] = True
-                        with suppress(RowConflict):  # cancelled before it started: look what is next
+                        with suppress(RowConflict):  # cancelled before it started: check for the next one
                             await self._take(*found)
                 except* DiskFull:
                     _log.error("no room on the disk for the work of a group", {"group": group_id})
@@ -258,7 +258,7 @@ class GroupRuns:
             self._rest.unpark_all()
 
     async def _take(self, row: TurnRow, run: RunRow) -> None:
-        """Run a turn to its end, from wherever it is."""
+        """Run a turn to its end, from its stored state."""
         running = self._running[row.id] = _Running(row=row)
         try:
             if row.cancel_reason is not None:
@@ -283,7 +283,7 @@ class GroupRuns:
             del self._running[row.id]
 
     def forget(self) -> None:
-        """Drop what is remembered of conversations: an agent was renamed or deleted."""
+        """Drop the messages kept in memory: an agent was renamed or deleted."""
         self._said.clear()
 
     async def _start(self, row: TurnRow) -> tuple[TurnRow, RunRow]:
@@ -298,15 +298,15 @@ class GroupRuns:
         return await self._journal.commit(start)
 
     def _begin(self, connection: Connection, group: Group, key: int) -> Draft:
-        """Fix what a run will be, within a transaction; return the event.
+        """Start a turn and store its plan, within a transaction; return the event.
 
         Raises:
-            RowConflict: the turn is not queued any more.
+            RowConflict: the turn is not queued any longer.
         """
         row = group_table.find(connection, group.id)  # its state may be newer
         try:
             deadline_s = coordination_of(row.pattern_type, row.pattern_config)[1].deadline_s
-        except InvalidInput:  # the run says so
+        except InvalidInput:  # the run reports it
             deadline_s = CommonConfig().deadline_s
         now_ms = self._journal.clock.now_ms()
         started = Started(
@@ -346,13 +346,13 @@ class GroupRuns:
             elif self._services.is_draining():
                 return  # the next start continues it
             else:
-                message = "the group took longer than its deadline_s; send the message again, or raise it"
+                message = "the group exceeded its deadline_s; send the message again, or raise it"
                 ending = Ending(status="limit", error={"code": "deadline", "message": message})
         await run.end(ending, answer)
 
 
 class _Run:
-    """One turn of a group under way: asks its members and ends it."""
+    """One running turn of a group: asks the members and ends the turn."""
 
     def __init__(
         self,
@@ -363,7 +363,7 @@ class _Run:
         asked: Sequence[MemberTurn] = (),
         said: Sequence[Line] = (),
     ) -> None:
-        """`asked` are questions of an earlier life, `said` is what was said in the group before."""
+        """`asked` are the questions from before a restart, `said` the last messages of the group."""
         self.row = row
         self._services = services
         self._journal = services.journal
@@ -400,7 +400,7 @@ class _Run:
 
     @property
     def said(self) -> list[Line]:
-        """What was said in the group last, this turn included."""
+        """The last messages of the group, this turn's included."""
         own = Line(self.row.key, "", self.row.sender.partition(":")[0], str(self._payload["content"]))
         return sorted([*self._lines, own])[-LINES_KEPT:]
 
@@ -410,7 +410,7 @@ class _Run:
         return self._plan
 
     async def _ask(self, questions: Sequence[Question], is_race: bool) -> list[Answer]:
-        """Ask members, or read what they answered when they were asked at these places before."""
+        """Ask members, or read their answers where they were asked at these places before."""
         places = []
         for question in questions:
             self._asked[question.member.id] += 1
@@ -436,7 +436,7 @@ class _Run:
         return [answers[place] for place in places]
 
     async def _put(self, new: Sequence[tuple[str, Question]], told: Sequence[Draft]) -> dict[str, MemberTurn]:
-        """Have turns of members accepted, in one transaction with their places; those that cannot take part are left
+        """Accept turns of members, in one transaction with their places; members that cannot take part are left
         out.
         """
         ids, now, arrivals = self._journal.ids, self._journal.now(), dict[str, tuple[Arrival, Question]]()
@@ -465,7 +465,7 @@ class _Run:
                 member, why = question.member, {"why": question.why} if question.why else {}
                 about = {"agent_id": member.id, "agent": member.name, "member_turn": arrival.turn.id}
                 drafts.append(Draft("group.selected", {**about, **why}))
-            # Before the events of the members, so that a stream knows whose they are.
+            # Before the events of the members, so that a stream knows the member of each.
             events = append(connection, (self.row.key, self.row.id), drafts, created_at=now)
             for place, (arrival, question) in arrivals.items():
                 ticket, accepted = admission.accept(connection, arrival, self._services.limits)
@@ -486,7 +486,7 @@ class _Run:
         return asked
 
     async def _answer(self, question: Question, asked: MemberTurn | None) -> Answer:
-        """Wait for a member's answer; after the question's time it is cancelled, and has ended when this returns."""
+        """Wait for a member's answer; after the time limit its turn is cancelled, and has ended when this returns."""
         member = question.member
         if asked is None:
             return Answer(member=member, status=UNAVAILABLE)
@@ -501,7 +501,7 @@ class _Run:
         return Answer(member=member, status=asked.status, text=words, ended_at=asked.ended_at or "")
 
     def _words_for(self, question: Question) -> str:
-        """Return what a member is sent: who is in the group, what was said since it was last asked, and the words."""
+        """Return the message to a member: the members, what was said since it was last asked, and the question."""
         member, text = question.member, question.text or str(self._payload["content"])
         others = [
             f"{one.name} ({one.role})" if one.role else one.name
@@ -539,12 +539,12 @@ class _Run:
         return exchange
 
     async def _give_up(self, place: str) -> None:
-        """Cancel what a member was asked, if it has not answered."""
+        """Cancel the member's turn at a place, if it has not ended."""
         if place in self._known:
             await self._services.cancel(self._known[place].turn_id, "superseded")
 
     async def end(self, ending: Ending, answer: str = "") -> None:
-        """End the turn; members' turns under way are cancelled first."""
+        """End the turn; if it did not complete, its members' running turns are cancelled first."""
         journal, row, told = self._journal, self.row, self._told
         if ending.status != TurnStatus.COMPLETED:
             asked = await journal.database.read(group_runs.exchanges, row.key)
@@ -572,7 +572,7 @@ class _Run:
 
 
 def _said_before(connection: Connection, row: TurnRow) -> list[Line]:
-    """Return what was said last in the group of a turn, but for the turn itself."""
+    """Return the last messages of a turn's group, except those of the turn itself."""
     names = {one.id: one.name for one in agents.list_all(connection)}
     return [
         Line(

@@ -91,7 +91,7 @@ class ModelClient:
         self._pinned: ModelClient | None = None
 
     def adopt(self, other: ModelClient) -> None:
-        """Ask from now on as `other` does; questions under way, and what is `pinned`, are not affected.
+        """Ask from now on as `other` does; questions in progress, and what is `pinned`, are not affected.
 
         A gate stays, with all that it knows of its vendor, where its providers and its account are the same.
         """
@@ -317,7 +317,7 @@ class ModelClient:
 
 
 def _window_of(providers: Mapping[str, Provider], name: str) -> AskWindow | None:
-    # Only servers that anybody may run have windows that are theirs to choose.
+    # Only servers that anyone can run choose their own windows.
     return getattr(providers.get(name), "window", None)
 
 

@@ -74,7 +74,7 @@ SECTIONS: Mapping[str, str] = {
     Kind.ACTIVITY: "# Recent activity\nIn this constellation, newest first; times are UTC.",
 }
 _QUESTION_HEADING = "# Message"
-_NO_ROOM = "no room in the window beside the message itself"
+_NO_ROOM = "no room in the window besides the message itself"
 _OWNERS = {
     Via.OWN: "the agent's own",
     Via.ATTACHED: "lent to the agent",

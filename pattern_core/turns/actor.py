@@ -317,7 +317,7 @@ class Actors:
                 self._awake[agent_id].is_woken = True
 
     async def _group_of(self, row: TurnRow | NewTurn) -> str | None:
-        """Return the group whose turn asked for this one, if one did: its budgets count."""
+        """Return the group that asked for this turn, if one did: its budgets count."""
         if row.parent_turn is None:
             return None
         return (await self._database.read(turns.by_key, row.parent_turn)).group_id

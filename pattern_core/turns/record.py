@@ -115,7 +115,7 @@ class Record:
     key: int = 0
     seed: int = 0
     source: str = ""
-    group_id: str | None = None  # of the group whose turn asked for it
+    group_id: str | None = None  # of the group that asked for it
     depth: int = 0  # how many agents passed the request on
     children: int = 0  # messages that its tools sent to agents …
     children_max: int | None = None  # … and how many they may send; None: any number

@@ -16,7 +16,7 @@ from pattern_server.cli.output import Output, cut, in_line, when
 COLUMNS = ("id", "status?", "audience?", "what*", "asked=created_at?", "expires=expires_at?")
 GRANT_COLUMNS = ("id", "agent", "subject", "arguments?", "until?", "granted_by?")
 APPROVAL = Named("constellations/{constellation}/approvals", field="id", status="all")
-PROGRAMS_WORDS = frozenset({"agent_id", "call_id", "subject", "digest"})  # in a request, beside the agent's name …
+PROGRAMS_WORDS = frozenset({"agent_id", "call_id", "subject", "digest"})  # in a request, next to the agent's name …
 REQUEST_CHARS_MAX = 200  # shown of a request that has no words of its own
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)")

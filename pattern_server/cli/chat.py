@@ -46,7 +46,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "/approve": "answer what waits for your approval",
         "/usage": "tokens and cost",
         "/model": "[PROVIDER/MODEL]  show or change the agent's model",
-        "/cancel": "stop the answer that is under way, as Ctrl-C does",
+        "/cancel": "stop the answer in progress, as Ctrl-C does",
         "/quit": "leave, as Ctrl-D does",
     }
 )
@@ -235,7 +235,7 @@ class Talk:
         return await self._follow(SentMessage(self.home.at(self.kind, self.agent, "messages"), body, key, screen))
 
     async def stop(self) -> None:
-        """Stop the oldest turn that is under way, as soon as it is known; at the second time just leave it."""
+        """Stop the oldest running turn, as soon as its id is known; the second time, only stop waiting for it."""
         for sent in self.open[:1]:  # none if it has ended in this moment
             if sent.is_stopping:
                 self.output.note("Not waiting for the answer any more; it may still come.")
@@ -490,7 +490,7 @@ class Talk:
             case "/cancel" if self.open:
                 await self.stop()
             case "/cancel":
-                self.output.say("Nothing is under way.")
+                self.output.say("No answer is in progress.")
             case "/quit":
                 self.is_over = True
             case _ if name in COMMANDS:
@@ -515,7 +515,7 @@ class Talk:
         await inner(self.home.api, self.output, **{key: value for key, value in given.items() if key not in shared})
 
     async def _undo(self, label: str) -> None:
-        """Undo the last change of a block by the agent, or the last one that was seen here, whoever made it."""
+        """Undo the last change of a block by the agent, or the last one that was seen here, by any author."""
         if label:
             changed = label, f"agent:{(await self.home.get('agents', self.agent))['id']}"
         elif self._changed is None:

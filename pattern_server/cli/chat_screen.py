@@ -67,7 +67,7 @@ class Lines:
         self._output.note(text)
 
     def phase(self, text: str) -> None:
-        """Say what is waited for, where that can be taken back; nothing if the text is empty."""
+        """Show what is waited for, where that can be removed again; nothing if the text is empty."""
 
 
 class Screen:
@@ -183,7 +183,7 @@ class Screen:
         self.sink.end()
         self.sink.phase("")
         if data.get("joined"):
-            self.sink.note("(joined the answer that is under way)", "dim")
+            self.sink.note("(joined the answer in progress)", "dim")
         elif self._has_footer and (usage := data.get("usage")):
             cost = usage.get("cost_microdollars")
             parts = [f"{usage['input_tokens']:,} in", f"{usage['output_tokens']:,} out"]

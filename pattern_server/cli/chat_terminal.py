@@ -50,7 +50,7 @@ _BLOCKS = MarkdownIt().enable("table").enable("strikethrough")
 
 
 class Key(Enum):
-    """What is typed beside lines."""
+    """What a person types other than lines."""
 
     INTERRUPT = auto()
     END = auto()
@@ -306,7 +306,7 @@ class Live(Lines):
             self._show(text)
 
     def phase(self, text: str) -> None:
-        """Say beside the spinner what is waited for."""
+        """Show next to the spinner what is waited for."""
         self._terminal.phase(text)
 
     def _show(self, text: str, live: str = "") -> None:

@@ -48,7 +48,7 @@ class ServerProcess:
         self._host, self._port, self._file = host, port, file
 
     async def start(self) -> tuple[RunningServer, float]:
-        """Start it and wait until it is ready; its address, and how long that took in seconds. Once more: same port.
+        """Start it and wait until it is ready; return its address and the seconds needed. A restart keeps the port.
 
         Raises:
             Unavailable: it ended, or was not ready in time; the message holds the end of its log.
@@ -59,7 +59,7 @@ class ServerProcess:
         command += ["--host", self._host, "--port", str(self._port)]
         command += [] if self._file is None else ["--config", str(self._file)]
         with os.fdopen(os.open(self._log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "ab") as log:
-            # In the data directory, so that no pattern.toml of the place where the user stands is read.
+            # In the data directory, so that no pattern.toml in the user's current directory is read.
             process = await trio.lowlevel.open_process(
                 command, cwd=self._data_dir, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )

@@ -163,7 +163,7 @@ class Api:
         return answer.json(), answer.headers.get("etag", "")
 
     async def change(self, where: str, change: Callable[[Json], Json], *, method: str = "PATCH") -> Json:
-        """Change the thing at a path by what `change` makes of it; try again if others changed it meanwhile.
+        """Change the thing at a path by what `change` makes of it; try again if others changed it since then.
 
         `change` returns the body of the request, and raises what is to end this.
         """
@@ -381,5 +381,5 @@ def _client(url: str, token: str, transport: httpx2.AsyncBaseTransport | None) -
         headers={"Authorization": f"Bearer {token}"},
         timeout=httpx2.Timeout(None, connect=CONNECT_TIMEOUT_S),  # a turn may take its time
         transport=transport,
-        trust_env=False,  # a proxy in the environment has no business between us and our own machine
+        trust_env=False,  # no proxy from the environment between us and our own machine
     )

@@ -86,6 +86,6 @@ async def delete(api: Api, output: Output, name: str, yes: bool) -> None:
     found = await api.get(path("constellations", name))
     if not yes:
         output.note(f"To keep a copy: pattern backup -c {found['name']} -o {found['name']}.db")
-        output.confirm(f"Delete {found['name']} ({found['id']}) for good?", yes=yes)
+        output.confirm(f"Delete {found['name']} ({found['id']}) permanently?", yes=yes)
     await api.call("DELETE", path("constellations", found["id"]))
     output.result({"deleted": found["id"]}, f"Deleted {found['name']}.")

@@ -26,7 +26,7 @@ from pattern_server.cli.command import ExitCode, Home, reported
 from pattern_server.cli.output import DONE, Output
 
 TIME_MAX_S = 180.0  # far beyond what it needs: better a failure than a demo that hangs
-WAIT_S = 30.0  # a model that is installed is loaded meanwhile, on a slow machine too
+WAIT_S = 30.0  # a model that is installed is loaded in this time, on a slow machine too
 LOOK_EVERY_S = 0.05
 
 # All lines fit a terminal of 80 columns.
@@ -41,7 +41,7 @@ SECRET = "the code of the garden gate is 4711."
 
 DAYS = 24
 # Messages accepted when the server is killed; the next one is on its way. A busy machine may let it end all turns
-# before the signal comes: then it is killed once more, a little later.
+# before the signal comes: then it is killed again, a little later.
 KILLED_AFTER = (14, 17, 20, 23)
 
 NEXT = (
@@ -147,7 +147,7 @@ async def merge(demo: Demo) -> None:
     """Two authors change one block at the same time."""
     async with demo.home() as home:
         before = await home.get(*_MEMORY)
-        demo.show("", "You open that memory block in an editor. Meanwhile ada changes it:")
+        demo.show("", "You open that memory block in an editor. Then ada changes it:")
         await exchange(demo, home, f"Remember that {HERS}", HERS)
         demo.show("", "You save your edit of the older text. Both changes are kept:")
         written = {"content": f"{YOURS}\n{before['content']}", "base_version": before["version"]}
@@ -231,7 +231,7 @@ async def survive(demo: Demo) -> None:
             await demo.child.start()
         demo.show("", f"{DAYS} notes for ada. After {len(accepted)}, kill -9: {unfinished} turns were unfinished.")
         _, took_s = await demo.child.start()
-        demo.show("", f"Restarted in {took_s:.1f} s: they resume. The client sends all {DAYS} notes once more.")
+        demo.show("", f"Restarted in {took_s:.1f} s: they resume. The client sends all {DAYS} notes again.")
         async with demo.home() as home:
             turns = [await send(home, day) for day in range(1, DAYS + 1)]
         claim(all(turns[day - 1] == turn for day, turn in accepted.items()), "a note that was accepted is no new turn")
@@ -323,7 +323,7 @@ async def _written(home: Home) -> int:
 
 
 async def copy(demo: Demo) -> None:
-    """A backup of a constellation at work, and what was restored from it."""
+    """A backup of a busy constellation, and what was restored from it."""
     file = demo.folder.resolve() / "home.db"
     async with demo.home() as home:
         demo.show("$", "pattern backup -c home -o home.db", "yellow")

@@ -50,7 +50,7 @@ Looked: TypeAlias = Iterator[tuple[State, str]]  # what was found, a sentence ea
 
 @dataclass(frozen=True, slots=True)
 class DoctorFinding:
-    """One thing looked at. A `note` may be intended; a `problem` needs work, and the message says what."""
+    """The result of one check. A `note` may be intended; a `problem` needs work, and the message says what."""
 
     check: str
     state: State
@@ -232,8 +232,8 @@ def _settings(config: Config) -> Looked:
 
 
 async def _unreachable(config: Config) -> list[tuple[State, str]]:
-    """Return the servers of models that were given by their address and take no connection; nothing is asked of
-    them.
+    """Return the servers of models that were given by their address and accept no connection; they get no
+    request.
     """
     findings: list[tuple[State, str]] = []
 
@@ -341,7 +341,7 @@ def _folders(config: Config) -> Looked:
 
 
 def _conditions(config: Config) -> Iterator[tuple[str, Condition]]:
-    """Yield the constellations whose files can be opened, by name; `_databases` reports the others."""
+    """Yield the constellations with files that can be opened, by name; `_databases` reports the others."""
     with suppress(DatabaseError, NotFound):
         for target in targets(config) if _is_usable(config.data_dir) else ():
             if target.kind == "constellation":

@@ -120,7 +120,7 @@ async def edit(
     pattern_config: str | None,
     description: str | None,
 ) -> None:
-    """Change the group NAME; --members replaces all. A turn under way keeps what it started with."""
+    """Change the group NAME; --members replaces all. A running turn keeps what it started with."""
     body = _body(
         name=new_name, pattern_type=pattern, members=members, pattern_config=pattern_config, description=description
     )

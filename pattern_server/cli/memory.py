@@ -447,7 +447,7 @@ def sync(
 
     Edit them with any editor: your changes and those of agents are merged. A file that is deleted or emptied is written
     again; a new Markdown file in an agent's folder becomes a block. A change that cannot be stored is left in place,
-    with the reason in a file beside it. It runs until Ctrl-C; exit code 3 means that something needs your attention.
+    with the reason in a file next to it. It runs until Ctrl-C; exit code 3 means that something needs your attention.
     """
     if deletes and not dry_run:
         output.confirm(f"Delete the block of every file that is deleted in {folder}?", yes=yes)

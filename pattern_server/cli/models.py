@@ -89,7 +89,7 @@ async def test(api: Api, output: Output, name: str) -> ExitCode:
 
 
 def findings(trial: Json) -> Iterator[tuple[str, str, str]]:
-    """Yield what a trial of a model found: what was looked at, `ok`, `note` or `problem`, and a sentence."""
+    """Yield what a trial of a model found: what was checked, `ok`, `note` or `problem`, and a sentence."""
     facts, said, count = trial["facts"], cut(in_line(trial["answer"]), WORDS_SHOWN), trial["output_tokens"]
     yield (
         "window",

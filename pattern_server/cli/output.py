@@ -27,7 +27,7 @@ DONE, FAILED, USAGE, SKIPPED = 0, 1, 2, 3
 SHRUNK_CHARS_MIN = 8  # of a column; while others may be left out, it keeps …
 CUT_CHARS_MIN, WRAPPED_CHARS_MIN = 14, 24  # … these, the second if its text is continued below
 GAP = "  "  # between columns
-MARGIN = 7  # for marks beside lines
+MARGIN = 7  # for marks next to lines
 BAR_CHARS = 12
 # In JSON all that is not `plain` is written as its number. C0 controls are so already.
 _NUMBERED = re.compile(r"[\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -133,7 +133,7 @@ class Output:
             self._write(click.style(self._named(plain(text)), bold=True) + "\n")
 
     def beside(self, mark: str, text: str, color: str = "") -> None:
-        """Print lines beside a mark in the margin, wrapped there; on a terminal the mark has a colour."""
+        """Print lines next to a mark in the margin, wrapped there; on a terminal the mark has a colour."""
         for line in text.splitlines():
             for piece in textwrap.wrap(plain(line), shutil.get_terminal_size().columns - MARGIN) or [""]:
                 shown = click.style(f"{plain(mark):>{MARGIN - 2}}", fg=color or None, bold=bool(color))
@@ -205,7 +205,7 @@ class Output:
             self._write(f"{name.replace('_', ' '):<{width}}{shown}".rstrip() + "\n")
 
     def note(self, text: str) -> None:
-        """Print a remark beside the data, on the standard error."""
+        """Print a remark that is not data, on the standard error."""
         self._write(plain(text) + "\n", is_data=False)
 
     def error(self, message: str, *, code: str = "failed") -> None:

@@ -23,7 +23,7 @@ OF_ALL = ("tool", "priority", "message")  # fields that rules of every kind have
 
 
 def _fields(kind: type[ToolRule]) -> str:
-    """Return the fields of a kind beside `OF_ALL`: `outputs= [default=]`."""
+    """Return the fields of a kind in addition to `OF_ALL`: `outputs= [default=]`."""
     own = [field for field in dataclasses.fields(kind) if field.name not in OF_ALL]
     is_needed = {field.name: field.default is field.default_factory is dataclasses.MISSING for field in own}
     return " ".join(f"{name}=" if needed else f"[{name}=]" for name, needed in is_needed.items())

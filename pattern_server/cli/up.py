@@ -285,7 +285,7 @@ async def _stop(config: Config, server: RunningServer, patience_s: float) -> flo
     while (holder := holder_of(config.data_dir)) is not None and holder.pid == server.pid:
         if trio.current_time() - began > patience_s:
             raise Unavailable(
-                f"the server (process {server.pid}) still runs after {patience_s:.0f} s. `pattern down` once more stops"
+                f"the server (process {server.pid}) still runs after {patience_s:.0f} s. `pattern down` again stops"
                 f" it at once; if that does not help: kill -9 {server.pid}"
             )
         await trio.sleep(POLL_S)

@@ -55,11 +55,11 @@ async def run(room: Room, config: DebateConfig) -> str:
 
 
 def trouble(config: DebateConfig, members: Sequence[Member]) -> list[str]:
-    """Find what keeps it from running."""
+    """Return what keeps it from running."""
     sides = [one for one in members if config.judge not in (one.id, one.name)]
     found = check_names([config.judge] if config.judge else [], members, "judge")
     if len(sides) < MEMBERS_MIN:
-        found.append(f"a debate needs {MEMBERS_MIN} members beside the judge; add one")
+        found.append(f"a debate needs {MEMBERS_MIN} members in addition to the judge; add one")
     return found
 
 

@@ -1,7 +1,7 @@
 """`dynamic`: a selector chooses who answers each message, unless the message addresses members by name.
 
-`@name` and `@all` are addresses, and at the beginning `name:`, `name,` and `hey name`, as whole words. A selector only
-ever chooses among members that can be asked now.
+`@name` and `@all` are addresses, and at the beginning `name:`, `name,` and `hey name`, as whole words. A selector
+chooses only among members that can be asked now.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pattern_core.groups.coordinations.parallel import together
 COUNTS = "counts"  # in the state: how often each member was chosen
 ATTEMPTS = 3  # questions to the selecting member
 EVERYONE = "all"
-SPOKEN_CHARS = 50  # a longer answer of a chooser that names nobody is meant for the person
+SPOKEN_CHARS = 50  # a longer answer of a chooser that names no member is meant for the person
 _WORDS = re.compile(r"\w+")
 _MARKED = re.compile(r"(?<!\w)@([\w-]+)")
 _CALLED = re.compile(r"\s*(?:hey\s+([\w-]+)|([\w-]+)\s*[:,])", re.IGNORECASE)
@@ -28,7 +28,7 @@ Selector = Literal["random", "least_busy", "load_balancing", "round_robin", "cap
 
 
 def _from_texts(value: object) -> object:
-    """Return a config in which everything is text, as other programs write it, with the types that we have."""
+    """Return a config in which everything is text, as other programs write it, with the types of this config."""
     if not isinstance(value, dict):
         return value
     given = {"count" if name == "max_agents" else name: one for name, one in value.items()}
@@ -57,7 +57,7 @@ class SelectorConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DynamicConfig(CommonConfig):
-    """`selector` (also `selector_name`) chooses; `otherwise` says whom to ask where it finds nobody: the first member,
+    """`selector` (also `selector_name`) chooses; `otherwise` says which members to ask if it chooses none: the first,
     all, or none, which fails the turn.
     """
 
@@ -132,8 +132,8 @@ async def run(room: Room, config: DynamicConfig) -> str:
 
 
 async def select(room: Room, selector: Selector, config: SelectorConfig, live: Sequence[Member]) -> list[Member] | str:
-    """Return the members that the selector chooses among `live`, empty if it finds none; or the words with which the
-    choosing member answers by itself.
+    """Return the members that the selector chooses among `live`, empty if it finds none; or the text with which the
+    choosing member answers itself.
     """
     counts: Mapping[str, int] = room.state.get(COUNTS) or {}
     match selector:
@@ -174,7 +174,7 @@ def _described(member: Member) -> str:
 
 
 def trouble(config: DynamicConfig, members: Sequence[Member]) -> list[str]:
-    """Find what keeps it from running."""
+    """Return what keeps it from running."""
     chooser = config.selector_config.chooser
     return check_names([chooser] if chooser else [], members, "selector_config.chooser")
 

@@ -1,4 +1,4 @@
-"""`parallel`: all members answer at the same time; the answer is all of theirs, or what one makes of them."""
+"""`parallel`: all members answer at the same time; the result is all answers, or one that a member makes of them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pattern_core.groups.coordination import Answer, CommonConfig, Coordination,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParallelConfig(CommonConfig):
-    """`aggregator` is the member that makes one answer of the others'."""
+    """`aggregator` is the member that combines the others' answers into one."""
 
     aggregator: str | None = None
 
 
 def together(answers: Sequence[Answer]) -> str:
-    """Return answers as one text, each with the name of who gave it."""
+    """Return answers as one text, each with the name of its author."""
     return "\n\n".join(f"{one.member.name}: {one.text}" for one in answers if one.is_whole)
 
 
@@ -31,7 +31,7 @@ async def run(room: Room, config: ParallelConfig) -> str:
 
 
 def trouble(config: ParallelConfig, members: Sequence[Member]) -> list[str]:
-    """Find what keeps it from running."""
+    """Return what keeps it from running."""
     return check_names([config.aggregator] if config.aggregator else [], members, "aggregator")
 
 

@@ -1,4 +1,4 @@
-"""`pipeline`: stages one after another, each with what the one before it made."""
+"""`pipeline`: stages one after another, each with the output of the one before it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Stage:
     max_attempts: Annotated[int, Field(ge=1, le=10)] = 2
     fallback_agent: str | None = None
     instructions: str = ""
-    when: str | None = None  # words of the input without which the stage is left out
+    when: str | None = None  # the stage is skipped if its input does not contain this text
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -67,7 +67,7 @@ class PipelineConfig(CommonConfig):
 
 
 async def run(room: Room, config: PipelineConfig) -> str:
-    """Run the stages; the answer is what the last one made, or what all made that ran at the same time."""
+    """Run the stages; the answer is the output of the last one, or of all if they run at the same time."""
     stages = config.stages or tuple(Stage(name=one.name) for one in room.available())
     if config.parallel_stages:
         asked = [questions(room, stage, room.message) for stage in stages]
@@ -96,10 +96,10 @@ def questions(room: Room, stage: Stage, text: str, attempt: int = 1) -> list[Que
 
 
 async def run_stage(room: Room, stage: Stage, text: str, answers: Sequence[Answer] | None = None) -> str:
-    """Return what a stage makes of its input; `answers` are those of its first attempt, if it was made.
+    """Return the output of a stage; `answers` are those of its first attempt, if it was made.
 
     Raises:
-        MemberFailed: it made nothing, and that ends the turn.
+        MemberFailed: it has no output, and that ends the turn.
     """
     for attempt in range(1, (stage.max_attempts if stage.on_failure == "retry" else 1) + 1):
         if answers is None:
@@ -118,7 +118,7 @@ async def run_stage(room: Room, stage: Stage, text: str, answers: Sequence[Answe
 
 
 def trouble(config: PipelineConfig, members: Sequence[Member]) -> list[str]:
-    """Find what keeps it from running."""
+    """Return what keeps it from running."""
     found: list[str] = []
     names = [stage.name for stage in config.stages]
     for place, stage in enumerate(config.stages):
@@ -127,7 +127,7 @@ def trouble(config: PipelineConfig, members: Sequence[Member]) -> list[str]:
             fallback = [stage.fallback_agent] if stage.fallback_agent else []
             found += check_names(fallback, members, f"stages.{place}.fallback_agent")
             if not fallback:
-                found.append(f"`stages.{place}` falls back on nobody; name a fallback_agent")
+                found.append(f"`stages.{place}` has no fallback_agent; name one")
         if stage.mode == "race" and config.parallel_stages:
             found.append(
                 f"`stages.{place}` is a race, which cannot be one of `parallel_stages`; use the mode one or all"

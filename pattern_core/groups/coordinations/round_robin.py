@@ -35,7 +35,7 @@ def order(members: Sequence[Member], last: str | None, start_at: int) -> list[Me
 
 
 async def run(room: Room, config: RoundRobinConfig) -> str:
-    """Ask the member whose turn it is."""
+    """Ask the next member."""
     room.available()
     last = room.state.get(LAST)
     queue = order(room.members, None if last is None else str(last), config.start_at or config.current_index)

@@ -23,7 +23,7 @@ _TASK = re.compile(r"^[ \t]*(?:[-*][ \t]+)?@([\w-]+)[ \t]*:[ \t]*(\S.*)$", re.MU
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelegationRules:
-    """How many tasks a member may have at once and in a turn, and who does what is for `any`."""
+    """How many tasks a member may have in a turn and all may have at once, and how `any` is assigned."""
 
     max_delegations_per_agent: Annotated[int, Field(ge=1, le=100)] = 3
     max_parallel: Annotated[int, Field(ge=1, le=100)] = 10
@@ -46,7 +46,7 @@ def leader_of(config: LeaderConfig, members: Sequence[Member]) -> Member:
     """Return the leader.
 
     Raises:
-        NoMember: it is not there, or not active.
+        NoMember: it is not a member, or not active.
     """
     name = config.leader or config.leader_id
     if name is None:
@@ -59,7 +59,7 @@ def leader_of(config: LeaderConfig, members: Sequence[Member]) -> Member:
 
 
 def tasks_of(answer: str, team: Sequence[Member]) -> list[tuple[str, str]]:
-    """Return the tasks in a leader's answer: the member's name, or `any`, and the words."""
+    """Return the tasks in a leader's answer: the member's name, or `any`, and the task."""
     names = {one.name.casefold(): one.name for one in team} | {ANY: ANY}
     return [(names[name.casefold()], task) for name, task in _TASK.findall(answer) if name.casefold() in names]
 
@@ -67,7 +67,7 @@ def tasks_of(answer: str, team: Sequence[Member]) -> list[tuple[str, str]]:
 def assigned(
     tasks: Sequence[tuple[str, str]], team: Sequence[Member], rules: DelegationRules, room: Room, done: Counter[str]
 ) -> list[tuple[Member, str]]:
-    """Return who does what; tasks beyond a member's number go to others, and those beyond everybody's are
+    """Return who does what; tasks beyond a member's limit go to others, and those beyond the limits of all are
     left to the leader.
     """
     by_name = {one.name: one for one in team}
@@ -113,7 +113,7 @@ async def run(room: Room, config: LeaderConfig) -> str:
         results = together(await room.ask_each([Question(one, task, "a task") for one, task in given]))
         left = [task for _name, task in tasks[len(given) :]]
         if left:
-            results += "\n\nNobody was free for these, do them yourself:\n" + "\n".join(f"- {task}" for task in left)
+            results += "\n\nNo member was free for these, do them yourself:\n" + "\n".join(f"- {task}" for task in left)
         last = number == config.max_rounds
         more = "Answer the message now." if last else "Answer the message now, or give more tasks."
         text = f"Results:\n\n{results or '(none)'}\n\n{more}\nThe message was: {room.message}"
@@ -122,7 +122,7 @@ async def run(room: Room, config: LeaderConfig) -> str:
 
 
 def trouble(config: LeaderConfig, members: Sequence[Member]) -> list[str]:
-    """Find what keeps it from running."""
+    """Return what keeps it from running."""
     name = config.leader or config.leader_id
     return check_names([name] if name else [], members, "leader")
 

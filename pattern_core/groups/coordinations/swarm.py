@@ -1,6 +1,6 @@
 """`swarm`: one member answers, and may hand the conversation over to another.
 
-A member hands over with the last line of its answer: `@name: why`. The conversation stays with who has it, also in the
+A member hands over with the last line of its answer: `@name: why`. The conversation stays with its holder, also in the
 group's next turn.
 """
 
@@ -23,7 +23,7 @@ _HANDOFF = re.compile(r"^[ \t]*@([\w-]+)[ \t]*:?[ \t]*(.*)$")
 class SwarmConfig(CommonConfig):
     """`start` is the member that has the conversation first, `edges` to whom each may hand over (a member that is not
     named: to all). After `max_handoffs`, or where the last `repeat_window` holders are fewer than `min_unique` members,
-    the last answer stands. With `return_to_start` each message begins with the first member again.
+    the last answer is the result. With `return_to_start` each message begins with the first member again.
     """
 
     start: str | None = None
@@ -49,12 +49,12 @@ def reachable(member: Member, members: Sequence[Member], edges: Mapping[str, Seq
 
 
 def goes_in_circles(holders: Sequence[str], window: int, min_unique: int) -> bool:
-    """Return whether the last holders are too few different ones."""
+    """Return whether too few different members are among the last holders."""
     return len(holders) >= window and len(set(holders[-window:])) < min_unique
 
 
 async def run(room: Room, config: SwarmConfig) -> str:
-    """Ask who has the conversation, and whom it is handed over to."""
+    """Ask the holder of the conversation, and each member that it is handed over to."""
     live = room.available()
     first = room.named(config.start) if config.start else live[0]
     held = None if config.return_to_start else room.state.get(HOLDER)
@@ -83,7 +83,7 @@ async def run(room: Room, config: SwarmConfig) -> str:
 
 
 def trouble(config: SwarmConfig, members: Sequence[Member]) -> list[str]:
-    """Find what keeps it from running."""
+    """Return what keeps it from running."""
     found = check_names([config.start] if config.start else [], members, "start")
     for name, targets in config.edges.items():
         found += check_names([name, *targets], members, f"edges.{name}")

@@ -52,8 +52,8 @@ class VotingConfig(CommonConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ballot:
-    """A member's vote: options with their points, best first; none is an abstention. `is_valid` is False for words
-    that are no vote.
+    """A member's vote: options with their points, best first; none is an abstention. `is_valid` is False for an
+    answer that is no vote.
     """
 
     voter: str
@@ -114,7 +114,7 @@ def tally(ballots: Sequence[Ballot], options: Sequence[str]) -> dict[str, Fracti
 
 
 def leaders(points: Mapping[str, Fraction]) -> list[str]:
-    """Return the options with the most points, in their order; empty if nobody chose anything."""
+    """Return the options with the most points, in their order; empty if no option has points."""
     most = max(points.values(), default=Fraction(0))
     return [option for option, value in points.items() if value == most and most > 0]
 
@@ -158,7 +158,7 @@ async def run(room: Room, config: VotingConfig) -> str:
 
 
 async def _collect(room: Room, config: VotingConfig, options: Sequence[str]) -> list[Ballot]:
-    """Ask every member for a ballot; once more where an answer holds none."""
+    """Ask every member for a ballot, and again if its answer holds none."""
     form = {
         "plurality": "one option",
         "approval": "all options that you approve of, with commas",
@@ -215,7 +215,7 @@ def _number(value: Fraction) -> str:
 
 
 def trouble(config: VotingConfig, members: Sequence[Member]) -> list[str]:
-    """Find what keeps it from running."""
+    """Return what keeps it from running."""
     rules = config.voting_rules
     found = check_names(sorted(rules.weights), members, "voting_rules.weights")
     found += check_names([rules.tie_agent] if rules.tie_agent else [], members, "voting_rules.tie_agent")

@@ -52,7 +52,7 @@ class HttpClient(ABC):
         self._clock = clock or SystemClock()
         self._client: httpx2.AsyncClient | None = None
         self._opening = trio.Lock()
-        self._in_use = 0  # exchanges under way
+        self._in_use = 0  # exchanges in progress
         self._is_closed = False
 
     @abstractmethod
@@ -87,7 +87,7 @@ class HttpClient(ABC):
                 raise self._garbage(str(error)) from error
 
     async def aclose(self) -> None:
-        """Close the connections to the vendor: now, or with the last exchange under way. Another one opens them again,
+        """Close the connections to the vendor: now, or with the last exchange that runs. Another one opens them again,
         and closes them at its end.
         """
         self._is_closed = True

@@ -194,7 +194,7 @@ def plain_name(written: str) -> str | None:
 
 
 def distinct_names(names: Iterable[str], taken: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return a file name for each name, no two the same where upper and lower case are: `Human` beside `human` is
+    """Return a file name for each name, no two the same where upper and lower case are: `Human` next to `human` is
     `%48uman`.
 
     `taken` says what names have already; they keep it.

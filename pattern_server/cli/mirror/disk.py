@@ -1,7 +1,7 @@
 """The mirrored folder: files read and replaced so that a person who saves at the same moment loses nothing.
 
 Symbolic links are not followed. The mirror keeps its own files in `.pattern-sync`. Texts that could not be stored are
-written beside their file as `NAME.yours.txt`, the reasons as `NAME.error.txt`; neither is mirrored.
+written next to their file as `NAME.yours.txt`, the reasons as `NAME.error.txt`; neither is mirrored.
 
 What the mirror remembers of each block is one small file each, in `.pattern-sync/blocks`: a step changes one block and
 is stored before it is carried out, and a single file of all texts would be rewritten with each. A file that cannot be
@@ -176,7 +176,7 @@ class Disk:
             (self.root / path).parent.rmdir()
 
     def explain(self, path: str, reason: str | None) -> None:
-        """Write beside a file why it was refused, or remove that note."""
+        """Write next to a file why it was refused, or remove that note."""
         target = self.root / f"{path}.error.txt"
         if reason is not None:
             target.parent.mkdir(exist_ok=True)

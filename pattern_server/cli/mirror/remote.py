@@ -11,8 +11,8 @@ from pattern_server.cli.command import Home
 from pattern_server.cli.mirror.content import Form, body_of, form_of, text_of
 from pattern_server.cli.mirror.plan import Remote
 
-PAST_MAX = 50  # versions looked through for a file without a state
-_KEPT_BY_SYSTEM = "a log is kept by the system and cannot be edited; what you wrote is kept beside it"
+PAST_MAX = 50  # versions searched for a file without a state
+_KEPT_BY_SYSTEM = "a log is kept by the system and cannot be edited; what you wrote is kept in a file next to it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """A mirrored folder from its opening to its closing: looks at both sides, and the steps that bring them together.
 
-What the mirror does is reported once, to its caller, and beside the file that it is about.
+What the mirror does is reported once, to its caller, and next to the file that it is about.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class MirrorReport:
     """The events of a mirror, and the files that were refused as they are.
 
     Raises (all methods):
-        OSError: a reason could not be written beside its file.
+        OSError: a reason could not be written next to its file.
     """
 
     def __init__(self, disk: Disk, tell: Tell, *, is_dry: bool) -> None:
@@ -93,7 +93,7 @@ class MirrorReport:
         return True
 
     def accept(self, path: str) -> None:
-        """Note that a file is as it should be: remove a reason beside it."""
+        """Note that a file is as it should be: remove a reason next to it."""
         self._refused.pop(path, None)
         if not self._is_dry:
             self._disk.explain(path, None)

@@ -165,7 +165,7 @@ async def get(g: str, home: ToRead) -> GroupAnswer:
 async def update(g: str, body: GroupUpdateRequest, home: ToWrite) -> GroupAnswer:
     """Update a group.
 
-    A turn under way keeps what it started with.
+    A running turn keeps what it started with.
     """
     changes = body.model_dump(exclude_unset=True, exclude={"members"})
     empty = [name for name in ("name", "pattern_type") if name in changes and changes[name] is None]
@@ -181,7 +181,7 @@ async def update(g: str, body: GroupUpdateRequest, home: ToWrite) -> GroupAnswer
 async def delete(g: str, home: ToWrite) -> None:
     """Delete a group.
 
-    Its turns under way are cancelled and its conversation is deleted; what its members said stays in theirs.
+    Its running turns are cancelled and its conversation is deleted; what its members said stays in theirs.
     """
     await home.constellation.delete_group(g)
 

@@ -36,8 +36,8 @@ def test_a_provider_that_is_not_configured_is_refused_unless_forced(home: Patter
         assert (refused.code, refused.err) == (
             2,
             "Error: The model provider 'openai' is not configured\nSet OPENAI_API_KEY and restart the server, or"
-            " api_key under [providers.openai] in pattern.toml and run `pattern up`. Configured: embedded. To name it"
-            " before that, set `force` (--force)\n",
+            " api_key under [providers.openai] in pattern.toml and run `pattern up`. Configured: embedded. To use it"
+            " before it is configured, set `force` (--force)\n",
         )
         forced = home("agent", *line, "-c", "home", "--force")
         assert forced.code == 0, forced.err
@@ -110,8 +110,8 @@ def test_what_is_missing_is_said_with_what_to_do() -> None:
     (open_model,) = trouble({**FACTS, "window": 8_192, "trained_window": 40_960, "window_source": "assumed"})
     assert "40,960" in open_model
     assert list(trouble({**FACTS, "window": 8_192, "trained_window": 40_960, "window_source": "pattern.toml"})) == []
-    (too_small,) = trouble({**FACTS, "window_trouble": "the window of 1,024 tokens holds no conversation"})
-    assert too_small == "The agent cannot answer: the window of 1,024 tokens holds no conversation."
+    (too_small,) = trouble({**FACTS, "window_trouble": "the window of 1,024 tokens is too small for a conversation"})
+    assert too_small == "The agent cannot answer: the window of 1,024 tokens is too small for a conversation."
     (keyless,) = trouble({**FACTS, "is_configured": False})
     assert "[providers.own]" in keyless
 
@@ -190,7 +190,7 @@ def test_an_agent_without_room_in_its_window_is_made_with_a_warning(home: Patter
     long = ("--instructions", "Be kind. " * 400)
     made = home("agent", "create", "tiny", "-c", "home", "--set", "context_window=1000", *long)
     assert (made.code, "Created the agent tiny" in made.out) == (0, True)
-    assert "The agent cannot answer: the window of 1,000 tokens holds no conversation" in made.err
-    assert "1,000 tokens holds no conversation" in home("agent", "show", "tiny", "-c", "home").out
+    assert "The agent cannot answer: the window of 1,000 tokens is too small for a conversation" in made.err
+    assert "1,000 tokens is too small for a conversation" in home("agent", "show", "tiny", "-c", "home").out
     widened = home("agent", "edit", "tiny", "-c", "home", "--set", "context_window=")
     assert "cannot answer" not in widened.err

@@ -122,7 +122,7 @@ def test_what_went_wrong_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert rest == [
         "(the model failed: overloaded; retrying)",
         "(a/one does not answer; asking b/two)",
-        "(joined the answer that is under way)",
+        "(joined the answer in progress)",
     ]
 
 
@@ -376,7 +376,7 @@ async def test_a_command_that_is_none_is_an_error_and_never_a_message(
 
     talk = Talk(Home(api_of(answer), "home"), Output(), "ada", None, None)
     await talk.read(line)
-    assert words in capsys.readouterr().err
+    assert words in capsys.readouterr().err.replace("\n", ". ")
 
 
 def test_commands_in_lines_and_a_message_that_begins_with_a_slash(
@@ -389,7 +389,7 @@ def test_commands_in_lines_and_a_message_that_begins_with_a_slash(
     assert run(["chat", "-c", "home", "--plain", "--data-dir", str(data_dir)]) == 0
     out, err = capsys.readouterr()
     assert "ada: " in out and "Ruth likes figs." in out
-    for words in ("human is at version 2", "embedded/rules-1.", "Nothing waits", "Nothing is under way.", "the model"):
+    for words in ("human is at version 2", "embedded/rules-1.", "Nothing waits", "answer is in progress.", "the model"):
         assert words in out
     assert "nobody" in err
     messages = home("history", "show", "-c", "home", "-a", "ada", "--json").json

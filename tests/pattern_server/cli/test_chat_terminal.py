@@ -197,7 +197,7 @@ async def test_ctrl_c_stops_the_answer_and_keeps_what_was_said(alone: Path, phas
         await tty.type("Again." + ENTER)
         await tty.until(lambda text: "turn_" in text.partition("Again.")[2])
         await tty.type("/cancel" + ENTER)
-        await tty.until("Nothing is under way.")
+        await tty.until("No answer is in progress.")
         await tty.type(CTRL_C)
         assert await tty.ended() == 0
 
@@ -261,7 +261,7 @@ async def test_what_is_typed_while_a_question_comes_is_no_answer_to_it(alone: Pa
     [
         ("enqueue", "(ada is busy; the message is queued)"),
         ("reject", "Error: "),
-        ("steer", "(joined the answer that is under way)"),
+        ("steer", "(joined the answer in progress)"),
         ("interrupt", "(ada is busy; the message is queued)"),
     ],
 )

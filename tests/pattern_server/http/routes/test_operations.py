@@ -136,7 +136,7 @@ async def test_turns_are_listed_page_by_page_as_they_are_shown_one_by_one(home: 
     first = (await home.admin.get(where, params={"limit": 2})).json()
     last = (await home.admin.get(where, params={"limit": 2, "cursor": first["next_cursor"]})).json()
     assert last["next_cursor"] is None
-    without = [{name: value for name, value in turn.items() if name != "messages"} for turn in said]
+    without = [{name: value for name, value in turn.items() if name not in ("messages", "text")} for turn in said]
     assert [*first["items"], *last["items"]] == without[::-1]
     assert (await home.admin.get(where, params={"status": "completed", "agent": "ada"})).json()["items"] == without[
         ::-1
