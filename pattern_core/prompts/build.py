@@ -77,9 +77,9 @@ _QUESTION_HEADING = "# Message"
 _NO_ROOM = "no room in the window besides the message itself"
 _OWNERS = {
     Via.OWN: "the agent's own",
-    Via.ATTACHED: "lent to the agent",
+    Via.ATTACHED: "shared with the agent",
     Via.GROUP: "of a group of the agent",
-    Via.CONSTELLATION: "everybody's",
+    Via.CONSTELLATION: "the constellation's",
 }
 _REASONS = {  # of blocks, in the order in which they are shown
     Kind.CORE: "a core block, {owner}",

@@ -457,7 +457,8 @@ def test_what_is_asked_is_shown_whole() -> None:
 
 
 def test_whose_question() -> None:
-    assert [turn_of(one) for one in ({"turn_id": "t1"}, {"cause": {"turn": "t2"}}, {"cause": {}})] == ["t1", "t2", None]
+    requests: list[Json] = [{"turn_id": "t1"}, {"cause": {"turn": "t2"}}, {"cause": {}}]
+    assert [turn_of(one) for one in requests] == ["t1", "t2", None]
 
 
 @pytest.mark.parametrize("kind", ["call", "memory"])
@@ -500,7 +501,7 @@ async def test_an_answer_that_is_refused_is_shown_and_asked_again(capsys: pytest
         return next(lines)
 
     await Talk(Home(api_of(answer), "home"), Output(), "ada", None, ask).read("/approve")
-    assert capsys.readouterr().err.count("Error: It was answered already.") == 2
+    assert capsys.readouterr().err.count("Error: It was answered already\n") == 2
     assert next(lines, None) is None
 
 

@@ -152,7 +152,7 @@ async def test_commands_are_completed_and_an_unknown_one_is_an_error(alone: Path
         await tty.type("\t" + ENTER + ENTER)
         await tty.until("you> /memory human\n")
         await tty.type("/memry" + ENTER)
-        await tty.until("There is no command /memry. Did you mean /memory?")
+        await tty.until("There is no command /memry\nDid you mean /memory?")
         await tty.type("//memry is what I typed" + ENTER)
         await tty.until("turn_")
         assert asked(place) == ["/memry is what I typed"]
