@@ -38,6 +38,7 @@ from pattern_core.prompts.collect import Prompts
 from pattern_core.runtime import Runtime
 from pattern_core.search import SearchRequest, SearchResult, search
 from pattern_core.shell.shell import Shell
+from pattern_core.timers import Timers
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.tool import Toolbox
 from pattern_core.turns import admission
@@ -124,7 +125,7 @@ class Constellation:
             nursery.start_soon(outlasting, self.memory.blocks.run, wait_s, name="memory consolidation")
             nursery.start_soon(outlasting, self.embeddings.run, wait_s, name="embeddings")
             nursery.start_soon(outlasting, self.folders.run, wait_s, name="folders")
-            nursery.start_soon(outlasting, self.approvals.run, wait_s, name="approvals")
+            nursery.start_soon(outlasting, self.timers.run, wait_s, name="timers")
             nursery.start_soon(self.halt.run, self._stop_all, name="halt")
             nursery.start_soon(outlasting, partial(sweep_daily, self._journal), wait_s, name="unused images")
             prune = partial(self._journal.prune_daily, self.runtime.limits.retention_days)
@@ -156,7 +157,8 @@ class Constellation:
         self.budgets = Budgets(database=database, clock=clock, known=self._journal.budgets)
         storage = Storage(database=database, commit=self._journal.commit_work, clock=clock, ids=self._journal.ids)
         self.archive = Archive(storage)
-        self.approvals = Approvals(storage, limits)
+        self.timers = Timers(storage)
+        self.approvals = Approvals(storage, limits, self.timers)
         self.memory = MemoryStore(storage, randomness=runtime.randomness, limits=limits, consent=self.approvals)
         self.approvals.on_answer(ApprovalKind.MEMORY, self.memory.grant)
         self.folders = Folders(storage, on_change=self.embeddings.wake)
