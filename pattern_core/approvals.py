@@ -23,7 +23,7 @@ from pattern_db.columns import Json, iso, to_json
 from pattern_db.enums import ApprovalKind, ApprovalStatus
 from pattern_db.journal import approvals
 from pattern_db.journal.approvals import ApprovalRow, GrantRow
-from pattern_db.journal.timers import TimerRow
+from pattern_db.tables.timers import TimerRow
 
 _BECAME = {
     ApprovalStatus.APPROVED: "a person agreed already",

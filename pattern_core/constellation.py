@@ -36,6 +36,7 @@ from pattern_core.models.client import ModelClient
 from pattern_core.prompts.activity import TURNS_MAX, RecentTurns
 from pattern_core.prompts.collect import Prompts
 from pattern_core.runtime import Runtime
+from pattern_core.schedule.schedules import Schedules
 from pattern_core.search import SearchRequest, SearchResult, search
 from pattern_core.shell.shell import Shell
 from pattern_core.timers import Timers
@@ -164,6 +165,14 @@ class Constellation:
         self.folders = Folders(storage, on_change=self.embeddings.wake)
         self.roster = Roster(storage, self.memory, self.tools, limits, on_rename=self._renamed)
         self.groups = Groups(storage, self.roster)
+        self.schedules = Schedules(
+            storage,
+            roster=self.roster,
+            groups=self.groups,
+            timers=self.timers,
+            approvals=self.approvals,
+            accepting=self._accepting,
+        )
         self.imports = HistoryImports(
             journal=self._journal, find_agent=self.roster.get, forget=self._forget, limits=limits
         )
@@ -300,8 +309,6 @@ class Constellation:
 
     async def _deliver(self, sender: Record, work: UnitOfWork, target: str, content: str) -> str:
         """Accept a message from one agent to another within the calling tool's own transaction."""
-        if self.halt.current is not None:
-            raise Halted(self.halt.current)
         if sender.depth >= self.runtime.limits.turn.depth_max:
             raise LimitReached(
                 f"this request was passed on {sender.depth} times already; answer it yourself instead of asking"
@@ -323,25 +330,38 @@ class Constellation:
             depth=sender.depth + 1,
             policy="enqueue",
         )
-        admission.check(incoming, self.runtime.limits)
-        if isinstance(found, Group):
-            turn_id, accept = self._runs.accepting(found, incoming)
-            wake: Callable[[str], None] = self._runs.wake
-        else:
-            arrival = self._arrival(incoming, found)
-            turn_id, wake = arrival.turn.id, self._actors.wake
-
-            def accept(connection: Connection) -> tuple[Ticket, list[Event]]:
-                return admission.accept(connection, arrival, self.runtime.limits)
+        turn_id, accept, wake = self._accepting(found, incoming)
 
         def settled(committed: bool) -> None:
             if committed:
                 sender.children += 1
-                wake(found.id)
+                wake()
 
         work.store_and_tell(lambda connection: accept(connection)[1])
         work.when_settled(settled)
         return turn_id
+
+    def _accepting(
+        self, target: Agent | Group, incoming: IncomingMessage
+    ) -> tuple[str, Callable[[Connection], tuple[Ticket, list[Event]]], Callable[[], None]]:
+        """Return the id of a message's turn, what accepts it within a transaction, and what wakes its target after it.
+
+        Raises:
+            PatternError: as `submit`.
+        """
+        if self.halt.current is not None:
+            raise Halted(self.halt.current)
+        admission.check(incoming, self.runtime.limits)
+        if isinstance(target, Group):
+            turn_id, accept = self._runs.accepting(target, incoming)
+            return turn_id, accept, partial(self._runs.wake, target.id)
+        arrival = self._arrival(incoming, target)
+        limits = self.runtime.limits
+        return (
+            arrival.turn.id,
+            lambda connection: admission.accept(connection, arrival, limits),
+            partial(self._actors.wake, target.id),
+        )
 
     async def _named(self, target: str) -> Agent | Group:
         """Return the agent or group that a model means: by its id or name, or the only one with the name in another

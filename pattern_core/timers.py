@@ -16,8 +16,8 @@ import trio
 from pattern_core.unit_of_work import Storage, UnitOfWork
 from pattern_db.columns import unix_ms
 from pattern_db.errors import RowConflict
-from pattern_db.journal import timers
-from pattern_db.journal.timers import TimerRow
+from pattern_db.tables import timers
+from pattern_db.tables.timers import TimerRow
 
 LOOK_S = 30.0  # how long to sleep before comparing with the wall clock again: no file is read for that
 CONFLICT_S = 0.1  # how long to wait where another writer was first

@@ -26,8 +26,7 @@ CREATE TABLE schedule (
     group_id         TEXT REFERENCES agent_groups(id) ON DELETE CASCADE,
     message          TEXT NOT NULL CHECK (message <> ''),
     status           TEXT NOT NULL CHECK (status IN ('active', 'paused', 'finished')),
-    timing           TEXT NOT NULL CHECK (json_valid(timing)),  -- {"cron" | "every" | "at" | "rrule", "zone", "starts_at"}
-    options          TEXT NOT NULL CHECK (json_valid(options)), -- jitter, quiet hours, missed, catch_up_max, conditions
+    plan             TEXT NOT NULL CHECK (json_valid(plan)),    -- when it is due, and what then decides whether it fires
     seen             TEXT NOT NULL CHECK (json_valid(seen)),    -- what the conditions compare with
     created_at       TEXT NOT NULL CHECK (length(created_at) = 24),
     updated_at       TEXT NOT NULL CHECK (length(updated_at) = 24),

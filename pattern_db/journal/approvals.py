@@ -11,8 +11,8 @@ from pattern_db.columns import Json, from_json, to_json
 from pattern_db.connection import Connection, Table, fetch_all
 from pattern_db.enums import ApprovalKind, ApprovalStatus
 from pattern_db.errors import RowConflict
-from pattern_db.journal import timers
-from pattern_db.journal.timers import TimerRow
+from pattern_db.tables import timers
+from pattern_db.tables.timers import TimerRow
 
 TIMER = "approval"  # the kind of timer that ends a question
 

@@ -16,8 +16,8 @@ from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.columns import iso
 from pattern_db.enums import ApprovalKind, ApprovalStatus
 from pattern_db.errors import RowConflict
-from pattern_db.journal import timers
-from pattern_db.journal.timers import TimerRow
+from pattern_db.tables import timers
+from pattern_db.tables.timers import TimerRow
 from tests.support import PATIENCE_S, Running, running
 
 
@@ -75,7 +75,7 @@ async def test_each_fires_once_when_it_is_due(autojump_clock: trio.testing.MockC
             (9.9, []),
             (0.1, ["first"]),
             (10, ["first", "second"]),
-            (600, [*"first second moved".split()]),
+            (600, ["first", "second", "moved"]),
         ):
             await here.pass_time(passed)
             assert here.fired == fired

@@ -7,9 +7,9 @@ import pytest
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.enums import ApprovalKind, ApprovalStatus
 from pattern_db.errors import RowConflict, RowNotFound
-from pattern_db.journal import approvals, timers
+from pattern_db.journal import approvals
 from pattern_db.journal.approvals import ApprovalRow, GrantRow
-from pattern_db.tables import agents
+from pattern_db.tables import agents, timers
 from tests.pattern_db.conftest import LATER, NOW, MakeTurn
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from pattern_db.connection import Connection
 from pattern_db.errors import RowConflict
-from pattern_db.journal import timers
-from pattern_db.journal.timers import TimerRow
+from pattern_db.tables import timers
+from pattern_db.tables.timers import TimerRow
 
 FIRST, SECOND = "2026-11-21T00:00:00.000Z", "2026-11-22T00:00:00.000Z"
 
