@@ -44,6 +44,8 @@ LISTED_MAX = 100  # missed occurrences that get a row each; what is older shares
 AUDIENCE = "human"
 SOURCE = "schedule"
 
+Schedule = ScheduleRow
+Occurrence = OccurrenceRow
 Missed = Literal["skip", "last", "all", "ask"]
 Accept: TypeAlias = Callable[[Connection], tuple[Ticket, list[Event]]]
 

@@ -32,6 +32,7 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
         "constellation": Entry("pattern_server.cli.constellations", "Sets of agents: create, list …"),
         "agent": Entry("pattern_server.cli.agents", "Agents: create, list, show, edit, compact …"),
         "group": Entry("pattern_server.cli.groups", "Groups of agents: create, list, show, edit, delete."),
+        "schedule": Entry("pattern_server.cli.schedules", "What agents do by themselves: create, list, run …"),
         "rule": Entry("pattern_server.cli.rules", "What an agent may call when: add, list, remove."),
         "chat": Entry("pattern_server.cli.chat", "Talk to an agent."),
         "turn": Entry("pattern_server.cli.turns", "One turn: show, cancel."),

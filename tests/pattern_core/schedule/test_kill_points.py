@@ -31,7 +31,7 @@ async def live(database: Database, clock: StoppedClock, *, kill_at: int, seed: i
     """Run a constellation until nothing is due, or it dies after a commit; whether it survived, and its commits."""
     meters = DyingMeters(kill_at)
     try:
-        async with running(otherwise=speak, clock=clock, database=database, meters=meters, seed=seed) as one:
+        async with running(otherwise=speak, clock=clock, database=database, meters=meters, seed=seed):
             while True:
                 first = await database.read(timers.first_due)
                 if first is None or first > iso(clock.now_ms()):
