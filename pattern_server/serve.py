@@ -38,9 +38,9 @@ from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.tool import ToolSettings
 from pattern_db import files as durable
 from pattern_db.database import Database, DatabaseThreads
-from pattern_db.errors import DatabaseError, DiskFull, translated
+from pattern_db.errors import DatabaseError, DiskFull, RowNotFound, translated
 from pattern_db.files import DataDirLock
-from pattern_db.tables import constellations
+from pattern_db.tables import constellations, timers
 from pattern_server.accounts import Accounts, Unauthorized
 from pattern_server.config import Config, unknown_variables
 from pattern_server.constellations import Constellations
@@ -60,7 +60,7 @@ from pattern_server.settings import (
     provider_settings,
     shell_settings,
 )
-from pattern_server.supervisor import Supervisor
+from pattern_server.supervisor import WAKES_AT_ONCE, Supervisor, Wakeups
 
 if TYPE_CHECKING:
     from pattern_core.constellation import Constellation
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
 SERVER_FILE = "server.json"
 FIRST_TOKEN_FILE = "admin.token"
 HALTS_LOG = "halts.log"
-WAKES_AT_ONCE = 4  # constellations that go on with their work after a start
+WAKE_RETRY_S = 5.0  # at least, until a constellation that is due and cannot be woken is tried again
 COLD_QUESTION_S = 30.0  # for the vector of a question where the model is not loaded yet
 OURS = "pattern"  # the logger that ours are below
 GRACE_S = 2.0  # for answers under way, after all constellations have stopped
@@ -93,6 +93,7 @@ class Assembled:
     files: ConstellationFiles
     lock: DataDirLock
     local_token: str
+    wakeups: Wakeups
 
 
 async def serve(
@@ -144,6 +145,7 @@ async def serve(
                 task_status.started(ready)
                 beside.start_soon(partial(trio.to_thread.run_sync, _load, app))  # before the first request, if it can
                 beside.start_soon(_go_on, parts)
+                beside.start_soon(_wake_due, parts)
                 await shutdown.wait()
                 _log.info("stopping")
                 parts.state.draining.set()
@@ -203,7 +205,8 @@ async def assembled(config: Config, providers: Mapping[str, Provider]) -> AsyncI
             trio.open_nursery() as nursery,
         ):
             files = ConstellationFiles(config.data_dir, runtime)
-            run = partial(_run_constellation, registry=database, models=models, runtime=runtime)
+            wakeups = Wakeups(runtime.clock)
+            run = partial(_run_constellation, registry=database, models=models, runtime=runtime, wakeups=wakeups)
             supervisor = Supervisor(partial(run, open_database=partial(files.open, threads=threads)), config.supervisor)
             await nursery.start(supervisor.run)
             local_token = new_secret()
@@ -227,7 +230,7 @@ async def assembled(config: Config, providers: Mapping[str, Provider]) -> AsyncI
             )
             metrics.gates = models.gate_figures
             nursery.start_soon(metrics.sample_lag, name="loop lag")
-            yield Assembled(state=state, files=files, lock=lock, local_token=local_token)
+            yield Assembled(state=state, files=files, lock=lock, local_token=local_token, wakeups=wakeups)
             nursery.cancel_scope.cancel()
 
 
@@ -280,6 +283,7 @@ async def _run_constellation(
     open_database: Callable[[str], AbstractAsyncContextManager[Database]],
     models: ModelClient,
     runtime: Runtime,
+    wakeups: Wakeups,
 ) -> None:
     """Open the constellation, call `started` once it is recovered, and run it until it is cancelled. The supervisor
     runs this.
@@ -300,12 +304,20 @@ async def _run_constellation(
             tools=ToolRegistry(builtin.BUILTIN, runtime.tools),
             runtime=runtime,
         )
-        async with trio.open_nursery() as nursery:
-            await nursery.start(constellation.run)
-            started(constellation)
-            # Later than that, because no request waits for it, and a full disk here is no reason to stop.
-            with suppress(DatabaseError):
-                await registry.write(constellations.touch, row.id, now_text(runtime.clock))
+        try:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(constellation.run)
+                started(constellation)
+                # Later than that, because no request waits for it, and a full disk here is no reason to stop.
+                with suppress(DatabaseError):
+                    await registry.write(constellations.touch, row.id, now_text(runtime.clock))
+        finally:
+            # A process that is killed leaves a log behind the file, and the next start opens that.
+            with trio.CancelScope(shield=True), suppress(DatabaseError):
+                due_at = await database.read(timers.first_due)
+                if due_at != row.next_due_at:
+                    await registry.write(constellations.set_next_due, row.id, due_at)
+                wakeups.set(row.id, due_at)
 
 
 async def _bootstrapped(parts: Assembled, config: Config) -> str | None:
@@ -381,6 +393,27 @@ async def _go_on(parts: Assembled) -> None:
     async with trio.open_nursery() as nursery:
         for constellation_id in await parts.files.unfinished(registered):
             nursery.start_soon(wake, constellation_id)
+
+
+async def _wake_due(parts: Assembled) -> None:
+    """Wake parked constellations when they have something to do."""
+    registry = parts.state.accounts.database
+
+    async def wake(constellation_id: str) -> float | None:
+        try:
+            await registry.read(constellations.find, constellation_id)
+            async with parts.state.supervisor.use(constellation_id):
+                return None
+        except RowNotFound:  # deleted meanwhile
+            return None
+        except (Unavailable, DatabaseError) as error:
+            _log.warning("cannot wake", {"constellation": constellation_id, "reason": error.message})
+            wait_s = error.details.get("retry_after_s") if isinstance(error, Unavailable) else None
+            return max(float(wait_s), WAKE_RETRY_S) if isinstance(wait_s, int | float) else WAKE_RETRY_S
+
+    for constellation_id, due_at in (await registry.read(constellations.dues)).items():
+        parts.wakeups.set(constellation_id, due_at)
+    await parts.wakeups.run(wake)
 
 
 def _shutdown_by_signals(nursery: trio.Nursery) -> trio.Event:

@@ -110,4 +110,4 @@ async def test_a_pattern_that_cannot_be_matched_is_visible() -> None:
 def test_a_condition_without_what_it_needs() -> None:
     for kind in ("block", "elapsed", "pattern", "threshold"):
         with pytest.raises(Exception, match=f"kind {kind} needs"):
-            Condition(kind=kind).check()  # type: ignore[arg-type]  # one of the kinds
+            Condition(kind=kind).check()
