@@ -111,6 +111,7 @@ class Schedules:
         self._approvals = approvals
         self._accepting = accepting
         timers.on_due(schedules.TIMER, self._fire)
+        groups.follow = self.follow
         approvals.on_answer(ApprovalKind.SCHEDULE, self._agreed, self._refused)
 
     async def get(self, id_or_name: str) -> tuple[ScheduleRow, str | None]:
@@ -201,18 +202,22 @@ class Schedules:
             raise Conflict("the schedule fired in this moment; run it again if you want another turn") from None
         return turn_id
 
-    async def follow(self, group: Group, plan: Mapping[str, Json] | None, message: str, work: UnitOfWork) -> None:
-        """Keep the schedule of a group that acts by itself in step with it, in the group's own transaction; without
-        a plan there is none.
+    async def follow(self, group: Group, plan: Mapping[str, Json] | None, work: UnitOfWork) -> None:
+        """Keep the schedule of a group that works by itself in step with it, in the group's own transaction; without
+        a plan (it holds the message, too) there is none.
         """
-        known = [row for row, _ in await self.all() if row.group_id == group.id and row.id == _own(group)]
+        own_id = "sch_" + group.id.partition("_")[2]
+        known = [row for row, _ in await self.all() if row.id == own_id]
         if plan is None:
             for row in known:
                 work.store(schedules.delete, row.id)
             return
         now = self._storage.now()
-        row = known[0] if known else ScheduleRow(_own(group), "", message, now, now, group_id=group.id)
-        row = replace(row, name=group.name, message=message, plan={"starts_at": row.created_at, **plan}, updated_at=now)
+        [row] = known or [
+            ScheduleRow(id=own_id, name="", message="", created_at=now, updated_at=now, group_id=group.id)
+        ]
+        plan = {"starts_at": row.created_at, **plan}
+        row = replace(row, name=f"{group.name}: own work", message=plan.pop("message"), plan=plan, updated_at=now)
         await self._store(row, schedules.update if known else schedules.create, work)
 
     async def _save(self, row: ScheduleRow, store: Any, event: str) -> ScheduleRow:
@@ -375,11 +380,6 @@ class Schedules:
             reason="no person agreed to run it",
         )
         work.store(_note_if_there, row)
-
-
-def _own(group: Group) -> str:
-    """Return the id of the schedule that belongs to a group which acts by itself."""
-    return "sch_" + group.id.partition("_")[2]
 
 
 def _note_if_there(connection: Connection, row: OccurrenceRow) -> None:
