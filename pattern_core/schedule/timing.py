@@ -259,6 +259,10 @@ def _parts_of(text: str) -> dict[str, str]:
         problem = "COUNT and UNTIL exclude each other; leave one out"
     if problem is not None:
         raise InvalidInput(f"`rrule`: {problem}")
+    days = parts.get("BYDAY", "").split(",")
+    if len({len(day) > 2 for day in days}) > 1:  # dateutil would demand both: MO,-1FR are all Mondays and a Friday
+        every = {day: [day] if len(day) > 2 else [f"{number}{day}" for number in range(1, 54)] for day in days}
+        parts["BYDAY"] = ",".join(one for day in days for one in every[day])
     return parts
 
 
