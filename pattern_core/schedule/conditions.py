@@ -23,7 +23,7 @@ _NEEDS = {"block": "label", "elapsed": "seconds", "pattern": "pattern", "thresho
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
+class ScheduleCondition:
     """A condition on what happened since the schedule last fired; what it caused itself does not count.
 
     | kind | holds when |
@@ -57,7 +57,7 @@ class Condition:
 
 
 async def holding(
-    conditions: Sequence[Condition], found: Changes, row: ScheduleRow, now_ms: int, database: Database
+    conditions: Sequence[ScheduleCondition], found: Changes, row: ScheduleRow, now_ms: int, database: Database
 ) -> list[str]:
     """Return which conditions hold, in words for the agent.
 

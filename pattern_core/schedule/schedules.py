@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -22,7 +23,7 @@ from pattern_core.approvals import Approval, ApprovalAnswer, ApprovalQuestion, A
 from pattern_core.errors import Conflict, InvalidInput, NotFound, PatternError
 from pattern_core.events import Event
 from pattern_core.groups.group import Group, Groups
-from pattern_core.schedule.conditions import Condition, holding
+from pattern_core.schedule.conditions import ScheduleCondition, holding
 from pattern_core.schedule.timing import DAY_MS, Timing, moments, zone_of
 from pattern_core.timers import Timers
 from pattern_core.turns.admission import IncomingMessage, Ticket
@@ -51,7 +52,7 @@ Accept: TypeAlias = Callable[[Connection], tuple[Ticket, list[Event]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan(Timing):
+class SchedulePlan(Timing):
     """When a schedule is due, and what then decides whether it fires.
 
     Each occurrence is late by up to `jitter_s`. In quiet hours (`22:00-07:00`, local) it is skipped. `missed` says what
@@ -64,7 +65,7 @@ class Plan(Timing):
     quiet: Annotated[str, Field(pattern=r"^([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d$")] | None = None
     missed: Missed = "last"
     catch_up_max: Annotated[int, Field(ge=1, le=50)] = 10
-    when: tuple[Condition, ...] = ()
+    when: tuple[ScheduleCondition, ...] = ()
 
 
 class Due(NamedTuple):
@@ -83,10 +84,10 @@ class Accepting(Protocol):
         ...
 
 
-_PLANS = TypeAdapter(Plan)
+_PLANS = TypeAdapter(SchedulePlan)
 _KNOWN = {
-    "": [field.name for field in fields(Plan)],
-    "when": [field.name for field in fields(Condition)],
+    "": [field.name for field in fields(SchedulePlan)],
+    "when": [field.name for field in fields(ScheduleCondition)],
 }
 _TIMINGS = ("cron", "every", "at", "rrule")
 
@@ -143,7 +144,7 @@ class Schedules:
             Conflict: the name is taken.
         """
         now = self._storage.now()
-        if len(await self.all()) >= SCHEDULES_MAX:
+        if await self._storage.database.read(schedules.count) >= SCHEDULES_MAX:
             raise InvalidInput(f"a constellation has at most {SCHEDULES_MAX} schedules; delete one")
         row = ScheduleRow(
             id=self._storage.ids.new("sch"),
@@ -207,18 +208,18 @@ class Schedules:
         a plan (it holds the message, too) there is none.
         """
         own_id = "sch_" + group.id.partition("_")[2]
-        known = [row for row, _ in await self.all() if row.id == own_id]
+        known: ScheduleRow | None = None
+        with suppress(RowNotFound):
+            known = await self._storage.database.read(schedules.find, own_id)
         if plan is None:
-            for row in known:
-                work.store(schedules.delete, row.id)
+            if known is not None:
+                work.store(schedules.delete, own_id)
             return
         now = self._storage.now()
-        [row] = known or [
-            ScheduleRow(id=own_id, name="", message="", created_at=now, updated_at=now, group_id=group.id)
-        ]
+        row = known or ScheduleRow(id=own_id, name="", message="", created_at=now, updated_at=now, group_id=group.id)
         plan = {"starts_at": row.created_at, **plan}
         row = replace(row, name=f"{group.name}: own work", message=plan.pop("message"), plan=plan, updated_at=now)
-        await self._store(row, schedules.update if known else schedules.create, work)
+        await self._store(row, schedules.create if known is None else schedules.update, work)
 
     async def _save(self, row: ScheduleRow, store: Any, event: str) -> ScheduleRow:
         work = UnitOfWork()
@@ -251,7 +252,7 @@ class Schedules:
         else:
             work.store(timers.delete, schedules.TIMER, row.id)
 
-    def _await_next(self, row: ScheduleRow, plan: Plan, upcoming: int | None, work: UnitOfWork) -> None:
+    def _await_next(self, row: ScheduleRow, plan: SchedulePlan, upcoming: int | None, work: UnitOfWork) -> None:
         if upcoming is None:
             work.store(schedules.finish, row.id)
             work.store(timers.delete, schedules.TIMER, row.id)
@@ -260,7 +261,7 @@ class Schedules:
         work.store(timers.put, TimerRow(schedules.TIMER, row.id, due_at, iso(upcoming)))
         work.when_settled(lambda _committed: self._timers.changed())
 
-    async def _changes(self, row: ScheduleRow, plan: Plan, since: int) -> schedules.Changes:
+    async def _changes(self, row: ScheduleRow, plan: SchedulePlan, since: int) -> schedules.Changes:
         labels = [one.label for one in plan.when if one.label is not None]
         return await self._storage.database.read(schedules.changes, row, since, labels)
 
@@ -272,7 +273,7 @@ class Schedules:
             return
         if row.status is not ScheduleStatus.ACTIVE or timer.payload is None:
             return
-        plan = read(_PLANS, row.plan, lambda _place: (), ignores_unknown=True)
+        plan = plan_of(row)
         now_ms, first_ms = self._storage.clock.now_ms(), unix_ms(timer.payload)
         if plan.rrule is not None or now_ms - first_ms > DAY_MS:
             due = await trio.to_thread.run_sync(_due, plan, row.id, first_ms, now_ms)
@@ -290,7 +291,7 @@ class Schedules:
                 self._note(row, nominal, OccurrenceStatus.MISSED, work, reason=reason, count=count)
         self._await_next(row, plan, due.next_ms, work)
 
-    async def _occur(self, row: ScheduleRow, plan: Plan, nominal: int, work: UnitOfWork) -> None:
+    async def _occur(self, row: ScheduleRow, plan: SchedulePlan, nominal: int, work: UnitOfWork) -> None:
         now_ms = self._storage.clock.now_ms()
         if plan.quiet is not None and _is_quiet(plan, now_ms):
             self._note(row, nominal, OccurrenceStatus.SKIPPED, work, reason="quiet hours")
@@ -382,16 +383,21 @@ class Schedules:
         work.store(_note_if_there, row)
 
 
+def plan_of(row: Schedule) -> SchedulePlan:
+    """Return when a schedule is due; what a newer version stored is ignored."""
+    return read(_PLANS, row.plan, lambda _place: (), ignores_unknown=True)
+
+
 def _note_if_there(connection: Connection, row: OccurrenceRow) -> None:
     if schedules.occurrences(connection, row.schedule_id, 1):  # else it was deleted
         schedules.note_occurrence(connection, row)
 
 
-def _next(plan: Plan, after_ms: int) -> int | None:
+def _next(plan: SchedulePlan, after_ms: int) -> int | None:
     return next(moments(plan, after_ms), None)
 
 
-def _due(plan: Plan, schedule_id: str, first_ms: int, now_ms: int) -> Due:
+def _due(plan: SchedulePlan, schedule_id: str, first_ms: int, now_ms: int) -> Due:
     """Return what is due at `now_ms` of the occurrences from `first_ms` on."""
     newest, count = deque[int](maxlen=LISTED_MAX), 0
     for nominal in moments(plan, first_ms - 1):
@@ -402,7 +408,7 @@ def _due(plan: Plan, schedule_id: str, first_ms: int, now_ms: int) -> Due:
     return Due(count - len(newest), list(newest), None)
 
 
-def _chosen(plan: Plan, schedule_id: str, due: Sequence[int], now_ms: int) -> tuple[set[int], int | None]:
+def _chosen(plan: SchedulePlan, schedule_id: str, due: Sequence[int], now_ms: int) -> tuple[set[int], int | None]:
     """Return which occurrences fire, and the one that a person is asked about."""
     on_time = [one for one in due[-1:] if now_ms - one - _jitter_ms(schedule_id, plan, one) <= LATE_MS]
     late = due[: len(due) - len(on_time)]
@@ -417,13 +423,13 @@ def _chosen(plan: Plan, schedule_id: str, due: Sequence[int], now_ms: int) -> tu
             return {*on_time}, None
 
 
-def _jitter_ms(schedule_id: str, plan: Plan, nominal: int) -> int:
+def _jitter_ms(schedule_id: str, plan: SchedulePlan, nominal: int) -> int:
     """Return by how much an occurrence is late, the same whenever it is asked for."""
     digest = blake2b(f"{schedule_id}:{nominal}".encode(), digest_size=6).digest()
     return int.from_bytes(digest) % (round(plan.jitter_s * 1000) + 1)
 
 
-def _is_quiet(plan: Plan, now_ms: int) -> bool:
+def _is_quiet(plan: SchedulePlan, now_ms: int) -> bool:
     local = datetime.fromtimestamp(now_ms / 1000, UTC).astimezone(zone_of(plan.zone)).strftime("%H:%M")
     start, _, end = (plan.quiet or "").partition("-")
     return start <= local < end if start <= end else local >= start or local < end

@@ -229,7 +229,7 @@ def _until(rule: rrule, shift: int, until: datetime) -> Iterator[datetime]:
             if found > until:
                 return
             yield found
-    except TypeError:  # of dateutil, where no hour of the day can ever match
+    except (TypeError, IndexError, ValueError):  # of dateutil, where nothing can ever match
         return
 
 
@@ -259,11 +259,24 @@ def _parts_of(text: str) -> dict[str, str]:
         problem = "COUNT and UNTIL exclude each other; leave one out"
     if problem is not None:
         raise InvalidInput(f"`rrule`: {problem}")
-    days = parts.get("BYDAY", "").split(",")
-    if len({len(day) > 2 for day in days}) > 1:  # dateutil would demand both: MO,-1FR are all Mondays and a Friday
-        every = {day: [day] if len(day) > 2 else [f"{number}{day}" for number in range(1, 54)] for day in days}
-        parts["BYDAY"] = ",".join(one for day in days for one in every[day])
+    if "BYDAY" in parts:
+        parts["BYDAY"] = _days(parts)
     return parts
+
+
+def _days(parts: dict[str, str]) -> str:
+    """Return BYDAY as dateutil reads it right: it demands both where some days have a number and some have none."""
+    most = {"YEARLY": 5 if "BYMONTH" in parts else 53, "MONTHLY": 5}.get(parts["FREQ"], 0)
+    found = [re.fullmatch(r"([+-]?\d{1,2})?(MO|TU|WE|TH|FR|SA|SU)", day) for day in parts["BYDAY"].split(",")]
+    days = [
+        (day[1], day[2]) for day in found if day is not None and 0 < abs(int(day[1] or 1)) <= (most if day[1] else 1)
+    ]
+    if len(days) < len(found):
+        numbers = f"with numbers from 1 to {most} or none" if most else "without numbers"
+        raise InvalidInput(f"`rrule`: BYDAY has days such as MO, here {numbers} before them")
+    if len({number is None for number, _ in days}) == 1:
+        return parts["BYDAY"]
+    return ",".join(f"{n}{day}" for number, day in days for n in ([number] if number else range(1, most + 1)))
 
 
 def _whole(text: str) -> int:

@@ -94,6 +94,12 @@ def list_all(connection: Connection) -> list[tuple[ScheduleRow, str | None]]:
     return [(_SCHEDULES.make(row), row[-1]) for row in found]
 
 
+def count(connection: Connection) -> int:
+    """Return how many schedules there are."""
+    found: int = connection.execute("SELECT count(*) FROM schedule").get
+    return found
+
+
 def update(connection: Connection, row: ScheduleRow) -> None:
     """Replace everything but the id and `created_at`.
 

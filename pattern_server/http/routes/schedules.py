@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_type_hints
 
 from fastapi import Response
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from pattern_core.errors import InvalidInput
-from pattern_core.schedule.conditions import Condition
-from pattern_core.schedule.schedules import Missed, Occurrence, Schedule
+from pattern_core.schedule.schedules import Missed, Occurrence, Schedule, SchedulePlan, plan_of
 from pattern_db.enums import ScheduleStatus
 from pattern_server.http.bodies import Paged, RequestModel, answer_of, fields_with, page_of
 from pattern_server.http.routing import Router, ToRead, ToWrite
 
 router = Router(prefix="/constellations/{c}/schedules", tags=["schedules"])
 
+SCHEDULE = answer_of(
+    Schedule,
+    "id name agent_id group_id message status",
+    "Schedule",
+    due_at=str | None,
+    **get_type_hints(SchedulePlan),
+    created_at=str,
+    updated_at=str,
+)
 OCCURRENCE = answer_of(Occurrence, "nominal_at status reason turn_id count at")
 
 
@@ -51,53 +59,28 @@ class ScheduleUpdateRequest(ScheduleTimes):
     message: str | None = None
 
 
-class ScheduleAnswer(BaseModel):
-    """A schedule: a message that an agent or a group gets by itself. `due_at` is null unless it is active."""
-
-    id: str
-    name: str
-    agent_id: str | None
-    group_id: str | None
-    message: str
-    status: ScheduleStatus
-    due_at: str | None
-    cron: str | None = None
-    every: float | None = None
-    at: str | None = None
-    rrule: str | None = None
-    zone: str = "UTC"
-    starts_at: str
-    jitter_s: float = 0.0
-    quiet: str | None = None
-    missed: Missed = "last"
-    catch_up_max: int = 10
-    when: list[Condition] = Field(default_factory=list)
-    created_at: str
-    updated_at: str
-
-
 class StartedTurn(BaseModel):
     """A turn that was started."""
 
     turn_id: str
 
 
-def _shown(row: Schedule, due_at: str | None) -> ScheduleAnswer:
-    return ScheduleAnswer(**{**row.plan, **fields_with(row, due_at=due_at)})
+def _shown(row: Schedule, due_at: str | None) -> dict[str, Any]:
+    return {**fields_with(plan_of(row)), **fields_with(row, due_at=due_at)}
 
 
-@router.get("", response_model=page_of(ScheduleAnswer))
+@router.get("", response_model=page_of(SCHEDULE))
 async def list_all(home: ToRead, paging: Paged) -> object:
     """List schedules.
 
     Return the schedules of the constellation by name.
     """
     shown = [_shown(*one) for one in await home.constellation.schedules.all()]
-    return paging.of_all(shown, lambda one: (one.name, one.id))
+    return paging.of_all(shown, lambda one: (one["name"], one["id"]))
 
 
-@router.post("", status_code=201)
-async def create(body: ScheduleCreateRequest, home: ToWrite, response: Response) -> ScheduleAnswer:
+@router.post("", status_code=201, response_model=SCHEDULE)
+async def create(body: ScheduleCreateRequest, home: ToWrite, response: Response) -> dict[str, Any]:
     """Create a schedule.
 
     The agent or group gets the message at each time that the schedule names, from now on. With `when` it gets it only
@@ -119,8 +102,8 @@ async def create(body: ScheduleCreateRequest, home: ToWrite, response: Response)
     return _shown(*await constellation.schedules.get(row.id))
 
 
-@router.get("/{s}")
-async def get(s: str, home: ToRead) -> ScheduleAnswer:
+@router.get("/{s}", response_model=SCHEDULE)
+async def get(s: str, home: ToRead) -> dict[str, Any]:
     """Show a schedule.
 
     Return the schedule with this id or name.
@@ -128,8 +111,8 @@ async def get(s: str, home: ToRead) -> ScheduleAnswer:
     return _shown(*await home.constellation.schedules.get(s))
 
 
-@router.patch("/{s}")
-async def update(s: str, body: ScheduleUpdateRequest, home: ToWrite) -> ScheduleAnswer:
+@router.patch("/{s}", response_model=SCHEDULE)
+async def update(s: str, body: ScheduleUpdateRequest, home: ToWrite) -> dict[str, Any]:
     """Update a schedule.
 
     It is due again from now on; a schedule that is finished becomes active if there is a next time.
@@ -160,8 +143,8 @@ async def run(s: str, home: ToWrite) -> StartedTurn:
     return StartedTurn(turn_id=await home.constellation.schedules.run(s))
 
 
-@router.post("/{s}/pause")
-async def pause(s: str, home: ToWrite) -> ScheduleAnswer:
+@router.post("/{s}/pause", response_model=SCHEDULE)
+async def pause(s: str, home: ToWrite) -> dict[str, Any]:
     """Pause a schedule.
 
     It is not due until it is resumed, and what would have been due meanwhile is not missed.
@@ -169,8 +152,8 @@ async def pause(s: str, home: ToWrite) -> ScheduleAnswer:
     return await _set_status(home, s, ScheduleStatus.PAUSED)
 
 
-@router.post("/{s}/resume")
-async def resume(s: str, home: ToWrite) -> ScheduleAnswer:
+@router.post("/{s}/resume", response_model=SCHEDULE)
+async def resume(s: str, home: ToWrite) -> dict[str, Any]:
     """Resume a schedule.
 
     It is due again from now on.
@@ -178,7 +161,7 @@ async def resume(s: str, home: ToWrite) -> ScheduleAnswer:
     return await _set_status(home, s, ScheduleStatus.ACTIVE)
 
 
-async def _set_status(home: ToWrite, schedule: str, status: ScheduleStatus) -> ScheduleAnswer:
+async def _set_status(home: ToWrite, schedule: str, status: ScheduleStatus) -> dict[str, Any]:
     row = await home.constellation.schedules.update(schedule, {"status": status})
     return _shown(*await home.constellation.schedules.get(row.id))
 

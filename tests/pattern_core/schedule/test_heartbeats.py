@@ -8,7 +8,7 @@ import pytest
 import trio.testing
 
 from pattern_core.memory.block import NewBlock
-from pattern_core.schedule.conditions import Condition
+from pattern_core.schedule.conditions import ScheduleCondition
 from pattern_db.enums import BlockType
 from tests.pattern_core.schedule.rig import HOUR_S, Scheduled, scheduled
 from tests.support import BY_USER, rows
@@ -110,4 +110,4 @@ async def test_a_pattern_that_cannot_be_matched_is_visible() -> None:
 def test_a_condition_without_what_it_needs() -> None:
     for kind in ("block", "elapsed", "pattern", "threshold"):
         with pytest.raises(Exception, match=f"kind {kind} needs"):
-            Condition(kind=kind).check()
+            ScheduleCondition(kind=kind).check()
