@@ -113,6 +113,17 @@ async def test_a_clock_that_jumps_repeats_and_loses_nothing() -> None:
         assert await here.found() == [(f"01-01T0{hour}:00", "fired", 1) for hour in range(1, 7)]
 
 
+async def test_an_edit_while_the_clock_is_behind_repeats_nothing() -> None:
+    async with scheduled() as here:
+        await here.schedule(HOURLY)
+        await here.pass_time(HOUR_S)
+        await here.pass_time(-0.5 * HOUR_S)
+        row = await here.running.constellation.schedules.update("daily", {"message": "Look again."})
+        assert (await here.running.constellation.schedules.get(row.id))[1] == "2026-01-01T02:00:00.000Z"
+        await here.pass_time(HOUR_S)
+        assert await here.found() == [("01-01T01:00", "fired", 1)]
+
+
 async def test_quiet_hours_and_agents_that_rest() -> None:
     async with scheduled() as here:
         roster = here.running.constellation.roster

@@ -52,6 +52,8 @@ def test_gaps_and_folds(zone: str, local: str, after: str, found: list[str]) -> 
 def test_a_gap_moves_a_time_behind_later_ones_and_none_comes_twice() -> None:
     found = due("2026-03-29T00:30:00Z", 5, cron="0,45 * * * *", zone="Europe/Berlin")
     assert found == [f"2026-03-29T{time}" for time in ("00:45", "01:00", "01:45", "02:00", "02:45")]
+    half = due("2026-10-03T12:00:00Z", 2, cron="15,30 2 * * *", zone="Australia/Lord_Howe")  # 02:15 becomes 02:45
+    assert half == ["2026-10-03T15:30", "2026-10-03T15:45"]
     hourly = due("2026-03-29T00:30:00Z", 3, rrule="FREQ=HOURLY", zone="Europe/Berlin", starts_at="2026-01-01T00:00:00")
     assert hourly == ["2026-03-29T01:00", "2026-03-29T02:00", "2026-03-29T03:00"]
 
