@@ -36,7 +36,7 @@ from pattern_core.models.client import ModelClient
 from pattern_core.prompts.activity import TURNS_MAX, RecentTurns
 from pattern_core.prompts.collect import Prompts
 from pattern_core.runtime import Runtime
-from pattern_core.schedule.schedules import Schedules
+from pattern_core.schedule.schedules import Accept, Schedules
 from pattern_core.search import SearchRequest, SearchResult, search
 from pattern_core.shell.shell import Shell
 from pattern_core.timers import Timers
@@ -341,9 +341,7 @@ class Constellation:
         work.when_settled(settled)
         return turn_id
 
-    def _accepting(
-        self, target: Agent | Group, incoming: IncomingMessage
-    ) -> tuple[str, Callable[[Connection], tuple[Ticket, list[Event]]], Callable[[], None]]:
+    def _accepting(self, target: Agent | Group, incoming: IncomingMessage) -> tuple[str, Accept, Callable[[], None]]:
         """Return the id of a message's turn, what accepts it within a transaction, and what wakes its target after it.
 
         Raises:

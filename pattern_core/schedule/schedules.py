@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from hashlib import blake2b
-from typing import Annotated, Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 import trio
 from pydantic import Field, TypeAdapter
@@ -76,13 +76,10 @@ class Due(NamedTuple):
     next_ms: int | None
 
 
-class Accepting(Protocol):
-    """Returns the id of a message's turn, what accepts it within a transaction, and what wakes its target after it."""
-
-    def __call__(self, target: Agent | Group, incoming: IncomingMessage) -> tuple[str, Accept, Callable[[], None]]:
-        """Raise a `PatternError` if the target cannot be sent it."""
-        ...
-
+Accepting: TypeAlias = Callable[[Agent | Group, IncomingMessage], tuple[str, Accept, Callable[[], None]]]
+"""Returns the id of a message's turn, what accepts it within a transaction, and what wakes its target after that.
+Raises a `PatternError` if the target cannot be sent it.
+"""
 
 _PLANS = TypeAdapter(SchedulePlan)
 _KNOWN = {
@@ -254,7 +251,7 @@ class Schedules:
 
     def _await_next(self, row: ScheduleRow, plan: SchedulePlan, upcoming: int | None, work: UnitOfWork) -> None:
         if upcoming is None:
-            work.store(schedules.finish, row.id)
+            work.store(schedules.set_status, row.id, ScheduleStatus.FINISHED)
             work.store(timers.delete, schedules.TIMER, row.id)
             return
         due_at = iso(upcoming + _jitter_ms(row.id, plan, upcoming))
@@ -273,12 +270,17 @@ class Schedules:
             return
         if row.status is not ScheduleStatus.ACTIVE or timer.payload is None:
             return
-        plan = plan_of(row)
         now_ms, first_ms = self._storage.clock.now_ms(), unix_ms(timer.payload)
-        if plan.rrule is not None or now_ms - first_ms > DAY_MS:
-            due = await trio.to_thread.run_sync(_due, plan, row.id, first_ms, now_ms)
-        else:
-            due = _due(plan, row.id, first_ms, now_ms)
+        try:
+            plan = plan_of(row)
+            if plan.rrule is not None or now_ms - first_ms > DAY_MS:
+                due = await trio.to_thread.run_sync(_due, plan, row.id, first_ms, now_ms)
+            else:
+                due = _due(plan, row.id, first_ms, now_ms)
+        except InvalidInput as error:  # another version stored it, or the machine does not know its time zone any more
+            self._note(row, first_ms, OccurrenceStatus.SKIPPED, work, reason=error.message)
+            work.store(schedules.set_status, row.id, ScheduleStatus.PAUSED)
+            return
         fires, asked = _chosen(plan, row.id, due.nominal, now_ms)
         for place, nominal in enumerate(due.nominal):
             if nominal in fires:

@@ -121,9 +121,9 @@ def set_seen(connection: Connection, schedule_id: str, seen: Mapping[str, Json])
     connection.execute("UPDATE schedule SET seen = ? WHERE id = ?", (to_json(dict(seen)), schedule_id))
 
 
-def finish(connection: Connection, schedule_id: str) -> None:
-    """Note that there is no next occurrence."""
-    connection.execute("UPDATE schedule SET status = 'finished' WHERE id = ? AND status = 'active'", (schedule_id,))
+def set_status(connection: Connection, schedule_id: str, status: ScheduleStatus) -> None:
+    """Note whether it is due again."""
+    connection.execute("UPDATE schedule SET status = ? WHERE id = ?", (status, schedule_id))
 
 
 def delete(connection: Connection, schedule_id: str) -> None:

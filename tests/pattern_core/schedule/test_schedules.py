@@ -124,6 +124,18 @@ async def test_an_edit_while_the_clock_is_behind_repeats_nothing() -> None:
         assert await here.found() == [("01-01T01:00", "fired", 1)]
 
 
+async def test_one_that_cannot_be_read_any_more_is_paused_and_says_why() -> None:
+    async with scheduled() as here:
+        row = await here.schedule(HOURLY)
+        plan = '{"every": 3600, "zone": "Mars/Olympus"}'
+        await here.running.database.write(rows, "UPDATE schedule SET plan = ? RETURNING id", plan)
+        await here.pass_time(HOUR_S)
+        schedules = here.running.constellation.schedules
+        assert (await schedules.get("daily"))[0].status is ScheduleStatus.PAUSED
+        [occurred] = await schedules.occurrences(row.id, 9)
+        assert (occurred.status, "no time zone" in (occurred.reason or "")) == ("skipped", True)
+
+
 async def test_quiet_hours_and_agents_that_rest() -> None:
     async with scheduled() as here:
         roster = here.running.constellation.roster

@@ -28,7 +28,7 @@ def test_a_schedule_is_found_changed_and_deleted_with_its_timer(db: Connection) 
     assert schedules.list_all(db) == [(DAILY, LATER)]
     assert schedules.count(db) == 1
     schedules.set_seen(db, DAILY.id, {"turn": 5})
-    schedules.finish(db, DAILY.id)
+    schedules.set_status(db, DAILY.id, ScheduleStatus.FINISHED)
     stored = replace(DAILY, seen={"turn": 5}, status=ScheduleStatus.FINISHED)
     assert schedules.find(db, "daily") == schedules.find(db, DAILY.id) == stored
     changed = replace(DAILY, name="hourly", plan={"every": 3600}, updated_at=LATER)
