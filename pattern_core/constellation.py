@@ -166,12 +166,7 @@ class Constellation:
         self.roster = Roster(storage, self.memory, self.tools, limits, on_rename=self._renamed)
         self.groups = Groups(storage, self.roster)
         self.schedules = Schedules(
-            storage,
-            roster=self.roster,
-            groups=self.groups,
-            timers=self.timers,
-            approvals=self.approvals,
-            accepting=self._accepting,
+            storage, self.roster, self.groups, self.timers, self.approvals, accepting=self._accepting
         )
         self.imports = HistoryImports(
             journal=self._journal, find_agent=self.roster.get, forget=self._forget, limits=limits

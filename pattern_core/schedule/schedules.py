@@ -7,29 +7,25 @@ none of them holds, no model is asked, and the occurrence is visible as skipped.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
-from datetime import UTC, datetime
-from hashlib import blake2b
-from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
+from dataclasses import replace
+from typing import Any, TypeAlias
 
 import trio
-from pydantic import Field, TypeAdapter
 
 from pattern_core.agents import Agent, Roster
 from pattern_core.approvals import Approval, ApprovalAnswer, ApprovalQuestion, Approvals
 from pattern_core.errors import Conflict, InvalidInput, NotFound, PatternError
 from pattern_core.events import Event
 from pattern_core.groups.group import Group, Groups
-from pattern_core.schedule.conditions import ScheduleCondition, holding
-from pattern_core.schedule.timing import DAY_MS, Timing, moments, zone_of
+from pattern_core.schedule.plan import SchedulePlan, chosen, due_of, holding, is_quiet, jitter_ms, next_of, plan_of
+from pattern_core.schedule.timing import DAY_MS
 from pattern_core.timers import Timers
 from pattern_core.turns.admission import IncomingMessage, Ticket
 from pattern_core.unit_of_work import Storage, UnitOfWork, given_or_alone
 from pattern_core.untrusted import check_plain
-from pattern_core.validation import read, without_null
+from pattern_core.validation import without_null
 from pattern_db.columns import Json, iso, unix_ms
 from pattern_db.connection import Connection
 from pattern_db.enums import AgentStatus, ApprovalKind, OccurrenceStatus, ScheduleStatus
@@ -40,52 +36,17 @@ from pattern_db.tables.timers import TimerRow
 
 NAME_CHARS_MAX = 100
 SCHEDULES_MAX = 10_000  # of one constellation
-LATE_MS = 60_000  # an occurrence that is later than this was missed
-LISTED_MAX = 100  # missed occurrences that get a row each; what is older shares one
 AUDIENCE = "human"
 SOURCE = "schedule"
 
 Schedule = ScheduleRow
 Occurrence = OccurrenceRow
-Missed = Literal["skip", "last", "all", "ask"]
 Accept: TypeAlias = Callable[[Connection], tuple[Ticket, list[Event]]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchedulePlan(Timing):
-    """When a schedule is due, and what then decides whether it fires.
-
-    Each occurrence is late by up to `jitter_s`. In quiet hours (`22:00-07:00`, local) it is skipped. `missed` says what
-    follows a time when nothing could fire: nothing (`skip`), one turn for the `last` occurrence, one for each of `all`,
-    of which the newest `catch_up_max` count, or a question to a person (`ask`). With conditions (`when`) it fires only
-    if one of them holds.
-    """
-
-    jitter_s: Annotated[float, Field(ge=0, le=24 * 3600)] = 0.0
-    quiet: Annotated[str, Field(pattern=r"^([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d$")] | None = None
-    missed: Missed = "last"
-    catch_up_max: Annotated[int, Field(ge=1, le=50)] = 10
-    when: tuple[ScheduleCondition, ...] = ()
-
-
-class Due(NamedTuple):
-    """Occurrences that are due (nominal times, ascending), how many more there were before, and the next one."""
-
-    older: int
-    nominal: Sequence[int]
-    next_ms: int | None
-
-
 Accepting: TypeAlias = Callable[[Agent | Group, IncomingMessage], tuple[str, Accept, Callable[[], None]]]
 """Returns the id of a message's turn, what accepts it within a transaction, and what wakes its target after that.
 Raises a `PatternError` if the target cannot be sent it.
 """
 
-_PLANS = TypeAdapter(SchedulePlan)
-_KNOWN = {
-    "": [field.name for field in fields(SchedulePlan)],
-    "when": [field.name for field in fields(ScheduleCondition)],
-}
 _TIMINGS = ("cron", "every", "at", "rrule")
 
 
@@ -95,11 +56,11 @@ class Schedules:
     def __init__(
         self,
         storage: Storage,
-        *,
         roster: Roster,
         groups: Groups,
         timers: Timers,
         approvals: Approvals,
+        *,
         accepting: Accepting,
     ) -> None:
         self._storage = storage
@@ -233,13 +194,11 @@ class Schedules:
             raise InvalidInput(f"a schedule's name has 1 to {NAME_CHARS_MAX} characters")
         if not row.message.strip():
             raise InvalidInput("the message is empty; say in `message` what to do when it is due")
-        plan = read(_PLANS, row.plan, lambda place: _KNOWN.get(str(place[0]) if place else "", ()))
-        for condition in plan.when:
-            condition.check()
+        plan = plan_of(row.plan, is_new=True)
         now_ms = self._storage.clock.now_ms()
         newest = await self.occurrences(row.id, 1)
         after_ms = max(now_ms, unix_ms(newest[0].nominal_at) if newest else 0)
-        upcoming = await trio.to_thread.run_sync(_next, plan, after_ms)
+        upcoming = await trio.to_thread.run_sync(next_of, plan, after_ms)
         if upcoming is None and store is schedules.create:
             raise InvalidInput("it would never be due; give a time in the future, or another rule")
         changes = await self._changes(row, plan, int(row.seen.get("turn", 0)))
@@ -254,7 +213,7 @@ class Schedules:
             work.store(schedules.set_status, row.id, ScheduleStatus.FINISHED)
             work.store(timers.delete, schedules.TIMER, row.id)
             return
-        due_at = iso(upcoming + _jitter_ms(row.id, plan, upcoming))
+        due_at = iso(upcoming + jitter_ms(row.id, plan, upcoming))
         work.store(timers.put, TimerRow(schedules.TIMER, row.id, due_at, iso(upcoming)))
         work.when_settled(lambda _committed: self._timers.changed())
 
@@ -272,16 +231,16 @@ class Schedules:
             return
         now_ms, first_ms = self._storage.clock.now_ms(), unix_ms(timer.payload)
         try:
-            plan = plan_of(row)
+            plan = plan_of(row.plan)
             if plan.rrule is not None or now_ms - first_ms > DAY_MS:
-                due = await trio.to_thread.run_sync(_due, plan, row.id, first_ms, now_ms)
+                due = await trio.to_thread.run_sync(due_of, plan, row.id, first_ms, now_ms)
             else:
-                due = _due(plan, row.id, first_ms, now_ms)
+                due = due_of(plan, row.id, first_ms, now_ms)
         except InvalidInput as error:  # another version stored it, or the machine does not know its time zone any more
             self._note(row, first_ms, OccurrenceStatus.SKIPPED, work, reason=error.message)
             work.store(schedules.set_status, row.id, ScheduleStatus.PAUSED)
             return
-        fires, asked = _chosen(plan, row.id, due.nominal, now_ms)
+        fires, asked = chosen(plan, row.id, due.nominal, now_ms)
         for place, nominal in enumerate(due.nominal):
             if nominal in fires:
                 await self._occur(row, plan, nominal, work)
@@ -295,7 +254,7 @@ class Schedules:
 
     async def _occur(self, row: ScheduleRow, plan: SchedulePlan, nominal: int, work: UnitOfWork) -> None:
         now_ms = self._storage.clock.now_ms()
-        if plan.quiet is not None and _is_quiet(plan, now_ms):
+        if is_quiet(plan, now_ms):
             self._note(row, nominal, OccurrenceStatus.SKIPPED, work, reason="quiet hours")
             return
         reasons: Sequence[str] = ()
@@ -385,53 +344,6 @@ class Schedules:
         work.store(_note_if_there, row)
 
 
-def plan_of(row: Schedule) -> SchedulePlan:
-    """Return when a schedule is due; what a newer version stored is ignored."""
-    return read(_PLANS, row.plan, lambda _place: (), ignores_unknown=True)
-
-
 def _note_if_there(connection: Connection, row: OccurrenceRow) -> None:
     if schedules.occurrences(connection, row.schedule_id, 1):  # else it was deleted
         schedules.note_occurrence(connection, row)
-
-
-def _next(plan: SchedulePlan, after_ms: int) -> int | None:
-    return next(moments(plan, after_ms), None)
-
-
-def _due(plan: SchedulePlan, schedule_id: str, first_ms: int, now_ms: int) -> Due:
-    """Return what is due at `now_ms` of the occurrences from `first_ms` on."""
-    newest, count = deque[int](maxlen=LISTED_MAX), 0
-    for nominal in moments(plan, first_ms - 1):
-        if nominal + _jitter_ms(schedule_id, plan, nominal) > now_ms:
-            return Due(count - len(newest), list(newest), nominal)
-        newest.append(nominal)
-        count += 1
-    return Due(count - len(newest), list(newest), None)
-
-
-def _chosen(plan: SchedulePlan, schedule_id: str, due: Sequence[int], now_ms: int) -> tuple[set[int], int | None]:
-    """Return which occurrences fire, and the one that a person is asked about."""
-    on_time = [one for one in due[-1:] if now_ms - one - _jitter_ms(schedule_id, plan, one) <= LATE_MS]
-    late = due[: len(due) - len(on_time)]
-    match plan.missed:
-        case "all":
-            return {*late[-plan.catch_up_max :], *on_time}, None
-        case "last":
-            return {*due[-1:]}, None
-        case "ask":
-            return {*on_time}, late[-1] if late else None
-        case _:
-            return {*on_time}, None
-
-
-def _jitter_ms(schedule_id: str, plan: SchedulePlan, nominal: int) -> int:
-    """Return by how much an occurrence is late, the same whenever it is asked for."""
-    digest = blake2b(f"{schedule_id}:{nominal}".encode(), digest_size=6).digest()
-    return int.from_bytes(digest) % (round(plan.jitter_s * 1000) + 1)
-
-
-def _is_quiet(plan: SchedulePlan, now_ms: int) -> bool:
-    local = datetime.fromtimestamp(now_ms / 1000, UTC).astimezone(zone_of(plan.zone)).strftime("%H:%M")
-    start, _, end = (plan.quiet or "").partition("-")
-    return start <= local < end if start <= end else local >= start or local < end

@@ -8,7 +8,8 @@ from fastapi import Response
 from pydantic import BaseModel
 
 from pattern_core.errors import InvalidInput
-from pattern_core.schedule.schedules import Missed, Occurrence, Schedule, SchedulePlan, plan_of
+from pattern_core.schedule.plan import Missed, SchedulePlan, plan_of
+from pattern_core.schedule.schedules import Occurrence, Schedule
 from pattern_db.enums import ScheduleStatus
 from pattern_server.http.bodies import Paged, RequestModel, answer_of, fields_with, page_of
 from pattern_server.http.routing import Router, ToRead, ToWrite
@@ -66,7 +67,7 @@ class StartedTurn(BaseModel):
 
 
 def _shown(row: Schedule, due_at: str | None) -> dict[str, Any]:
-    return {**fields_with(plan_of(row)), **fields_with(row, due_at=due_at)}
+    return {**fields_with(plan_of(row.plan)), **fields_with(row, due_at=due_at)}
 
 
 @router.get("", response_model=page_of(SCHEDULE))

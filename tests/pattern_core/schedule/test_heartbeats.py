@@ -8,7 +8,7 @@ import pytest
 import trio.testing
 
 from pattern_core.memory.block import NewBlock
-from pattern_core.schedule.conditions import ScheduleCondition
+from pattern_core.schedule.plan import ScheduleCondition
 from pattern_db.enums import BlockType
 from tests.pattern_core.schedule.rig import HOUR_S, Scheduled, scheduled
 from tests.support import BY_USER, rows

@@ -9,6 +9,7 @@ import trio.testing
 
 from pattern_core.approvals import ApprovalAnswer
 from pattern_core.errors import Conflict, InvalidInput, NotFound
+from pattern_core.schedule.plan import ScheduleCondition, SchedulePlan, plan_of
 from pattern_db.enums import AgentStatus, ApprovalStatus, ScheduleStatus
 from pattern_db.tables import timers
 from tests.pattern_core.schedule.rig import HOUR_S, down, scheduled, turns_of
@@ -134,6 +135,13 @@ async def test_one_that_cannot_be_read_any_more_is_paused_and_says_why() -> None
         assert (await schedules.get("daily"))[0].status is ScheduleStatus.PAUSED
         [occurred] = await schedules.occurrences(row.id, 9)
         assert (occurred.status, "no time zone" in (occurred.reason or "")) == ("skipped", True)
+
+
+def test_a_plan_ignores_what_a_newer_version_stored() -> None:
+    stored = {"every": 60, "later": 1, "when": [{"kind": "inbox", "later": 1}]}
+    assert plan_of(stored) == SchedulePlan(every=60, when=(ScheduleCondition(kind="inbox"),))
+    with pytest.raises(InvalidInput, match=r"`when.0.later` is not known .known are: `kind`.*; `later` is not known"):
+        plan_of(stored, is_new=True)
 
 
 async def test_quiet_hours_and_agents_that_rest() -> None:
