@@ -126,7 +126,8 @@ class Constellation:
             nursery.start_soon(outlasting, self.memory.blocks.run, wait_s, name="memory consolidation")
             nursery.start_soon(outlasting, self.embeddings.run, wait_s, name="embeddings")
             nursery.start_soon(outlasting, self.folders.run, wait_s, name="folders")
-            nursery.start_soon(outlasting, self.timers.run, wait_s, name="timers")
+            if self.runtime.has_timers:
+                nursery.start_soon(outlasting, self.timers.run, wait_s, name="timers")
             nursery.start_soon(self.halt.run, self._stop_all, name="halt")
             nursery.start_soon(outlasting, partial(sweep_daily, self._journal), wait_s, name="unused images")
             prune = partial(self._journal.prune_daily, self.runtime.limits.retention_days)

@@ -47,7 +47,7 @@ class Runtime:
     """A clock and a source of randomness, where tests pass ones that are fixed and repeat; the embedders.
 
     `limits` and `budgets` are those that the operator configured, `meters` keeps the operator's counts, `tools` is what
-    tools may reach, and `mcp` maps names to the servers of further tools.
+    tools may reach, and `mcp` maps names to the servers of further tools. Without `has_timers` nothing fires by itself.
     """
 
     clock: Clock = field(default_factory=SystemClock)
@@ -58,3 +58,4 @@ class Runtime:
     meters: Meters = field(default_factory=Meters)
     tools: ToolSettings = field(default_factory=ToolSettings)
     mcp: Mapping[str, McpSettings] = field(default_factory=dict)
+    has_timers: bool = True

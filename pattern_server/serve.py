@@ -159,7 +159,8 @@ async def serve(
 async def open_app(config: Config) -> AsyncIterator[tuple[Application, str]]:
     """Yield the application without a listener, and a token with all rights for it; for commands while no server runs.
 
-    Leaving waits for turns that were begun, for as long as a server's drain would.
+    Leaving waits for turns that were begun, for as long as a server's drain would. Schedules wait for a server: a
+    command that lists something must not start turns.
 
     Raises:
         OwnedElsewhere: a server works on the data directory; the message names its process.
@@ -168,14 +169,16 @@ async def open_app(config: Config) -> AsyncIterator[tuple[Application, str]]:
     configure_logs("error", config.log_format)
     # A command loads the model again, and a person waits for its one search: it may last as long as that.
     limits = replace(config.limits, question_timeout_s=max(config.limits.question_timeout_s, COLD_QUESTION_S))
-    async with assembled(config.model_copy(update={"limits": limits}), {}) as parts:
+    async with assembled(config.model_copy(update={"limits": limits}), {}, has_timers=False) as parts:
         await parts.state.accounts.bootstrap(with_token=False)
         yield build_app(parts.state), parts.local_token
         await parts.state.supervisor.drain()
 
 
 @asynccontextmanager
-async def assembled(config: Config, providers: Mapping[str, Provider]) -> AsyncIterator[Assembled]:
+async def assembled(
+    config: Config, providers: Mapping[str, Provider], *, has_timers: bool = True
+) -> AsyncIterator[Assembled]:
     """Yield everything but a listener, and the end of everything in the opposite order.
 
     Raises:
@@ -194,6 +197,7 @@ async def assembled(config: Config, providers: Mapping[str, Provider]) -> AsyncI
             halts_log=config.data_dir / HALTS_LOG,
         ),
         mcp=configured_mcp(config),
+        has_timers=has_timers,
     )
     with _private_files(), DataDirLock.acquire(config.data_dir) as lock, DatabaseThreads() as threads:
         # What a killed server left would name a process that is no server, or by now another's.
